@@ -91,7 +91,7 @@ def parse_definition(agent_id: str, data: Any) -> Definition:
     """Parse the definition of the agent `agent_id`; raises DefinitionInvalid with a pointer for every problem."""
     reader = _Reader(data if isinstance(data, Mapping) else {})
     if not isinstance(data, Mapping):
-        reader.wrong("", "a definition must be an object")
+        reader.add_problem("", "a definition must be an object")
     definition = reader.definition(agent_id)
     if reader.problems:
         more = (
@@ -115,21 +115,21 @@ class _Reader:
         self.data = data
         self.problems: list[Detail] = []
 
-    def wrong(self, pointer: str, message: str, code: str = "validation_failed") -> None:
+    def add_problem(self, pointer: str, message: str, code: str = "validation_failed") -> None:
         self.problems.append(Detail(pointer, code, message))
 
     def definition(self, agent_id: str) -> Definition:
         for member in self.data:
             if member not in MEMBERS:
                 known = Sentence("is not a known member; use one of %(members)s", members=", ".join(MEMBERS))
-                self.wrong(
+                self.add_problem(
                     f"/{str(member)[:60]}",
                     Sentence("%(member)s %(known)s", member=repr(str(member)[:60]), known=known),
                     "unknown_member",
                 )
         self.slug(agent_id, "")
         if self.data.get("id", agent_id) != agent_id:
-            self.wrong(
+            self.add_problem(
                 "/id",
                 Sentence(
                     "the id is %(id)s, but the URL names %(agent_id)s", id=repr(str(self.data["id"])[:80]), agent_id=repr(agent_id)
@@ -149,7 +149,7 @@ class _Reader:
             return default
         value = self.data.get(member)
         if not isinstance(value, str) or (not value.strip() and default is None) or len(value) > MOST_TEXT[member] or "\0" in value:
-            self.wrong(
+            self.add_problem(
                 f"/{member}",
                 Sentence("%(member)s must be a text of 1 to %(most_text)s characters", member=member, most_text=MOST_TEXT[member]),
             )
@@ -160,7 +160,7 @@ class _Reader:
         try:
             ids.check_slug(name if isinstance(name, str) else str(name))
         except ValidationFailed as error:
-            self.wrong(pointer, error.message)
+            self.add_problem(pointer, error.message)
             return False
         return isinstance(name, str)
 
@@ -172,14 +172,14 @@ class _Reader:
         if names is None:
             return []
         if not isinstance(names, list) or len(names) > MOST_NAMES:
-            self.wrong(
+            self.add_problem(
                 f"/{member}",
                 Sentence("%(member)s must be a list of at most %(most_names)s names", member=member, most_names=MOST_NAMES),
             )
             return []
         for index, name in enumerate(names):
             if not isinstance(name, str) or name in names[:index]:
-                self.wrong(f"/{member}/{index}", "each name must be a text and appear only once")
+                self.add_problem(f"/{member}/{index}", "each name must be a text and appear only once")
                 return []
         return names
 
@@ -197,17 +197,17 @@ class _Reader:
                 if self.slug(slug, pointer) and (operation == "*" or re.fullmatch(OPERATION, operation)):
                     actions.append((slug, operation))
                 else:
-                    self.wrong(
+                    self.add_problem(
                         pointer,
                         Sentence(
                             "%(name)s must be integration:operation, or integration:* for every operation", name=repr(name[:80])
                         ),
                     )
             elif name in UNLISTED:
-                self.wrong(pointer, Sentence("%(name)s cannot be listed: %(unlisted)s", name=name, unlisted=UNLISTED[name]))
+                self.add_problem(pointer, Sentence("%(name)s cannot be listed: %(unlisted)s", name=name, unlisted=UNLISTED[name]))
             elif name not in TOOLS:
                 names = ", ".join(tool for tool in TOOLS if tool not in UNLISTED)
-                self.wrong(
+                self.add_problem(
                     pointer,
                     Sentence(
                         "%(name)s is not a tool; use %(known)s or integration:operation", name=repr(name[:80]), known=names
@@ -222,7 +222,9 @@ class _Reader:
         if data is None:
             return Budget()
         if not isinstance(data, Mapping):
-            self.wrong("/budget", Sentence("budget must be an object with any of %(budget)s", budget=', '.join(asdict(Budget()))))
+            self.add_problem(
+                "/budget", Sentence("budget must be an object with any of %(budget)s", budget=", ".join(asdict(Budget())))
+            )
             return Budget()
         values: dict[str, Any] = {}
         for member, value in data.items():
@@ -236,7 +238,7 @@ class _Reader:
         if member == "cost":
             if type(value) in (int, float) and 0 < value <= MOST_COST:
                 return float(value)
-            self.wrong(
+            self.add_problem(
                 pointer,
                 Sentence(
                     "cost must be greater than 0 and at most %(most_cost)s, in the currency of the model's prices",
@@ -244,7 +246,7 @@ class _Reader:
                 ),
             )
         elif member not in MOST_BUDGET:
-            self.wrong(
+            self.add_problem(
                 pointer, Sentence("a budget may contain only %(budget)s", budget=', '.join(asdict(Budget()))), "unknown_member"
             )
         elif member == "seconds" and isinstance(value, str):
@@ -252,7 +254,7 @@ class _Reader:
         elif type(value) is int and 1 <= value <= MOST_BUDGET[member]:
             return value
         else:
-            self.wrong(
+            self.add_problem(
                 pointer,
                 Sentence(
                     "%(member)s must be a whole number from 1 to %(most_budget)s", member=member, most_budget=MOST_BUDGET[member]
@@ -264,10 +266,10 @@ class _Reader:
         try:
             seconds = clock.parse_duration(text, pointer=pointer) // 1000
         except ApplianceError as error:
-            self.wrong(pointer, error.message)
+            self.add_problem(pointer, error.message)
             return None
         if not 1 <= seconds <= MOST_BUDGET["seconds"]:
-            self.wrong(pointer, "seconds must be a duration from 1s to 24h")
+            self.add_problem(pointer, "seconds must be a duration from 1s to 24h")
             return None
         return seconds
 
@@ -276,13 +278,13 @@ class _Reader:
         if schema is None:
             return None
         if not isinstance(schema, Mapping) or schema.get("type") != "object":
-            self.wrong("/output", 'output must be a JSON Schema with "type": "object"')
+            self.add_problem("/output", 'output must be a JSON Schema with "type": "object"')
             return None
         try:
             if len(json.dumps(schema)) > MOST_SCHEMA_BYTES:
                 raise SchemaInvalid(f"it is larger than {MOST_SCHEMA_BYTES >> 10} KB")
             compile_schema(dict(schema))
         except (SchemaInvalid, ValueError, RecursionError) as error:
-            self.wrong("/output", Sentence("output is not a usable JSON Schema: %(error)s", error=str(error)[:300]))
+            self.add_problem("/output", Sentence("output is not a usable JSON Schema: %(error)s", error=str(error)[:300]))
             return None
         return schema

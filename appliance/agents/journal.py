@@ -28,7 +28,7 @@ class Entry:
 class CallState:
     """The state of one tool call: the data of its latest journal entry of each kind."""
 
-    begun: Mapping[str, Any] | None = None
+    called: Mapping[str, Any] | None = None
     waiting: Mapping[str, Any] | None = None
     resumed: Mapping[str, Any] | None = None
     dispatched: Mapping[str, Any] | None = None
@@ -63,7 +63,7 @@ class Journal:
 
     def _note_call(self, state: CallState, entry: Entry) -> None:
         if entry.kind == "called":
-            state.begun = entry.data
+            state.called = entry.data
         elif entry.kind == "returned":
             state.returned = entry.data
         elif entry.kind == "dispatched":
@@ -79,4 +79,4 @@ class Journal:
     @property
     def tool_calls(self) -> int:
         """The number of tool calls that were started."""
-        return sum(state.begun is not None for state in self.calls.values())
+        return sum(state.called is not None for state in self.calls.values())

@@ -1,6 +1,6 @@
 """A pydantic-ai model backed by a tenant's LLM profile: every turn goes through our own client, its egress, redaction and budgets.
 
-Our code is synchronous: `request` blocks the event loop that awaits it.  Run an agent with `run_alone`, in a thread of the
+Our code is synchronous: `request` blocks the event loop that awaits it.  Run an agent with `run_in_new_loop`, in a thread of the
 queue, and give it tools that are `async def` and do not await: the whole run then stays in its caller's thread and may
 read and write the database like any other code.  (`Agent.run_sync` leaves the thread's event loop unclosed, and pydantic-ai
 moves plain `def` tools to other threads.)
@@ -23,7 +23,7 @@ from appliance.core.scope import TenantScope
 from appliance.llm import Conversation, Generated, LanguageModels, Origin
 
 from .messages import messages_of, offers_of, response_of, system_of
-from .tracing import TELEMETRY, Telemetry, tell_turn
+from .tracing import TELEMETRY, Telemetry, record_turn
 
 T = TypeVar("T")
 # Called after each turn, outside any transaction: runs `generated.settle(scope)` inside the write that records it.
@@ -38,14 +38,14 @@ _CAPABILITIES = ModelProfile(
 )  # fmt: skip
 
 
-def run_alone(running: Coroutine[Any, Any, T]) -> T:
+def run_in_new_loop(running: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its result on a new event loop in this thread, and close the loop; the thread must not have one."""
     with asyncio.Runner() as runner:
         return runner.run(running)
 
 
 @dataclass(frozen=True)
-class Asker:
+class ModelContext:
     """On whose behalf a model is called: an agent run (inside an execution or standalone), until `ends` (monotonic seconds).
 
     If `record` is None, each turn is settled in its own transaction.
@@ -53,7 +53,7 @@ class Asker:
 
     scope: TenantScope
     run_id: str
-    ends: float
+    deadline: float
     execution_id: str | None = None
     record: Record | None = None
     telemetry: Telemetry = TELEMETRY
@@ -67,8 +67,8 @@ class ProfileModel(Model[None]):
     and empty replies are passed to pydantic-ai, which reports them to the model.
     """
 
-    def __init__(self, models: LanguageModels, profile: str, context: Asker) -> None:
-        self._models, self._slug, self._asker = models, profile, context
+    def __init__(self, models: LanguageModels, profile: str, context: ModelContext) -> None:
+        self._models, self._slug, self._context = models, profile, context
         self._llm_profile = models.get_profile(context.scope, profile).profile
         super().__init__(profile=_CAPABILITIES)
 
@@ -102,14 +102,14 @@ class ProfileModel(Model[None]):
             temperature=(settings or {}).get("temperature"),
         )
         turn = sum(isinstance(message, ModelResponse) for message in messages) + 1
-        return self._take(conversation, turn)
+        return self._request_turn(conversation, turn)
 
-    def _take(self, conversation: Conversation, turn: int) -> ModelResponse:
-        context = self._asker
+    def _request_turn(self, conversation: Conversation, turn: int) -> ModelResponse:
+        context = self._context
         origin = Origin(context.execution_id, f"{context.run_id}.{turn}", context.run_id)
         with context.telemetry.turn(conversation, self._llm_profile, context.run_id) as span:
-            generated = self._models.converse(context.scope, conversation, origin, context.ends)
-            tell_turn(span, generated)
+            generated = self._models.converse(context.scope, conversation, origin, context.deadline)
+            record_turn(span, generated)
             if generated.error is not None:
                 self._record(generated, None)
                 raise generated.error
@@ -119,10 +119,10 @@ class ProfileModel(Model[None]):
         return response
 
     def _record(self, generated: Generated, response: ModelResponse | None) -> None:
-        if self._asker.record is not None:
-            self._asker.record(generated, response)
+        if self._context.record is not None:
+            self._context.record(generated, response)
         else:
-            db.write(lambda: generated.settle(self._asker.scope))
+            db.write(lambda: generated.settle(self._context.scope))
 
 
 def _choice(settings: ModelSettings | None, parameters: ModelRequestParameters) -> Literal["auto", "required", "none"]:

@@ -16,21 +16,21 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.llm import NANO
 
-from .answering import Answering, Unanswered
-from .calling import Calls, Wanted, told_error
+from .conversation import converse
 from .definition import LIST_ACTIONS, LOAD_SKILL, Definition
 from .journal import Entry, Journal
+from .run_segment import RunDependencies, RunSegment
 from .store import Claim
-from .stretch import Means, Stretch
-from .tools.tool import Waiting
-from .turning import converse
+from .tool_calls import ToolCalls, ToolInvocation, serialize_error
+from .tool_mocks import MockedTools, NoMatchingMock
+from .tools.tool import PendingResult
 
 # These run for real, because they only read what the test itself has set up.
 _REAL = (LIST_ACTIONS, LOAD_SKILL)
 
 
 @dataclass(frozen=True)
-class Rehearsed:
+class RehearsalResult:
     """The result of a rehearsal: `output` if it succeeded, otherwise `error` (code and message), and its usage."""
 
     status: str
@@ -40,12 +40,12 @@ class Rehearsed:
     usage: Mapping[str, Any]
 
 
-class _Rehearsal(Stretch):
+class _Rehearsal(RunSegment):
     """A run segment whose journal is held in memory only."""
 
     def check(self) -> None:
         """Check only the budget of seconds."""
-        self._within("seconds", self.claim.active_now() / 1000, self.definition.budget.seconds)
+        self._check_budget("seconds", self.claim.active_now() / 1000, self.definition.budget.seconds)
 
     def commit(self, *entries: Entry, also: Callable[[], Any] | None = None, changes: Mapping[str, Any] | None = None) -> None:
         """Write the cost of a turn, but keep the entries in memory."""
@@ -63,34 +63,36 @@ class _Rehearsal(Stretch):
 
 
 @dataclass(frozen=True)
-class _MockedCalls(Calls):
+class _MockedCalls(ToolCalls):
     """Validates tool calls as usual and answers them from the test's mocks."""
 
-    answering: Answering
+    mocks: MockedTools
 
-    def _call(self, invocation: Wanted, approval_id: str | None) -> Mapping[str, Any]:
+    def _call(self, invocation: ToolInvocation, approval_id: str | None) -> Mapping[str, Any]:
         tool, arguments = invocation.tool, invocation.arguments
         try:
             if tool.name not in _REAL:
-                return self._answered(invocation, self.answering.answer(tool, arguments, partial(self._decide, invocation)))
-            self.answering.note(tool, arguments, partial(self._decide, invocation))
-            result = tool.call(self.stretch.caller, arguments)
+                return self._handle_result(invocation, self.mocks.answer(tool, arguments, partial(self._decide, invocation)))
+            self.mocks.note(tool, arguments, partial(self._decide, invocation))
+            result = tool.call(self.segment.caller, arguments)
         except ApplianceError as error:
-            return self._returned(invocation, {"ok": False, "error": told_error(error)})
-        if isinstance(result, Waiting):
-            raise Unanswered(tool.name)
-        return self._answered(invocation, result)
+            return self._record_result(invocation, {"ok": False, "error": serialize_error(error)})
+        if isinstance(result, PendingResult):
+            raise NoMatchingMock(tool.name)
+        return self._handle_result(invocation, result)
 
-    def _decide(self, invocation: Wanted) -> tuple[str, tuple[str, ...]]:
+    def _decide(self, invocation: ToolInvocation) -> tuple[str, tuple[str, ...]]:
         """The policies' decision about the call, or the error if its action cannot be resolved."""
         try:
-            _, decision = self._judged(invocation)
+            _, decision = self._evaluate(invocation)
         except ApplianceError as error:
             return "", (error.message,)
         return decision.verdict, decision.reasons
 
 
-def rehearse(scope: TenantScope, definition: Definition, task_input: Any, mocks: Answering, dependencies: Means) -> Rehearsed:
+def rehearse(
+    scope: TenantScope, definition: Definition, task_input: Any, mocks: MockedTools, dependencies: RunDependencies
+) -> RehearsalResult:
     """Run the agent with this input and mocked tools, and return the result."""
     run_id = ids.new("run")
     acting = TenantScope(scope.tenant_id, f"run:{run_id}", scope.scopes)
@@ -99,11 +101,11 @@ def rehearse(scope: TenantScope, definition: Definition, task_input: Any, mocks:
     output, error = None, None
 
     try:
-        output = converse(segment, dependencies, _MockedCalls(segment, dependencies, mocks).perform)
+        output = converse(segment, dependencies, _MockedCalls(segment, dependencies, mocks).execute)
     except ApplianceError as failure:
         error = {"code": failure.code, "message": failure.message}
-    except Unanswered as unmocked:
+    except NoMatchingMock as unmocked:
         error = {"code": "unanswered", "message": Sentence("the test has no answer for %(missing)s", missing=unmocked)}
     used = claim.used
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO}
-    return Rehearsed("failed" if error else "succeeded", output, error, used.turns, usage)
+    return RehearsalResult("failed" if error else "succeeded", output, error, used.turns, usage)

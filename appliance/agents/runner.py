@@ -16,11 +16,11 @@ from appliance.core.errors import ApplianceError, StorageFull
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from . import answers, runs, store, versions
+from . import runs, step_updates, store, versions
 from .journal import Entry, Journal
 from .models import AgentRunRow
+from .run_segment import RunDependencies, RunSegment, RunSuspended, Stopping
 from .store import Claim, Fenced, RunCancelled
-from .stretch import Means, Stopping, Stretch, Waits
 
 log = logging.getLogger(__name__)
 MOST_CLAIMS = 20
@@ -29,9 +29,9 @@ MOST_CLAIMS = 20
 class Runner:
     """Drives runs on the calling thread.  Thread-safe; the fence ensures that each run has one driver."""
 
-    def __init__(self, presence: Presence, dependencies: Means, lease_seconds: int) -> None:
+    def __init__(self, presence: Presence, dependencies: RunDependencies, lease_seconds: int) -> None:
         self.presence = presence
-        self.means = dependencies
+        self.dependencies = dependencies
         self.active: dict[str, Claim] = {}
         self._lease_seconds = lease_seconds
         self._expired_leases: dict[str, tuple[int, float]] = {}  # of other workers, and since when (monotonic seconds)
@@ -47,11 +47,11 @@ class Runner:
         with self._idle:
             self._idle.wait_for(lambda: not self.active, seconds)
 
-    def prolong(self) -> None:
+    def renew_leases(self) -> None:
         """Renew the leases of the runs driven here, so slow models and tools do not lose them.  Called periodically."""
         for each in list(self.active.values()):
             try:
-                db.write(lambda claim=each: store.prolong(claim, self.lease()))  # type: ignore[misc]
+                db.write(lambda claim=each: store.renew_lease(claim, self.lease()))  # type: ignore[misc]
             except Fenced:
                 log.warning("the run %s is driven by another worker", each.run_id)
 
@@ -78,7 +78,7 @@ class Runner:
             return None
         claim = store.claim(scope, row, self.presence.instance, self.lease())
         if claim is not None and claim.execution_id is not None and row.waiting_for is not None:
-            answers.tell_wait(scope, run_id, None)
+            step_updates.show_wait(scope, run_id, None)
         return claim
 
     def _is_claimable(self, row: AgentRunRow) -> bool:
@@ -114,12 +114,12 @@ class Runner:
     def _drive(self, claim: Claim) -> None:
         from .tracing import TELEMETRY
 
-        segment: Stretch | None = None
+        segment: RunSegment | None = None
         try:
             segment = self._open(claim)
             with TELEMETRY.run(claim.scope, claim.agent_id, claim.run_id):
                 self._converse(segment)
-        except (Waits, Stopping):
+        except (RunSuspended, Stopping):
             return
         except Fenced:
             log.warning("lost the run %s to another worker", claim.run_id)
@@ -132,21 +132,21 @@ class Runner:
             log.exception("the run %s failed", claim.run_id)
             self._fail_internally(claim, segment)
 
-    def _open(self, claim: Claim) -> Stretch:
+    def _open(self, claim: Claim) -> RunSegment:
         journal = Journal(store.load_entries(claim.scope, claim.run_id))
         definition = versions.get_version(claim.scope, claim.agent_id, claim.version).definition
-        return Stretch(claim, journal, definition, self.lease, self._stopping.is_set)
+        return RunSegment(claim, journal, definition, self.lease, self._stopping.is_set)
 
-    def _converse(self, segment: Stretch) -> None:
-        from .calling import Calls
-        from .turning import converse
+    def _converse(self, segment: RunSegment) -> None:
+        from .conversation import converse
+        from .tool_calls import ToolCalls
 
         if segment.claim.claims >= MOST_CLAIMS:
             message = Sentence("the run was claimed %(claims)s times without progress", claims=segment.claim.claims)
             self._fail(segment, "poisoned", message)
             return
         try:
-            output = converse(segment, self.means, Calls(segment, self.means).perform)
+            output = converse(segment, self.dependencies, ToolCalls(segment, self.dependencies).execute)
         except RunCancelled:
             self._end(segment, "cancelled", {})
         except StorageFull:
@@ -156,21 +156,23 @@ class Runner:
         else:
             self._end(segment, "succeeded", {"output": output})
 
-    def _fail(self, segment: Stretch, code: str, message: str, extra: Any = None) -> None:
+    def _fail(self, segment: RunSegment, code: str, message: str, extra: Any = None) -> None:
         details = {name: extra[name] for name in ("reason", "budget", "call_id", "retryable") if extra and name in extra}
         self._end(segment, "failed", {"error": {"code": code, "message": message, **details}})
 
     @staticmethod
-    def _end(segment: Stretch, status: str, result: dict[str, Any]) -> None:
+    def _end(segment: RunSegment, status: str, result: dict[str, Any]) -> None:
         columns = {name: db.dump_json(value) for name, value in result.items()}
         changes = {"status": status, "finished_at": clock.now_ms(), "owner": None, **columns}
         claim = segment.claim
         note_end = partial(runs.note_end, claim.scope, claim.agent_id, claim.run_id, status, result.get("error"))
         segment.commit(Entry("ended", claim.used.turns, data={"status": status, **result}), also=note_end, changes=changes)
 
-    def _fail_internally(self, claim: Claim, segment: Stretch | None) -> None:
+    def _fail_internally(self, claim: Claim, segment: RunSegment | None) -> None:
         """End the run with the code `internal`; the reason is only in the log."""
-        opened = segment or Stretch(claim, Journal(store.load_entries(claim.scope, claim.run_id)), _NO_DEFINITION, self.lease, bool)
+        opened = segment or RunSegment(
+            claim, Journal(store.load_entries(claim.scope, claim.run_id)), _NO_DEFINITION, self.lease, bool
+        )
         try:
             self._fail(opened, "internal", "the appliance failed while driving this run; see its log for the reason")
         except Fenced:

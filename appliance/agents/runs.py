@@ -13,12 +13,12 @@ from appliance.core.sentences import Sentence
 from appliance.governance.approvals import withdraw_approval
 from appliance.llm import NANO
 from appliance.monitor import audit
-from appliance.tenants import KEEP_MS, NEVER_OF_AGENTS
+from appliance.tenants import FORBIDDEN_TO_AGENTS, RETENTION_MS
 
-from . import answers, store, versions
-from .answers import Ended
+from . import step_updates, store, versions
 from .journal import Entry
 from .models import AgentJournalRow, AgentRunRow
+from .step_updates import RunCompletion
 from .store import FINISHED
 
 MOST_INPUT_BYTES = 256 << 10
@@ -84,12 +84,12 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[
 
     Raises NotFound, ValidationFailed; IdempotencyMismatch if the token was used with another input.
     """
-    version = versions.find_number(scope, agent_id, request.version)
+    version = versions.get_version_number(scope, agent_id, request.version)
     now, origin = clock.now_ms(), request.origin
-    if origin is not None and (run := find_of_step(scope, origin)) is not None:
+    if origin is not None and (run := find_step_run(scope, origin)) is not None:
         return run, False
     if request.token and (existing := scope.find(AgentRunRow, idempotency=request.token)) is not None:
-        if now - existing.created_at < KEEP_MS:
+        if now - existing.created_at < RETENTION_MS:
             if (existing.agent_id, existing.input) != (agent_id, request.input):
                 raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
             return _run(existing), False
@@ -100,7 +100,7 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[
         AgentRunRow, id=run_id, agent_id=agent_id, version=version, status="queued", input=request.input, turns=0, tool_calls=0,
         input_tokens=0, output_tokens=0, cost_nano=0, skills=[], tainted_by=list(request.tainted_by),
         idempotency=request.token or None, created_at=now, active_ms=0, lease_until=0, fence=0, claims=0, cancel_requested=False,
-        actor=scope.actor, scopes=sorted(scope.scopes - NEVER_OF_AGENTS), request_id=scope.request_id,
+        actor=scope.actor, scopes=sorted(scope.scopes - FORBIDDEN_TO_AGENTS), request_id=scope.request_id,
         **({} if origin is None else vars(origin)),
     )  # fmt: skip
     place = {} if origin is None else {"execution_id": origin.execution_id, "step": origin.step, "attempt": origin.attempt}
@@ -120,7 +120,7 @@ def check_input(value: Any) -> None:
         )
 
 
-def find_of_step(scope: TenantScope, origin: StepOrigin) -> Run | None:
+def find_step_run(scope: TenantScope, origin: StepOrigin) -> Run | None:
     """The run that this step attempt started, or None."""
     place = {name: getattr(origin, name) for name in ("execution_id", "path", "iteration", "attempt")}
     row = scope.find(AgentRunRow, **place)
@@ -153,21 +153,21 @@ def list_entries(scope: TenantScope, agent_id: str, run_id: str, page: PageReque
     get_run(scope, agent_id, run_id)
     query = scope.select(AgentJournalRow).where(AgentJournalRow.run_id == run_id)
     entries = paginate(query, page, {"number": AgentJournalRow.number}, default="number", tie="number")
-    return entries.map(lambda row: shown(Entry(row.kind, row.turn, row.call, row.data, row.number, row.at)))
+    return entries.map(lambda row: to_public_entry(Entry(row.kind, row.turn, row.call, row.data, row.number, row.at)))
 
 
-def entries_after(scope: TenantScope, run_id: str, number: int) -> list[Entry]:
+def list_entries_after(scope: TenantScope, run_id: str, number: int) -> list[Entry]:
     """Up to 500 journal entries of a run after the entry `number`, in order."""
-    return [shown(entry) for entry in store.load_entries(scope, run_id, number, 500)]
+    return [to_public_entry(entry) for entry in store.load_entries(scope, run_id, number, 500)]
 
 
-def shown(entry: Entry) -> Entry:
+def to_public_entry(entry: Entry) -> Entry:
     """The entry without pydantic-ai's serialized message, which only the replay needs."""
     data = {name: value for name, value in entry.data.items() if name not in _HIDDEN}
     return Entry(entry.kind, entry.turn, entry.call, data, entry.number, entry.at)
 
 
-def is_over(scope: TenantScope, run_id: str) -> bool:
+def is_finished(scope: TenantScope, run_id: str) -> bool:
     """Whether the run is finished or deleted, so no more entries will follow."""
     rows = db.rows("SELECT status FROM agent_run WHERE tenant_id = ? AND id = ?", (scope.tenant_id, run_id))
     return not rows or rows[0][0] in FINISHED
@@ -196,11 +196,11 @@ def cancel_row(scope: TenantScope, row: Any) -> None:
     if row.status == "running":
         scope.update(AgentRunRow, cancel_requested=True).where(AgentRunRow.id == row.id).execute()
     else:
-        end_waiting(scope, row)
+        cancel_waiting(scope, row)
     audit.record(scope, "agent.cancel", row.agent_id, {"run": row.id})
 
 
-def end_waiting(scope: TenantScope, row: Any) -> None:
+def cancel_waiting(scope: TenantScope, row: Any) -> None:
     """End a run that is not active as cancelled, and withdraw its open request to people.  Call inside a transaction."""
     request_id = (row.waiting_for or {}).get("request_id")
     if request_id:
@@ -231,7 +231,9 @@ def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error:
     audit.record(scope, "agent.end", agent_id, {"run": run_id, "status": status, **why, **used})
     if row.execution_id is not None:
         by = "" if scope.actor.startswith("run:") else scope.actor
-        answers.answer_step(scope, Ended(run_id, agent_id, row.execution_id, status, row.output, error, by, row.tainted_by))
+        step_updates.complete_step(
+            scope, RunCompletion(run_id, agent_id, row.execution_id, status, row.output, error, by, row.tainted_by)
+        )
 
 
 def purge(before_ms: int) -> int:

@@ -2,15 +2,15 @@
 
 from dataclasses import asdict
 
-from appliance.processes.definitions import DURATION, SLUG, TEXT, Shape, listed, optional, shape, whole
+from appliance.processes.definitions import DURATION, SLUG, TEXT, JsonSchema, integer, list_of, object_schema, optional
 
 from .definition import MOST_BUDGET, MOST_COST, MOST_NAMES, MOST_TEXT, OPERATION, TOOLS, UNLISTED, Budget
 
 
-def agent_schema() -> Shape:
+def agent_schema() -> JsonSchema:
     """The schema of an agent's file; only `instructions` is required, and `id` defaults to the file's name."""
     slugs = _names(SLUG)
-    members: Shape = {
+    members: JsonSchema = {
         "id": {**SLUG, "description": "The name of the file."},
         "name": {"type": "string", "maxLength": MOST_TEXT["name"]},
         "description": {"type": "string", "maxLength": MOST_TEXT["description"]},
@@ -25,22 +25,22 @@ def agent_schema() -> Shape:
             "description": "JSON Schema of its answer; without one it answers with text.",
         },
     }
-    return shape(members, ("instructions",))
+    return object_schema(members, ("instructions",))
 
 
-def _names(name: Shape) -> Shape:
-    return listed(name, maxItems=MOST_NAMES, uniqueItems=True)
+def _names(name: JsonSchema) -> JsonSchema:
+    return list_of(name, maxItems=MOST_NAMES, uniqueItems=True)
 
 
-def _tool() -> Shape:
+def _tool() -> JsonSchema:
     slug = SLUG["pattern"].removesuffix("$")
     operation = {"type": "string", "pattern": rf"{slug}:(\*|{OPERATION})$", "examples": ["erp:get_order", "crm:*"]}
     return {"anyOf": [{"enum": [name for name in TOOLS if name not in UNLISTED]}, operation]}
 
 
-def _budget() -> Shape:
-    seconds = {"anyOf": [whole(1, MOST_BUDGET["seconds"]), DURATION], "description": "Active time; waiting does not count."}
+def _budget() -> JsonSchema:
+    seconds = {"anyOf": [integer(1, MOST_BUDGET["seconds"]), DURATION], "description": "Active time; waiting does not count."}
     cost = {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_COST, "description": "In the currency of the model's prices."}
-    members: Shape = {name: whole(1, most) for name, most in MOST_BUDGET.items()} | {"seconds": seconds, "cost": cost}
+    members: JsonSchema = {name: integer(1, most) for name, most in MOST_BUDGET.items()} | {"seconds": seconds, "cost": cost}
     usual = asdict(Budget())
-    return shape({name: {**members[name], "default": usual[name]} for name in usual})
+    return object_schema({name: {**members[name], "default": usual[name]} for name in usual})

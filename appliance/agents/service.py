@@ -14,13 +14,13 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Approval, approvals
 from appliance.processes.engine import on_withdrawn
-from appliance.processes.scheduling import SharedThreads
+from appliance.processes.scheduling import FairThreadPool
 
 from . import runs, store
+from .run_segment import RunDependencies
 from .runner import Runner
 from .runs import Run, RunRequest
 from .steps import AgentSteps
-from .stretch import Means
 
 log = logging.getLogger(__name__)
 WAKE = "agent_run"
@@ -32,13 +32,13 @@ _LOST_AFTER_MS = 2_000
 class AgentRuns:
     """The runs of agents in one running appliance."""
 
-    def __init__(self, config: Config, presence: Presence, queue: TaskQueue, dependencies: Means) -> None:
+    def __init__(self, config: Config, presence: Presence, queue: TaskQueue, dependencies: RunDependencies) -> None:
         self.runner = Runner(presence, dependencies, config.queue.lease_seconds)
         self._queue = queue
-        self._threads = SharedThreads(THREADS, "agent")
+        self._threads = FairThreadPool(THREADS, "agent")
         self._upkeep = [
             Periodic("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
-            Periodic("agent-leases", config.queue.lease_seconds / 3, self.runner.prolong),
+            Periodic("agent-leases", config.queue.lease_seconds / 3, self.runner.renew_leases),
         ]
         self._submitted: set[str] = set()  # runs submitted to a thread that has not started them yet
         self._is_draining = False
@@ -60,7 +60,7 @@ class AgentRuns:
     def listen(self) -> Callable[[], None]:
         """Subscribe to approval decisions and withdrawn steps, and offer the starter lookup; returns how to unsubscribe."""
         ends = (
-            approvals.on_decided(self.answer_approval), approvals.on_starter("run", runs.find_starter),
+            approvals.on_decided(self.resume_after_approval), approvals.register_starter("run", runs.find_starter),
             on_withdrawn("agent", self.steps.withdraw),
         )  # fmt: skip
 
@@ -83,9 +83,9 @@ class AgentRuns:
 
         return db.write(write)
 
-    def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
+    def resume_after_approval(self, scope: TenantScope, approval: Approval) -> None:
         """Wake the runs that wait for this approval.  Called inside the transaction that records the decision."""
-        for run_id in store.waiting_for(scope, approval.id):
+        for run_id in store.list_runs_waiting_for(scope, approval.id):
             if store.wake(scope.tenant_id, run_id):
                 self._queue.enqueue(WAKE, scope.tenant_id, run_id)
 
@@ -119,7 +119,7 @@ class AgentRuns:
             "SELECT tenant_id, id, fence FROM agent_run WHERE status = 'waiting' AND next_run_at <= ? ORDER BY next_run_at LIMIT ?"
         )
         due = [(row[0], row[1], row[2]) for row in db.rows(sql, (now, _BATCH))]
-        if self._queue.has(1):
+        if self._queue.has_messages(1):
             return due
         lost = "SELECT tenant_id, id, fence FROM agent_run WHERE status = 'queued' AND created_at < ? ORDER BY created_at LIMIT ?"
         rows = db.rows(lost, (now - _LOST_AFTER_MS, _BATCH))

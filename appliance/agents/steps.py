@@ -7,14 +7,14 @@ from typing import Any
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.processes.engine import Claim
-from appliance.processes.host import MadeCall, PreparedRun, WantedRun, tainting
+from appliance.processes.host import AgentEffect, AgentRunRequest, PreparedRun, tainting
 
 from . import runs, store, versions
 from .definition import CALL_ACTION
-from .granting import granted_of, scopes_of
 from .journal import CallState, Journal
 from .models import AgentRunRow
 from .runs import RunRequest, StepOrigin
+from .step_grants import scopes_of, serialize_grants
 from .store import FINISHED
 
 _CHANGING = ("write_entities", "request_human_input", "execute_process", "publish_webapp")
@@ -43,13 +43,13 @@ class AgentSteps:
         """See `find_output`."""
         return find_output(scope, agent_id)
 
-    def prepare(self, claim: Claim, request: WantedRun) -> PreparedRun:
-        """See `Agents.prepare`.  The run acts as the execution, within the step's grants, not within its starter's scopes."""
+    def prepare(self, claim: Claim, request: AgentRunRequest) -> PreparedRun:
+        """See `Agents.prepare_version`.  The run acts as the execution, with the step's grants, not its starter's scopes."""
         versions.get_agent(claim.scope, request.agent_id)
         if not isinstance(request.input, dict | str) or request.input == "":
             raise ValidationFailed("the input of an agent must be a non-empty text or an object", pointer="/input")
         runs.check_input(request.input)
-        granted = granted_of(request.grants)
+        granted = serialize_grants(request.grants)
         scope = TenantScope(claim.scope.tenant_id, claim.scope.actor, scopes_of(granted), claim.request_id)
         path, iteration, attempt = request.run_key
         origin = StepOrigin(claim.execution_id, claim.process_id, request.step, path, iteration, attempt, granted)
@@ -65,13 +65,13 @@ class AgentSteps:
 
         return PreparedRun(insert)
 
-    def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
+    def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[AgentEffect]:
         """See `Agents.effects_of`."""
         place = {"execution_id": execution_id, "path": path, "iteration": iteration}
         query = scope.select(AgentRunRow, AgentRunRow.id)
         for name, value in place.items():
             query = query.where(getattr(AgentRunRow, name) == value)
-        effects: list[MadeCall] = []
+        effects: list[AgentEffect] = []
         for row in query.order_by(AgentRunRow.attempt):
             journal = Journal(store.load_entries(scope, row.id))
             effects += [effect for _, state in sorted(journal.calls.items()) if (effect := _effect_of(state)) is not None]
@@ -84,9 +84,9 @@ class AgentSteps:
             runs.cancel_row(scope, row)
 
 
-def _effect_of(state: CallState) -> MadeCall | None:
+def _effect_of(state: CallState) -> AgentEffect | None:
     """The effect that a call had or may have had; None for reads, previews and calls refused before they started."""
-    call, returned = state.begun or {}, state.returned or {}
+    call, returned = state.called or {}, state.returned or {}
     tool, result, refusal = str(call.get("tool", "")), returned.get("result") or {}, returned.get("error") or {}
     is_action = tool == CALL_ACTION
     if is_action and not refusal:  # in other tools' results, `error` describes the thing they acted on, not the call
@@ -96,12 +96,12 @@ def _effect_of(state: CallState) -> MadeCall | None:
         return None
     certain = bool(returned.get("ok"))
     if not is_action:
-        return MadeCall(tool, certain) if tool in _CHANGING else None
+        return AgentEffect(tool, certain) if tool in _CHANGING else None
     arguments = _parse_arguments(call.get("arguments"))
     if result.get("effect") == "read" or result.get("status") == "previewed" or arguments.get("mode") == "preview":
         return None
     action = (str(result.get(name) or arguments.get(name) or "?")[:80] for name in ("integration", "operation"))
-    return MadeCall("/".join(action), certain)
+    return AgentEffect("/".join(action), certain)
 
 
 def _parse_arguments(arguments: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class RunCancelled(Exception):
 
 
 @dataclass
-class Used:
+class Usage:
     """A run's usage so far; `cost_nano` is in billionths of the currency's unit."""
 
     turns: int = 0
@@ -49,8 +49,8 @@ class Claim:
     input: Any
     started_at: int
     active_ms: int
-    began: float
-    used: Used = field(default_factory=Used)
+    claimed_at: float
+    used: Usage = field(default_factory=Usage)
     skills: list[dict[str, Any]] = field(default_factory=list)
     tainted_by: list[str] = field(default_factory=list)
     starter: str = ""
@@ -59,7 +59,7 @@ class Claim:
 
     def active_now(self) -> int:
         """Milliseconds of active time so far."""
-        return self.active_ms + int((clock.monotonic() - self.began) * 1000)
+        return self.active_ms + int((clock.monotonic() - self.claimed_at) * 1000)
 
 
 def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim | None:
@@ -73,7 +73,7 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
     if changed != 1:
         return None
     acting = TenantScope(scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id)
-    used = Used(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
+    used = Usage(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
     return Claim(
         acting, row.id, row.agent_id, row.version, row.fence + 1, row.claims, row.input, started, row.active_ms,
         clock.monotonic(), used, list(row.skills), list(row.tainted_by), row.actor,
@@ -81,7 +81,7 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
     )  # fmt: skip
 
 
-def prolong(claim: Claim, lease_until: int) -> bool:
+def renew_lease(claim: Claim, lease_until: int) -> bool:
     """Renew the lease; returns whether a cancel was requested.  Raises Fenced if the claim was lost."""
     mine = (claim.scope.tenant_id, claim.run_id, claim.fence)
     where = "WHERE tenant_id = ? AND id = ? AND fence = ? AND status = 'running'"
@@ -146,7 +146,7 @@ def move_durations(by_ms: int) -> None:
     db.execute("UPDATE agent_run SET lease_until = lease_until + ? WHERE status = 'running'", (by_ms,))
 
 
-def waiting_for(scope: TenantScope, request_id: str) -> list[str]:
+def list_runs_waiting_for(scope: TenantScope, request_id: str) -> list[str]:
     """The ids of the runs that wait for this request to a person."""
     rows = db.rows("SELECT id, waiting_for FROM agent_run WHERE tenant_id = ? AND status = 'waiting'", (scope.tenant_id,))
     return [str(run_id) for run_id, text in rows if text and json.loads(text).get("request_id") == request_id]

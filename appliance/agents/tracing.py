@@ -38,7 +38,7 @@ class Telemetry:
 
     @contextmanager
     def turn(self, conversation: Conversation, profile: Profile, run_id: str) -> Iterator[Span]:
-        """A span around one request to a model; `tell_turn` adds the result."""
+        """A span around one request to a model; `record_turn` adds the result."""
         place = urlsplit(profile.address)
         about = {
             "gen_ai.operation.name": "chat", "gen_ai.provider.name": profile.kind, "gen_ai.request.model": profile.model,
@@ -78,7 +78,7 @@ class Telemetry:
 TELEMETRY = Telemetry()
 
 
-def tell_turn(span: Span, generated: Generated) -> None:
+def record_turn(span: Span, generated: Generated) -> None:
     """Add a model turn's tokens, cost and finish reason to its span."""
     used = generated.used
     span.set_attribute("gen_ai.usage.input_tokens", used.input_tokens)

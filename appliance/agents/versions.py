@@ -124,7 +124,7 @@ def get_version(scope: TenantScope, agent_id: str, version: int | None = None) -
     return _version(scope.get(AgentVersionRow, agent_id=agent_id, version=version or latest))
 
 
-def find_number(scope: TenantScope, agent_id: str, version: int | None = None) -> int:
+def get_version_number(scope: TenantScope, agent_id: str, version: int | None = None) -> int:
     """The number of an existing version, by default the latest, without parsing its definition; raises NotFound."""
     latest = get_agent(scope, agent_id).version
     return int(scope.get(AgentVersionRow, agent_id=agent_id, version=version or latest).version)

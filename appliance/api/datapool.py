@@ -16,10 +16,10 @@ from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
-from appliance.tenants.grants import standing
+from appliance.tenants.grants import continued_access
 
 from .frame.routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
-from .frame.tool_arguments import batch, operation
+from .frame.tool_arguments import batch_arguments, operation_arguments
 from .tenants.tenants import DeletedView, NoQuery
 
 Entity = dict[str, Any]
@@ -141,7 +141,7 @@ class ExportQuery(Query):
     filter: str | None = None
 
 
-def view(collection: dict[str, Any]) -> CollectionView:
+def collection_view(collection: dict[str, Any]) -> CollectionView:
     members = {("version" if name == "_version" else name): value for name, value in collection.items()}
     return CollectionView(**members)
 
@@ -150,13 +150,13 @@ def change_view(change: datapool.Change) -> ChangeView:
     return ChangeView.model_validate(asdict(change))
 
 
-def shown_entity(entity: Entity, status: int | None = None, location: str = "") -> Answer:
+def entity_answer(entity: Entity, status: int | None = None, location: str = "") -> Answer:
     headers = {"Location": location} if location else {}
     version = entity.get("_version")
     return Answer(entity, status, headers, etag=None if version is None else str(version))
 
 
-def wanted_version(call: Call) -> int | None:
+def expected_version(call: Call) -> int | None:
     """The version in If-Match, or None without it; VersionConflict for an ETag that this appliance cannot have issued."""
     if call.if_match is None:
         return None
@@ -183,19 +183,21 @@ def read_filter(call: Call, text: str | None) -> Any:
 @route("GET", "/datapool", scope="entities.read", returns=CollectionView, listed=True)
 def list_collections(call: Call) -> Page[CollectionView]:
     """List the collections."""
-    return datapool.list_collections(call.scope, call.query.page).map(view)
+    return datapool.list_collections(call.scope, call.query.page).map(collection_view)
 
 
 @route("POST", "/datapool", scope="datapool.admin", body=Json("document"), returns=CollectionView, status=201)
 def create_collection(call: Call) -> Answer:
     """Create a collection."""
     created = datapool.create_collection(call.scope, call.body.data)
-    return Answer(view(created), headers={"Location": f"/api/v1/datapool/{created['name']}"}, etag=str(created["_version"]))
+    return Answer(
+        collection_view(created), headers={"Location": f"/api/v1/datapool/{created['name']}"}, etag=str(created["_version"])
+    )
 
 
 @route(
     "POST", "/datapool/batch", scope="entities.write", body=BatchBody, returns=list[OutcomeView],
-    acts=Acts("write_entities", arguments=batch),
+    acts=Acts("write_entities", arguments=batch_arguments),
 )  # fmt: skip
 def run_batch(call: Call) -> list[OutcomeView]:
     """Create, update, upsert and delete up to 1,000 entities: all or nothing.
@@ -211,7 +213,7 @@ def run_batch(call: Call) -> list[OutcomeView]:
 def get_collection(call: Call, collection: str) -> Answer:
     """Show a collection's definition."""
     definition = datapool.get_collection(call.scope, collection)
-    return Answer(view(definition), etag=str(definition["_version"]))
+    return Answer(collection_view(definition), etag=str(definition["_version"]))
 
 
 @route("PATCH", "/datapool/{collection}", scope="datapool.admin", body=Json("document"), query=ChangeQuery, returns=CollectionView)
@@ -223,9 +225,9 @@ def change_collection(call: Call, collection: str) -> Answer:
     """
     changed = datapool.change_collection(
         call.scope, collection, call.body.data, dry_run=call.query.dry_run, allow_loss=call.query.allow_loss,
-        if_version=wanted_version(call),
+        if_version=expected_version(call),
     )  # fmt: skip
-    return Answer(view(changed), etag=str(changed["_version"]))
+    return Answer(collection_view(changed), etag=str(changed["_version"]))
 
 
 @route("DELETE", "/datapool/{collection}", scope="datapool.admin", query=DeleteQuery, returns=DeletedView)
@@ -247,12 +249,12 @@ def list_entities(call: Call, collection: str) -> Page[Entity]:
 
 @route(
     "POST", "/datapool/{collection}/entities", scope="entities.write", body=Json(), returns=Entity, status=201,
-    acts=Acts("write_entities", arguments=operation("create")),
+    acts=Acts("write_entities", arguments=operation_arguments("create")),
 )  # fmt: skip
 def create_entity(call: Call, collection: str) -> Answer:
     """Create an entity from its values."""
     entity = datapool.create_entity(call.scope, collection, call.body)
-    return shown_entity(entity, 201, f"/api/v1/datapool/{collection}/entities/{entity['id']}")
+    return entity_answer(entity, 201, f"/api/v1/datapool/{collection}/entities/{entity['id']}")
 
 
 @route(
@@ -261,37 +263,37 @@ def create_entity(call: Call, collection: str) -> Answer:
 )  # fmt: skip
 def get_entity(call: Call, collection: str, entity_id: str) -> Answer:
     """Show an entity."""
-    query = datapool.read_query(call.query.model_dump(exclude_none=True))
-    return shown_entity(datapool.get_entity(call.scope, collection, entity_id, query=query))
+    query = datapool.parse_query(call.query.model_dump(exclude_none=True))
+    return entity_answer(datapool.get_entity(call.scope, collection, entity_id, query=query))
 
 
 @route(
     "PATCH", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity,
-    acts=Acts("write_entities", arguments=operation("update")),
+    acts=Acts("write_entities", arguments=operation_arguments("update")),
 )  # fmt: skip
 def update_entity(call: Call, collection: str, entity_id: str) -> Answer:
     """Merge values into an entity (RFC 7396). Takes If-Match."""
-    version = wanted_version(call)
-    return shown_entity(datapool.update_entity(call.scope, collection, entity_id, call.body, if_version=version))
+    version = expected_version(call)
+    return entity_answer(datapool.update_entity(call.scope, collection, entity_id, call.body, if_version=version))
 
 
 @route(
     "PUT", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity,
-    acts=Acts("write_entities", arguments=operation("replace")),
+    acts=Acts("write_entities", arguments=operation_arguments("replace")),
 )  # fmt: skip
 def replace_entity(call: Call, collection: str, entity_id: str) -> Answer:
     """Replace all values of an entity. Takes If-Match."""
-    version = wanted_version(call)
-    return shown_entity(datapool.replace_entity(call.scope, collection, entity_id, call.body, if_version=version))
+    version = expected_version(call)
+    return entity_answer(datapool.replace_entity(call.scope, collection, entity_id, call.body, if_version=version))
 
 
 @route(
     "DELETE", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", returns=DeletedView,
-    acts=Acts("write_entities", arguments=operation("delete")),
+    acts=Acts("write_entities", arguments=operation_arguments("delete")),
 )  # fmt: skip
 def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
     """Delete an entity that no other entity refers to. Takes If-Match."""
-    datapool.delete_entity(call.scope, collection, entity_id, if_version=wanted_version(call))
+    datapool.delete_entity(call.scope, collection, entity_id, if_version=expected_version(call))
     return DeletedView(deleted=entity_id)
 
 
@@ -328,12 +330,12 @@ async def _changes(call: Call, collection: str, number: int) -> AsyncIterator[tu
             number = change.number  # the next poll starts after the last change
             yield number, change.event, change_view(change).model_dump()
         if len(changes) < EVENTS_AT_ONCE:
-            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
+            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
 
 
 def _changes_after(scope: TenantScope, collection: str, number: int) -> list[datapool.Change] | None:
     """The next changes; None once the stream's key has ended or lost its read access, or the collection is deleted."""
-    if not standing.is_still_allowed(scope, "entities.read"):
+    if not continued_access.is_still_allowed(scope, "entities.read"):
         return None
     try:
         return datapool.list_changes_after(scope, collection, number, EVENTS_AT_ONCE)
@@ -371,11 +373,11 @@ def import_entities(call: Call, collection: str) -> ImportView:
         options = datapool.ImportOptions(
             MEDIA[media], key, call.query.on_error, dry_run=call.query.dry_run, delimiter=call.query.delimiter,
             in_write=call.idempotency is not None, decimal=call.query.decimal,
-            encoding=datapool.find_charset(file, MEDIA[media], parameters.get("charset", "")),
+            encoding=datapool.detect_charset(file, MEDIA[media], parameters.get("charset", "")),
         )  # fmt: skip
         report = datapool.import_entities(call.scope, collection, file, options)
     if report.failed and call.query.on_error == "refuse" and not call.query.dry_run:
-        raise report.refusal()
+        raise report.to_error()
     return ImportView.model_validate(asdict(report))
 
 
@@ -387,6 +389,6 @@ def export_entities(call: Call, collection: str) -> Answer:
     """Export entities as a CSV or NDJSON file, oldest first."""
     format_ = call.query.format
     filters = read_filter(call, call.query.filter)
-    data = b"".join(datapool.export_entities(call.scope, collection, format_, chosen=filters))
+    data = b"".join(datapool.export_entities(call.scope, collection, format_, filter_document=filters))
     name = json.dumps(f"{collection}.{format_}")
     return Answer(data, headers={"Content-Disposition": f"attachment; filename={name}"})

@@ -10,7 +10,7 @@ from appliance.solutions import (
     ApplyOptions,
     ArchiveLimits,
     Solution,
-    Tools,
+    SolutionServices,
     read_archive,
     read_solution,
     service,
@@ -77,9 +77,9 @@ def read_body(call: Call) -> Solution:
         return read_solution(read_archive(file, bounds))
 
 
-def tools_of(call: Call) -> Tools:
+def tools_of(call: Call) -> SolutionServices:
     services = call.services
-    return Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
+    return SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
 
 
 @route(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from appliance.agents import AgentRuns, Means
+from appliance.agents import AgentRuns, RunDependencies
 from appliance.agents.skills import Skills
 from appliance.agents.tools import Toolbox
 from appliance.core.config import Config
@@ -14,11 +14,11 @@ from appliance.governance.approvals import ActionApprovals
 from appliance.llm import LanguageModels
 
 if TYPE_CHECKING:
-    from appliance.agents import Asker, ProfileModel
+    from appliance.agents import ModelContext, ProfileModel
 
 
 @dataclass(frozen=True)
-class Grounds:
+class AgentDependencies:
     """The parts that agents act through: tools, policies, approvals and skills."""
 
     toolbox: Toolbox
@@ -27,15 +27,17 @@ class Grounds:
     skills: Skills
 
 
-def make_agents(config: Config, presence: Presence, queue: TaskQueue, models: LanguageModels, dependencies: Grounds) -> AgentRuns:
+def make_agents(
+    config: Config, presence: Presence, queue: TaskQueue, models: LanguageModels, dependencies: AgentDependencies
+) -> AgentRuns:
     """Build the agent runs, which use the tenant's LLM profiles as models and the tenant's skills."""
 
-    def make_model(profile: str, asker: "Asker") -> "ProfileModel":
+    def make_model(profile: str, asker: "ModelContext") -> "ProfileModel":
         from appliance.agents import ProfileModel
 
         return ProfileModel(models, profile, asker)
 
-    context = Means(
+    context = RunDependencies(
         dependencies.toolbox, dependencies.governor, dependencies.actions,
         make_model=make_model, describe_skill=dependencies.skills.describe_skill,
     )  # fmt: skip

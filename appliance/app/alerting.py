@@ -16,19 +16,19 @@ from appliance.core.errors import (
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
-from appliance.core.texts import mark, mark_error, speaking, tell
-from appliance.governance.approvals import Writing
+from appliance.core.texts import mark, mark_error, translate, use_language
+from appliance.governance.approvals import EmailDependencies
 from appliance.governance.executor import ActionRequest
 from appliance.integrations import gate
 from appliance.monitor import DiskGauge, Webhooks
-from appliance.monitor.alerts import OWNERS, Action, Alerts, Facts, Letters, Notice, Reach
+from appliance.monitor.alerts import OWNERS, Action, Alerts, DataSources, EmailResult, Notice, Notifier
 from appliance.processes import ProcessFlow
 from appliance.processes.executions import StartRequest
 from appliance.processes.executions import service as executions
 from appliance.tenants import ROLES, Member, people
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import keys
-from appliance.tenants.sign_in import as_email
+from appliance.tenants.sign_in import parse_email
 from appliance.webapps.certificates import expiring_hosts
 
 SECONDS = 30.0
@@ -51,21 +51,21 @@ _INTRODUCTIONS = {
 
 
 @dataclass(frozen=True)
-class Reached:
+class AlertDependencies:
     """Further parts that alerts use: webhooks for actions, the disk gauge for conditions."""
 
     webhooks: Webhooks
     disk: DiskGauge
 
 
-def make_alerts(config: Config, flow: ProcessFlow, writing: Writing, dependencies: Reached) -> Alerts:
+def make_alerts(config: Config, flow: ProcessFlow, writing: EmailDependencies, dependencies: AlertDependencies) -> Alerts:
     """Build the alerts with the facts they check and the actions they can trigger."""
-    facts = Facts(
+    facts = DataSources(
         queue_age_ms=lambda scope: flow.queue_state(scope)["oldest_age_ms"], last_execution=executions.last_created,
-        failing=gate.failing, expiring=find_expiring, disk_used=lambda: dependencies.disk.read().used_percent,
+        failing_integrations=gate.list_failing, expiring=find_expiring, disk_used=lambda: dependencies.disk.read().used_percent,
     )  # fmt: skip
     delivery = _AlertDelivery(config, flow, writing, dependencies)
-    return Alerts(facts, Reach(delivery.check, delivery.send_letters, delivery.start_process))
+    return Alerts(facts, Notifier(delivery.check, delivery.send_emails, delivery.start_process))
 
 
 def find_expiring(scope: TenantScope, until: int) -> list[str]:
@@ -75,7 +75,7 @@ def find_expiring(scope: TenantScope, until: int) -> list[str]:
 
 
 class _AlertDelivery:
-    def __init__(self, config: Config, flow: ProcessFlow, writing: Writing, dependencies: Reached) -> None:
+    def __init__(self, config: Config, flow: ProcessFlow, writing: EmailDependencies, dependencies: AlertDependencies) -> None:
         self._config, self._flow, self._writing, self._dependencies = config, flow, writing, dependencies
 
     def check(self, scope: TenantScope, action: Action) -> None:
@@ -95,7 +95,7 @@ class _AlertDelivery:
         if action.kind == "webhook" and action.webhook:
             self._dependencies.webhooks.get_webhook(scope, action.webhook)
         if action.kind == "process" and action.process:
-            executions.version_to_run(scope, action.process, None)
+            executions.resolve_version(scope, action.process, None)
         if action.kind == "email":
             slug = action.integration or ""
             if "send" not in (self._writing.integrations.find_actions(scope, slug) or ()):
@@ -104,15 +104,15 @@ class _AlertDelivery:
                     slug=repr(slug[:80]),
                 ))
 
-    def send_letters(self, scope: TenantScope, action: Action, notice: Notice) -> Letters:
+    def send_emails(self, scope: TenantScope, action: Action, notice: Notice) -> EmailResult:
         """Queue an e-mail to every recipient of the action; each notice is sent to a recipient only once."""
         scope, problems = tenants.system_scope(scope.tenant_id), list[str]()
         recipients = [each for each in people.list_members(scope) if _is_recipient(each, action.members or OWNERS)]
-        addressed = [(each, email) for each in recipients if (email := as_email(each.login))][:MOST_READERS]
+        addressed = [(each, email) for each in recipients if (email := parse_email(each.login))][:MOST_READERS]
         if not addressed:
             problems.append("no e-mail was sent: none of the recipients has an e-mail address as login")
         for member, email in addressed:
-            with speaking(self._writing.languages.choose(member.language)):
+            with use_language(self._writing.languages.choose(member.language)):
                 email_input = self._build_email(scope, notice, email)
             request = ActionRequest(
                 action.integration or "", "send", email_input,
@@ -126,7 +126,7 @@ class _AlertDelivery:
                 continue
             except ApplianceError as error:
                 problems.append(f"an e-mail could not be sent by {action.integration}: {error.message}")
-        return Letters([member.login for member, _ in addressed], problems)
+        return EmailResult([member.login for member, _ in addressed], problems)
 
     def start_process(self, scope: TenantScope, action: Action, notice: Notice) -> list[str]:
         """Start the published version of the process, once per notice."""
@@ -148,7 +148,7 @@ class _AlertDelivery:
         at = f"    {self._config.tenant_url(scope.tenant_id)}/console/alerts/{notice.alert_id}"
         text = "\n".join([
             _(_INTRODUCTIONS[notice.turn], alert=notice.name, tenant=tenant, time=clock.minute(notice.at)), "",
-            f"{tell(notice.text)}.", "", _("Condition: %(condition)s.", condition=tell(notice.condition)), "",
+            f"{translate(notice.text)}.", "", _("Condition: %(condition)s.", condition=translate(notice.condition)), "",
             _("View its history or silence it:"), "", at, "",
         ])  # fmt: skip
         return {"to": [email], "subject": _(_SUBJECTS[notice.turn], tenant=tenant, alert=notice.name), "text": text}

@@ -6,7 +6,7 @@ from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
-from appliance.tenants.grants import Confirmation, ConfirmationDecisions, grace_of, secret_bindings
+from appliance.tenants.grants import Confirmation, ConfirmationDecisions, grace_periods, secret_bindings
 from appliance.tenants.keys import adoption
 from appliance.webapps import WebApps
 from appliance.webapps.publishing import served_grants
@@ -26,16 +26,16 @@ def make_confirmations(webapps: WebApps) -> ConfirmationDecisions:
 def _apply_grant_decision(webapps: WebApps, scope: TenantScope, confirmation: Confirmation) -> None:
     kind, _, name = confirmation.subject.partition(":")
     if kind == "process":
-        version_grants.carry_out(scope, name, confirmation)
+        version_grants.apply_decision(scope, name, confirmation)
         if confirmation.state == "confirmed":
             reach = confirmation.details["reach"]
             secret_bindings.bind_process(scope, name, reach.get("secrets", ()), reach.get("webhook_secrets", ()))
     else:
-        served_grants.carry_out(scope, webapps, name, confirmation)
+        served_grants.apply_decision(scope, webapps, name, confirmation)
 
 
 def authority_upkeep(config: Config) -> list[Periodic]:
     """The jobs that assess what was published before grants were recorded, or on another appliance, a few at a time."""
-    grace = grace_of(config)
-    processes, webapps = version_grants.make_assessor(grace), served_grants.make_assessor(grace)
+    grace = grace_periods(config)
+    processes, webapps = version_grants.make_assessor(grace), served_grants.build_assessor(grace)
     return [Periodic("grants", 5.0, processes.assess_some), Periodic("webapp-grants", 5.0, webapps.assess_some)]

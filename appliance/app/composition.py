@@ -32,32 +32,40 @@ from appliance.core.interface import ui_folder
 from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
-from appliance.datapool import FileImports, StorageCount
+from appliance.datapool import FileImports, StorageUsage
 from appliance.datapool import service as datapool
-from appliance.documents import Uploads, delete_overdue, forget_expired
+from appliance.documents import Uploads, delete_expired_uploads, delete_overdue
 from appliance.documents import service as documents
-from appliance.documents.contents import Previews, incoming_blobs, make_readings
+from appliance.documents.contents import Previews, build_text_tasks, incoming_blobs
 from appliance.documents.reviews import reviews
-from appliance.documents.sharing import Exits, Publications, Shares
+from appliance.documents.sharing import DeliveryPolicy, Publications, Shares
 from appliance.governance import Governor, Invitations, budgets
-from appliance.governance.approvals import ActionApprovals, Notices, Writing, approvals, crowding, expire_due, on_console
-from appliance.governance.executor import REPLAYS, DocumentDoor, GovernedExecutor, Instance, TenantThreads
+from appliance.governance.approvals import (
+    ActionApprovals,
+    EmailDependencies,
+    Notices,
+    approvals,
+    expire_due,
+    register_link_builder,
+    request_limits,
+)
+from appliance.governance.executor import REPLAYS, CallDocumentsFactory, GovernedExecutor, Instance, TenantThreads
 from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.policies import PolicyService
 from appliance.hooks import make_hooks
-from appliance.integrations import Kinship
+from appliance.integrations import SharedCredentials
 from appliance.llm import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
-from appliance.monitor import Deliverer, DiskGauge, KeyTraffic, rollup, watch_room, webhooks
+from appliance.monitor import Deliverer, DiskGauge, KeyTraffic, check_space, rollup, webhooks
 from appliance.monitor import logs as log_lines
-from appliance.monitor.alerts import tell_due, watch_all
+from appliance.monitor.alerts import evaluate_all, send_due
 from appliance.processes import ProcessFlow
 from appliance.processes.engine import caching, suspension
-from appliance.processes.host import ActionReach, DataPoolReach, DocumentReading, ModelReach, Ports
+from appliance.processes.host import DataPoolCalls, DocumentReading, IntegrationCalls, ModelCalls, Ports
 from appliance.processes.scheduling import backlog
 from appliance.sandbox import Pool, default_folder
 from appliance.sandbox import Settings as PoolSettings
-from appliance.sites import make_demo, make_sites
+from appliance.sites import build_sites, make_demo
 from appliance.sites.front import (
     App,
     Front,
@@ -66,25 +74,25 @@ from appliance.sites.front import (
     Readiness,
     StaticFiles,
     Transport,
-    make_root,
-    make_server_config,
+    build_root,
+    build_server_config,
 )
-from appliance.sites.sign_in import make_gate
-from appliance.sites.webapps import Permission, Probing, custom_hosts
+from appliance.sites.sign_in import build_gate
+from appliance.sites.webapps import CertificatePermission, SmokeProbe, custom_hosts
 from appliance.solutions import Services, Transfers, apply_solution, delete_expired, order_system_url, starter_solution
-from appliance.solutions import Tools as SolutionTools
-from appliance.tenants import LargeBodies, RateLimiter, on_other_host
+from appliance.solutions import SolutionServices as SolutionTools
+from appliance.tenants import LargeBodies, RateLimiter, register_custom_hosts
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import PasswordChecks
 from appliance.webapps import service as webapps
 from appliance.webapps.access import Visits
-from appliance.webapps.certificates import Certificates, Worker, certificate_upkeep
+from appliance.webapps.certificates import Certificates, Worker, certificate_tasks
 from appliance.webapps.domains import service as domains
 from appliance.webapps.files import Compression
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing import Publisher
 
-from .agents import Grounds, make_agents
-from .alerting import Reached, make_alerts
+from .agents import AgentDependencies, make_agents
+from .alerting import AlertDependencies, make_alerts
 from .authority import authority_upkeep, make_confirmations
 from .gauges import add_gauges
 from .parts import (
@@ -157,7 +165,7 @@ class Appliance:
         self.services.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.pool.stop()
-        self.services.publications.deliveries.write_down()
+        self.services.publications.deliveries.flush()
         for withdraw in self.withdraw:
             withdraw()
         self.telemetry.stop()
@@ -167,7 +175,7 @@ class Appliance:
 
 def _set_limits(config: Config) -> None:
     """Set the limits that are global to this process."""
-    crowding.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
+    request_limits.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
     bounds = config.limits
     datapool.configure(entity_kb=bounds.entity_kb, query_rows=bounds.query_rows, query_seconds=bounds.query_seconds)
     quota.configure(tenant_bytes=bounds.tenant_storage_mb << 20)
@@ -184,7 +192,7 @@ def build(config: Config) -> Appliance:
     """Build and connect every part without starting anything."""
     sealer = open_store(config)
     _set_limits(config)
-    stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS]
+    stored = make_places(config, installation_id(sealer)), [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
     presence, queue = open_presence(config.data / "workers"), TaskQueue(db.database.obj)
@@ -193,43 +201,52 @@ def build(config: Config) -> Appliance:
     egress = Egress.of(config.egress.allow, authorities(config))
     disk, telemetry = DiskGauge(config.data, blobs.stored_bytes), Telemetry(config, presence.instance)
     files = documents.Documents(incoming)
-    door = DocumentDoor(files, config.limits.upload_mb << 20)
+    door = CallDocumentsFactory(files, config.limits.upload_mb << 20)
     policies, actions = PolicyService(), ActionApprovals(sealer)
-    governor = Governor(policies, actions, Kinship(integrations.ready).kin_of)
+    governor = Governor(policies, actions, SharedCredentials(integrations.ready).kin_of)
     executor = GovernedExecutor(integrations, governor, Instance(presence.instance, queue.enqueue, presence.is_alive), door)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     formats = make_formats(config)
-    llm_port = ModelReach(models, DocumentReading(files, formats).read)
+    llm_port = ModelCalls(models, DocumentReading(files, formats).read)
     toolbox, library, hook_service = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
-    agents = make_agents(config, presence, queue, models, Grounds(toolbox, governor, actions, library))
+    agents = make_agents(config, presence, queue, models, AgentDependencies(toolbox, governor, actions, library))
     ports = Ports(
-        DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, llm_port, agents.steps
+        DataPoolCalls(), IntegrationCalls(executor), sealer, files, formats, executor, integrations.find_actions, llm_port,
+        agents.steps
     )  # fmt: skip
     flow = ProcessFlow(config, presence, pool, queue, ports)
-    writing, exits = Writing(executor, integrations, _languages(config, integrations.registry)), Exits(blobs, reviews)
-    custom_domains, visits = domains.of_config(config, egress), Visits(sealer)
-    withdraw = (
-        formats.stop, approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
-        on_profile_stored(flow.answer_profile), custom_domains.table.watch(), on_other_host(custom_hosts(custom_domains.table)),
-    )  # fmt: skip
+    email = EmailDependencies(executor, integrations, _languages(config, integrations.registry))
+    delivery = DeliveryPolicy(blobs, reviews)
+    custom_domains, visits = domains.build_domains(config, egress), Visits(sealer)
+    withdraw = (formats.stop, *_listen(config, flow, custom_domains))
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
-        executor=executor, invitations=Invitations(config, sealer, writing), policies=policies, governor=governor,
-        rate_limiter=RateLimiter(), instance=presence.instance, is_alive=presence.is_alive, languages=writing.languages,
+        executor=executor, invitations=Invitations(config, sealer, email), policies=policies, governor=governor,
+        rate_limiter=RateLimiter(), instance=presence.instance, is_alive=presence.is_alive, languages=email.languages,
         key_traffic=KeyTraffic(),
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files), webapps=apps,
-        publications=Publications(exits), shares=Shares(exits, sealer), large_bodies=LargeBodies(), streams=make_streams(config),
-        backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config),
-        publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=hook_service, password_checks=PasswordChecks(),
-        alerts=make_alerts(config, flow, writing, Reached(hook_service, disk)), disk=disk, certificates=Certificates(sealer),
-        domains=custom_domains, visits=visits, skills=library, tools=toolbox, agents=agents, confirmations=make_confirmations(apps),
+        publications=Publications(delivery), shares=Shares(delivery, sealer), large_bodies=LargeBodies(),
+        streams=make_streams(config), backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer),
+        requests=make_request_log(config), publishing=Publisher(apps, presence.instance, presence.is_alive), webhooks=hook_service,
+        password_checks=PasswordChecks(), alerts=make_alerts(config, flow, email, AlertDependencies(hook_service, disk)), disk=disk,
+        certificates=Certificates(sealer), domains=custom_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
+        confirmations=make_confirmations(apps),
     )  # fmt: skip
     add_tools(services, governor, actions)
     add_gauges(services)
-    upkeep = [*_upkeep(services), *authority_upkeep(config), *make_readings(blobs, formats), services.backups]
+    upkeep = [*_upkeep(services), *authority_upkeep(config), *build_text_tasks(blobs, formats), services.backups]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()), telemetry)
+
+
+def _listen(config: Config, flow: ProcessFlow, custom_domains: domains.Domains) -> tuple[Callable[[], None], ...]:
+    """Connect the parts that notify each other; each result disconnects one."""
+    return (
+        approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), custom_domains.table.watch(),
+        register_link_builder(lambda tenant, path: config.tenant_url(tenant) + path),
+        register_custom_hosts(custom_hosts(custom_domains.table)),
+    )  # fmt: skip
 
 
 def _languages(config: Config, registry: Registry) -> catalogues.Languages:
@@ -253,30 +270,30 @@ def _upkeep(services: Services) -> list[Periodic]:
     """The periodic jobs of every process, such as closing calls of dead processes and deleting expired data."""
     queue, executor, templates = services.queue, services.executor, services.pool.templates
     settings = services.config.approvals
-    writing = Writing(executor, services.integrations, services.languages)
-    notices = Notices(writing, settings.email_integration, settings.letter_seconds)
+    email = EmailDependencies(executor, services.integrations, services.languages)
+    notices = Notices(email, settings.email_integration, settings.letter_seconds)
     return [
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
-        Periodic("public-deliveries", 1.0, services.publications.deliveries.write_down),
+        Periodic("public-deliveries", 1.0, services.publications.deliveries.flush),
         Periodic("domains", 2.0, services.domains.checker.check_due),
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
         Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents)),
         Periodic("quarantine", 300.0, lambda: services.documents.scan_again(services.config.data)),
-        Periodic("uploads", 3600.0, forget_expired),
+        Periodic("uploads", 3600.0, delete_expired_uploads),
         Periodic("transfers", 600.0, services.transfers.tidy),
         Periodic("reviews", 60.0, reviews.expire_reviews),
         Periodic("governed-use", 3600.0, budgets.purge),
         Periodic("approvals", 10.0, expire_due),
         Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("sums", 60.0, rollup.roll_up),
-        Periodic("disk", 60.0, services.disk.look),
-        Periodic("room", 1.0, lambda: watch_room(services.config.data)),
-        Periodic("datapool-storage", 60.0, StorageCount().look),
-        Periodic("log-words", 60.0, log_lines.read_older),
-        Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
-        Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),
+        Periodic("disk", 60.0, services.disk.measure),
+        Periodic("room", 1.0, lambda: check_space(services.config.data)),
+        Periodic("datapool-storage", 60.0, StorageUsage().update),
+        Periodic("log-words", 60.0, log_lines.index_older),
+        Periodic("alerts", 10.0, lambda: evaluate_all(services.alerts.facts)),
+        Periodic("alert-notices", 2.0, lambda: send_due(services.alerts.reach)),
         Periodic("publishing", 2.0, services.publishing.resume),
         Compression(services.webapps, services.blobs),
         Periodic("blobs", 3600.0, services.blobs.collect),
@@ -315,16 +332,16 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     register_console(quart, services)
     if appliance.config.demo.order_system:
         quart.register_blueprint(make_demo())
-    quart.register_blueprint(make_root(appliance.config))
+    quart.register_blueprint(build_root(appliance.config))
     assets = services.assets
     fetched = {"/api-docs/assets/": assets, "/static/editor/": assets / "editor"}
     folders = {"/static/": ui_folder() / "static"} | {prefix: folder for prefix, folder in fetched.items() if folder.is_dir()}
-    gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
-    sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
-    services.publishing.check_through(Probing(sites, appliance.config, asyncio.get_running_loop()))
+    gate = build_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
+    sites = build_sites(services, gate, ui_folder() / "templates" / "sites")
+    services.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
     edges = mcp.around(api.refuse_spent_keys(services, cast(App, quart)))
     front = Front(StaticFiles(edges, folders), sites, appliance.config, appliance.readiness)
-    return Permission(front, appliance.config, services.webapps, services.threads)
+    return CertificatePermission(front, appliance.config, services.webapps, services.threads)
 
 
 async def _render_error(error: Exception) -> Response:
@@ -338,7 +355,7 @@ async def _render_error(error: Exception) -> Response:
 
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until the coroutine function `shutdown` returns."""
-    config = make_server_config(appliance.config, appliance.services.certificates)
+    config = build_server_config(appliance.config, appliance.services.certificates)
     mcp = make_edge(appliance.services)
     asgi = Transport(make_asgi(appliance, mcp), appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
@@ -347,7 +364,7 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
         await shutdown()
         worker.stopping.set()  # Set now, so that certificate orders finish while the last requests are answered.
 
-    with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
+    with config.keep_current(certificate_tasks(appliance.config, appliance.services.certificates, worker)):
         try:
             async with mcp.running():
                 await serve(cast(Any, asgi), config, shutdown_trigger=stop)

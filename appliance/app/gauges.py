@@ -13,7 +13,7 @@ def add_gauges(services: Services) -> None:
     circuits = "Integrations with an open circuit."
     metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
-    services.disk.look()
+    services.disk.measure()
     for name, help_text, read in (
         ("gos_disk_bytes", "Size of the disk that holds the data folder.", lambda: services.disk.read().total),
         ("gos_disk_free_bytes", "What is free on it.", lambda: services.disk.read().free),

@@ -12,17 +12,17 @@ from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
-from appliance.integrations import Connections, Integrations, TokenKeeper
+from appliance.integrations import Connections, Integrations, TokenStore
 from appliance.integrations.calls import Calls
 from appliance.llm import LanguageModels
 from appliance.sandbox import USERS
-from appliance.solutions import find_lost
+from appliance.solutions import find_broken_routes
 from appliance.tenants import StreamLimits, Streams
 from appliance.tenants import service as tenants
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates import ca_certificate, internal_certificate
 from appliance.webapps.traffic import Quotas
-from appliance.webapps.traffic import noting as traffic
+from appliance.webapps.traffic import request_log as traffic
 
 
 def runtimes_folder(config: Config) -> Path | None:
@@ -48,8 +48,8 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     """Build the integrations with every installed connector and the egress rules."""
     folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
     connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
-    registry, calls = load_registry(folder=config.data / CONNECTORS), Calls(connections, TokenKeeper(sealer))
-    return Integrations(registry, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name), calls)
+    registry, calls = load_registry(folder=config.data / CONNECTORS), Calls(connections, TokenStore(sealer))
+    return Integrations(registry, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name), calls)
 
 
 def make_streams(config: Config) -> Streams:
@@ -61,14 +61,14 @@ def make_streams(config: Config) -> Streams:
 def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
     """Build the language models, which follow the same egress rules as integrations."""
     egress = Egress.of(config.egress.allow, authorities(config))
-    return LanguageModels(egress, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
+    return LanguageModels(egress, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name))
 
 
 def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
     """Build the WebApps with the configured limits for archives, uploads and storage."""
     limits, stored = config.limits, config.webapps.stored_mb << 20
     apps = webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20, stored))
-    apps.find_lost_with(find_lost)
+    apps.set_route_check(find_broken_routes)
     return apps
 
 

@@ -19,10 +19,18 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.processes.definitions import versions
-from appliance.solutions import Services, Use, uses_of
+from appliance.solutions import SecretUse, Services, uses_of
 from appliance.tenants import scopes_of_actor
 from appliance.tenants import service as tenants
-from appliance.tenants.grants import Ask, Binding, Confirmation, Destination, Kind, confirmations, secret_bindings
+from appliance.tenants.grants import (
+    Binding,
+    Confirmation,
+    ConfirmationRequest,
+    Kind,
+    SecretDestination,
+    confirmations,
+    secret_bindings,
+)
 
 _log = logging.getLogger(__name__)
 _WHY = {
@@ -46,7 +54,7 @@ def adopt_secret_uses(services: Services) -> None:
         db.write(partial(db.execute, "DELETE FROM secret_use WHERE tenant_id = ? AND kind = ? AND target = ?", key))
 
 
-def _adopt(scope: TenantScope, config: Config, uses: list[Use], author: str) -> None:
+def _adopt(scope: TenantScope, config: Config, uses: list[SecretUse], author: str) -> None:
     """Bind the uses, or ask the owners to confirm them; runs inside a write transaction."""
     author_scopes, settings, now = scopes_of_actor(scope, author), config.authority, clock.now_ms()
     for use in uses:
@@ -62,7 +70,9 @@ def _adopt(scope: TenantScope, config: Config, uses: list[Use], author: str) -> 
         why = "departed" if author_scopes is None else "wider"
         details = {"secret": use.name, **asdict(use.place), "author": author, "reason": why}
         details["why"] = f"{_WHY[why]} {_describe_grace(lasts)}"
-        confirmations.ask(scope, Ask("secret", use.name, binding.id, details, now + lasts if lasts else None))
+        confirmations.request_confirmation(
+            scope, ConfirmationRequest("secret", use.name, binding.id, details, now + lasts if lasts else None)
+        )
 
 
 def _describe_grace(ms: int) -> str:
@@ -92,7 +102,7 @@ def _changed_by(scope: TenantScope, kind: Kind, target: str) -> Iterator[str]:
 def decide_secret(scope: TenantScope, confirmation: Confirmation) -> None:
     """Bind the secret to its destination when an owner confirms the use; unbind it when they refuse."""
     details = confirmation.details
-    place = Destination(details["kind"], details["target"], details["digest"], details["hosts"])
+    place = SecretDestination(details["kind"], details["target"], details["digest"], details["hosts"])
     if confirmation.state == "confirmed":
         secret_bindings.bind(scope, details["secret"], place)
     else:

@@ -5,7 +5,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.datapool import service as datapool
-from appliance.documents import refuse_tenant_with_kept
+from appliance.documents import check_tenant_not_retained
 from appliance.documents import service as documents
 from appliance.monitor import logs as log_lines
 from appliance.tenants import people
@@ -21,11 +21,11 @@ def open_store(config: Config) -> Sealer:
     sealer = Sealer(load_or_make_key(config.data / "key"))
     db.open_database(config.database_url)
     migrations.migrate()
-    tenants.on_tenant_delete(datapool.forget_tenant)
+    tenants.on_tenant_delete(datapool.drop_tenant_tables)
     tenants.on_tenant_delete(documents.forget_tenant)
-    tenants.on_tenant_delete(log_lines.forget_words)
-    tenants.before_tenant_delete(refuse_tenant_with_kept)
+    tenants.on_tenant_delete(log_lines.remove_from_index)
+    tenants.before_tenant_delete(check_tenant_not_retained)
     tenants.on_tenant_delete(domains.forget_tenant)
-    people.on_new_password(forget_person)
-    adoption.ask_about_orphans(clock.parse_duration(config.authority.confirm_departed_within, pointer="/authority"))
+    people.on_password_change(forget_person)
+    adoption.request_adoptions(clock.parse_duration(config.authority.confirm_departed_within, pointer="/authority"))
     return sealer

@@ -30,12 +30,12 @@ class Telemetry:
         resource = {"service.name": settings.service_name, "service.version": __version__, "service.instance.id": self._instance}
         self._exporter = Exporter(settings, resource)
         self._exporter.start()
-        spans.give_to(self._exporter.add if settings.sample_percent else None, settings.sample_percent)
+        spans.export_to(self._exporter.add if settings.sample_percent else None, settings.sample_percent)
 
     def stop(self) -> None:
         """Stop collecting; pending data is sent within five seconds or lost."""
         if self._exporter is not None:
-            spans.give_to(None)
+            spans.export_to(None)
             self._exporter.stop(FLUSH_SECONDS)
             self._exporter = None
 

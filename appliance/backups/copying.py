@@ -43,7 +43,7 @@ class FileSource:
         sql_by_table = {str(name): str(sql) for name, sql in rows}
         virtual = {name for name, sql in sql_by_table.items() if sql.startswith("CREATE VIRTUAL")}
         names = sql_by_table.keys() - virtual - {name + end for name in virtual for end in _SHADOWS}
-        return in_order({name: {row[2] for row in self.rows(f'PRAGMA foreign_key_list("{name}")')} for name in names})
+        return sort_tables({name: {row[2] for row in self.rows(f'PRAGMA foreign_key_list("{name}")')} for name in names})
 
     def columns(self, table: str) -> list[str]:
         """The columns of a table."""
@@ -65,7 +65,7 @@ class ServerSource:
             "JOIN pg_class towards ON towards.oid = c.confrelid JOIN pg_namespace n ON n.oid = of.relnamespace "
             "WHERE c.contype = 'f' AND n.nspname = current_schema()"
         )
-        return in_order({name: {str(to) for of, to in rows if of == name} for name in names})
+        return sort_tables({name: {str(to) for of, to in rows if of == name} for name in names})
 
     def columns(self, table: str) -> list[str]:
         """As `FileSource.columns`."""
@@ -89,7 +89,7 @@ def open_source() -> Source:
     return FileSource(db.database.execute_sql) if db.is_sqlite() else ServerSource()
 
 
-def in_order(references: Leads) -> list[str]:
+def sort_tables(references: Leads) -> list[str]:
     """The tables sorted so that each comes after those it references; tables in cycles come last."""
     remaining, ordered = {name: set(to) - {name} for name, to in sorted(references.items())}, []
     while ready := [name for name, to in remaining.items() if not to & remaining.keys()]:
@@ -98,7 +98,7 @@ def in_order(references: Leads) -> list[str]:
     return ordered + list(remaining)
 
 
-def make_schema(file: sqlite3.Connection, source: Source, tenant_id: str | None = None) -> None:
+def create_schema(file: sqlite3.Connection, source: Source, tenant_id: str | None = None) -> None:
     """Creates the schema of the source in an empty file: its migrations and the tables of all collections, or of a tenant's."""
     ((number,),) = source.rows("SELECT max(number) FROM migration")
     for statement in migrations.statements_of_file(number):
@@ -121,14 +121,14 @@ def entity_statements(source: Source, *, sqlite: bool, tenant_id: str | None = N
             continue
         targets = {name: other for (of, name), other in names.items() if of == tenant}
         definition = from_stored(json.loads(stored))
-        yield from entity_tables.table_statements(definition, table, targets if sqlite else None, sqlite=sqlite)
+        yield from entity_tables.build_table_statements(definition, table, targets if sqlite else None, sqlite=sqlite)
         # A server needs the referenced table to exist, and tables may reference each other.
-        later += [] if sqlite else entity_tables.reference_statements(definition, table, targets)
+        later += [] if sqlite else entity_tables.build_foreign_keys(definition, table, targets)
     yield from later
 
 
 @dataclass(frozen=True)
-class Of:
+class RowFilter:
     """Selects the rows whose `column` has this value; `instead` replaces column values."""
 
     column: str
@@ -136,7 +136,7 @@ class Of:
     instead: Mapping[str, Any] = field(default_factory=dict)
 
 
-def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: Of | None = None) -> None:
+def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: RowFilter | None = None) -> None:
     """Copies rows of a table into a file that already has the table."""
     columns = source.columns(table)
     listed = ", ".join(f'"{column}"' for column in columns)
@@ -148,7 +148,7 @@ def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: Of | Non
         file.executemany(sql, [[instead.get(i, value) for i, value in enumerate(row)] for row in batch] if instead else batch)
 
 
-def index_words(file: sqlite3.Connection) -> None:
+def build_text_indexes(file: sqlite3.Connection) -> None:
     """Builds the full-text indexes of a file after its rows were copied."""
     for table in SEARCHED:
         if file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{table}_index",)).fetchone():

@@ -46,15 +46,15 @@ class SealingWriter:
         line = json.dumps(parameters, separators=(",", ":")).encode()
         self._header = MAGIC + len(line).to_bytes(2, "big") + line
         self._aead = AESGCM(_derive(passphrase, salt, _COST))
-        self._target, self._held, self._number = target, bytearray(), 0
+        self._target, self._buffer, self._number = target, bytearray(), 0
         target.write(self._header)
 
     def write(self, data: Any) -> int:
         """Buffers bytes; a full piece is written once more bytes follow, because the last one is marked."""
-        self._held += data
-        while len(self._held) > PIECE:
-            self._seal(bytes(self._held[:PIECE]), is_last=False)
-            del self._held[:PIECE]
+        self._buffer += data
+        while len(self._buffer) > PIECE:
+            self._seal(bytes(self._buffer[:PIECE]), is_last=False)
+            del self._buffer[:PIECE]
         return len(data)
 
     def flush(self) -> None:
@@ -62,7 +62,7 @@ class SealingWriter:
 
     def finish(self) -> None:
         """Writes the last piece."""
-        self._seal(bytes(self._held), is_last=True)
+        self._seal(bytes(self._buffer), is_last=True)
 
     def _seal(self, piece: bytes, *, is_last: bool) -> None:
         nonce = _nonce(self._prefix, self._number, is_last=is_last)
@@ -79,15 +79,15 @@ class OpeningReader:
         cost = {name: parameters[name] for name in _COST}
         self._prefix = base64.b64decode(parameters["prefix"])
         self._aead = AESGCM(_derive(passphrase, base64.b64decode(parameters["salt"]), cost))
-        self._held, self._number, self._ended = b"", 0, False
+        self._buffer, self._number, self._ended = b"", 0, False
         self._next = source.read(PIECE + TAG)
 
     def read(self, size: int = -1) -> bytes:
         """Up to `size` bytes, or everything that is left."""
         parts, remaining = [], size
-        while remaining != 0 and (self._held or self._open_piece()):
-            piece = self._held if remaining < 0 else self._held[:remaining]
-            self._held = self._held[len(piece) :]
+        while remaining != 0 and (self._buffer or self._open_piece()):
+            piece = self._buffer if remaining < 0 else self._buffer[:remaining]
+            self._buffer = self._buffer[len(piece) :]
             parts.append(piece)
             remaining -= len(piece) if remaining > 0 else 0
         return b"".join(parts)
@@ -98,7 +98,7 @@ class OpeningReader:
         piece, self._next = self._next, self._source.read(PIECE + TAG)
         self._ended = not self._next
         try:
-            self._held = self._aead.decrypt(_nonce(self._prefix, self._number, is_last=self._ended), piece, self._header)
+            self._buffer = self._aead.decrypt(_nonce(self._prefix, self._number, is_last=self._ended), piece, self._header)
         except InvalidTag as error:
             raise BackupInvalid(
                 "the passphrase is wrong, or the beginning of the backup is damaged"
@@ -106,7 +106,7 @@ class OpeningReader:
                 else "the backup is damaged or incomplete; use another copy of it"
             ) from error
         self._number += 1
-        return bool(self._held)
+        return bool(self._buffer)
 
 
 def _read_header(source: BinaryIO) -> tuple[bytes, dict[str, Any]]:

@@ -16,9 +16,9 @@ from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .leaving import export_tenant
 from .parts import is_sealed
-from .problems import Course
+from .problems import JobControl
+from .tenant_exports import export_tenant
 
 FOLDER = "exports"
 KEPT_MS = 24 * 3_600_000
@@ -40,7 +40,7 @@ class Export:
         return self.made_at + KEPT_MS
 
 
-def make_export(config: Config, places: Places, scope: TenantScope, passphrase: str | None, course: Course) -> dict[str, Any]:
+def make_export(config: Config, places: Places, scope: TenantScope, passphrase: str | None, course: JobControl) -> dict[str, Any]:
     """Exports the tenant into a file that is stored for a day and replaces the previous one; returns the manifest."""
     folder = config.data / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -90,7 +90,7 @@ def delete_export(config: Config, scope: TenantScope, name: str) -> None:
     db.write(lambda: audit.record(scope, "tenant.delete-export", scope.tenant_id, {"file": name}))
 
 
-def tidy(config: Config) -> None:
+def delete_expired(config: Config) -> None:
     """Deletes expired exports, also of deleted tenants, and the remains of killed processes."""
     folder, before = config.data / FOLDER, clock.now_ms() - KEPT_MS
     for path in folder.iterdir() if folder.is_dir() else ():

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from appliance.core.sentences import Sentence
-from appliance.tenants import LONGEST_NAME, ROLES
+from appliance.tenants import MAX_NAME, ROLES
 
 from .problems import BackupInvalid
 
@@ -40,7 +40,7 @@ class _Manifest(_Model):
 
 class _Tenant(_Model):
     id: str
-    name: str = Field(min_length=1, max_length=LONGEST_NAME)
+    name: str = Field(min_length=1, max_length=MAX_NAME)
     kind: Literal["standard", "sandbox"]
 
 

@@ -93,12 +93,12 @@ class _Pieces:
     """Reads pieces like a file and computes their digest."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._held, self.digest = iter(pieces), b"", hashlib.sha256()
+        self._pieces, self._buffer, self.digest = iter(pieces), b"", hashlib.sha256()
 
     def read(self, size: int) -> bytes:
-        while len(self._held) < size and (piece := next(self._pieces, b"")):
-            self._held += piece
-        data, self._held = self._held[:size], self._held[size:]
+        while len(self._buffer) < size and (piece := next(self._pieces, b"")):
+            self._buffer += piece
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
         self.digest.update(data)
         return data
 
@@ -170,7 +170,7 @@ def is_sealed(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenPart:
     """A part being read; `pieces` must be consumed before the next part."""
 
     name: str
@@ -179,7 +179,7 @@ class Opened:
 
 
 @contextmanager
-def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
+def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[OpenPart]]:
     """Yields the parts of a file in order; raises BackupInvalid when the file is damaged."""
     sealed = is_sealed(path)
     if sealed and not passphrase:
@@ -212,7 +212,7 @@ class _Bounded:
         return piece
 
 
-def _members(tar: tarfile.TarFile, packed: _Bounded) -> Iterator[Opened]:
+def _members(tar: tarfile.TarFile, packed: _Bounded) -> Iterator[OpenPart]:
     while (about := tar.next()) is not None:
         tar.members.clear()  # type: ignore[attr-defined]  # it would keep every part in memory
         name = PurePosixPath(about.name)
@@ -221,7 +221,7 @@ def _members(tar: tarfile.TarFile, packed: _Bounded) -> Iterator[Opened]:
                 Sentence("the part %(name)s of the file is invalid; do not use this file", name=repr(about.name[:80]))
             )
         packed.left = about.size + _READ_AHEAD
-        yield Opened(about.name, about.size, _pieces_of(tar, about))
+        yield OpenPart(about.name, about.size, _pieces_of(tar, about))
         packed.left = _READ_AHEAD
     while packed.read(PIECE):  # to the end, where the checksum is
         continue
@@ -240,14 +240,14 @@ def _pieces_of(tar: tarfile.TarFile, about: tarfile.TarInfo) -> Iterator[bytes]:
         yield piece
 
 
-def read_small(part: Opened, most: int = MOST_MANIFEST) -> bytes:
+def read_small(part: OpenPart, most: int = MOST_MANIFEST) -> bytes:
     """All bytes of a part; raises BackupInvalid when it has more than `most`."""
     if part.size > most:
         raise BackupInvalid(Sentence("the part %(name)s is too large; do not use this file", name=part.name))
     return b"".join(part.pieces)
 
 
-def keep_part(part: Opened, target: Path) -> Part:
+def store_part(part: OpenPart, target: Path) -> Part:
     """Writes a part to a new file readable only by its owner; raises BackupInvalid when the part occurs twice."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -269,7 +269,7 @@ def keep_part(part: Opened, target: Path) -> Part:
     return Part(part.name, part.size, digest.hexdigest())
 
 
-def digest_of(part: Opened) -> Part:
+def digest_of(part: OpenPart) -> Part:
     """Reads a part only to compute its size and digest."""
     digest = hashlib.sha256()
     for piece in part.pieces:
@@ -277,7 +277,7 @@ def digest_of(part: Opened) -> Part:
     return Part(part.name, part.size, digest.hexdigest())
 
 
-def read_manifest(content: bytes) -> dict[str, Any]:
+def parse_manifest(content: bytes) -> dict[str, Any]:
     """Parses the manifest; raises BackupInvalid when it is not one."""
     with suppress(ValueError, io.UnsupportedOperation):
         manifest = json.loads(content)

@@ -33,18 +33,18 @@ def _ignore_progress(stage: str, done: int, of: int) -> None:
 
 
 @dataclass(frozen=True)
-class Course:
+class JobControl:
     """Controls a running backup or import: `should_stop` is checked at every piece, `tell` reports stage, done and total."""
 
     should_stop: ShouldStop = never
-    tell: Callable[[str, int, int], None] = _ignore_progress
+    report: Callable[[str, int, int], None] = _ignore_progress
 
     def refuse_stopping(self) -> None:
         """Raises Stopped when the appliance is stopping."""
         refuse_stopping(self.should_stop)
 
 
-UNWATCHED = Course()
+UNCONTROLLED = JobControl()
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -7,20 +7,20 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import service
 from appliance.tenants.grants import confirmations, grants
-from appliance.webapps.domains import holding
+from appliance.webapps.domains import name_ownership
 
 from .copying import open_source
-from .holdings import LEFT, TAKEN
+from .tenant_tables import EXPORTED, NOT_EXPORTED
 
 # Kept: access and its credentials, the audit trail, refusals of owners, and contents, which a following import may have stored
 # already.
-KEPT = frozenset({
+PRESERVED = frozenset({
     "api_key", "authority_grant", "blob", "confirmation", "invitation", "membership", "secret", "session", "audit_chain",
     "audit_entry",
 })  # fmt: skip
 
 
-def empty_tenant(scope: TenantScope, *, force: bool = False, fill: Callable[[], object] = lambda: None) -> int:
+def clear_tenant(scope: TenantScope, *, force: bool = False, fill: Callable[[], object] = lambda: None) -> int:
     """Deletes all data of a tenant except people, keys, secrets and the audit trail; returns the number of rows.
 
     Everything happens in one transaction.  Raises Conflict while documents must be retained, unless forced.  `fill` runs on the
@@ -30,13 +30,13 @@ def empty_tenant(scope: TenantScope, *, force: bool = False, fill: Callable[[], 
     """
 
     def empty() -> int:
-        names = holding.names_of(scope)
+        names = name_ownership.names_of(scope)
         service.clear_tenant(scope, force=force)
-        holding.give_back(scope, names)
-        deletable = (TAKEN.keys() | LEFT.keys()) - KEPT
+        name_ownership.restore_tombstones(scope, names)
+        deletable = (EXPORTED.keys() | NOT_EXPORTED.keys()) - PRESERVED
         tables = [table for table in reversed(open_source().tables()) if table in deletable]
-        grants.forget_all(scope)
-        confirmations.forget_undenied(scope, "secret")
+        grants.delete_all_grants(scope)
+        confirmations.delete_unrefused(scope, "secret")
         deleted = sum(db.execute(f'DELETE FROM "{table}" WHERE tenant_id = ?', (scope.tenant_id,)) for table in tables)  # noqa: S608
         audit.record(scope, "tenant.reset", scope.tenant_id, {"rows": deleted})
         fill()

@@ -15,17 +15,17 @@ from appliance.core import catalogues, clock, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
-from appliance.core.database.loading import advance_numbers, insert_rows, references_later
-from appliance.core.database.presence import anyone_alive
+from appliance.core.database.loading import advance_sequences, defer_foreign_keys, insert_rows
+from appliance.core.database.presence import is_any_alive
 from appliance.core.errors import Conflict
 from appliance.core.sentences import Sentence
 
-from .checking import Checked, read_backup
 from .copying import FileSource, entity_statements
-from .making import DATABASE, FILES, KEY
+from .creation import DATABASE, FILES, KEY
 from .parts import sync_folder
 from .problems import BackupInvalid, full_disks
-from .snapshots import opened_snapshot
+from .snapshots import open_snapshot
+from .verification import VerifiedBackup, read_backup
 
 CONFIG = "config.yaml"
 IGNORED = frozenset({"lost+found"})
@@ -51,7 +51,7 @@ class RestoreRequest:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """The result of a restore; `aside` is the new place of the previous data.
 
     `stayed` lists the settings copied from the previous folder, `missing` the files that the backup left out and that are
@@ -59,10 +59,10 @@ class Restored:
     """
 
     data: Path
-    aside: Path | None
+    previous_data: Path | None
     manifest: dict[str, Any]
     migrated: tuple[str, ...]
-    stayed: tuple[str, ...]
+    copied: tuple[str, ...]
     missing: tuple[str, ...]
 
     @property
@@ -70,7 +70,7 @@ class Restored:
         return sum(self.manifest["tables"].values())
 
 
-def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest) -> Restored:
+def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest) -> RestoreResult:
     """Restores into an empty data folder and database; executions then continue as after a power failure at that moment.
 
     `load` reads the configuration, from the backup's file if it has one.  Raises BackupInvalid, Conflict or StorageFull.
@@ -88,7 +88,7 @@ def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest)
         migrated = _load_data(config, places_of, checked)
         os.sync()
         aside = _activate(folder, data)
-    return Restored(data, aside, checked.manifest, tuple(migrated), stayed, missing)
+    return RestoreResult(data, aside, checked.manifest, tuple(migrated), stayed, missing)
 
 
 def _copy_settings(folder: Path, data: Path) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _copy_settings(folder: Path, data: Path) -> Iterator[str]:
 
 
 def _refuse_occupied(data: Path, *, replace: bool) -> None:
-    if anyone_alive(data / "workers"):
+    if is_any_alive(data / "workers"):
         raise Conflict(Sentence("an appliance is running on %(data)s; stop it first", data=data))
     if _entries(data) and not replace:
         raise Conflict(Sentence(
@@ -136,7 +136,7 @@ def _staging(data: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _move_files(checked: Checked, key_file: Path | None) -> None:
+def _move_files(checked: VerifiedBackup, key_file: Path | None) -> None:
     """Moves the files of the backup, and the key, to where the appliance expects them."""
     files = checked.folder / FILES
     for path in sorted(files.iterdir()) if files.is_dir() else ():
@@ -159,7 +159,7 @@ def _move_files(checked: Checked, key_file: Path | None) -> None:
         ))
 
 
-def _load_data(config: Config, places_of: PlacesOf, checked: Checked) -> list[str]:
+def _load_data(config: Config, places_of: PlacesOf, checked: VerifiedBackup) -> list[str]:
     """Loads the database and the contents into the configured places; returns the migrations applied."""
     url = config.database_url
     own = url == f"sqlite:///{config.data / DATABASE}"
@@ -197,7 +197,7 @@ def _load(path: Path, schema: int) -> None:
     migrations.migrate(schema)
 
     def load() -> None:
-        with opened_snapshot(path) as file:
+        with open_snapshot(path) as file:
             _load_rows(FileSource(file.execute))
 
     db.write(load)
@@ -207,14 +207,14 @@ def _load_rows(source: FileSource) -> None:
     for statement in entity_statements(source, sqlite=False):
         db.execute(statement)
     tables = source.tables()
-    with references_later(tables):
+    with defer_foreign_keys(tables):
         for table in reversed(tables):
             db.execute(f'DELETE FROM "{table}"')  # noqa: S608  # rows inserted by migrations
         for table in tables:
             columns = source.columns(table)
             listed = ", ".join(f'"{column}"' for column in columns)
             insert_rows(table, columns, source.rows(f'SELECT {listed} FROM "{table}"'))  # noqa: S608
-    advance_numbers()
+    advance_sequences()
 
 
 def _upload_contents(places: Places, folder: Path) -> None:

@@ -15,15 +15,27 @@ from appliance.core.config import Config
 from appliance.core.errors import Conflict
 from appliance.core.periodic import Periodic
 
-from .checking import verify_backup
+from .backup_folder import (
+    BackupFile,
+    BackupResult,
+    delete_leftovers,
+    delete_old,
+    describe_error,
+    list_backups,
+    list_unowned,
+    load_last_result,
+    new_path,
+    save_result,
+    temporary_folder,
+)
+from .creation import Backup, make_backup
 from .envelope import check_passphrase
-from .kept import Kept, Outcome, forget_old, last_outcome, list_kept, new_path, nobodys, reason_of, remember, tidy, workroom
-from .making import Backup, make_backup
 from .parts import name_file
-from .problems import Course, Stopped
+from .problems import JobControl, Stopped
+from .verification import verify_backup
 
 log = logging.getLogger(__name__)
-AGAIN_MS = 10 * 60_000  # the delay after a failed backup
+RETRY_MS = 10 * 60_000  # the delay after a failed backup
 _LOCK = "backup.lock"
 
 
@@ -38,16 +50,16 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Standing:
+class BackupStatus:
     """The status of backups: configuration, last attempt, next due time and stored backups."""
 
     folder: str
     every: str
     keep: int
     encrypts: bool
-    last: Outcome | None
+    last: BackupResult | None
     next_at: int | None
-    kept: tuple[Kept, ...]
+    files: tuple[BackupFile, ...]
     overdue: bool
 
 
@@ -77,7 +89,7 @@ class Schedule:
         """Aborts a running backup, which is due again at once."""
         self._stopping = True
 
-    def ask(self, passphrase: str | None) -> None:
+    def request_now(self, passphrase: str | None) -> None:
         """Requests a backup at the next run; raises Conflict while one is running, BackupInvalid for a short passphrase."""
         if passphrase is not None:
             check_passphrase(passphrase)
@@ -86,7 +98,7 @@ class Schedule:
                 raise Conflict("a backup is already being made; wait until it is listed, then try again")
             self._request, self._progress = _BackupRequest(passphrase), Progress(clock.now_ms())
 
-    def run_due(self) -> Outcome | None:
+    def run_due(self) -> BackupResult | None:
         """Makes, verifies and records a backup if one is due or requested; returns its result, None without one."""
         with _lock(self._config) as is_locked:
             due = next_due(self._config)
@@ -98,37 +110,37 @@ class Schedule:
                 self._request, self._progress = None, self._progress or Progress(clock.now_ms())
             try:
                 result = self._make(request.passphrase)
-                remember(self._config, result)
+                save_result(self._config, result)
             except Stopped:
                 return None
             finally:
                 self._progress = None
         return result
 
-    def _tell(self, stage: str, done: int, of: int) -> None:
+    def _report(self, stage: str, done: int, of: int) -> None:
         if (before := self._progress) is not None:
             self._progress = replace(before, stage=stage, done=done, of=of or (before.of if before.of >= done else 0))
 
-    def _make(self, passphrase: str | None) -> Outcome:
+    def _make(self, passphrase: str | None) -> BackupResult:
         now, path = clock.now_ms(), new_path(self._config)
         try:
             backup = self._make_verified(path, passphrase)
         except Stopped:
             raise
         except Exception as error:  # `gos doctor` must report every failure
-            reason = reason_of(error, path.parent)
+            reason = describe_error(error, path.parent)
             log.exception("The backup failed.", extra={"fields": {"path": str(path), "reason": reason}})
-            return Outcome(now, str(path), 0, 0, 0, bool(passphrase), reason)
-        problem = _damage(backup) or forget_old(self._config)
+            return BackupResult(now, str(path), 0, 0, 0, bool(passphrase), reason)
+        problem = _damage(backup) or delete_old(self._config)
         log.info("The backup is complete.", extra={"fields": {"path": str(path), "bytes": backup.size}})
-        return Outcome(now, str(path), backup.size, backup.rows, backup.contents, backup.encrypted, problem)
+        return BackupResult(now, str(path), backup.size, backup.rows, backup.contents, backup.encrypted, problem)
 
     def _make_verified(self, path: Path, passphrase: str | None) -> Backup:
         """Makes a backup and gives it its final name only after it was verified by reading it again."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        tidy(self._config)
-        course = Course(lambda: self._stopping, self._tell)
-        with workroom(self._config) as room:
+        delete_leftovers(self._config)
+        course = JobControl(lambda: self._stopping, self._report)
+        with temporary_folder(self._config) as room:
             draft = room / path.name
             backup = make_backup(self._config, self._places, draft, passphrase, course)
             verify_backup(draft, passphrase, room, course)
@@ -150,8 +162,8 @@ class BackupUpkeep(Periodic):
         super().__init__("backups", seconds, self.schedule.run_due)
 
     def make_now(self, passphrase: str | None) -> None:
-        """Starts a backup now; raises the same errors as `Schedule.ask`."""
-        self.schedule.ask(passphrase)
+        """Starts a backup now; raises the same errors as `Schedule.request_now`."""
+        self.schedule.request_now(passphrase)
         self.hasten()
 
     def signal(self) -> None:
@@ -176,20 +188,20 @@ def next_due(config: Config) -> int | None:
     """When the next backup is due (epoch ms); None when backups are not configured."""
     if not config.backup.to:
         return None
-    last, every, now = last_outcome(config), clock.parse_duration(config.backup.every), clock.now_ms()
+    last, every, now = load_last_result(config), clock.parse_duration(config.backup.every), clock.now_ms()
     if last is not None and last.size == 0:  # it failed
-        return last.at + min(AGAIN_MS, every) if last.at <= now else 0
-    backups = [each for each in list_kept(config) if each.made_at <= now]  # one made by a clock that was ahead does not count
+        return last.at + min(RETRY_MS, every) if last.at <= now else 0
+    backups = [each for each in list_backups(config) if each.made_at <= now]  # one made by a clock that was ahead does not count
     return backups[0].made_at + every if backups else 0
 
 
-def standing(config: Config) -> Standing:
+def get_status(config: Config) -> BackupStatus:
     """The current status of backups."""
-    last, due, backup = last_outcome(config), next_due(config), config.backup
+    last, due, backup = load_last_result(config), next_due(config), config.backup
     late = due is not None and clock.now_ms() > due + clock.parse_duration(backup.every)
-    backups = tuple(list_kept(config))
+    backups = tuple(list_backups(config))
     overdue = late and bool(backups)
-    return Standing(backup.to, backup.every, backup.keep, bool(backup.passphrase), last, due or None, backups, overdue)
+    return BackupStatus(backup.to, backup.every, backup.keep, bool(backup.passphrase), last, due or None, backups, overdue)
 
 
 def _is_there(path: Path) -> bool:
@@ -201,7 +213,7 @@ def _is_there(path: Path) -> bool:
 
 def findings(config: Config) -> Iterator[tuple[str, str]]:
     """The findings of `gos doctor` about backups: (level, text)."""
-    status = standing(config)
+    status = get_status(config)
     if not status.folder:
         yield "note", "automatic backups are off (backup.to); set a folder on another disk, or run gos backup by cron"
         return
@@ -225,7 +237,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
             "note",
             "backups are not encrypted and therefore lack the key file (backup.passphrase); keep a copy of it on another machine",
         )
-    if unclear := nobodys(config):
+    if unclear := list_unowned(config):
         yield "note", (
             f"{len(unclear)} backups in {status.folder} have names of an earlier release without an installation: they are neither "
             "counted nor deleted; delete them yourself when you no longer need them"

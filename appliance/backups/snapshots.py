@@ -10,7 +10,7 @@ from appliance.core.database.sqlite import BUSY_SECONDS
 from appliance.core.errors import ConfigInvalid
 from appliance.core.sentences import Sentence
 
-from .copying import FileSource, copy_rows, index_words, make_schema, open_source
+from .copying import FileSource, build_text_indexes, copy_rows, create_schema, open_source
 from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopping
 
 
@@ -42,16 +42,16 @@ def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
     source = open_source()
     file.execute("PRAGMA synchronous=OFF")  # a temporary file, which is verified before it is used
     file.execute("BEGIN")
-    make_schema(file, source)
+    create_schema(file, source)
     for table in source.tables():
         refuse_stopping(should_stop)
         copy_rows(source, file, table)
-    index_words(file)
+    build_text_indexes(file)
     file.execute("COMMIT")
 
 
 @contextmanager
-def opened_snapshot(path: Path, should_stop: ShouldStop = never) -> Iterator[sqlite3.Connection]:
+def open_snapshot(path: Path, should_stop: ShouldStop = never) -> Iterator[sqlite3.Connection]:
     """Opens the file for reading; raises Stopped when the appliance is stopping, BackupInvalid when the file is damaged."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
         file.set_progress_handler(lambda: int(should_stop()), 100_000)
@@ -77,7 +77,7 @@ def schema_number(file: sqlite3.Connection) -> int:
     return int(file.execute("SELECT coalesce(max(number), 0) FROM migration").fetchone()[0])
 
 
-def check_whole(file: sqlite3.Connection) -> None:
+def check_integrity(file: sqlite3.Connection) -> None:
     """Raises BackupInvalid unless SQLite reports the file as intact and every foreign key has its row."""
     result = file.execute("PRAGMA integrity_check").fetchone()[0]
     if result != "ok":

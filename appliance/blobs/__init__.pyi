@@ -12,7 +12,7 @@ from .precompression import is_worth_a_try as is_worth_a_try
 from .precompression import quick_forms as quick_forms
 from .precompression import small_forms as small_forms
 from .receiving import CHUNK as CHUNK
-from .receiving import Received as Received
+from .receiving import ReceivedFile as ReceivedFile
 from .receiving import Receiver as Receiver
 from .s3 import S3Places as S3Places
 from .s3 import open_bucket as open_bucket
@@ -23,7 +23,7 @@ from .service import GRACE_MS as GRACE_MS
 from .service import MOST_TOGETHER as MOST_TOGETHER
 from .service import BlobDamaged as BlobDamaged
 from .service import Blobs as Blobs
-from .service import Located as Located
+from .service import LocatedContent as LocatedContent
 from .service import Places as Places
 from .service import StoredBlob as StoredBlob
 from .service import Usage as Usage

@@ -70,7 +70,7 @@ class LocalPlaces:
                 except FileNotFoundError:  # deleted meanwhile
                     continue
 
-    def forget_incoming(self, before_ms: int) -> int:
+    def delete_incoming(self, before_ms: int) -> int:
         """Deletes incoming files last written before this moment; returns their number."""
         count = 0
         with os.scandir(self._incoming) as entries:

@@ -14,7 +14,7 @@ _MOST_READ = 200
 _NO_CONDITION = ("501 ", "NotImplemented")
 
 
-class BucketTaken(ApplianceError):
+class BucketNotOwned(ApplianceError):
     """The bucket, or the prefix in it, belongs to another installation, which would delete this one's contents."""
 
     code, status = "bucket_taken", 503
@@ -44,7 +44,7 @@ def claim(bucket: S3Store, installation: str) -> None:
         _write(bucket, installation)
         owner = read_marker(bucket)
     if owner != installation:
-        raise BucketTaken(Sentence(
+        raise BucketNotOwned(Sentence(
             "the bucket belongs to another installation: its object %(marker)s (below blobs.prefix) says "
             "%(owner)s, this one is %(installation)s. Set blobs.bucket or blobs.prefix to a place of its own; to "
             "take over the bucket of an installation that no longer exists, delete that object and start again",

@@ -48,7 +48,7 @@ def configure(*, tenant_bytes: int) -> None:
     _sums.clear()
 
 
-def admit(scope: TenantScope, size: int) -> None:
+def reserve(scope: TenantScope, size: int) -> None:
     """Counts a new content of `size` bytes; raises StorageFull when it exceeds the tenant's quota.
 
     Contents are summed up at most every five seconds; additions in between are counted in memory.
@@ -127,7 +127,7 @@ def set_rows(tenant_id: str, counted: int, since: int) -> None:
         count.since -= since
 
 
-def forget_rows(known_tenants: frozenset[str]) -> None:
+def drop_other_counts(known_tenants: frozenset[str]) -> None:
     """Drops the counts of all other tenants."""
     with _lock:
         for tenant_id in _rows.keys() - known_tenants:

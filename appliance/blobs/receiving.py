@@ -15,7 +15,7 @@ CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedFile:
     """A received file, owned by the caller; `head` is its first 4 KiB."""
 
     path: Path
@@ -52,13 +52,13 @@ class Receiver:
         if len(self._head) < HEAD_BYTES:
             self._head += piece[: HEAD_BYTES - len(self._head)]
 
-    def finish(self, *, durable: bool = True) -> Received:
+    def finish(self, *, durable: bool = True) -> ReceivedFile:
         """Completes the file; with `durable` it is synced to the disk."""
         with _disk_errors():
             if durable:
                 os.fsync(self._file.fileno())
             self._file.close()
-        return Received(self._path, self._digest.hexdigest(), self.size, self._head)
+        return ReceivedFile(self._path, self._digest.hexdigest(), self.size, self._head)
 
     def discard(self) -> None:
         self._file.close()

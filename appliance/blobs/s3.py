@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PART_BYTES, PARTS_AT_ONCE = 8 << 20, 2  # held in memory per upload; a bucket accepts 10,000 parts
 PUT_AT_ONCE = 4  # concurrent uploads of a batch
 WINDOW_BYTES = 4 << 20  # held in memory per reader
-TOLD = 300  # characters logged of a server's error
+MAX_LOGGED = 300  # characters logged of a server's error
 # Parts of error texts for which obstore has no exception classes, or not for every request.
 _NO_BUCKET, _FORBIDDEN = "NoSuchBucket", ("401 Unauthorized", "403 Forbidden", "AccessDenied", "SignatureDoesNotMatch")
 _FULL = ("QuotaExceeded", "InsufficientStorage", "StorageFull", "507 ")
@@ -100,7 +100,7 @@ class S3Places:
             raise _refused("the bucket of the blob store does not return what was just stored", error) from error
         self._claimed = True
 
-    def _own(self) -> None:
+    def _ensure_claimed(self) -> None:
         if not self._claimed:
             self.claim()
 
@@ -110,7 +110,7 @@ class S3Places:
 
     def adopt(self, path: Path, place: str) -> None:
         """Uploads a received file as the content of the place, in parts if it is large; durable when this returns."""
-        self._own()
+        self._ensure_claimed()
         with path.open("rb") as file:
             try:
                 with _remote_errors():
@@ -121,14 +121,14 @@ class S3Places:
 
     def adopt_all(self, files: Sequence[tuple[Path, str]]) -> None:
         """The same for many files, several at a time; all are tried even if one fails."""
-        self._own()
+        self._ensure_claimed()
         with ThreadPoolExecutor(PUT_AT_ONCE, thread_name_prefix="bucket") as threads:
             for done in [threads.submit(self.adopt, path, place) for path, place in files]:
                 done.result()
 
     def holds(self, place: str, size: int) -> bool:
         """Whether the place has content of this size."""
-        self._own()
+        self._ensure_claimed()
         try:
             with _remote_errors():
                 return obstore.head(self._bucket, place)["size"] == size
@@ -154,7 +154,7 @@ class S3Places:
 
     def delete(self, place: str) -> None:
         """Deletes the content of the place, if there is any."""
-        self._own()
+        self._ensure_claimed()
         try:
             with _remote_errors():
                 obstore.delete(self._bucket, place)
@@ -170,9 +170,9 @@ class S3Places:
                     if entry["path"] != MARKER:
                         yield entry["path"], int(entry["last_modified"].timestamp() * 1000)
 
-    def forget_incoming(self, before_ms: int) -> int:
+    def delete_incoming(self, before_ms: int) -> int:
         """Deletes incoming files last written before this moment; returns their number."""
-        return self._incoming.forget_incoming(before_ms)
+        return self._incoming.delete_incoming(before_ms)
 
 
 def owner_of(settings: Settings) -> str | None:
@@ -220,7 +220,7 @@ def _remote_errors() -> Iterator[None]:
 
 
 def _refused(what: str, error: Exception) -> Overloaded:
-    log.error(what, extra={"fields": {"error": " ".join(str(error).split())[:TOLD]}})
+    log.error(what, extra={"fields": {"error": " ".join(str(error).split())[:MAX_LOGGED]}})
     return Overloaded(
         Sentence("%(what)s; try again later, or ask your operator to run `gos doctor`", what=what),
         headers={"Retry-After": "30"},

@@ -24,7 +24,7 @@ from appliance.core.sentences import Sentence
 from . import quota
 from .models import Blob
 from .pieces import Pieces
-from .receiving import Received, Receiver, pieces_of
+from .receiving import ReceivedFile, Receiver, pieces_of
 
 log = logging.getLogger(__name__)
 GRACE_MS = 24 * 3_600_000
@@ -43,7 +43,7 @@ class Places(Protocol):
     def read(self, place: str, start: int, end: int) -> Pieces: ...
     def delete(self, place: str) -> None: ...
     def walk(self) -> Iterator[tuple[str, int]]: ...
-    def forget_incoming(self, before_ms: int) -> int: ...
+    def delete_incoming(self, before_ms: int) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Blobs:
         """
         return self.put_received(scope, self.receive(source), is_counted=is_counted)
 
-    def receive(self, source: bytes | BinaryIO | Iterable[bytes]) -> Received:
+    def receive(self, source: bytes | BinaryIO | Iterable[bytes]) -> ReceivedFile:
         """Writes bytes to the disk, streamed, without a row yet; pass the result to `put_received`, `put_all` or a `Batch`."""
         receiver = self._places.receiver()
         try:
@@ -103,11 +103,11 @@ class Blobs:
             receiver.discard()
             raise
 
-    def put_received(self, scope: TenantScope, received: Received, *, is_counted: bool = False) -> StoredBlob:
+    def put_received(self, scope: TenantScope, received: ReceivedFile, *, is_counted: bool = False) -> StoredBlob:
         """Stores a received file, which is consumed; raises StorageFull when the tenant's quota is exceeded."""
         return self.put_all(scope, [received], is_counted=is_counted)[0]
 
-    def put_all(self, scope: TenantScope, received: Sequence[Received], *, is_counted: bool = False) -> list[StoredBlob]:
+    def put_all(self, scope: TenantScope, received: Sequence[ReceivedFile], *, is_counted: bool = False) -> list[StoredBlob]:
         """Stores several received files in one write; all files are consumed, also when one is refused and none is stored."""
         try:
             contents = {each.sha256: each for each in received}
@@ -115,7 +115,7 @@ class Blobs:
                 del contents[sha256]
             if not is_counted:
                 for each in contents.values():
-                    quota.admit(scope, each.size)
+                    quota.reserve(scope, each.size)
             if contents:
                 places = {sha256: _new_place(scope, sha256) for sha256 in contents}
                 self._places.adopt_all([(each.path, places[sha256]) for sha256, each in contents.items()])
@@ -149,9 +149,9 @@ class Blobs:
         except FileNotFoundError as error:
             raise _damaged(sha256) from error
 
-    def locate(self, scope: TenantScope, sha256s: Sequence[str]) -> "dict[str, Located]":
+    def locate(self, scope: TenantScope, sha256s: Sequence[str]) -> "dict[str, LocatedContent]":
         """Looks up the places of contents; raises Conflict when one has been collected."""
-        contents = {row.sha256: Located(self._places, row.sha256, row.size, row.place) for row in _find_rows(scope, sha256s)}
+        contents = {row.sha256: LocatedContent(self._places, row.sha256, row.size, row.place) for row in _find_rows(scope, sha256s)}
         if any(sha256 not in contents for sha256 in sha256s):
             raise _collected()
         return contents
@@ -159,7 +159,7 @@ class Blobs:
     def read_checked(self, scope: TenantScope, sha256: str) -> Iterator[bytes]:
         """Reads all bytes in pieces; raises BlobDamaged after the last one when they have changed."""
         row = scope.get(Blob, sha256=sha256)
-        yield from Located(self._places, sha256, row.size, row.place).pieces()
+        yield from LocatedContent(self._places, sha256, row.size, row.place).pieces()
 
     def read_whole(self, scope: TenantScope, sha256: str, most: int) -> bytes:
         """All bytes, verified; raises PayloadTooLarge when there are more than `most`."""
@@ -203,7 +203,7 @@ class Blobs:
             for place in places:
                 self._places.delete(place)
             count += len(places)
-        self._places.forget_incoming(before)
+        self._places.delete_incoming(before)
         return count + self._delete_strays(before)
 
     def _delete_unreferenced(self, before: int) -> list[str]:
@@ -233,13 +233,13 @@ class Batch:
     def __init__(self, blobs: Blobs, scope: TenantScope) -> None:
         self._blobs = blobs
         self._scope = scope
-        self._waiting: list[Received] = []
+        self._waiting: list[ReceivedFile] = []
         self._bytes = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def add(self, received: Received) -> None:
+    def add(self, received: ReceivedFile) -> None:
         """Stores a received file, now or together with later ones."""
         self._waiting.append(received)
         self._bytes += received.size
@@ -255,7 +255,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Located:
+class LocatedContent:
     """A content whose place is known, so that any thread can read it without the database."""
 
     places: Places
@@ -300,7 +300,7 @@ def _touch(scope: TenantScope, row: Blob) -> bool:
     return bool(update.execute())
 
 
-def _record(scope: TenantScope, received: Iterable[Received], places: Mapping[str, str]) -> None:
+def _record(scope: TenantScope, received: Iterable[ReceivedFile], places: Mapping[str, str]) -> None:
     """Inserts or updates the row of each content; a previous place becomes unreferenced and is collected later."""
     now = clock.now_ms()
     for each in received:

@@ -15,7 +15,7 @@ from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
 from appliance.core.errors import ApplianceError
 
-from .output import tell_error
+from .output import print_error
 
 # Each command and the module that registers it; only the module of the command that runs is loaded.
 MODULES: Mapping[str, str] = {
@@ -45,7 +45,7 @@ MODULES: Mapping[str, str] = {
 }
 
 
-class Usage(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser that reports usage errors in one sentence with the next step, and exits with code 2."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
@@ -54,14 +54,14 @@ class Usage(argparse.ArgumentParser):
 
 def make_parser(argv: list[str]) -> argparse.ArgumentParser:
     """A parser for the command in `argv`; for every command if there is none, to print the help or the error."""
-    common = Usage(prog="gos", add_help=False, allow_abbrev=False)
+    common = Parser(prog="gos", add_help=False, allow_abbrev=False)
     common.add_argument("--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)")
     common.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
     first = next(iter(common.parse_known_args(argv)[1]), "")
     modules = {MODULES[first]} if first in MODULES else {*MODULES.values()}
-    parser = Usage(prog="gos", description="The Governed Operations Service.", parents=[common])
+    parser = Parser(prog="gos", description="The Governed Operations Service.", parents=[common])
     parser.add_argument("--version", action="version", version=f"gos {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Usage)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for module in () if first == "--version" else sorted(modules):
         import_module(f".{module}", __name__).add_commands(commands)
     return parser
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
         args.load = load
         return int(args.run(args) or 0)
     except ApplianceError as error:
-        tell_error(error)
+        print_error(error)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, ConnectorFailed, InvalidRequest
 from appliance.solutions import is_ignored, read_folder, read_solution, write_zip
 
-from .calling import Caller, add_connection, connected
-from .output import tell_error
+from .api_client import Caller, add_connection, connected
+from .output import print_error
 
 ZIP = {"Content-Type": "application/zip"}
 MARKS = {"create": "+", "update": "~", "unchanged": "=", "missing": "!", "delete": "-", "leftover": "?"}
@@ -131,14 +131,14 @@ class _Watch:
     def __init__(self, args: argparse.Namespace, caller: Caller) -> None:
         self._args, self._caller = args, caller
         self._pause = threading.Event()  # Never set: used to wait, and Ctrl-C ends the wait.
-        self._said = ""
+        self._last_problem = ""
 
     def run(self) -> int:
         """Watch until Ctrl-C."""
         try:
             applied: State | None = None
             while True:
-                state = self._settled()
+                state = self._stable_state()
                 if state != applied and self._apply():
                     applied = state
                 self._pause.wait(POLL_SECONDS)
@@ -146,9 +146,9 @@ class _Watch:
             print("stopped", file=sys.stderr)
             return 0
 
-    def _settled(self) -> State:
-        state = look(self._args.dir)
-        while self._pause.wait(QUIET_SECONDS) or (later := look(self._args.dir)) != state:
+    def _stable_state(self) -> State:
+        state = scan_folder(self._args.dir)
+        while self._pause.wait(QUIET_SECONDS) or (later := scan_folder(self._args.dir)) != state:
             state = later
         return state
 
@@ -165,20 +165,20 @@ class _Watch:
                 plan = _send(self._args, self._caller, "apply", archive)
             _print_plan(self._args, plan)
         except ConnectorFailed as error:
-            if self._said != error.message:
-                tell_error(error)
-            self._said = error.message
+            if self._last_problem != error.message:
+                print_error(error)
+            self._last_problem = error.message
             self._pause.wait(RETRY_SECONDS)
             return False
         except ApplianceError as error:
-            tell_error(error)
+            print_error(error)
         except OSError as error:  # an editor is replacing a file right now: the next scan sees it
             print(f"gos: {error.filename}: {error.strerror}", file=sys.stderr, flush=True)
-        self._said = ""
+        self._last_problem = ""
         return True
 
 
-def look(folder: Path) -> State:
+def scan_folder(folder: Path) -> State:
     """The modification time, size and inode of each file, which differ after any change in the folder."""
     state = {}
     for path in folder.rglob("*"):

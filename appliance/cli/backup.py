@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from appliance.backups import checking, making, restoring
+from appliance.backups import creation, restoring, verification
 from appliance.blobs import installation_id
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 
-from .output import add_json, say
+from .output import add_json, print_result
 
 
 def add_commands(commands: Any) -> None:
@@ -55,17 +55,17 @@ def run_backup(args: argparse.Namespace) -> int:
     from appliance.app.parts import make_places
 
     config: Config = args.load()
-    making.refuse_empty(config)
+    creation.refuse_empty(config)
     passphrase = passphrase_of(args, config)
-    sealer = Sealer(load_or_make_key(config.data / making.KEY))
+    sealer = Sealer(load_or_make_key(config.data / creation.KEY))
     db.open_database(config.database_url)
     try:
-        backup = making.make_backup(config, make_places(config, installation_id(sealer)), args.file.absolute(), passphrase)
+        backup = creation.make_backup(config, make_places(config, installation_id(sealer)), args.file.absolute(), passphrase)
     finally:
         db.close_database()
     counted = f"{backup.rows} rows in {len(backup.tables)} tables and {backup.contents} contents"
     summary = f"{backup.path}: {counted}, {backup.size} bytes" + (", encrypted" if backup.encrypted else "")
-    say(
+    print_result(
         args, summary, path=str(backup.path), bytes=backup.size, encrypted=backup.encrypted, schema=backup.schema, rows=backup.rows,
         tables=backup.tables, contents=backup.contents, damaged=list(backup.damaged), left_out=list(backup.left_out),
     )  # fmt: skip
@@ -86,11 +86,11 @@ def run_restore(args: argparse.Namespace) -> int:
     config: Config = args.load()
     passphrase = passphrase_of(args, config)
     if args.verify:
-        manifest = checking.verify_backup(args.file, passphrase)
+        manifest = verification.verify_backup(args.file, passphrase)
         rows = sum(manifest["tables"].values())
         origin = f"made {manifest['made_at']} by version {manifest['version']}, schema {manifest['schema']}"
         summary = f"{args.file} is complete: {origin}, {rows} rows, {manifest['contents']['count']} contents"
-        say(args, summary, whole=True, **manifest)
+        print_result(args, summary, whole=True, **manifest)
         return 0
 
     def load(restored_config: Path | None) -> Config:
@@ -100,20 +100,22 @@ def run_restore(args: argparse.Namespace) -> int:
 
     request = restoring.RestoreRequest(args.file, passphrase, args.key, args.replace)
     done = restoring.restore_backup(load, make_places, request)
-    say(
+    print_result(
         args, _describe(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],
-        made_at=done.manifest["made_at"], migrated=list(done.migrated), aside=str(done.aside) if done.aside else None,
-        stayed=list(done.stayed), missing=list(done.missing),
+        made_at=done.manifest["made_at"], migrated=list(done.migrated),
+        aside=str(done.previous_data) if done.previous_data else None, stayed=list(done.copied), missing=list(done.missing),
     )  # fmt: skip
     return 0
 
 
-def _describe(done: restoring.Restored) -> str:
+def _describe(done: restoring.RestoreResult) -> str:
     """Describe what was restored where, and what to do before starting the appliance."""
     counted = f"{done.rows} rows and {done.manifest['contents']['count']} contents of {done.manifest['made_at']}"
-    text = f"{counted} were restored to {done.data}" + (f"; the previous data is in {done.aside}" if done.aside else "")
-    if done.stayed:
-        text += f". Of the previous data, {', '.join(done.stayed)} stayed, because the backup does not contain it"
+    text = f"{counted} were restored to {done.data}" + (
+        f"; the previous data is in {done.previous_data}" if done.previous_data else ""
+    )
+    if done.copied:
+        text += f". Of the previous data, {', '.join(done.copied)} stayed, because the backup does not contain it"
     if done.missing:
         missing = ", ".join(done.missing)
         text += f". The backup does not contain the appliance's {missing}: copy it to {done.data}, or set it up again"

@@ -5,9 +5,9 @@ from typing import Any
 
 from appliance.connectors.egress import Egress
 from appliance.core.config_example import example
-from appliance.webapps.domains import of_config
+from appliance.webapps.domains import build_domains
 
-from .output import add_json, opened_store, say
+from .output import add_json, opened_store, print_result
 
 
 def add_commands(commands: Any) -> None:
@@ -25,14 +25,14 @@ def run_config(args: argparse.Namespace) -> int:
         print(example(), end="")
         return 0
     config = args.load()
-    of_config(config, Egress())  # validates addresses and name servers
+    build_domains(config, Egress())  # validates addresses and name servers
     address = f"{config.server.host}:{config.server.port}"
     sentence = f"valid: data in {config.data}, listening on {address}, base host {config.domains.base}"
-    say(args, sentence, good=True, data=str(config.data), address=address, base=config.domains.base)
+    print_result(args, sentence, good=True, data=str(config.data), address=address, base=config.domains.base)
     return 0
 
 
 def run_migrate(args: argparse.Namespace) -> int:
     with opened_store(args.load(), create=True):
-        say(args, "the database has this release's schema", migrated=True)
+        print_result(args, "the database has this release's schema", migrated=True)
     return 0

@@ -16,7 +16,7 @@ from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.core.config import environment
 from appliance.core.errors import NotFound, ValidationFailed
 
-from .output import add_json, say, show
+from .output import add_json, print_result, print_rows
 
 
 def add_commands(commands: Any) -> None:
@@ -47,7 +47,7 @@ def run_new(args: argparse.Namespace) -> int:
     files = "".join(f"\n  {file}" for file in scaffold.files)
     sentence = f"created {scaffold.folder}:{files}\nNow test it: gos connector test {scaffold.folder}\n"
     sentence += f"After changing its actions, record them: gos connector declare {scaffold.folder}"
-    say(args, sentence, folder=str(scaffold.folder), files=list(scaffold.files))
+    print_result(args, sentence, folder=str(scaffold.folder), files=list(scaffold.files))
     return 0
 
 
@@ -124,7 +124,7 @@ def run_declare(args: argparse.Namespace) -> int:
     else:
         file = path / "declaration.json"
         write_package_declaration(path)
-    say(args, f"wrote {file}; the next release is checked against it", file=str(file))
+    print_result(args, f"wrote {file}; the next release is checked against it", file=str(file))
     return 0
 
 
@@ -150,5 +150,5 @@ def run_list(args: argparse.Namespace) -> int:
         }
         for each in registry.problems
     ]  # fmt: skip
-    show(args, sorted(rows, key=lambda row: str(row["name"])))
+    print_rows(args, sorted(rows, key=lambda row: str(row["name"])))
     return 0

@@ -14,10 +14,10 @@ from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.webapps import FileSpec, Settings
-from appliance.webapps.files import ABOUT, PUBLIC, read_settings
+from appliance.webapps.files import MANIFEST, PUBLIC, read_settings
 
-from .calling import Caller, Refused, add_connection, connected
-from .sending import Content, Progress, gather_contents, repeated, send_contents
+from .api_client import Caller, Refused, add_connection, connected
+from .content_uploads import Content, Progress, gather_contents, retry, send_contents
 
 AT_ONCE = 4
 WAIT_SECONDS, ACCEPTED = 60, 202
@@ -44,7 +44,7 @@ def run_deploy(args: argparse.Namespace) -> int:
     files, settings = read_files(args.dir)
     settings = replace(settings, spa=settings.spa or args.spa)
     with connected(args) as caller, ThreadPoolExecutor(AT_ONCE) as threads:
-        progress = Progress(shown=not args.json)
+        progress = Progress(is_shown=not args.json)
         specs = dict(zip(files, threads.map(partial(_digest, progress), files.values()), strict=True))
         app = _find_app(caller, args)
         path = f"/webapps/{args.app}/versions"
@@ -64,7 +64,7 @@ def run_deploy(args: argparse.Namespace) -> int:
         send = partial(send_contents, caller, f"{path}/{created['version']}/blobs", progress)
         for _ in threads.map(send, gather_contents(missing)):
             pass
-        version = repeated(partial(caller.data, "POST", f"{path}/{created['version']}/finalize"), "making the version ready")
+        version = retry(partial(caller.data, "POST", f"{path}/{created['version']}/finalize"), "making the version ready")
         version["uploaded"] = len(created["required"])
         if args.publish:
             version |= _publish(caller, f"{path}/{created['version']}", args.if_current)
@@ -121,14 +121,14 @@ def read_files(folder: Path) -> tuple[dict[str, Path], Settings]:
 
     NotFound if there are none; ValidationFailed for a symbolic link, which could point anywhere.
     """
-    about, root = folder / ABOUT, folder
+    about, root = folder / MANIFEST, folder
     settings = read_settings(about.read_bytes()) if about.is_file() else Settings()
     if (folder / PUBLIC).is_dir():
         root = folder / PUBLIC
     files: dict[str, Path] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        if any(part.startswith(".") and part != ".well-known" for part in name.split("/")) or (root is folder and name == ABOUT):
+        if any(part.startswith(".") and part != ".well-known" for part in name.split("/")) or (root is folder and name == MANIFEST):
             continue
         if path.is_symlink():
             raise ValidationFailed(f"{name} is a symbolic link; replace it with the file itself")

@@ -19,10 +19,10 @@ from appliance.core.interface import ui_folder
 from appliance.documents.contents import Scanner, check_command, eicar
 from appliance.tenants import service
 from appliance.tenants.grants import confirmations
-from appliance.webapps.certificates import survey
+from appliance.webapps.certificates import list_host_certificates
 from appliance.webapps.domains import is_public_suffix, list_every_domain
 
-from .output import add_json, seen_store, show
+from .output import add_json, inspected_store, print_rows
 
 EXPIRING_DAYS = 14
 MOST_CONFIRMATIONS = 20
@@ -42,7 +42,7 @@ def run_doctor(args: argparse.Namespace) -> int:
         if not args.json:
             print(f"{level:5} {text}", flush=True)
     if args.json:
-        show(args, findings)
+        print_rows(args, findings)
     return int(any(finding["level"] == "FAIL" for finding in findings))
 
 
@@ -55,13 +55,13 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from _scanner(config)
     yield from schedule.findings(config)
     yield from _translations(config)
-    with seen_store(config):
+    with inspected_store(config):
         is_known = migrations.newer() is None and not migrations.pending()
     if not is_known:
         yield "note", "domains and certificates are not checked until the database has this release's schema"
         return
     yield from check_domains(config)
-    with seen_store(config):
+    with inspected_store(config):
         yield from _clock()
         yield from certificate_findings(config)
         yield from authority_findings()
@@ -71,7 +71,7 @@ def check_storage(config: Config) -> Iterator[tuple[str, str]]:
     """Check the free disk space, the database and the mode of the key file."""
     free = shutil.disk_usage(config.data if config.data.exists() else config.data.parent).free >> 20
     yield ("ok" if free > 1024 else "FAIL", f"{free} MiB are free on the disk of the data folder ({config.data})")
-    with seen_store(config):
+    with inspected_store(config):
         yield from _schema()
         if db.is_sqlite():
             result = db.rows("PRAGMA quick_check")[0][0]
@@ -82,10 +82,10 @@ def check_storage(config: Config) -> Iterator[tuple[str, str]]:
 
 def _clock() -> Iterator[tuple[str, str]]:
     """Check whether the clock is behind the newest execution, because it was set back."""
-    from appliance.processes.executions import newest_of_all
+    from appliance.processes.executions import newest_created_at
     from appliance.processes.scheduling import JUMP_MS
 
-    behind = (newest_of_all() or 0) - clock.now_ms()
+    behind = (newest_created_at() or 0) - clock.now_ms()
     if behind >= JUMP_MS:
         yield "note", (
             f"the clock is {behind // 1000} s behind the newest execution: it was set back, or is behind that of another machine; "
@@ -187,7 +187,7 @@ def _exposure(config: Config) -> Iterator[tuple[str, str]]:
 
 def check_domains(config: Config) -> Iterator[tuple[str, str]]:
     """Report custom domains that fail, and whether domains can be pointed here."""
-    with seen_store(config):
+    with inspected_store(config):
         domains = list_every_domain()
     if domains and not config.domains.public_addresses:
         yield "note", "custom domains cannot be pointed here: set domains.public_addresses to the appliance's public addresses"
@@ -214,7 +214,7 @@ def _scanner(config: Config) -> Iterator[tuple[str, str]]:
         for name, content, expected in (("harmless", b"nothing but text\n", "clean"), ("eicar", eicar(), "infected")):
             path = Path(folder) / name
             path.write_bytes(content)
-            result = scanner.look_at(path)
+            result = scanner.scan(path)
             if result.state != expected:
                 description = f"{result.state} ({result.finding})" if result.finding else result.state
                 yield "FAIL", (
@@ -232,7 +232,7 @@ def _translations(config: Config) -> Iterator[tuple[str, str]]:
         problems = [reading.message] if isinstance(reading, CatalogueInvalid) else reading.problems
         for problem in problems:
             yield "FAIL", f"translation problem: {problem}"
-    good = [found.language for found in readings if isinstance(found, Reading)]
+    good = [each.language for each in readings if isinstance(each, Reading)]
     try:
         Languages(good, config.console.language)
     except ConfigInvalid as error:
@@ -243,7 +243,7 @@ def _translations(config: Config) -> Iterator[tuple[str, str]]:
 def authority_findings() -> Iterator[tuple[str, str]]:
     """Report what waits for owners' confirmation, by tenant; the store must be open."""
     for tenant in service.list_tenants():
-        waiting = confirmations.open_confirmations(service.system_scope(tenant.id))
+        waiting = confirmations.list_open(service.system_scope(tenant.id))
         for each in waiting[:MOST_CONFIRMATIONS]:
             ends = f"; it ends at {clock.rfc3339(each.deadline)}" if each.deadline else ""
             if each.deadline and each.deadline <= clock.now_ms():
@@ -257,7 +257,7 @@ def authority_findings() -> Iterator[tuple[str, str]]:
 def certificate_findings(config: Config) -> Iterator[tuple[str, str]]:
     """Report certificates that could not be issued, have expired or will soon; the store must be open."""
     now = clock.now_ms()
-    for host, not_after, problem, next_try in survey():
+    for host, not_after, problem, next_try in list_host_certificates():
         days = None if not_after is None else (not_after - now) // 86_400_000
         if problem is not None:
             failure = f"the certificate for {host} could not be issued: {problem.detail} ({problem.type})"

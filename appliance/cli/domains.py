@@ -6,7 +6,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.tenants import service
 
-from .output import add_json, opened_store, read_store, say, show
+from .output import add_json, opened_store, print_result, print_rows, read_store
 
 
 def add_commands(commands: Any) -> None:
@@ -32,7 +32,7 @@ def run_list(args: argparse.Namespace) -> int:
         if args.tenant:
             service.get_tenant(args.tenant)
         domains = list_every_domain(args.tenant)
-    show(args, [
+    print_rows(args, [
         {
             "host": each.domain.host, "tenant": each.tenant, "webapp": each.domain.app, "state": each.domain.state,
             "method": each.domain.method, "failing_since": clock.optional_rfc3339(each.domain.failing_since),
@@ -45,14 +45,14 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_approve(args: argparse.Namespace) -> int:
     from appliance.connectors.egress import Egress
-    from appliance.webapps.domains import of_config
+    from appliance.webapps.domains import build_domains
 
     config = args.load()
     with opened_store(config):
         service.get_tenant(args.tenant)
-        domain = of_config(config, Egress()).approve_domain(service.system_scope(args.tenant), args.host)
+        domain = build_domains(config, Egress()).approve_domain(service.system_scope(args.tenant), args.host)
     sentence = f"{domain.host} now belongs to {args.tenant} ({domain.state})"
-    say(args, sentence, host=domain.host, tenant=args.tenant, state=domain.state)
+    print_result(args, sentence, host=domain.host, tenant=args.tenant, state=domain.state)
     return 0
 
 
@@ -61,5 +61,5 @@ def run_release(args: argparse.Namespace) -> int:
 
     with opened_store(args.load()):
         done = release_name(args.host, lift=args.lift)
-    say(args, "\n".join(done), done=done)
+    print_result(args, "\n".join(done), done=done)
     return 0

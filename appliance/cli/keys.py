@@ -8,7 +8,7 @@ from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.tenants import SCOPES, service
 from appliance.tenants.keys import keys
 
-from .output import add_json, opened_store, read_store, say, show
+from .output import add_json, opened_store, print_result, print_rows, read_store
 
 
 def add_commands(commands: Any) -> None:
@@ -43,7 +43,7 @@ def _print_key(args: argparse.Namespace, row: Any, text: str) -> None:
     if args.quiet:
         print(text)
         return
-    show(args, [{"id": row.id, "key": text, "expires_at": clock.rfc3339(row.expires_at)}])
+    print_rows(args, [{"id": row.id, "key": text, "expires_at": clock.rfc3339(row.expires_at)}])
 
 
 def run_add(args: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def run_list(args: argparse.Namespace) -> int:
     with read_store(args.load()):
         service.get_tenant(args.tenant)
         rows = keys.list_keys(service.system_scope(args.tenant), PageRequest(limit=MAX_LIMIT)).items
-    show(args, [
+    print_rows(args, [
         {
             "id": r.id, "name": r.name, "kind": r.kind, "ends": f"{r.prefix}…{r.last4}", "scopes": len(r.scopes),
             "expires_at": clock.rfc3339(r.expires_at),
@@ -84,12 +84,12 @@ def run_rotate(args: argparse.Namespace) -> int:
 def run_revoke(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         row = keys.revoke_key(service.system_scope(args.tenant), args.id)
-    say(args, f"key {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
+    print_result(args, f"key {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
     return 0
 
 
 def run_make_agent(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
-        row = keys.make_agent_key(service.system_scope(args.tenant), args.id)
-    say(args, f"key {row.id} is an agent key", id=row.id, kind=row.kind)
+        row = keys.convert_to_agent_key(service.system_scope(args.tenant), args.id)
+    print_result(args, f"key {row.id} is an agent key", id=row.id, kind=row.kind)
     return 0

@@ -20,12 +20,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def say(args: argparse.Namespace, sentence: str, **members: Any) -> None:
+def print_result(args: argparse.Namespace, sentence: str, **members: Any) -> None:
     """Print what was done: a sentence, or with --json an object of `members`."""
     print(json.dumps(members, ensure_ascii=False, indent=2) if args.json else sentence)
 
 
-def tell_error(error: ApplianceError) -> None:
+def print_error(error: ApplianceError) -> None:
     """Print a coded error to standard error, with a line for each detail that its message does not contain."""
     print(f"gos: {error.message}", file=sys.stderr)
     for detail in error.details:
@@ -35,7 +35,7 @@ def tell_error(error: ApplianceError) -> None:
             print(f"  {detail.message}" if names_place else f"  {place}: {detail.message}", file=sys.stderr, flush=True)
 
 
-def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:
+def print_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows: aligned columns, or a JSON array."""
     if getattr(args, "json", False):
         print(json.dumps(list(rows), ensure_ascii=False, indent=2))
@@ -71,13 +71,13 @@ def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
 def read_store(config: Config) -> Iterator[Sealer]:
     """Open the database for a command that only reads, because an older release may still use it.  ConfigInvalid for another
     schema."""
-    with seen_store(config):
+    with inspected_store(config):
         migrations.refuse_other()
         yield Sealer(load_or_make_key(config.data / "key"))
 
 
 @contextmanager
-def seen_store(config: Config) -> Iterator[None]:
+def inspected_store(config: Config) -> Iterator[None]:
     """Open the database with whatever schema it has, without creating or migrating anything.  ConfigInvalid if there is none."""
     _refuse_empty(config)
     file = Path(config.database_url.removeprefix("sqlite:///"))

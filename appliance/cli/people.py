@@ -7,7 +7,7 @@ from typing import Any
 
 from appliance.tenants import ROLES, people, service
 
-from .output import add_json, opened_store, say
+from .output import add_json, opened_store, print_result
 
 
 def add_commands(commands: Any) -> None:
@@ -35,12 +35,12 @@ def run_add(args: argparse.Namespace) -> int:
         if args.tenant:
             people.add_member(service.system_scope(args.tenant), args.login, args.role)
     members = {"login": args.login} | ({"password": generated} if generated else {})
-    say(args, f"user {args.login} added" + (f"; password: {generated}" if generated else ""), **members)
+    print_result(args, f"user {args.login} added" + (f"; password: {generated}" if generated else ""), **members)
     return 0
 
 
 def run_password(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         people.set_password(args.login, sys.stdin.read().strip())
-    say(args, f"password of {args.login} set", login=args.login)
+    print_result(args, f"password of {args.login} set", login=args.login)
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound
 
-from .calling import add_connection, connected
+from .api_client import add_connection, connected
 
 MARKS = {"identical": "=", "output_differs": "~", "diverged": "!", "not_recorded": "+", "skipped": "-"}
 SIGNS = {"add": "+", "remove": "-", "replace": "~"}

@@ -29,7 +29,7 @@ def run_serve(args: argparse.Namespace) -> int:
     config: Config = args.load()
     for port in (config.server.port, config.tls.http_port):
         if port:
-            refuse_taken_address(config.server.host, port)
+            refuse_used_address(config.server.host, port)
     logs.configure_logs(config.logs.level, config.logs.format)
     load_appliance().serve_forever(config, lambda: announce(config))
     return 0
@@ -51,7 +51,7 @@ def keep_loaded() -> None:
     gc.enable()
 
 
-def refuse_taken_address(host: str, port: int) -> None:
+def refuse_used_address(host: str, port: int) -> None:
     """Raise Conflict if another program already listens on the address, before anything is started."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     with socket.socket(family, kind, protocol) as trial:

@@ -40,8 +40,8 @@ def run_init(args: argparse.Namespace) -> int:
     config = _configured(args)
     first_run = config.data / FIRST_RUN
     with opened_store(config, create=True) as sealer:
-        if not service.anybody_known():
-            begin(config, sealer, first_run)
+        if not service.has_any_account():
+            set_up(config, sealer, first_run)
         is_there = any(tenant.id == TENANT for tenant in service.list_tenants())
     if is_there and first_run.exists():
         print(welcome(config, first_run))
@@ -62,7 +62,7 @@ def _configured(args: argparse.Namespace) -> Config:
     return written
 
 
-def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
+def set_up(config: Config, sealer: Sealer, first_run: Path) -> None:
     """Create the tenant `demo` with the starter, an owner and a key that expires after 24 hours, and write them to a file.
 
     This is one transaction that writes the file last: an interrupted run leaves no account behind, and the next run starts over
@@ -75,7 +75,7 @@ def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
     scope = service.system_scope(TENANT)
 
     def write() -> None:
-        if service.anybody_known():  # a concurrent run was faster
+        if service.has_any_account():  # a concurrent run was faster
             return
         if not any(tenant.id == TENANT for tenant in service.list_tenants()):
             service.create_tenant(TENANT, "Demo")

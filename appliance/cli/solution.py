@@ -16,18 +16,18 @@ from appliance.solutions import (
     ArchiveLimits,
     inspect_solution,
     merge_pulled,
+    raise_problems,
     read_archive,
     read_folder,
     read_solution,
-    refuse,
     service,
     type_files,
     write_folder,
 )
 
-from .calling import add_connection, connected
-from .following import follow
-from .output import add_json, say
+from .api_client import add_connection, connected
+from .event_stream import follow
+from .output import add_json, print_result
 
 LONGEST_WAIT = 60
 
@@ -92,7 +92,7 @@ def run_check(args: argparse.Namespace) -> int:
     solution, unread = inspect_solution(read_folder(args.dir))
     registry = load_registry(folder=args.load().data / CONNECTORS)
     if args.write_types:
-        refuse(unread)
+        raise_problems(unread)
         for path, text in type_files(registry, solution):
             (args.dir / path).parent.mkdir(exist_ok=True)
             (args.dir / path).write_text(text, "utf8")
@@ -102,11 +102,11 @@ def run_check(args: argparse.Namespace) -> int:
     for problem in problems:
         if problem.severity == "warning":
             print(f"warning: {problem.describe()}", file=sys.stderr)
-    refuse(problems)
+    raise_problems(problems)
     counts = {name: len(getattr(solution, name)) for name in ("processes", "collections", "integrations", "webapps")}
     counts |= {name: count for name in ("agents", "policies", "skills") if (count := len(getattr(solution, name)))}
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
-    say(args, f"{solution.name}: {counted}, no errors", solution=solution.name, **counts)
+    print_result(args, f"{solution.name}: {counted}, no errors", solution=solution.name, **counts)
     return 0
 
 

@@ -11,10 +11,10 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.tenants import service
-from appliance.tenants.grants import Destination, place_of_hosts, secret_bindings
+from appliance.tenants.grants import SecretDestination, place_of_hosts, secret_bindings
 
 from .backup import add_passphrase
-from .output import add_json, opened_store, read_store, say, show
+from .output import add_json, opened_store, print_result, print_rows, read_store
 
 
 def add_commands(commands: Any) -> None:
@@ -94,14 +94,14 @@ def _transfer(name: str) -> Callable[[argparse.Namespace], int]:
 def run_add(args: argparse.Namespace) -> int:
     with opened_store(args.load(), create=True):
         row = service.create_tenant(args.id, args.name or args.id)
-    say(args, f"tenant {row.id} added; next: gos key add --tenant {row.id} --name first", id=row.id, name=row.name)
+    print_result(args, f"tenant {row.id} added; next: gos key add --tenant {row.id} --name first", id=row.id, name=row.name)
     return 0
 
 
 def run_list(args: argparse.Namespace) -> int:
     with read_store(args.load()):
         rows = service.list_tenants()
-    show(args, [{"id": r.id, "name": r.name, "kind": r.kind, "created_at": clock.rfc3339(r.created_at)} for r in rows])
+    print_rows(args, [{"id": r.id, "name": r.name, "kind": r.kind, "created_at": clock.rfc3339(r.created_at)} for r in rows])
     return 0
 
 
@@ -111,7 +111,7 @@ def run_delete(args: argparse.Namespace) -> int:
         return 1
     with opened_store(args.load()):
         service.delete_tenant(args.id, force=args.force)
-    say(args, f"tenant {args.id} deleted", deleted=args.id)
+    print_result(args, f"tenant {args.id} deleted", deleted=args.id)
     return 0
 
 
@@ -131,13 +131,13 @@ def run_set(args: argparse.Namespace) -> int:
             secret_bindings.bind(scope, args.name, place)
         destinations = [str(each.destination) for each in secret_bindings.list_bindings(scope, args.name)]
     sentence = f"secret {args.name} set; bound to {', '.join(destinations) or 'no destination yet'}"
-    say(args, sentence, name=args.name, destinations=destinations)
+    print_result(args, sentence, name=args.name, destinations=destinations)
     return 0
 
 
-def _places(args: argparse.Namespace, scope: TenantScope, sealer: Sealer) -> list[Destination]:
+def _places(args: argparse.Namespace, scope: TenantScope, sealer: Sealer) -> list[SecretDestination]:
     """The destinations to bind the secret to; NotFound for an integration that neither exists nor has its hosts given."""
-    places = [Destination("process", each) for each in args.for_process]
+    places = [SecretDestination("process", each) for each in args.for_process]
     for target in args.for_integration:
         slug, _, hosts = target.partition("@")
         if hosts:
@@ -152,7 +152,7 @@ def run_unset(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         service.get_tenant(args.tenant)
         service.delete_secret(service.system_scope(args.tenant), args.name)
-    say(args, f"secret {args.name} deleted", deleted=args.name)
+    print_result(args, f"secret {args.name} deleted", deleted=args.name)
     return 0
 
 
@@ -160,5 +160,5 @@ def run_secrets(args: argparse.Namespace) -> int:
     with read_store(args.load()):
         service.get_tenant(args.tenant)
         names = service.list_secrets(service.system_scope(args.tenant))
-    show(args, [{"name": s.name, "updated_at": clock.rfc3339(s.updated_at)} for s in names])
+    print_rows(args, [{"name": s.name, "updated_at": clock.rfc3339(s.updated_at)} for s in names])
     return 0

@@ -14,9 +14,18 @@ from xml.etree import ElementTree
 from appliance.core.config import Config, load_config
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.llm import LanguageModels, Lent, Used, borrow_profiles, bring_home, lend_profiles, used_here
-from appliance.solutions import Solution, Tools, read_folder, read_solution, read_test_files, refuse
-from appliance.solutions.testing import AgentCase, Case, CaseOutcome, read_cases, run_agent_case, run_case, run_rule_cases, set_up
+from appliance.llm import BorrowedProfile, LanguageModels, UsageSum, book_usage, copy_profiles, store_copies, usage_of_copies
+from appliance.solutions import Solution, SolutionServices, raise_problems, read_folder, read_solution, read_test_files
+from appliance.solutions.testing import (
+    AgentCase,
+    Case,
+    CaseResult,
+    read_cases,
+    run_agent_case,
+    run_case,
+    run_rule_cases,
+    set_up_tenant,
+)
 from appliance.tenants import service as tenants
 
 from .output import add_json, opened_store
@@ -40,21 +49,23 @@ def add_commands(commands: Any) -> None:
 def run_tests(args: argparse.Namespace) -> int:
     solution = read_solution(read_folder(args.dir))
     all_cases, problems = read_cases(read_test_files(args.dir))
-    refuse(problems)
+    raise_problems(problems)
     cases = [case for case in all_cases if args.only in f"{case.file} {case.name}"]
     of_agents = [case for case in cases if isinstance(case, AgentCase)]
     with _borrow(args, solution, of_agents) as profiles, _temporary_appliance(args) as appliance:
         services = appliance.services
         tenants.create_tenant(TENANT, "Tests")
         scope = tenants.system_scope(TENANT)
-        set_up(scope, services.sealer, Tools(services.pool, services.integrations, skills=services.skills), solution)
+        set_up_tenant(
+            scope, services.sealer, SolutionServices(services.pool, services.integrations, skills=services.skills), solution
+        )
         with profiles.borrowed(services.llm, scope):
             results = chain(
                 run_rule_cases(services.pool, solution, args.only),
                 (run_case(services.processes, scope, case) for case in cases if isinstance(case, Case)),
                 (run_agent_case(services, scope, case) for case in of_agents if args.tenant),
             )
-            outcomes = [_tell(args, outcome) for outcome in results]
+            outcomes = [_print_result(args, outcome) for outcome in results]
     left_out = 0 if args.tenant else len(of_agents)
     if not outcomes and not left_out:
         raise NotFound(f"there are no tests: write tests/<name>.yaml in {args.dir}, or rules/<name>.tests.yaml in a process")
@@ -67,16 +78,16 @@ def run_tests(args: argparse.Namespace) -> int:
 class _BorrowedProfiles:
     """LLM profiles copied from the tenant's own appliance for the tests, and the usage to record there afterwards."""
 
-    lent: Sequence[Lent] = ()
-    used: Mapping[str, Used] = field(default_factory=dict)
+    lent: Sequence[BorrowedProfile] = ()
+    used: Mapping[str, UsageSum] = field(default_factory=dict)
 
     @contextmanager
     def borrowed(self, models: LanguageModels, scope: TenantScope) -> Iterator[None]:
-        borrow_profiles(models, scope, self.lent)
+        store_copies(models, scope, self.lent)
         try:
             yield
         finally:
-            self.used = used_here(scope, self.lent)
+            self.used = usage_of_copies(scope, self.lent)
 
 
 @contextmanager
@@ -91,12 +102,12 @@ def _borrow(args: argparse.Namespace, solution: Solution, cases: Sequence[AgentC
     slugs = [solution.agents[case.agent].model for case in cases if case.agent in solution.agents]
     with opened_store(config) as sealer:
         home = tenants.system_scope(tenants.get_tenant(args.tenant).id)
-        profiles = _BorrowedProfiles(lend_profiles(make_language_models(config, sealer), home, slugs))
+        profiles = _BorrowedProfiles(copy_profiles(make_language_models(config, sealer), home, slugs))
     try:
         yield profiles
     finally:
         with opened_store(config):
-            bring_home(home, dict(profiles.used))
+            book_usage(home, dict(profiles.used))
 
 
 @contextmanager
@@ -120,7 +131,7 @@ def _temporary_appliance(args: argparse.Namespace) -> Iterator["Appliance"]:
             appliance.stop()
 
 
-def _tell(args: argparse.Namespace, outcome: CaseOutcome) -> CaseOutcome:
+def _print_result(args: argparse.Namespace, outcome: CaseResult) -> CaseResult:
     """Print one line for a case that passes; for one that fails, also its problems, logs and output."""
     if args.json:
         return outcome
@@ -136,7 +147,7 @@ def _tell(args: argparse.Namespace, outcome: CaseOutcome) -> CaseOutcome:
     return outcome
 
 
-def _print_summary(args: argparse.Namespace, name: str, outcomes: Sequence[CaseOutcome], left_out: int) -> int:
+def _print_summary(args: argparse.Namespace, name: str, outcomes: Sequence[CaseResult], left_out: int) -> int:
     failed = sum(not outcome.ok for outcome in outcomes)
     if args.json:
         case_views = [{"ok": outcome.ok, **asdict(outcome)} for outcome in outcomes]
@@ -149,7 +160,7 @@ def _print_summary(args: argparse.Namespace, name: str, outcomes: Sequence[CaseO
     return 1 if failed else 0
 
 
-def junit(name: str, outcomes: Sequence[CaseOutcome]) -> bytes:
+def junit(name: str, outcomes: Sequence[CaseResult]) -> bytes:
     """The results as JUnit XML, which CI systems can show."""
     failed = sum(not outcome.ok for outcome in outcomes)
     suite = ElementTree.Element("testsuite", name=name, tests=str(len(outcomes)), failures=str(failed))

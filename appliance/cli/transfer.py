@@ -5,19 +5,19 @@ import sys
 
 from appliance.agents.skills import service as skills
 from appliance.app.parts import make_integrations, make_places, make_webapps
-from appliance.backups import Resealing, arriving, leaving
+from appliance.backups import SecretReplacement, tenant_exports, tenant_imports
 from appliance.blobs import Blobs, installation_id
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import AlreadyExists, InvalidRequest
 from appliance.documents import service as documents
-from appliance.solutions import Tools, read_folder, read_solution, reset_tenant
+from appliance.solutions import SolutionServices, read_folder, read_solution, reset_tenant
 from appliance.tenants import service
 from appliance.webapps import service as webapps
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing import Publisher
 
 from .backup import passphrase_of
-from .output import opened_store, read_store, say
+from .output import opened_store, print_result, read_store
 
 
 def run_export(args: argparse.Namespace) -> int:
@@ -26,9 +26,9 @@ def run_export(args: argparse.Namespace) -> int:
     with read_store(config) as sealer:
         service.get_tenant(args.id)
         places = make_places(config, installation_id(sealer))
-        manifest = leaving.export_tenant(service.system_scope(args.id), places, args.file.absolute(), passphrase)
+        manifest = tenant_exports.export_tenant(service.system_scope(args.id), places, args.file.absolute(), passphrase)
     rows, contents = sum(manifest["tables"].values()), manifest["contents"]
-    say(
+    print_result(
         args, f"{args.file}: {rows} rows and {contents['count']} contents of {args.id}, without secrets", path=str(args.file),
         **manifest,
     )
@@ -39,31 +39,31 @@ def run_export(args: argparse.Namespace) -> int:
 
 def run_import(args: argparse.Namespace) -> int:
     config: Config = args.load()
-    request = arriving.ImportRequest(args.file, passphrase_of(args, config), args.name, args.active)
+    request = tenant_imports.ImportRequest(args.file, passphrase_of(args, config), args.name, args.active)
     with opened_store(config, create=True) as sealer:
         places = make_places(config, installation_id(sealer))
         try:
-            done = arriving.import_tenant(places, Resealing(sealer), request, config.data)
+            done = tenant_imports.import_tenant(places, SecretReplacement(sealer), request, config.data)
         except AlreadyExists as error:
             raise AlreadyExists(f"{error.message} by --as NAME") from error
     again = {
-        "secrets": done.manifest["secrets"], "people": list(done.strangers), "domains": done.manifest["domains"],
+        "secrets": done.manifest["secrets"], "people": list(done.unknown_logins), "domains": done.manifest["domains"],
         "paused_processes": done.paused,
     }  # fmt: skip
     summary = f"tenant {done.tenant_id}: {done.rows} rows and {done.manifest['contents']['count']} contents"
-    say(args, summary, tenant=done.tenant_id, rows=done.rows, give_again=again)
+    print_result(args, summary, tenant=done.tenant_id, rows=done.rows, give_again=again)
     if not args.json:
-        _tell(done)
+        _print_missing(done)
     return 0
 
 
-def _tell(done: arriving.Imported) -> None:
+def _print_missing(done: tenant_imports.ImportResult) -> None:
     """Print what was not imported and must be set up again."""
     tenant = done.tenant_id
     print(f"  API keys: none; gos key add --tenant {tenant} --name first")
     for name in done.manifest["secrets"]:
         print(f"  secret {name}: gos secret set {name} --tenant {tenant}")
-    for login in done.strangers:
+    for login in done.unknown_logins:
         print(f"  {login} has no account here: gos user add {login} --tenant {tenant}")
     for host in done.manifest["domains"]:
         print(f"  domain {host}: verify it again")
@@ -81,17 +81,17 @@ def run_reset(args: argparse.Namespace) -> int:
         scope = service.system_scope(args.id)
         tools = _tools(config, sealer)
         deleted = reset_tenant(scope, tools, solution, force=args.force).deleted
-    say(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)
+    print_result(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)
     return 0
 
 
-def _tools(config: Config, sealer: Sealer) -> Tools:
+def _tools(config: Config, sealer: Sealer) -> SolutionServices:
     """The tools to apply a solution in this process.  WebApp versions with checks are published by the running appliance."""
-    blobs = Blobs(make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS])
+    blobs = Blobs(make_places(config, installation_id(sealer)), [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS])
     apps = make_webapps(config, blobs)
-    publishing = Publishing(apps, "cli", lambda _: False)
+    publishing = Publisher(apps, "cli", lambda _: False)
     publishing.stop()  # the running appliance continues publications started here
-    return Tools(None, make_integrations(config, sealer), apps, publishing, skills.Skills(blobs))
+    return SolutionServices(None, make_integrations(config, sealer), apps, publishing, skills.Skills(blobs))
 
 
 def _confirm(tenant_id: str) -> bool:

@@ -16,7 +16,7 @@ from appliance.core.catalogues import CatalogueInvalid, locale_of, read_catalogu
 from appliance.core.config import Config
 from appliance.core.interface import ui_folder
 
-from .output import add_json, say, show
+from .output import add_json, print_result, print_rows
 
 HEADER = "# Texts of the pages in {language}. Maintained with `gos translation update`; see docs/translation.md.\n"
 # A fixed date, so that a run without changes leaves the file unchanged.
@@ -53,7 +53,7 @@ def run_list(args: argparse.Namespace) -> int:
             count = sum(1 for each in texts if each.id)
             texts_done = f"{count - len(missing)} of {count}"
             rows.append({"language": reading.language.name, "texts": texts_done, "file": str(reading.path)})
-    show(args, rows)
+    print_rows(args, rows)
     return 0
 
 
@@ -77,7 +77,7 @@ def run_update(args: argparse.Namespace) -> int:
     fresh.replace(path)
     missing = len(missing_of(catalogue, texts))
     summary = f"{path} has every text; {missing} of them are not translated yet"
-    say(args, "\n".join((*problems, summary)), file=str(path), missing=missing, faults=list(problems))
+    print_result(args, "\n".join((*problems, summary)), file=str(path), missing=missing, faults=list(problems))
     return 0
 
 
@@ -85,7 +85,7 @@ def run_check(args: argparse.Namespace) -> int:
     reading = read_catalogue(args.file)
     missing = missing_of(reading.catalogue, _extract_texts())
     if args.json:
-        show(args, [*({"fault": each} for each in reading.problems), *({"missing": each} for each in missing)])
+        print_rows(args, [*({"fault": each} for each in reading.problems), *({"missing": each} for each in missing)])
     else:
         for problem in reading.problems:
             print(problem)

@@ -1,10 +1,10 @@
 """The filter grammar: conditions are parsed into one tree, then evaluated in Python or compiled to SQL with the same result."""
 
 from appliance.conditions.binding import bind
-from appliance.conditions.deciding import UNKNOWN, Incomparable, Test, make_test
 from appliance.conditions.evaluation import matches
 from appliance.conditions.parsing import parse
 from appliance.conditions.sql import Column, Related, all_of, any_of, compile_condition
+from appliance.conditions.strict_evaluation import UNKNOWN, Incomparable, Test, compile_test
 from appliance.conditions.tree import GROUPS, OPERATORS, AllOf, AnyOf, Compare, Condition, Field, Inside, Never, Placeholder
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "any_of",
     "bind",
     "compile_condition",
-    "make_test",
+    "compile_test",
     "matches",
     "parse",
 ]

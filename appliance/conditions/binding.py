@@ -16,7 +16,7 @@ def bind(condition: Condition, values: Mapping[str, Any], fields: Fields = None)
     A comparison becomes false, even a negated one, when its placeholder has no value or one that does not fit the field.
     So does a `_none` that contains such a comparison at any depth; otherwise the absent value would make it true.
     """
-    return _Binder(values).bound(condition, fields)
+    return _Binder(values).bind(condition, fields)
 
 
 class _Absent(Exception):
@@ -28,42 +28,42 @@ class _Binder:
     """Binds a tree, and counts the comparisons without a value for the negations around them."""
 
     values: Mapping[str, Any]
-    absent: int = 0
+    absent_count: int = 0
 
-    def bound(self, condition: Condition, fields: Fields) -> Condition:
+    def bind(self, condition: Condition, fields: Fields) -> Condition:
         match condition:
             case AllOf(parts):
-                return AllOf(tuple(self.bound(part, fields) for part in parts))
+                return AllOf(tuple(self.bind(part, fields) for part in parts))
             case AnyOf(parts):
-                return AnyOf(tuple(self.bound(part, fields) for part in parts))
+                return AnyOf(tuple(self.bind(part, fields) for part in parts))
             case Inside(name, negated, inner):
-                before = self.absent
-                bound_inner = self.bound(inner, _fields_inside(fields, name))
-                return Never() if negated and self.absent > before else Inside(name, negated, bound_inner)
+                before = self.absent_count
+                bound_inner = self.bind(inner, _fields_inside(fields, name))
+                return Never() if negated and self.absent_count > before else Inside(name, negated, bound_inner)
             case Compare():
                 try:
-                    return self._comparison(condition, fields)
+                    return self._bind_comparison(condition, fields)
                 except _Absent:
-                    self.absent += 1
+                    self.absent_count += 1
                     return Never()
             case _:
                 return condition
 
-    def _comparison(self, compare: Compare, fields: Fields) -> Compare:
+    def _bind_comparison(self, compare: Compare, fields: Fields) -> Compare:
         name, operator, value = compare.field, compare.operator, compare.value
         field = fields[name] if fields else None
         if isinstance(value, tuple):
-            operands = tuple(self._operand(operator, part, field) for part in value)
+            operands = tuple(self._bind_operand(operator, part, field) for part in value)
         elif isinstance(value, Placeholder) and operator in LISTS:
             values = self._resolve(value)
             if not isinstance(values, list | tuple) or len(values) > MAX_LIST:
                 raise _Absent
             operands = tuple(_convert(operator, part, field) for part in values)
         else:
-            return Compare(name, operator, self._operand(operator, value, field))
+            return Compare(name, operator, self._bind_operand(operator, value, field))
         return Compare(name, operator, operands)
 
-    def _operand(self, operator: str, value: Any, field: Field | None) -> Any:
+    def _bind_operand(self, operator: str, value: Any, field: Field | None) -> Any:
         return _convert(operator, self._resolve(value), field) if isinstance(value, Placeholder) else value
 
     def _resolve(self, placeholder: Placeholder) -> Any:

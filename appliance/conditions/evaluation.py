@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Field, Inside, Never, fold, refuse_placeholders
+from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Field, Inside, Never, check_bound, fold
 
 Fields = Mapping[str, Field] | None
 
@@ -44,7 +44,7 @@ def _matches_inside(value: Any, condition: Condition, field: Field | None) -> bo
 
 
 def _compare(operator: str, left: Any, right: Any) -> bool:
-    refuse_placeholders(right)
+    check_bound(right)
     if operator == "_null":
         return (left is None) is right
     if left is None:

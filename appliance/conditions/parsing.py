@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from appliance.conditions.tree import (
-    ALLOWED,
     GROUPS,
     INSIDE,
     LISTS,
     OPERATORS,
+    OPERATORS_BY_KIND,
     TEXT,
     AllOf,
     AnyOf,
@@ -39,7 +39,7 @@ def parse(document: Any, fields: Fields = None, *, pointer: str = "") -> Conditi
     The texts `$now`, `$actor…` and `$request…` are placeholders; for `_in` and `_nin`, one may stand for the whole list.
     Write a literal text that starts like a placeholder with a leading backslash.
     """
-    return _Parser().mapping(document, fields, pointer, 0)
+    return _Parser().parse_mapping(document, fields, pointer, 0)
 
 
 @dataclass
@@ -48,7 +48,7 @@ class _Parser:
 
     comparisons: int = 0
 
-    def mapping(self, document: Any, fields: Fields, pointer: str, depth: int) -> Condition:
+    def parse_mapping(self, document: Any, fields: Fields, pointer: str, depth: int) -> Condition:
         if not isinstance(document, Mapping):
             _reject('a filter must be an object such as {"total": {"_gt": 100}}', pointer)
         if depth > MAX_DEPTH:
@@ -67,52 +67,52 @@ class _Parser:
                     here,
                 )
             else:
-                parts.append(self._member(name, value, _find_field(fields, name, here), (here, depth)))
+                parts.append(self._parse_member(name, value, _find_field(fields, name, here), (here, depth)))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     def _parse_group(self, name: str, value: Any, fields: Fields, place: tuple[str, int]) -> Condition:
         here, depth = place
         items = _check_list(name, value, here)
-        parts = tuple(self.mapping(item, fields, f"{here}/{index}", depth + 1) for index, item in enumerate(items))
+        parts = tuple(self.parse_mapping(item, fields, f"{here}/{index}", depth + 1) for index, item in enumerate(items))
         return AllOf(parts) if name == "_and" else AnyOf(parts)
 
-    def _member(self, name: str, value: Any, field: Field | None, place: tuple[str, int]) -> Condition:
+    def _parse_member(self, name: str, value: Any, field: Field | None, place: tuple[str, int]) -> Condition:
         here, depth = place
         if not isinstance(value, Mapping):
-            return self._comparison(name, "_eq", value, (field, here))
+            return self._parse_comparison(name, "_eq", value, (field, here))
         if depth > MAX_DEPTH:
             _reject(Sentence("a filter can be nested at most %(max_depth)s levels deep", max_depth=MAX_DEPTH), here)
         if not value:
             _reject('the operator is missing; write for example {"_eq": …}', here)
         if not all(operator.startswith("_") for operator in value):
-            return self._inside(name, "_some", value, (field, here, depth))
+            return self._parse_inside(name, "_some", value, (field, here, depth))
         parts: list[Condition] = []
         for operator, operand in value.items():
             operator_pointer = f"{here}/{_escape(operator)}"
             if operator in GROUPS:
                 items = _check_list(operator, operand, operator_pointer)
                 group = tuple(
-                    self._member(name, item, field, (f"{operator_pointer}/{i}", depth + 1)) for i, item in enumerate(items)
+                    self._parse_member(name, item, field, (f"{operator_pointer}/{i}", depth + 1)) for i, item in enumerate(items)
                 )
                 parts.append(AllOf(group) if operator == "_and" else AnyOf(group))
             elif operator in INSIDE:
-                parts.append(self._inside(name, operator, operand, (field, operator_pointer, depth)))
+                parts.append(self._parse_inside(name, operator, operand, (field, operator_pointer, depth)))
             else:
-                parts.append(self._comparison(name, operator, operand, (field, operator_pointer)))
+                parts.append(self._parse_comparison(name, operator, operand, (field, operator_pointer)))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
-    def _inside(self, name: str, operator: str, value: Any, place: tuple[Field | None, str, int]) -> Condition:
+    def _parse_inside(self, name: str, operator: str, value: Any, place: tuple[Field | None, str, int]) -> Condition:
         field, here, depth = place
         if field is not None and field.inside is None:
             _reject(Sentence("the field %(name)s has no members; compare the field itself", name=repr(name)), here)
         fields = field.inside() if field is not None and field.inside else None
         if fields is None and isinstance(value, Mapping) and value and all(key in OPERATORS for key in value):
-            inner = self._member("", value, None, (here, depth + 1))
+            inner = self._parse_member("", value, None, (here, depth + 1))
         else:
-            inner = self.mapping(value, fields, here, depth + 1)
+            inner = self.parse_mapping(value, fields, here, depth + 1)
         return Inside(name, operator == "_none", inner)
 
-    def _comparison(self, name: str, operator: str, value: Any, place: tuple[Field | None, str]) -> Condition:
+    def _parse_comparison(self, name: str, operator: str, value: Any, place: tuple[Field | None, str]) -> Condition:
         field, here = place
         self.comparisons += 1
         if self.comparisons > MAX_COMPARISONS:
@@ -127,8 +127,8 @@ class _Parser:
                 ),
                 here,
             )
-        if field is not None and operator not in ALLOWED[field.kind]:
-            operators = ", ".join(sorted(ALLOWED[field.kind]))
+        if field is not None and operator not in OPERATORS_BY_KIND[field.kind]:
+            operators = ", ".join(sorted(OPERATORS_BY_KIND[field.kind]))
             _reject(
                 Sentence(
                     "%(operator)s cannot be used with the field %(name)s; use one of %(operators)s",

@@ -7,7 +7,7 @@ from typing import Any
 
 from peewee import SQL, NodeList, Select, fn
 
-from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Inside, Never, fold, refuse_placeholders, unfold
+from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Inside, Never, check_bound, fold, unfold
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def compile_condition(condition: Condition, columns: Mapping[str, Column]) -> An
         case Inside(name, negated, inner):
             return _compile_inside(columns[name], negated, inner)
         case Compare(name, operator, value):
-            refuse_placeholders(value)
+            check_bound(value)
             return _COMPARISONS[operator](columns[name].node, value)
         case Never():
             return SQL("1 = 0")
@@ -109,7 +109,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "_gte": op.ge,
     "_in": lambda node, values: node.in_(list(values)) if values else SQL("1 = 0"),
     "_nin": lambda node, values: node.not_in(list(values)) | node.is_null() if values else SQL("1 = 1"),
-    "_null": lambda node, wanted: node.is_null(wanted),
+    "_null": lambda node, is_null: node.is_null(is_null),
     "_contains": _contains,
     "_icontains": _icontains,
     "_starts_with": _starts_with,

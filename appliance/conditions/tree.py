@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-SAME = ("_eq", "_neq")
+EQUALITY = ("_eq", "_neq")
 ORDER = ("_lt", "_lte", "_gt", "_gte")
 LISTS = ("_in", "_nin")
 TEXT = ("_contains", "_icontains", "_starts_with")
 INSIDE = ("_some", "_none")
-OPERATORS = (*SAME, *ORDER, *LISTS, "_null", *TEXT, "_between", *INSIDE)
+OPERATORS = (*EQUALITY, *ORDER, *LISTS, "_null", *TEXT, "_between", *INSIDE)
 GROUPS = ("_and", "_or")
 
-ALLOWED = {
-    "text": frozenset((*SAME, *ORDER, *LISTS, "_null", "_between", *TEXT)),
-    "ordered": frozenset((*SAME, *ORDER, *LISTS, "_null", "_between")),
-    "plain": frozenset((*SAME, *LISTS, "_null")),
+OPERATORS_BY_KIND = {
+    "text": frozenset((*EQUALITY, *ORDER, *LISTS, "_null", "_between", *TEXT)),
+    "ordered": frozenset((*EQUALITY, *ORDER, *LISTS, "_null", "_between")),
+    "plain": frozenset((*EQUALITY, *LISTS, "_null")),
 }
 
 
@@ -89,7 +89,7 @@ class Never:
 Condition: TypeAlias = Compare | Inside | AllOf | AnyOf | Never
 
 
-def refuse_placeholders(value: Any) -> None:
+def check_bound(value: Any) -> None:
     """Raise TypeError if the value of a comparison still contains a placeholder, because the caller forgot to bind."""
     if isinstance(value, Placeholder) or (isinstance(value, tuple) and any(isinstance(v, Placeholder) for v in value)):
         raise TypeError("bind the placeholders of a condition before you use it")

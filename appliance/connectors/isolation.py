@@ -17,7 +17,7 @@ from appliance.core.confinement import confinement
 class Apart:
     """The output of a separate process; `failed` when it crashed or hit a limit, with the last line of its standard error."""
 
-    told: bytes
+    output: bytes
     failed: bool
     last_words: str = ""
 

@@ -71,7 +71,7 @@ class Jail:
         self._check_writable()
         if "/" in draft or draft in ("", ".", ".."):
             raise ConfigError("The draft must be a plain file name.")
-        room = self._room()
+        room = self._free_quota()
         with _contract_errors(path), self._parent(path) as (folder, name):
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
@@ -150,7 +150,7 @@ class Jail:
         if self.read_only:
             raise Rejected(Sentence("%(base)s is read-only; the operator can change this in folders.allow.", base=self.base))
 
-    def _room(self) -> int | None:
+    def _free_quota(self) -> int | None:
         """Return how many bytes may still be written, None for no limit.  Concurrent writes are not counted."""
         if not self.quota:
             return None
@@ -240,10 +240,10 @@ def _rename_no_replace(old: int, name: str, new: int, new_name: str) -> None:
     number = ctypes.get_errno()
     if number not in _NOT_KNOWN_HERE:
         raise OSError(number, os.strerror(number))
-    rename_after_a_look(old, name, new, new_name)
+    rename_after_check(old, name, new, new_name)
 
 
-def rename_after_a_look(old: int, name: str, new: int, new_name: str) -> None:
+def rename_after_check(old: int, name: str, new: int, new_name: str) -> None:
     """Rename after checking that the target is free, for file systems such as NFS without renameat2 flags.
 
     A file created at the target between the check and the rename is replaced.

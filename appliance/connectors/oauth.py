@@ -74,18 +74,18 @@ def consent_address(oauth: OAuth, redirect_uri: str, state: str, verifier: str) 
     return f"{oauth.authorize_url}?{urlencode(params, quote_via=quote)}"
 
 
-def by_code(http: Http, oauth: OAuth, code: str, verifier: str, redirect_uri: str) -> TokenAnswer:
+def request_by_code(http: Http, oauth: OAuth, code: str, verifier: str, redirect_uri: str) -> TokenAnswer:
     """Exchange an authorization code for tokens."""
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
     return _ask(http, oauth, form)
 
 
-def by_refresh(http: Http, oauth: OAuth, refresh_token: str) -> TokenAnswer:
+def request_by_refresh(http: Http, oauth: OAuth, refresh_token: str) -> TokenAnswer:
     """Refresh the tokens; a refresh token in the response replaces the one that was sent."""
     return _ask(http, oauth, {"grant_type": "refresh_token", "refresh_token": refresh_token})
 
 
-def by_client(http: Http, oauth: OAuth) -> TokenAnswer:
+def request_by_client(http: Http, oauth: OAuth) -> TokenAnswer:
     """Request a token by the client credentials grant."""
     form = {"grant_type": "client_credentials"}
     return _ask(http, oauth, {**form, "scope": oauth.scope} if oauth.scope else form)
@@ -183,5 +183,5 @@ class ClientTokens:
 
     def access_token(self, refused: str, until: float) -> str:
         if self._token in ("", refused):
-            self._token = by_client(self._http, self._oauth).access_token
+            self._token = request_by_client(self._http, self._oauth).access_token
         return self._token

@@ -90,7 +90,7 @@ class Preview:
     requests: tuple[SentRequest, ...]
 
 
-def shown_request(redactor: Redactor, original: HttpRequest) -> SentRequest:
+def redact_request(redactor: Redactor, original: HttpRequest) -> SentRequest:
     """Return the request as it would be sent, with secrets and credentials redacted; ConfigError if it cannot be sent."""
     request = build_request(original)
     headers = [(name, _value(redactor, name, value)) for name, value in request.headers.multi_items()]

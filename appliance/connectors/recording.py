@@ -44,7 +44,7 @@ class Exchange:
     headers: Mapping[str, str]
     answer: Any
 
-    def asked(self) -> str:
+    def signature(self) -> str:
         """Return the text that identifies this request: one line per part, parameters sorted."""
         body = json.dumps(self.body, indent=1, sort_keys=True, ensure_ascii=False)
         return f"{self.method} {_sorted_url(self.url)}\n{body}"
@@ -253,13 +253,13 @@ class Player:
         self.scrubber = Scrubber([value for _, value in secret_values(settings_schema, settings)])
         self._left: dict[str, list[Exchange]] = {}
         for each in recording.exchanges:
-            self._left.setdefault(each.asked(), []).append(each)
+            self._left.setdefault(each.signature(), []).append(each)
         self._all = list(self._left)
 
     def send(self, request: HttpRequest) -> HttpAnswer:
         scrub = self.scrubber
         url = _url_of(request)
-        sent = Exchange(request.method.upper(), scrub.text(url), _stored_body(request.content, scrub), 0, {}, None).asked()
+        sent = Exchange(request.method.upper(), scrub.text(url), _stored_body(request.content, scrub), 0, {}, None).signature()
         queue = self._left.get(sent)
         if not queue:
             raise ReplayFailed(self._unknown(sent))

@@ -27,15 +27,15 @@ class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
         self._forms: list[str] = []
         self.learnt: list[str] = []
-        self._know(secrets)
+        self._add(secrets)
 
     def learn(self, secret: str) -> None:
         """Redact this secret too from now on, such as a token obtained during the call."""
         if secret not in self.learnt:
             self.learnt.append(secret)
-            self._know([secret])
+            self._add([secret])
 
-    def _know(self, secrets: Iterable[str]) -> None:
+    def _add(self, secrets: Iterable[str]) -> None:
         forms = {form for secret in secrets for form in _forms(secret) if len(form) >= SHORTEST}
         self._forms = sorted(forms.union(self._forms), key=len, reverse=True)
 

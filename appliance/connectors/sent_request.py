@@ -89,7 +89,7 @@ def read_request(request: HttpRequest, base_url: str = "") -> SentRequest:
     )  # fmt: skip
 
 
-def composed(value: Any) -> Any:
+def to_nfc(value: Any) -> Any:
     """Return JSON with all strings in composed form (NFC), so that an accented letter has one spelling.
 
     Two members whose names become equal are merged into a list of both values, which no comparison matches.
@@ -176,7 +176,7 @@ def _read_body(built: httpx.Request) -> tuple[list[Any], bool]:
     kind = head.get_content_type()
     readings = [each for each in (_read_json(content),) if each is not None]
     if kind == _FORM:
-        return [*readings, composed(_pairs(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True)))], False
+        return [*readings, to_nfc(_pairs(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True)))], False
     if kind == "multipart/form-data":
         parts = _read_multipart(types[0], content)
         return ([], True) if parts is None else ([parts[0]], parts[1])
@@ -189,7 +189,7 @@ def _read_json(content: bytes) -> Any:
         read = json.loads(content, object_pairs_hook=_pairs)
     except (ValueError, RecursionError):
         return None
-    return composed(read) if isinstance(read, dict | list) else None
+    return to_nfc(read) if isinstance(read, dict | list) else None
 
 
 def _read_multipart(content_type: str, content: bytes) -> tuple[Any, bool] | None:
@@ -206,4 +206,4 @@ def _read_multipart(content_type: str, content: bytes) -> tuple[Any, bool] | Non
         is_file = part.get_filename() is not None or part.get_content_type() != "text/plain"  # type: ignore[union-attr]
         is_opaque = is_opaque or is_file or not isinstance(raw, bytes)
         pairs.append((str(name), raw.decode("utf-8", "replace") if isinstance(raw, bytes) else None))
-    return composed(_pairs(pairs)), is_opaque
+    return to_nfc(_pairs(pairs)), is_opaque

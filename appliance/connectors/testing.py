@@ -97,18 +97,18 @@ class HeldDocuments:
     """In-memory `ctx.documents` for tests; `held` maps ids to name, content type and bytes."""
 
     def __init__(self) -> None:
-        self.held: dict[str, tuple[str, str, bytes]] = {}
+        self.documents: dict[str, tuple[str, str, bytes]] = {}
 
     def open(self, document_id: str) -> DocumentContent:
-        if document_id not in self.held:
+        if document_id not in self.documents:
             raise ConfigError(f"There is no document {document_id!r} here; check its id.")
-        name, content_type, content = self.held[document_id]
+        name, content_type, content = self.documents[document_id]
         pieces = [content[start : start + _PIECE] for start in range(0, len(content), _PIECE)]
         return DocumentContent(document_id, name, content_type, len(content), lambda: iter(pieces))
 
     def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
-        document_id = f"doc_{len(self.held) + 1}"
-        self.held[document_id] = (name, content_type, b"".join(chunks))
+        document_id = f"doc_{len(self.documents) + 1}"
+        self.documents[document_id] = (name, content_type, b"".join(chunks))
         return document_id
 
 

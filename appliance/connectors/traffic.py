@@ -40,7 +40,7 @@ class Traffic:
         if host and len(self._hosts) < _MOST_HOSTS:
             self._hosts[host[:300]] = None
 
-    def told(self) -> dict[str, Any] | None:
+    def to_record(self) -> dict[str, Any] | None:
         """Return `{hosts, requests?, sent_bytes?, received_bytes?}` for the record; None when the call used no network."""
         with self._lock:
             if not self._hosts:

@@ -6,26 +6,30 @@ from pathlib import Path
 from typing import Any
 
 from appliance.connectors.contract import Connector
-from appliance.core.texts import language
+from appliance.core.texts import current_language
 
 CONTEXT = "connector"  # the gettext context of these texts
 _TRANSLATED = ("title", "description")
 _DATA = ("enum", "const", "default", "examples")
 
 
-def said(text: str) -> str:
+def translate(text: str) -> str:
     """Translate a text of a connector to the current language; unchanged when there is no translation."""
-    return language().catalogue.pgettext(CONTEXT, text) if text else ""
+    return current_language().catalogue.pgettext(CONTEXT, text) if text else ""
 
 
-def said_schema(schema: Any) -> Any:
+def translate_schema(schema: Any) -> Any:
     """Return a schema with its titles and descriptions translated to the current language."""
     if isinstance(schema, list):
-        return [said_schema(each) for each in schema]
+        return [translate_schema(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
-        name: said(part) if name in _TRANSLATED and isinstance(part, str) else part if name in _DATA else said_schema(part)
+        name: translate(part)
+        if name in _TRANSLATED and isinstance(part, str)
+        else part
+        if name in _DATA
+        else translate_schema(part)
         for name, part in schema.items()
     }
 

@@ -9,14 +9,14 @@ from quart import Blueprint, Quart, Response
 
 from appliance.solutions import Services
 
-from .frame.dispatch import Edge
+from .frame.dispatch import Dispatcher
 from .frame.rendering import Renderer
 from .frame.routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
 from .pages.agents import agents, skills
 from .pages.datapool import datapool, entities, importing, schemas
 from .pages.documents import document_files, document_list, documents, retention, shares
 from .pages.govern import audit, confirmations, kill_switches, policies, policy_decisions
-from .pages.integrations import connecting, integration_calls, integration_edit, integrations, llm_profiles, trying
+from .pages.integrations import connecting, integration_actions, integration_calls, integration_edit, integrations, llm_profiles
 from .pages.operate import alerts, approvals, bulk, executions, failures, logs, monitor, replay, retry_plan, step_runs
 from .pages.processes import dry_runs, editor, processes, versions
 from .pages.settings import (
@@ -42,14 +42,15 @@ AREAS = (
     datapool, deploying, document_files, document_list, documents, domains, dry_runs, editor, entities, executions, failures,
     home, importing, integration_calls, integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs,
     members, monitor, policies, policy_decisions, processes, replay, retention, retry_plan, schemas, shares, sign_in, skills,
-    step_runs, tenant_export, tenant_reset, tenant_secrets, tenant_settings, traffic, trying, versions, visiting, webapps,
+    step_runs, tenant_export, tenant_reset, tenant_secrets, tenant_settings, traffic, integration_actions, versions, visiting,
+    webapps,
 )  # fmt: skip
 
 
 def register(quart: Quart, services: Services) -> None:
     """Register the console's pages on the tenants' hosts, and sign-in on the base host."""
     templates = Path(str(quart.template_folder))
-    edge = Edge(services, Renderer(templates, templates.parent / "static", services.config))
+    edge = Dispatcher(services, Renderer(templates, templates.parent / "static", services.config))
     blueprint = Blueprint("console", __name__)
     on_tenant: dict[str, dict[str, PageRoute]] = defaultdict(dict)
     for page in PAGES:
@@ -65,15 +66,15 @@ def register(quart: Quart, services: Services) -> None:
     quart.register_blueprint(blueprint)
 
 
-def _tenant_view(edge: Edge, routes: dict[str, PageRoute]) -> Callable[..., Awaitable[Response]]:
+def _tenant_view(edge: Dispatcher, routes: dict[str, PageRoute]) -> Callable[..., Awaitable[Response]]:
     async def view(**path_args: Any) -> Response:
-        return await edge.tenant(routes, path_args)
+        return await edge.handle_tenant(routes, path_args)
 
     return view
 
 
-def _base_view(edge: Edge, routes: dict[str, BaseRoute]) -> Callable[..., Awaitable[Response]]:
+def _base_view(edge: Dispatcher, routes: dict[str, BaseRoute]) -> Callable[..., Awaitable[Response]]:
     async def view() -> Response:
-        return await edge.base(routes)
+        return await edge.handle_base(routes)
 
     return view

@@ -16,9 +16,9 @@ from appliance.connectors.registry import load_registry
 from appliance.core import texts
 from appliance.core.errors import ApplianceError, Detail
 from appliance.core.interface import ui_folder
-from appliance.core.sentences import NAMED, Sentence
+from appliance.core.sentences import PLACEHOLDER, Sentence
 
-from .frame import showing
+from .frame import formatting
 
 PACKAGE = Path(__file__).parents[1]
 # Whose errors no page shows, or only by way of a domain's own.
@@ -43,8 +43,8 @@ def extract(*, with_domains: bool = True) -> Iterator[Text]:
     """Every text, as often as it occurs; without the domains all that a translation must have."""
     yield from _of_templates(ui_folder() / "templates")
     modules = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-    wanted = [name for name in modules if with_domains or name.startswith(PAGES)]
-    sources = {name: modules[name].read_text("utf8") for name in wanted if not name.startswith(UNSHOWN)}
+    console_modules = [name for name in modules if with_domains or name.startswith(PAGES)]
+    sources = {name: modules[name].read_text("utf8") for name in console_modules if not name.startswith(UNSHOWN)}
     errors = _errors(sources.values())
     called = re.compile(rf"\b(?:{'|'.join(sorted({*errors, *FUNCTIONS, Detail.__name__, Sentence.__name__}))})\(")
     for name, source in sources.items():
@@ -52,16 +52,16 @@ def extract(*, with_domains: bool = True) -> Iterator[Text]:
             yield from of_python(ast.parse(source), name, errors)
     if with_domains:
         for name, installed in load_registry().installed.items():
-            found = filter(None, texts_of(installed.connector))
-            yield from (Text(each, context=CONTEXT, place=f"connectors/{name}") for each in found)
-    for state in (*showing.TONES, *showing.NAMES, *showing.MORE_NAMES):
-        yield Text(showing.english_name(state), context=showing.STATE, place="console/frame/showing.py")
+            texts = filter(None, texts_of(installed.connector))
+            yield from (Text(each, context=CONTEXT, place=f"connectors/{name}") for each in texts)
+    for state in (*formatting.TONES, *formatting.NAMES, *formatting.MORE_NAMES):
+        yield Text(formatting.english_name(state), context=formatting.STATE, place="console/frame/formatting.py")
 
 
-def needed(found: Iterator[Text]) -> Catalog:
+def needed(texts: Iterator[Text]) -> Catalog:
     """A catalogue without translations; a text that may wait has a note that says so."""
     catalogue = Catalog(fuzzy=False)
-    everything = list(found)
+    everything = list(texts)
     must = {(each.message, each.context) for each in everything if each.is_needed}
     for each in everything:
         key = (each.message, each.many) if each.many else each.message
@@ -79,16 +79,16 @@ WAITS = "A coded error: English will do for the while."
 
 def environment() -> Environment:
     """What reads templates as the pages do, without rendering them."""
-    made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    texts.teach(made)
-    return made
+    parser = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    texts.install_translations(parser)
+    return parser
 
 
 def _of_templates(folder: Path) -> Iterator[Text]:
     reader = environment()
     for path in sorted(folder.rglob("*.html")):
-        for found in of_template(reader, path.read_text("utf8")):
-            yield Text(found.message, found.many, found.context, f"{path.relative_to(folder)}{found.place}")
+        for text in of_template(reader, path.read_text("utf8")):
+            yield Text(text.message, text.many, text.context, f"{path.relative_to(folder)}{text.place}")
 
 
 def of_template(reader: Environment, source: str) -> Iterator[Text]:
@@ -97,8 +97,8 @@ def of_template(reader: Environment, source: str) -> Iterator[Text]:
     for call in tree.find_all(nodes.Call):
         if isinstance(call.node, nodes.Name):
             arguments = [each.value for each in call.args if isinstance(each, nodes.Const) and isinstance(each.value, str)]
-            if found := _read_call(call.node.name, arguments):
-                yield Text(*found, f":{call.lineno}")
+            if text := _read_call(call.node.name, arguments):
+                yield Text(*text, f":{call.lineno}")
     for counted in tree.find_all(nodes.Filter):
         words = [each.value for each in counted.args if isinstance(each, nodes.Const)]
         if counted.name == "count_of" and words:
@@ -116,8 +116,8 @@ def _counted(words: list[Any]) -> tuple[str, str]:
 
 def _read_call(name: str, texts_given: list[str]) -> tuple[str, str, str] | None:
     """(message, plural, context) of a call of one of the functions for texts."""
-    wanted = FUNCTIONS.get(name)
-    if wanted is None or len(texts_given) < wanted:
+    signature = FUNCTIONS.get(name)
+    if signature is None or len(texts_given) < signature:
         return None
     if name in ("pgettext", "mark_in"):
         return texts_given[1], "", texts_given[0]
@@ -136,11 +136,11 @@ def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[
     for node in _calls(tree):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
         place = f"{name}:{node.lineno}"
-        given = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-        if found := _read_call(called, given):
-            yield Text(*found, place)
-        elif called == Sentence.__name__ and given and _WORDS.search(NAMED.sub("", given[0])):
-            yield Text(given[0], "", texts.ERROR, place, is_needed=False)
+        literals = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if text := _read_call(called, literals):
+            yield Text(*text, place)
+        elif called == Sentence.__name__ and literals and _WORDS.search(PLACEHOLDER.sub("", literals[0])):
+            yield Text(literals[0], "", texts.ERROR, place, is_needed=False)
         elif called in errors or called == Detail.__name__:
             index = 2 if called == Detail.__name__ else 0
             sentence = _constant_text(node.args[index]) if len(node.args) > index else None
@@ -164,11 +164,11 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
 def _errors(sources: Iterable[str]) -> set[str]:
     """The names of the classes of coded errors, without importing what defines them."""
     classes = [(match[1], match[2].split(", ")) for source in sources for match in _CLASS.finditer(source)]
-    found, before = {ApplianceError.__name__}, 0
-    while len(found) > before:
-        before = len(found)
-        found |= {name for name, bases in classes if not found.isdisjoint(bases)}
-    return found
+    error_classes, before = {ApplianceError.__name__}, 0
+    while len(error_classes) > before:
+        before = len(error_classes)
+        error_classes |= {name for name, bases in classes if not error_classes.isdisjoint(bases)}
+    return error_classes
 
 
 def _constant_text(node: ast.expr) -> str | None:

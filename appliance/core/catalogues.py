@@ -14,7 +14,7 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import PoFileError, read_po
 
-from appliance.core.sentences import NAMED, Sentence
+from appliance.core.sentences import PLACEHOLDER, Sentence
 
 from .errors import ConfigInvalid
 from .texts import ENGLISH, Language
@@ -52,7 +52,7 @@ def read_catalogue(path: Path) -> Reading:
     try:
         sound.mime_headers = catalogue.mime_headers
         for message in [each for each in catalogue if each.id]:
-            fault = fault_of(message) if message.string and not message.fuzzy else ""
+            fault = find_fault(message) if message.string and not message.fuzzy else ""
             if fault:
                 problems.append(f"{path}, line {message.lineno or 0}: {fault}; the English text is shown until this is fixed")
             elif is_whole(message):
@@ -139,20 +139,20 @@ def _language(locale: Locale, texts: GNUTranslations) -> Language:
     return Language(tag, name[:1].upper() + name[1:], locale.text_direction, str(decimal), texts)
 
 
-def fault_of(message: Message) -> str:
+def find_fault(message: Message) -> str:
     """Why this translation would break a page; empty when it would not."""
     own = message.id if isinstance(message.id, tuple | list) else (message.id,)
-    expected = {name for text in own for name in NAMED.findall(text)}
+    expected = {name for text in own for name in PLACEHOLDER.findall(text)}
     tags = sorted(_TAG.findall(own[-1]))
     for text in message.string if isinstance(message.string, tuple | list) else (message.string,):
         if not text:
             continue
-        names = set(NAMED.findall(text))
+        names = set(PLACEHOLDER.findall(text))
         if unknown := names - expected:
             return f"the translation uses %({min(unknown)})s, which the text {own[0][:60]!r} does not contain"
         if missing := expected - names - {"num"}:
             return f"the translation does not contain %({min(missing)})s of the text {own[0][:60]!r}"
-        if "%" in NAMED.sub("", text).replace("%%", ""):
+        if "%" in PLACEHOLDER.sub("", text).replace("%%", ""):
             return f"the translation of {own[0][:60]!r} contains a single percent sign; write it as %%"
         if sorted(_TAG.findall(text)) != tags or text.count('"') != own[-1].count('"'):
             return f"the translation of {own[0][:60]!r} has different HTML tags or straight quotation marks than the text"
@@ -164,23 +164,23 @@ class Languages:
 
     def __init__(self, languages: Sequence[Language], default: str = ENGLISH.tag) -> None:
         """`default` is used when no requested language is available; ConfigInvalid when it is not available itself."""
-        self._known = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in languages}}
+        self._languages = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in languages}}
         if (language := self.get(default)) is None:
             message = Sentence(
                 "there is no catalogue for the language %(default)s; use one of %(known)s",
-                default=repr(default), known=", ".join(sorted(self._known)),
+                default=repr(default), known=", ".join(sorted(self._languages)),
             )
             raise ConfigInvalid(Sentence("console.language: %(reason)s", reason=message), pointer="/console/language")
         self.default = language
         self._negotiate = lru_cache(maxsize=256)(self._best)
 
     def __iter__(self) -> Iterator[Language]:
-        return iter(sorted(self._known.values(), key=lambda each: each.name))
+        return iter(sorted(self._languages.values(), key=lambda each: each.name))
 
     def get(self, tag: str) -> Language | None:
         """The language with this tag, or with the tag without its region."""
         normalized = tag.replace("_", "-").lower()
-        by_tag = {each.tag.lower(): each for each in self._known.values()}
+        by_tag = {each.tag.lower(): each for each in self._languages.values()}
         return by_tag.get(normalized) or by_tag.get(normalized.partition("-")[0])
 
     def choose(self, own: str, accept: str = "") -> Language:

@@ -9,7 +9,7 @@ from .config import Config
 
 
 @dataclass(frozen=True)
-class SettingShown:
+class SettingView:
     """A setting for display: its value (hidden if secret) and the origin of the value."""
 
     name: str
@@ -18,7 +18,7 @@ class SettingShown:
     doc: str
 
 
-def shown_settings(config: Config) -> dict[str, list[SettingShown]]:
+def list_settings(config: Config) -> dict[str, list[SettingView]]:
     """The effective settings, by section."""
     return {
         section.name: [_to_view(config, section.name, field) for field in dataclasses.fields(getattr(config, section.name))]
@@ -26,11 +26,11 @@ def shown_settings(config: Config) -> dict[str, list[SettingShown]]:
     }
 
 
-def _to_view(config: Config, section: str, field: Any) -> SettingShown:
+def _to_view(config: Config, section: str, field: Any) -> SettingView:
     name, value = f"{section}.{field.name}", getattr(getattr(config, section), field.name)
     text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
     if not field.repr:
         text = "hidden" if text else ""
     elif "://" in text and "@" in text:  # Hide a password in a URL.
         text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:hidden@", text)
-    return SettingShown(name, text, config.origins.get(name, "default"), field.metadata["doc"])
+    return SettingView(name, text, config.origins.get(name, "default"), field.metadata["doc"])

@@ -131,12 +131,12 @@ class TaskQueue:
         """The number of messages that no worker has taken yet."""
         return int(self._huey.storage.queue_size())
 
-    def has(self, count: int) -> bool:
+    def has_messages(self, count: int) -> bool:
         """Whether there are at least `count` messages; reads no more than that many."""
         tasks = self._huey.storage.tasks
         return bool(tasks(self._huey.storage.Task.id).offset(count - 1).limit(1).exists())
 
-    def waiting(self, name: str) -> set[tuple[str | int, ...]]:
+    def list_waiting(self, name: str) -> set[tuple[str | int, ...]]:
         """The arguments of all messages of the task `name` that no worker has taken yet; reads the whole queue."""
         messages = [json.loads(data) for data in self._huey.storage.enqueued_items()]
         return {tuple(args) for _, task, args in messages if task == f"gos.{name}"}

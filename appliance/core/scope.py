@@ -40,7 +40,7 @@ class TenantScope:
                 extra={"scope": name},
             )
 
-    def acting(self, actor: str) -> "TenantScope":
+    def with_actor(self, actor: str) -> "TenantScope":
         """A scope with the same tenant and permissions for another actor."""
         return replace(self, actor=actor)
 

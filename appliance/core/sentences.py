@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-NAMED = re.compile(r"%\((\w+)\)s")
+PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 """A placeholder in the id of a sentence."""
 Value = str | float
 
@@ -13,7 +13,7 @@ Value = str | float
 class Sentence(str):
     """An English sentence, with `id` as the template, in which `%(name)s` stands for each of `values`.
 
-    It is a `str` with the English text; `texts.tell` translates it, with `id` as the key in the catalogue.  A value may be
+    It is a `str` with the English text; `texts.translate` translates it, with `id` as the key in the catalogue.  A value may be
     another Sentence, or a float, which is formatted with the decimal sign of the language; any other value is converted to
     text.  A percent sign in an id with values is written `%%`.
     """
@@ -38,7 +38,7 @@ class Sentence(str):
 
     def __mod__(self, values: Any) -> "Sentence":
         """Fill in the values of a sentence that has none yet, as in `PATTERN % {"name": name}`; unused values are ignored."""
-        return Sentence(self.id, **{name: values[name] for name in dict.fromkeys(NAMED.findall(self.id))})
+        return Sentence(self.id, **{name: values[name] for name in dict.fromkeys(PLACEHOLDER.findall(self.id))})
 
     def __str__(self) -> Self:
         """The sentence itself, so that `str(error)` is still a Sentence."""

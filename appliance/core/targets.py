@@ -2,7 +2,7 @@
 
 from urllib.parse import unquote
 
-LONGEST_TARGET = 2000
+MAX_TARGET_LENGTH = 2000
 _MAX_DECODINGS = 4
 
 
@@ -12,7 +12,7 @@ def is_own_path(target: str) -> bool:
     Dot segments, double slashes, backslashes and control characters are rejected, also if they are percent-encoded one or
     more times.
     """
-    if not (target.startswith("/") and target.isascii() and target.isprintable() and len(target) < LONGEST_TARGET):
+    if not (target.startswith("/") and target.isascii() and target.isprintable() and len(target) < MAX_TARGET_LENGTH):
         return False
     if {"\\", " ", "#"} & set(target):
         return False

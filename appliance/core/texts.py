@@ -23,7 +23,7 @@ class Language:
     decimal: str = "."
     catalogue: NullTranslations = field(default_factory=NullTranslations, compare=False)
 
-    def tell(self, sentence: str) -> str:
+    def translate(self, sentence: str) -> str:
         """Translate a sentence, which is looked up by its id; without a translation, it is returned unchanged."""
         if isinstance(sentence, Sentence) and sentence.values:
             values = {name: self._render(value) for name, value in sentence.values.items()}
@@ -31,20 +31,20 @@ class Language:
         return self.catalogue.pgettext(ERROR, sentence) if sentence else ""
 
     def _render(self, value: Value) -> str:
-        return f"{value:.15g}".replace(".", self.decimal) if isinstance(value, float) else self.tell(value)
+        return f"{value:.15g}".replace(".", self.decimal) if isinstance(value, float) else self.translate(value)
 
 
 ENGLISH = Language("en", "English")
 _current: ContextVar[Language] = ContextVar("language", default=ENGLISH)
 
 
-def language() -> Language:
+def current_language() -> Language:
     """The current language of this thread or task."""
     return _current.get()
 
 
 @contextmanager
-def speaking(new_language: Language) -> Iterator[None]:
+def use_language(new_language: Language) -> Iterator[None]:
     """Set the current language inside the block, for this thread or task only."""
     token = _current.set(new_language)
     try:
@@ -83,22 +83,22 @@ def mark_error(sentence: str) -> Sentence:
     return Sentence(sentence)
 
 
-def tell(sentence: str) -> str:
+def translate(sentence: str) -> str:
     """Translate the message of an error into the current language; programs get it in English."""
-    return _current.get().tell(sentence)
+    return _current.get().translate(sentence)
 
 
-def grouped(value: float) -> str:
+def format_grouped(value: float) -> str:
     """Format a number with thin spaces between thousands and the decimal sign of the current language."""
     return f"{value:,}".replace(",", THIN_SPACE).replace(".", _current.get().decimal)
 
 
-def fixed(value: float, places: int) -> str:
+def format_fixed(value: float, places: int) -> str:
     """Format a number like `grouped`, with a fixed number of decimal places, for money and percentages."""
     return f"{value:,.{places}f}".replace(",", THIN_SPACE).replace(".", _current.get().decimal)
 
 
-def decimal(text: str) -> str:
+def format_decimal(text: str) -> str:
     """Replace the point in the text of a number by the decimal sign of the current language."""
     return text.replace(".", _current.get().decimal)
 
@@ -108,7 +108,7 @@ def _gettext(message: str) -> str:
 
 
 def _ngettext(one: str, many: str, number: int) -> str:
-    return _current.get().catalogue.ngettext(one, many, number).replace("%(num)s", grouped(number))
+    return _current.get().catalogue.ngettext(one, many, number).replace("%(num)s", format_grouped(number))
 
 
 def _pgettext(context: str, message: str) -> str:
@@ -116,12 +116,12 @@ def _pgettext(context: str, message: str) -> str:
 
 
 def _npgettext(context: str, one: str, many: str, number: int) -> str:
-    return _current.get().catalogue.npgettext(context, one, many, number).replace("%(num)s", grouped(number))
+    return _current.get().catalogue.npgettext(context, one, many, number).replace("%(num)s", format_grouped(number))
 
 
-def teach(environment: Any) -> None:
+def install_translations(environment: Any) -> None:
     """Add `_`, `ngettext`, `pgettext` and `{% trans %}` to templates; they use the current language at the time of rendering."""
     environment.add_extension("jinja2.ext.i18n")
     environment.policies["ext.i18n.trimmed"] = True
     environment.install_gettext_callables(_gettext, _ngettext, newstyle=True, pgettext=_pgettext, npgettext=_npgettext)
-    environment.globals["speech"] = language
+    environment.globals["speech"] = current_language

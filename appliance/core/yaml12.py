@@ -30,7 +30,7 @@ class YamlInvalid(Exception):
 class _Loader(Composer, CParser, SafeConstructor, Resolver):
     """A SafeLoader with the core schema of YAML 1.2 (section 10.3.2), limits, and libyaml's parser, which is ten times as fast."""
 
-    most_aliases = MAX_ALIASES
+    max_aliases = MAX_ALIASES
 
     def __init__(self, stream: str) -> None:
         CParser.__init__(self, stream)
@@ -47,7 +47,7 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
             self.aliases += 1
         self.nodes += 1
         self.depth += 1
-        if self.aliases > self.most_aliases or self.nodes > MAX_NODES:
+        if self.aliases > self.max_aliases or self.nodes > MAX_NODES:
             raise _at(event.start_mark, "the document is too large or uses too many aliases")
         if self.depth > MAX_DEPTH:
             raise _at(event.start_mark, f"the document is nested deeper than {MAX_DEPTH} levels")
@@ -123,7 +123,7 @@ _Loader.add_multi_constructor("tag:", _construct_other)
 class _TextLoader(_Loader):
     """Loads every scalar as the text in the document, and rejects aliases."""
 
-    most_aliases = 0
+    max_aliases = 0
 
 
 _TextLoader.yaml_implicit_resolvers = {}
@@ -144,7 +144,7 @@ def load_with_lines(text: str) -> tuple[Any, dict[str, int]]:
     return _load(text, _Loader)
 
 
-def find_place(text: str, pointer: str, line: int, column: int) -> tuple[int, int] | None:
+def find_position(text: str, pointer: str, line: int, column: int) -> tuple[int, int] | None:
     """Map a line and column inside the text at `pointer` to a line and column of the document, all counted from 1.
 
     For a folded text, the result is its start; None when there is no text at the pointer.  YamlInvalid when the document

@@ -20,7 +20,7 @@ from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import batch, entities, queries
-from appliance.datapool.access_rules import demanded, is_denied
+from appliance.datapool.access_rules import is_denied, rule_condition
 from appliance.datapool.batch import Operation
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
 from appliance.datapool.definition import Findings
@@ -54,8 +54,8 @@ def list_visible(
 
     PolicyDenied; InvalidRequest for a query with groups or aggregates.
     """
-    parsed = query if isinstance(query, Query) else queries.read_query(query)
-    if parsed.grouped:
+    parsed = query if isinstance(query, Query) else queries.parse_query(query)
+    if parsed.is_grouped:
         raise InvalidRequest(
             "group and aggregate are not available where access rules apply; query entities instead", pointer="/group"
         )
@@ -74,8 +74,8 @@ def get_visible(
         row = _find_matching_row(compiled, entity_id, reader.viewable(compiled))
         if row is None:
             raise _build_not_found(compiled, entity_id)
-        entity = compiled.show(row)
-        return queries.present(compiled, [entity], query, reader)[0] if query else entity
+        entity = compiled.to_view(row)
+        return queries.to_views(compiled, [entity], query, reader)[0] if query else entity
 
 
 def create_allowed(scope: TenantScope, requester: Requester, collection: str, values: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def create_allowed(scope: TenantScope, requester: Requester, collection: str, va
     reader = _RequesterReader(requester, values if isinstance(values, Mapping) else None)
 
     def create(compiled: CompiledCollection, operation: Operation) -> dict[str, Any]:
-        rule = demanded(compiled, "create", reader.values())
+        rule = rule_condition(compiled, "create", reader.values())
         _require_permission(_row_matches(compiled, entities.new_row(operation.stored), rule), compiled, "create")
         return reader.perform(scope, operation, rule)
 
@@ -104,7 +104,7 @@ def update_allowed(
     reader = _RequesterReader(requester, values if isinstance(values, Mapping) else None)
 
     def update(compiled: CompiledCollection, operation: Operation) -> dict[str, Any]:
-        rule = demanded(compiled, "update", reader.values())
+        rule = rule_condition(compiled, "update", reader.values())
         reader.require_entity(compiled, entity_id, ("update", rule))
         row = entities.get_row(compiled, entity_id, if_version)
         after = list(row)
@@ -123,9 +123,9 @@ def delete_allowed(
     reader = _RequesterReader(requester)
 
     def delete(compiled: CompiledCollection, operation: Operation) -> None:
-        reader.require_entity(compiled, entity_id, ("delete", demanded(compiled, "delete", reader.values())))
+        reader.require_entity(compiled, entity_id, ("delete", rule_condition(compiled, "delete", reader.values())))
         try:
-            result = batch.perform(operation)
+            result = batch.apply(operation)
         except Conflict as conflict:
             raise Conflict(Sentence("%(entity_id)s is still in use and cannot be deleted", entity_id=entity_id)) from conflict
         batch.announce(scope, [result])
@@ -139,18 +139,18 @@ def _write(
     """Validate on the caller's thread, then apply the rule and write; validates again only if the collection changed meanwhile."""
     verb = str(document["op"])
     compiled = _load_permitted(scope, collection, verb)
-    operation = _read(compiled, document)
-    batch.refuse_full(scope, [operation])
+    operation = _parse_operation(compiled, document)
+    batch.check_quota(scope, [operation])
 
     def write() -> T:
         current = _load_permitted(scope, collection, verb)
         with db.savepoint():
-            return apply(current, operation if current is compiled else _read(current, document))
+            return apply(current, operation if current is compiled else _parse_operation(current, document))
 
     return db.write(write)
 
 
-def _read(collection: CompiledCollection, document: Mapping[str, Any]) -> Operation:
+def _parse_operation(collection: CompiledCollection, document: Mapping[str, Any]) -> Operation:
     """Parse the operation; ValidationFailed for its values alone.
 
     Unique values and relations are checked only after the rule, so that an error does not reveal hidden entities.
@@ -159,9 +159,9 @@ def _read(collection: CompiledCollection, document: Mapping[str, Any]) -> Operat
     values = document.get("values", {})
     operation = Operation(document["op"], collection, "", if_version=document.get("if_version"), id=str(document.get("id", "")))
     if operation.op == "create":
-        operation.stored = collection.read_new(values, findings, "")
+        operation.stored = collection.parse_new(values, findings, "")
     elif operation.op == "update":
-        operation.stored = collection.read_changes(values, findings, "")
+        operation.stored = collection.parse_changes(values, findings, "")
     findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
     operation.values = values
     return operation
@@ -228,30 +228,30 @@ class _RequesterReader:
 
     def fields(self, collection: CompiledCollection) -> Mapping[str, Field]:
         """The fields to filter by; a relation to a collection that denies `view` cannot be followed."""
-        return {name: self._within(collection, name, entry) for name, entry in collection.condition_fields.items()}
+        return {name: self._restrict_relation(collection, name, entry) for name, entry in collection.condition_fields.items()}
 
-    def _within(self, collection: CompiledCollection, name: str, condition_field: Field) -> Field:
+    def _restrict_relation(self, collection: CompiledCollection, name: str, condition_field: Field) -> Field:
         if condition_field.inside is None:
             return condition_field
         target = _related_collection(collection, name)
         return replace(condition_field, inside=None if is_denied(target, "view") else lambda: self.fields(target))
 
-    def narrowed(self, collection: CompiledCollection, condition: Condition) -> Condition:
-        return AllOf((demanded(collection, "list", self._values), self._seen(collection, condition)))
+    def narrow(self, collection: CompiledCollection, condition: Condition) -> Condition:
+        return AllOf((rule_condition(collection, "list", self._values), self._hide_unviewable(collection, condition)))
 
     def viewable(self, collection: CompiledCollection) -> Condition:
-        return demanded(collection, "view", self._values)
+        return rule_condition(collection, "view", self._values)
 
-    def _seen(self, collection: CompiledCollection, condition: Condition) -> Condition:
+    def _hide_unviewable(self, collection: CompiledCollection, condition: Condition) -> Condition:
         """The condition, with the `view` rule of the related collection added wherever it follows a relation."""
         match condition:
             case AllOf(parts):
-                return AllOf(tuple(self._seen(collection, part) for part in parts))
+                return AllOf(tuple(self._hide_unviewable(collection, part) for part in parts))
             case AnyOf(parts):
-                return AnyOf(tuple(self._seen(collection, part) for part in parts))
+                return AnyOf(tuple(self._hide_unviewable(collection, part) for part in parts))
             case Inside(name, negated, inner):
                 target = _related_collection(collection, name)
-                return Inside(name, negated, AllOf((self.viewable(target), self._seen(target, inner))))
+                return Inside(name, negated, AllOf((self.viewable(target), self._hide_unviewable(target, inner))))
             case _:
                 return condition
 
@@ -264,7 +264,7 @@ class _RequesterReader:
 
     def perform(self, scope: TenantScope, operation: Operation, rule: Condition) -> dict[str, Any]:
         """Inside a savepoint: apply the operation, check the rule against the result and return what the requester may view."""
-        result = batch.perform(operation)
+        result = batch.apply(operation)
         compiled, entity = operation.collection, result.entity
         _require_permission(_find_matching_row(compiled, entity["id"], rule) is not None, compiled, operation.op)
         batch.announce(scope, [result])

@@ -15,13 +15,13 @@ from appliance.conditions import AllOf, AnyOf, Compare, Condition, Field, Inside
 from appliance.core.errors import InvalidFilter
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.definition import ACCESS_VERBS, Findings
-from appliance.datapool.field_types import read_datetime, read_plain_text
+from appliance.datapool.field_types import parse_datetime, parse_plain_text
 
 log = logging.getLogger(__name__)
 
 WITH_BODY = ("create", "update")  # rules of these verbs can refer to `$request.body`
 ROLES = "actor.roles"
-_TEXT = Field("text", read_plain_text)
+_TEXT = Field("text", parse_plain_text)
 _SUBJECTS: Mapping[str, Field] = {
     "actor.id": _TEXT,
     "actor.kind": _TEXT,
@@ -29,25 +29,25 @@ _SUBJECTS: Mapping[str, Field] = {
     ROLES: _TEXT,
     "request.method": _TEXT,
     "request.app": _TEXT,
-    "request.now": Field("ordered", read_datetime),
-    "now": Field("ordered", read_datetime),
+    "request.now": Field("ordered", parse_datetime),
+    "now": Field("ordered", parse_datetime),
 }
 
 
-def rule_of(collection: CompiledCollection, verb: str) -> Any:
+def get_rule(collection: CompiledCollection, verb: str) -> Any:
     """The rule of the verb: `deny`, `allow`, or a filter."""
     return collection.definition.access.get(verb, "deny") or "allow"
 
 
 def is_denied(collection: CompiledCollection, verb: str) -> bool:
     """Whether the verb is denied to every requester."""
-    return bool(rule_of(collection, verb) == "deny")
+    return bool(get_rule(collection, verb) == "deny")
 
 
-def find_faults(collection: CompiledCollection, findings: Findings) -> None:
+def find_rule_errors(collection: CompiledCollection, findings: Findings) -> None:
     """Add the errors of all rules: unknown fields, values of the wrong type and unknown placeholders."""
     for verb in ACCESS_VERBS:
-        rule = rule_of(collection, verb)
+        rule = get_rule(collection, verb)
         if rule in ("deny", "allow"):
             continue
         subjects = _subjects(collection, verb)
@@ -60,9 +60,9 @@ def find_faults(collection: CompiledCollection, findings: Findings) -> None:
             findings.add(f"/access/{verb}", "invalid_filter", message)
 
 
-def demanded(collection: CompiledCollection, verb: str, values: Mapping[str, Any]) -> Condition:
+def rule_condition(collection: CompiledCollection, verb: str, values: Mapping[str, Any]) -> Condition:
     """The condition an entity must fulfil; `values` describes the requester as `{actor, request, now}`."""
-    rule = rule_of(collection, verb)
+    rule = get_rule(collection, verb)
     if rule in ("deny", "allow"):
         return AllOf(()) if rule == "allow" else Never()
     subjects = _subjects(collection, verb)

@@ -14,17 +14,17 @@ from appliance.core.pages import Page, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool.compiled import SYSTEM_FIELDS, CompiledCollection
-from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Step, scale_of
+from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Converter, get_scale
 from appliance.datapool.queries import (
     Query,
     SortKey,
-    after,
+    after_values,
+    build_condition,
     count_rows,
     fetch,
+    parse_cursor,
     placeholders,
-    read_cursor,
-    sortable,
-    whole_condition,
+    sortable_fields,
 )
 
 MAX_AGGREGATES = 20
@@ -42,7 +42,7 @@ class Output:
     node: Any
     storage: str
     field: Field
-    show: Step | None
+    show: Converter | None
 
 
 def aggregate_page(scope: TenantScope, collection: CompiledCollection, query: Query) -> Page[dict[str, Any]]:
@@ -56,7 +56,7 @@ def aggregate_page(scope: TenantScope, collection: CompiledCollection, query: Qu
     columns = collection.query_columns(source)
     groups = [_group_output(collection, columns, name) for name in _check_group(query.group)]
     outputs = [*groups, *_aggregate_outputs(collection, columns, query)]
-    where = conditions.compile_condition(whole_condition(scope, collection, query), columns)
+    where = conditions.compile_condition(build_condition(scope, collection, query), columns)
     selected = [output.node.alias(f"o{index}") for index, output in enumerate(outputs)]
     grouped = Select([source], selected).where(where)
     if groups:
@@ -85,7 +85,7 @@ def _page(
     try:
         total = count_rows(page_query) if query.count else None
         if query.cursor:
-            page_query = page_query.where(after(keys, read_cursor(query.cursor, order, keys)))
+            page_query = page_query.where(after_values(keys, parse_cursor(query.cursor, order, keys)))
         page_query = page_query.order_by(*(key.ordering() for key in keys)) if keys else page_query
         rows = [_convert_row(outputs, row) for row in fetch(page_query.limit(query.limit + 1))]
     except (OperationalError, OverflowError) as error:
@@ -110,7 +110,7 @@ def _convert_integer(value: Any) -> int:
     return whole
 
 
-_CONVERTERS: dict[str, Step] = {"TEXT": str, "BIGINT": _convert_integer, "DOUBLE PRECISION": float}
+_CONVERTERS: dict[str, Converter] = {"TEXT": str, "BIGINT": _convert_integer, "DOUBLE PRECISION": float}
 
 
 def _to_view(outputs: list[Output], row: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _to_view(outputs: list[Output], row: Any) -> dict[str, Any]:
 
 
 def _group_output(collection: CompiledCollection, columns: Mapping[str, Column], name: str) -> Output:
-    storages = sortable(collection)
+    storages = sortable_fields(collection)
     if name not in storages:
         raise InvalidRequest(
             Sentence("group: %(name)s is not a field that entities can be grouped by", name=repr(name[:60])), pointer="/group"
@@ -139,10 +139,10 @@ def _without_relation(field: Field) -> Field:
     return Field(field.kind, field.convert)
 
 
-def _find_formatter(collection: CompiledCollection, name: str) -> Step | None:
+def _find_formatter(collection: CompiledCollection, name: str) -> Converter | None:
     if name in collection.fields:
-        return collection.fields[name].show
-    return FIELD_TYPES["datetime"].shower({}) if name in ("created_at", "updated_at") else None
+        return collection.fields[name].format
+    return FIELD_TYPES["datetime"].build_formatter({}) if name in ("created_at", "updated_at") else None
 
 
 def _aggregate_outputs(collection: CompiledCollection, columns: Mapping[str, Column], query: Query) -> list[Output]:
@@ -172,7 +172,7 @@ def _aggregate_output(
     count = _without_relation(SYSTEM_FIELDS["_version"])
     if function == "count" and field_name is None:
         return Output(name, fn.COUNT(SQL("*")), "BIGINT", count, int)
-    storages = sortable(collection)
+    storages = sortable_fields(collection)
     if not isinstance(field_name, str) or field_name not in storages:
         raise InvalidRequest(
             Sentence("%(function)s needs a field of the collection that is not of type json", function=function),
@@ -197,9 +197,9 @@ def _aggregate_output(
         return Output(
             name, fn.SUM(node), storages[field_name], _without_relation(condition_field), _find_formatter(collection, field_name)
         )
-    divisor = 10 ** scale_of(entry.definition.options) if entry and kind == "decimal" else 1
+    divisor = 10 ** get_scale(entry.definition.options) if entry and kind == "decimal" else 1
     average = fn.AVG(node) / float(divisor) if divisor > 1 else fn.AVG(node)
-    return Output(name, average, "DOUBLE PRECISION", Field("ordered", FIELD_TYPES["number"].comparer({})), float)
+    return Output(name, average, "DOUBLE PRECISION", Field("ordered", FIELD_TYPES["number"].build_comparison_parser({})), float)
 
 
 def _sort_keys(query: Query, outputs: list[Output], nodes: Mapping[str, Any], group_count: int) -> list[SortKey]:

@@ -10,9 +10,9 @@ from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotF
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import entities, history
-from appliance.datapool.compiled import CompiledCollection, is_read, load
+from appliance.datapool.compiled import CompiledCollection, is_valid_value, load
 from appliance.datapool.definition import Findings
-from appliance.datapool.entities import ConstraintBroken, Outcome
+from appliance.datapool.entities import ChangeResult, ConstraintBroken
 
 MAX_OPERATIONS = 1_000
 _ALLOWED_MEMBERS = {
@@ -55,7 +55,7 @@ class Operation:
         return f"{self.pointer}/values" if self.pointer or self.op == "upsert" else ""
 
 
-def read_operations(scope: TenantScope, document: Any) -> list[Operation]:
+def parse_operations(scope: TenantScope, document: Any) -> list[Operation]:
     """Parse the operations of a request; ValidationFailed lists every error of every operation."""
     if not isinstance(document, list) or not 1 <= len(document) <= MAX_OPERATIONS:
         raise ValidationFailed(
@@ -79,7 +79,7 @@ def read_operations(scope: TenantScope, document: Any) -> list[Operation]:
         if collection is None:
             findings.add(f"{pointer}/collection", "not_found", f"there is no collection {name[:80]!r} here")
         else:
-            operations.append(_read(entry, collection, findings, pointer))
+            operations.append(_parse_operation(entry, collection, findings, pointer))
     findings.raise_if_any("the batch was rejected and nothing was changed")
     return operations
 
@@ -111,20 +111,20 @@ def _is_well_formed(entry: Any, findings: Findings, pointer: str) -> bool:
     return len(findings.details) == before
 
 
-def _read(entry: Mapping[str, Any], collection: CompiledCollection, findings: Findings, pointer: str) -> Operation:
+def _parse_operation(entry: Mapping[str, Any], collection: CompiledCollection, findings: Findings, pointer: str) -> Operation:
     op = entry["op"]
     operation = Operation(op, collection, pointer, entry.get("values") or {}, if_version=entry.get("if_version"))
     operation.id = entry.get("id") or ""
     if op == "create":
-        operation.stored = collection.read_new(operation.values, findings, operation.inner)
+        operation.stored = collection.parse_new(operation.values, findings, operation.inner)
     elif op in ("update", "upsert"):
-        operation.stored = collection.read_changes(operation.values, findings, operation.inner)
+        operation.stored = collection.parse_changes(operation.values, findings, operation.inner)
     if op == "upsert":
-        operation.key = read_key(entry["key"], operation, findings)
+        operation.key = parse_key(entry["key"], operation, findings)
     return operation
 
 
-def read_single(collection: CompiledCollection, document: Mapping[str, Any]) -> Operation:
+def parse_operation(collection: CompiledCollection, document: Mapping[str, Any]) -> Operation:
     """Parse a single operation; error pointers are relative to its values.  ValidationFailed lists every error.
 
     When a value is invalid, constraints are checked here as well, so that one response reports everything.
@@ -134,12 +134,12 @@ def read_single(collection: CompiledCollection, document: Mapping[str, Any]) -> 
     operation = Operation(document["op"], collection, "", if_version=document.get("if_version"))
     operation.id = str(document.get("id", ""))
     if operation.op in ("create", "replace"):
-        operation.stored = collection.read_new(values, findings, operation.inner)
+        operation.stored = collection.parse_new(values, findings, operation.inner)
     elif operation.op in ("update", "upsert"):
-        operation.stored = collection.read_changes(values, findings, operation.inner)
+        operation.stored = collection.parse_changes(values, findings, operation.inner)
     operation.values = values if isinstance(values, Mapping) else {}
     if operation.op == "upsert":
-        operation.key = read_key(document["key"], operation, findings)
+        operation.key = parse_key(document["key"], operation, findings)
     if findings.details and isinstance(values, Mapping):
         entities.find_broken_constraints(collection, operation.id, _valid_values(operation), (findings, operation.inner))
     findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
@@ -151,10 +151,10 @@ def _valid_values(operation: Operation) -> dict[str, Any]:
     fields = operation.collection.fields
     stored = operation.stored
     by_name = stored if isinstance(stored, dict) else dict(zip(fields, stored, strict=True))
-    return {fields[name].definition.column: value for name, value in by_name.items() if is_read(value)}
+    return {fields[name].definition.column: value for name, value in by_name.items() if is_valid_value(value)}
 
 
-def read_key(names: Any, operation: Operation, findings: Findings) -> tuple[str, ...]:
+def parse_key(names: Any, operation: Operation, findings: Findings) -> tuple[str, ...]:
     """Parse the key of an upsert: the fields that identify the entity.  Adds an error for each one without a value."""
     pointer = f"{operation.pointer}/key"
     if not isinstance(names, list) or not names:
@@ -168,13 +168,13 @@ def read_key(names: Any, operation: Operation, findings: Findings) -> tuple[str,
     return tuple(str(name) for name in names)
 
 
-def refuse_full(scope: TenantScope, operations: Sequence[Operation]) -> None:
+def check_quota(scope: TenantScope, operations: Sequence[Operation]) -> None:
     """Before a write: raise StorageFull when the tenant has used up its quota.  Deleting is always possible."""
     if any(operation.op != "delete" for operation in operations):
         quota.refuse_full(scope)
 
 
-def perform(operation: Operation) -> Outcome:
+def apply(operation: Operation) -> ChangeResult:
     """Apply one operation inside a write."""
     collection = operation.collection
     if operation.op == "create":
@@ -196,8 +196,8 @@ def merge_json(collection: CompiledCollection, row: list[Any], operation: Operat
         compiled_field = collection.fields[name]
         if compiled_field.definition.type == "json" and isinstance(value, Mapping):
             current = row[compiled_field.position]
-            stored[name] = compiled_field.read(
-                merge(compiled_field.show(current) if compiled_field.show and current else None, value)
+            stored[name] = compiled_field.parse(
+                merge(compiled_field.format(current) if compiled_field.format and current else None, value)
             )
     return stored
 
@@ -215,7 +215,7 @@ def merge(current: Any, patch: Any) -> Any:
     return merged
 
 
-def _upsert(operation: Operation) -> Outcome:
+def _upsert(operation: Operation) -> ChangeResult:
     collection = operation.collection
     columns = [collection.fields[name].definition.column for name in operation.key]
     where = " AND ".join(f'"{column}" = ?' for column in columns)
@@ -232,14 +232,14 @@ def _upsert(operation: Operation) -> Outcome:
         row = list(matches[0])
         return entities.change(collection, row, merge_json(collection, row, operation), operation.inner)
     findings = Findings()
-    stored = collection.read_new(operation.values, findings, operation.inner)
+    stored = collection.parse_new(operation.values, findings, operation.inner)
     findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
     return entities.create(collection, stored, operation.inner)
 
 
-def run(scope: TenantScope, operations: Sequence[Operation], *, dry_run: bool = False) -> list[Outcome]:
+def run(scope: TenantScope, operations: Sequence[Operation], *, dry_run: bool = False) -> list[ChangeResult]:
     """Apply all operations or none, inside a write; ValidationFailed (or VersionConflict) lists every one that failed."""
-    results: list[Outcome] = []
+    results: list[ChangeResult] = []
     try:
         with db.savepoint():
             results = _run_fast(operations)
@@ -253,13 +253,13 @@ def run(scope: TenantScope, operations: Sequence[Operation], *, dry_run: bool = 
     return results
 
 
-def announce(scope: TenantScope, results: Sequence[Outcome]) -> None:
+def announce(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
     """Record the changes in the history and notify the listeners; called inside the write, once the changes are final."""
-    history.record(scope, results)
-    entities.tell_listeners(scope, results)
+    history.record_changes(scope, results)
+    entities.notify_listeners(scope, results)
 
 
-def run_each(operations: Sequence[Operation]) -> list[Outcome | ApplianceError]:
+def run_each(operations: Sequence[Operation]) -> list[ChangeResult | ApplianceError]:
     """Apply each operation independently, inside a write; one that fails is returned as its error.
 
     The caller passes the successful results to `announce`.
@@ -271,17 +271,17 @@ def run_each(operations: Sequence[Operation]) -> list[Outcome | ApplianceError]:
         return [_attempt(operation) for operation in operations]
 
 
-def _attempt(operation: Operation) -> Outcome | ApplianceError:
+def _attempt(operation: Operation) -> ChangeResult | ApplianceError:
     try:
         with db.savepoint():
-            return perform(operation)
+            return apply(operation)
     except ApplianceError as error:
         return error
 
 
-def _run_fast(operations: Sequence[Operation]) -> list[Outcome]:
+def _run_fast(operations: Sequence[Operation]) -> list[ChangeResult]:
     """Apply the operations, with consecutive creates in one collection as a single statement; `_Retry` on the first error."""
-    results: list[Outcome] = []
+    results: list[ChangeResult] = []
     start = 0
     try:
         while start < len(operations):
@@ -291,7 +291,7 @@ def _run_fast(operations: Sequence[Operation]) -> list[Outcome]:
                     end += 1
                 results += _create_all(operations[start:end])
             else:
-                results.append(perform(operations[start]))
+                results.append(apply(operations[start]))
             start = end
     except (ApplianceError, ConstraintBroken) as error:
         raise _Retry from error
@@ -302,11 +302,11 @@ def _can_join(first: Operation, following: Operation) -> bool:
     return following.op == "create" and following.collection is first.collection
 
 
-def _create_all(operations: Sequence[Operation]) -> list[Outcome]:
+def _create_all(operations: Sequence[Operation]) -> list[ChangeResult]:
     collection = operations[0].collection
     rows = [entities.new_row(operation.stored) for operation in operations]
     entities.insert_rows(collection, rows)
-    return [Outcome("created", collection.name, collection.table_name, collection.show(row)) for row in rows]
+    return [ChangeResult("created", collection.name, collection.table_name, collection.to_view(row)) for row in rows]
 
 
 def _collect_errors(operations: Sequence[Operation]) -> list[tuple[Operation, ApplianceError]]:

@@ -10,9 +10,9 @@ from appliance.core.sentences import Sentence
 from appliance.datapool import tables
 from appliance.datapool.compiled import CompiledCollection, compile_field
 from appliance.datapool.definition import ACCESS_VERBS, CollectionDefinition, FieldDefinition, Findings
-from appliance.datapool.field_types import FIELD_TYPES, Refused, scale_of, to_text
+from appliance.datapool.field_types import FIELD_TYPES, InvalidValue, get_scale, to_text
 
-READ_AT_ONCE = 1_000
+BATCH_SIZE = 1_000
 
 
 @dataclass
@@ -47,7 +47,7 @@ def plan(current: CompiledCollection, definition: CollectionDefinition) -> list[
             lost = _count(current, f'"{old.column}" IS NOT NULL')
             steps.append(Change(old.name, "drop", f"the field is removed, with its values in {lost} entities", lost, before=old))
     for new in definition.fields:
-        before = current.definition.field_by_id(new.id)
+        before = current.definition.find_field(new.id)
         steps += _add_steps(current, new) if before is None else _alter_steps(current, before, new)
     added = {step.after.id for step in steps if step.change == "add" and step.after}
     steps += [*_unique_steps(current, definition, added), *_index_steps(current, definition)]
@@ -85,17 +85,17 @@ def _alter_steps(current: CompiledCollection, before: FieldDefinition, after: Fi
 def _conversion_step(current: CompiledCollection, before: FieldDefinition, after: FieldDefinition) -> Change:
     """Convert every value by formatting it with the old type and parsing it with the new one."""
     parse, change = (
-        FIELD_TYPES[after.type].reader(after.options),
+        FIELD_TYPES[after.type].build_parser(after.options),
         Change(after.name, "convert", "", before=before, after=after),
     )
-    format_value = FIELD_TYPES[before.type].shower(before.options)
+    format_value = FIELD_TYPES[before.type].build_formatter(before.options)
     total = 0
     for entity_id, stored in _iterate_values(current, before.column):
         total += 1
         value = format_value(stored) if format_value else stored
         try:
-            converted = parse(value if before.type == after.type else FIELD_TYPES[after.type].from_text(to_text(value)))
-        except Refused:
+            converted = parse(value if before.type == after.type else FIELD_TYPES[after.type].parse_cell(to_text(value)))
+        except InvalidValue:
             converted = None
             change.lost += 1
         if converted != stored or not _same_storage(before, after):
@@ -112,7 +112,7 @@ def _conversion_step(current: CompiledCollection, before: FieldDefinition, after
 
 def _same_storage(before: FieldDefinition, after: FieldDefinition) -> bool:
     if before.type == "decimal" and after.type == "decimal":
-        return scale_of(before.options) == scale_of(after.options)
+        return get_scale(before.options) == get_scale(after.options)
     texts = ("text", "select", "email", "url")
     return before.type == after.type or (before.type in texts and after.type in texts)
 
@@ -134,9 +134,9 @@ def _unique_steps(current: CompiledCollection, definition: CollectionDefinition,
 
 
 def _index_steps(current: CompiledCollection, definition: CollectionDefinition) -> Iterator[Change]:
-    before, room = tables.index_room(current.definition), tables.index_room(definition)
+    before, room = tables.max_indexed_bytes(current.definition), tables.max_indexed_bytes(definition)
     for new in definition.fields:
-        old = current.definition.field_by_id(new.id)
+        old = current.definition.find_field(new.id)
         if old is None or old.type != new.type or FIELD_TYPES[new.type].kind != "text":
             continue
         limit = room.get(new.column)
@@ -156,12 +156,12 @@ def _iterate_values(current: CompiledCollection, column: str) -> Iterator[tuple[
     last = ""
     table = current.table_name
     sql = f'SELECT id, "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL AND id > ? ORDER BY id LIMIT ?'  # noqa: S608
-    while page := db.rows(sql, (last, READ_AT_ONCE)):
+    while page := db.rows(sql, (last, BATCH_SIZE)):
         yield from ((row[0], row[1]) for row in page)
         last = page[-1][0]
 
 
-def refuse_loss(steps: list[Change], *, allow_loss: bool) -> None:
+def check_loss(steps: list[Change], *, allow_loss: bool) -> None:
     """Raise ValidationFailed when a step is blocked, or would lose values without `allow_loss`."""
     findings = Findings()
     findings.details += [Detail(f"/fields/{step.name}", "blocked", step.message) for step in steps if step.blocked]

@@ -5,14 +5,14 @@ from typing import BinaryIO, Literal
 
 from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.formats import KNOWN
+from appliance.formats import ENCODINGS
 
 # Accepted encodings of a CSV, by Python's names. Codecs that do more than decode text are left out.
-CHARSETS = frozenset(codecs.lookup(name).name for name in KNOWN)
+CHARSETS = frozenset(codecs.lookup(name).name for name in ENCODINGS)
 _COMPRESSED_MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "ZIP (or XLSX)"}
 
 
-def find_charset(file: BinaryIO, form: Literal["csv", "ndjson"], charset: str) -> str:
+def detect_charset(file: BinaryIO, form: Literal["csv", "ndjson"], charset: str) -> str:
     """The encoding of an import with this `charset` (empty: UTF-8, or UTF-16 when the file starts with a byte order mark).
 
     ValidationFailed for a compressed file, an unknown charset, or one that contradicts the byte order mark.

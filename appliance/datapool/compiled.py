@@ -21,8 +21,8 @@ from appliance.datapool.definition import (
     from_stored,
     is_collection_name,
 )
-from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Refused, Step, read_datetime, read_plain_text
-from appliance.datapool.tables import index_room
+from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Converter, InvalidValue, parse_datetime, parse_plain_text
+from appliance.datapool.tables import max_indexed_bytes
 
 MAX_CACHED = 5_000
 SYSTEM_COLUMNS = ("id", "created_at", "updated_at", "version")
@@ -36,15 +36,15 @@ class CompiledField:
     definition: FieldDefinition
     position: int
     storage: str
-    read: Step
-    show: Step | None
+    parse: Converter
+    format: Converter | None
     default: Callable[[], Any]
 
 
 def compile_field(field: FieldDefinition, position: int = 0, room: int | None = None) -> CompiledField:
     """Compile a field; `room` is the maximum number of bytes of an indexed text."""
     kind = FIELD_TYPES[field.type]
-    read = kind.reader(field.options)
+    read = kind.build_parser(field.options)
     if room is not None and kind.kind == "text":
         read = _limit_bytes(read, room)
     if field.default == "$now" and field.type == "datetime":
@@ -59,14 +59,14 @@ def compile_field(field: FieldDefinition, position: int = 0, room: int | None = 
         def default() -> Any:
             return stored
 
-    return CompiledField(field, position, kind.storage, read, kind.shower(field.options), default)
+    return CompiledField(field, position, kind.storage, read, kind.build_formatter(field.options), default)
 
 
-def _limit_bytes(read: Step, room: int) -> Step:
+def _limit_bytes(read: Converter, room: int) -> Converter:
     def parse_limited(value: Any) -> Any:
         text = read(value)
         if len(text) * 4 > room and len(text.encode()) > room:
-            raise Refused("too_long", f"is indexed or unique and must therefore have at most {room} bytes")
+            raise InvalidValue("too_long", f"is indexed or unique and must therefore have at most {room} bytes")
         return text
 
     return parse_limited
@@ -74,16 +74,16 @@ def _limit_bytes(read: Step, room: int) -> Step:
 
 def _parse_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused("wrong_type", "must be a whole number")
+        raise InvalidValue("wrong_type", "must be a whole number")
     if abs(value) > LARGEST_INTEGER:
-        raise Refused("too_large", "must fit into 64 bits")
+        raise InvalidValue("too_large", "must fit into 64 bits")
     return value
 
 
 SYSTEM_FIELDS = {
-    "id": Field("text", read_plain_text),
-    "created_at": Field("ordered", read_datetime),
-    "updated_at": Field("ordered", read_datetime),
+    "id": Field("text", parse_plain_text),
+    "created_at": Field("ordered", parse_datetime),
+    "updated_at": Field("ordered", parse_datetime),
     "_version": Field("ordered", _parse_count),
 }
 
@@ -97,7 +97,7 @@ class CompiledCollection:
         self.definition = definition
         self.table_name = table_name
         self.stamp = stamp
-        room = index_room(definition)
+        room = max_indexed_bytes(definition)
         self.fields = {
             f.name: compile_field(f, len(SYSTEM_COLUMNS) + i, room.get(f.column)) for i, f in enumerate(definition.fields)
         }
@@ -110,9 +110,9 @@ class CompiledCollection:
         self.select_sql = f'SELECT {quoted} FROM "{table_name}"'  # noqa: S608
         self.find_sql = f"{self.select_sql} WHERE id = ?"
         self.insert_sql = f'INSERT INTO "{table_name}" ({quoted}) VALUES '  # noqa: S608
-        self.row_marks = f"({placeholders})"
+        self.row_placeholders = f"({placeholders})"
         self.delete_sql = f'DELETE FROM "{table_name}" WHERE id = ?'  # noqa: S608
-        self._formatters = [(f.definition.name, f.position, f.show) for f in self.fields.values()]
+        self._formatters = [(f.definition.name, f.position, f.format) for f in self.fields.values()]
 
     def _build_condition_field(self, field: FieldDefinition) -> Field:
         kind = FIELD_TYPES[field.type]
@@ -121,9 +121,9 @@ class CompiledCollection:
         def inside() -> Mapping[str, Field]:
             return (self if target == self.name else load_for_tenant(self.tenant_id, str(target))).condition_fields
 
-        return Field(kind.kind, kind.comparer(field.options), inside if field.type == "relation" else None)
+        return Field(kind.kind, kind.build_comparison_parser(field.options), inside if field.type == "relation" else None)
 
-    def show(self, row: Any) -> dict[str, Any]:
+    def to_view(self, row: Any) -> dict[str, Any]:
         """The entity of a row as the API returns it."""
         entity = {
             "id": row[0],
@@ -136,7 +136,7 @@ class CompiledCollection:
             entity[name] = value if format_value is None or value is None else format_value(value)
         return entity
 
-    def read_new(self, values: Any, findings: Findings, pointer: str) -> list[Any]:
+    def parse_new(self, values: Any, findings: Findings, pointer: str) -> list[Any]:
         """Parse the values of a new entity into stored form, in column order and with defaults; adds errors to the findings."""
         if not isinstance(values, Mapping):
             findings.add(pointer, "wrong_type", "must be an object with the entity's values")
@@ -150,15 +150,15 @@ class CompiledCollection:
             else:
                 used += 1
                 if value is not None:
-                    value = _read(field, value, findings, pointer)
+                    value = _parse_value(field, value, findings, pointer)
             if value is None and field.definition.required:
                 findings.add(f"{pointer}/{name}", "required", "is required")
             stored.append(value)
         if used != len(values):
-            self._refuse_unknown(values, findings, pointer)
+            self._add_unknown_fields(values, findings, pointer)
         return stored
 
-    def read_changes(self, values: Any, findings: Findings, pointer: str) -> dict[str, Any]:
+    def parse_changes(self, values: Any, findings: Findings, pointer: str) -> dict[str, Any]:
         """Parse the values to change into stored form, by field name; adds errors to the findings."""
         if not isinstance(values, Mapping):
             findings.add(pointer, "wrong_type", "must be an object with the values to change")
@@ -168,14 +168,14 @@ class CompiledCollection:
             field = self.fields.get(name)
             if field is None:
                 continue
-            stored[name] = None if value is None else _read(field, value, findings, pointer)
+            stored[name] = None if value is None else _parse_value(field, value, findings, pointer)
             if value is None and field.definition.required:
                 findings.add(f"{pointer}/{name}", "required", "is required and cannot be cleared")
         if len(stored) != len(values):
-            self._refuse_unknown(values, findings, pointer)
+            self._add_unknown_fields(values, findings, pointer)
         return stored
 
-    def _refuse_unknown(self, values: Mapping[str, Any], findings: Findings, pointer: str) -> None:
+    def _add_unknown_fields(self, values: Mapping[str, Any], findings: Findings, pointer: str) -> None:
         for name in values:
             if name in RESERVED_FIELDS:
                 findings.add(f"{pointer}/{name}", "read_only", "is set by the DataPool and cannot be written")
@@ -205,16 +205,16 @@ class CompiledCollection:
         return related
 
 
-def _read(field: CompiledField, value: Any, findings: Findings, pointer: str) -> Any:
+def _parse_value(field: CompiledField, value: Any, findings: Findings, pointer: str) -> Any:
     try:
-        return field.read(value)
-    except Refused as refusal:
+        return field.parse(value)
+    except InvalidValue as refusal:
         findings.add(f"{pointer}/{field.definition.name}", refusal.code, str(refusal))
         return _MISSING  # Not None, which would be reported a second time for a required field.
 
 
-def is_read(value: Any) -> bool:
-    """Whether `read_new` or `read_changes` accepted this value (otherwise the findings have its error)."""
+def is_valid_value(value: Any) -> bool:
+    """Whether `parse_new` or `parse_changes` accepted this value (otherwise the findings have its error)."""
     return value is not _MISSING
 
 

@@ -9,14 +9,14 @@ from appliance import conditions
 from appliance.core import ids
 from appliance.core.errors import Detail, InvalidFilter, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE, Options, Refused
+from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE, InvalidValue, Options
 
 MAX_FIELDS = 200
 MAX_INDEXES = 20
 MAX_INDEX_FIELDS = 8
 RESERVED_FIELDS = ("id", "created_at", "updated_at", "_version")
 ACCESS_VERBS = ("list", "view", "create", "update", "delete")
-NOT_YET = {
+UNSUPPORTED_TYPES = {
     "document": "fields of type document are not supported; store the document's id in a text field",
     "autodate": "every entity has created_at and updated_at; for another time use datetime with default $now",
 }
@@ -87,7 +87,7 @@ class CollectionDefinition:
     access: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
 
-    def field_by_id(self, field_id: str) -> FieldDefinition | None:
+    def find_field(self, field_id: str) -> FieldDefinition | None:
         return next((entry for entry in self.fields if entry.id == field_id), None)
 
     def document(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class CollectionDefinition:
             "access": {verb: self.access.get(verb, "deny") or "allow" for verb in ACCESS_VERBS},
         }
 
-    def stored(self) -> dict[str, Any]:
+    def to_stored(self) -> dict[str, Any]:
         """`document` with the columns added; `from_stored` reads it."""
         document = self.document()
         for member, entry in zip(document["fields"], self.fields, strict=True):
@@ -153,7 +153,7 @@ def check_collection_name(name: Any) -> str:
     return str(name)
 
 
-def read_definition(document: Any, current: CollectionDefinition | None = None) -> CollectionDefinition:
+def parse_collection(document: Any, current: CollectionDefinition | None = None) -> CollectionDefinition:
     """Parse a definition; ValidationFailed lists every error.
 
     With `current`, the definition being changed, a field with the same id (or without an id, the same name) keeps its
@@ -238,7 +238,7 @@ def _parse_field(entry: Mapping[str, Any], field_id: Any, column: str, place: tu
     if not isinstance(kind, str) or kind not in FIELD_TYPES:
         type_names = ", ".join(sorted(FIELD_TYPES))
         sentence = (
-            NOT_YET.get(kind, f"must be one of {type_names}")
+            UNSUPPORTED_TYPES.get(kind, f"must be one of {type_names}")
             if isinstance(kind, str)
             else Sentence("must be one of %(known)s", known=type_names)
         )
@@ -286,8 +286,8 @@ def _check_options(kind: str, options: Options, findings: Findings, pointer: str
         findings.add(f"{pointer}/collection", "required", "must name the related collection")
         return
     try:
-        FIELD_TYPES[kind].reader(options)
-    except Refused as refusal:
+        FIELD_TYPES[kind].build_parser(options)
+    except InvalidValue as refusal:
         findings.add(pointer, refusal.code, Sentence("min or max %(refusal)s", refusal=refusal))
 
 
@@ -305,8 +305,8 @@ def _check_default(kind: str, options: Options, default: Any, place: tuple[Findi
         findings.add(f"{pointer}/default", "not_an_option", "a relation cannot have a default")
         return
     try:
-        FIELD_TYPES[kind].reader(options)(default)
-    except Refused as refusal:
+        FIELD_TYPES[kind].build_parser(options)(default)
+    except InvalidValue as refusal:
         findings.add(f"{pointer}/default", refusal.code, str(refusal))
 
 

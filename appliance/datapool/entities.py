@@ -19,13 +19,13 @@ from appliance.datapool.field_types import ENTITY_ID
 from appliance.datapool.tables import unique_groups
 
 MAX_PARAMETERS = 30_000
-FIRST = len(SYSTEM_COLUMNS)
+FIRST_FIELD_POSITION = len(SYSTEM_COLUMNS)
 
 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChangeResult:
     """The result of one change: `created`, `updated`, `unchanged` or `deleted`, and the entity after it."""
 
     event: str
@@ -37,19 +37,19 @@ class Outcome:
 class Listener(Protocol):
     """Called inside the transaction with all changes of one write, in order."""
 
-    def __call__(self, scope: TenantScope, changes: Sequence[Outcome]) -> None: ...
+    def __call__(self, scope: TenantScope, changes: Sequence[ChangeResult]) -> None: ...
 
 
 _listeners: list[Listener] = []
 
 
-def on_change(listener: Listener) -> Callable[[], None]:
+def add_listener(listener: Listener) -> Callable[[], None]:
     """Register a listener; call the returned function to remove it."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
 
-def tell_listeners(scope: TenantScope, results: Sequence[Outcome]) -> None:
+def notify_listeners(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
     """Call the listeners with the changes; inside the write, once the changes are final."""
     changes = [result for result in results if result.event != "unchanged"]
     for listener in _listeners if changes else []:
@@ -57,7 +57,7 @@ def tell_listeners(scope: TenantScope, results: Sequence[Outcome]) -> None:
 
 
 class ConstraintBroken(Exception):
-    """The database rejected a change; `explained` turns this into an error with the reason."""
+    """The database rejected a change; `explain_broken_constraints` turns this into an error with the reason."""
 
 
 def new_row(stored: list[Any]) -> list[Any]:
@@ -84,18 +84,18 @@ def insert_rows(collection: CompiledCollection, rows: list[list[Any]]) -> None:
         with db.savepoint():
             for start in range(0, len(rows), chunk):
                 part = rows[start : start + chunk]
-                sql = collection.insert_sql + ", ".join([collection.row_marks] * len(part))
+                sql = collection.insert_sql + ", ".join([collection.row_placeholders] * len(part))
                 db.execute(sql, tuple(value for row in part for value in row))
     except IntegrityError as error:
         raise ConstraintBroken from error
 
 
-def create(collection: CompiledCollection, stored: list[Any], pointer: str = "") -> Outcome:
+def create(collection: CompiledCollection, stored: list[Any], pointer: str = "") -> ChangeResult:
     """Insert one entity; ValidationFailed when a constraint is broken."""
     row = new_row(stored)
-    with explained(collection, row, pointer):
+    with explain_broken_constraints(collection, row, pointer):
         insert_rows(collection, [row])
-    return Outcome("created", collection.name, collection.table_name, collection.show(row))
+    return ChangeResult("created", collection.name, collection.table_name, collection.to_view(row))
 
 
 def is_entity_id(entity_id: Any) -> bool:
@@ -129,24 +129,24 @@ def get_row(collection: CompiledCollection, entity_id: str, if_version: int | No
     return row
 
 
-def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, Any], pointer: str = "") -> Outcome:
+def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, Any], pointer: str = "") -> ChangeResult:
     """Set the values, given in stored form by field name; if nothing differs, the version stays the same."""
     positions = {collection.fields[name].position: value for name, value in stored.items()}
     altered = {position: value for position, value in positions.items() if row[position] != value}
     if not altered:
-        return Outcome("unchanged", collection.name, collection.table_name, collection.show(row))
+        return ChangeResult("unchanged", collection.name, collection.table_name, collection.to_view(row))
     after = list(row)
     for position, value in altered.items():
         after[position] = value
-    check_size(after[FIRST:])
+    check_size(after[FIRST_FIELD_POSITION:])
     after[2], after[3] = max(clock.now_ms(), row[2]), row[3] + 1
     assignments = ", ".join(f'"{collection.columns[position]}" = ?' for position in altered)
     sql = f'UPDATE "{collection.table_name}" SET updated_at = ?, version = ?, {assignments} WHERE id = ? AND version = ?'  # noqa: S608
-    with explained(collection, after, pointer):
+    with explain_broken_constraints(collection, after, pointer):
         changed = _execute_checked(sql, (after[2], after[3], *altered.values(), row[0], row[3]))
     if changed != 1:
         raise VersionConflict("the entity was changed at the same time; read it again and repeat the change")
-    return Outcome("updated", collection.name, collection.table_name, collection.show(after))
+    return ChangeResult("updated", collection.name, collection.table_name, collection.to_view(after))
 
 
 def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
@@ -157,22 +157,22 @@ def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
         raise ConstraintBroken from error
 
 
-def delete(collection: CompiledCollection, row: list[Any]) -> Outcome:
+def delete(collection: CompiledCollection, row: list[Any]) -> ChangeResult:
     """Delete the entity of a row; Conflict when other entities refer to it."""
     try:
         _execute_checked(collection.delete_sql, (row[0],))
     except ConstraintBroken as broken:
-        users = ", ".join(referring(collection)) or "another collection"
+        users = ", ".join(list_referring_fields(collection)) or "another collection"
         raise Conflict(
             Sentence(
                 "%(entity_id)s is still referenced by entities of %(users)s; delete or change those first",
                 entity_id=row[0], users=users,
             )
         ) from broken
-    return Outcome("deleted", collection.name, collection.table_name, collection.show(row))
+    return ChangeResult("deleted", collection.name, collection.table_name, collection.to_view(row))
 
 
-def referring(collection: CompiledCollection) -> list[str]:
+def list_referring_fields(collection: CompiledCollection) -> list[str]:
     """The relations to the collection, as `collection.field`."""
     names = db.rows("SELECT name FROM collection WHERE tenant_id = ? ORDER BY name", (collection.tenant_id,))
     others = [load_for_tenant(collection.tenant_id, name) for (name,) in names]
@@ -185,19 +185,19 @@ def referring(collection: CompiledCollection) -> list[str]:
 
 
 @contextmanager
-def explained(collection: CompiledCollection, row: list[Any], pointer: str) -> Iterator[None]:
+def explain_broken_constraints(collection: CompiledCollection, row: list[Any], pointer: str) -> Iterator[None]:
     """Turn ConstraintBroken into a ValidationFailed that names every field and the reason."""
     try:
         yield
     except ConstraintBroken as broken:
         findings = Findings()
-        find_broken_constraints(collection, row[0], stored_by_column(collection, row), (findings, pointer))
+        find_broken_constraints(collection, row[0], values_by_column(collection, row), (findings, pointer))
         findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
         raise ApplianceError("the database rejected the change for an unknown reason") from broken
 
 
-def stored_by_column(collection: CompiledCollection, row: list[Any]) -> dict[str, Any]:
-    return dict(zip(collection.columns[FIRST:], row[FIRST:], strict=True))
+def values_by_column(collection: CompiledCollection, row: list[Any]) -> dict[str, Any]:
+    return dict(zip(collection.columns[FIRST_FIELD_POSITION:], row[FIRST_FIELD_POSITION:], strict=True))
 
 
 def find_broken_constraints(

@@ -10,11 +10,11 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.field_types import FIELD_TYPES, to_text
-from appliance.datapool.imports import FORMULA
+from appliance.datapool.imports import FORMULA_PREFIXES
 from appliance.datapool.limits import in_force
 from appliance.datapool.queries import Query, find_page
 
-ROWS_AT_ONCE = 500
+CHUNK_ROWS = 500
 
 
 def export_rows(
@@ -27,7 +27,7 @@ def export_rows(
     cursor: str | None = None
     while True:
         with db.deadline(in_force.query_seconds):
-            page = find_page(scope, collection, Query(filter=filter_document, sort=("id",), limit=ROWS_AT_ONCE, cursor=cursor))
+            page = find_page(scope, collection, Query(filter=filter_document, sort=("id",), limit=CHUNK_ROWS, cursor=cursor))
         if form == "csv":
             yield _format_csv([[_format_cell(collection, name, entity[name]) for name in names] for entity in page.items])
         else:
@@ -47,6 +47,10 @@ def _format_cell(collection: CompiledCollection, name: str, value: Any) -> str:
     """The text of a cell; one that a spreadsheet would run as a formula gets an apostrophe, which the import removes."""
     text = to_text(value)
     compiled_field = collection.fields.get(name)
-    if compiled_field is None or FIELD_TYPES[compiled_field.definition.type].kind != "text" or not text.startswith(FORMULA):
+    if (
+        compiled_field is None
+        or FIELD_TYPES[compiled_field.definition.type].kind != "text"
+        or not text.startswith(FORMULA_PREFIXES)
+    ):
         return text
-    return f"'{text}" if text[0] != "'" or text[1:].startswith(FORMULA) else text
+    return f"'{text}" if text[0] != "'" or text[1:].startswith(FORMULA_PREFIXES) else text

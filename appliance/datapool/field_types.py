@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from appliance.core import clock
 
 Options: TypeAlias = Mapping[str, Any]
-Step: TypeAlias = Callable[[Any], Any]
+Converter: TypeAlias = Callable[[Any], Any]
 
 DEFAULT_SCALE = 6
 MAX_SCALE = 12
@@ -34,7 +34,7 @@ _URL = re.compile(r"https?://[^\s/?#\\<>\"]+[^\s\\<>\"]*", re.IGNORECASE)
 ENTITY_ID = re.compile(r"ent_[0-9A-Za-z]{21}")
 
 
-class Refused(ValueError):
+class InvalidValue(ValueError):
     """A value does not fit its field; `code` is the error code, the text says why."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -48,78 +48,78 @@ class FieldType:
 
     `reader(options)` returns the function that parses a value into its stored form (raises Refused), `shower(options)` the
     one that formats it again (None: as stored), `comparer(options)` the one that parses a value to compare with.
-    `from_text` converts a spreadsheet cell into a value for the reader.
+    `parse_cell` converts a spreadsheet cell into a value for the reader.
     """
 
     storage: Literal["TEXT", "BIGINT", "DOUBLE PRECISION"]
     kind: Literal["text", "ordered", "plain"]
     options: frozenset[str]
-    reader: Callable[[Options], Step]
-    shower: Callable[[Options], Step | None]
-    comparer: Callable[[Options], Step]
-    from_text: Step
+    build_parser: Callable[[Options], Converter]
+    build_formatter: Callable[[Options], Converter | None]
+    build_comparison_parser: Callable[[Options], Converter]
+    parse_cell: Converter
 
 
 def _unchanged(value: Any) -> Any:
     return value
 
 
-def _no_formatter(options: Options) -> Step | None:
+def _no_formatter(options: Options) -> Converter | None:
     return None
 
 
-def read_plain_text(value: Any) -> str:
+def parse_plain_text(value: Any) -> str:
     """Accept any text that both databases can store."""
     if type(value) is not str:
-        raise Refused("wrong_type", "must be a text")
+        raise InvalidValue("wrong_type", "must be a text")
     if "\x00" in value:
-        raise Refused("invalid_format", "must not contain a NUL character (U+0000)")
+        raise InvalidValue("invalid_format", "must not contain a NUL character (U+0000)")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise Refused("invalid_format", "must not contain an unpaired surrogate") from error
+            raise InvalidValue("invalid_format", "must not contain an unpaired surrogate") from error
     return value
 
 
-def _build_text_parser(options: Options) -> Step:
+def _build_text_parser(options: Options) -> Converter:
     min_length, max_length = options.get("min_length", 0), options.get("max_length")
 
     def parse(value: Any) -> str:
-        text = read_plain_text(value)
+        text = parse_plain_text(value)
         if max_length is not None and len(text) > max_length:
-            raise Refused("too_long", f"must have at most {max_length} characters, not {len(text)}")
+            raise InvalidValue("too_long", f"must have at most {max_length} characters, not {len(text)}")
         if len(text) < min_length:
-            raise Refused("too_short", f"must have at least {min_length} characters, not {len(text)}")
+            raise InvalidValue("too_short", f"must have at least {min_length} characters, not {len(text)}")
         return text
 
-    return parse if options else read_plain_text
+    return parse if options else parse_plain_text
 
 
-def _build_pattern_parser(pattern: re.Pattern[str], max_length: int, sentence: str) -> Callable[[Options], Step]:
+def _build_pattern_parser(pattern: re.Pattern[str], max_length: int, sentence: str) -> Callable[[Options], Converter]:
     def parse(value: Any) -> str:
-        text = read_plain_text(value)
+        text = parse_plain_text(value)
         if len(text) > max_length or not pattern.fullmatch(text):
-            raise Refused("invalid_format", sentence)
+            raise InvalidValue("invalid_format", sentence)
         return text
 
     return lambda options: parse
 
 
-def _build_select_parser(options: Options) -> Step:
+def _build_select_parser(options: Options) -> Converter:
     allowed = frozenset(options["options"])
     allowed_text = ", ".join(options["options"])[:300]
 
     def parse(value: Any) -> str:
-        text = read_plain_text(value)
+        text = parse_plain_text(value)
         if text not in allowed:
-            raise Refused("not_an_option", f"must be one of {allowed_text}")
+            raise InvalidValue("not_an_option", f"must be one of {allowed_text}")
         return text
 
     return parse
 
 
-def _build_bounded_parser(parse: Step, options: Options) -> Step:
+def _build_bounded_parser(parse: Converter, options: Options) -> Converter:
     """`read` with a check against the options `min` and `max`."""
     minimum = parse(options["min"]) if options.get("min") is not None else None
     maximum = parse(options["max"]) if options.get("max") is not None else None
@@ -129,9 +129,9 @@ def _build_bounded_parser(parse: Step, options: Options) -> Step:
     def parse_bounded(value: Any) -> Any:
         stored = parse(value)
         if minimum is not None and stored < minimum:
-            raise Refused("too_small", f"must be at least {options['min']}")
+            raise InvalidValue("too_small", f"must be at least {options['min']}")
         if maximum is not None and stored > maximum:
-            raise Refused("too_large", f"must be at most {options['max']}")
+            raise InvalidValue("too_large", f"must be at most {options['max']}")
         return stored
 
     return parse_bounded
@@ -139,15 +139,15 @@ def _build_bounded_parser(parse: Step, options: Options) -> Step:
 
 def _parse_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused("wrong_type", "must be a number")
+        raise InvalidValue("wrong_type", "must be a number")
     try:
         number = float(value)
     except OverflowError as error:
-        raise Refused("too_large", "is too large for a number") from error
+        raise InvalidValue("too_large", "is too large for a number") from error
     if number - number != 0:
-        raise Refused("wrong_type", "must be a finite number")
+        raise InvalidValue("wrong_type", "must be a finite number")
     if number != value:
-        raise Refused("too_precise", "cannot be stored exactly as a number; use a field of type integer or decimal")
+        raise InvalidValue("too_precise", "cannot be stored exactly as a number; use a field of type integer or decimal")
     return number + 0.0  # turns -0.0 into 0.0
 
 
@@ -160,9 +160,9 @@ def _parse_integer(value: Any) -> int:
     if whole_float or (isinstance(value, str) and _INTEGER.fullmatch(value)):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused("wrong_type", "must be a whole number")
+        raise InvalidValue("wrong_type", "must be a whole number")
     if abs(value) > LARGEST_INTEGER:
-        raise Refused("too_large", "must fit into 64 bits")
+        raise InvalidValue("too_large", "must fit into 64 bits")
     return value
 
 
@@ -170,26 +170,26 @@ def _format_integer(stored: int) -> int | str:
     return stored if abs(stored) <= SAFE_INTEGER else str(stored)
 
 
-def scale_of(options: Options) -> int:
+def get_scale(options: Options) -> int:
     """The number of digits after the decimal point of a decimal field."""
     return int(options.get("scale", DEFAULT_SCALE))
 
 
-def _build_decimal_parser(options: Options) -> Step:
-    scale = scale_of(options)
+def _build_decimal_parser(options: Options) -> Converter:
+    scale = get_scale(options)
 
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-            raise Refused("wrong_type", 'must be a decimal number, best written as a text such as "12.50"')
+            raise InvalidValue("wrong_type", 'must be a decimal number, best written as a text such as "12.50"')
         match = _DECIMAL.fullmatch(value if isinstance(value, str) else _plain_digits(value))
         if match is None:
-            raise Refused("invalid_format", 'must be a decimal number such as "12.50"')
+            raise InvalidValue("invalid_format", 'must be a decimal number such as "12.50"')
         sign, whole, fraction = match[1], match[2], (match[3] or "").rstrip("0")
         if len(fraction) > scale:
-            raise Refused("too_precise", f"must have at most {scale} digits after the decimal point; round it first")
+            raise InvalidValue("too_precise", f"must have at most {scale} digits after the decimal point; round it first")
         stored = int(whole + fraction.ljust(scale, "0"))
         if stored > LARGEST_DECIMAL:
-            raise Refused("too_large", f"must have at most {18 - scale} digits before the decimal point")
+            raise InvalidValue("too_large", f"must have at most {18 - scale} digits before the decimal point")
         return -stored if sign == "-" else stored
 
     return parse
@@ -200,9 +200,9 @@ def _plain_digits(value: float | Decimal) -> str:
     return format(Decimal(text), "f") if "e" in text or "E" in text else text
 
 
-def show_decimal(options: Options) -> Step:
+def build_decimal_formatter(options: Options) -> Converter:
     """The formatter of a decimal: with a declared scale exactly that many decimals, otherwise no trailing zeros."""
-    scale, fixed = scale_of(options), "scale" in options
+    scale, fixed = get_scale(options), "scale" in options
 
     def format_decimal(stored: int) -> str:
         digits = f"{abs(stored):0{scale + 1}d}"
@@ -217,7 +217,7 @@ def show_decimal(options: Options) -> Step:
 def _parse_boolean(value: Any) -> int:
     if value is True or value is False:
         return int(value)
-    raise Refused("wrong_type", "must be true or false")
+    raise InvalidValue("wrong_type", "must be true or false")
 
 
 @lru_cache(maxsize=8192)
@@ -225,40 +225,40 @@ def _check_date(text: str) -> str:
     try:
         date.fromisoformat(text)
     except ValueError as error:
-        raise Refused("invalid_format", f"{text} is not a valid date") from error
+        raise InvalidValue("invalid_format", f"{text} is not a valid date") from error
     return text
 
 
 def _parse_date(value: Any) -> str:
     if type(value) is not str or not _DATE.fullmatch(value):
-        raise Refused("invalid_format", "must be a date such as 2026-01-31")
+        raise InvalidValue("invalid_format", "must be a date such as 2026-01-31")
     return _check_date(value)
 
 
 def _parse_comparison_date(value: Any) -> str:
     """Parse a date, or the UTC date of a time such as `$now`."""
     if isinstance(value, str) and _DATETIME.fullmatch(value):
-        return clock.rfc3339(read_datetime(value))[:10]
+        return clock.rfc3339(parse_datetime(value))[:10]
     return _parse_date(value)
 
 
-def read_datetime(value: Any) -> int:
+def parse_datetime(value: Any) -> int:
     """Parse an RFC 3339 time into epoch milliseconds; smaller fractions are cut off."""
     if type(value) is str and _DATETIME.fullmatch(value):
         try:
             moment = datetime.fromisoformat(value.upper()).astimezone(UTC)
             if moment.year < 1000:
-                raise Refused("invalid_format", "must be a time after the year 999")
+                raise InvalidValue("invalid_format", "must be a time after the year 999")
             return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
         except (ValueError, OverflowError) as error:
-            raise Refused("invalid_format", f"{value} is not a valid time") from error
-    raise Refused("invalid_format", "must be a time with a zone, such as 2026-01-31T09:30:00Z")
+            raise InvalidValue("invalid_format", f"{value} is not a valid time") from error
+    raise InvalidValue("invalid_format", "must be a time with a zone, such as 2026-01-31T09:30:00Z")
 
 
 _WITHOUT_ZONE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{1,2}:\d{2})(:\d{2}(?:\.\d{1,9})?)?)?", re.ASCII)
 
 
-def with_zone(text: str) -> str:
+def normalize_time(text: str) -> str:
     """Normalize a time such as `2026-01-31 14:30` or `31.01.2026 14:30` to RFC 3339; one without a zone is taken as UTC.
 
     Any other text is returned stripped.
@@ -284,7 +284,7 @@ def _parse_json(value: Any) -> str:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refused("invalid_format", "must be valid JSON without NaN and unpaired surrogates") from error
+        raise InvalidValue("invalid_format", "must be valid JSON without NaN and unpaired surrogates") from error
     return text
 
 
@@ -306,11 +306,11 @@ def _parse_json_cell(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused("invalid_format", "must be JSON") from error
+        raise InvalidValue("invalid_format", "must be JSON") from error
 
 
-def _text_type(build_parser: Callable[[Options], Step], *options: str) -> FieldType:
-    return FieldType("TEXT", "text", frozenset(options), build_parser, _no_formatter, lambda _: read_plain_text, _unchanged)
+def _text_type(build_parser: Callable[[Options], Converter], *options: str) -> FieldType:
+    return FieldType("TEXT", "text", frozenset(options), build_parser, _no_formatter, lambda _: parse_plain_text, _unchanged)
 
 
 FIELD_TYPES: dict[str, FieldType] = {
@@ -342,7 +342,7 @@ FIELD_TYPES: dict[str, FieldType] = {
         "ordered",
         frozenset({"min", "max", "scale"}),
         lambda options: _build_bounded_parser(_build_decimal_parser(options), options),
-        show_decimal,
+        build_decimal_formatter,
         _build_decimal_parser,
         _unchanged,
     ),
@@ -356,10 +356,10 @@ FIELD_TYPES: dict[str, FieldType] = {
         "BIGINT",
         "ordered",
         frozenset(),
-        lambda _: read_datetime,
+        lambda _: parse_datetime,
         lambda _: clock.rfc3339,
-        lambda _: read_datetime,
-        with_zone,
+        lambda _: parse_datetime,
+        normalize_time,
     ),
     "json": FieldType(
         "TEXT", "plain", frozenset(), lambda _: _parse_json, lambda _: json.loads, lambda _: _parse_json, _parse_json_cell
@@ -368,7 +368,7 @@ FIELD_TYPES: dict[str, FieldType] = {
 
 
 def to_text(value: Any) -> str:
-    """A formatted value as the text of a spreadsheet cell; `from_text` of its type is the inverse."""
+    """A formatted value as the text of a spreadsheet cell; `parse_cell` of its type is the inverse."""
     if isinstance(value, str):
         return value
     if value is None:

@@ -22,16 +22,16 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import service
 from appliance.datapool.imports import ImportOptions, ImportReport
-from appliance.formats import Bounds, FormatFailed, Formats, Work, find_delimiter, find_encoding, scalar_text
+from appliance.formats import Bounds, FormatFailed, Formats, Work, detect_delimiter, detect_encoding, scalar_text
 
 log = logging.getLogger(__name__)
 
 SAMPLE_BYTES, SAMPLE_ROWS, GUESS_ROWS = 64 << 10, 8, 200
-MOST_COLUMNS = 1_000
-KEPT_MS = 3_600_000
-MOST_OF_TENANT = 5
+MAX_COLUMNS = 1_000
+RETENTION_MS = 3_600_000
+MAX_PER_TENANT = 5
 THREADS = 2
-XLSX = Bounds(120.0, 512, 1 << 30)
+XLSX_BOUNDS = Bounds(120.0, 512, 1 << 30)
 WORKBOOKS = (".xlsx", ".xlsm")
 State = Literal["chosen", "trying", "tried", "importing", "done", "stopped"]
 
@@ -59,7 +59,7 @@ class FileImport:
     touched_ms: int = 0
 
     @property
-    def has_texts(self) -> bool:
+    def has_text_cells(self) -> bool:
         """Whether the cells are text as typed (CSV); the cells of a workbook are already numbers and dates."""
         return self.form == "csv" and not self.name.lower().endswith(WORKBOOKS)
 
@@ -78,7 +78,7 @@ class FileImports:
     def __init__(self, formats: Formats) -> None:
         self._formats = formats
         self._lock = threading.Lock()
-        self._known: dict[str, FileImport] = {}
+        self._imports: dict[str, FileImport] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="import")
         self._stopping = threading.Event()
 
@@ -87,14 +87,14 @@ class FileImports:
 
         ValidationFailed when the file has no rows.
         """
-        self._make_room(scope)
+        self._drop_expired(scope)
         try:
-            return self._begin(scope, collection, name, file)
+            return self._inspect(scope, collection, name, file)
         except BaseException:
             file.close()
             raise
 
-    def _begin(self, scope: TenantScope, collection: str, name: str, file: IO[bytes]) -> FileImport:
+    def _inspect(self, scope: TenantScope, collection: str, name: str, file: IO[bytes]) -> FileImport:
         if name.lower().endswith(WORKBOOKS):
             file = self._read_workbook(file)
         kind: Literal["csv", "ndjson"] = "ndjson" if name.lower().endswith((".ndjson", ".jsonl", ".json")) else "csv"
@@ -108,10 +108,10 @@ class FileImports:
             raise ValidationFailed(message, pointer="/file")
         file_import.touched_ms = clock.now_ms()
         with self._lock:
-            self._known[file_import.id] = file_import
+            self._imports[file_import.id] = file_import
         return file_import
 
-    def look_again(self, scope: TenantScope, import_id: str, delimiter: str, encoding: str) -> None:
+    def inspect_again(self, scope: TenantScope, import_id: str, delimiter: str, encoding: str) -> None:
         """Read the first rows again with the delimiter and encoding that the user chose."""
         file_import = self.get(scope, import_id)
         if file_import.form != "csv" or file_import.is_busy or file_import.state == "done":
@@ -125,17 +125,17 @@ class FileImports:
     def get(self, scope: TenantScope, import_id: str) -> FileImport:
         """The import, if it belongs to this user; NotFound an hour after the last access or when the appliance restarted."""
         with self._lock:
-            file_import = self._known.get(import_id)
+            file_import = self._imports.get(import_id)
         if file_import is None or (file_import.tenant_id, file_import.actor) != (scope.tenant_id, scope.actor):
             raise NotFound("this import has expired; choose the file again. Rows that were already imported are kept")
         file_import.touched_ms = clock.now_ms()
         return file_import
 
-    def try_out(self, scope: TenantScope, import_id: str, options: ImportOptions) -> None:
+    def start_dry_run(self, scope: TenantScope, import_id: str, options: ImportOptions) -> None:
         """Start a dry run: validate every row and store none."""
         self._start(scope, import_id, replace(options, dry_run=True, in_parts=True), "trying")
 
-    def run(self, scope: TenantScope, import_id: str) -> None:
+    def start_import(self, scope: TenantScope, import_id: str) -> None:
         """Start the import with the options of the dry run: valid rows are stored, the report lists the others."""
         options = self.get(scope, import_id).options
         self._start(scope, import_id, replace(options, dry_run=False), "importing")
@@ -144,7 +144,7 @@ class FileImports:
         """End running imports after their current chunk, and close every file."""
         self._stopping.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for file_import in self._known.values():
+        for file_import in self._imports.values():
             file_import.file.close()
 
     def _start(self, scope: TenantScope, import_id: str, options: ImportOptions, state: State) -> None:
@@ -156,9 +156,9 @@ class FileImports:
                 raise Conflict("this file was already imported, or not checked yet; to import it again, choose the file again")
             file_import.state, file_import.options = state, options
             file_import.report, file_import.rows, file_import.problem = None, 0, ""
-        self._threads.submit(self._work, scope, file_import)
+        self._threads.submit(self._run, scope, file_import)
 
-    def _work(self, scope: TenantScope, file_import: FileImport) -> None:
+    def _run(self, scope: TenantScope, file_import: FileImport) -> None:
         def progress(report: ImportReport) -> None:
             file_import.rows, file_import.report, file_import.touched_ms = report.rows, report, clock.now_ms()
             if self._stopping.is_set():
@@ -178,14 +178,14 @@ class FileImports:
             log.exception("the import of a file failed")
             file_import.problem, file_import.state = "an internal error occurred; see the log of the appliance", "stopped"
 
-    def _make_room(self, scope: TenantScope) -> None:
+    def _drop_expired(self, scope: TenantScope) -> None:
         """Drop imports without access for an hour, and the oldest ones of a tenant with too many."""
         with self._lock:
-            idle = [entry for entry in self._known.values() if not entry.is_busy]
-            old = [entry for entry in idle if entry.touched_ms < clock.now_ms() - KEPT_MS]
+            idle = [entry for entry in self._imports.values() if not entry.is_busy]
+            old = [entry for entry in idle if entry.touched_ms < clock.now_ms() - RETENTION_MS]
             mine = sorted((entry for entry in idle if entry.tenant_id == scope.tenant_id), key=lambda each: each.touched_ms)
-            for file_import in {id(entry): entry for entry in (*old, *mine[: max(0, len(mine) - MOST_OF_TENANT + 1)])}.values():
-                del self._known[file_import.id]
+            for file_import in {id(entry): entry for entry in (*old, *mine[: max(0, len(mine) - MAX_PER_TENANT + 1)])}.values():
+                del self._imports[file_import.id]
                 with suppress(OSError):
                     file_import.file.close()
 
@@ -193,7 +193,7 @@ class FileImports:
         """The first sheet as CSV in an anonymous temporary file."""
         text = self._formats.scratch()
         try:
-            with self._formats.perform(Work("parse.xlsx", {"header": False}, [file]), XLSX) as answer:
+            with self._formats.perform(Work("parse.xlsx", {"header": False}, [file]), XLSX_BOUNDS) as answer:
                 lines = io.TextIOWrapper(text, "utf-8", newline="")
                 writer, width = csv.writer(lines), 0
                 for row in answer.records():
@@ -213,10 +213,10 @@ class FileImports:
 
 def _inspect_csv(file_import: FileImport, delimiter: str = "", encoding: str = "") -> None:
     file_import.file.seek(0)
-    encoding = find_encoding(file_import.file, encoding or None).removesuffix("-sig")  # type: ignore[arg-type]
+    encoding = detect_encoding(file_import.file, encoding or None).removesuffix("-sig")  # type: ignore[arg-type]
     file_import.file.seek(0)
     text = file_import.file.read(SAMPLE_BYTES).decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
-    delimiter = delimiter or find_delimiter(text, '"')
+    delimiter = delimiter or detect_delimiter(text, '"')
     columns: list[str] = []
     sample: list[list[str]] = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
@@ -229,10 +229,10 @@ def _inspect_csv(file_import: FileImport, delimiter: str = "", encoding: str = "
 
 
 def _check_column_count(columns: Collection[str]) -> None:
-    if len(columns) > MOST_COLUMNS:
+    if len(columns) > MAX_COLUMNS:
         message = Sentence(
             "the file has more than %(most_columns)s columns; choose a file with fewer columns and their names in the first line",
-            most_columns=f"{MOST_COLUMNS:,}",
+            most_columns=f"{MAX_COLUMNS:,}",
         )
         raise ValidationFailed(message, pointer="/file")
 

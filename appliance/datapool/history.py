@@ -13,12 +13,12 @@ from appliance.core.pages import MAX_LIMIT, Page, PageRequest, decode_cursor, en
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool.compiled import CompiledCollection
-from appliance.datapool.entities import Outcome
+from appliance.datapool.entities import ChangeResult
 from appliance.monitor import delete_older
 
 _COLUMNS = "number, version, event, at, actor, entity"
 _ORDER = "-number"
-ROWS_AT_ONCE = 1_000
+CHUNK_ROWS = 1_000
 # A new entity is stored twice, in its table and in the history; a deleted one remains in the history only.
 _COPIES = {"created": 2, "deleted": 0}
 
@@ -35,13 +35,13 @@ class Change:
     entity: dict[str, Any]
 
 
-def record(scope: TenantScope, results: Sequence[Outcome]) -> None:
+def record_changes(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
     """Record the changes, inside the write, and add their size to the tenant's usage."""
     now, size = clock.now_ms(), 0
     changed = [result for result in results if result.event != "unchanged"]
     sql = "INSERT INTO entity_change (tenant_id, collection, entity_id, version, event, at, actor, entity) VALUES "
-    for start in range(0, len(changed), ROWS_AT_ONCE):
-        part = changed[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(changed), CHUNK_ROWS):
+        part = changed[start : start + CHUNK_ROWS]
         values: list[Any] = []
         for result in part:
             entity = db.dump_json(result.entity)
@@ -84,7 +84,7 @@ def find_version(collection: CompiledCollection, entity_id: str, version: int) -
     return matches[0] if matches else None
 
 
-def changes_after(collection: CompiledCollection, number: int, limit: int) -> list[Change]:
+def list_changes_after(collection: CompiledCollection, number: int, limit: int) -> list[Change]:
     """The collection's next changes, oldest first."""
     sql = (
         f"SELECT {_COLUMNS} FROM entity_change WHERE tenant_id = ? AND collection = ? AND number > ? "  # noqa: S608
@@ -93,18 +93,18 @@ def changes_after(collection: CompiledCollection, number: int, limit: int) -> li
     return _parse_rows(db.rows(sql, (collection.tenant_id, collection.table_name, number, limit)))
 
 
-def last_number(collection: CompiledCollection) -> int:
+def get_last_number(collection: CompiledCollection) -> int:
     """The number of the collection's newest change; 0 when there is none."""
     sql = "SELECT MAX(number) FROM entity_change WHERE tenant_id = ? AND collection = ?"
     return int(db.rows(sql, (collection.tenant_id, collection.table_name))[0][0] or 0)
 
 
-def forget_collection(collection: CompiledCollection) -> None:
+def delete_history(collection: CompiledCollection) -> None:
     """Delete the history of the collection, inside the write that deletes it."""
     sql = "DELETE FROM entity_change WHERE tenant_id = ? AND collection = ?"
     db.execute(sql, (collection.tenant_id, collection.table_name))
 
 
-def forget_before(before_ms: int) -> int:
+def delete_changes_before(before_ms: int) -> int:
     """Delete every tenant's changes older than this time; returns how many."""
     return delete_older("entity_change", "number", "at", before_ms)

@@ -18,14 +18,14 @@ from appliance.datapool import batch
 from appliance.datapool.batch import Operation
 from appliance.datapool.compiled import CompiledCollection, load
 from appliance.datapool.definition import RESERVED_FIELDS, Findings
-from appliance.datapool.entities import Outcome
-from appliance.datapool.field_types import FIELD_TYPES, Refused
+from appliance.datapool.entities import ChangeResult
+from appliance.datapool.field_types import FIELD_TYPES, InvalidValue
 
-ROWS_AT_ONCE = 500
+CHUNK_ROWS = 500
 MAX_ROWS_AT_ONCE = 20_000
-MAX_ERRORS, MOST_DETAILS = 1_000, 100
+MAX_ERRORS, MAX_DETAILS = 1_000, 100
 MAX_LINE = 1 << 20
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "'")
 
 _DECIMAL_COMMA = re.compile(r"[-+]?(\d{1,3}([.]\d{3})+|\d+)(,\d+)?", re.ASCII)
 
@@ -58,7 +58,7 @@ class ImportOptions:
     decimal: Literal[".", ","] = "."
 
     @property
-    def at_once(self) -> bool:
+    def is_single_transaction(self) -> bool:
         return self.on_error == "refuse" or (self.dry_run and not self.in_parts)
 
 
@@ -81,11 +81,11 @@ class ImportReport:
         if len(self.errors) < MAX_ERRORS:
             self.errors.append({"line": line, "field": field_name, "code": code, "message": message})
 
-    def refusal(self) -> ValidationFailed:
+    def to_error(self) -> ValidationFailed:
         """The error of an import that stored nothing, with details for the first 100 errors (`/lines/<line>/<field>`)."""
         details = [
             Detail(f"/lines/{error['line']}" + (f"/{error['field']}" if error["field"] else ""), error["code"], error["message"])
-            for error in self.errors[:MOST_DETAILS]
+            for error in self.errors[:MAX_DETAILS]
         ]
         message = Sentence(
             "%(failed)s of %(rows)s rows are invalid, so nothing was stored; correct them, or import with on_error=report",
@@ -120,7 +120,7 @@ def import_rows(
             raise ValidationFailed(
                 Sentence("key: %(part)s is not a field of %(name)s", part=repr(field_name[:60]), name=name), pointer="/key"
             )
-    if (options.at_once or options.in_write) and _has_more_lines(file, MAX_ROWS_AT_ONCE):
+    if (options.is_single_transaction or options.in_write) and _has_more_lines(file, MAX_ROWS_AT_ONCE):
         raise PayloadTooLarge(Sentence(
             "an import in one transaction can have at most %(max_rows_at_once)s lines; split the file, or send it with "
             "on_error=report and without dry_run and Idempotency-Key",
@@ -129,10 +129,10 @@ def import_rows(
     report = ImportReport()
     reader = _read_csv if options.format == "csv" else _read_ndjson
     rows = reader(collection, file, options, report)
-    if options.at_once:
+    if options.is_single_transaction:
         _import_in_one_transaction(scope, name, list(rows), (options, report))
     else:
-        while chunk := list(islice(rows, ROWS_AT_ONCE)):
+        while chunk := list(islice(rows, CHUNK_ROWS)):
             _import_chunk(scope, name, chunk, (options, report))
             if progress is not None:
                 progress(report)
@@ -172,7 +172,7 @@ def _import_in_one_transaction(scope: TenantScope, name: str, rows: list[Row], c
     def write() -> None:
         with db.savepoint():
             collection = load(scope, name)
-            chunks = [rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE)]
+            chunks = [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]
             results = [result for chunk in chunks for result in _store_rows(collection, chunk, context)]
             if options.dry_run or report.failed:
                 raise _Rollback
@@ -184,7 +184,7 @@ def _import_in_one_transaction(scope: TenantScope, name: str, rows: list[Row], c
         report.stored = False
 
 
-def _store_rows(collection: CompiledCollection, rows: list[Row], context: tuple[ImportOptions, ImportReport]) -> list[Outcome]:
+def _store_rows(collection: CompiledCollection, rows: list[Row], context: tuple[ImportOptions, ImportReport]) -> list[ChangeResult]:
     """Store the valid rows and add the errors of the others to the report."""
     options, report = context
     valid: list[tuple[int, Operation]] = []
@@ -198,9 +198,9 @@ def _store_rows(collection: CompiledCollection, rows: list[Row], context: tuple[
         report.failed += bool(problems)
         if not problems:
             valid.append((row.line, operation))
-    stored: list[Outcome] = []
+    stored: list[ChangeResult] = []
     for (line, _), result in zip(valid, batch.run_each([operation for _, operation in valid]), strict=True):
-        if isinstance(result, Outcome):
+        if isinstance(result, ChangeResult):
             setattr(report, result.event, getattr(report, result.event) + 1)
             stored.append(result)
             continue
@@ -217,10 +217,10 @@ def _build_operation(collection: CompiledCollection, row: Row, options: ImportOp
     if None in invalid_fields:
         return operation
     if options.key:
-        operation.stored = collection.read_changes(row.values, findings, "")
-        operation.key = batch.read_key(list(options.key), operation, findings)
+        operation.stored = collection.parse_changes(row.values, findings, "")
+        operation.key = batch.parse_key(list(options.key), operation, findings)
     else:
-        operation.stored = collection.read_new(row.values, findings, "")
+        operation.stored = collection.parse_new(row.values, findings, "")
     findings.details = [detail for detail in findings.details if _last_token(detail.pointer) not in invalid_fields]
     return operation
 
@@ -305,7 +305,7 @@ def _parse_csv_row(collection: CompiledCollection, header: list[str], cells: lis
                     values[name] = None
             else:
                 values[name] = _parse_cell(compiled_field.definition.type, cell, options)
-        except Refused as refusal:
+        except InvalidValue as refusal:
             problems.append((name, refusal.code, str(refusal)))
     return Row(line, values, tuple(problems))
 
@@ -316,18 +316,18 @@ def _parse_cell(kind: str, cell: str, options: ImportOptions) -> Any:
             cell.encode()
         except UnicodeEncodeError as error:
             message = f"contains bytes that are not {options.encoding.upper()}; save the file as UTF-8, or set its charset"
-            raise Refused("invalid_encoding", message) from error
+            raise InvalidValue("invalid_encoding", message) from error
     if FIELD_TYPES[kind].kind == "text":
-        return cell[1:] if cell[0] == "'" and cell[1:].startswith(FORMULA) else cell
+        return cell[1:] if cell[0] == "'" and cell[1:].startswith(FORMULA_PREFIXES) else cell
     if options.decimal == "," and kind in ("integer", "number", "decimal"):
-        return FIELD_TYPES[kind].from_text(_replace_decimal_comma(cell.strip()))
-    return FIELD_TYPES[kind].from_text(cell.strip())
+        return FIELD_TYPES[kind].parse_cell(_replace_decimal_comma(cell.strip()))
+    return FIELD_TYPES[kind].parse_cell(cell.strip())
 
 
 def _replace_decimal_comma(cell: str) -> str:
     """`1.234,50` as `1234.50`."""
     if not _DECIMAL_COMMA.fullmatch(cell):
-        raise Refused("invalid_format", "must be a number with a decimal comma, such as 1.234,50 or 1234,5")
+        raise InvalidValue("invalid_format", "must be a number with a decimal comma, such as 1.234,50 or 1234,5")
     return cell.replace(".", "").replace(",", ".")
 
 

@@ -24,7 +24,7 @@ MEMBERS = ("filter", "sort", "fields", "expand", "search", "group", "aggregate",
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed query; `read_query` builds it from JSON or from the parameters of a request."""
+    """A parsed query; `parse_query` builds it from JSON or from the parameters of a request."""
 
     filter: Any = field(default_factory=dict)
     sort: tuple[str, ...] = ()
@@ -39,11 +39,11 @@ class Query:
     count: bool = False
 
     @property
-    def grouped(self) -> bool:
+    def is_grouped(self) -> bool:
         return bool(self.group or self.aggregate)
 
 
-def read_query(document: Any) -> Query:
+def parse_query(document: Any) -> Query:
     """Parse the query in a JSON object; InvalidRequest names the first invalid member.  Lists may be written as `a,b`."""
     if not isinstance(document, Mapping):
         raise InvalidRequest('a query must be an object such as {"filter": {…}, "sort": "-created_at"}', pointer="")
@@ -96,7 +96,7 @@ class Reader(Protocol):
     def fields(self, collection: CompiledCollection) -> Mapping[str, Field]:
         """The fields this reader may filter by."""
 
-    def narrowed(self, collection: CompiledCollection, condition: Condition) -> Condition:
+    def narrow(self, collection: CompiledCollection, condition: Condition) -> Condition:
         """The condition, restricted to the entities this reader may list."""
 
     def viewable(self, collection: CompiledCollection) -> Condition:
@@ -121,7 +121,7 @@ class SortKey:
             return self.node.desc() if self.descending else self.node.asc()
         return NodeList((self.node, SQL("DESC NULLS LAST" if self.descending else "ASC NULLS FIRST")))
 
-    def beyond(self, value: Any) -> Any:
+    def after(self, value: Any) -> Any:
         """The condition on rows strictly after `value` in this order."""
         if not self.is_nullable:
             return self.node < value if self.descending else self.node > value
@@ -129,7 +129,7 @@ class SortKey:
             return SQL("1 = 0") if self.descending else self.node.is_null(False)
         return (self.node < value) | self.node.is_null() if self.descending else self.node > value
 
-    def same(self, value: Any) -> Any:
+    def equals(self, value: Any) -> Any:
         return self.node.is_null() if value is None else self.node == value
 
 
@@ -139,25 +139,25 @@ def find_page(
     """One page of entities, restricted to those the reader may list."""
     source = collection.source()
     columns = collection.query_columns(source)
-    where = conditions.compile_condition(whole_condition(scope, collection, query, reader), columns)
+    where = conditions.compile_condition(build_condition(scope, collection, query, reader), columns)
     keys = _build_sort_keys(collection, columns, query.sort)
     selected = [getattr(source, column) for column in collection.columns]
     statement = Select([source], selected).where(where)
     total = count_rows(Select([source], [SQL("1")]).where(where)) if query.count else None
     order = ",".join(("-" if key.descending else "") + key.name for key in keys)
     if query.cursor:
-        statement = statement.where(after(keys, read_cursor(query.cursor, order, keys)))
+        statement = statement.where(after_values(keys, parse_cursor(query.cursor, order, keys)))
     rows = fetch(statement.order_by(*(key.ordering() for key in keys)).limit(query.limit + 1))
     has_more, rows = len(rows) > query.limit, rows[: query.limit]
     positions = _positions(collection)
     cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if has_more else None
-    return Page(present(collection, [collection.show(row) for row in rows], query, reader), cursor, total)
+    return Page(to_views(collection, [collection.to_view(row) for row in rows], query, reader), cursor, total)
 
 
-def count_up_to(scope: TenantScope, collection: CompiledCollection, query: Query, limit: int) -> int:
+def count_entities(scope: TenantScope, collection: CompiledCollection, query: Query, limit: int) -> int:
     """The number of entities that match the query, counted up to `most` + 1."""
     source = collection.source()
-    where = conditions.compile_condition(whole_condition(scope, collection, query), collection.query_columns(source))
+    where = conditions.compile_condition(build_condition(scope, collection, query), collection.query_columns(source))
     return count_rows(Select([source], [SQL("1")]).where(where).limit(limit + 1))
 
 
@@ -176,12 +176,12 @@ def placeholders(scope: TenantScope) -> dict[str, Any]:
     return {"now": clock.rfc3339(clock.now_ms()), "actor": scope.actor}
 
 
-def whole_condition(scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None) -> Condition:
+def build_condition(scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None) -> Condition:
     fields = reader.fields(collection) if reader else collection.condition_fields
     values = reader.values() if reader else placeholders(scope)
     filter_condition = conditions.bind(conditions.parse(query.filter, fields, pointer="/filter"), values, fields)
     condition = AllOf((filter_condition, *_build_search_conditions(collection, query.search)))
-    return reader.narrowed(collection, condition) if reader else condition
+    return reader.narrow(collection, condition) if reader else condition
 
 
 def _build_search_conditions(collection: CompiledCollection, search: str) -> list[Condition]:
@@ -203,7 +203,7 @@ def _build_search_conditions(collection: CompiledCollection, search: str) -> lis
     return [AnyOf(tuple(Compare(name, "_icontains", word) for name in names)) for word in words]
 
 
-def sortable(collection: CompiledCollection) -> dict[str, str]:
+def sortable_fields(collection: CompiledCollection) -> dict[str, str]:
     """The fields entities can be sorted by, with their storage type."""
     system_fields = {"id": "TEXT", "created_at": "BIGINT", "updated_at": "BIGINT", "_version": "BIGINT"}
     return system_fields | {name: f.storage for name, f in collection.fields.items() if f.definition.type != "json"}
@@ -211,7 +211,7 @@ def sortable(collection: CompiledCollection) -> dict[str, str]:
 
 def _build_sort_keys(collection: CompiledCollection, columns: Mapping[str, Any], sort: Sequence[str]) -> list[SortKey]:
     """The requested order with the id appended so that it is unambiguous; by default the newest come first."""
-    storages = sortable(collection)
+    storages = sortable_fields(collection)
     keys: list[SortKey] = []
     for part in sort or ("-id",):
         name = part.removeprefix("-")
@@ -229,7 +229,7 @@ def _build_sort_keys(collection: CompiledCollection, columns: Mapping[str, Any],
     return keys
 
 
-def read_cursor(cursor: str, order: str, keys: Sequence[SortKey]) -> list[Any]:
+def parse_cursor(cursor: str, order: str, keys: Sequence[SortKey]) -> list[Any]:
     """The sort values in a cursor; InvalidCursor when they cannot belong to this list."""
     values = decode_cursor(cursor, order, len(keys))
     for key, value in zip(keys, values, strict=True):
@@ -244,12 +244,12 @@ def _is_storable(value: Any) -> bool:
     return not isinstance(value, str) or ("\x00" not in value and value == value.encode("utf8", "replace").decode())
 
 
-def after(keys: Sequence[SortKey], values: Sequence[Any]) -> Any:
+def after_values(keys: Sequence[SortKey], values: Sequence[Any]) -> Any:
     """The condition on rows after `values`, comparing column by column, each in its own direction."""
     alternatives = []
     for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-        same = [previous.same(previous_value) for previous, previous_value in zip(keys[:index], values, strict=False)]
-        alternatives.append(conditions.all_of([*same, key.beyond(value)]))
+        same = [previous.equals(previous_value) for previous, previous_value in zip(keys[:index], values, strict=False)]
+        alternatives.append(conditions.all_of([*same, key.after(value)]))
     return conditions.any_of(alternatives)
 
 
@@ -258,7 +258,7 @@ def _positions(collection: CompiledCollection) -> dict[str, int]:
     return system_positions | {name: entry.position for name, entry in collection.fields.items()}
 
 
-def present(
+def to_views(
     collection: CompiledCollection, entities: list[dict[str, Any]], query: Query, reader: Reader | None = None
 ) -> list[dict[str, Any]]:
     """The entities with the requested relations expanded (one level) and only the requested fields (always with the id).
@@ -292,7 +292,7 @@ def _expand(collection: CompiledCollection, entities: list[dict[str, Any]], name
     if not entity_ids:
         return
     by_id: Condition = Compare("id", "_in", tuple(entity_ids))
-    views = {row[0]: target.show(row) for row in find_rows(target, AllOf((by_id, reader.viewable(target))) if reader else by_id)}
+    views = {row[0]: target.to_view(row) for row in find_rows(target, AllOf((by_id, reader.viewable(target))) if reader else by_id)}
     for entity in entities:
         if isinstance(entity[name], str):
             entity[name] = views.get(entity[name], entity[name])

@@ -16,19 +16,19 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables, titles
 from appliance.datapool.aggregation import aggregate_page
-from appliance.datapool.charsets import find_charset
+from appliance.datapool.charsets import detect_charset
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
-from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, read_definition
-from appliance.datapool.entities import Listener, Outcome, on_change
+from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, parse_collection
+from appliance.datapool.entities import ChangeResult, Listener, add_listener
 from appliance.datapool.history import Change
 from appliance.datapool.imports import ImportOptions, ImportReport
 from appliance.datapool.limits import configure, in_force
 from appliance.datapool.models import Collection
-from appliance.datapool.queries import Query, read_query
+from appliance.datapool.queries import Query, parse_query
 
 __all__ = [
-    "Change", "ImportOptions", "ImportReport", "Listener", "Outcome", "Query", "configure", "find_charset", "on_change",
-    "read_query",
+    "Change", "ChangeResult", "ImportOptions", "ImportReport", "Listener", "Query", "add_listener", "configure",
+    "detect_charset", "parse_query",
 ]  # fmt: skip
 
 MAX_COLLECTIONS = 500
@@ -52,7 +52,7 @@ def _get_row(scope: TenantScope, name: str) -> Collection:
 
 def create_collection(scope: TenantScope, document: Any) -> dict[str, Any]:
     """Create a collection and its table; ValidationFailed lists every error; AlreadyExists."""
-    definition = read_definition(document)
+    definition = parse_collection(document)
     return db.write(lambda: _create_collection(scope, definition))
 
 
@@ -72,7 +72,7 @@ def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> 
         scope.insert(
             Collection,
             name=definition.name,
-            definition=definition.stored(),
+            definition=definition.to_stored(),
             table_name=table,
             stamp=secrets.token_hex(8),
             version=1,
@@ -86,16 +86,16 @@ def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> 
 def _check_access(collection: CompiledCollection) -> None:
     """Check that access rules use existing fields, here and in related collections, with values of the right type."""
     findings = Findings()
-    access_rules.find_faults(collection, findings)
+    access_rules.find_rule_errors(collection, findings)
     findings.raise_if_any("the collection cannot be accepted")
 
 
 def _check_access_of_related(collection: CompiledCollection) -> None:
     """Inside the write: check that the rules of collections with a relation to this one still fit its fields."""
     findings = Findings()
-    for name in {user.partition(".")[0] for user in entities.referring(collection)} - {collection.name}:
+    for name in {user.partition(".")[0] for user in entities.list_referring_fields(collection)} - {collection.name}:
         related_findings = Findings()
-        access_rules.find_faults(load_for_tenant(collection.tenant_id, name), related_findings)
+        access_rules.find_rule_errors(load_for_tenant(collection.tenant_id, name), related_findings)
         for detail in related_findings.details:
             verb = detail.pointer.split("/")[2]
             findings.add(
@@ -161,9 +161,9 @@ def _plan(scope: TenantScope, name: str, patch: Any, if_version: int | None) -> 
 
 def _change_collection(scope: TenantScope, plan: Plan, *, allow_loss: bool) -> dict[str, Any]:
     row, current, definition, steps = plan
-    changes.refuse_loss(steps, allow_loss=allow_loss)
+    changes.check_loss(steps, allow_loss=allow_loss)
     with db.savepoint():
-        stored = changes.apply(current, definition, steps, _find_target_tables(scope, definition)).stored()
+        stored = changes.apply(current, definition, steps, _find_target_tables(scope, definition)).to_stored()
         if stored != row.definition:
             scope.update(
                 Collection,
@@ -182,7 +182,7 @@ def _merge_definition(current: CompiledCollection, patch: Any) -> CollectionDefi
     if patch.get("name", current.name) != current.name:
         raise ValidationFailed("a collection cannot be renamed, because others refer to it by name", pointer="/name")
     merged = batch.merge(current.definition.document(), patch)
-    return read_definition(merged, current.definition)
+    return parse_collection(merged, current.definition)
 
 
 def delete_collection(scope: TenantScope, name: str, *, allow_loss: bool = False) -> None:
@@ -192,7 +192,7 @@ def delete_collection(scope: TenantScope, name: str, *, allow_loss: bool = False
 
 def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
     collection = load(scope, name)
-    users = [user for user in entities.referring(collection) if not user.startswith(f"{name}.")]
+    users = [user for user in entities.list_referring_fields(collection) if not user.startswith(f"{name}.")]
     if users:
         raise Conflict(
             Sentence("%(users)s refer to the collection %(name)s; change those first", users=", ".join(users), name=name)
@@ -203,11 +203,11 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
         )
     with db.savepoint():
         tables.drop_table(collection.table_name)
-        history.forget_collection(collection)
+        history.delete_history(collection)
         scope.delete(Collection).where(Collection.name == name).execute()
 
 
-def forget_tenant(scope: TenantScope) -> None:
+def drop_tenant_tables(scope: TenantScope) -> None:
     """Drop the tenant's entity tables, inside the write that deletes the tenant; foreign keys do not cascade to them."""
     tables.drop_related_tables(row.table_name for row in scope.select(Collection))
 
@@ -217,15 +217,15 @@ def find_entity(scope: TenantScope, collection: str, entity_id: str) -> dict[str
     with db.snapshot():
         compiled = load(scope, collection)
         row = entities.find_row(compiled, entity_id)
-        return None if row is None else compiled.show(row)
+        return None if row is None else compiled.to_view(row)
 
 
 def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: Query | None = None) -> dict[str, Any]:
     """The entity, with the `fields` and `expand` of the query; NotFound."""
     with db.snapshot():
         compiled = load(scope, collection)
-        entity = compiled.show(entities.get_row(compiled, entity_id))
-        return queries.present(compiled, [entity], query)[0] if query else entity
+        entity = compiled.to_view(entities.get_row(compiled, entity_id))
+        return queries.to_views(compiled, [entity], query)[0] if query else entity
 
 
 def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict[str, Any]]:
@@ -233,44 +233,44 @@ def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict
 
     TimedOut when it takes longer than `limits.query_seconds`.
     """
-    parsed = query if isinstance(query, Query) else queries.read_query(query)
+    parsed = query if isinstance(query, Query) else queries.parse_query(query)
     with db.snapshot(), db.deadline(in_force.query_seconds):
         compiled = load(scope, collection)
-        return aggregate_page(scope, compiled, parsed) if parsed.grouped else queries.find_page(scope, compiled, parsed)
+        return aggregate_page(scope, compiled, parsed) if parsed.is_grouped else queries.find_page(scope, compiled, parsed)
 
 
 def count_entities(scope: TenantScope, collection: str, query: Query, limit: int) -> int:
     """The number of entities that match the query, counted up to `most` + 1."""
     with db.snapshot(), db.deadline(in_force.query_seconds):
-        return queries.count_up_to(scope, load(scope, collection), query, limit)
+        return queries.count_entities(scope, load(scope, collection), query, limit)
 
 
 def get_title_field(scope: TenantScope, collection: str) -> str | None:
     """The name of the field that serves as the title of an entity of the collection, if any."""
-    field = titles.title_field(load(scope, collection).definition)
+    field = titles.find_title_field(load(scope, collection).definition)
     return field.name if field else None
 
 
-def name_entities(scope: TenantScope, collection: str, entity_ids: Iterable[str]) -> dict[str, str]:
+def find_titles(scope: TenantScope, collection: str, entity_ids: Iterable[str]) -> dict[str, str]:
     """The titles by entity id, for the entities that exist and have one."""
     with db.snapshot():
-        return titles.titles_of(load(scope, collection), entity_ids)
+        return titles.find_titles(load(scope, collection), entity_ids)
 
 
-def fulfils(scope: TenantScope, collection: str, filter_document: Any, entity: Mapping[str, Any]) -> bool:
+def matches_filter(scope: TenantScope, collection: str, filter_document: Any, entity: Mapping[str, Any]) -> bool:
     """Whether an entity, as the API returns it, matches a filter over its own fields; InvalidFilter."""
     fields = load(scope, collection).condition_fields
     condition = conditions.bind(conditions.parse(filter_document, _own_fields(fields)), queries.placeholders(scope), fields)
     return conditions.matches(condition, entity, fields)
 
 
-def check_filter(scope: TenantScope, collection: str, filter_document: Any, pointer: str, *, may_lead_on: bool = False) -> None:
+def check_filter(scope: TenantScope, collection: str, filter_document: Any, pointer: str, *, allow_relations: bool = False) -> None:
     """Raise InvalidFilter when the filter does not fit the collection; NotFound.
 
-    Only an entity's own fields are allowed, as in triggers; with `may_lead_on`, relations may be followed, as in queries.
+    Only an entity's own fields are allowed, as in triggers; with `allow_relations`, relations may be followed, as in queries.
     """
     fields = load(scope, collection).condition_fields
-    conditions.parse(filter_document, fields if may_lead_on else _own_fields(fields), pointer=pointer)
+    conditions.parse(filter_document, fields if allow_relations else _own_fields(fields), pointer=pointer)
 
 
 def _own_fields(fields: Mapping[str, conditions.Field]) -> dict[str, conditions.Field]:
@@ -304,40 +304,40 @@ def delete_entity(scope: TenantScope, collection: str, entity_id: str, *, if_ver
     _perform(scope, collection, {"op": "delete", "id": entity_id, "if_version": if_version})
 
 
-def upsert_entity(scope: TenantScope, collection: str, document: Any) -> Outcome:
+def upsert_entity(scope: TenantScope, collection: str, document: Any) -> ChangeResult:
     """Create or merge by key, `{key: [field, …], values: {…}}`; Conflict when several entities have that key."""
     if not isinstance(document, Mapping) or document.keys() != {"key", "values"}:
         raise ValidationFailed("an upsert must be {key: [field, …], values: {…}}", pointer="")
     return _perform(scope, collection, {"op": "upsert", **document})
 
 
-def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -> Outcome:
+def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -> ChangeResult:
     """Validate on the caller's thread, then write; validates again only if the collection changed meanwhile."""
     compiled = load(scope, collection)
-    operation = batch.read_single(compiled, document)
-    batch.refuse_full(scope, [operation])
+    operation = batch.parse_operation(compiled, document)
+    batch.check_quota(scope, [operation])
 
-    def write() -> Outcome:
+    def write() -> ChangeResult:
         current = load(scope, collection)
-        result = batch.perform(operation if current is compiled else batch.read_single(current, document))
+        result = batch.apply(operation if current is compiled else batch.parse_operation(current, document))
         batch.announce(scope, [result])
         return result
 
     return db.write(write)
 
 
-def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> list[Outcome]:
+def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> list[ChangeResult]:
     """Apply up to 1,000 `{op, collection, id?, key?, values?, if_version?}`, all or none; returns their results in order.
 
     ValidationFailed lists every error of every operation; a dry run returns the same results and changes nothing.
     """
-    parsed = batch.read_operations(scope, operations)
-    batch.refuse_full(scope, parsed)
+    parsed = batch.parse_operations(scope, operations)
+    batch.check_quota(scope, parsed)
 
-    def write() -> list[Outcome]:
+    def write() -> list[ChangeResult]:
         fresh: dict[str, CompiledCollection] = {name: load(scope, name) for name in {o.collection.name for o in parsed}}
         stale = any(fresh[operation.collection.name] is not operation.collection for operation in parsed)
-        return batch.run(scope, batch.read_operations(scope, operations) if stale else parsed, dry_run=dry_run)
+        return batch.run(scope, batch.parse_operations(scope, operations) if stale else parsed, dry_run=dry_run)
 
     return db.write(write)
 
@@ -353,10 +353,12 @@ def import_entities(
     return imports.import_rows(scope, collection, file, options, progress)
 
 
-def export_entities(scope: TenantScope, collection: str, form: Literal["csv", "ndjson"], *, chosen: Any = None) -> Iterator[bytes]:
+def export_entities(
+    scope: TenantScope, collection: str, form: Literal["csv", "ndjson"], *, filter_document: Any = None
+) -> Iterator[bytes]:
     """The entities that match the filter `chosen` (default: all), oldest first, as chunks of one file."""
     with db.snapshot():
-        yield from exports.export_rows(scope, load(scope, collection), form, chosen or {})
+        yield from exports.export_rows(scope, load(scope, collection), form, filter_document or {})
 
 
 def list_entity_history(scope: TenantScope, collection: str, entity_id: str, request: PageRequest) -> Page[Change]:
@@ -375,17 +377,17 @@ def find_entity_version(scope: TenantScope, collection: str, entity_id: str, ver
 
 def list_changes_after(scope: TenantScope, collection: str, number: int, limit: int = 100) -> list[Change]:
     """The collection's changes after the change `number`, oldest first."""
-    return history.changes_after(load(scope, collection), number, limit)
+    return history.list_changes_after(load(scope, collection), number, limit)
 
 
 def get_last_change(scope: TenantScope, collection: str) -> int:
     """The number of the collection's newest change; 0 when there is none."""
-    return history.last_number(load(scope, collection))
+    return history.get_last_number(load(scope, collection))
 
 
-def forget_history(before_ms: int) -> int:
+def delete_history_before(before_ms: int) -> int:
     """Retention: delete every tenant's changes older than this time; returns how many."""
-    return history.forget_before(before_ms)
+    return history.delete_changes_before(before_ms)
 
 
 def _to_view(row: Collection) -> dict[str, Any]:

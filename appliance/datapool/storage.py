@@ -16,7 +16,7 @@ from appliance.datapool import tables
 from appliance.datapool.definition import from_stored
 
 DAY_SECONDS = 86_400.0
-SHARE = 100  # Recounts of a tenant that keeps deleting collections take at most a hundredth of the time.
+RECOUNT_PAUSE_FACTOR = 100  # Recounts of a tenant that keeps deleting collections take at most a hundredth of the time.
 
 
 @dataclass
@@ -24,11 +24,11 @@ class _Count:
     """The bytes of a tenant, when the next full count is due, and the earliest time for one after a deletion."""
 
     bytes: int
-    due_at: float
+    next_count_at: float
     not_before: float
 
 
-class StorageCount:
+class StorageUsage:
     """The counts of all tenants; `look` is called by one thread only."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class StorageCount:
         self._collections: dict[str, set[str]] = {}
         self._newest = 0
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Count the tenants that are due, and add the changes since the last call to the others."""
         ((newest,),) = db.rows("SELECT coalesce(max(number), 0) FROM entity_change")
         changed = _changed_bytes(self._newest, newest) if self._counts else {}
@@ -48,15 +48,15 @@ class StorageCount:
             since, now = quota.rows_since(tenant), clock.monotonic()
             count = self._counts.get(tenant)
             if count is not None and before.get(tenant, set()) - collections[tenant]:
-                count.due_at = min(count.due_at, count.not_before)
-            if count is None or now >= count.due_at:
+                count.next_count_at = min(count.next_count_at, count.not_before)
+            if count is None or now >= count.next_count_at:
                 count = self._counts[tenant] = _count_tenant(tenant, newest)
             else:
                 count.bytes += changed.get(tenant, 0)
             quota.set_rows(tenant, count.bytes, since)
         for deleted_tenant in self._counts.keys() - collections.keys():
             del self._counts[deleted_tenant]
-        quota.forget_rows(frozenset(collections))
+        quota.drop_other_counts(frozenset(collections))
 
 
 def _changed_bytes(after: int, newest: int) -> dict[str, int]:
@@ -65,7 +65,7 @@ def _changed_bytes(after: int, newest: int) -> dict[str, int]:
     A new entity is stored twice, in its table and in the history; a deleted one remains in the history only.  By how much an
     update grew or shrank its entity is left to the next full count.
     """
-    size = tables.text_bytes("entity")
+    size = tables.text_bytes_sql("entity")
     times = "CASE event WHEN 'created' THEN 2 WHEN 'deleted' THEN 0 ELSE 1 END"
     sql = f"SELECT tenant_id, sum({size} * {times}) FROM entity_change WHERE number > ? AND number <= ? GROUP BY tenant_id"  # noqa: S608
     return {str(tenant): int(added) for tenant, added in db.rows(sql, (after, newest))}
@@ -73,7 +73,7 @@ def _changed_bytes(after: int, newest: int) -> dict[str, int]:
 
 def _count_tenant(tenant: str, newest: int) -> _Count:
     started_at = clock.monotonic()
-    size = tables.text_bytes("entity")
+    size = tables.text_bytes_sql("entity")
     sql = f"SELECT coalesce(sum({size}), 0) FROM entity_change WHERE tenant_id = ? AND number <= ?"  # noqa: S608
     ((total,),) = db.rows(sql, (tenant, newest))
     for (name,) in db.rows("SELECT name FROM collection WHERE tenant_id = ?", (tenant,)):
@@ -83,4 +83,4 @@ def _count_tenant(tenant: str, newest: int) -> _Count:
             ):
                 total += tables.count_bytes(from_stored(json.loads(definition)), table)
     finished_at = clock.monotonic()
-    return _Count(int(total), finished_at + DAY_SECONDS, finished_at + (finished_at - started_at) * SHARE)
+    return _Count(int(total), finished_at + DAY_SECONDS, finished_at + (finished_at - started_at) * RECOUNT_PAUSE_FACTOR)

@@ -31,7 +31,7 @@ def _reference_sql(field: FieldDefinition, targets: Mapping[str, str]) -> str:
     return f'REFERENCES "{targets[field.options["collection"]]}" (id)'
 
 
-def reference_statements(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> list[str]:
+def build_foreign_keys(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> list[str]:
     """The foreign keys that `table_statements` leaves out when called without targets."""
     related = [field for field in definition.fields if field.type == "relation"]
     return [f'ALTER TABLE "{table}" ADD FOREIGN KEY ("{field.column}") {_reference_sql(field, targets)}' for field in related]
@@ -39,11 +39,13 @@ def reference_statements(definition: CollectionDefinition, table: str, targets: 
 
 def create_table(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> None:
     """Create the table and indexes of a new collection; `targets` maps related collections to their tables."""
-    for statement in table_statements(definition, table, targets, sqlite=db.is_sqlite()):
+    for statement in build_table_statements(definition, table, targets, sqlite=db.is_sqlite()):
         db.execute(statement)
 
 
-def table_statements(definition: CollectionDefinition, table: str, targets: Mapping[str, str] | None, *, sqlite: bool) -> list[str]:
+def build_table_statements(
+    definition: CollectionDefinition, table: str, targets: Mapping[str, str] | None, *, sqlite: bool
+) -> list[str]:
     """The statements of `create_table` for either database; without targets, relations get no foreign key."""
     columns = [
         f"id {_text_type(sqlite=sqlite)} PRIMARY KEY",
@@ -59,7 +61,7 @@ def table_statements(definition: CollectionDefinition, table: str, targets: Mapp
     ]
 
 
-def text_bytes(column: str) -> str:
+def text_bytes_sql(column: str) -> str:
     """An SQL expression for the UTF-8 length in bytes of a text column; NULL for NULL."""
     return f"length(CAST({column} AS BLOB))" if db.is_sqlite() else f"octet_length({column})"
 
@@ -68,7 +70,7 @@ def count_bytes(definition: CollectionDefinition, table: str) -> int:
     """The bytes of all values in the table: texts by their length, every other value as eight.  Scans the table."""
     texts = [field.column for field in definition.fields if FIELD_TYPES[field.type].storage == "TEXT"]
     fixed = 8 * (SYSTEM_NUMBERS + len(definition.fields) - len(texts))
-    sizes = "".join(f" + coalesce({text_bytes(column)}, 0)" for column in ["id", *(f'"{column}"' for column in texts)])
+    sizes = "".join(f" + coalesce({text_bytes_sql(column)}, 0)" for column in ["id", *(f'"{column}"' for column in texts)])
     return int(db.rows(f'SELECT coalesce(sum({fixed}{sizes}), 0) FROM "{table}"')[0][0])  # noqa: S608
 
 
@@ -110,7 +112,7 @@ def index_columns(definition: CollectionDefinition) -> dict[tuple[str, ...], boo
     return indexes
 
 
-def index_room(definition: CollectionDefinition) -> dict[str, int]:
+def max_indexed_bytes(definition: CollectionDefinition) -> dict[str, int]:
     """The maximum bytes of a text in each indexed column, so that an index entry fits a page on every database."""
     max_bytes: dict[str, int] = {}
     for columns in index_columns(definition):

@@ -12,13 +12,13 @@ from appliance.core.errors import InvalidCursor
 from appliance.core.pages import PageRequest, check_limit, decode_cursor, encode_cursor, paginate
 from appliance.core.scope import TenantScope
 
-from .lists import shown
+from .listing import to_documents
 from .models import DocumentRow
 from .naming import check_folder
 from .records import Document
 
 Order = Literal["name", "-created_at"]
-COUNTED = 10_000  # documents of a folder are counted up to this number
+MAX_COUNT = 10_000  # documents of a folder are counted up to this number
 _ORDER = "folder"
 _FOLDER_CURSOR = "/"  # prefix of a cursor whose page still has folders to come
 # The characters of the index `document_tree`. Names have no control characters, so everything below a folder sorts together.
@@ -27,7 +27,7 @@ _KEY = f"(replace(folder, '/', '{_END}') || '{_END}')"
 
 
 @dataclass(frozen=True)
-class Inner:
+class Subfolder:
     """A folder in a folder. `total` documents are in it and below; `COUNTED` means that many or more."""
 
     path: str
@@ -36,17 +36,17 @@ class Inner:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class FolderPage:
     """A page of the direct contents of a folder. `total` documents are in it and below; `COUNTED` means that many or more."""
 
     folder: str
     total: int
-    folders: Sequence[Inner]
+    folders: Sequence[Subfolder]
     documents: Sequence[Document]
     next_cursor: str | None
 
 
-def list_shelf(scope: TenantScope, folder: str, order: Order, request: PageRequest) -> Shelf:
+def list_folder_contents(scope: TenantScope, folder: str, order: Order, request: PageRequest) -> FolderPage:
     """The direct contents of the folder (empty for the root): subfolders by name, then documents. ValidationFailed,
     InvalidCursor."""
     check_limit(request)
@@ -54,15 +54,15 @@ def list_shelf(scope: TenantScope, folder: str, order: Order, request: PageReque
     with db.snapshot():
         names = list(islice(_subfolder_names(scope, path, _cursor_name(request)), request.limit + 1))
         (total, *totals) = _totals(scope, [path, *(_join_path(path, name) for name in names[: request.limit])])
-        subfolders = [Inner(_join_path(path, name), name, count) for name, count in zip(names, totals, strict=False)]
+        subfolders = [Subfolder(_join_path(path, name), name, count) for name, count in zip(names, totals, strict=False)]
         room = request.limit - len(subfolders)
         if len(names) > request.limit or not room:
             more = len(names) > request.limit or _documents_in(scope, path, order).exists()
-            return Shelf(path, total, subfolders, [], _cursor_of(subfolders[-1].name) if more else None)
+            return FolderPage(path, total, subfolders, [], _cursor_of(subfolders[-1].name) if more else None)
         document_cursor = None if (request.cursor or "").startswith(_FOLDER_CURSOR) else request.cursor
         fields = {"id": DocumentRow.id, "name": DocumentRow.name, "created_at": DocumentRow.created_at}
         documents = paginate(_documents_in(scope, path, order), PageRequest(room, document_cursor, order), fields)
-        return Shelf(path, total, subfolders, shown(scope, documents.items), documents.next_cursor)
+        return FolderPage(path, total, subfolders, to_documents(scope, documents.items), documents.next_cursor)
 
 
 def _cursor_name(request: PageRequest) -> str | None:
@@ -95,7 +95,7 @@ def _subfolder_names(scope: TenantScope, path: str, after: str | None) -> Any:
 
 def _totals(scope: TenantScope, paths: Sequence[str]) -> list[int]:
     """How many documents are in each folder and below, counted up to `COUNTED`."""
-    sql_count = f"SELECT 1 FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? LIMIT {COUNTED:d}"  # noqa: S608
+    sql_count = f"SELECT 1 FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? LIMIT {MAX_COUNT:d}"  # noqa: S608
     counts = (f"SELECT {number:d} AS place, count(*) FROM ({sql_count}) AS found" for number in range(len(paths)))  # noqa: S608
     sql = " UNION ALL ".join(counts)
     values = [value for path in paths for value in (scope.tenant_id, _start_key(path), _end_key(path))]

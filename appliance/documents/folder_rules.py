@@ -18,7 +18,7 @@ Review = Literal["none", "required"]
 MOST_RULES = 500
 LONGEST_DAYS = 36_500
 SHARING = "documents.share"  # the scope needed to decide what is delivered
-LOOKED_UP_AT_ONCE = 500
+BATCH_SIZE = 500
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ def put_rule(scope: TenantScope, rule: FolderRule) -> FolderRule:
                 )
             scope.insert(FolderRuleRow, folder=folder, **fields)
         audit.record(scope, "folder_rule.set", f"/{folder}", values)
-        return _rule(scope.get(FolderRuleRow, folder=folder))
+        return _to_rule(scope.get(FolderRuleRow, folder=folder))
 
     return db.write(save)
 
 
 def list_rules(scope: TenantScope) -> list[FolderRule]:
     """Every rule, sorted by folder."""
-    return [_rule(row) for row in scope.select(FolderRuleRow).order_by(FolderRuleRow.folder)]
+    return [_to_rule(row) for row in scope.select(FolderRuleRow).order_by(FolderRuleRow.folder)]
 
 
 def delete_rule(scope: TenantScope, folder: str) -> None:
@@ -73,22 +73,22 @@ def delete_rule(scope: TenantScope, folder: str) -> None:
     db.write(delete)
 
 
-def demands_review(scope: TenantScope, folder: str) -> bool:
+def requires_review(scope: TenantScope, folder: str) -> bool:
     """Whether documents in this folder need an approved revision for delivery."""
     rows = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(folders_above(folder)), FolderRuleRow.review == "required")
     return bool(rows.exists())
 
 
-def refuse_freeing(scope: TenantScope, moves: Iterable[tuple[str, str, str]]) -> None:
+def check_moves(scope: TenantScope, moves: Iterable[tuple[str, str, str]]) -> None:
     """Inside the write that moves documents (document, from, to): ScopeMissing when a public or shared document would leave the
     folders that require a review, so that unapproved content would be delivered. Actors who may share can do that."""
     if SHARING in scope.scopes:
         return
     moves = list(moves)
-    requires = {folder: demands_review(scope, folder) for folder in {folder for _, *both in moves for folder in both}}
+    requires = {folder: requires_review(scope, folder) for folder in {folder for _, *both in moves for folder in both}}
     released = [document_id for document_id, source, target in moves if requires[source] and not requires[target]]
-    for begin in range(0, len(released), LOOKED_UP_AT_ONCE):
-        batch = released[begin : begin + LOOKED_UP_AT_ONCE]
+    for begin in range(0, len(released), BATCH_SIZE):
+        batch = released[begin : begin + BATCH_SIZE]
         public = scope.select(PublicationRow, PublicationRow.document_id).where(PublicationRow.document_id.in_(batch))
         live = scope.select(ShareRow, ShareRow.document_id).where(
             ShareRow.document_id.in_(batch), ShareRow.revoked_at.is_null(), ShareRow.expires_at > clock.now_ms()
@@ -111,6 +111,6 @@ def folders_above(folder: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
 
 
-def _rule(row: FolderRuleRow) -> FolderRule:
+def _to_rule(row: FolderRuleRow) -> FolderRule:
     review: Review = "required" if row.review == "required" else "none"
     return FolderRule(row.folder, review, row.delete_after_days, row.updated_at, row.updated_by)

@@ -16,7 +16,7 @@ from appliance.core.sentences import Sentence
 from .models import DocumentRow
 from .naming import LONGEST_FOLDER
 
-MOVED_AT_ONCE = 5_000
+MAX_MOVED = 5_000
 _ORDER = "path"
 
 
@@ -61,20 +61,20 @@ def _below_condition(folder: str) -> tuple[str, tuple[str, ...]]:
     return ("folder > ? AND folder < ?", (f"{folder}/", f"{folder}0")) if folder else ("folder <> ?", ("",))
 
 
-def moved_rows(scope: TenantScope, source: str, target: str) -> list[tuple[DocumentRow, str]]:
+def plan_move(scope: TenantScope, source: str, target: str) -> list[tuple[DocumentRow, str]]:
     """Inside a write: the documents in the folder and below, each with its new folder."""
     if not source:
         raise ValidationFailed("the root cannot be moved; choose a folder", pointer="/from")
     if target == source or target.startswith(f"{source}/"):
         raise Conflict(Sentence("%(source)s cannot be moved into itself; choose another target", source=repr(source)))
     inside: Any = (DocumentRow.folder == source) | ((DocumentRow.folder > f"{source}/") & (DocumentRow.folder < f"{source}0"))
-    rows = list(scope.select(DocumentRow).where(inside).limit(MOVED_AT_ONCE + 1))
+    rows = list(scope.select(DocumentRow).where(inside).limit(MAX_MOVED + 1))
     if not rows:
         raise NotFound(Sentence("there is no folder %(source)s", source=repr(source[:80])))
-    if len(rows) > MOVED_AT_ONCE:
+    if len(rows) > MAX_MOVED:
         raise Conflict(Sentence(
             "more than %(moved_at_once)s documents are in %(source)s; move its subfolders one by one",
-            moved_at_once=MOVED_AT_ONCE, source=repr(source),
+            moved_at_once=MAX_MOVED, source=repr(source),
         ))
     moved = [(row, (target + row.folder.removeprefix(source)).strip("/")) for row in rows]
     if too_long := next((folder for _, folder in moved if len(folder) > LONGEST_FOLDER), None):
@@ -88,7 +88,7 @@ def moved_rows(scope: TenantScope, source: str, target: str) -> list[tuple[Docum
     return moved
 
 
-def move_rows(scope: TenantScope, moves: list[tuple[DocumentRow, str]]) -> list[DocumentRow]:
+def apply_move(scope: TenantScope, moves: list[tuple[DocumentRow, str]]) -> list[DocumentRow]:
     """Inside the same write: move the documents with one statement per folder; returns the updated rows."""
     now = clock.now_ms()
     updated_at = peewee.Case(None, [(DocumentRow.updated_at > now, DocumentRow.updated_at)], now)

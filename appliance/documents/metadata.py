@@ -14,7 +14,7 @@ from .models import DocumentMetadata
 MOST_MEMBERS = 50
 MOST_BYTES = 16 << 10
 LONGEST_NAME = 60
-LONGEST_ASKED = 1000  # characters of a value usable as a filter
+LONGEST_FILTER = 1000  # characters of a value usable as a filter
 _EXACT = 2**53
 
 Metadata = Mapping[str, Any]
@@ -83,7 +83,7 @@ def set_metadata(scope: TenantScope, document_id: str, metadata: Metadata) -> No
             scope.insert(DocumentMetadata, document_id=document_id, name=name, value=filter_value)
 
 
-def having(scope: TenantScope, query: Any, document_id: Any, filters: Metadata) -> Any:
+def filter_by_metadata(scope: TenantScope, query: Any, document_id: Any, filters: Metadata) -> Any:
     """The query restricted to documents whose metadata has every field in `wanted`; InvalidFilter."""
     for name, value in filters.items():
         filter_value = _to_filter_value(value)
@@ -91,7 +91,7 @@ def having(scope: TenantScope, query: Any, document_id: Any, filters: Metadata) 
             raise InvalidFilter(Sentence(
                 "metadata %(name)s: filters can be texts, numbers and booleans of at most "
                 "%(longest_asked)s characters",
-                name=repr(name[:80]), longest_asked=LONGEST_ASKED,
+                name=repr(name[:80]), longest_asked=LONGEST_FILTER,
             ))
         equal = (DocumentMetadata.name == name) & (DocumentMetadata.value == filter_value)
         query = query.where(document_id.in_(scope.select(DocumentMetadata, DocumentMetadata.document_id).where(equal)))
@@ -105,4 +105,4 @@ def _to_filter_value(value: Any) -> str | None:
     if not isinstance(value, str | int | float):
         return None
     text = db.dump_json(value)
-    return text if len(text) <= LONGEST_ASKED else None
+    return text if len(text) <= LONGEST_FILTER else None

@@ -69,7 +69,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DocumentFilter:
     """Filters of a document list: part of the name, a tag, an exact folder, a media type (`image/png` or `image/*`), metadata,
     words in the text or name, and a folder including those below it (`under`)."""
 

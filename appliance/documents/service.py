@@ -1,6 +1,6 @@
 """Documents and their revisions. Every function takes a TenantScope first.
 
-Bytes are stored before rows: `keep_content` stores them outside of any transaction, and returns what `create_document` and
+Bytes are stored before rows: `store_content` stores them outside of any transaction, and returns what `create_document` and
 `add_revision` need. These only write rows, and can be part of an outer `db.write`, such as the commit of a step.
 """
 
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from appliance.blobs import Blobs, Received, Receiver, StoredBlob, Usage
+from appliance.blobs import Blobs, ReceivedFile, Receiver, StoredBlob, Usage
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed, VersionConflict
@@ -18,28 +18,50 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
 from . import browsing, folders
-from .browsing import Order, Shelf
+from .browsing import FolderPage, Order
 from .contents import key_checks, preview_rows, texts
 from .contents.media_types import settle_media_type
-from .contents.quarantine import refuse_kept_back
+from .contents.quarantine import check_not_quarantined
 from .contents.scanning import ScannedBlobs
 from .contents.texts import Text
-from .folder_rules import refuse_freeing
+from .folder_rules import check_moves
 from .folders import Folder
-from .keeping import refuse_any_kept, refuse_kept
-from .lists import page_of, shown
+from .listing import find_page, to_documents
 from .metadata import check_metadata, merge, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
 from .naming import check_comment, check_folder, check_name, check_tags, clean_name
-from .records import Changes, Content, Document, Event, Listener, NewDocument, Revision, Wanted
+from .records import Changes, Content, Document, DocumentFilter, Event, Listener, NewDocument, Revision
+from .retention import check_none_retained, check_not_retained
 
 __all__ = [
-    "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Order",
-    "Revision", "Shelf", "Wanted", "clean_name", "forget_tenant", "on_change", "read_metadata", "settle_media_type",
+    "BLOB_TABLES",
+    "REVISION_TABLE",
+    "Changes",
+    "Content",
+    "Document",
+    "DocumentFilter",
+    "Documents",
+    "Event",
+    "Folder",
+    "FolderPage",
+    "Listener",
+    "NewDocument",
+    "Order",
+    "Revision",
+    "clean_name",
+    "forget_tenant",
+    "on_change",
+    "read_metadata",
+    "settle_media_type",
 ]  # fmt: skip
 
-HOLDER = "document_revision"  # the table of revisions
-HOLDERS = (HOLDER, "document_upload_part", "document_text", "document_preview")  # every table of documents that refers to blobs
+REVISION_TABLE = "document_revision"  # the table of revisions
+BLOB_TABLES = (
+    REVISION_TABLE,
+    "document_upload_part",
+    "document_text",
+    "document_preview",
+)  # every table of documents that refers to blobs
 _listeners: list[Listener] = []
 
 
@@ -65,20 +87,20 @@ class Documents:
     # -- bytes, outside of any transaction
 
     def receiver(self) -> Receiver:
-        """A receiver for bytes as they arrive; pass it to `keep_received`, or discard it."""
+        """A receiver for bytes as they arrive; pass it to `store_received`, or discard it."""
         return self._blobs.receiver()
 
-    def keep_received(self, scope: TenantScope, received: Received) -> StoredBlob:
+    def store_received(self, scope: TenantScope, received: ReceivedFile) -> StoredBlob:
         """Store received bytes; they are garbage collected after a day unless a row refers to them."""
         return self._blobs.put_received(scope, received)
 
-    def keep_content(self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes]) -> StoredBlob:
+    def store_content(self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes]) -> StoredBlob:
         """Store bytes; they must be passed to `create_document` or `add_revision` within a day."""
         return self._blobs.put(scope, source)
 
     def scan_again(self, folder: Path) -> int:
         """Scan quarantined contents again; returns how many can be read now."""
-        return self._blobs.scan_again(folder) if isinstance(self._blobs, ScannedBlobs) else 0
+        return self._blobs.rescan_quarantined(folder) if isinstance(self._blobs, ScannedBlobs) else 0
 
     def usage(self, scope: TenantScope) -> Usage:
         """What the tenant has stored; equal contents are counted once."""
@@ -110,7 +132,7 @@ class Documents:
             _set_tags(scope, new_id, tags)
             set_metadata(scope, new_id, metadata)
             self._insert_revision(scope, new_id, (1, "", media_type, now), content)
-            return self._told(scope, "created", new_id)
+            return self._notify(scope, "created", new_id)
 
         return db.write(insert)
 
@@ -132,7 +154,7 @@ class Documents:
             number = row.revision + 1
             _change(scope, row, {"media_type": settled, "size": content.size, "sha256": content.sha256, "revision": number})
             self._insert_revision(scope, document_id, (number, comment, settled, now), content)
-            return self._told(scope, "updated", document_id)
+            return self._notify(scope, "updated", document_id)
 
         return db.write(insert)
 
@@ -145,18 +167,18 @@ class Documents:
             DocumentRevision, document_id=document_id, number=number, sha256=content.sha256, size=content.size,
             media_type=media_type, comment=comment, created_at=now, created_by=scope.actor,
         )  # fmt: skip
-        texts.want_text(scope, content.sha256, media_type)
+        texts.request_text(scope, content.sha256, media_type)
 
     def get_document(self, scope: TenantScope, document_id: str) -> Document:
         """Get the document; NotFound."""
         with db.snapshot():
-            return shown(scope, [scope.get(DocumentRow, id=document_id)])[0]
+            return to_documents(scope, [scope.get(DocumentRow, id=document_id)])[0]
 
-    def list_documents(self, scope: TenantScope, filters: Wanted, request: PageRequest) -> Page[Document]:
+    def list_documents(self, scope: TenantScope, filters: DocumentFilter, request: PageRequest) -> Page[Document]:
         """The documents that match all filters, newest first by default."""
         with db.snapshot():
-            page = page_of(scope, filters, request)
-            return Page(shown(scope, page.items), page.next_cursor, page.total)
+            page = find_page(scope, filters, request)
+            return Page(to_documents(scope, page.items), page.next_cursor, page.total)
 
     def update_document(self, scope: TenantScope, document_id: str, changes: Changes, *, if_version: int | None = None) -> Document:
         """Rename, move, tag or describe a document; its content stays. NotFound, VersionConflict, ValidationFailed,
@@ -164,15 +186,15 @@ class Documents:
         name = None if changes.name is None else check_name(changes.name)
         folder = None if changes.folder is None else check_folder(changes.folder)
         tags = None if changes.tags is None else check_tags(changes.tags)
-        beginning = None if changes.media_type is None else self._beginning(scope, document_id)
+        beginning = None if changes.media_type is None else self._read_start(scope, document_id)
 
         def update() -> Document:
             row = _at_version(scope, document_id, if_version)
-            current = shown(scope, [row])[0]
+            current = to_documents(scope, [row])[0]
             values: dict[str, Any] = {"name": name or row.name, "folder": row.folder if folder is None else folder}
             if values["folder"] != row.folder:
-                refuse_kept(scope, document_id, "moved")
-                refuse_freeing(scope, [(document_id, row.folder, values["folder"])])
+                check_not_retained(scope, document_id, "moved")
+                check_moves(scope, [(document_id, row.folder, values["folder"])])
             if changes.metadata is not None:
                 values["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
             if beginning is not None:
@@ -186,11 +208,11 @@ class Documents:
                 _set_tags(scope, document_id, tags)
             if "metadata" in values:
                 set_metadata(scope, document_id, values["metadata"])
-            return self._told(scope, "updated", document_id)
+            return self._notify(scope, "updated", document_id)
 
         return db.write(update)
 
-    def _beginning(self, scope: TenantScope, document_id: str) -> tuple[str, bytes]:
+    def _read_start(self, scope: TenantScope, document_id: str) -> tuple[str, bytes]:
         """The sha256 and first bytes of the newest content; may read from remote storage, so not inside a write."""
         sha256 = scope.get(DocumentRow, id=document_id).sha256
         return sha256, b"".join(self._blobs.read(scope, sha256, 0, 4096))
@@ -199,13 +221,13 @@ class Documents:
         """Change the media type of the newest revision, because it is what delivery and text extraction use."""
         newest = (DocumentRevision.document_id == row.id) & (DocumentRevision.number == row.revision)
         scope.update(DocumentRevision, media_type=media_type).where(newest).execute()
-        texts.want_text(scope, row.sha256, media_type)
+        texts.request_text(scope, row.sha256, media_type)
 
     # -- folders
 
-    def list_shelf(self, scope: TenantScope, folder: str, order: Order, request: PageRequest) -> Shelf:
+    def list_folder_contents(self, scope: TenantScope, folder: str, order: Order, request: PageRequest) -> FolderPage:
         """The direct contents of a folder: subfolders by name, then documents; ValidationFailed, InvalidCursor."""
-        return browsing.list_shelf(scope, folder, order, request)
+        return browsing.list_folder_contents(scope, folder, order, request)
 
     def list_folders(self, scope: TenantScope, under: str, request: PageRequest) -> Page[Folder]:
         """The folders in `under` and below, sorted by path; ValidationFailed."""
@@ -219,11 +241,11 @@ class Documents:
         """
 
         def move() -> int:
-            moves = folders.moved_rows(scope, check_folder(source, "/from"), check_folder(target, "/to"))
-            refuse_freeing(scope, [(row.id, row.folder, folder) for row, folder in moves])
-            refuse_any_kept(scope, [row.id for row, _ in moves], "moved")
-            for document in shown(scope, folders.move_rows(scope, moves)):
-                _tell(scope, "updated", document)
+            moves = folders.plan_move(scope, check_folder(source, "/from"), check_folder(target, "/to"))
+            check_moves(scope, [(row.id, row.folder, folder) for row, folder in moves])
+            check_none_retained(scope, [row.id for row, _ in moves], "moved")
+            for document in to_documents(scope, folders.apply_move(scope, moves)):
+                _notify_listeners(scope, "updated", document)
             return len(moves)
 
         return db.write(move)
@@ -233,7 +255,7 @@ class Documents:
 
         def delete() -> None:
             _at_version(scope, document_id, if_version)
-            refuse_kept(scope, document_id, "deleted")
+            check_not_retained(scope, document_id, "deleted")
             document = self.get_document(scope, document_id)
             rows = scope.select(DocumentRevision, DocumentRevision.sha256).where(DocumentRevision.document_id == document_id)
             contents = {row.sha256 for row in rows}
@@ -243,7 +265,7 @@ class Documents:
             texts.forget_unused(scope, contents)
             preview_rows.forget_unused(scope, contents)
             key_checks.forget_unused(scope, contents)
-            _tell(scope, "deleted", document)
+            _notify_listeners(scope, "deleted", document)
 
         db.write(delete)
 
@@ -266,7 +288,7 @@ class Documents:
             row = scope.get(DocumentRow, id=document_id)
             opened = self.get_revision(scope, document_id, row.revision if revision is None else revision)
         blobs, sha256 = self._blobs, opened.sha256
-        refuse_kept_back(scope, sha256)
+        check_not_quarantined(scope, sha256)
         return Content(
             document_id, opened.number, row.name, opened.media_type, opened.size, sha256, opened.created_at,
             pieces=partial(blobs.read, scope, sha256), read=partial(blobs.read_whole, scope, sha256),
@@ -278,16 +300,16 @@ class Documents:
         with db.snapshot():
             row = scope.get(DocumentRow, id=document_id)
             content_revision = self.get_revision(scope, document_id, row.revision if revision is None else revision)
-            refuse_kept_back(scope, content_revision.sha256)
+            check_not_quarantined(scope, content_revision.sha256)
         return texts.get_text(scope, self._blobs, content_revision.sha256)
 
-    def _told(self, scope: TenantScope, event: Event, document_id: str) -> Document:
+    def _notify(self, scope: TenantScope, event: Event, document_id: str) -> Document:
         document = self.get_document(scope, document_id)
-        _tell(scope, event, document)
+        _notify_listeners(scope, event, document)
         return document
 
 
-def _tell(scope: TenantScope, event: Event, document: Document) -> None:
+def _notify_listeners(scope: TenantScope, event: Event, document: Document) -> None:
     for listener in _listeners:
         listener(scope, event, document)
 

@@ -8,7 +8,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .keeping import Overdue, overdue_documents, refuse_unruled
+from .retention import Overdue, check_still_overdue, list_overdue
 from .service import Documents
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def delete_overdue(documents: Documents) -> int:
     """Delete documents that the rules of their folders no longer allow; returns how many."""
     count = 0
-    for scope, overdue in list(overdue_documents()):
+    for scope, overdue in list(list_overdue()):
         try:
             db.write(partial(_delete, documents, scope, overdue))
             count += 1
@@ -28,6 +28,6 @@ def delete_overdue(documents: Documents) -> int:
 
 def _delete(documents: Documents, scope: TenantScope, overdue: Overdue) -> None:
     """Inside a write: check again that the document is still overdue, then delete it."""
-    refuse_unruled(scope, overdue, documents.get_document(scope, overdue.document_id).folder)
+    check_still_overdue(scope, overdue, documents.get_document(scope, overdue.document_id).folder)
     documents.delete_document(scope, overdue.document_id, if_version=overdue.version)
     audit.record(scope, "document.expire", overdue.document_id, {"delete_after_days": overdue.days})

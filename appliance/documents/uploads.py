@@ -59,7 +59,7 @@ class Upload:
     expires_at: int
 
 
-def offset_told(received: int) -> dict[str, str]:
+def offset_header(received: int) -> dict[str, str]:
     """The header with the offset of the next part."""
     return {"Upload-Offset": str(received)}
 
@@ -109,13 +109,13 @@ class Uploads:
 
         db.write(delete)
 
-    def begin_part(self, scope: TenantScope, upload_id: str, offset: int) -> "Part":
+    def start_part(self, scope: TenantScope, upload_id: str, offset: int) -> "Part":
         """Start a part at `offset`. NotFound; Conflict with the right `Upload-Offset`."""
         upload = self.get_upload(scope, upload_id)
         _check_offset(upload, offset)
         return Part(self, scope, upload)
 
-    def keep_part(self, scope: TenantScope, upload_id: str, start: int, receiver: Receiver) -> int:
+    def store_part(self, scope: TenantScope, upload_id: str, start: int, receiver: Receiver) -> int:
         """Store the received bytes; returns where the next part starts. Conflict when another request was faster."""
         with _reject_infected(scope, upload_id):
             stored = self._blobs.put_received(scope, receiver.finish())
@@ -146,7 +146,7 @@ class Uploads:
         if row.state != "open" or row.received < row.size:
             return _to_upload(row)
         with _reject_infected(scope, upload_id):
-            stored = self._joined(scope, parts)
+            stored = self._join_parts(scope, parts)
         if row.sha256 not in (None, stored.sha256):
             db.write(lambda: _close(scope, upload_id, {"state": "refused"}))
             raise ValidationFailed(
@@ -159,13 +159,13 @@ class Uploads:
 
         def create() -> Upload:
             if _row(scope, upload_id).state == "open":  # otherwise another request was faster
-                document = self._make(scope, row, stored)
+                document = self._create_document(scope, row, stored)
                 _close(scope, upload_id, {"state": "done", "document_id": document.id, "revision": document.revision})
             return self.get_upload(scope, upload_id)
 
         return db.write(create)
 
-    def _joined(self, scope: TenantScope, parts: Sequence[UploadPart]) -> StoredBlob:
+    def _join_parts(self, scope: TenantScope, parts: Sequence[UploadPart]) -> StoredBlob:
         """All parts as one content."""
         if len(parts) == 1:
             head = b"".join(self._blobs.read(scope, parts[0].sha256, 0, 4096))
@@ -177,7 +177,7 @@ class Uploads:
 
         return self._blobs.put(scope, pieces(), is_counted=True)
 
-    def _make(self, scope: TenantScope, row: UploadRow, stored: StoredBlob) -> Document:
+    def _create_document(self, scope: TenantScope, row: UploadRow, stored: StoredBlob) -> Document:
         if row.document_id is not None:
             return self._documents.add_revision(
                 scope, row.document_id, stored, comment=row.comment, media_type=row.media_type
@@ -210,29 +210,29 @@ class Part:
                 self._receiver = self._uploads.receiver()
             self._receiver.write(piece)
             if self._receiver.size >= PART_BYTES:
-                self._keep()
+                self._flush()
 
-    def keep(self) -> None:
+    def flush(self) -> None:
         """Store the bytes received so far, so that they need not be sent again however the request ends."""
         with self._lock:
-            self._keep()
+            self._flush()
 
-    def _keep(self) -> None:
+    def _flush(self) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             return
         try:
-            self._start = self._uploads.keep_part(self._scope, self._upload.id, self._start, receiver)
+            self._start = self._uploads.store_part(self._scope, self._upload.id, self._start, receiver)
         finally:
             receiver.discard()
 
     def finish(self) -> Upload:
         """Store the rest, and create the document if this was the last part."""
-        self.keep()
+        self.flush()
         return self._uploads.finish_upload(self._scope, self._upload.id)
 
 
-def forget_expired() -> int:
+def delete_expired_uploads() -> int:
     """Delete every tenant's uploads without a part for a day; returns how many."""
     now = clock.now_ms()
     return db.write(lambda: db.execute("DELETE FROM document_upload WHERE expires_at < ?", (now,)))
@@ -246,7 +246,7 @@ def _row(scope: TenantScope, upload_id: str) -> UploadRow:
 
 
 def _check_offset(upload: Upload, offset: int) -> None:
-    headers = offset_told(upload.received)
+    headers = offset_header(upload.received)
     if upload.state != "open":
         raise Conflict(
             Sentence("this upload is %(state)s; start a new one", state=upload.state),

@@ -4,16 +4,16 @@
 exports help to inspect tables beforehand: encodings, delimiters, and the text of a cell.
 """
 
-from .encodings import KNOWN, find_encoding
-from .failing import Cancelled, FormatFailed
+from .csv_text import DELIMITERS, FORMULA_PREFIXES, detect_delimiter
+from .encodings import ENCODINGS, detect_encoding
+from .errors import Cancelled, FormatFailed
 from .rows import scalar_text
-from .separated import DELIMITERS, FORMULA, find_delimiter
 from .service import Answer, Bounds, Formats, Settings, Work
 
 __all__ = [
     "DELIMITERS",
-    "FORMULA",
-    "KNOWN",
+    "ENCODINGS",
+    "FORMULA_PREFIXES",
     "Answer",
     "Bounds",
     "Cancelled",
@@ -21,7 +21,7 @@ __all__ = [
     "Formats",
     "Settings",
     "Work",
-    "find_delimiter",
-    "find_encoding",
+    "detect_delimiter",
+    "detect_encoding",
     "scalar_text",
 ]

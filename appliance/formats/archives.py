@@ -9,10 +9,10 @@ import zipfile
 import zlib
 from typing import Any
 
-from .failing import ContentInvalid, ContentTooLarge
+from .errors import ContentInvalid, ContentTooLarge
 from .request import Request
 
-LONGEST_PATH = 300
+MAX_PATH_LENGTH = 300
 CHUNK = 1 << 20
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|]")
 _READ_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, OverflowError)
@@ -72,7 +72,7 @@ def _select_members(members: list[zipfile.ZipInfo], request: Request) -> list[zi
 def _check_path(name: str) -> None:
     parts = name.split("/")
     if (
-        len(name) > LONGEST_PATH
+        len(name) > MAX_PATH_LENGTH
         or any(part in ("", ".", "..") or part != part.strip() for part in parts)
         or _FORBIDDEN.search(name)
         or not name.isprintable()
@@ -114,7 +114,7 @@ def pack(request: Request) -> dict[str, Any]:
     names = []
     with zipfile.ZipFile(request.output, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for requested_name, content in zip(request.options["names"], request.inputs, strict=True):
-            name = _free_name(requested_name, used_names)
+            name = _unique_name(requested_name, used_names)
             names.append(name)
             info = zipfile.ZipInfo(name, _FIXED_TIME)
             info.compress_type = zipfile.ZIP_DEFLATED
@@ -125,7 +125,7 @@ def pack(request: Request) -> dict[str, Any]:
     return {"names": names, "count": len(names)}
 
 
-def _free_name(requested_name: str, used_names: set[str]) -> str:
+def _unique_name(requested_name: str, used_names: set[str]) -> str:
     plain = _FORBIDDEN.sub("_", requested_name.replace("/", "_")).strip(" .") or "document"
     stem, dot, suffix = plain[-200:].rpartition(".")
     name, number = plain[-200:], 2

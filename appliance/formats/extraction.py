@@ -7,8 +7,8 @@ import zlib
 from typing import Any
 
 from . import archives, encodings, markup
-from .encryption import refuse_encrypted_package, refuse_encrypted_parts
-from .failing import ContentInvalid, ContentTooLarge
+from .encryption import check_package_not_encrypted, check_parts_not_encrypted
+from .errors import ContentInvalid, ContentTooLarge
 from .request import Records, Request
 
 # The archive members with the text of each kind (ECMA-376, OASIS OpenDocument), and the elements that end a line.
@@ -20,9 +20,9 @@ _MEMBERS = {
 }
 _LINE_ELEMENTS = frozenset({"p", "h", "si", "is", "br", "tab", "line-break"})
 _TEXT_ELEMENTS = frozenset({"t"})
-MOST_MEMBERS = 2_000
-MOST_BYTES = 64 << 20
-MOST_CHARACTERS = 4_000_000
+MAX_MEMBERS = 2_000
+MAX_BYTES = 64 << 20
+MAX_CHARACTERS = 4_000_000
 CHUNK = 256 << 10
 _BLOCKS = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "li", "tr", "table", "ul", "ol", "pre", "blockquote", "br", "hr"})
 _READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, KeyError)
@@ -38,17 +38,17 @@ def extract(request: Request) -> dict[str, Any]:
     """Write one record: the text of the content of `kind: html | docx | pptx | xlsx | odf`, cut at 4 million characters."""
     kind = request.options["kind"]
     text = _extract_html(request) if kind == "html" else _extract_office(request, _MEMBERS[kind], everything=kind == "odf")
-    Records(request.output).add(text[:MOST_CHARACTERS])
-    return {"characters": min(len(text), MOST_CHARACTERS)}
+    Records(request.output).add(text[:MAX_CHARACTERS])
+    return {"characters": min(len(text), MAX_CHARACTERS)}
 
 
 def _extract_html(request: Request) -> str:
     stream, encoding = encodings.open_text(request.content, None)
     try:
-        source = stream.read(MOST_CHARACTERS)
+        source = stream.read(MAX_CHARACTERS)
     except UnicodeError as error:
-        raise encodings.not_decodable(error, encoding) from error
-    return "".join(_node_text(node) for node in markup.read_html(source))
+        raise encodings.decoding_error(error, encoding) from error
+    return "".join(_node_text(node) for node in markup.parse_html(source))
 
 
 def _node_text(node: Any) -> str:
@@ -63,21 +63,21 @@ class _TextCollector:
 
     def __init__(self, *, everything: bool) -> None:
         self._collects_all = everything
-        self._held = 0
+        self._text_depth = 0
         self.parts: list[str] = []
         self.size = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._held += _local_name(tag) in _TEXT_ELEMENTS
+        self._text_depth += _local_name(tag) in _TEXT_ELEMENTS
 
     def data(self, text: str) -> None:
-        if (self._collects_all or self._held) and self.size < MOST_CHARACTERS:
+        if (self._collects_all or self._text_depth) and self.size < MAX_CHARACTERS:
             self.parts.append(text)
             self.size += len(text)
 
     def end(self, tag: str) -> None:
         name = _local_name(tag)
-        self._held -= name in _TEXT_ELEMENTS
+        self._text_depth -= name in _TEXT_ELEMENTS
         if name in _LINE_ELEMENTS:
             self.parts.append("\n")
 
@@ -90,16 +90,16 @@ def _local_name(tag: str) -> str:
 
 
 def _extract_office(request: Request, patterns: tuple[str, ...], *, everything: bool) -> str:
-    refuse_encrypted_package(request.content)
+    check_package_not_encrypted(request.content)
     try:
         with zipfile.ZipFile(request.content) as archive:
-            refuse_encrypted_parts(archive)
+            check_parts_not_encrypted(archive)
             members = archive.infolist()
-            if len(members) > MOST_MEMBERS:
-                raise ContentTooLarge(f"the document has {len(members)} parts; the maximum is {MOST_MEMBERS}")
+            if len(members) > MAX_MEMBERS:
+                raise ContentTooLarge(f"the document has {len(members)} parts; the maximum is {MAX_MEMBERS}")
             text_parts = [info for info in members if any(fnmatch.fnmatch(info.filename, each) for each in patterns)]
-            if sum(info.file_size for info in text_parts) > MOST_BYTES:
-                raise ContentTooLarge(f"the text of the document unpacks to more than {MOST_BYTES >> 20} MB")
+            if sum(info.file_size for info in text_parts) > MAX_BYTES:
+                raise ContentTooLarge(f"the text of the document unpacks to more than {MAX_BYTES >> 20} MB")
             if not text_parts:
                 raise ContentInvalid("the content is not an office document: it has no text part")
             sorted_parts = sorted(text_parts, key=lambda info: [len(info.filename), info.filename])

@@ -17,9 +17,9 @@ from typing import Any
 from appliance.core.confinement import confinement
 
 from .operations import OPERATIONS
-from .worker import work
+from .worker import run
 
-MOST_REQUEST, MOST_FILES = 1 << 16, 64
+MAX_REQUEST_BYTES, MAX_FILES = 1 << 16, 64
 ANY_SIZE = 1 << 62
 
 
@@ -28,8 +28,8 @@ class _Worker:
     """A forked worker: its exit status is sent to `asker`; `life` is a pipe that closes when the process ends."""
 
     pid: int
-    asker: socket.socket
-    life: int
+    requester: socket.socket
+    lifeline: int
 
 
 def main(arguments: list[str]) -> None:
@@ -48,19 +48,19 @@ class _ForkServer:
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._workers: dict[int, _Worker] = {}
-        self._waiting = select.poll()
-        self._waiting.register(requests, select.POLLIN)
+        self._poll = select.poll()
+        self._poll.register(requests, select.POLLIN)
 
     def serve(self) -> None:
         while True:
-            descriptor, _ = self._waiting.poll()[0]  # One at a time, because a closed descriptor's number may be reused.
+            descriptor, _ = self._poll.poll()[0]  # One at a time, because a closed descriptor's number may be reused.
             worker = self._workers.get(descriptor)
             if worker is None:
-                data, files, _, _ = socket.recv_fds(self._requests, MOST_REQUEST, MOST_FILES)
+                data, files, _, _ = socket.recv_fds(self._requests, MAX_REQUEST_BYTES, MAX_FILES)
                 if not data:
                     return
                 self._fork(json.loads(data), files)
-            elif descriptor == worker.life:
+            elif descriptor == worker.lifeline:
                 self._reap(worker)
             else:  # The requester cancelled.
                 self._forget(descriptor)
@@ -81,21 +81,21 @@ class _ForkServer:
         for each in (worker_end, *files[1:]):
             os.close(each)
         worker = _Worker(pid, socket.socket(fileno=files[0]), life)
-        for each in (worker.asker.fileno(), life):
+        for each in (worker.requester.fileno(), life):
             self._workers[each] = worker
-            self._waiting.register(each, select.POLLIN)
+            self._poll.register(each, select.POLLIN)
 
     def _reap(self, worker: _Worker) -> None:
         _, status = os.waitpid(worker.pid, 0)
-        for each in (worker.life, worker.asker.fileno()):
+        for each in (worker.lifeline, worker.requester.fileno()):
             self._forget(each)
-        os.close(worker.life)
-        with worker.asker, suppress(OSError):  # The requester may have closed its socket.
-            worker.asker.send(str(os.waitstatus_to_exitcode(status)).encode())
+        os.close(worker.lifeline)
+        with worker.requester, suppress(OSError):  # The requester may have closed its socket.
+            worker.requester.send(str(os.waitstatus_to_exitcode(status)).encode())
 
     def _forget(self, descriptor: int) -> None:
         if self._workers.pop(descriptor, None) is not None:
-            self._waiting.unregister(descriptor)
+            self._poll.unregister(descriptor)
 
 
 def _run_worker(settings: dict[str, Any], files: list[int]) -> None:
@@ -103,4 +103,4 @@ def _run_worker(settings: dict[str, Any], files: list[int]) -> None:
     os.dup2(options, 0)
     os.dup2(errors, 2)
     sys.stdin = os.fdopen(0, encoding="utf8", closefd=False)
-    work(settings | {"output": output, "answer": answer, "inputs": inputs})
+    run(settings | {"output": output, "answer": answer, "inputs": inputs})

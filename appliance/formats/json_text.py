@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import encodings
-from .failing import ContentInvalid
+from .errors import ContentInvalid
 from .request import Records, Request
-from .rows import exact
+from .rows import to_exact_json
 
-MOST_DEPTH = 100
-MOST_LINE = 16 << 20
+MAX_DEPTH = 100
+MAX_LINE_LENGTH = 16 << 20
 
 
 def load() -> None:
@@ -22,9 +22,9 @@ def parse(request: Request) -> dict[str, Any]:
     """Write the document as one record; with `each`, one record for every item of the document, which must be a list."""
     text, encoding = encodings.open_text(request.content, request.options.get("encoding"))
     try:
-        value = read_json(text.read(), "the content")
+        value = parse_json(text.read(), "the content")
     except UnicodeError as error:
-        raise encodings.not_decodable(error, encoding) from error
+        raise encodings.decoding_error(error, encoding) from error
     records = Records(request.output)
     if not request.option("each", False):
         records.add(value)
@@ -43,16 +43,16 @@ def parse_lines(request: Request) -> dict[str, Any]:
     try:
         for number, line in enumerate(_iterate_lines(text.readline), 1):
             if line.strip():
-                records.add(read_json(line, f"line {number}"))
+                records.add(parse_json(line, f"line {number}"))
     except UnicodeError as error:
-        raise encodings.not_decodable(error, encoding) from error
+        raise encodings.decoding_error(error, encoding) from error
     return {"encoding": encoding, "count": records.count}
 
 
 def _iterate_lines(readline: Callable[[int], str]) -> Iterator[str]:
-    while line := readline(MOST_LINE):
-        if len(line) >= MOST_LINE:
-            raise ContentInvalid(f"a line has more than {MOST_LINE >> 20} million characters; is this NDJSON?")
+    while line := readline(MAX_LINE_LENGTH):
+        if len(line) >= MAX_LINE_LENGTH:
+            raise ContentInvalid(f"a line has more than {MAX_LINE_LENGTH >> 20} million characters; is this NDJSON?")
         yield line
 
 
@@ -82,7 +82,7 @@ def write_lines(request: Request) -> dict[str, Any]:
     return {"count": records.count}
 
 
-def read_json(text: str, where: str) -> Any:
+def parse_json(text: str, where: str) -> Any:
     """Parse JSON that can be stored: without NaN, duplicate members, unpaired surrogates and NUL; large integers as text."""
     try:
         value = json.loads(
@@ -98,8 +98,8 @@ def read_json(text: str, where: str) -> Any:
         raise ContentInvalid(f"{where} is nested too deeply") from None
     except (json.JSONDecodeError, _InvalidJson) as error:
         raise ContentInvalid(f"{where} is not valid JSON: {str(error)[:200]}") from error
-    if _is_deeper_than(value, MOST_DEPTH):
-        raise ContentInvalid(f"{where} is nested more than {MOST_DEPTH} levels deep")
+    if _is_deeper_than(value, MAX_DEPTH):
+        raise ContentInvalid(f"{where} is nested more than {MAX_DEPTH} levels deep")
     return value
 
 
@@ -125,7 +125,7 @@ def _parse_float(text: str) -> float:
 
 
 def _parse_integer(text: str) -> int | str:
-    return exact(int(text)) if len(text) < 4000 else text
+    return to_exact_json(int(text)) if len(text) < 4000 else text
 
 
 def _check_storable(text: str) -> None:

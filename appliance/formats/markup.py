@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlsplit
 
-MOST_DEPTH = 24
-LINKED = ("http", "https", "mailto")
+MAX_DEPTH = 24
+LINK_SCHEMES = ("http", "https", "mailto")
 _DROPPED = frozenset(
     {"script", "style", "head", "template", "noscript", "iframe", "object", "svg", "math", "select", "textarea", "title"}
 )
@@ -50,7 +50,7 @@ def markdown_to_html(text: str) -> str:
     """Render CommonMark with tables and strikethrough; HTML inside it is escaped."""
     from markdown_it import MarkdownIt
 
-    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": MOST_DEPTH}).enable(
+    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": MAX_DEPTH}).enable(
         ["table", "strikethrough"]
     )
     return str(renderer.render(text))
@@ -61,7 +61,7 @@ def text_to_html(text: str) -> str:
     return "".join(f"<pre>{escape(block)}</pre>\n" for block in re.split(r"\n{2,}", text.strip("\n")) if block.strip())
 
 
-def plain_paragraphs(text: str) -> list[Node]:
+def parse_plain_text(text: str) -> list[Node]:
     """Plain text as a tree: one paragraph per block of text, with its line breaks."""
     paragraphs = []
     for block in re.split(r"\n[ \t]*\n", _CONTROL.sub("", text)):
@@ -74,7 +74,7 @@ def plain_paragraphs(text: str) -> list[Node]:
     return paragraphs
 
 
-def read_html(text: str) -> list[Node]:
+def parse_html(text: str) -> list[Node]:
     """Parse HTML into a tree; tolerates malformed HTML."""
     reader = _TreeBuilder()
     reader.feed(_CONTROL.sub("", text))
@@ -105,7 +105,7 @@ class _TreeBuilder(HTMLParser):
                 self._add(f"[{alternative}]")
             return
         kind = _KINDS.get(tag)
-        if kind is None or (tag not in _VOID and len(self._open) >= MOST_DEPTH):
+        if kind is None or (tag not in _VOID and len(self._open) >= MAX_DEPTH):
             return  # Its content is still shown.
         node: Node = {"k": kind, "c": []}
         if kind == "a":
@@ -158,4 +158,4 @@ def _safe_link(target: str) -> str:
         scheme = urlsplit(target.strip()).scheme.lower()
     except ValueError:
         return ""
-    return target.strip() if scheme in LINKED else ""
+    return target.strip() if scheme in LINK_SCHEMES else ""

@@ -6,13 +6,13 @@ from typing import Any
 
 from . import (
     archives,
+    csv_text,
     extraction,
     json_text,
     pdf_pages,
     plain_text,
     previews,
     recognition,
-    separated,
     typesetting,
     xlsx_reading,
     xlsx_writing,
@@ -36,14 +36,14 @@ class Operation:
 
 
 OPERATIONS = {
-    "parse.csv": Operation(separated.load, separated.parse),
+    "parse.csv": Operation(csv_text.load, csv_text.parse),
     "parse.xlsx": Operation(xlsx_reading.load, xlsx_reading.parse),
     "parse.json": Operation(json_text.load, json_text.parse),
     "parse.ndjson": Operation(json_text.load, json_text.parse_lines),
     "parse.xml": Operation(xml_text.load, xml_text.parse),
     "parse.text": Operation(plain_text.load, plain_text.parse),
     "parse.pdf": Operation(pdf_pages.load, pdf_pages.parse),
-    "write.csv": Operation(separated.load, separated.write),
+    "write.csv": Operation(csv_text.load, csv_text.write),
     "write.xlsx": Operation(xlsx_writing.load, xlsx_writing.write),
     "write.json": Operation(json_text.load, json_text.write),
     "write.ndjson": Operation(json_text.load, json_text.write_lines),

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import encodings
-from .failing import ContentEncrypted, ContentInvalid, ContentTooLarge
+from .errors import ContentEncrypted, ContentInvalid, ContentTooLarge
 from .request import Records, Request
 
-MOST_PAGES = 5_000
+MAX_PAGES = 5_000
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -22,7 +22,7 @@ def parse(request: Request) -> dict[str, Any]:
     """Write a record `{page, text}` per page; the first page is 1."""
     records = Records(request.output)
     document = open_document(request)
-    for number in chosen_pages(request.options.get("pages"), len(document)):
+    for number in parse_page_selection(request.options.get("pages"), len(document)):
         records.add({"page": number, "text": _extract_page(document, number)})
     return {"count": records.count, "page_count": len(document)}
 
@@ -50,12 +50,12 @@ def open_document(request: Request) -> Any:
         raise ContentInvalid(f"the content is not a readable PDF ({str(error)[:80]})") from error
     if len(document) == 0:
         raise ContentInvalid("the PDF has no readable page")
-    if len(document) > MOST_PAGES:
-        raise ContentTooLarge(f"the PDF has {len(document)} pages; the maximum is {MOST_PAGES}")
+    if len(document) > MAX_PAGES:
+        raise ContentTooLarge(f"the PDF has {len(document)} pages; the maximum is {MAX_PAGES}")
     return document
 
 
-def chosen_pages(selection: str | None, count: int) -> Iterator[int]:
+def parse_page_selection(selection: str | None, count: int) -> Iterator[int]:
     """The page numbers in a selection such as `1-3,7`, in order; all pages without one."""
     if selection is None:
         yield from range(1, count + 1)

@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 from . import encodings
-from .failing import ContentInvalid
+from .errors import ContentInvalid
 from .request import Records, Request
 
 CHUNK = 1 << 20
@@ -20,7 +20,7 @@ def parse(request: Request) -> dict[str, Any]:
     try:
         text = stream.read()
     except UnicodeError as error:
-        raise encodings.not_decodable(error, encoding) from error
+        raise encodings.decoding_error(error, encoding) from error
     if "\x00" in text:
         raise ContentInvalid("the content contains NUL characters; it is not text, or its `encoding` must be set")
     Records(request.output).add(text.replace("\r\n", "\n").replace("\r", "\n"))

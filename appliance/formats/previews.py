@@ -6,11 +6,11 @@ import zlib
 from typing import Any
 
 from . import pdf_pages
-from .failing import ContentInvalid, ContentTooLarge, FormatFailed
+from .errors import ContentInvalid, ContentTooLarge, FormatFailed
 from .request import Request
 
-MOST_PIXELS = 60_000_000
-MOST_HEIGHT = 4  # A multiple of the width; a taller picture is scaled down further.
+MAX_PIXELS = 60_000_000
+MAX_HEIGHT_RATIO = 4  # A multiple of the width; a taller picture is scaled down further.
 QUALITY = 80
 ORIENTATION = 0x0112  # The EXIF tag for the orientation of the camera.
 _DECODER_ERRORS = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, struct.error, zlib.error)
@@ -54,7 +54,7 @@ def _render_pdf_page(request: Request, number: int, width: int) -> Any:
         wide, high = page.get_size()
         if wide <= 0 or high <= 0:
             raise ContentInvalid(f"page {number} of the PDF has no size")
-        picture = page.render(scale=min(width / wide, width * MOST_HEIGHT / high)).to_pil()
+        picture = page.render(scale=min(width / wide, width * MAX_HEIGHT_RATIO / high)).to_pil()
     except (pypdfium2.PdfiumError, ValueError, OverflowError) as error:
         raise ContentInvalid(f"page {number} of the PDF is damaged ({str(error)[:80]})") from error
     return picture.convert("RGB")
@@ -68,14 +68,14 @@ def _render_picture(request: Request, kind: str, number: int, width: int) -> Any
         if number > 1:
             _seek_page(picture, number)
         pixels = picture.width * picture.height
-        if pixels > MOST_PIXELS:
+        if pixels > MAX_PIXELS:
             raise ContentTooLarge(
-                f"the picture has {pixels / 1e6:.0f} million pixels; the maximum is {MOST_PIXELS // 1_000_000} million"
+                f"the picture has {pixels / 1e6:.0f} million pixels; the maximum is {MAX_PIXELS // 1_000_000} million"
             )
-        picture.draft("RGB", (2 * width, 2 * width * MOST_HEIGHT))  # A JPEG is decoded at reduced size, which is faster.
+        picture.draft("RGB", (2 * width, 2 * width * MAX_HEIGHT_RATIO))  # A JPEG is decoded at reduced size, which is faster.
         picture.load()
         orientation = picture.getexif().get(ORIENTATION, 1)
-        return _rotate_upright(_scale_down(_to_rgb(picture), width, is_lying=orientation in (5, 6, 7, 8)), orientation)
+        return _rotate_upright(_scale_down(_to_rgb(picture), width, is_rotated=orientation in (5, 6, 7, 8)), orientation)
     except _DECODER_ERRORS as error:
         raise ContentInvalid(f"the content is not a readable picture ({str(error)[:100]})") from error
 
@@ -95,11 +95,11 @@ def _to_rgb(picture: Any) -> Any:
     return picture if picture.mode == mode else picture.convert(mode)
 
 
-def _scale_down(picture: Any, width: int, *, is_lying: bool) -> Any:
+def _scale_down(picture: Any, width: int, *, is_rotated: bool) -> Any:
     """The picture scaled down to the width, never enlarged, with a white background behind transparent parts."""
     from PIL import Image
 
-    box = (width * MOST_HEIGHT, width) if is_lying else (width, width * MOST_HEIGHT)
+    box = (width * MAX_HEIGHT_RATIO, width) if is_rotated else (width, width * MAX_HEIGHT_RATIO)
     picture.thumbnail(box, reducing_gap=3.0)
     if picture.mode == "RGB":
         return picture.copy()  # Saving an opened image resolves file paths, which the worker may no longer do.

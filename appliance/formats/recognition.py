@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from . import pdf_pages
-from .failing import ContentInvalid, ContentTooLarge, FormatFailed
+from .errors import ContentInvalid, ContentTooLarge, FormatFailed
 from .request import Records, Request
 
 # The languages whose characters the recognition model covers.
@@ -19,8 +19,8 @@ LANGUAGES = (
     "en", "de", "fr", "es", "it", "pt", "nl", "da", "sv", "no", "fi", "is", "pl", "cs", "sk", "sl", "hr", "hu", "ro", "tr",
     "et", "lt", "lv", "ga", "sq", "id", "ms", "zh", "ja",
 )  # fmt: skip
-MOST_PIXELS = 60_000_000
-MOST_PAGES = 200
+MAX_PIXELS = 60_000_000
+MAX_PAGES = 200
 DPI = 200
 _NOT_INSTALLED = "text recognition is not installed; an operator can install it with: pip install 'gos-appliance[ocr]'"
 _libraries: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def _is_pdf(request: Request) -> bool:
 
 def _open_pdf(request: Request) -> tuple[Any, list[int]]:
     document = pdf_pages.open_document(request)
-    numbers = list(pdf_pages.chosen_pages(request.options.get("pages"), len(document)))
+    numbers = list(pdf_pages.parse_page_selection(request.options.get("pages"), len(document)))
     _check_page_count(len(numbers))
     return document, numbers
 
@@ -128,7 +128,7 @@ def _open_picture(request: Request) -> tuple[Any, set[int]]:
     from PIL import Image
 
     picture = Image.open(io.BytesIO(request.content.read()))
-    numbers = set(pdf_pages.chosen_pages(request.options.get("pages"), getattr(picture, "n_frames", 1)))
+    numbers = set(pdf_pages.parse_page_selection(request.options.get("pages"), getattr(picture, "n_frames", 1)))
     _check_page_count(len(numbers))
     if 1 in numbers:
         _check_pixels(picture.width * picture.height, "page 1")
@@ -175,13 +175,13 @@ def _add_white_background(picture: Any) -> Any:
 
 
 def _check_pixels(pixels: float, what: str) -> None:
-    if pixels > MOST_PIXELS:
-        raise ContentTooLarge(f"{what} has {pixels / 1e6:.0f} million pixels; the maximum is {MOST_PIXELS // 1_000_000} million")
+    if pixels > MAX_PIXELS:
+        raise ContentTooLarge(f"{what} has {pixels / 1e6:.0f} million pixels; the maximum is {MAX_PIXELS // 1_000_000} million")
 
 
 def _check_page_count(pages: int) -> None:
-    if pages > MOST_PAGES:
-        raise ContentTooLarge(f"{pages} pages are too many; select at most {MOST_PAGES} with `pages`")
+    if pages > MAX_PAGES:
+        raise ContentTooLarge(f"{pages} pages are too many; select at most {MAX_PAGES} with `pages`")
 
 
 def _recognize_page(number: int, picture: Any, min_confidence: float) -> dict[str, Any]:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .failing import ContentInvalid
+from .errors import ContentInvalid
 from .request import Request
 
 TYPES = ("text", "integer", "number", "boolean")
-MOST_COLUMNS = 16_384
+MAX_COLUMNS = 16_384
 LARGEST_INTEGER = 2**53
 _INTEGER = re.compile(r"[+-]?\d{1,4000}")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?")
@@ -19,8 +19,8 @@ _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, 
 
 def column_names(cells: Sequence[Any]) -> list[str]:
     """The column names of a header: an empty one becomes `column_<n>`, a repeated one gets `_2`, `_3`, …"""
-    if len(cells) > MOST_COLUMNS:
-        raise ContentInvalid(f"the header has {len(cells)} columns; the maximum is {MOST_COLUMNS}")
+    if len(cells) > MAX_COLUMNS:
+        raise ContentInvalid(f"the header has {len(cells)} columns; the maximum is {MAX_COLUMNS}")
     names: dict[str, None] = {}
     for number, cell in enumerate(cells, 1):
         name = base_name = scalar_text(cell).strip() or f"column_{number}"
@@ -31,7 +31,7 @@ def column_names(cells: Sequence[Any]) -> list[str]:
     return list(names)
 
 
-def make_row(columns: Sequence[str], cells: Sequence[Any], types: Mapping[str, str], where: str) -> dict[str, Any]:
+def build_row(columns: Sequence[str], cells: Sequence[Any], types: Mapping[str, str], where: str) -> dict[str, Any]:
     """The row as an object; cells of the columns in `types` are converted, empty ones to null."""
     row = dict(zip(columns, cells, strict=True))
     for name, kind in types.items():
@@ -52,7 +52,7 @@ def convert(cell: Any, kind: str) -> Any:
     if text == "":
         return None
     if kind == "integer" and _INTEGER.fullmatch(text):
-        return exact(int(text))
+        return to_exact_json(int(text))
     if kind == "number" and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
         return float(text)
     if kind == "boolean" and text.lower() in _BOOLEANS:
@@ -60,7 +60,7 @@ def convert(cell: Any, kind: str) -> Any:
     raise ValueError(kind)
 
 
-def exact(number: int) -> int | str:
+def to_exact_json(number: int) -> int | str:
     """The integer, or its text if a JSON number cannot represent it exactly everywhere (contract § 17)."""
     return number if -LARGEST_INTEGER <= number <= LARGEST_INTEGER else str(number)
 
@@ -86,8 +86,8 @@ def find_columns(request: Request) -> list[str]:
     for row in _rows(request):
         if isinstance(row, dict):
             names |= dict.fromkeys(row)
-    if len(names) > MOST_COLUMNS:
-        raise ContentInvalid(f"the rows have {len(names)} columns; the maximum is {MOST_COLUMNS}; select some with `columns`")
+    if len(names) > MAX_COLUMNS:
+        raise ContentInvalid(f"the rows have {len(names)} columns; the maximum is {MAX_COLUMNS}; select some with `columns`")
     return list(names)
 
 

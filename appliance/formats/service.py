@@ -17,14 +17,14 @@ from typing import IO, Any, Protocol
 from appliance.core import clock
 from appliance.core.confinement.user_numbers import take_user
 
-from .failing import Cancelled, FormatFailed
+from .errors import Cancelled, FormatFailed
 from .operations import OPERATIONS
-from .warm import Warm, start
+from .preloading import PreloadedProcess, start_process
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.1
-MOST_ANSWER = 8 << 20
+POLL_SECONDS = 0.1
+MAX_ANSWER_BYTES = 8 << 20
 BASE_MB = 192  # Memory that Python and its libraries map before any content is read.
 USERS = 30
 
@@ -91,8 +91,8 @@ class Formats:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._places = threading.BoundedSemaphore(settings.processes)
-        self._warm = {name: Warm(name) for name, each in OPERATIONS.items() if each.check is not None}
+        self._slots = threading.BoundedSemaphore(settings.processes)
+        self._warm = {name: PreloadedProcess(name) for name, each in OPERATIONS.items() if each.check is not None}
 
     def stop(self) -> None:
         """End the preloaded processes."""
@@ -108,7 +108,7 @@ class Formats:
     def perform(self, work: Work, bounds: Bounds, is_cancelled: Callable[[], bool] = bool) -> Iterator[Answer]:
         """Perform the operation and yield its answer; FormatFailed, or Cancelled soon after `is_cancelled` returns true."""
         with self.scratch() as output:
-            with self._place(is_cancelled):
+            with self._acquire_slot(is_cancelled):
                 check = OPERATIONS[work.operation].check
                 if check is not None and self._warm[work.operation].process_id is None:
                     self._run(replace(work, operation=check), bounds, output, is_cancelled)
@@ -118,9 +118,9 @@ class Formats:
             yield Answer(facts, output, size)
 
     @contextmanager
-    def _place(self, is_cancelled: Callable[[], bool]) -> Iterator[None]:
+    def _acquire_slot(self, is_cancelled: Callable[[], bool]) -> Iterator[None]:
         deadline = clock.monotonic() + self.settings.queue_seconds
-        while not self._places.acquire(timeout=LOOK_SECONDS):
+        while not self._slots.acquire(timeout=POLL_SECONDS):
             if is_cancelled():
                 raise Cancelled
             if clock.monotonic() > deadline:
@@ -128,7 +128,7 @@ class Formats:
         try:
             yield
         finally:
-            self._places.release()
+            self._slots.release()
 
     def _run(self, work: Work, bounds: Bounds, output: IO[bytes], is_cancelled: Callable[[], bool]) -> Mapping[str, Any]:
         with ExitStack() as stack:
@@ -165,7 +165,7 @@ class Formats:
         }  # fmt: skip
         if warm := self._warm.get(work.operation):
             return warm.fork(worker_settings, [options.fileno(), errors.fileno(), output.fileno(), answer, *inputs])
-        return start("worker", worker_settings, [*inputs, output.fileno(), answer], stdin=options, stderr=errors)
+        return start_process("worker", worker_settings, [*inputs, output.fileno(), answer], stdin=options, stderr=errors)
 
 
 def _read_answer(descriptor: int, bounds: Bounds, is_cancelled: Callable[[], bool]) -> bytes:
@@ -182,13 +182,13 @@ def _read_answer(descriptor: int, bounds: Bounds, is_cancelled: Callable[[], boo
             )
         if is_cancelled():
             raise Cancelled
-        if not poll.poll(min(left, LOOK_SECONDS) * 1000):
+        if not poll.poll(min(left, POLL_SECONDS) * 1000):
             continue
         chunk = os.read(descriptor, 1 << 16)
         if not chunk:
             return data
         data += chunk
-        if len(data) > MOST_ANSWER:
+        if len(data) > MAX_ANSWER_BYTES:
             raise FormatFailed("content_too_large", "validation", "the content has too many parts to list")
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from . import encodings, markup
-from .failing import ContentInvalid
+from .errors import ContentInvalid
 from .request import Request
 
 PAPERS = {"a4": "a4", "a5": "a5", "a3": "a3", "letter": "us-letter", "legal": "us-legal"}
-MOST_CHARACTERS = 5_000_000
+MAX_CHARACTERS = 5_000_000
 _TEMPLATE = Path(__file__).with_name("pages.typ")
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
@@ -41,9 +41,9 @@ def convert(request: Request) -> dict[str, Any]:
     try:
         source = text.read()
     except UnicodeError as error:
-        raise encodings.not_decodable(error, encoding) from error
-    if len(source) > MOST_CHARACTERS:
-        raise ContentInvalid(f"the content has {len(source)} characters; the maximum is {MOST_CHARACTERS}")
+        raise encodings.decoding_error(error, encoding) from error
+    if len(source) > MAX_CHARACTERS:
+        raise ContentInvalid(f"the content has {len(source)} characters; the maximum is {MAX_CHARACTERS}")
     nodes = _parse_source(source.replace("\r\n", "\n").replace("\r", "\n"), request.option("from", "markdown"))
     title = request.option("title", "") or _first_heading(nodes)
     if request.options["format"] == "html":
@@ -54,8 +54,8 @@ def convert(request: Request) -> dict[str, Any]:
 
 def _parse_source(source: str, kind: str) -> list[markup.Node]:
     if kind == "text":
-        return markup.plain_paragraphs(source)
-    return markup.read_html(markup.markdown_to_html(source) if kind == "markdown" else source)
+        return markup.parse_plain_text(source)
+    return markup.parse_html(markup.markdown_to_html(source) if kind == "markdown" else source)
 
 
 def _first_heading(nodes: list[markup.Node]) -> str:

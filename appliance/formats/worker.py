@@ -12,17 +12,17 @@ from appliance.core.confinement import confinement, landlock
 from appliance.core.confinement.syscalls import confine_calls
 from appliance.core.sentences import Sentence
 
-from .failing import ContentTooLarge, FormatFailed
+from .errors import ContentTooLarge, FormatFailed
 from .operations import OPERATIONS
 from .request import Limits, Request
 
 
 def main(arguments: list[str]) -> None:
     settings = json.loads(arguments[0])
-    work(settings)
+    run(settings)
 
 
-def work(settings: dict[str, Any]) -> NoReturn:
+def run(settings: dict[str, Any]) -> NoReturn:
     """Perform the operation in this process, then exit."""
     confinement.die_with_parent(settings["parent"])
     confinement.confine(settings["address_space"], settings["written_bytes"])

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import encodings
-from .encryption import refuse_encrypted_package
-from .failing import ContentInvalid, ContentTooLarge
+from .encryption import check_package_not_encrypted
+from .errors import ContentInvalid, ContentTooLarge
 from .request import Records, Request
-from .rows import column_names, exact, make_row
+from .rows import build_row, column_names, to_exact_json
 
-MOST_CELL = 1 << 20  # Bytes between two tags; spreadsheets allow 32,767 characters in a cell.
+MAX_CELL_BYTES = 1 << 20  # Bytes between two tags; spreadsheets allow 32,767 characters in a cell.
 CHUNK = 1 << 20
 _READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 _ERRORS = frozenset({"#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"})
@@ -49,7 +49,7 @@ def parse(request: Request) -> dict[str, Any]:
 
 def _check_sizes(request: Request) -> None:
     """Reject zip bombs by the declared sizes; the reader never returns more of a member than that."""
-    refuse_encrypted_package(request.content)
+    check_package_not_encrypted(request.content)
     try:
         with zipfile.ZipFile(request.content) as archive:
             members = archive.infolist()
@@ -72,9 +72,9 @@ def _check_cell_sizes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None
         while chunk := part.read(CHUNK):
             tag = chunk.find(b"<")
             length += len(chunk) if tag < 0 else tag
-            if length > MOST_CELL:
+            if length > MAX_CELL_BYTES:
                 raise ContentTooLarge(
-                    f"the workbook's part {member.filename[:60]} has a cell of more than {MOST_CELL >> 20} MB; "
+                    f"the workbook's part {member.filename[:60]} has a cell of more than {MAX_CELL_BYTES >> 20} MB; "
                     "a cell can have at most 32,767 characters"
                 )
             if tag >= 0:
@@ -111,32 +111,32 @@ def _write_rows(sheet: Any, request: Request) -> dict[str, Any]:
                 f"row {number} has {len(cells)} cells, but the header has {len(columns)}; name the other columns in the header"
             )
         full = cells + [None] * (len(columns) - len(cells))
-        records.add(make_row(columns, full, types, f"row {number}"))
+        records.add(build_row(columns, full, types, f"row {number}"))
     return {"columns": columns or [], "count": records.count}
 
 
 def _iterate_rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
     """The number and the cells of each non-empty row, without trailing empty cells."""
     for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
-        cells = [_value(value) for value in values]
+        cells = [_to_json(value) for value in values]
         while cells and cells[-1] is None:
             cells.pop()
         if cells:
             yield number, cells
 
 
-def _value(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """The value of a cell as JSON: dates and times as ISO 8601, durations in seconds, errors as null."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, str):
         return None if value in _ERRORS or value == "" else value.replace("\x00", "")
     if isinstance(value, int):
-        return exact(value)
+        return to_exact_json(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        return exact(int(value)) if value.is_integer() and abs(value) < 1e15 else value
+        return to_exact_json(int(value)) if value.is_integer() and abs(value) < 1e15 else value
     if isinstance(value, datetime.datetime):
         is_day = value.time() == datetime.time(0)
         return value.date().isoformat() if is_day else value.isoformat(timespec="milliseconds" if value.microsecond else "seconds")

@@ -12,11 +12,11 @@ import zipfile
 from collections.abc import Sequence
 from typing import Any
 
-from .failing import ContentInvalid
+from .errors import ContentInvalid
 from .request import Request
 from .rows import find_columns, read_rows, scalar_text
 
-MOST_ROWS, MOST_CELL, MOST_SHEET_NAME = 1_048_576, 32_767, 31
+MAX_ROWS, MAX_CELL_LENGTH, MAX_SHEET_NAME_LENGTH = 1_048_576, 32_767, 31
 _SHEET_NAME = re.compile(r"[^\[\]:*?/\\\x00-\x1f]+")
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # A fixed time makes the bytes reproducible.
@@ -60,12 +60,12 @@ def write(request: Request) -> dict[str, Any]:
     name = request.option("sheet", "Sheet1")
     if (
         not isinstance(name, str)
-        or len(name) > MOST_SHEET_NAME
+        or len(name) > MAX_SHEET_NAME_LENGTH
         or not _SHEET_NAME.fullmatch(name)
         or name[0] == "'"
         or name[-1] == "'"
     ):
-        raise ContentInvalid(f"`sheet` must be 1 to {MOST_SHEET_NAME} characters without [ ] : * ? / \\")
+        raise ContentInvalid(f"`sheet` must be 1 to {MAX_SHEET_NAME_LENGTH} characters without [ ] : * ? / \\")
     columns = find_columns(request)
     has_header = bool(columns) and bool(request.option("header", True))
     with zipfile.ZipFile(request.output, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
@@ -81,8 +81,8 @@ def write(request: Request) -> dict[str, Any]:
             count = 0
             for cells in read_rows(request, columns):
                 count += 1
-                if count + has_header > MOST_ROWS:
-                    raise ContentInvalid(f"a sheet can have at most {MOST_ROWS} rows; write CSV instead")
+                if count + has_header > MAX_ROWS:
+                    raise ContentInvalid(f"a sheet can have at most {MAX_ROWS} rows; write CSV instead")
                 sheet.write(_format_row(count + has_header, cells, style=0))
             sheet.write(b"</sheetData></worksheet>")
     return {"columns": columns, "count": count}
@@ -108,8 +108,8 @@ def _format_cell(place: str, value: Any, style: str) -> str:
     if isinstance(value, int | float) and math.isfinite(value) and len(repr(value)) < 18:
         return f'<c r="{place}"{style}><v>{value!r}</v></c>'
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else scalar_text(value)
-    if len(text) > MOST_CELL:
-        raise ContentInvalid(f"cell {place} has {len(text)} characters; the maximum in XLSX is {MOST_CELL}")
+    if len(text) > MAX_CELL_LENGTH:
+        raise ContentInvalid(f"cell {place} has {len(text)} characters; the maximum in XLSX is {MAX_CELL_LENGTH}")
     safe = html.escape(_UNWRITABLE.sub("\ufffd", text), quote=False)
     return f'<c r="{place}"{style} t="inlineStr"><is><t xml:space="preserve">{safe}</t></is></c>'
 

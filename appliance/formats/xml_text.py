@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import encodings
-from .failing import ContentInvalid
+from .errors import ContentInvalid
 from .request import Records, Request
 from .rows import scalar_text
 
-MOST_DEPTH = 100
+MAX_DEPTH = 100
 CHUNK = 256 << 10
 _NAME = re.compile(r"[^\W\d][\w.-]*(:[^\W\d][\w.-]*)?")
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -55,27 +55,27 @@ class _TreeBuilder:
     def __init__(self, records: Records, each: str | None, lists: Iterable[str]) -> None:
         self._records, self._each, self._lists = records, each, frozenset(lists)
         self._open: list[_Element] = []
-        self._inside = 0
+        self._record_depth = 0
         self.root: dict[str, Any] = {}
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        if len(self._open) >= MOST_DEPTH:
-            raise ContentInvalid(f"the XML is nested more than {MOST_DEPTH} levels deep")
+        if len(self._open) >= MAX_DEPTH:
+            raise ContentInvalid(f"the XML is nested more than {MAX_DEPTH} levels deep")
         element = _Element(_local_name(tag), attributes)
-        self._inside += element.name == self._each
+        self._record_depth += element.name == self._each
         self._open.append(element)
 
     def data(self, text: str) -> None:
-        if self._each is None or self._inside:
+        if self._each is None or self._record_depth:
             self._open[-1].text.append(text)
 
     def end(self, tag: str) -> None:
         element = self._open.pop()
-        is_record = element.name == self._each and self._inside == 1
-        self._inside -= element.name == self._each
+        is_record = element.name == self._each and self._record_depth == 1
+        self._record_depth -= element.name == self._each
         if is_record:
             self._records.add(element.value())
-        elif self._each is not None and not self._inside:
+        elif self._each is not None and not self._record_depth:
             return
         elif self._open:
             self._open[-1].add(element.name, element.value(), element.name in self._lists)
@@ -113,10 +113,10 @@ def parse(request: Request) -> dict[str, Any]:
 
 def write(request: Request) -> dict[str, Any]:
     """Write the value `{root: …}` as XML, the inverse of `parse`; or rows, each as an element `row` in a root `rows`."""
-    from .json_text import read_json
+    from .json_text import parse_json
 
     if request.option("whole", False):
-        value = read_json(request.content.read().decode(), "`data`")
+        value = parse_json(request.content.read().decode(), "`data`")
         if not isinstance(value, dict) or len(value) != 1:
             raise ContentInvalid("`data` must be an object with one member, the root element")
         parts = [_format_element(name, inner, 0) for name, inner in value.items()]
@@ -128,15 +128,15 @@ def write(request: Request) -> dict[str, Any]:
     request.output.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<{_check_name(root)}>\n'.encode())
     count = 0
     for line in request.content:
-        request.output.write(_format_element(row, read_json(line.decode(), "`data`"), 1).encode())
+        request.output.write(_format_element(row, parse_json(line.decode(), "`data`"), 1).encode())
         count += 1
     request.output.write(f"</{root}>\n".encode())
     return {"count": count}
 
 
 def _format_element(name: str, value: Any, depth: int) -> str:
-    if depth > MOST_DEPTH:
-        raise ContentInvalid(f"`data` is nested more than {MOST_DEPTH} levels deep")
+    if depth > MAX_DEPTH:
+        raise ContentInvalid(f"`data` is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, list):
         return "".join(_format_element(name, item, depth) for item in value)
     indent, checked = "  " * depth, _check_name(name)

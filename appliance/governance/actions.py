@@ -138,15 +138,15 @@ def _untag(value: Any) -> Any:
 # -- as people read it
 
 
-def label_of(action: ToolAction) -> str:
+def action_label(action: ToolAction) -> str:
     """A short name of the action: `create of orders`."""
     return printable(f"{action.operation} of {action.integration}" if action.integration else action.tool)
 
 
-def summary_of(action: ToolAction) -> str:
+def summarize_action(action: ToolAction) -> str:
     """One sentence that describes the action; secrets are redacted and invisible characters escaped."""
     does = {"read": "reads", "write": "writes", "idempotent": "writes, safe to repeat"}.get(action.effect, action.effect)
-    parts = [label_of(action), f"({action.connector})" if action.connector else "", f"at {action.host}" if action.host else ""]
+    parts = [action_label(action), f"({action.connector})" if action.connector else "", f"at {action.host}" if action.host else ""]
     redacted = json.loads(storable_json(action.input, _INPUT_BYTES))
     members = [f"{name} = {_brief(item)}" for name, item in list(redacted.items())[:_MAX_MEMBERS]]
     if len(redacted) > _MAX_MEMBERS:

@@ -25,21 +25,21 @@ def has_caps(owed: Obligations) -> bool:
     return owed.dry_run_first or any(cap is not None for cap in caps)
 
 
-def run_of(subject: Subject) -> str:
+def run_id_of(subject: Subject) -> str:
     """The id of the agent run or execution that a subject acts in; empty if there is none."""
     return subject.run_id or (subject.actor.removeprefix("execution:") if subject.actor.startswith("execution:") else "")
 
 
-def count(scope: TenantScope, subject: Subject, decision: Decision) -> None:
+def count_call(scope: TenantScope, subject: Subject, decision: Decision) -> None:
     """Inside the write that begins a call: count it for each matching rule against that rule's caps; BudgetExceeded rolls the
     write back.  Caps per run do not apply outside a run."""
-    owed, run = decision.obligations, run_of(subject)
+    owed, run = decision.obligations, run_id_of(subject)
     for caps in decision.caps:
         if caps.calls_per_hour is not None:
             _count_one(scope, caps.rule, _this_hour(), caps.calls_per_hour, "hour")
         if caps.calls_per_run is not None and run:
             _count_one(scope, caps.rule, f"run:{run}", caps.calls_per_run, "run")
-    if owed.cost_per_run is not None and spent(scope, run) >= owed.cost_per_run:
+    if owed.cost_per_run is not None and model_cost(scope, run) >= owed.cost_per_run:
         message = f"the models of this run have used its budget of {owed.cost_per_run:g}"
         raise _exceeded(message, "cost_per_run", decision.rules)
 
@@ -50,7 +50,7 @@ def _count_one(scope: TenantScope, rule: str, span: str, cap: int, per: str) -> 
         raise _exceeded(f"the rule {rule} allows {cap} {'call' if cap == 1 else 'calls'} in one {per}", f"calls_per_{per}", (rule,))
 
 
-def spent(scope: TenantScope, run: str) -> float:
+def model_cost(scope: TenantScope, run: str) -> float:
     """The cost of a run's or execution's model calls so far, in the currency of their prices.
 
     Each model answer is accounted in the write that journals it, so it counts exactly once, even after a crash.
@@ -58,7 +58,7 @@ def spent(scope: TenantScope, run: str) -> float:
     return (used_by_run(scope, run).cost_nano + used_by_execution(scope, run).cost_nano) / NANO
 
 
-def note_preview(scope: TenantScope, subject: Subject, digest: str) -> None:
+def record_preview(scope: TenantScope, subject: Subject, digest: str) -> None:
     """Inside a write: record that this subject has previewed the action."""
     db.execute(
         "INSERT INTO action_preview (tenant_id, digest, actor, at) VALUES (?, ?, ?, ?) "
@@ -67,7 +67,7 @@ def note_preview(scope: TenantScope, subject: Subject, digest: str) -> None:
     )
 
 
-def refuse_unseen(scope: TenantScope, subject: Subject, digest: str) -> None:
+def check_preview(scope: TenantScope, subject: Subject, digest: str) -> None:
     """PolicyDenied unless the same subject has previewed exactly this action within `PREVIEW_MS`."""
     sql = "SELECT 1 FROM action_preview WHERE tenant_id = ? AND digest = ? AND actor = ? AND at > ?"
     if not db.rows(sql, (scope.tenant_id, digest, subject.actor, clock.now_ms() - PREVIEW_MS)):

@@ -16,13 +16,13 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, NotFound, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance import budgets, switches
-from appliance.governance.actions import Canonical, StoredAction, canonical_action, label_of
-from appliance.governance.approvals.action_approvals import Wish
+from appliance.governance import budgets, kill_switches
+from appliance.governance.actions import Canonical, StoredAction, action_label, canonical_action
+from appliance.governance.approvals.action_approvals import RequestOptions
 from appliance.governance.approvals.approvals import Approval
 from appliance.governance.approvals.links import review_url
-from appliance.governance.executor import concealing
-from appliance.governance.policies.decision import Decision, Looks, ToolAction
+from appliance.governance.executor import redaction
+from appliance.governance.policies.decision import Decision, InspectedDetails, ToolAction
 from appliance.governance.subjects import Subject
 from appliance.monitor import audit
 
@@ -51,7 +51,7 @@ class Policies(Protocol):
         """The decision about this action of this subject."""
 
 
-    def looks_at(self, scope: TenantScope) -> Looks:
+    def looks_at(self, scope: TenantScope) -> InspectedDetails:
         """Which details of an action the tenant's rules inspect, besides its name and input."""
 
 
@@ -65,11 +65,11 @@ class Approvals(Protocol):
         """Inside a write: the action of an approval that this same call used before; refused for any other action."""
 
     def request_action(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, options: Wish | None = None
+        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, options: RequestOptions | None = None
     ) -> Approval:
         """Request an approval of exactly this action."""
 
-    def find_asked(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
+    def find_open_request(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
         """The subject's earlier request for the action with this digest, if another request would add nothing."""
 
     def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
@@ -77,7 +77,7 @@ class Approvals(Protocol):
 
 
 @dataclass(frozen=True)
-class Held:
+class UsedApproval:
     """An approval that this same call has already used, and the digest of the approved action."""
 
     approval_id: str
@@ -90,14 +90,14 @@ class Governor:
     `kin_of` names the integrations that share one credential: switching one of them off stops the others too.
     """
 
-    def __init__(self, policies: Policies, approvals: Approvals, kin_of: switches.KinOf = switches.no_kin) -> None:
+    def __init__(self, policies: Policies, approvals: Approvals, kin_of: kill_switches.FindKin = kill_switches.find_no_kin) -> None:
         self._policies = policies
         self._approvals = approvals
         self._kin_of = kin_of
 
-    def consider(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+    def evaluate(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """The decision, without recording anything."""
-        off = switches.find_switch(scope, subject, action, self._kin_of)
+        off = kill_switches.find_switch(scope, subject, action, self._kin_of)
         if off is not None:
             return _switched_off(off)
         try:
@@ -106,60 +106,65 @@ class Governor:
             _log.exception("the policies could not judge %s", action.tool)
             return Decision("deny", (_EVALUATION_FAILED,), FAILED)
 
-    def looks_at(self, scope: TenantScope) -> Looks:
+    def looks_at(self, scope: TenantScope) -> InspectedDetails:
         """Which details must be collected before a decision; all of them if the policies cannot be read."""
         try:
             return self._policies.looks_at(scope)
         except Exception:  # noqa: BLE001 - the decision fails as well, and denies the action
             _log.exception("the policies could not be read")
-            return Looks(True, True)
+            return InspectedDetails(True, True)
 
     def refuse_switched_off(self, scope: TenantScope, subject: Subject, action: ToolAction) -> None:
         """PolicyDenied, recorded in the audit trail, while the tenant, agent, tool or integration is switched off."""
-        if switches.find_switch(scope, subject, action, self._kin_of) is not None:
-            raise denied(action, self.judge(scope, subject, action))
+        if kill_switches.find_switch(scope, subject, action, self._kin_of) is not None:
+            raise build_denial(action, self.evaluate_and_audit(scope, subject, action))
 
-    def judge(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+    def evaluate_and_audit(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """The decision, recorded in the audit trail where required; for callers that continue on their own."""
-        decision = self.consider(scope, subject, action)
+        decision = self.evaluate(scope, subject, action)
         if decision.verdict != "allow" or _is_audited(subject, action):
             permit = self._permit(scope, subject, action, decision)
-            db.write(permit.note)
+            db.write(permit.audit_decision)
         return decision
 
     def permit(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None,
-        *, asks: bool = True,
+        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None,
+        used_approval: UsedApproval | None = None, *, may_request: bool = True,
     ) -> "Permit":  # fmt: skip
         """Permission to run this action once.  PolicyDenied; ApprovalRequired if one is needed and none is named or held.
 
-        With `asks`, a REST or MCP call that may request approvals requests one, once per action; RateLimited.
+        With `may_request`, a REST or MCP call that may request approvals requests one, once per action; RateLimited.
         """
-        decision = self.consider(scope, subject, action)
-        permit = replace(self._permit(scope, subject, action, decision), approval_id=approval_id, held=held)
-        if decision.verdict == "allow" or (decision.verdict == "require_approval" and permit.brings_approval):
+        decision = self.evaluate(scope, subject, action)
+        permit = replace(self._permit(scope, subject, action, decision), approval_id=approval_id, earlier_approval=used_approval)
+        if decision.verdict == "allow" or (decision.verdict == "require_approval" and permit.has_approval):
             return permit
-        db.write(permit.note)
+        db.write(permit.audit_decision)
         if decision.verdict == "deny":
-            raise denied(action, decision)
-        raise approval_required(permit, self._ask(permit) if asks else None)
+            raise build_denial(action, decision)
+        raise build_approval_required(permit, self._request_approval(permit) if may_request else None)
 
     def _permit(self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision) -> "Permit":
         return Permit(self._approvals, scope, subject, action, decision, kin_of=self._kin_of)
 
-    def _ask(self, permit: "Permit") -> Approval | None:
+    def _request_approval(self, permit: "Permit") -> Approval | None:
         """The approval request for exactly this action; None if the caller may not make one, or makes and awaits it itself."""
         subject = permit.subject
         if subject.via not in ("rest", "mcp") or subject.kind not in ("key", "user") or ASK_SCOPE not in permit.scope.scopes:
             return None
-        return db.write(lambda: self._approvals.find_asked(permit.scope, subject, permit.canonical.digest) or permit.ask(Wish()))
+        return db.write(
+            lambda: (
+                self._approvals.find_open_request(permit.scope, subject, permit.canonical.digest)
+                or permit.request_approval(RequestOptions())
+            )
+        )
 
     def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> "Permit":
         """Permission to read the result of an action that began before a crash.  PolicyDenied if the action is denied now."""
-        permit = self._permit(scope, subject, action, self.consider(scope, subject, action))
+        permit = self._permit(scope, subject, action, self.evaluate(scope, subject, action))
         if permit.decision.verdict == "deny":
-            db.write(permit.note)
-            raise denied(action, permit.decision)
+            db.write(permit.audit_decision)
+            raise build_denial(action, permit.decision)
         return permit
 
     def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
@@ -172,7 +177,7 @@ class Governor:
 
 @dataclass(frozen=True)
 class Permit:
-    """Permission for one action; call `take` inside the write that begins it, and `conceal` on its result before anyone sees it."""
+    """Permission for one action; call `consume` inside the write that begins it, and `redact` on its result."""
 
     approvals: Approvals
     scope: TenantScope
@@ -180,8 +185,8 @@ class Permit:
     action: ToolAction
     decision: Decision
     approval_id: str | None = None
-    held: Held | None = None
-    kin_of: switches.KinOf = switches.no_kin
+    earlier_approval: UsedApproval | None = None
+    kin_of: kill_switches.FindKin = kill_switches.find_no_kin
 
     @cached_property
     def canonical(self) -> Canonical:
@@ -189,7 +194,7 @@ class Permit:
         return canonical_action(self.scope, self.subject, self.action, self.decision.version)
 
     @property
-    def brings_approval(self) -> bool:
+    def has_approval(self) -> bool:
         """Whether an approval is named, or was used before for exactly this action."""
         return self.used_approval is not None
 
@@ -198,20 +203,24 @@ class Permit:
         """The id of the approval used for this action, if any."""
         if self.approval_id is not None:
             return self.approval_id
-        return self.held.approval_id if self.held is not None and self.held.digest == self.canonical.digest else None
+        return (
+            self.earlier_approval.approval_id
+            if self.earlier_approval is not None and self.earlier_approval.digest == self.canonical.digest
+            else None
+        )
 
     @property
-    def holds(self) -> Held | None:
+    def resumable_approval(self) -> UsedApproval | None:
         """The approval used for this action, in the form in which the call resumes with it after a crash."""
         used = self.used_approval
-        return None if used is None else Held(used, self.canonical.digest)
+        return None if used is None else UsedApproval(used, self.canonical.digest)
 
     @property
-    def is_owing(self) -> bool:
+    def needs_write(self) -> bool:
         """Whether something must be written before the action begins."""
         return self.used_approval is not None or budgets.has_caps(self.decision.obligations)
 
-    def take(self, by: str, *, uses: bool = True) -> ToolAction:
+    def consume(self, by: str, *, uses: bool = True) -> ToolAction:
         """Inside the write that begins the action: use its approval and count the call; returns the action to run.
 
         `by` names the operation that begins (`call:…`).  With `uses=False`, this same call used the approval before.  Raises
@@ -219,8 +228,8 @@ class Permit:
         """
         scope, action = self.scope, self.action
         if (switched_off := self._switched_off_since()) is not None:
-            db.in_any_case(switched_off.note)
-            raise denied(action, switched_off.decision)
+            db.always_write(switched_off.audit_decision)
+            raise build_denial(action, switched_off.decision)
         if self.used_approval is not None:
             stored = (
                 self.approvals.consume_action(scope, self.used_approval, self.canonical, by)
@@ -230,64 +239,69 @@ class Permit:
             action = stored.action
         try:
             if self.decision.obligations.dry_run_first:
-                budgets.refuse_unseen(scope, self.subject, self.canonical.digest)
-            budgets.count(scope, self.subject, self.decision)
+                budgets.check_preview(scope, self.subject, self.canonical.digest)
+            budgets.count_call(scope, self.subject, self.decision)
         except ApplianceError as error:
             message = error.message
-            db.in_any_case(lambda: self.note_refusal(message))
+            db.always_write(lambda: self.audit_refusal(message))
             raise
         if _is_audited(self.subject, action):
-            self.note()
+            self.audit_decision()
         return action
 
     def refuse_switched_off(self) -> None:
         """The last check before anything is sent: PolicyDenied, recorded in the audit trail, if it was switched off meanwhile."""
         if (switched_off := self._switched_off_since()) is not None:
-            db.write(switched_off.note)
-            raise denied(self.action, switched_off.decision)
+            db.write(switched_off.audit_decision)
+            raise build_denial(self.action, switched_off.decision)
 
     def _switched_off_since(self) -> "Permit | None":
-        off = switches.find_switch(self.scope, self.subject, self.action, self.kin_of)
+        off = kill_switches.find_switch(self.scope, self.subject, self.action, self.kin_of)
         return None if off is None else replace(self, decision=_switched_off(off))
 
-    def ask(self, options: Wish) -> Approval:
+    def request_approval(self, options: RequestOptions) -> Approval:
         """Request an approval of this action; joins the current write.  PolicyDenied if nobody may approve it."""
         return self.approvals.request_action(self.scope, self.subject, self.action, self.decision, options)
 
-    def conceal(self, result: Any) -> Any:
+    def redact(self, result: Any) -> Any:
         """The result without the values that rules redact."""
-        return concealing.conceal(result, self.decision.obligations.redact)
+        return redaction.redact(result, self.decision.obligations.redact)
 
     @property
-    def hides(self) -> bool:
+    def redacts(self) -> bool:
         """Whether rules redact part of the foreign system's answer."""
         return bool(self.decision.obligations.redact)
 
-    def conceal_failure(self, error: ConnectorError) -> None:
+    def redact_failure(self, error: ConnectorError) -> None:
         """Where rules redact something, reduce a failure to its class and status: JSON pointers cannot redact a sentence."""
-        if self.hides:
-            concealing.conceal_failure(error, label_of(self.action))
+        if self.redacts:
+            redaction.redact_failure(error, action_label(self.action))
 
-    def conceal_traffic(self, traffic: Any) -> Any:
+    def redact_traffic(self, traffic: Any) -> Any:
         """The traffic without hosts that only the foreign system named, where rules redact part of its answer."""
-        return concealing.conceal_hosts(traffic, self.action.host) if self.hides else traffic
+        return redaction.redact_hosts(traffic, self.action.host) if self.redacts else traffic
 
-    def note(self) -> None:
+    def audit_decision(self) -> None:
         """Inside a write: record the decision in the audit trail."""
-        self._audit(self.decision.verdict, self._told())
+        self._audit(self.decision.verdict, self._audit_details())
 
-    def note_refusal(self, *reasons: str) -> None:
+    def audit_refusal(self, *reasons: str) -> None:
         """Inside a write: record a denial in the audit trail, with these reasons instead of the decision's own if any are given."""
-        details = self._told()
+        details = self._audit_details()
         self._audit("deny", {**details, "verdict": "deny", "reasons": list(reasons) or details["reasons"]})
 
-    def _told(self) -> dict[str, Any]:
-        details = {**told_of(self.decision), **_subject_view(self.subject), "tool": self.action.tool, "effect": self.action.effect}
+    def _audit_details(self) -> dict[str, Any]:
+        details = {
+            **decision_view(self.decision),
+            **_subject_view(self.subject),
+            "tool": self.action.tool,
+            "effect": self.action.effect,
+        }
         approval = {"approval_id": self.approval_id} if self.approval_id is not None else {}
         return details | {"action_digest": self._digest()} | approval
 
     def _audit(self, verdict: str, details: Mapping[str, Any]) -> None:
-        audit.record(self.scope, f"policy.{verdict}", label_of(self.action), details)
+        audit.record(self.scope, f"policy.{verdict}", action_label(self.action), details)
 
     def _digest(self) -> str | None:
         try:
@@ -297,7 +311,7 @@ class Permit:
 
     def record(self) -> dict[str, Any]:
         """The decision as stored with the integration call."""
-        record = {**told_of(self.decision), **_subject_view(self.subject)}
+        record = {**decision_view(self.decision), **_subject_view(self.subject)}
         if self.decision.would_be is not None:
             record |= {"would_be": self.decision.would_be, "would_be_rules": list(self.decision.would_be_rules)}
         return record | ({"action_digest": self.canonical.digest} if self.used_approval else {})
@@ -311,7 +325,7 @@ class ActionNeedsApproval(ApprovalRequired):
         self.permit = permit
 
 
-def told_of(decision: Decision) -> dict[str, Any]:
+def decision_view(decision: Decision) -> dict[str, Any]:
     """A decision as JSON: `{verdict, rules, reasons, policy_version}`."""
     return {
         "verdict": decision.verdict, "rules": list(decision.rules), "reasons": list(decision.reasons),
@@ -319,21 +333,22 @@ def told_of(decision: Decision) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def denied(action: ToolAction, decision: Decision) -> PolicyDenied:
+def build_denial(action: ToolAction, decision: Decision) -> PolicyDenied:
     """The PolicyDenied error, with its rules and reasons."""
     why = "; ".join(decision.reasons) or "no rule allows it"
     return PolicyDenied(
-        Sentence("%(action)s is denied: %(why)s", action=label_of(action), why=why), extra={"reason": "denied", **told_of(decision)}
+        Sentence("%(action)s is denied: %(why)s", action=action_label(action), why=why),
+        extra={"reason": "denied", **decision_view(decision)},
     )
 
 
-def approval_required(permit: Permit, approval: Approval | None = None) -> "ActionNeedsApproval":
+def build_approval_required(permit: Permit, approval: Approval | None = None) -> "ActionNeedsApproval":
     """The error for a missing approval; `extra` says how to request one, or names the request that was made."""
     why = "; ".join(permit.decision.reasons)
     message = Sentence(
-        "%(action)s needs an approval%(value)s%(why)s", action=label_of(permit.action), value=": " if why else "", why=why
+        "%(action)s needs an approval%(value)s%(why)s", action=action_label(permit.action), value=": " if why else "", why=why
     )
-    extra = {"reason": "approval_required", "action_digest": permit.canonical.digest, **told_of(permit.decision)}
+    extra = {"reason": "approval_required", "action_digest": permit.canonical.digest, **decision_view(permit.decision)}
     if approval is not None:
         extra |= {
             "approval_id": approval.id,
@@ -348,8 +363,8 @@ def approval_required(permit: Permit, approval: Approval | None = None) -> "Acti
     return ActionNeedsApproval(Sentence("%(message)s; %(next)s", message=message, next=extra['next']), permit, extra)
 
 
-def _switched_off(off: switches.KillSwitch) -> Decision:
-    return Decision("deny", (switches.told(off),), SWITCHES, (f"{SWITCHES}/{off.kind}",))
+def _switched_off(off: kill_switches.KillSwitch) -> Decision:
+    return Decision("deny", (kill_switches.describe_switch(off),), SWITCHES, (f"{SWITCHES}/{off.kind}",))
 
 
 def _is_audited(subject: Subject, action: ToolAction) -> bool:

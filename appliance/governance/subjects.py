@@ -46,12 +46,12 @@ class Subject:
         return not self.agent and (self.credential == "agent" or self.via == "mcp")
 
     @property
-    def road(self) -> Via:
+    def policy_via(self) -> Via:
         """The edge as rules see it: always MCP for an agent key, so that using another edge cannot bypass a rule."""
         return "mcp" if self.has_agent_key else self.via
 
     @property
-    def judged_credential(self) -> str:
+    def policy_credential(self) -> str:
         """The kind of the key as rules see it; empty if there is none."""
         if self.has_agent_key:
             return "agent"
@@ -70,7 +70,7 @@ class Subject:
         return bool(self.tainted_by)
 
 
-def subject_from(stored: Mapping[str, Any]) -> Subject:
+def load_subject(stored: Mapping[str, Any]) -> Subject:
     """Restore a subject from its `asdict` form."""
     skills = tuple(SkillUsed(**each) for each in stored["skills"])
     skills = tuple(each if each.granted is None else replace(each, granted=tuple(each.granted)) for each in skills)

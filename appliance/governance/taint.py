@@ -17,7 +17,7 @@ from typing import Any
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 
-MOST_SOURCES = 50
+MAX_SOURCES = 50
 """The maximum number of sources recorded for a run; more do not change that it is tainted."""
 _TRUSTED_TOOLS = frozenset(
     {
@@ -58,10 +58,10 @@ def source_of_skill(name: Any) -> str:
     return f"skill:{_text(name)}"
 
 
-def tainted(subject: Subject, *sources: str) -> Subject:
+def add_taint(subject: Subject, *sources: str) -> Subject:
     """The subject after its run has read these sources; empty ones are ignored."""
     new = [each for each in dict.fromkeys(sources) if each and each not in subject.tainted_by]
-    return replace(subject, tainted_by=(*subject.tainted_by, *new)[:MOST_SOURCES]) if new else subject
+    return replace(subject, tainted_by=(*subject.tainted_by, *new)[:MAX_SOURCES]) if new else subject
 
 
 def _source_of_start(result: Mapping[str, Any]) -> str:

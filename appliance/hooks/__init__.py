@@ -11,7 +11,7 @@ from quart import Blueprint, Response, request
 from appliance.core import logs
 from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
 from appliance.core.sentences import Sentence
-from appliance.processes.triggers import Request, fields_of
+from appliance.processes.triggers import Request, group_fields
 from appliance.solutions import Services
 
 __all__ = ["make_hooks"]
@@ -51,7 +51,7 @@ def _receive_sync(services: Services, tenant_id: str, webhook_request: Request, 
 
 def _query(text: bytes) -> dict[str, Any]:
     try:
-        return fields_of(parse_qsl(text.decode("utf8", "replace"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
+        return group_fields(parse_qsl(text.decode("utf8", "replace"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
     except ValueError as error:
         raise InvalidRequest(
             Sentence(

@@ -8,16 +8,16 @@ from appliance.core import clock
 from appliance.core.scope import TenantScope
 from appliance.monitor import Span, spans
 
-from .connections import Ready
+from .connections import OpenedIntegration
 
 
 @contextmanager
-def call_span(scope: TenantScope, ready: Ready, action: str) -> Iterator[None]:
+def call_span(scope: TenantScope, ready: OpenedIntegration, action: str) -> Iterator[None]:
     """Record a span around one call, below the scope's span."""
     if not spans.is_on:
         yield
         return
-    around, began_ms, began, failed = spans.read(scope.trace), clock.now_ms(), clock.monotonic(), ""
+    around, began_ms, began, failed = spans.parse(scope.trace), clock.now_ms(), clock.monotonic(), ""
     try:
         yield
     except ConnectorError as error:
@@ -33,4 +33,4 @@ def call_span(scope: TenantScope, ready: Ready, action: str) -> Iterator[None]:
         if kind == "execution":
             about["gos.execution"] = actor_id
         took_ms, parent = (clock.monotonic() - began) * 1000, around.span if around else ""
-        spans.add(Span(f"call {ready.slug}.{action}", spans.under(around), parent, "client", began_ms, took_ms, failed, about))
+        spans.add(Span(f"call {ready.slug}.{action}", spans.child_of(around), parent, "client", began_ms, took_ms, failed, about))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from appliance.connectors import NothingLeaves, OAuth, PreviewContext, TenantFolders, Traffic, oauth_of, preview, shown_request
+from appliance.connectors import NothingLeaves, OAuth, PreviewContext, TenantFolders, Traffic, oauth_of, preview, redact_request
 from appliance.connectors.context import Admit, BoundHttp, CallContext, NoDocuments
 from appliance.connectors.contract import (
     Action,
@@ -26,14 +26,14 @@ from appliance.connectors.contract import (
 )
 from appliance.connectors.egress import EgressClient
 from appliance.connectors.network import resolving_for
-from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, by_code
+from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, request_by_code
 from appliance.connectors.registry import Unusable, check_discovered
 from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.errors import Overloaded
 from appliance.core.json_schema import Schema
-from appliance.integrations.connections import Connections, Ready
-from appliance.integrations.tokens import TokenKeeper
+from appliance.integrations.connections import Connections, OpenedIntegration
+from appliance.integrations.tokens import TokenStore
 
 T = TypeVar("T")
 LogSink = Callable[[Level, str, Json], None]
@@ -53,7 +53,7 @@ class TimedDocuments(Protocol):
 
 
 @dataclass(frozen=True)
-class Shot:
+class CallSpec:
     """A call to make: `key` is the idempotency key sent to the foreign system, `seconds` its time limit."""
 
     action: Action
@@ -63,20 +63,20 @@ class Shot:
     sink: LogSink
     traffic: Traffic = field(default_factory=Traffic)
     documents: TimedDocuments | None = None
-    is_discreet: bool = False
+    hides_output: bool = False
     """Whether the foreign system's words must not appear in any log, because rules redact part of them."""
     admit: Admit | None = None
 
 
 @dataclass(frozen=True)
-class PollShot:
-    """A poll to make: `query` and `cursor` are the trigger's; `is_discreet` as for a `Shot`."""
+class PollSpec:
+    """A poll to make: `query` and `cursor` are the trigger's; `is_discreet` as for a `CallSpec`."""
 
     trigger: str
     query: Json
     cursor: Any
     seconds: float
-    is_discreet: bool = False
+    hides_output: bool = False
     admit: Admit | None = None
 
 
@@ -101,12 +101,12 @@ def log_to_process(level: Level, message: str, fields: Json) -> None:
 class Calls:
     """Makes calls; knows nothing of records, policies or retries."""
 
-    def __init__(self, connections: Connections, tokens: TokenKeeper) -> None:
+    def __init__(self, connections: Connections, tokens: TokenStore) -> None:
         self._connections = connections
         self.tokens = tokens
         self._stopping = threading.Event()
 
-    def effect_of(self, ready: Ready, action: Action, input_values: Json) -> Effect:
+    def effect_of(self, ready: OpenedIntegration, action: Action, input_values: Json) -> Effect:
         """The effect of this particular call."""
 
         def ask() -> Effect:
@@ -115,7 +115,7 @@ class Calls:
 
         return _with_contract_errors(ready, ask)
 
-    def make(self, ready: Ready, shot: Shot) -> dict[str, Any]:
+    def make(self, ready: OpenedIntegration, shot: CallSpec) -> dict[str, Any]:
         """Run an action; returns its output with the integration's secrets redacted.  ConnectorError as in the contract.
 
         Any other exception of a plugin, or output that violates its contract or schema, becomes a SystemFailure with an unknown
@@ -134,23 +134,23 @@ class Calls:
         output: dict[str, Any] = ready.redactor.json(answer)
         return output
 
-    def preview(self, ready: Ready, shot: Shot) -> list[preview.SentRequest]:
+    def preview(self, ready: OpenedIntegration, shot: CallSpec) -> list[preview.SentRequest]:
         """The first HTTP request of the call with secrets redacted; empty if its connector does not support previews.
 
         Uses a separate connector instance, so that no open connection can be used.  ConnectorError as `make`.
         """
         return _with_contract_errors(
-            ready, lambda: [shown_request(ready.redactor, each) for each in _preview_requests(ready, shot)]
+            ready, lambda: [redact_request(ready.redactor, each) for each in _preview_requests(ready, shot)]
         )
 
-    def first_request(self, ready: Ready, shot: Shot) -> HttpRequest | None:
+    def first_request(self, ready: OpenedIntegration, shot: CallSpec) -> HttpRequest | None:
         """The first HTTP request of the call, unredacted; None if its connector does not support previews.
 
         ConnectorError as `make`.  It contains credentials: it must not be stored or shown.
         """
         return _with_contract_errors(ready, lambda: next(iter(_preview_requests(ready, shot)), None))
 
-    def poll(self, ready: Ready, shot: PollShot) -> Polled:
+    def poll(self, ready: OpenedIntegration, shot: PollSpec) -> Polled:
         """Poll a trigger; returns its items with secrets redacted.  ConnectorError as in the contract."""
 
         def act(connector: Connector, ctx: Context) -> Polled:
@@ -164,10 +164,10 @@ class Calls:
                 items.append(Item(_storable(item.key), ready.redactor.json(data)))
             return Polled(items, _storable(polled.cursor), bool(polled.more))
 
-        terms = _RunSpec(f"poll {shot.trigger}", shot.seconds, log_to_process, is_discreet=shot.is_discreet, admit=shot.admit)
+        terms = _RunSpec(f"poll {shot.trigger}", shot.seconds, log_to_process, is_discreet=shot.hides_output, admit=shot.admit)
         return self._run_spec_on(ready, terms, act)
 
-    def check(self, ready: Ready) -> str:
+    def check(self, ready: OpenedIntegration) -> str:
         """The connector's message about its settings; ConnectorError if they do not work."""
 
         def act(connector: Connector, ctx: Context) -> str:
@@ -175,7 +175,7 @@ class Calls:
 
         return ready.redactor.text(self._run(ready, "check", _CHECK_SECONDS, log_to_process, act))
 
-    def discover(self, ready: Ready, seconds: float) -> list[Action]:
+    def discover(self, ready: OpenedIntegration, seconds: float) -> list[Action]:
         """The actions discovered in the foreign system besides the declared ones, secrets redacted; ConnectorError."""
         client = EgressClient(replace(self._connections.egress, max_answer_bytes=DISCOVERY_BYTES))
 
@@ -192,16 +192,16 @@ class Calls:
         finally:
             client.close()
 
-    def oauth_of(self, ready: Ready) -> OAuth | None:
+    def oauth_of(self, ready: OpenedIntegration) -> OAuth | None:
         """The OAuth 2 settings of the integration's credentials; None if they are of another kind."""
         return _with_contract_errors(ready, lambda: oauth_of(ready.auth))
 
-    def exchange_code(self, ready: Ready, oauth: OAuth, granted: tuple[str, str, str]) -> TokenAnswer:
+    def exchange_code(self, ready: OpenedIntegration, oauth: OAuth, granted: tuple[str, str, str]) -> TokenAnswer:
         """Exchange an authorization code, given with its verifier and redirect URI, for tokens; ConnectorError."""
 
         def run() -> TokenAnswer:
             with self._connections.use(ready) as live:
-                return by_code(BoundHttp(live.client, clock.monotonic() + ASK_SECONDS), oauth, *granted)
+                return request_by_code(BoundHttp(live.client, clock.monotonic() + ASK_SECONDS), oauth, *granted)
 
         for secret in granted[:2]:
             ready.redactor.learn(secret)
@@ -212,10 +212,12 @@ class Calls:
         self._stopping.set()
         self._connections.close()
 
-    def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, CallContext], T]) -> T:
+    def _run(
+        self, ready: OpenedIntegration, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, CallContext], T]
+    ) -> T:
         return self._run_spec_on(ready, _RunSpec(key, seconds, sink), act)
 
-    def _run_spec_on(self, ready: Ready, terms: _RunSpec, act: Callable[[Connector, CallContext], T]) -> T:
+    def _run_spec_on(self, ready: OpenedIntegration, terms: _RunSpec, act: Callable[[Connector, CallContext], T]) -> T:
         def quiet_sink(level: Level, message: str, fields: Json) -> None:
             if terms.is_discreet:
                 message, fields = HIDDEN_LINE, {}
@@ -235,7 +237,7 @@ class Calls:
         return _with_contract_errors(ready, run, is_discreet=terms.is_discreet)
 
 
-def _preview_requests(ready: Ready, shot: Shot) -> list[HttpRequest]:
+def _preview_requests(ready: OpenedIntegration, shot: CallSpec) -> list[HttpRequest]:
     """Run the call up to its first request, on a separate connector instance, so that no open connection can be used."""
     if not ready.installed.connector.previews:
         return []
@@ -249,7 +251,7 @@ def _preview_requests(ready: Ready, shot: Shot) -> list[HttpRequest]:
     return []
 
 
-def _redact_action(ready: Ready, action: Action) -> Action:
+def _redact_action(ready: OpenedIntegration, action: Action) -> Action:
     """The action without secrets, in a form that can be stored."""
     parts: Any = [action.summary, action.input, action.output, action.sample, action.plan, action.withheld]
     text = db.dump_json(parts)
@@ -264,7 +266,7 @@ def _storable(value: T) -> T:
     return cleaned
 
 
-def _check_schema(ready: Ready, schema: Schema, value: Any, what: str) -> None:
+def _check_schema(ready: OpenedIntegration, schema: Schema, value: Any, what: str) -> None:
     """SystemFailure at the first violation of the connector's own schema; the message contains no value."""
     try:
         problem = schema.first_problem(value, namespace=ready.tenant_id)
@@ -281,11 +283,11 @@ def _check_schema(ready: Ready, schema: Schema, value: Any, what: str) -> None:
         )
 
 
-def _run_spec(shot: Shot) -> _RunSpec:
-    return _RunSpec(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.is_discreet, shot.admit)
+def _run_spec(shot: CallSpec) -> _RunSpec:
+    return _RunSpec(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.hides_output, shot.admit)
 
 
-def _with_contract_errors(ready: Ready, act: Callable[[], T], *, is_discreet: bool = False) -> T:
+def _with_contract_errors(ready: OpenedIntegration, act: Callable[[], T], *, is_discreet: bool = False) -> T:
     """Redact secrets from contract errors; log a plugin's bug in full and convert it to a SystemFailure.
 
     With `is_discreet`, the log omits the exception's message, which may quote the foreign system.

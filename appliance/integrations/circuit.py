@@ -22,9 +22,9 @@ from appliance.connectors.contract import (
 
 FAILURES = 5
 FIRST_OPEN_MS = 10_000
-LONGEST_OPEN_MS = 300_000
-LONGEST_HOLD_MS = 3_600_000
-LONGEST_PROBE_MS = 60_000
+MAX_OPEN_MS = 300_000
+MAX_HOLD_MS = 3_600_000
+MAX_PROBE_MS = 60_000
 PROBE_RETRY_S = 2.0
 
 State = Literal["closed", "open", "half_open"]
@@ -40,7 +40,7 @@ class Withheld(TransientError):
         self.retry_after = retry_after
 
 
-class AskedForPatience(Withheld):
+class RateLimitHeld(Withheld):
     """The foreign system sent a rate limit whose time is not over yet."""
 
     error_class = "rate_limited"
@@ -63,7 +63,7 @@ class Circuit:
             return "closed"
         return "open" if now < self.open_until else "half_open"
 
-    def holds(self, now: int) -> bool:
+    def is_rate_limited(self, now: int) -> bool:
         """Whether a rate limit sent by the foreign system is still in effect."""
         return self.held_until is not None and now < self.held_until
 
@@ -75,7 +75,7 @@ def refusal(circuit: Circuit, slug: str, now: int) -> Withheld | None:
         message = (
             f"{slug} is rate limiting, so nothing is sent to it for another {seconds:g} s; the call can be repeated after that."
         )
-        return AskedForPatience(message, "rate_limited", seconds)
+        return RateLimitHeld(message, "rate_limited", seconds)
     state = circuit.state(now)
     if state == "closed" or circuit.open_until is None:
         return None
@@ -94,7 +94,7 @@ def refusal(circuit: Circuit, slug: str, now: int) -> Withheld | None:
 
 def probing(circuit: Circuit, now: int, seconds: float) -> Circuit:
     """The half-open circuit during a probe; if its process dies, another may probe after a minute at most."""
-    return replace(circuit, probing_until=now + min(LONGEST_PROBE_MS, int(seconds * 1000)))
+    return replace(circuit, probing_until=now + min(MAX_PROBE_MS, int(seconds * 1000)))
 
 
 def after_answer(circuit: Circuit) -> Circuit:
@@ -120,7 +120,7 @@ def _apply_rate_limit(circuit: Circuit, error: RateLimited, now: int) -> Circuit
     retry_after = error.retry_after
     if retry_after is None or not retry_after > 0:
         return circuit
-    until = now + int(min(retry_after * 1000, LONGEST_HOLD_MS))
+    until = now + int(min(retry_after * 1000, MAX_HOLD_MS))
     return replace(circuit, held_until=max(until, circuit.held_until or 0))
 
 
@@ -129,7 +129,7 @@ def _failed(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
     state = circuit.state(now)
     if state == "open" or failed.failures < FAILURES:
         return failed  # a call already in progress when the circuit opened adds no information
-    pause = min(LONGEST_OPEN_MS, FIRST_OPEN_MS * 2 ** min(circuit.openings, 10))
+    pause = min(MAX_OPEN_MS, FIRST_OPEN_MS * 2 ** min(circuit.openings, 10))
     return replace(failed, openings=circuit.openings + 1, open_until=now + pause, probing_until=None)
 
 

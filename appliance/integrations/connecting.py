@@ -18,7 +18,7 @@ from appliance.core.errors import ApplianceError, Conflict, ConnectorFailed, Det
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.integrations import gate
-from appliance.integrations.connections import Ready
+from appliance.integrations.connections import OpenedIntegration
 from appliance.integrations.models import ConsentRow
 from appliance.integrations.service import Integrations
 from appliance.integrations.tokens import Connection
@@ -38,7 +38,7 @@ class Consent:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ProviderReply:
     """The provider's reply through a browser; `session` is the digest of that browser's session, `confirmed` that its person
     confirmed a connection started by a program."""
 
@@ -60,7 +60,7 @@ def connection(integrations: Integrations, scope: TenantScope, slug: str) -> Con
     return integrations.calls.tokens.connection(scope, ready) if by_person else None
 
 
-def ask_consent(integrations: Integrations, scope: TenantScope, slug: str, redirect_uri: str, session: str = "") -> Consent:
+def start_consent(integrations: Integrations, scope: TenantScope, slug: str, redirect_uri: str, session: str = "") -> Consent:
     """Start connecting; Conflict if no consent is needed, ConnectorFailed if the settings are incomplete."""
     ready = integrations.ready(scope, slug)
     oauth = _oauth(integrations, ready)
@@ -80,13 +80,13 @@ def ask_consent(integrations: Integrations, scope: TenantScope, slug: str, redir
     return Consent(consent_address(oauth, redirect_uri, state, verifier), until, redirect_uri)
 
 
-def needs_confirming(integrations: Integrations, scope: TenantScope, state: str) -> str | None:
+def needs_confirmation(integrations: Integrations, scope: TenantScope, state: str) -> str | None:
     """The integration to connect if the state is bound to no session; None otherwise."""
     row = scope.find(ConsentRow, digest=_digest(integrations, state))
     return row.integration_id if row is not None and row.session == "" and row.expires_at > clock.now_ms() else None
 
 
-def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
+def finish(integrations: Integrations, scope: TenantScope, reply: ProviderReply) -> str:
     """Exchange the code for tokens and store them; returns the integration's slug.  Conflict, ConnectorFailed."""
     row = db.write(lambda: _use_consent(integrations, scope, reply))
     if row is None:
@@ -108,8 +108,8 @@ def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
         raise _failed(error) from error
 
     def store() -> None:
-        integrations.calls.tokens.keep_granted(scope, ready, answer)
-        gate.forget(scope, slug)
+        integrations.calls.tokens.store_granted(scope, ready, answer)
+        gate.reset_circuit(scope, slug)
         audit.record(scope, "integration.connect", slug, {"scope": answer.scope})
 
     db.write(store)
@@ -132,7 +132,7 @@ def session_digest(integrations: Integrations, cookie: str) -> str:
     return integrations.sealer.digest(f"consent session {cookie}".encode()).hex()
 
 
-def _use_consent(integrations: Integrations, scope: TenantScope, reply: Reply) -> ConsentRow | None:
+def _use_consent(integrations: Integrations, scope: TenantScope, reply: ProviderReply) -> ConsentRow | None:
     """Inside a write: the consent this reply belongs to, which can be used only once."""
     row = scope.find(ConsentRow, digest=_digest(integrations, reply.state))
     if row is None:
@@ -142,7 +142,7 @@ def _use_consent(integrations: Integrations, scope: TenantScope, reply: Reply) -
     return row if is_own and row.expires_at > clock.now_ms() else None
 
 
-def _oauth(integrations: Integrations, ready: Ready) -> OAuth:
+def _oauth(integrations: Integrations, ready: OpenedIntegration) -> OAuth:
     try:
         oauth = integrations.calls.oauth_of(ready)
     except ConnectorError as error:

@@ -16,7 +16,7 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.registry import Installed
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.integrations.gate import USUAL_AT_ONCE
+from appliance.integrations.gate import DEFAULT_CONCURRENCY
 
 _MAX_LIVE = 256
 _IDLE_SECONDS = 300.0
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Ready:
+class OpenedIntegration:
     """An integration with its settings opened, ready to be called."""
 
     tenant_id: str
@@ -35,7 +35,7 @@ class Ready:
     secrets: tuple[str, ...] = field(repr=False)
     basis: str = ""
     """The digest of connector and settings that discovered actions depend on; empty if nothing is discovered."""
-    concurrency: int = USUAL_AT_ONCE
+    concurrency: int = DEFAULT_CONCURRENCY
     version: int = 0
     """The version of its settings."""
     is_trial: bool = False
@@ -95,7 +95,7 @@ class Connections:
         self._live: OrderedDict[tuple[str, str], Live] = OrderedDict()
 
     @contextmanager
-    def use(self, ready: Ready) -> Iterator[Live]:
+    def use(self, ready: OpenedIntegration) -> Iterator[Live]:
         """The integration's connector, created if there is none for these settings; a separate one for a test."""
         if ready.is_trial:
             trial = Live(ready.fingerprint, ready.installed.connector(ready.settings), EgressClient(self.egress))
@@ -106,7 +106,7 @@ class Connections:
             return
         stale: list[Live] = []
         try:
-            live = self._take((ready.tenant_id, ready.slug), ready, stale)
+            live = self._acquire((ready.tenant_id, ready.slug), ready, stale)
         finally:
             _close_all(stale)
         try:
@@ -121,7 +121,7 @@ class Connections:
             stale = [live for key in list(self._live) if (live := self._retire(key))]
         _close_all(stale)
 
-    def _take(self, key: tuple[str, str], ready: Ready, stale: list[Live]) -> Live:
+    def _acquire(self, key: tuple[str, str], ready: OpenedIntegration, stale: list[Live]) -> Live:
         """Take the connector to use; replaced ones are added to `stale`, to be closed outside the lock."""
         with self._lock:
             stale += self._expired()

@@ -10,7 +10,7 @@ from appliance.connectors.registry import Installed
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.tenants.grants import Destination, host_of
+from appliance.tenants.grants import SecretDestination, host_of
 
 from .settings import Path, member_at, open_settings, secret_targets, value_at
 
@@ -19,7 +19,7 @@ _NO_PLACE = frozenset({"port", "tls", "ca", "host_key", "profile"})
 """Targets that are not an address by themselves."""
 
 
-def destination_of(installed: Installed, slug: str, settings: Mapping[str, Any]) -> Destination:
+def destination_of(installed: Installed, slug: str, settings: Mapping[str, Any]) -> SecretDestination:
     """The destination that these stored settings send secrets to.
 
     It changes with every setting that the connector marks `secret_target`, and with the fixed address in a declarative
@@ -31,7 +31,7 @@ def destination_of(installed: Installed, slug: str, settings: Mapping[str, Any])
     if fixed or _marks_address(installed):
         basis = sorted(["/".join(path), value] for path, value in targets.items() if value is not None)
     digest = hashlib.sha256(db.dump_json([installed.name, fixed, basis]).encode()).hexdigest()
-    return Destination("integration", slug, digest, _hosts(fixed, targets))
+    return SecretDestination("integration", slug, digest, _hosts(fixed, targets))
 
 
 def secret_names(settings: Mapping[str, Any]) -> list[str]:
@@ -46,7 +46,7 @@ def secret_names(settings: Mapping[str, Any]) -> list[str]:
     return sorted(set(names))
 
 
-def refuse_open(installed: Installed, settings: Mapping[str, Any]) -> None:
+def check_address_fixed(installed: Installed, settings: Mapping[str, Any]) -> None:
     """ValidationFailed if settings with secrets let each call choose the address."""
     needed = installed.connector.settings_schema.get("secrets_need")
     if isinstance(needed, str) and value_at(settings, (needed,)) is None:

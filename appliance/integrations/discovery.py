@@ -27,7 +27,7 @@ _ORDER = "action"
 
 
 @dataclass(frozen=True)
-class Listed:
+class ActionSummary:
     """An action as shown in a list."""
 
     name: str
@@ -59,23 +59,23 @@ class StoredActions(Mapping[str, Action]):
         return _unpack(row)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._listed)
+        return iter(self._summaries)
 
     def __len__(self) -> int:
-        return len(self._listed)
+        return len(self._summaries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._listed
+        return name in self._summaries
 
-    def listed(self) -> Sequence[Listed]:
+    def summaries(self) -> Sequence[ActionSummary]:
         """Every action by name, without its schemas."""
-        return list(self._listed.values())
+        return list(self._summaries.values())
 
     @cached_property
-    def _listed(self) -> dict[str, Listed]:
+    def _summaries(self) -> dict[str, ActionSummary]:
         rows = self._scope.select(ActionRow, ActionRow.name, ActionRow.summary, ActionRow.effect)
         stored = rows.where((ActionRow.integration_id == self._slug) & (ActionRow.withheld == "")).order_by(ActionRow.name).tuples()
-        listed = [*(Listed(*each) for each in stored), *map(_summarize, self._declared.values())]
+        listed = [*(ActionSummary(*each) for each in stored), *map(_summarize, self._declared.values())]
         return {each.name: each for each in sorted(listed, key=lambda each: each.name)}
 
 
@@ -85,12 +85,12 @@ def is_current(scope: TenantScope, slug: str, basis: str) -> bool:
     return row is not None and row.basis == basis
 
 
-def is_known(scope: TenantScope, slug: str) -> bool:
+def has_discovery(scope: TenantScope, slug: str) -> bool:
     """Whether any actions were ever discovered, with whatever settings."""
     return scope.find(DiscoveryRow, integration_id=slug) is not None
 
 
-def keep(scope: TenantScope, slug: str, installed: Installed, basis: str, actions: Sequence[Action]) -> None:
+def store_actions(scope: TenantScope, slug: str, installed: Installed, basis: str, actions: Sequence[Action]) -> None:
     """Replace the stored actions in one transaction; TransientError if the settings have changed since."""
     packed = [(scope.tenant_id, slug, each.name, each.summary, each.effect, _pack(each), each.withheld) for each in actions]
     digest = hashlib.sha256(repr([row[2:] for row in sorted(packed)]).encode()).hexdigest()
@@ -122,11 +122,11 @@ def withhold(scope: TenantScope, slug: str, name: str, reason: str) -> None:
         audit.record(scope, "integration.withhold", f"{slug}/{name}", {"reason": reason})
 
 
-def search(actions: Mapping[str, Action], words: str, page: PageRequest) -> Page[Listed]:
+def search(actions: Mapping[str, Action], words: str, page: PageRequest) -> Page[ActionSummary]:
     """The actions whose name and summary together contain every word, by name; other sort orders are not available."""
     check_limit(page)
     terms = words.lower().split()
-    listed = actions.listed() if isinstance(actions, StoredActions) else [_summarize(actions[name]) for name in sorted(actions)]
+    listed = actions.summaries() if isinstance(actions, StoredActions) else [_summarize(actions[name]) for name in sorted(actions)]
     matches = [each for each in listed if _matches(each, terms)]
     total = len(matches) if page.count else None
     if page.cursor:
@@ -136,13 +136,13 @@ def search(actions: Mapping[str, Action], words: str, page: PageRequest) -> Page
     return Page(matches[: page.limit], encode_cursor([matches[page.limit - 1].name], _ORDER) if more else None, total)
 
 
-def _matches(listed: Listed, terms: Sequence[str]) -> bool:
+def _matches(listed: ActionSummary, terms: Sequence[str]) -> bool:
     text = f"{listed.name} {listed.summary}".lower()
     return all(word in text for word in terms)
 
 
-def _summarize(action: Action) -> Listed:
-    return Listed(action.name, action.summary, action.effect)
+def _summarize(action: Action) -> ActionSummary:
+    return ActionSummary(action.name, action.summary, action.effect)
 
 
 def _pack(action: Action) -> bytes:
@@ -158,19 +158,19 @@ def _unpack(row: ActionRow) -> Action:
     )  # fmt: skip
 
 
-class Turns:
+class DiscoveryLocks:
     """Allows one discovery per integration at a time in this process; whoever waited finds it done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
+        self._locks: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
 
     @contextmanager
-    def take(self, key: tuple[str, str], seconds: float) -> Iterator[None]:
+    def acquire(self, key: tuple[str, str], seconds: float) -> Iterator[None]:
         """Wait for the lock; TransientError after `seconds`."""
         with self._lock:
-            lock, users = self._held.get(key, (threading.Lock(), 0))
-            self._held[key] = (lock, users + 1)
+            lock, users = self._locks.get(key, (threading.Lock(), 0))
+            self._locks[key] = (lock, users + 1)
         try:
             if not lock.acquire(timeout=seconds):
                 raise TransientError(f"The actions of {key[1]} are still being discovered; try again later.")
@@ -180,8 +180,8 @@ class Turns:
                 lock.release()
         finally:
             with self._lock:
-                lock, users = self._held[key]
+                lock, users = self._locks[key]
                 if users > 1:
-                    self._held[key] = (lock, users - 1)
+                    self._locks[key] = (lock, users - 1)
                 else:
-                    del self._held[key]
+                    del self._locks[key]

@@ -16,10 +16,10 @@ from appliance.integrations.circuit import Circuit, State, Withheld
 from appliance.integrations.models import CircuitRow
 from appliance.monitor import Line, metrics, write_lines
 
-USUAL_AT_ONCE = 16
+DEFAULT_CONCURRENCY = 16
 """Concurrent calls of an integration per process, unless its `concurrency` says otherwise."""
-MOST_AT_ONCE = 64
-LONGEST_WAIT = 10.0
+MAX_CONCURRENCY = 64
+MAX_WAIT = 10.0
 _BUSY_RETRY_S = 1.0
 
 WITHHELD = metrics.registry.counter("gos_integration_calls_withheld_total", "Calls that were not sent.", ("why",))
@@ -55,17 +55,17 @@ class Health:
 def health(scope: TenantScope, slug: str) -> Health:
     """The current state of the integration's foreign system."""
     circuit, now = _read(scope, slug), clock.now_ms()
-    held_until = circuit.held_until if circuit.holds(now) else None
+    held_until = circuit.held_until if circuit.is_rate_limited(now) else None
     return Health(circuit.state(now), circuit.failures, circuit.reason, circuit.open_until, held_until)
 
 
-def failing(scope: TenantScope) -> list[str]:
+def list_failing(scope: TenantScope) -> list[str]:
     """The slugs of integrations whose circuit is not closed."""
     query = scope.select(CircuitRow, CircuitRow.integration_id).where(CircuitRow.open_until.is_null(False))
     return [row.integration_id for row in query.order_by(CircuitRow.integration_id)]
 
 
-def forget(scope: TenantScope, slug: str) -> None:
+def reset_circuit(scope: TenantScope, slug: str) -> None:
     """Inside a write: reset the circuit, because settings changed or a person tested the system successfully."""
     scope.delete(CircuitRow).where(CircuitRow.integration_id == slug).execute()
 
@@ -83,7 +83,7 @@ class Gate:
         self._running: Counter[tuple[str, str]] = Counter()
         self._freed = threading.Condition()
 
-    def run(self, scope: TenantScope, slug: str, seconds: float, call: Callable[[float], T], most: int = USUAL_AT_ONCE) -> T:
+    def run(self, scope: TenantScope, slug: str, seconds: float, call: Callable[[float], T], most: int = DEFAULT_CONCURRENCY) -> T:
         """Run `call` with the remaining seconds, as one of at most `most` at once; Withheld if nothing was sent."""
         try:
             with self._slot(scope, slug, seconds, most) as left:
@@ -98,7 +98,7 @@ class Gate:
         key = (scope.tenant_id, slug)
         began = clock.monotonic()
         with self._freed:
-            if not self._freed.wait_for(lambda: self._running[key] < most, min(LONGEST_WAIT, seconds / 2)):
+            if not self._freed.wait_for(lambda: self._running[key] < most, min(MAX_WAIT, seconds / 2)):
                 message = f"{most} calls of {slug} are in progress and none finished in time; the call can be repeated."
                 raise Withheld(message, "busy", _BUSY_RETRY_S)
             self._running[key] += 1
@@ -117,14 +117,14 @@ def _admit(scope: TenantScope, slug: str, seconds: float) -> None:
     now = clock.now_ms()
     circuit = _read(scope, slug)
     if circuit.open_until is not None and deciding.refusal(circuit, slug, now) is None:
-        refused = db.write(lambda: _take_probe(scope, slug, seconds))
+        refused = db.write(lambda: _claim_probe(scope, slug, seconds))
     else:
         refused = deciding.refusal(circuit, slug, now)
     if refused is not None:
         raise refused
 
 
-def _take_probe(scope: TenantScope, slug: str, seconds: float) -> Withheld | None:
+def _claim_probe(scope: TenantScope, slug: str, seconds: float) -> Withheld | None:
     """Inside a write: claim the probe of a half-open circuit, which only one caller of any process gets."""
     now = clock.now_ms()
     until = deciding.probing(_read(scope, slug), now, seconds).probing_until
@@ -153,14 +153,14 @@ def _update_circuit(scope: TenantScope, slug: str, error: ConnectorError | None)
         now_is = after(before)
         if now_is != before:
             _store(scope, slug, now_is)
-            _tell(scope, slug, before, now_is)
+            _log_change(scope, slug, before, now_is)
 
     circuit = _read(scope, slug)
     if after(circuit) != circuit:
         db.write(update)
 
 
-def _tell(scope: TenantScope, slug: str, before: Circuit, after: Circuit) -> None:
+def _log_change(scope: TenantScope, slug: str, before: Circuit, after: Circuit) -> None:
     """Inside a write: log a line when a circuit opens or closes."""
     now = clock.now_ms()
     if after.open_until == before.open_until:

@@ -13,7 +13,7 @@ from appliance.core.sentences import Sentence
 from appliance.integrations import discovery
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.models import CallRow
-from appliance.integrations.retrying import latest_of
+from appliance.integrations.retries import latest_of
 from appliance.monitor import Line, tally, webhooks, write_lines
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
@@ -71,7 +71,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedCall:
     """A recorded call that may be sent, with its key; `began_at` in epoch ms."""
 
     call_id: str
@@ -80,7 +80,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Done:
+class EarlierResult:
     """The output of an earlier identical call that succeeded."""
 
     call_id: str
@@ -88,7 +88,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Ending:
+class Completion:
     """The completion of a call.  `error` is `{class, message, details, retry_after?}`; `lines` are the connector's log lines.
 
     `withdrawn` says that the foreign system no longer offers the action as it was discovered.
@@ -103,16 +103,16 @@ class Ending:
     withdrawn: bool = False
 
 
-def ending_of(error: ConnectorError, effect: Effect) -> Ending:
+def completion_of(error: ConnectorError, effect: Effect) -> Completion:
     """The completion of a failed call: a write of unknown outcome waits to be settled."""
     failure: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
     if isinstance(error, RateLimited | Withheld) and error.retry_after is not None:
         failure["retry_after"] = error.retry_after
     in_doubt = effect == "write" and error.outcome == "unknown"
-    return Ending("waiting" if in_doubt else "failed", error.outcome, error=failure, withdrawn=isinstance(error, Withdrawn))
+    return Completion("waiting" if in_doubt else "failed", error.outcome, error=failure, withdrawn=isinstance(error, Withdrawn))
 
 
-def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, admit: Admit) -> Begun | Done:
+def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, admit: Admit) -> StartedCall | EarlierResult:
     """Record durably that the call is about to be sent, or return the result of the same call made before.
 
     One key with one request is one call: if it succeeded, its result is returned; if it failed, it may be sent again; if it is
@@ -121,7 +121,7 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, 
     is a separate call with its own key.
     """
 
-    def begin() -> Begun | Done | CallRow:
+    def begin() -> StartedCall | EarlierResult | CallRow:
         rows = [] if draft.key is None else _rows_of_key(scope, draft)
         if blocked := next((row for row in rows if _is_in_doubt(row, is_alive)), None):
             _mark_unknown(scope, blocked)
@@ -178,13 +178,13 @@ def find_approved(scope: TenantScope, draft: Draft) -> tuple[str, str] | None:
     return None
 
 
-def _repeat(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: Admit) -> Begun | Done:
+def _repeat(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: Admit) -> StartedCall | EarlierResult:
     if row.status == "succeeded":
         if not row.output_kept:
             raise Conflict(
                 Sentence("the call %(id)s succeeded, but its output was too large to store and cannot be returned again", id=row.id)
             )
-        return Done(row.id, row.output)
+        return EarlierResult(row.id, row.output)
     now = clock.now_ms()
     changes = {
         "status": "running", "outcome": None, "error": None, "owner": owner, "tries": row.tries + 1,
@@ -193,10 +193,10 @@ def _repeat(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: A
     }  # fmt: skip
     scope.update(CallRow, **changes).where(CallRow.id == row.id).execute()
     admit(row.id, draft.approval_id is not None and row.approval_id == draft.approval_id)
-    return Begun(row.id, row.sent_key, now)
+    return StartedCall(row.id, row.sent_key, now)
 
 
-def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> Begun:
+def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> StartedCall:
     call_id = ids.new("call")
     key = draft.key or call_id
     sent_key = key if first else f"{key}.{draft.digest[:12]}"
@@ -205,7 +205,7 @@ def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> Beg
         CallRow, id=call_id, status="running", sent_key=sent_key, owner=owner, started_at=now, created_at=now,
         deadline_at=now + int(draft.seconds * 1000), tries=1, **_columns(scope, draft),
     )  # fmt: skip
-    return Begun(call_id, sent_key, now)
+    return StartedCall(call_id, sent_key, now)
 
 
 def _columns(scope: TenantScope, draft: Draft) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def _if_storable(value: Any) -> tuple[Any, bool]:
 
 
 def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
-    """Inside a write: record a call to be made later; `keep_pending` stores its input.
+    """Inside a write: record a call to be made later; `store_pending` stores its input.
 
     Returns its id, and False if the same request was recorded before; IdempotencyMismatch for a different one.
     """
@@ -246,12 +246,12 @@ def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
     return call_id, True
 
 
-def note_decision(scope: TenantScope, call_id: str, draft: Draft) -> None:
+def record_decision(scope: TenantScope, call_id: str, draft: Draft) -> None:
     """Inside a write: store the policies' decision about a recorded call."""
     scope.update(CallRow, approval_id=draft.approval_id, decision=draft.decision).where(CallRow.id == call_id).execute()
 
 
-def keep_pending(scope: TenantScope, call_id: str, sealed: bytes) -> None:
+def store_pending(scope: TenantScope, call_id: str, sealed: bytes) -> None:
     """Inside a write: store the sealed input of a queued call until it is made."""
     scope.update(CallRow, pending=sealed).where(CallRow.id == call_id).execute()
 
@@ -272,7 +272,7 @@ def claim_queued(scope: TenantScope, call_id: str, owner: str) -> CallRow | None
     return db.write(claim)
 
 
-def put_back(scope: TenantScope, row: CallRow) -> None:
+def requeue(scope: TenantScope, row: CallRow) -> None:
     """Queue a claimed call again unchanged, because nothing was sent."""
     changes = {"status": "queued", "owner": "", "started_at": None, "deadline_at": row.deadline_at, "tries": 0}
 
@@ -282,7 +282,7 @@ def put_back(scope: TenantScope, row: CallRow) -> None:
     db.write(queue)
 
 
-def finish_call(scope: TenantScope, started: Begun, draft: Draft, completion: Ending) -> None:
+def finish_call(scope: TenantScope, started: StartedCall, draft: Draft, completion: Completion) -> None:
     """Record the completion of a call; a late result replaces an unknown outcome."""
     output, is_stored = _if_storable(completion.output)
     changes = {
@@ -292,12 +292,12 @@ def finish_call(scope: TenantScope, started: Begun, draft: Draft, completion: En
 
     def finish() -> None:
         scope.update(CallRow, **changes).where(CallRow.id == started.call_id).execute()
-        _tell(scope, started, draft, completion)
+        _report(scope, started, draft, completion)
 
     db.write(finish)
 
 
-def record_read(scope: TenantScope, draft: Draft, completion: Ending, began_at: int) -> str:
+def record_read(scope: TenantScope, draft: Draft, completion: Completion, began_at: int) -> str:
     """Record a call that changed nothing, after it has finished; returns its id."""
     call_id = ids.new("call")
     output, is_stored = _if_storable(completion.output)
@@ -309,13 +309,13 @@ def record_read(scope: TenantScope, draft: Draft, completion: Ending, began_at: 
             sent_key=draft.key or call_id, owner="", deadline_at=began_at, tries=1, created_at=began_at,
             started_at=began_at, finished_at=clock.now_ms(), traffic=completion.traffic, **described,
         )  # fmt: skip
-        _tell(scope, Begun(call_id, "", began_at), draft, completion)
+        _report(scope, StartedCall(call_id, "", began_at), draft, completion)
 
     db.write(record)
     return call_id
 
 
-def _tell(scope: TenantScope, started: Begun, draft: Draft, completion: Ending) -> None:
+def _report(scope: TenantScope, started: StartedCall, draft: Draft, completion: Completion) -> None:
     """Inside a write: update counters, health and logs after a call."""
     tally.add(scope, "integration", f"{draft.integration}:{completion.status}", max(0, clock.now_ms() - started.began_at))
     _update_health(scope, draft, completion)
@@ -329,7 +329,7 @@ def _tell(scope: TenantScope, started: Begun, draft: Draft, completion: Ending) 
     write_lines(scope, lines)
 
 
-def _update_health(scope: TenantScope, draft: Draft, completion: Ending) -> None:
+def _update_health(scope: TenantScope, draft: Draft, completion: Completion) -> None:
     """Inside a write: emit a webhook event once when an integration starts to fail; a refusal counts as working."""
     place = (scope.tenant_id, draft.integration)
     if completion.error is None:

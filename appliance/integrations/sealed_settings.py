@@ -10,11 +10,11 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.tenants.grants import Destination, secret_bindings
+from appliance.tenants.grants import SecretDestination, secret_bindings
 
-from .destinations import destination_of, refuse_open, secret_names
+from .destinations import check_address_fixed, destination_of, secret_names
 from .models import IntegrationRow
-from .settings import Opened, Sealed, Taken, open_settings, secret_targets, take_secrets, value_at
+from .settings import ExtractedSecrets, OpenedSettings, Sealed, extract_secrets, open_settings, secret_targets, value_at
 
 OpenSecret = Callable[[TenantScope, str], str]
 
@@ -26,7 +26,7 @@ class SealedSettings:
         self._sealer = sealer
         self._open_secret = open_secret
 
-    def seal(self, scope: TenantScope, slug: str, extracted: Taken) -> bytes:
+    def seal(self, scope: TenantScope, slug: str, extracted: ExtractedSecrets) -> bytes:
         """Seal the secrets entered in the settings, for storage in the row."""
         text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in extracted.secrets.items()})
         return self._sealer.seal(text.encode(), _context(scope, slug))
@@ -40,7 +40,7 @@ class SealedSettings:
         """The values of the secrets by pointer."""
         return {pointer: secret.value for pointer, secret in self.read(scope, slug, sealed).items()}
 
-    def kept(
+    def surviving_secrets(
         self, scope: TenantScope, row: IntegrationRow, installed: Installed | None, new_settings: Mapping[str, Any]
     ) -> dict[str, Sealed]:
         """The secrets that survive a change of settings: none if it would send them elsewhere.
@@ -54,11 +54,11 @@ class SealedSettings:
             return {}
         if not secrets or secret_bindings.SCOPE in scope.scopes:
             return secrets
-        extracted = take_secrets(installed.connector.settings_schema, new_settings, secrets, clock.now_ms())
+        extracted = extract_secrets(installed.connector.settings_schema, new_settings, secrets, clock.now_ms())
         is_same = destination_of(installed, row.id, extracted.settings) == destination_of(installed, row.id, row.settings)
         return secrets if is_same else {}
 
-    def open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:
+    def open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> OpenedSettings:
         """The settings with every secret filled in."""
 
         def find(name: str) -> str | None:
@@ -69,28 +69,28 @@ class SealedSettings:
 
         return open_settings(settings, secrets, find)
 
-    def hold_to_destinations(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> None:
+    def check_destinations(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> None:
         """PolicyDenied unless every secret that the stored settings refer to is bound to their destination."""
         names = secret_names(settings)
         if not names:
             return
         place = destination_of(installed, slug, settings)
         for name in secret_bindings.find_unbound(scope, names, place):
-            raise secret_bindings.not_bound(name, place)
+            raise secret_bindings.build_not_bound(name, place)
 
-    def authorize(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> "Use":
+    def authorize(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> "SecretUse":
         """The secrets that these settings would send to a new destination; ScopeMissing unless the actor may bind them."""
         names = secret_names(settings)
         place = destination_of(installed, slug, settings)
         if names:
-            refuse_open(installed, settings)
-        return Use(place, tuple(secret_bindings.refuse_unbound(scope, names, place, pointer="/settings")))
+            check_address_fixed(installed, settings)
+        return SecretUse(place, tuple(secret_bindings.require_bindable(scope, names, place, pointer="/settings")))
 
 
-class Use:
+class SecretUse:
     """Secrets to be bound to a destination when the settings are stored."""
 
-    def __init__(self, place: Destination, names: tuple[str, ...]) -> None:
+    def __init__(self, place: SecretDestination, names: tuple[str, ...]) -> None:
         self._place, self._names = place, names
 
     def bind(self, scope: TenantScope) -> None:

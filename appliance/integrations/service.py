@@ -20,18 +20,18 @@ from appliance.core.errors import (
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.integrations import changes, discovery, gate
+from appliance.integrations import audit_changes, discovery, gate
 from appliance.integrations.calls import Calls
-from appliance.integrations.connections import Ready
+from appliance.integrations.connections import OpenedIntegration
 from appliance.integrations.destinations import destination_of
-from appliance.integrations.discovery import Listed, StoredActions, Turns
-from appliance.integrations.gate import MOST_AT_ONCE, Health
+from appliance.integrations.discovery import ActionSummary, DiscoveryLocks, StoredActions
+from appliance.integrations.gate import MAX_CONCURRENCY, Health
 from appliance.integrations.models import CallRow, IntegrationRow
-from appliance.integrations.sealed_settings import OpenSecret, SealedSettings, Use
-from appliance.integrations.settings import Opened, Sealed, Taken, show, take_secrets
-from appliance.integrations.spec import Check, Integration, Spec
+from appliance.integrations.sealed_settings import OpenSecret, SealedSettings, SecretUse
+from appliance.integrations.settings import ExtractedSecrets, OpenedSettings, Sealed, extract_secrets, to_view
+from appliance.integrations.spec import Check, Integration, IntegrationSpec
 from appliance.monitor import audit
-from appliance.tenants.grants import Destination, secret_bindings
+from appliance.tenants.grants import SecretDestination, secret_bindings
 
 DISCOVERY_SECONDS = 60.0
 
@@ -44,7 +44,7 @@ class Integrations:
         self.sealer = sealer
         self.calls = calls
         self._sealed = SealedSettings(sealer, open_secret)
-        self._turns = Turns()
+        self._discovery_locks = DiscoveryLocks()
 
     # -- catalogue
 
@@ -82,9 +82,9 @@ class Integrations:
         installed = self.registry.find(row.connector) if row is not None else None
         if installed is None or not installed.discovers:
             return installed.actions if installed is not None else None
-        return StoredActions(scope, slug, installed.actions) if discovery.is_known(scope, slug) else None
+        return StoredActions(scope, slug, installed.actions) if discovery.has_discovery(scope, slug) else None
 
-    def search_actions(self, scope: TenantScope, slug: str, words: str, page: PageRequest) -> Page[Listed]:
+    def search_actions(self, scope: TenantScope, slug: str, words: str, page: PageRequest) -> Page[ActionSummary]:
         """The integration's actions whose name and summary contain every word; NotFound (integration)."""
         return discovery.search(self._actions_of(scope, slug), words, page)
 
@@ -98,7 +98,7 @@ class Integrations:
             ))
         return action
 
-    def destination(self, scope: TenantScope, slug: str) -> Destination:
+    def destination(self, scope: TenantScope, slug: str) -> SecretDestination:
         """Where the integration sends its secrets; NotFound, also if its connector is missing."""
         row = scope.get(IntegrationRow, id=slug)
         return destination_of(self.get_connector(row.connector), slug, row.settings)
@@ -107,10 +107,10 @@ class Integrations:
         installed = self.get_connector(scope.get(IntegrationRow, id=slug).connector)
         return StoredActions(scope, slug, installed.actions) if installed.discovers else installed.actions
 
-    def create_integration(self, scope: TenantScope, slug: str, spec: Spec) -> Integration:
+    def create_integration(self, scope: TenantScope, slug: str, spec: IntegrationSpec) -> Integration:
         """Create an integration.  ValidationFailed lists every error in the settings; AlreadyExists."""
         ids.check_slug(slug, pointer="/slug")
-        values, use = self._stored(scope, slug, spec, {})
+        values, use = self._to_columns(scope, slug, spec, {})
         now = clock.now_ms()
 
         def insert() -> None:
@@ -118,12 +118,14 @@ class Integrations:
                 raise AlreadyExists(Sentence("there is already an integration %(slug)s", slug=repr(slug)), pointer="/slug")
             scope.insert(IntegrationRow, id=slug, version=1, created_at=now, updated_at=now, **values)
             use.bind(scope)
-            changes.note(scope, "create", slug, {}, self._noted(scope, slug, values))
+            audit_changes.record_change(scope, "create", slug, {}, self._audit_view(scope, slug, values))
 
         db.write(insert)
         return self.get_integration(scope, slug)
 
-    def replace_integration(self, scope: TenantScope, slug: str, spec: Spec, *, if_version: int | None = None) -> Integration:
+    def replace_integration(
+        self, scope: TenantScope, slug: str, spec: IntegrationSpec, *, if_version: int | None = None
+    ) -> Integration:
         """Replace an integration's settings; markers keep their secrets.  VersionConflict if it has changed.
 
         Without changes the version stays the same.
@@ -136,19 +138,21 @@ class Integrations:
                     "the integration %(slug)s is at version %(version)s; read it and decide again",
                     slug=slug, version=row.version,
                 ))
-            values, use = self._stored(scope, slug, spec, self._surviving_secrets(scope, row, spec))
+            values, use = self._to_columns(scope, slug, spec, self._surviving_secrets(scope, row, spec))
             use.bind(scope)
             if self._is_same(scope, row, values):
                 return
             changed = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
             scope.update(IntegrationRow, **changed).where(IntegrationRow.id == slug).execute()
-            changes.note(scope, "change", slug, self._noted(scope, slug, row.__data__), self._noted(scope, slug, values))
-            gate.forget(scope, slug)
+            audit_changes.record_change(
+                scope, "change", slug, self._audit_view(scope, slug, row.__data__), self._audit_view(scope, slug, values)
+            )
+            gate.reset_circuit(scope, slug)
 
         db.write(update)
         return self.get_integration(scope, slug)
 
-    def put_integration(self, scope: TenantScope, slug: str, spec: Spec) -> tuple[Integration, bool]:
+    def save_integration(self, scope: TenantScope, slug: str, spec: IntegrationSpec) -> tuple[Integration, bool]:
         """Create or replace an integration; the flag says whether it is new."""
         if scope.find(IntegrationRow, id=slug) is None:
             return self.create_integration(scope, slug, spec), True
@@ -164,8 +168,8 @@ class Integrations:
                     "the outcome of the call %(id)s is unknown; settle it before you delete %(slug)s", id=waiting.id, slug=slug
                 ))
             scope.delete(IntegrationRow).where(IntegrationRow.id == slug).execute()
-            secret_bindings.forget_target(scope, slug, "integration")
-            changes.note(scope, "delete", slug, {"connector": row.connector}, {})
+            secret_bindings.delete_bindings_to(scope, slug, "integration")
+            audit_changes.record_change(scope, "delete", slug, {"connector": row.connector}, {})
 
         db.write(delete)
 
@@ -186,12 +190,12 @@ class Integrations:
         def keep() -> None:
             scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
             if check.ok:
-                gate.forget(scope, slug)
+                gate.reset_circuit(scope, slug)
 
         db.write(keep)
         return check
 
-    def try_settings(self, scope: TenantScope, spec: Spec, slug: str | None = None) -> Check:
+    def try_settings(self, scope: TenantScope, spec: IntegrationSpec, slug: str | None = None) -> Check:
         """Test unsaved settings against the foreign system; nothing is stored.
 
         With `slug`, markers refer to that integration's secrets.  NotFound; ValidationFailed as `create_integration`;
@@ -203,28 +207,28 @@ class Integrations:
         except ConnectorError as error:
             return Check(clock.now_ms(), False, error.message, _class_of(error))
 
-    def _ready_on_trial(self, scope: TenantScope, spec: Spec, slug: str | None) -> Ready:
+    def _ready_on_trial(self, scope: TenantScope, spec: IntegrationSpec, slug: str | None) -> OpenedIntegration:
         stored_secrets = self._surviving_secrets(scope, scope.get(IntegrationRow, id=slug), spec) if slug else {}
         label = slug or spec.connector
-        installed, _, opened, _ = self._checked(scope, slug or "", spec, stored_secrets)
+        installed, _, opened, _ = self._validate(scope, slug or "", spec, stored_secrets)
         _refuse_unresolved(label, opened)
         for secret in opened.secrets:
             logs.remember_secret(secret)
-        return Ready(scope.tenant_id, label, installed, opened.settings, tuple(opened.secrets), is_trial=True)
+        return OpenedIntegration(scope.tenant_id, label, installed, opened.settings, tuple(opened.secrets), is_trial=True)
 
     def close_circuit(self, scope: TenantScope, slug: str) -> None:
         """Reset the circuit, so that the foreign system is called again immediately; NotFound."""
 
         def close() -> None:
             scope.get(IntegrationRow, id=slug)
-            gate.forget(scope, slug)
+            gate.reset_circuit(scope, slug)
             audit.record(scope, "integration.close-circuit", slug)
 
         db.write(close)
 
     # -- for calls
 
-    def ready(self, scope: TenantScope, slug: str, hidden: tuple[str, ...] = ()) -> Ready:
+    def ready(self, scope: TenantScope, slug: str, hidden: tuple[str, ...] = ()) -> OpenedIntegration:
         """The integration with its settings opened; `hidden` are further texts to redact.
 
         NotFound; ConnectorFailed (`config_error`) if its connector is missing or a secret it refers to is not set.
@@ -236,7 +240,7 @@ class Integrations:
                 "the connector %(connector)s of %(slug)s is not installed; install it again",
                 connector=repr(row.connector), slug=slug,
             ))
-        self._sealed.hold_to_destinations(scope, installed, slug, row.settings)
+        self._sealed.check_destinations(scope, installed, slug, row.settings)
         opened = self._sealed.open(scope, row.settings, self._sealed.read(scope, slug, row.sealed))
         _refuse_unresolved(slug, opened)
         problems = installed.settings.problems(opened.settings, under="/settings", namespace=scope.tenant_id)
@@ -251,31 +255,31 @@ class Integrations:
         for secret in opened.secrets:
             logs.remember_secret(secret)
         basis = discovery.basis_of(installed, row.settings) if installed.discovers else ""
-        return Ready(
+        return OpenedIntegration(
             scope.tenant_id, slug, installed, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency, row.version
         )
 
-    def must_discover(self, scope: TenantScope, ready: Ready) -> bool:
+    def must_discover(self, scope: TenantScope, ready: OpenedIntegration) -> bool:
         """Whether the actions of `ready` are unknown, or were discovered with other settings."""
         return ready.installed.discovers and not discovery.is_current(scope, ready.slug, ready.basis)
 
-    def discover(self, scope: TenantScope, ready: Ready, seconds: float, *, again: bool = False) -> None:
+    def discover(self, scope: TenantScope, ready: OpenedIntegration, seconds: float, *, again: bool = False) -> None:
         """Discover the foreign system's actions and store them; ConnectorError.  Skipped if they are current, unless `again`."""
         ends = clock.monotonic() + seconds
-        with self._turns.take((scope.tenant_id, ready.slug), seconds):
+        with self._discovery_locks.acquire((scope.tenant_id, ready.slug), seconds):
             if again or self.must_discover(scope, ready):
                 actions = self.calls.discover(ready, ends - clock.monotonic())
-                discovery.keep(scope, ready.slug, ready.installed, ready.basis, actions)
+                discovery.store_actions(scope, ready.slug, ready.installed, ready.basis, actions)
 
-    def actions_of(self, scope: TenantScope, ready: Ready) -> Mapping[str, Action]:
+    def actions_of(self, scope: TenantScope, ready: OpenedIntegration) -> Mapping[str, Action]:
         """The actions of `ready` that can be called."""
         declared = ready.installed.actions
         return StoredActions(scope, ready.slug, declared) if ready.installed.discovers else declared
 
     # -- storage
 
-    def _surviving_secrets(self, scope: TenantScope, row: IntegrationRow, spec: Spec) -> dict[str, Sealed]:
-        return self._sealed.kept(scope, row, self.registry.find(spec.connector), spec.settings)
+    def _surviving_secrets(self, scope: TenantScope, row: IntegrationRow, spec: IntegrationSpec) -> dict[str, Sealed]:
+        return self._sealed.surviving_secrets(scope, row, self.registry.find(spec.connector), spec.settings)
 
     def _is_same(self, scope: TenantScope, row: IntegrationRow, values: Mapping[str, Any]) -> bool:
         if any(getattr(row, name) != values[name] for name in ("name", "connector", "settings", "concurrency")):
@@ -283,16 +287,16 @@ class Integrations:
         old, new = (self._sealed.values(scope, row.id, sealed) for sealed in (row.sealed, values["sealed"]))
         return old == new
 
-    def _noted(self, scope: TenantScope, slug: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The properties of a stored integration that `changes.note` compares."""
+    def _audit_view(self, scope: TenantScope, slug: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The properties of a stored integration that `audit_changes.record_change` compares."""
         secrets = self._sealed.values(scope, slug, values["sealed"])
         return {"connector": values["connector"], "settings": values["settings"], "secrets": secrets}
 
-    def _stored(
-        self, scope: TenantScope, slug: str, spec: Spec, stored_secrets: Mapping[str, Sealed]
-    ) -> tuple[dict[str, Any], Use]:
+    def _to_columns(
+        self, scope: TenantScope, slug: str, spec: IntegrationSpec, stored_secrets: Mapping[str, Sealed]
+    ) -> tuple[dict[str, Any], SecretUse]:
         """Column values for `spec`, and its secret bindings; ValidationFailed with every error in the settings, ScopeMissing."""
-        _, extracted, _, use = self._checked(scope, slug, spec, stored_secrets)
+        _, extracted, _, use = self._validate(scope, slug, spec, stored_secrets)
         values = {
             "name": spec.name or slug,
             "connector": spec.connector,
@@ -302,9 +306,9 @@ class Integrations:
         }
         return values, use
 
-    def _checked(
-        self, scope: TenantScope, slug: str, spec: Spec, stored_secrets: Mapping[str, Sealed]
-    ) -> tuple[Installed, Taken, Opened, Use]:
+    def _validate(
+        self, scope: TenantScope, slug: str, spec: IntegrationSpec, stored_secrets: Mapping[str, Sealed]
+    ) -> tuple[Installed, ExtractedSecrets, OpenedSettings, SecretUse]:
         """The connector of `spec` and its settings, split and opened; ValidationFailed with every error.
 
         ScopeMissing, before any secret is opened, if they would send one to a destination the actor may not allow.
@@ -319,12 +323,12 @@ class Integrations:
                 ),
                 pointer="/connector",
             )
-        if not 1 <= spec.concurrency <= MOST_AT_ONCE:
+        if not 1 <= spec.concurrency <= MAX_CONCURRENCY:
             raise ValidationFailed(
-                Sentence("concurrency must be a whole number from 1 to %(most_at_once)s", most_at_once=MOST_AT_ONCE),
+                Sentence("concurrency must be a whole number from 1 to %(most_at_once)s", most_at_once=MAX_CONCURRENCY),
                 pointer="/concurrency",
             )
-        extracted = take_secrets(installed.connector.settings_schema, spec.settings, stored_secrets, clock.now_ms())
+        extracted = extract_secrets(installed.connector.settings_schema, spec.settings, stored_secrets, clock.now_ms())
         use = self._sealed.authorize(scope, installed, slug, extracted.settings)
         opened = self._sealed.open(scope, extracted.settings, extracted.secrets)
         problems = [
@@ -340,7 +344,7 @@ class Integrations:
 
     def _view(self, scope: TenantScope, row: IntegrationRow) -> Integration:
         check = None if row.checked_at is None else Check(row.checked_at, bool(row.check_ok), row.check_message or "")
-        settings = show(row.settings, self._sealed.read(scope, row.id, row.sealed), clock.rfc3339)
+        settings = to_view(row.settings, self._sealed.read(scope, row.id, row.sealed), clock.rfc3339)
         return Integration(
             row.id, row.name, row.connector, settings, row.version, row.created_at, row.updated_at, check, row.concurrency
         )  # fmt: skip
@@ -350,7 +354,7 @@ def _class_of(error: ConnectorError) -> str:
     return "address_not_allowed" if isinstance(error, AddressNotAllowed) else error.error_class
 
 
-def _refuse_unresolved(slug: str, opened: Opened) -> None:
+def _refuse_unresolved(slug: str, opened: OpenedSettings) -> None:
     if opened.unresolved:
         pointer, name = next(iter(opened.unresolved.items()))
         raise _not_ready(

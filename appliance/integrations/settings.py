@@ -25,7 +25,7 @@ class Sealed:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ExtractedSecrets:
     """Settings with a marker for each secret, and the secrets by pointer."""
 
     settings: dict[str, Any]
@@ -33,7 +33,7 @@ class Taken:
 
 
 @dataclass
-class Opened:
+class OpenedSettings:
     """Settings as passed to the connector; `unresolved` maps pointers to names of tenant secrets that are not set."""
 
     settings: dict[str, Any]
@@ -46,13 +46,13 @@ def is_marker(value: Any) -> bool:
     return isinstance(value, dict) and value.get("sealed") is True
 
 
-def take_secrets(schema: Mapping[str, Any], settings: Mapping[str, Any], stored: Secrets, now: int) -> Taken:
+def extract_secrets(schema: Mapping[str, Any], settings: Mapping[str, Any], stored: Secrets, now: int) -> ExtractedSecrets:
     """Extract the values of `"secret": true` members from `given`.
 
     A marker keeps the secret in `kept` (ValidationFailed if there is none).  A reference
     (`= secrets.<name>`) is not a secret itself and stays.
     """
-    extracted = Taken({}, {})
+    extracted = ExtractedSecrets({}, {})
 
     def walk(part: Mapping[str, Any], value: Any, pointer: str) -> Any:
         if part.get("secret") is True and (is_marker(value) or isinstance(value, str)):
@@ -65,10 +65,10 @@ def take_secrets(schema: Mapping[str, Any], settings: Mapping[str, Any], stored:
             return [walk(inner_schema, inner, f"{pointer}/{index}") for index, inner in enumerate(value)]
         return value
 
-    return Taken(walk(schema, dict(settings), ""), extracted.secrets)
+    return ExtractedSecrets(walk(schema, dict(settings), ""), extracted.secrets)
 
 
-def _extract_one(extracted: Taken, stored: Secrets, value: Any, pointer: str, now: int) -> Any:
+def _extract_one(extracted: ExtractedSecrets, stored: Secrets, value: Any, pointer: str, now: int) -> Any:
     if isinstance(value, str):
         if value.startswith("="):
             return value
@@ -112,7 +112,7 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return member if isinstance(member, dict) else {}
 
 
-def show(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], str]) -> dict[str, Any]:
+def to_view(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], str]) -> dict[str, Any]:
     """Settings for display: a secret becomes `{"sealed": true, "updated_at": …}`."""
 
     def look(pointer: str, value: Any) -> Any:
@@ -124,12 +124,12 @@ def show(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], s
     return view
 
 
-def open_settings(settings: Mapping[str, Any], secrets: Secrets, find: Callable[[str], str | None]) -> Opened:
+def open_settings(settings: Mapping[str, Any], secrets: Secrets, find: Callable[[str], str | None]) -> OpenedSettings:
     """Settings with secrets and references filled in; `find` returns a tenant secret or None.
 
     ValidationFailed for an expression that is not `secrets.<name>`.
     """
-    opened = Opened({}, [secret.value for secret in secrets.values()])
+    opened = OpenedSettings({}, [secret.value for secret in secrets.values()])
 
     def fill(name: str, pointer: str) -> str:
         value = find(name)

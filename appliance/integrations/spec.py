@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from appliance.integrations.gate import USUAL_AT_ONCE
+from appliance.integrations.gate import DEFAULT_CONCURRENCY
 
 
 @dataclass(frozen=True)
-class Spec:
+class IntegrationSpec:
     """Properties of an integration to create; secrets as texts, references, or markers as returned.
 
     `concurrency` is the maximum of concurrent calls in each process of the appliance, 1 to 64.
@@ -17,7 +17,7 @@ class Spec:
     connector: str
     settings: Mapping[str, Any]
     name: str = ""
-    concurrency: int = USUAL_AT_ONCE
+    concurrency: int = DEFAULT_CONCURRENCY
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Integration:
     concurrency: int
 
 
-def merged_spec(current: Integration, changes: Mapping[str, Any]) -> Spec:
+def merged_spec(current: Integration, changes: Mapping[str, Any]) -> IntegrationSpec:
     """RFC 7396: `current` with `changes` merged in (members `name`, `connector`, `settings`, `concurrency`); null removes."""
-    base = Spec(current.connector, current.settings, current.name, current.concurrency)
+    base = IntegrationSpec(current.connector, current.settings, current.name, current.concurrency)
     if "settings" in changes:
         settings = merge_patch(base.settings, changes["settings"])
         base = replace(base, settings=settings if isinstance(settings, dict) else {})
     if "concurrency" in changes:
-        base = replace(base, concurrency=changes["concurrency"] or USUAL_AT_ONCE)
+        base = replace(base, concurrency=changes["concurrency"] or DEFAULT_CONCURRENCY)
     return replace(base, **{name: changes[name] for name in ("name", "connector") if changes.get(name) is not None})
 
 

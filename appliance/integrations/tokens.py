@@ -17,12 +17,12 @@ from appliance.connectors import OAuth, oauth_of
 from appliance.connectors.context import BoundHttp
 from appliance.connectors.contract import AuthError, TransientError
 from appliance.connectors.egress import EgressClient
-from appliance.connectors.oauth import ASK_SECONDS, GrantRefused, TokenAnswer, Tokens, by_client, by_refresh
+from appliance.connectors.oauth import ASK_SECONDS, GrantRefused, TokenAnswer, Tokens, request_by_client, request_by_refresh
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.integrations.connections import Ready
+from appliance.integrations.connections import OpenedIntegration
 from appliance.integrations.models import TokenRow
 from appliance.integrations.settings import secret_targets, value_at
 from appliance.monitor import Line, write_lines
@@ -48,7 +48,7 @@ class Connection:
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredTokens:
     """The tokens of one generation; empty strings if there are none."""
 
     access: str = field(default="", repr=False)
@@ -63,41 +63,41 @@ class Held:
         return self.access not in ("", refused) and (self.renew_at is None or now < self.renew_at)
 
 
-class TokenKeeper:
+class TokenStore:
     """Stores and renews the tokens of every integration; rows are shared by all processes."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
         self._lock = threading.Lock()
-        self._turns: dict[tuple[str, str], threading.Lock] = {}
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
 
-    def tokens_of(self, ready: Ready, client: EgressClient) -> Tokens | None:
+    def tokens_of(self, ready: OpenedIntegration, client: EgressClient) -> Tokens | None:
         """The tokens for one call; None unless the integration's credentials are of the kind oauth2."""
         oauth = oauth_of(ready.auth)
         if oauth is None:
             return None
         return TrialTokens(ready, oauth, client) if ready.is_trial else CallTokens(self, ready, oauth, client)
 
-    def audience(self, ready: Ready) -> str:
+    def audience(self, ready: OpenedIntegration) -> str:
         """A digest of the audience of the tokens."""
         auth = {name: value for name, value in ready.auth.items() if name not in _NO_AUDIENCE}
         targets = secret_targets(ready.installed.connector.settings_schema)
         parts = [ready.installed.name, auth, [value_at(ready.settings, path) for path in targets]]
         return self._sealer.digest(json.dumps(parts, sort_keys=True, default=str).encode()).hex()
 
-    def held(self, scope: TenantScope, ready: Ready) -> Held:
+    def load(self, scope: TenantScope, ready: OpenedIntegration) -> StoredTokens:
         """The stored tokens for the integration's current audience."""
         row = scope.find(TokenRow, integration_id=ready.slug)
         if row is None:
-            return Held()
+            return StoredTokens()
         if row.audience != self.audience(ready):
-            return Held(generation=row.generation)
+            return StoredTokens(generation=row.generation)
         opened = json.loads(self._sealer.open(bytes(row.sealed), _context(scope, ready.slug)))
-        return Held(opened["access"], opened["refresh"], opened["scope"], row.generation, row.renew_at, row.problem)
+        return StoredTokens(opened["access"], opened["refresh"], opened["scope"], row.generation, row.renew_at, row.problem)
 
-    def connection(self, scope: TenantScope, ready: Ready) -> Connection:
+    def connection(self, scope: TenantScope, ready: OpenedIntegration) -> Connection:
         """The integration's connection to its provider."""
-        row, tokens = scope.find(TokenRow, integration_id=ready.slug), self.held(scope, ready)
+        row, tokens = scope.find(TokenRow, integration_id=ready.slug), self.load(scope, ready)
         if row is None or not (tokens.access or tokens.problem):
             return Connection("not_connected")
         is_over = not tokens.refresh and tokens.renew_at is not None and clock.now_ms() >= tokens.renew_at
@@ -106,11 +106,11 @@ class TokenKeeper:
             "expired" if spent else "connected", tokens.problem, tokens.scope, row.connected_by, row.connected_at, row.renewed_at
         )
 
-    def keep_granted(self, scope: TenantScope, ready: Ready, answer: TokenAnswer) -> None:
+    def store_granted(self, scope: TenantScope, ready: OpenedIntegration, answer: TokenAnswer) -> None:
         """Inside a write: replace any stored tokens by those a person has just granted."""
         self._make_row(scope, ready.slug)
         now = clock.now_ms()
-        values = {**self._values(scope, ready, answer, Held()), "connected_by": scope.actor, "connected_at": now}
+        values = {**self._values(scope, ready, answer, StoredTokens()), "connected_by": scope.actor, "connected_at": now}
         changed = scope.update(TokenRow, **values, generation=TokenRow.generation + 1)
         changed.where(TokenRow.integration_id == ready.slug).execute()
 
@@ -121,10 +121,10 @@ class TokenKeeper:
     # -- renewal
 
     @contextmanager
-    def turn(self, ready: Ready, until: float) -> Iterator[bool]:
+    def lock(self, ready: OpenedIntegration, until: float) -> Iterator[bool]:
         """Hold the integration's lock in this process; yields False if the time is over."""
         with self._lock:
-            lock = self._turns.setdefault((ready.tenant_id, ready.slug), threading.Lock())
+            lock = self._locks.setdefault((ready.tenant_id, ready.slug), threading.Lock())
         is_locked = lock.acquire(timeout=max(0.0, until - clock.monotonic()))
         try:
             yield is_locked
@@ -132,7 +132,7 @@ class TokenKeeper:
             if is_locked:
                 lock.release()
 
-    def take_lease(self, scope: TenantScope, slug: str, generation: int) -> str | None:
+    def claim_lease(self, scope: TenantScope, slug: str, generation: int) -> str | None:
         """Lease the renewal of this generation's tokens; returns the owner's name, or None while another process has the lease."""
         owner, now = secrets.token_hex(8), clock.now_ms()
 
@@ -145,17 +145,17 @@ class TokenKeeper:
 
         return owner if db.write(claim) else None
 
-    def give_back(self, scope: TenantScope, slug: str, owner: str) -> None:
+    def release_lease(self, scope: TenantScope, slug: str, owner: str) -> None:
         """Release a lease without renewal."""
         ended = scope.update(TokenRow, lease_until=0).where(TokenRow.integration_id == slug, TokenRow.lease_owner == owner)
         db.write(ended.execute)
 
-    def store(self, scope: TenantScope, ready: Ready, before: Held, answer: TokenAnswer) -> None:
+    def store(self, scope: TenantScope, ready: OpenedIntegration, before: StoredTokens, answer: TokenAnswer) -> None:
         """Store renewed tokens, unless others have been stored meanwhile."""
         values = self._values(scope, ready, answer, before)
         self._replace(scope, ready.slug, before, {**values, "generation": before.generation + 1})
 
-    def mark_refused(self, scope: TenantScope, ready: Ready, before: Held, problem: str) -> None:
+    def mark_refused(self, scope: TenantScope, ready: OpenedIntegration, before: StoredTokens, problem: str) -> None:
         """Record that the provider no longer accepts these tokens, so that it is not asked again."""
         line = Line(clock.now_ms(), "warn", "integration", f"{ready.slug}: {problem}", {"connection": "expired"})
 
@@ -165,12 +165,12 @@ class TokenKeeper:
 
         db.write(mark)
 
-    def _replace(self, scope: TenantScope, slug: str, before: Held, values: Mapping[str, Any]) -> bool:
+    def _replace(self, scope: TenantScope, slug: str, before: StoredTokens, values: Mapping[str, Any]) -> bool:
         query = scope.update(TokenRow, **values)
         query = query.where(TokenRow.integration_id == slug, TokenRow.generation == before.generation)
         return bool(db.write(query.execute))
 
-    def _values(self, scope: TenantScope, ready: Ready, answer: TokenAnswer, before: Held) -> dict[str, Any]:
+    def _values(self, scope: TenantScope, ready: OpenedIntegration, answer: TokenAnswer, before: StoredTokens) -> dict[str, Any]:
         now = clock.now_ms()
         opened = {
             "access": answer.access_token,
@@ -199,8 +199,8 @@ class TokenKeeper:
 class CallTokens:
     """The tokens of one integration during one call; tokens handed out are redacted from the call's output."""
 
-    keeper: TokenKeeper
-    ready: Ready
+    keeper: TokenStore
+    ready: OpenedIntegration
     oauth: OAuth
     client: EgressClient
 
@@ -209,7 +209,7 @@ class CallTokens:
         scope = TenantScope(self.ready.tenant_id, "system")
         token = self._find(scope, refused)
         while token is None:
-            with self.keeper.turn(self.ready, until) as is_locked:
+            with self.keeper.lock(self.ready, until) as is_locked:
                 token = self._find(scope, refused) or (self._renew(scope) if is_locked else None)
             if token is None:
                 _wait_for_others(self.ready, until)
@@ -218,7 +218,7 @@ class CallTokens:
 
     def _find(self, scope: TenantScope, refused: str) -> str | None:
         """The stored token; None if it must be renewed."""
-        tokens = self.keeper.held(scope, self.ready)
+        tokens = self.keeper.load(scope, self.ready)
         if tokens.problem:
             raise AuthError(f"{self.ready.slug} is no longer connected: {tokens.problem}")
         if tokens.is_good(refused, clock.now_ms()):
@@ -230,50 +230,50 @@ class CallTokens:
 
     def _renew(self, scope: TenantScope) -> str | None:
         """Renew the token and store it before use; None if another process is renewing it, or has renewed it."""
-        before = self.keeper.held(scope, self.ready)
-        owner = self.keeper.take_lease(scope, self.ready.slug, before.generation)
+        before = self.keeper.load(scope, self.ready)
+        owner = self.keeper.claim_lease(scope, self.ready.slug, before.generation)
         if owner is None:
             return None
         try:
             answer = self._ask(before)
         except GrantRefused as error:
             self.ready.redactor.learn(before.refresh)
-            if self.keeper.held(scope, self.ready).generation == before.generation:
+            if self.keeper.load(scope, self.ready).generation == before.generation:
                 self.keeper.mark_refused(scope, self.ready, before, error.message)
                 raise
             return None
         except BaseException:
-            self.keeper.give_back(scope, self.ready.slug, owner)
+            self.keeper.release_lease(scope, self.ready.slug, owner)
             raise
         self.keeper.store(scope, self.ready, before, answer)
         return answer.access_token
 
-    def _ask(self, before: Held) -> TokenAnswer:
+    def _ask(self, before: StoredTokens) -> TokenAnswer:
         # Not limited by the call's deadline: an answer that is not read may contain the only refresh token.
         http = BoundHttp(self.client, clock.monotonic() + ASK_SECONDS)
-        return by_refresh(http, self.oauth, before.refresh) if before.refresh else by_client(http, self.oauth)
+        return request_by_refresh(http, self.oauth, before.refresh) if before.refresh else request_by_client(http, self.oauth)
 
 
 @dataclass
 class TrialTokens:
     """Tokens for unsaved settings under test: requested once, never stored."""
 
-    ready: Ready
+    ready: OpenedIntegration
     oauth: OAuth
     client: EgressClient
-    held: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
 
     def access_token(self, refused: str, until: float) -> str:
         """See `Tokens`; AuthError if a person must allow access first, which needs saved settings."""
         if self.oauth.grant == "authorization_code":
             raise AuthError("A person must allow access first: save these settings, connect the integration, then test it.")
-        if self.held in ("", refused):
-            self.held = by_client(BoundHttp(self.client, until), self.oauth).access_token
-            self.ready.redactor.learn(self.held)
-        return self.held
+        if self.token in ("", refused):
+            self.token = request_by_client(BoundHttp(self.client, until), self.oauth).access_token
+            self.ready.redactor.learn(self.token)
+        return self.token
 
 
-def _wait_for_others(ready: Ready, until: float) -> None:
+def _wait_for_others(ready: OpenedIntegration, until: float) -> None:
     if clock.monotonic() + _POLL_S >= until:
         raise TransientError(f"The token of {ready.slug} was not renewed in time; the call can be repeated.")
     _pause.wait(_POLL_S)
@@ -282,7 +282,7 @@ def _wait_for_others(ready: Ready, until: float) -> None:
 _pause = threading.Event()
 
 
-def _is_by_person(ready: Ready) -> bool:
+def _is_by_person(ready: OpenedIntegration) -> bool:
     return bool(ready.auth.get("grant") == "authorization_code")
 
 

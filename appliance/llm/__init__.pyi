@@ -3,11 +3,6 @@ from . import usage as usage
 from .conversation import Conversation as Conversation
 from .exchange import Reply as Reply
 from .generation import Generated as Generated
-from .lending import Lent as Lent
-from .lending import borrow_profiles as borrow_profiles
-from .lending import bring_home as bring_home
-from .lending import lend_profiles as lend_profiles
-from .lending import used_here as used_here
 from .profile import Budget as Budget
 from .profile import Budgets as Budgets
 from .profile import Parameters as Parameters
@@ -15,6 +10,11 @@ from .profile import Prices as Prices
 from .profile import Profile as Profile
 from .profile import Redaction as Redaction
 from .profile import Settings as Settings
+from .profile_copies import BorrowedProfile as BorrowedProfile
+from .profile_copies import book_usage as book_usage
+from .profile_copies import copy_profiles as copy_profiles
+from .profile_copies import store_copies as store_copies
+from .profile_copies import usage_of_copies as usage_of_copies
 from .prompt import IMAGE_BYTES as IMAGE_BYTES
 from .prompt import IMAGE_TYPES as IMAGE_TYPES
 from .prompt import MEMBERS as MEMBERS
@@ -38,6 +38,6 @@ from .tools import ToolOffer as ToolOffer
 from .tools import ToolResult as ToolResult
 from .usage import NANO as NANO
 from .usage import Origin as Origin
-from .usage import Used as Used
+from .usage import UsageSum as UsageSum
 from .usage import used_by_execution as used_by_execution
 from .usage import used_by_run as used_by_run

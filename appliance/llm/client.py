@@ -34,7 +34,7 @@ _LATER = (408, 409, 425, 500, 502, 503, 504, 529)
 
 
 @dataclass(frozen=True)
-class Ready:
+class OpenProfile:
     """A profile with its unsealed key."""
 
     slug: str
@@ -60,7 +60,7 @@ class ModelFailed(ConnectorFailed):
             self.extra["retry_after"] = error.retry_after
 
 
-def ask(client: EgressClient, ready: Ready, question: Question, ends: float) -> Reply:
+def ask(client: EgressClient, ready: OpenProfile, question: Question, ends: float) -> Reply:
     """Send a question and return the reply, waiting until `ends` (monotonic) or the profile's timeout, whichever is first.
 
     ModelFailed; TimedOut if `ends` was reached first; AddressNotAllowed.
@@ -81,7 +81,7 @@ def is_free(error: ApplianceError) -> bool:
     return isinstance(error, errors.AddressNotAllowed) or (isinstance(error, ModelFailed) and error.is_free)
 
 
-def _coded(ready: Ready, error: ConnectorError, *, is_late: bool) -> ApplianceError:
+def _coded(ready: OpenProfile, error: ConnectorError, *, is_late: bool) -> ApplianceError:
     error.message = error.message.replace(ready.key, "[redacted]") if ready.key else error.message
     if is_late and isinstance(error, TransientError):
         return TimedOut(Sentence(
@@ -90,7 +90,7 @@ def _coded(ready: Ready, error: ConnectorError, *, is_late: bool) -> ApplianceEr
     return ModelFailed(ready.slug, error, is_free=error.outcome == "not_done")
 
 
-def _request(dialect: ModuleType, ready: Ready, question: Question) -> HttpRequest:
+def _request(dialect: ModuleType, ready: OpenProfile, question: Question) -> HttpRequest:
     return HttpRequest(
         "POST", ready.profile.address + dialect.PATH, follow_redirects=False,
         headers=[("Content-Type", "application/json"), ("Accept", "application/json"), *dialect.headers(ready.key)],

@@ -7,10 +7,10 @@ from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
 
 from .exchange import Question, Reply
-from .generation import Generated, Line, broken_off
+from .generation import Connection, Generated, to_finish_error
 from .prompt import Message
 from .redaction import Mask
-from .tools import Choice, ToolCall, ToolOffer, ToolResult, distinct, sendable_arguments
+from .tools import Choice, ToolCall, ToolOffer, ToolResult, sendable_arguments, with_distinct_ids
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Conversation:
     restore: bool | None = None
 
 
-def converse(conversation: Conversation, line: Line, generated: Generated) -> ApplianceError | None:
+def converse(conversation: Conversation, line: Connection, generated: Generated) -> ApplianceError | None:
     """Store the model's reply in `told`, or return the error; a reply that was cut off or refused is an error."""
     mask = line.mask
     question = _question(conversation, line, mask)
@@ -38,10 +38,10 @@ def converse(conversation: Conversation, line: Line, generated: Generated) -> Ap
     if reply is None:
         return error
     if reply.finish in ("length", "refused"):
-        return broken_off(line.ready.slug, reply, question)
+        return to_finish_error(line.ready.slug, reply, question)
     profile = line.ready.profile
     should_restore = profile.redaction.restore if conversation.restore is None else conversation.restore
-    calls = distinct(reply.calls, _call_ids(conversation.messages))
+    calls = with_distinct_ids(reply.calls, _call_ids(conversation.messages))
     generated.value = replace(reply, calls=calls)
     if should_restore:
         calls = tuple(_restore_call(call, mask) for call in calls)
@@ -49,7 +49,7 @@ def converse(conversation: Conversation, line: Line, generated: Generated) -> Ap
     return None
 
 
-def _question(conversation: Conversation, line: Line, mask: Mask) -> Question:
+def _question(conversation: Conversation, line: Connection, mask: Mask) -> Question:
     """The redacted question.  Equal prefixes of a conversation get equal placeholders."""
     profile = line.ready.profile
     parameters = profile.parameters

@@ -13,14 +13,14 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
 from . import usage
-from .client import Ready, ask, is_free
+from .client import OpenProfile, ask, is_free
 from .exchange import Question, Reply
 from .profile import DEFAULT_MAX_TOKENS, Profile
 from .prompt import Message, Prompt, check_output_schema
 from .redaction import BUILT_IN, Mask
 from .structured import correction, describe, instructions, read_json, unwrap, wrap
 from .tools import ToolCall, ToolResult
-from .usage import NANO, Origin, Reservation, Used
+from .usage import NANO, Origin, Reservation, UsageSum
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Generated:
     value: Any = None
     error: ApplianceError | None = None
     exchanges: list[dict[str, Any]] = field(default_factory=list)
-    used: Used = field(default_factory=Used)
-    owed: list[tuple[Reservation, Used | None]] = field(default_factory=list)
+    used: UsageSum = field(default_factory=UsageSum)
+    charges: list[tuple[Reservation, UsageSum | None]] = field(default_factory=list)
 
     @property
     def retry_after(self) -> float | None:
@@ -43,34 +43,34 @@ class Generated:
 
     def settle(self, scope: TenantScope) -> None:
         """Settle the reservations of finished calls; inside a write, and idempotent."""
-        for reservation, used in self.owed:
+        for reservation, used in self.charges:
             usage.settle(scope, reservation, used)
 
-    def told(self) -> dict[str, Any]:
+    def to_journal(self) -> dict[str, Any]:
         """The exchanges and usage as the journal stores them."""
         sums = {"calls": self.used.calls, "input_tokens": self.used.input_tokens, "output_tokens": self.used.output_tokens}
         return {"exchanges": self.exchanges, "usage": sums | {"cost": self.used.cost_nano / NANO}}
 
-    def owe(self, reservation: Reservation, used: Used | None) -> None:
-        self.owed.append((reservation, used))
+    def charge(self, reservation: Reservation, used: UsageSum | None) -> None:
+        self.charges.append((reservation, used))
         self.used = self.used.plus(reservation.most if used is None else used)
 
 
 @dataclass(frozen=True)
-class Line:
+class Connection:
     """A caller's connection to one profile; `also` are redaction patterns besides the profile's own."""
 
     scope: TenantScope
     client: EgressClient
-    ready: Ready
+    ready: OpenProfile
     origin: Origin
     ends: float
-    also: tuple[tuple[str, str], ...] = ()
+    extra_patterns: tuple[tuple[str, str], ...] = ()
 
     @property
     def mask(self) -> Mask:
         """A new mask, for one conversation."""
-        return Mask((*self.also, *patterns_of(self.ready.profile)))
+        return Mask((*self.extra_patterns, *patterns_of(self.ready.profile)))
 
     def exchange(
         self, question: Question, new: Sequence[Message | ToolResult], mask: Mask, generated: Generated
@@ -90,11 +90,11 @@ class Line:
         try:
             reply = ask(self.client, self.ready, question, self.ends)
         except ApplianceError as error:
-            generated.owe(reservation, Used() if is_free(error) else None)
+            generated.charge(reservation, UsageSum() if is_free(error) else None)
             entry |= {"error": {"code": error.code, "message": mask.hide(error.message)}, "duration_ms": _elapsed_ms(started)}
             return None, error
         used, is_estimated = self._cost(question, reply)
-        generated.owe(reservation, used)
+        generated.charge(reservation, used)
         entry |= {
             "response": mask.hide(reply.text), "finish": reply.finish, "answered_by": reply.model,
             "input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO,
@@ -107,7 +107,7 @@ class Line:
     def _reserve(self, question: Question, generated: Generated) -> Reservation | BudgetExceeded:
         profile = self.ready.profile
         tokens = question.estimated_tokens, question.max_tokens or DEFAULT_MAX_TOKENS
-        most = Used(1, *tokens, profile.cost_nano(*tokens))
+        most = UsageSum(1, *tokens, profile.cost_nano(*tokens))
 
         def begin() -> Reservation | BudgetExceeded:
             generated.settle(self.scope)
@@ -118,25 +118,25 @@ class Line:
 
         return db.write(begin)
 
-    def _cost(self, question: Question, reply: Reply) -> tuple[Used, bool]:
+    def _cost(self, question: Question, reply: Reply) -> tuple[UsageSum, bool]:
         """The usage, and whether it is estimated with four bytes per token because the server does not report it."""
         tokens = reply.input_tokens, reply.output_tokens
         is_estimated = min(tokens) < 0
         if is_estimated:
             written = "".join([reply.text, *(call.name + call.arguments for call in reply.calls)])
             tokens = question.estimated_tokens // 2, len(written.encode()) // 4 + 1
-        return Used(1, *tokens, self.ready.profile.cost_nano(*tokens)), is_estimated
+        return UsageSum(1, *tokens, self.ready.profile.cost_nano(*tokens)), is_estimated
 
 
 @dataclass(frozen=True)
-class Asking:
+class Generation:
     """One question to one profile."""
 
-    line: Line
+    line: Connection
     prompt: Prompt
 
     @property
-    def ready(self) -> Ready:
+    def ready(self) -> OpenProfile:
         return self.line.ready
 
     def run(self, generated: Generated) -> ApplianceError | None:
@@ -150,8 +150,8 @@ class Asking:
             if reply is None:
                 return error
             if reply.finish != "stop":
-                return broken_off(self.ready.slug, reply, question)
-            value, problems = self._judge(reply, schema, mask)
+                return to_finish_error(self.ready.slug, reply, question)
+            value, problems = self._evaluate(reply, schema, mask)
             if not problems:
                 generated.value = value
                 return None
@@ -168,7 +168,7 @@ class Asking:
         )
         return AnswerInvalid(message, details=details, extra={"retryable": True})
 
-    def _judge(self, reply: Reply, schema: Schema | None, mask: Mask) -> tuple[Any, list[str]]:
+    def _evaluate(self, reply: Reply, schema: Schema | None, mask: Mask) -> tuple[Any, list[str]]:
         """The answer's value, or the problems with it."""
         override = self.prompt.restore
         should_restore = self.ready.profile.redaction.restore if override is None else override
@@ -208,7 +208,7 @@ def _question(profile: Profile, prompt: Prompt, mask: Mask) -> Question:
     )
 
 
-def broken_off(slug: str, reply: Reply, question: Question) -> ApplianceError:
+def to_finish_error(slug: str, reply: Reply, question: Question) -> ApplianceError:
     """The error for a reply that was refused or cut off."""
     if reply.finish == "refused":
         reason = f": {reply.text[:300]}" if reply.text else ""

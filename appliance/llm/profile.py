@@ -12,7 +12,7 @@ from .redaction import BUILT_IN, PatternInvalid, compile_pattern
 
 Kind = Literal["openai", "anthropic"]
 Structured = Literal["native", "json", "prompt"]
-HOME: dict[str, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
+DEFAULT_URLS: dict[str, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
 DEFAULT_MAX_TOKENS = 4096
 LONGEST_MS = 15 * 60_000
 # Members of requests that the appliance sets itself, and that settings must not override.
@@ -41,10 +41,10 @@ class Parameters(Settings):
 
     @field_validator("extra")
     @classmethod
-    def _refuse_own_members(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        if own := sorted(OWN_MEMBERS & given.keys()):
+    def _refuse_own_members(cls, extra: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if own := sorted(OWN_MEMBERS & extra.keys()):
             raise ValueError(f"{own[0]} is set by the appliance itself; remove it")
-        return given
+        return extra
 
 
 class Prices(Settings):
@@ -117,33 +117,33 @@ class Profile(Settings):
 
     @field_validator("base_url")
     @classmethod
-    def _is_address(cls, given: str) -> str:
-        parts = urlsplit(given)
+    def _is_address(cls, value: str) -> str:
+        parts = urlsplit(value)
         extra = parts.username or parts.query or parts.fragment
-        if given and (parts.scheme not in ("http", "https") or not parts.hostname or extra):
+        if value and (parts.scheme not in ("http", "https") or not parts.hostname or extra):
             raise ValueError("it must be an http or https address such as http://127.0.0.1:11434/v1")
-        return given.rstrip("/")
+        return value.rstrip("/")
 
     @field_validator("timeout")
     @classmethod
-    def _is_duration(cls, given: str) -> str:
+    def _is_duration(cls, value: str) -> str:
         try:
-            span = clock.parse_duration(given)
+            span = clock.parse_duration(value)
         except ValidationFailed as error:
             raise ValueError(error.message) from error
         if not 1 <= span <= LONGEST_MS:
             raise ValueError("the timeout must be between 1ms and 15m")
-        return given
+        return value
 
     @field_validator("fallbacks")
     @classmethod
-    def _are_slugs(cls, given: list[str]) -> list[str]:
+    def _are_slugs(cls, slugs: list[str]) -> list[str]:
         try:
-            for slug in given:
+            for slug in slugs:
                 ids.check_slug(slug)
         except ValidationFailed as error:
             raise ValueError(error.message) from error
-        return given
+        return slugs
 
     @model_validator(mode="after")
     def _fits(self) -> "Profile":
@@ -162,7 +162,7 @@ class Profile(Settings):
     @property
     def address(self) -> str:
         """The base URL, by default the provider's own."""
-        return self.base_url or HOME[self.kind]
+        return self.base_url or DEFAULT_URLS[self.kind]
 
     def cost_nano(self, input_tokens: int, output_tokens: int) -> int:
         """The cost of these tokens, in billionths of the currency's unit."""

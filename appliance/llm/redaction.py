@@ -48,7 +48,7 @@ class Mask:
     """
 
     patterns: Iterable[tuple[str, str]]
-    _given: dict[str, str] = field(default_factory=dict)
+    _placeholders: dict[str, str] = field(default_factory=dict)
     _values: dict[str, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ class Mask:
         return [self.restore(inner) for inner in value] if isinstance(value, list) else value
 
     def _placeholder(self, name: str, value: str, around: str) -> str:
-        existing = self._given.get(value)
+        existing = self._placeholders.get(value)
         if existing is not None:
             return existing
         while True:
@@ -98,5 +98,5 @@ class Mask:
             placeholder = f"[{name}_{self._counts[name]}]"
             if placeholder not in around:  # A text that already looks like this must not be restored to the value.
                 break
-        self._given[value], self._values[placeholder] = placeholder, value
+        self._placeholders[value], self._values[placeholder] = placeholder, value
         return placeholder

@@ -25,16 +25,16 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
-from appliance.tenants.grants import Destination, host_of, secret_bindings
+from appliance.tenants.grants import SecretDestination, host_of, secret_bindings
 
 from . import usage
-from .client import Ready
+from .client import OpenProfile
 from .conversation import Conversation, converse
-from .generation import Asking, Generated, Line, patterns_of
+from .generation import Connection, Generated, Generation, patterns_of
 from .models import ProfileRow
 from .profile import Budgets, Profile
 from .prompt import Message, Prompt
-from .usage import DAY_MS, Origin, Used
+from .usage import DAY_MS, Origin, UsageSum
 
 __all__ = [
     "Conversation", "Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Trial", "Usage",
@@ -70,10 +70,10 @@ class StoredProfile:
 class Usage:
     """The usage of a profile by UTC days; `in_flight` is the most that calls in progress may use."""
 
-    day: Used
-    month: Used
-    in_flight: Used
-    days: list[tuple[str, Used]]
+    day: UsageSum
+    month: UsageSum
+    in_flight: UsageSum
+    days: list[tuple[str, UsageSum]]
     budgets: Budgets
     currency: str | None
 
@@ -84,7 +84,7 @@ class Trial:
 
     ok: bool
     message: str
-    used: Used
+    used: UsageSum
     ms: int
 
 
@@ -168,7 +168,7 @@ class LanguageModels:
         def delete() -> None:
             scope.get(ProfileRow, id=slug)
             scope.delete(ProfileRow).where(ProfileRow.id == slug).execute()
-            secret_bindings.forget_target(scope, slug, "llm-profile")
+            secret_bindings.delete_bindings_to(scope, slug, "llm-profile")
             audit.record(scope, "llm-profile.delete", slug)
 
         db.write(delete)
@@ -197,9 +197,9 @@ class LanguageModels:
         ready, generated, started = self.open_profile(scope, slug), Generated(), clock.monotonic()
         client = EgressClient(self._egress)
         try:
-            line = Line(scope, client, ready, Origin(), started + TRIAL_SECONDS)
+            line = Connection(scope, client, ready, Origin(), started + TRIAL_SECONDS)
             with resolving_for(scope.tenant_id):
-                generated.error = Asking(line, Prompt(slug, (Message("user", TRIAL_PROMPT),))).run(generated)
+                generated.error = Generation(line, Prompt(slug, (Message("user", TRIAL_PROMPT),))).run(generated)
         finally:
             client.close()
         db.write(lambda: generated.settle(scope))
@@ -212,8 +212,8 @@ class LanguageModels:
         NotFound, before any call, if the profile does not exist.
         """
 
-        def run(line: Line, generated: Generated) -> ApplianceError | None:
-            return Asking(line, prompt).run(generated)
+        def run(line: Connection, generated: Generated) -> ApplianceError | None:
+            return Generation(line, prompt).run(generated)
 
         return self._run_with_fallbacks(scope, prompt.profile, origin, ends, run)
 
@@ -225,7 +225,12 @@ class LanguageModels:
         return self._run_with_fallbacks(scope, conversation.profile, origin, ends, partial(converse, conversation))
 
     def _run_with_fallbacks(
-        self, scope: TenantScope, slug: str, origin: Origin, ends: float, run: Callable[[Line, Generated], ApplianceError | None]
+        self,
+        scope: TenantScope,
+        slug: str,
+        origin: Origin,
+        ends: float,
+        run: Callable[[Connection, Generated], ApplianceError | None],
     ) -> Generated:
         """Run with the profile, or with the first of its fallbacks that answers."""
         first = self.open_profile(scope, slug)
@@ -241,12 +246,12 @@ class LanguageModels:
             client = EgressClient(self._egress)
             try:
                 with resolving_for(scope.tenant_id):
-                    generated.error = run(Line(scope, client, ready, origin, ends, extra_patterns), generated)
+                    generated.error = run(Connection(scope, client, ready, origin, ends, extra_patterns), generated)
             finally:
                 client.close()
         return generated
 
-    def open_profile(self, scope: TenantScope, slug: str) -> Ready:
+    def open_profile(self, scope: TenantScope, slug: str) -> OpenProfile:
         """The profile with its unsealed key, ready for calls; NotFound."""
         row = scope.find(ProfileRow, id=slug)
         if row is None:
@@ -257,12 +262,12 @@ class LanguageModels:
         if row.reference is not None:
             place = destination_of(slug, profile)
             if secret_bindings.find_unbound(scope, [row.reference], place):
-                raise secret_bindings.not_bound(row.reference, place)
+                raise secret_bindings.build_not_bound(row.reference, place)
             key = self._open_secret(scope, row.reference)
         elif row.sealed is not None:
             key = self._sealer.open(bytes(row.sealed), _context(scope, slug)).decode()
             logs.remember_secret(key)
-        return Ready(slug, profile, key)
+        return OpenProfile(slug, profile, key)
 
     def _key_columns(self, scope: TenantScope, at: tuple[str, Profile], key: str | None, now: int) -> dict[str, object]:
         """The columns that store a key; inside a write, because a referenced secret is bound to the profile's address."""
@@ -274,7 +279,7 @@ class LanguageModels:
             if match is None:
                 raise ValidationFailed("`api_key` must be the key itself or = secrets.<name>", pointer="/api_key")
             place = destination_of(slug, profile)
-            unbound = secret_bindings.refuse_unbound(scope, [match[1]], place, pointer="/api_key")
+            unbound = secret_bindings.require_bindable(scope, [match[1]], place, pointer="/api_key")
             secret_bindings.bind_use(scope, unbound, place)
             return {"sealed": None, "reference": match[1], "key_at": None}
         if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
@@ -285,10 +290,10 @@ class LanguageModels:
         return {"sealed": self._sealer.seal(key.encode(), _context(scope, slug)), "reference": None, "key_at": now}
 
 
-def destination_of(slug: str, profile: Profile) -> Destination:
+def destination_of(slug: str, profile: Profile) -> SecretDestination:
     """The destination that the profile sends its key to."""
     digest = hashlib.sha256(f"{profile.kind} {profile.address}".encode()).hexdigest()
-    return Destination("llm-profile", slug, digest, host_of(profile.address))
+    return SecretDestination("llm-profile", slug, digest, host_of(profile.address))
 
 
 def _context(scope: TenantScope, slug: str) -> str:

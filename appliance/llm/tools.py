@@ -81,7 +81,7 @@ def _dump(value: Any) -> str:
         return json.dumps(value)
 
 
-def distinct(calls: Iterable[ToolCall], used_ids: Iterable[str]) -> tuple[ToolCall, ...]:
+def with_distinct_ids(calls: Iterable[ToolCall], used_ids: Iterable[str]) -> tuple[ToolCall, ...]:
     """Make the ids of calls unique within the conversation: results refer to them, and some servers reuse ids."""
     seen = set(used_ids)
     renumbered = []

@@ -25,7 +25,7 @@ _RESERVED = "id, profile, execution_id, place, run_id, input_tokens, output_toke
 
 
 @dataclass(frozen=True)
-class Used:
+class UsageSum:
     """A sum of usage; `cost_nano` is in billionths of the currency's unit."""
 
     calls: int = 0
@@ -37,11 +37,11 @@ class Used:
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
-    def minus(self, other: "Used") -> "Used":
-        return self.plus(Used(-other.calls, -other.input_tokens, -other.output_tokens, -other.cost_nano))
+    def minus(self, other: "UsageSum") -> "UsageSum":
+        return self.plus(UsageSum(-other.calls, -other.input_tokens, -other.output_tokens, -other.cost_nano))
 
-    def plus(self, other: "Used") -> "Used":
-        return Used(
+    def plus(self, other: "UsageSum") -> "UsageSum":
+        return UsageSum(
             self.calls + other.calls, self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens,
             self.cost_nano + other.cost_nano,
         )  # fmt: skip
@@ -66,10 +66,10 @@ class Reservation:
     id: str
     profile: str
     origin: Origin
-    most: Used
+    most: UsageSum
 
 
-def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, most: Used) -> Reservation:
+def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, most: UsageSum) -> Reservation:
     """Reserve usage for a call before it is sent; BudgetExceeded if actual and reserved usage have reached a budget.
 
     An earlier call of the same place that was never settled is counted with the most it may have used.
@@ -89,7 +89,7 @@ def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, mos
     return reservation
 
 
-def settle(scope: TenantScope, reservation: Reservation, used: Used | None) -> None:
+def settle(scope: TenantScope, reservation: Reservation, used: UsageSum | None) -> None:
     """Settle a finished call with its actual usage; None if that is unknown, which counts the most it may have used.
 
     A reservation is settled once; later calls have no effect.
@@ -111,12 +111,12 @@ def settle(scope: TenantScope, reservation: Reservation, used: Used | None) -> N
         _add(scope, "llm_execution_usage", ("execution_id", "profile"), (execution_id, reservation.profile), counted)
 
 
-def book(scope: TenantScope, slug: str, day: str, used: Used) -> None:
+def book(scope: TenantScope, slug: str, day: str, used: UsageSum) -> None:
     """Add usage of a profile on that day that had no reservation here; inside a write."""
     _add(scope, "llm_usage", ("profile", "day"), (slug, day), used)
 
 
-def _add(scope: TenantScope, table: str, keys: Sequence[str], values: Sequence[str], used: Used) -> None:
+def _add(scope: TenantScope, table: str, keys: Sequence[str], values: Sequence[str], used: UsageSum) -> None:
     names = ", ".join(("tenant_id", *keys))
     sums = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in _COLUMNS.split(", "))
     db.execute(
@@ -181,7 +181,7 @@ class _Limit:
     currency: str
 
 
-def _compare(limit: _Limit, used: Used, in_flight: Used) -> None:
+def _compare(limit: _Limit, used: UsageSum, in_flight: UsageSum) -> None:
     budget = limit.budget
     if budget.tokens is not None and used.tokens + in_flight.tokens >= budget.tokens:
         spent, under_way = f"{used.tokens} of {budget.tokens} tokens", f"{in_flight.tokens}"
@@ -202,35 +202,35 @@ def _compare(limit: _Limit, used: Used, in_flight: Used) -> None:
 # -- sums
 
 
-def used_since(scope: TenantScope, slug: str, day: str) -> Used:
+def used_since(scope: TenantScope, slug: str, day: str) -> UsageSum:
     """The usage of a profile since that day (UTC, `2026-01-31`)."""
     return _sum([used for _, used in days_since(scope, slug, day)])
 
 
-def days_since(scope: TenantScope, slug: str, day: str) -> list[tuple[str, Used]]:
+def days_since(scope: TenantScope, slug: str, day: str) -> list[tuple[str, UsageSum]]:
     """The usage of a profile on each day since then that has any, oldest first."""
     sql = f"SELECT day, {_COLUMNS} FROM llm_usage WHERE tenant_id = ? AND profile = ? AND day >= ? ORDER BY day"  # noqa: S608
-    return [(row[0], Used(*map(int, row[1:]))) for row in db.rows(sql, (scope.tenant_id, slug, day))]
+    return [(row[0], UsageSum(*map(int, row[1:]))) for row in db.rows(sql, (scope.tenant_id, slug, day))]
 
 
-def used_by_execution(scope: TenantScope, execution_id: str, slug: str | None = None) -> Used:
+def used_by_execution(scope: TenantScope, execution_id: str, slug: str | None = None) -> UsageSum:
     """The usage of an execution, with that profile or all profiles."""
     return _used_by(scope, "llm_execution_usage WHERE tenant_id = ? AND execution_id = ?", execution_id, slug)
 
 
-def used_by_run(scope: TenantScope, run_id: str, slug: str | None = None) -> Used:
+def used_by_run(scope: TenantScope, run_id: str, slug: str | None = None) -> UsageSum:
     """The usage of an agent run, with that profile or all profiles."""
     return _used_by(scope, "llm_run_usage WHERE tenant_id = ? AND run_id = ?", run_id, slug)
 
 
-def _used_by(scope: TenantScope, whose: str, name: str, slug: str | None) -> Used:
+def _used_by(scope: TenantScope, whose: str, name: str, slug: str | None) -> UsageSum:
     of_profile = "" if slug is None else "AND profile = ?"
     sql = f"SELECT {_COLUMNS} FROM {whose} {of_profile}"  # noqa: S608 our own names
     rows = db.rows(sql, (scope.tenant_id, name, *(() if slug is None else [slug])))
-    return _sum([Used(*map(int, row)) for row in rows])
+    return _sum([UsageSum(*map(int, row)) for row in rows])
 
 
-def used_in_flight(scope: TenantScope, slug: str) -> Used:
+def used_in_flight(scope: TenantScope, slug: str) -> UsageSum:
     """The most that calls in progress may use."""
     return _sum([_reservation(row).most for row in _open(scope, "AND profile = ?", (slug,))])
 
@@ -241,11 +241,11 @@ def _open(scope: TenantScope, where: str, values: tuple[Any, ...]) -> list[tuple
 
 
 def _reservation(row: tuple[Any, ...]) -> Reservation:
-    return Reservation(row[0], row[1], Origin(*row[2:5]), Used(1, *map(int, row[5:8])))
+    return Reservation(row[0], row[1], Origin(*row[2:5]), UsageSum(1, *map(int, row[5:8])))
 
 
-def _sum(sums: Sequence[Used]) -> Used:
-    total = Used()
+def _sum(sums: Sequence[UsageSum]) -> UsageSum:
+    total = UsageSum()
     for each in sums:
         total = total.plus(each)
     return total

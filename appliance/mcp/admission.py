@@ -16,7 +16,7 @@ _LONGEST_KEY = 200
 
 
 @dataclass(frozen=True)
-class Arrival:
+class IncomingRequest:
     """What the front has established about a request, and its headers; `origin` is the appliance's own origin on this host."""
 
     host: HostMatch
@@ -36,14 +36,14 @@ class Admitted:
     headers: Mapping[str, str]
 
 
-def refuse_browser(arrival: Arrival) -> None:
+def refuse_browser(arrival: IncomingRequest) -> None:
     """Raise BrowserCallRefused for a request from a web page of another origin, which protects against DNS rebinding."""
     site, origin = arrival.headers.get("sec-fetch-site"), arrival.headers.get("origin")
     if site not in (None, "none", "same-origin") or origin not in (None, arrival.origin):
         raise BrowserCallRefused("MCP does not accept requests from web pages of other origins; use a client outside the browser")
 
 
-def admit(services: Services, arrival: Arrival) -> Admitted:
+def admit(services: Services, arrival: IncomingRequest) -> Admitted:
     """Authenticate the request's API key.
 
     Raises MissingApiKey, the errors of keys, RateLimited; InvalidRequest for two keys at once; PolicyDenied for a service key,

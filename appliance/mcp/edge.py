@@ -16,7 +16,7 @@ from appliance.core.json_text import refuse_doubled
 from appliance.solutions import Services
 from appliance.tenants import LARGE_BYTES, SCOPES
 
-from .admission import Admitted, Arrival, admit, refuse_browser
+from .admission import Admitted, IncomingRequest, admit, refuse_browser
 
 if TYPE_CHECKING:
     from .transport import Transport
@@ -34,7 +34,7 @@ class McpEdge:
 
     def __init__(self, services: Services, load: "Callable[[], Transport]") -> None:
         self._services, self._load = services, load
-        self._wanted = asyncio.Event()
+        self._requested = asyncio.Event()
         self._transport: asyncio.Future[Transport] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
@@ -51,7 +51,7 @@ class McpEdge:
 
     async def _run(self) -> None:
         """Run the transport in a single task, because it must be entered and left in the same one."""
-        await self._wanted.wait()
+        await self._requested.wait()
         try:
             transport = await asyncio.get_running_loop().run_in_executor(self._services.threads, self._load)
         except Exception as error:  # noqa: BLE001  raised to every request
@@ -91,7 +91,7 @@ class McpEdge:
             except InvalidJson as error:
                 await _send(send, http_status(error), _refusal(error, request_id), admitted.headers)
 
-    async def _admit(self, scope: Scope, arrival: Arrival) -> Admitted:
+    async def _admit(self, scope: Scope, arrival: IncomingRequest) -> Admitted:
         refuse_browser(arrival)
         loop = asyncio.get_running_loop()
         admitted = await loop.run_in_executor(self._services.threads, partial(admit, self._services, arrival))
@@ -100,9 +100,9 @@ class McpEdge:
         return admitted
 
     async def _serve(self, scope: Scope, receive: Any, send: Any, admitted: Admitted) -> None:
-        self._wanted.set()
+        self._requested.set()
         transport = await asyncio.shield(self._transport)
-        receive = await self._checked(receive, scope["gos.host"].tenant or "")
+        receive = await self._buffered(receive, scope["gos.host"].tenant or "")
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -111,7 +111,7 @@ class McpEdge:
 
         await transport.serve({**scope, "path": PATH}, receive, sending, admitted)
 
-    async def _checked(self, receive: Any, tenant_id: str) -> Any:
+    async def _buffered(self, receive: Any, tenant_id: str) -> Any:
         """Read the body and return a `receive` that replays it; raises InvalidJson if an object has a member twice.
 
         Parsers disagree about duplicate members: the SDK takes the last one, others the first.  A body that is too large or
@@ -142,10 +142,12 @@ def _refuse_doubled(raw: bytes) -> None:
         refuse_doubled(raw, from_json(raw))
 
 
-def _arrival(scope: Scope) -> Arrival:
+def _arrival(scope: Scope) -> IncomingRequest:
     headers = {name.decode("latin1"): value.decode("latin1") for name, value in scope["headers"]}
     origin = f"{scope['scheme']}://{headers.get('host', '')}"
-    return Arrival(scope["gos.host"], scope["gos.request_id"], scope["gos.address"], headers, origin, scope.get("gos.trace", ""))
+    return IncomingRequest(
+        scope["gos.host"], scope["gos.request_id"], scope["gos.address"], headers, origin, scope.get("gos.trace", "")
+    )
 
 
 def _refusal(error: ApplianceError, request_id: str) -> bytes:
@@ -155,14 +157,14 @@ def _refusal(error: ApplianceError, request_id: str) -> bytes:
     return json.dumps({"success": False, "error": {**body, **error.extra}}).encode()
 
 
-def _challenge(arrival: Arrival) -> str:
+def _challenge(arrival: IncomingRequest) -> str:
     """The WWW-Authenticate value (RFC 6750, RFC 9728): asks for a bearer token and points to the resource metadata."""
     wrong = "authorization" in arrival.headers or "x-api-key" in arrival.headers
     error = 'error="invalid_token", ' if wrong else ""
     return f'Bearer {error}resource_metadata="{arrival.origin}{METADATA}{PATH}"'
 
 
-def _metadata(scope: Scope, arrival: Arrival) -> bytes:
+def _metadata(scope: Scope, arrival: IncomingRequest) -> bytes:
     """The protected resource metadata (RFC 9728).  It names no authorization server: the token is an API key."""
     metadata = {
         "resource": f"{arrival.origin}{PATH}",

@@ -31,7 +31,7 @@ from mcp_types import (
 )
 
 from appliance.agents.skills import SKILL_FILE, Skill, Skills
-from appliance.agents.tools import TRUNCATED, Caller, Toolbox, Waiting
+from appliance.agents.tools import TRUNCATED, Caller, PendingResult, Toolbox
 from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
@@ -117,7 +117,7 @@ class SkillHandlers:
             self._call(caller, _LIST, {})
             page = self.skills.list_page(caller.scope, PageRequest(_PAGE, params.cursor))
             more = {"nextCursor": page.next_cursor} if page.next_cursor else {}
-            return _complete(skills=[self._shown(caller, each) for each in page.items], **more)
+            return _complete(skills=[self._to_view(caller, each) for each in page.items], **more)
 
         return await self._run(ctx, read)
 
@@ -129,7 +129,7 @@ class SkillHandlers:
             if path != SKILL_FILE:
                 raise NotFound(Sentence("the URI of a skill must end in %(skill_file)s", skill_file=SKILL_FILE))
             self._call(caller, _LOAD, {"name": name})
-            return _complete(skill=self._shown(caller, self.skills.get_skill(caller.scope, name)))
+            return _complete(skill=self._to_view(caller, self.skills.get_skill(caller.scope, name)))
 
         return await self._run(ctx, read)
 
@@ -141,8 +141,8 @@ class SkillHandlers:
         return summaries
 
     def _call(self, caller: Caller, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        result = self.toolbox.begin(caller, tool, arguments, most=_MOST_BYTES)
-        if isinstance(result, Waiting):
+        result = self.toolbox.start(caller, tool, arguments, most=_MOST_BYTES)
+        if isinstance(result, PendingResult):
             raise TypeError(f"{tool} must not return a pending result")
         if result.get(TRUNCATED):
             message = Sentence(
@@ -152,7 +152,7 @@ class SkillHandlers:
             raise PayloadTooLarge(message)
         return result
 
-    def _shown(self, caller: Caller, skill: Skill) -> dict[str, Any]:
+    def _to_view(self, caller: Caller, skill: Skill) -> dict[str, Any]:
         files = self.skills.list_files(caller.scope, skill.name, skill.version_digest)
         front = {
             "name": skill.name, "description": skill.description, "license": skill.license, "compatibility": skill.compatibility,

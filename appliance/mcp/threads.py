@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from appliance.agents.tools import Waiting
+from appliance.agents.tools import PendingResult
 from appliance.core import clock, logs
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def _with_context(request_id: str, work: Callable[[], T]) -> T:
         return work()
 
 
-async def wait_for(threads: Executor, request_id: str, waiting: Waiting, pause: Callable[[float], float]) -> dict[str, Any]:
+async def wait_for(threads: Executor, request_id: str, waiting: PendingResult, pause: Callable[[float], float]) -> dict[str, Any]:
     """Return the pending result once it is ready or its time is up; `pause` lengthens the polling interval when many wait."""
     deadline = clock.monotonic() + waiting.seconds
     while True:
@@ -33,10 +33,10 @@ async def wait_for(threads: Executor, request_id: str, waiting: Waiting, pause: 
         if result is not None:
             return result
         left = max(0.0, deadline - clock.monotonic())
-        if waiting.over is None or waiting.over.done():
+        if waiting.ready is None or waiting.ready.done():
             await asyncio.sleep(min(pause(POLL_SECONDS), left))
         else:
-            await _until_done(waiting.over, left)
+            await _until_done(waiting.ready, left)
 
 
 async def _until_done(future: "Future[Any]", seconds: float) -> None:

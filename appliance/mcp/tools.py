@@ -25,9 +25,9 @@ from mcp_types import (
 from mcp_types import Tool as OfferedTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from appliance.agents.tools import Caller, Tool, Toolbox, Waiting
+from appliance.agents.tools import Caller, PendingResult, Tool, Toolbox
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.tenants import PLACE, NoPlace, RequestPlace, Streams
+from appliance.tenants import PLACE, AdmissionSlot, NoSlot, Streams
 
 from .admission import ADMITTED
 from .threads import in_thread, wait_for
@@ -50,7 +50,7 @@ class ToolHandlers:
 
     async def list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         """List the tools that the caller's scopes allow."""
-        return ListToolsResult(tools=[offered(tool) for tool in self.toolbox.offered(caller_of(ctx).scope)])
+        return ListToolsResult(tools=[to_offered_tool(tool) for tool in self.toolbox.list_offered(caller_of(ctx).scope)])
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool's arguments; None if there is no such tool."""
@@ -68,26 +68,26 @@ class ToolHandlers:
             if params.name == ASK and params.request_state is not None:
                 # The client's own answer about the page ("accept") is not a decision; only the stored approval counts.
                 again = {"request_id": params.request_state, "wait_seconds": LOOK_SECONDS}
-                return told(await self._run(ctx, LOOK, again))
+                return success_result(await self._run(ctx, LOOK, again))
             result = await self._run(ctx, params.name, params.arguments or {})
         except ApplianceError as error:
-            return refused(error, caller.scope.request_id)
+            return error_result(error, caller.scope.request_id)
         except Exception:
             log.exception("the tool %s failed", params.name)
-            return refused(ApplianceError(_INTERNAL), caller.scope.request_id)
+            return error_result(ApplianceError(_INTERNAL), caller.scope.request_id)
         if params.name == ASK and result.get("status") == "pending" and can_open_pages(ctx):
             page = ElicitRequestURLParams(message=str(result.get("summary") or "A person is asked"), url=result["review_url"])
             return InputRequiredResult(input_requests={"review": ElicitRequest(params=page)}, request_state=result["request_id"])
-        return told(result)
+        return success_result(result)
 
     async def _run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         caller, place = caller_of(ctx), place_of(ctx)
         request_id = caller.scope.request_id
-        result = await in_thread(self.threads, request_id, partial(self.toolbox.begin, caller, name, arguments))
-        if not isinstance(result, Waiting):
+        result = await in_thread(self.threads, request_id, partial(self.toolbox.start, caller, name, arguments))
+        if not isinstance(result, PendingResult):
             return result
         with self.streams.waiting(place):
-            return await wait_for(self.threads, request_id, result, self.streams.pause)
+            return await wait_for(self.threads, request_id, result, self.streams.poll_interval)
 
 
 def caller_of(ctx: Context) -> Caller:
@@ -96,9 +96,9 @@ def caller_of(ctx: Context) -> Caller:
     return caller
 
 
-def place_of(ctx: Context) -> RequestPlace:
+def place_of(ctx: Context) -> AdmissionSlot:
     """The slot for concurrent work that this request holds."""
-    place: RequestPlace = ctx.request.scope.get(PLACE) or NoPlace()  # type: ignore[union-attr]
+    place: AdmissionSlot = ctx.request.scope.get(PLACE) or NoSlot()  # type: ignore[union-attr]
     return place
 
 
@@ -108,7 +108,7 @@ def can_open_pages(ctx: Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and can is not None and bool(can.elicitation and can.elicitation.url)
 
 
-def offered(tool: Tool) -> OfferedTool:
+def to_offered_tool(tool: Tool) -> OfferedTool:
     """The description of a tool for clients."""
     hints = ToolAnnotations(
         title=tool.title, read_only_hint=tool.is_read_only, destructive_hint=tool.hints.destructive,
@@ -120,13 +120,13 @@ def offered(tool: Tool) -> OfferedTool:
     )  # fmt: skip
 
 
-def told(result: dict[str, Any]) -> CallToolResult:
+def success_result(result: dict[str, Any]) -> CallToolResult:
     """A result as structured content, and as text for clients that read only text."""
     text = json.dumps(result, ensure_ascii=False)
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=result)
 
 
-def refused(error: ApplianceError, request_id: str) -> CallToolResult:
+def error_result(error: ApplianceError, request_id: str) -> CallToolResult:
     """A coded error with the same members as over REST."""
     details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
     view = {"code": error.code, "message": error.message, "details": details, "request_id": request_id, **error.extra}

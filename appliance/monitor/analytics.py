@@ -14,9 +14,9 @@ from . import rollup
 from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, Extent, percentile
 
 Kind = Literal["execution", "waiting", "step", "integration", "key", "webapp"]
-Kept = Kind | Literal["key_bytes", "webapp_bytes"]
+CounterKind = Kind | Literal["key_bytes", "webapp_bytes"]
 MAX_POINTS = 1_000
-WIDEST = 366 * DAY
+MAX_BUCKET = 366 * DAY
 _NICE_POINTS = 120
 _BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
 _GOOD = frozenset({"succeeded"})
@@ -35,7 +35,7 @@ class Window:
     since: int
     until: int
     bucket: int | None = None
-    kind: Kept = "execution"
+    kind: CounterKind = "execution"
     name: str | None = None
 
 
@@ -43,12 +43,12 @@ class Window:
 class Summary:
     """Counts by result and by duration slot, with their total duration in ms."""
 
-    by_outcome: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    by_result: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     extents: dict[int, Extent] = field(default_factory=lambda: defaultdict(Extent))
     sum_ms: float = 0.0
 
     def add(self, result: str, slot: int, extent: Extent) -> None:
-        self.by_outcome[result] += extent.count
+        self.by_result[result] += extent.count
         self.extents[slot].add(extent)
         self.sum_ms += extent.sum_ms
 
@@ -59,12 +59,12 @@ class Summary:
 
     @property
     def count(self) -> int:
-        return sum(self.by_outcome.values())
+        return sum(self.by_result.values())
 
     @property
     def failures(self) -> int:
         """Everything that neither succeeded nor ended intentionally."""
-        return sum(n for result, n in self.by_outcome.items() if result not in _GOOD | _NEUTRAL)
+        return sum(n for result, n in self.by_result.items() if result not in _GOOD | _NEUTRAL)
 
     @property
     def mean_ms(self) -> float | None:
@@ -139,7 +139,7 @@ def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
     return _read_names(scope, window.kind, window.since // resolution * resolution, window.until)
 
 
-def _read_names(scope: TenantScope, kind: Kept, since: int, until: int) -> dict[str, Summary]:
+def _read_names(scope: TenantScope, kind: CounterKind, since: int, until: int) -> dict[str, Summary]:
     names: dict[str, Summary] = defaultdict(Summary)
     for piece in rollup.pieces(scope, kind, since, until, DAY):
         for name, *row in rollup.read_names(scope, kind, piece):
@@ -170,7 +170,7 @@ def _numbers(row: Sequence[Any]) -> tuple[str, int, Extent]:
 def _choose_bucket(window: Window) -> int:
     resolution = _resolution_at(window.since)
     if window.bucket is not None:
-        if not MINUTE <= window.bucket <= WIDEST or window.bucket % MINUTE:
+        if not MINUTE <= window.bucket <= MAX_BUCKET or window.bucket % MINUTE:
             raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d, and a year at most", pointer="/bucket")
         return -(-window.bucket // resolution) * resolution
     span = window.until - window.since

@@ -40,7 +40,7 @@ class AuditFilter:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ChainStatus:
     """Whether the stored chain is intact; otherwise the first wrong entry and the reason."""
 
     intact: bool
@@ -112,7 +112,7 @@ def _matching(scope: TenantScope, filters: AuditFilter) -> Any:
     return query
 
 
-def rename_chain(scope: TenantScope, old: str) -> Verdict:
+def rename_chain(scope: TenantScope, old: str) -> ChainStatus:
     """Inside a write: rehash a trail imported from the tenant `old`; returns the result of verifying it before.
 
     Hashes include the tenant's id.  A broken chain is intact afterwards, so callers record the returned result in it.
@@ -135,7 +135,7 @@ def rename_chain(scope: TenantScope, old: str) -> Verdict:
     return status
 
 
-def verify(scope: TenantScope) -> Verdict:
+def verify(scope: TenantScope) -> ChainStatus:
     """Recompute the tenant's whole chain to detect changed, missing and added entries."""
     with db.snapshot():
         chain = scope.find(AuditChain)
@@ -146,7 +146,7 @@ def _in_order(scope: TenantScope) -> Any:
     return scope.select(AuditEntry).order_by(AuditEntry.seq).iterator()
 
 
-def _verify_chain(chain: AuditChain | None, entries: Any) -> Verdict:
+def _verify_chain(chain: AuditChain | None, entries: Any) -> ChainStatus:
     seq, expected = (chain.base_seq, chain.base_hash) if chain else (0, GENESIS)
     first = seq + 1
     count = 0
@@ -159,11 +159,11 @@ def _verify_chain(chain: AuditChain | None, entries: Any) -> Verdict:
         elif hash_of(entry) != entry.hash:
             reason = "its content was changed"
         if reason:
-            return Verdict(False, count, first, seq or None, entry.seq, reason)
+            return ChainStatus(False, count, first, seq or None, entry.seq, reason)
         seq, expected, count = entry.seq, entry.hash, count + 1
     if chain and (seq, expected) != (chain.last_seq, chain.last_hash):
-        return Verdict(False, count, first, seq or None, seq + 1, f"entries up to {chain.last_seq} are missing")
-    return Verdict(True, count, first if count else None, seq if count else None)
+        return ChainStatus(False, count, first, seq or None, seq + 1, f"entries up to {chain.last_seq} are missing")
+    return ChainStatus(True, count, first if count else None, seq if count else None)
 
 
 def purge(before_ms: int) -> int:

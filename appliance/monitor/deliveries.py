@@ -25,22 +25,22 @@ from . import webhooks
 from .logs import Line, write_lines
 from .models import DeliveryRow, WebhookRow
 from .storable import storable_text
-from .webhooks import KEEP_TRYING_MS, arrivals, seal_context
+from .webhooks import KEEP_TRYING_MS, outbox_signal, seal_context
 
 log = logging.getLogger(__name__)
 # A private generator: code that seeds the shared one for reproducibility is not affected by deliveries.
 _jitter = random.Random()  # noqa: S311 jitter, not cryptography
 
-PLACES = 32
+MAX_CONCURRENT = 32
 """The number of messages one process sends concurrently."""
-SUSPECT_PLACES = 16
+MAX_SUSPECT = 16
 """How many of these may go to webhooks whose last attempt failed, so that half remain for the others."""
-PLACES_OF_ONE = 4
+MAX_PER_WEBHOOK = 4
 SEND_SECONDS = 15.0
 LEASE_MS = 60_000
 """An attempt not recorded within this time was lost with its process, and is repeated."""
 FIRST_DELAY_MS = 5_000
-LONGEST_DELAY_MS = 4 * 3_600_000
+MAX_DELAY_MS = 4 * 3_600_000
 _POLL_SECONDS = 1.0
 _MAX_ATTEMPTS_STORED = 20
 _ANSWER_BYTES = 64 << 10
@@ -85,7 +85,7 @@ def sign(secrets: Sequence[str], delivery_id: str, timestamp: int, payload: str)
 
 def delay_ms(tries: int, chance: float) -> int:
     """The delay after the `tries`-th attempt: three times longer each time, up to four hours, reduced by up to half at random."""
-    longest = min(FIRST_DELAY_MS * 3 ** min(tries - 1, 20), LONGEST_DELAY_MS)
+    longest = min(FIRST_DELAY_MS * 3 ** min(tries - 1, 20), MAX_DELAY_MS)
     return int(longest * (1 - chance / 2))
 
 
@@ -94,7 +94,7 @@ class Deliverer:
 
     def __init__(self, egress: Egress, sealer: Sealer) -> None:
         self._egress, self._sealer = egress, sealer
-        self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="webhooks")
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="webhooks")
         self._lock = threading.Lock()
         self._in_flight: Counter[Key] = Counter()
         self._suspects = 0
@@ -105,7 +105,7 @@ class Deliverer:
 
     def start(self) -> None:
         """Start delivering: messages of this process immediately, those of others within a second."""
-        self._withdraw = arrivals.when(self._wake.set)
+        self._withdraw = outbox_signal.subscribe(self._wake.set)
         self._loop.start()
 
     def stop(self) -> None:
@@ -149,10 +149,10 @@ class Deliverer:
 
     def _free_places(self, key: Key, *, suspect: bool) -> int:
         with self._lock:
-            free = PLACES - self._in_flight.total()
+            free = MAX_CONCURRENT - self._in_flight.total()
             if suspect:
-                return min(free, SUSPECT_PLACES - self._suspects, 1 - self._in_flight[key])
-            return min(free, PLACES_OF_ONE - self._in_flight[key])
+                return min(free, MAX_SUSPECT - self._suspects, 1 - self._in_flight[key])
+            return min(free, MAX_PER_WEBHOOK - self._in_flight[key])
 
     def _submit(self, claimed: Claimed, *, suspect: bool) -> Future[None]:
         with self._lock:
@@ -163,7 +163,7 @@ class Deliverer:
     def _deliver(self, claimed: Claimed, suspect: bool) -> None:
         try:
             attempt = self.send(claimed)
-            db.write(partial(record, claimed, attempt))
+            db.write(partial(record_attempt, claimed, attempt))
         except Exception:
             log.exception("the result of a delivery was not recorded; it will be sent again")
         finally:
@@ -233,7 +233,7 @@ def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
     return claimed
 
 
-def record(claimed: Claimed, attempt: Attempt) -> None:
+def record_attempt(claimed: Claimed, attempt: Attempt) -> None:
     """Inside a write: record the result of an attempt, on the message and on the webhook."""
     scope, now = claimed.scope, clock.now_ms()
     row = scope.find(DeliveryRow, id=claimed.delivery_id)
@@ -265,7 +265,7 @@ def _next_try(row: DeliveryRow, claimed: Claimed, attempt: Attempt, now: int) ->
         return None
     delay = delay_ms(claimed.tries, _jitter.random())
     if attempt.retry_after is not None:
-        delay = max(delay, min(attempt.retry_after * 1000, LONGEST_DELAY_MS))
+        delay = max(delay, min(attempt.retry_after * 1000, MAX_DELAY_MS))
     return int(min(now + delay, row.give_up_at))
 
 

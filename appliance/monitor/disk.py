@@ -10,7 +10,7 @@ from pathlib import Path
 
 from appliance.core.database import db
 
-ROOM = 1 << 20
+REQUIRED_BYTES = 1 << 20
 """Bytes that must be writable before a disk that was full counts as usable again."""
 NEARLY_FULL = 90.0
 """Percentage in use from which the console warns the appliance's administrators."""
@@ -44,26 +44,26 @@ class DiskGauge:
         self._folder, self._blob_bytes = folder, blob_bytes
         self._blobs = 0
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Measure the contents again."""
         self._blobs = self._blob_bytes()
 
     def read(self) -> Disk:
         """The current free space, and the contents as last measured."""
         usage = shutil.disk_usage(self._folder)
-        return Disk(usage.total, usage.free, db.size_bytes(), self._blobs)
+        return Disk(usage.total, usage.free, db.get_size(), self._blobs)
 
 
-def watch_room(folder: Path) -> None:
+def check_space(folder: Path) -> None:
     """While writes are refused for lack of space: check whether the folder and the database have space again."""
     if db.is_full() and _has_space(folder):
-        db.look_for_room(ROOM)
+        db.probe_free_space(REQUIRED_BYTES)
 
 
 def _has_space(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, ROOM)
+            os.posix_fallocate(file.fileno(), 0, REQUIRED_BYTES)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

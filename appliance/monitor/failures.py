@@ -21,8 +21,8 @@ from .storable import storable_text
 
 State = Literal["open", "acknowledged", "resolved"]
 MESSAGE_BYTES = 2 << 10
-RETRIES_AT_ONCE = 200
-LOOKED_AT_ONCE = 2_000
+MAX_RETRIES = 200
+BATCH_SIZE = 2_000
 _OVERLOAD_ERRORS = (Draining, Overloaded, StorageFull)
 
 # The parts that differ between occurrences of one failure; order matters: a quoted id is a quoted value.
@@ -49,10 +49,10 @@ class Failure:
     message: str
 
 
-class FailedWork(Protocol):
+class ExecutionRetrier(Protocol):
     """How failed executions are retried; implemented by the processes."""
 
-    def left_to_retry(self, scope: TenantScope, failed_ids: Sequence[str]) -> Collection[str]:
+    def find_retryable(self, scope: TenantScope, failed_ids: Sequence[str]) -> Collection[str]:
         """Those that still exist and have not been retried yet."""
 
     def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
@@ -60,7 +60,7 @@ class FailedWork(Protocol):
 
 
 @dataclass(frozen=True)
-class RetryOutcome:
+class BulkRetryResult:
     """The result of `retry_all`: failed execution -> its retry, refused ones with the reason, and how many remain.
 
     Those in `waiting` found no free place and count as remaining: the next call retries them.
@@ -152,7 +152,7 @@ def _change(scope: TenantScope, row: FailureGroup, state: State, by: str) -> Non
     scope.update(FailureGroup, **changes).where(FailureGroup.id == row.id).execute()
 
 
-def note_recovered(
+def record_recovered(
     scope: TenantScope, failed_ids: Sequence[str], left_failed: Callable[[TenantScope, Sequence[str]], Collection[str]]
 ) -> None:
     """Inside a write: record successful retries; a group with no failed execution left is resolved.
@@ -176,7 +176,7 @@ def _has_failed(
     open_ones = scope.select(FailureOccurrence, FailureOccurrence.execution_id).where(
         FailureOccurrence.failure_id == group.id, FailureOccurrence.recovered_at.is_null(),
         FailureOccurrence.at > (group.settled_at or 0),
-    ).limit(RETRIES_AT_ONCE)  # fmt: skip
+    ).limit(MAX_RETRIES)  # fmt: skip
     while execution_ids := [row.execution_id for row in open_ones.clone()]:
         if left_failed(scope, execution_ids):
             return True
@@ -190,7 +190,7 @@ def _latest(scope: TenantScope, failure_id: str) -> int:
     return max(clock.now_ms(), latest.scalar() or 0)
 
 
-def retry_all(scope: TenantScope, failure_id: str, work: FailedWork) -> RetryOutcome:
+def retry_all(scope: TenantScope, failure_id: str, work: ExecutionRetrier) -> BulkRetryResult:
     """Retry the group's executions, oldest first, at most 200 at once; each is retried once.
 
     Skips executions that were retried otherwise or deleted, and those from before the group was resolved.  Refused ones are
@@ -211,7 +211,7 @@ def retry_all(scope: TenantScope, failure_id: str, work: FailedWork) -> RetryOut
         except ApplianceError as error:
             refused[execution_id] = error.message
     _close(scope, failure_id, [*retried, *refused])
-    return RetryOutcome(retried, refused, _pending(scope, get_failure(scope, failure_id)).count(), tuple(waiting))
+    return BulkRetryResult(retried, refused, _pending(scope, get_failure(scope, failure_id)).count(), tuple(waiting))
 
 
 def _pending(scope: TenantScope, group: FailureGroup) -> Any:
@@ -221,14 +221,14 @@ def _pending(scope: TenantScope, group: FailureGroup) -> Any:
     )  # fmt: skip
 
 
-def _choose(scope: TenantScope, group: FailureGroup, work: FailedWork) -> list[str]:
+def _choose(scope: TenantScope, group: FailureGroup, work: ExecutionRetrier) -> list[str]:
     """The oldest ones left to retry; earlier ones that are not are closed."""
-    pending = _pending(scope, group).order_by(FailureOccurrence.at, FailureOccurrence.execution_id).limit(LOOKED_AT_ONCE)
+    pending = _pending(scope, group).order_by(FailureOccurrence.at, FailureOccurrence.execution_id).limit(BATCH_SIZE)
     while execution_ids := [row.execution_id for row in pending.clone()]:
-        left = work.left_to_retry(scope, execution_ids)
+        left = work.find_retryable(scope, execution_ids)
         _close(scope, group.id, [each for each in execution_ids if each not in left])
         if chosen := [each for each in execution_ids if each in left]:
-            return chosen[:RETRIES_AT_ONCE]
+            return chosen[:MAX_RETRIES]
     return []
 
 

@@ -25,8 +25,8 @@ _NAMES = {rank: name for name, rank in LEVELS.items()}
 _UNKNOWN = LEVELS["info"]
 _ROWS = 500
 TABLE = "log_line"
-AT_ONCE = 500
-READ_AT_ONCE = 1_000
+MAX_LINES = 500
+BATCH_SIZE = 1_000
 _COLUMNS = "tenant_id, at, level, source, message, fields, execution_id, process_id, step, request_id, words"
 _PLACES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)")  # in JSON; never part of a word
@@ -84,10 +84,10 @@ def write_lines(scope: TenantScope, lines: Sequence[Line]) -> None:
 
 
 def _words(message: str, fields: str, *ids: str | None) -> str:
-    return full_text.distinct_words(" ".join((message, _ESCAPED.sub(" ", fields), *filter(None, ids))))
+    return full_text.fold_text(" ".join((message, _ESCAPED.sub(" ", fields), *filter(None, ids))))
 
 
-def read_older() -> int:
+def index_older() -> int:
     """Index lines stored before the word index existed, newest first; returns their number.
 
     Each batch is a separate write, so this can be interrupted at any time.
@@ -95,7 +95,7 @@ def read_older() -> int:
     done = 0
     while unindexed := db.rows(
         "SELECT id, message, fields, execution_id, process_id, step, request_id FROM log_line WHERE words IS NULL "
-        "ORDER BY id DESC LIMIT ?", (READ_AT_ONCE,)
+        "ORDER BY id DESC LIMIT ?", (BATCH_SIZE,)
     ):  # fmt: skip
         indexed = [(_words(*texts), int(number)) for number, *texts in unindexed]
         done += db.write(partial(_store_words, indexed))
@@ -112,7 +112,7 @@ def _store_words(indexed: Sequence[tuple[str, int]]) -> int:
     return done
 
 
-def forget_words(scope: TenantScope) -> None:
+def remove_from_index(scope: TenantScope) -> None:
     """Inside the write that deletes the tenant: remove its lines from the search index."""
     full_text.remove(TABLE, "tenant_id = ?", (scope.tenant_id,))
 
@@ -140,23 +140,23 @@ class Tail:
     """
 
     def __init__(self, scope: TenantScope, filters: LineFilter, number: int) -> None:
-        self._scope, self._wanted, self._number = scope, replace(filters, since=None), number
+        self._scope, self._filters, self._number = scope, replace(filters, since=None), number
         self._since, self._newest = filters.since, last_number()
         self.is_behind = False
 
-    def look(self, *, only_newest: bool = False) -> list[Line]:
+    def read(self, *, only_newest: bool = False) -> list[Line]:
         """Lines stored since the last call, oldest first, at most 500; `is_behind` says whether there are more.
 
         With `only_newest`, older lines beyond that are skipped, for readers that keep no more anyway.
         """
         until = last_number()
         between = (LogLine.id > self._number) & (LogLine.id <= until)
-        query = _matching(self._scope.select(LogLine), self._wanted, self._number).where(between)
+        query = _matching(self._scope.select(LogLine), self._filters, self._number).where(between)
         if self._since is not None and self._number < self._newest:
             query = query.where((LogLine.at >= self._since) | (LogLine.id > self._newest))
         order = LogLine.id.desc() if only_newest else LogLine.id
-        lines = [_from_row(row) for row in query.order_by(order).limit(AT_ONCE)] if until > self._number else []
-        self.is_behind = len(lines) == AT_ONCE and not only_newest
+        lines = [_from_row(row) for row in query.order_by(order).limit(MAX_LINES)] if until > self._number else []
+        self.is_behind = len(lines) == MAX_LINES and not only_newest
         # Lines that do not match are not examined again.
         self._number = lines[-1].number if self.is_behind else max(self._number, until)
         return lines[::-1] if only_newest else lines
@@ -180,7 +180,7 @@ def _matching(query: Any, filters: LineFilter, after: int = 0) -> Any:
         if value is not None:
             query = query.where(column == value)
     if filters.text:
-        matching, words = full_text.matching_ids(TABLE, full_text.search_words(filters.text, "/text"), after)
+        matching, words = full_text.matching_ids(TABLE, full_text.parse_search(filters.text, "/text"), after)
         query = query.where(LogLine.id.in_(SQL(db.database.obj.statement(matching), (words,))))
     if filters.since is not None:
         query = query.where(LogLine.at >= filters.since)

@@ -22,9 +22,9 @@ ALL = ""
 """The name of a kind's totals; no real name is empty."""
 SETTLED_MS = 5 * MINUTE
 """After this time no process counts anything for a minute any more."""
-AT_ONCE = 4 * DAY
-NARROW_KEPT = 3 * DAY
-POINTS_AT_ONCE = 50
+MAX_PERIOD = 4 * DAY
+NARROW_RETENTION = 3 * DAY
+POINTS_PER_WRITE = 50
 """The number of points of one name that one write of `purge` deletes; each has a row per result and slot."""
 
 Piece = tuple[int, int, int]  # width (0: the counters themselves), from, to
@@ -58,7 +58,7 @@ def roll_up() -> int:
     return done
 
 
-def note_late(scope: TenantScope, kind: str, minute: int) -> None:
+def mark_late(scope: TenantScope, kind: str, minute: int) -> None:
     """Inside the write that counts something for `minute`: mark its day as late if it has already been summed."""
     db.execute(
         "INSERT INTO tally_late (tenant_id, kind, at) SELECT tenant_id, kind, CAST(? AS BIGINT) FROM tally_mark "
@@ -78,7 +78,7 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
             return False
         mark = int(first) // DAY * DAY
     # A gap without counts, even of years, is skipped at once.
-    next_mark = until if first is None else min(until, max(mark, int(first) // DAY * DAY) + AT_ONCE)
+    next_mark = until if first is None else min(until, max(mark, int(first) // DAY * DAY) + MAX_PERIOD)
     if narrower:
         next_mark = min(next_mark, (_mark(scope, kind, narrower) or mark) // width * width)
     if next_mark <= mark:
@@ -226,7 +226,7 @@ def purge(before_ms: int) -> int:
 
     Returns the number of rows; each write deletes a few points of one name, so that it blocks nobody for long.
     """
-    narrow = (clock.now_ms() - NARROW_KEPT) // DAY * DAY
+    narrow = (clock.now_ms() - NARROW_RETENTION) // DAY * DAY
     # Move the start first, so that readers no longer use these sums; then delete them.
     forget = "UPDATE tally_mark SET since = ? WHERE width = ? AND since < ?"
     db.write(partial(db.execute, forget, (narrow, WIDTHS[0], narrow)))
@@ -247,5 +247,5 @@ def _purge_one(series: tuple[Any, ...], before_ms: int) -> int:
         ((first,),) = db.rows(f"SELECT MIN(at) FROM tally_wide WHERE {of_it}", series)  # noqa: S608
         if first is None or first >= before_ms:
             return deleted
-        until = min(before_ms, int(first) + POINTS_AT_ONCE * int(series[2]))
+        until = min(before_ms, int(first) + POINTS_PER_WRITE * int(series[2]))
         deleted += db.write(partial(db.execute, f"DELETE FROM tally_wide WHERE {of_it} AND at < ?", (*series, until)))  # noqa: S608

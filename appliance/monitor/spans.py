@@ -19,15 +19,15 @@ _NOWHERE = ("0" * 32, "0" * 16)
 
 
 @dataclass(frozen=True)
-class Place:
+class SpanContext:
     """A span's W3C Trace Context; spans below one that is not `wanted` are not wanted either."""
 
     trace: str
     span: str
-    wanted: bool
+    is_sampled: bool
 
     def __str__(self) -> str:
-        return f"00-{self.trace}-{self.span}-{int(self.wanted):02x}"
+        return f"00-{self.trace}-{self.span}-{int(self.is_sampled):02x}"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Span:
     """
 
     name: str
-    place: Place
+    place: SpanContext
     parent: str
     kind: Kind
     began_ms: int
@@ -58,31 +58,31 @@ class Spans:
     def is_on(self) -> bool:
         return self._take is not None
 
-    def give_to(self, take: Callable[[Span], None] | None, percent: int = 100) -> None:
+    def export_to(self, take: Callable[[Span], None] | None, percent: int = 100) -> None:
         """From now on, forward the spans of this percentage of traces to `take`; None stops forwarding."""
         self._percent, self._take = percent, take
 
     def add(self, span: Span) -> None:
         """Forward a span, if there is an exporter and its trace is sampled."""
         take = self._take
-        if take is not None and span.place.wanted:
+        if take is not None and span.place.is_sampled:
             take(span)
 
-    def read(self, traceparent: str) -> Place | None:
+    def parse(self, traceparent: str) -> SpanContext | None:
         """Parse a `traceparent` header; None if it is invalid, which W3C Trace Context requires to ignore."""
         match = _TRACEPARENT.fullmatch(traceparent.strip())
         if match is None or match[1] == _NOWHERE[0] or match[2] == _NOWHERE[1]:
             return None
-        return Place(match[1], match[2], bool(int(match[3], 16) & 1) and self._is_chosen(match[1]))
+        return SpanContext(match[1], match[2], bool(int(match[3], 16) & 1) and self._is_sampled(match[1]))
 
-    def under(self, around: Place | None, key: str = "") -> Place:
+    def child_of(self, around: SpanContext | None, key: str = "") -> SpanContext:
         """The context of a new span below another, or of a new trace; the same `key` gives the same ids."""
         if around is not None:
-            return Place(around.trace, span_id(key), around.wanted)
+            return SpanContext(around.trace, span_id(key), around.is_sampled)
         trace = hashlib.sha256(f"trace/{key}".encode()).hexdigest()[:32] if key else secrets.token_hex(16)
-        return Place(trace, span_id(key), self._is_chosen(trace))
+        return SpanContext(trace, span_id(key), self._is_sampled(trace))
 
-    def _is_chosen(self, trace: str) -> bool:
+    def _is_sampled(self, trace: str) -> bool:
         """Whether the trace is sampled, by its id, so that all of its spans and all services with the same rate agree."""
         return int(trace[16:], 16) * 100 < self._percent << 64
 

@@ -41,13 +41,13 @@ _DROP = "DELETE FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at <
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedEvents:
     """Events of one minute (its start in epoch ms) with the same result and slot; `low_ms` and `high_ms` are their shortest and
     longest durations."""
 
     name: str
     minute: int
-    outcome: str
+    result: str
     slot: int
     count: int
     sum_ms: float
@@ -90,14 +90,14 @@ def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
     """
     what, _, result = name.rpartition(":")
     minute = clock.now_ms() // MINUTE * MINUTE
-    add_counted(scope, kind, Counted(what, minute, result, slot_of(duration_ms), 1, *[duration_ms] * 3))
+    add_events(scope, kind, CountedEvents(what, minute, result, slot_of(duration_ms), 1, *[duration_ms] * 3))
 
 
-def add_counted(scope: TenantScope, kind: str, counted: Counted) -> None:
+def add_events(scope: TenantScope, kind: str, counted: CountedEvents) -> None:
     """Inside a write: add events counted elsewhere."""
-    values = (counted.minute, counted.name, counted.outcome, counted.slot, counted.count, counted.sum_ms)
+    values = (counted.minute, counted.name, counted.result, counted.slot, counted.count, counted.sum_ms)
     db.execute(_ADD, (scope.tenant_id, kind, *values, counted.low_ms, counted.high_ms))
-    rollup.note_late(scope, kind, counted.minute)
+    rollup.mark_late(scope, kind, counted.minute)
 
 
 def slot_of(duration_ms: float) -> int:

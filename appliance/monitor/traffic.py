@@ -17,17 +17,17 @@ from appliance.core.scope import TenantScope
 from . import tally
 from .analytics import Summary, Window, read_names
 
-Of = Literal["key", "webapp"]
-MOST_WAITING = 20_000
-BYTES_OF: Mapping[Of, Literal["key_bytes", "webapp_bytes"]] = {"key": "key_bytes", "webapp": "webapp_bytes"}
+TrafficKind = Literal["key", "webapp"]
+MAX_QUEUED = 20_000
+BYTES_OF: Mapping[TrafficKind, Literal["key_bytes", "webapp_bytes"]] = {"key": "key_bytes", "webapp": "webapp_bytes"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRequest:
     """An answered request, `at` in epoch milliseconds; `name` is the id of the key or the app."""
 
     tenant_id: str
-    of: Of
+    of: TrafficKind
     name: str
     at: int
     status: int
@@ -35,25 +35,25 @@ class Answered:
     sent: int
 
 
-def outcome_of(status: int) -> str:
+def result_of(status: int) -> str:
     """The result of a status: `refused` for client errors, `failed` for server errors."""
     return "succeeded" if status < 400 else "refused" if status < 500 else "failed"
 
 
-def count(requests: Iterable[Answered]) -> None:
+def count_requests(requests: Iterable[AnsweredRequest]) -> None:
     """Inside a write: add requests to the counters; those of tenants deleted meanwhile are skipped."""
     summed: dict[tuple[str, str, str, int, str, int], tally.Extent] = {}
     tenants = {str(tenant_id) for (tenant_id,) in db.rows("SELECT id FROM tenant")}
     for each in (each for each in requests if each.tenant_id in tenants):
         minute, slot = each.at // tally.MINUTE * tally.MINUTE, tally.slot_of(each.ms)
         for key, value in (
-            ((each.tenant_id, each.of, each.name, minute, outcome_of(each.status), slot), each.ms),
+            ((each.tenant_id, each.of, each.name, minute, result_of(each.status), slot), each.ms),
             ((each.tenant_id, BYTES_OF[each.of], each.name, minute, "succeeded", 0), each.sent),
         ):
             summed.setdefault(key, tally.Extent()).add(tally.Extent(1, value, value, value))
     for (tenant_id, kind, name, minute, result, slot), sum_of in summed.items():
-        counted = tally.Counted(name, minute, result, slot, sum_of.count, sum_of.sum_ms, sum_of.low_ms, sum_of.high_ms)
-        tally.add_counted(TenantScope(tenant_id, "system"), kind, counted)
+        counted = tally.CountedEvents(name, minute, result, slot, sum_of.count, sum_of.sum_ms, sum_of.low_ms, sum_of.high_ms)
+        tally.add_events(TenantScope(tenant_id, "system"), kind, counted)
 
 
 class KeyTraffic:
@@ -61,14 +61,14 @@ class KeyTraffic:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[Answered] = []
+        self._waiting: list[AnsweredRequest] = []
 
-    def note(self, scope: TenantScope, status: int, ms: float, sent: int) -> None:
+    def add(self, scope: TenantScope, status: int, ms: float, sent: int) -> None:
         """Add a request of the key that acts in `scope`; does not block."""
         kind, _, key_id = scope.actor.partition(":")
-        if kind == "key" and len(self._waiting) < MOST_WAITING:
+        if kind == "key" and len(self._waiting) < MAX_QUEUED:
             with self._lock:
-                self._waiting.append(Answered(scope.tenant_id, "key", key_id, clock.now_ms(), status, ms, sent))
+                self._waiting.append(AnsweredRequest(scope.tenant_id, "key", key_id, clock.now_ms(), status, ms, sent))
 
     def flush(self) -> None:
         """Store the collected requests; if that fails, they are kept for the next flush."""
@@ -76,7 +76,7 @@ class KeyTraffic:
             waiting, self._waiting = self._waiting, []
         if waiting:
             try:
-                db.write(partial(count, waiting))
+                db.write(partial(count_requests, waiting))
             except BaseException:
                 with self._lock:
                     self._waiting = waiting + self._waiting
@@ -84,17 +84,17 @@ class KeyTraffic:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class TrafficNumbers:
     """Requests of one key or to one app; `sent` is in bytes."""
 
     summary: Summary
     sent: int
 
 
-def read_numbers(scope: TenantScope, of: Of, since: int, until: int) -> dict[str, Numbers]:
+def read_numbers(scope: TenantScope, of: TrafficKind, since: int, until: int) -> dict[str, TrafficNumbers]:
     """Numbers by key or app id, those with the most requests first, at most 50."""
     sent = read_names(scope, Window(since, until, kind=BYTES_OF[of]))
     return {
-        name: Numbers(summary, int(sent[name].sum_ms) if name in sent else 0)
+        name: TrafficNumbers(summary, int(sent[name].sum_ms) if name in sent else 0)
         for name, summary in read_names(scope, Window(since, until, kind=of)).items()
     }

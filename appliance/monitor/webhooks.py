@@ -24,7 +24,7 @@ from .models import DeliveryRow, WebhookRow
 from .retention import delete_older
 from .storable import storable_json
 
-__all__ = ["EVENTS", "Change", "DeliveryRow", "Spec", "WebhookRow", "Webhooks", "arrivals", "emit"]
+__all__ = ["EVENTS", "DeliveryRow", "WebhookChange", "WebhookRow", "WebhookSpec", "Webhooks", "emit", "outbox_signal"]
 
 EVENTS = (
     "execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing", "webapp.published",
@@ -32,18 +32,18 @@ EVENTS = (
 )
 TEST_EVENT = "webhook.test"
 KEEP_TRYING_MS = 3 * 86_400_000
-MOST_WEBHOOKS = 100
+MAX_WEBHOOKS = 100
 _DATA_BYTES = 16 << 10
 _URL_LENGTH = 2_000
 
 
-class Arrivals:
+class OutboxSignal:
     """Notifies the deliverer as soon as a commit has put a message into the outbox."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []
 
-    def when(self, listener: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Register a listener; returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
@@ -53,11 +53,11 @@ class Arrivals:
             listener()
 
 
-arrivals = Arrivals()
+outbox_signal = OutboxSignal()
 
 
 @dataclass(frozen=True)
-class Spec:
+class WebhookSpec:
     """Properties of a new webhook: URL, events, and a note for its owner."""
 
     url: str
@@ -66,7 +66,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Change:
+class WebhookChange:
     """Changes to a webhook; None leaves a property unchanged."""
 
     url: str | None = None
@@ -103,7 +103,7 @@ def _enqueue(scope: TenantScope, webhook_id: str, event: str, data: Mapping[str,
         DeliveryRow, id=delivery_id, webhook_id=webhook_id, event=event, payload=payload, status="pending", tries=0,
         attempts=[], next_try_at=now, give_up_at=now + KEEP_TRYING_MS, created_at=now,
     )  # fmt: skip
-    db.after_commit(arrivals.announce)
+    db.after_commit(outbox_signal.announce)
     return delivery_id
 
 
@@ -113,17 +113,17 @@ class Webhooks:
     def __init__(self, sealer: Sealer, egress: Egress) -> None:
         self._sealer, self._egress = sealer, egress
 
-    def create_webhook(self, scope: TenantScope, spec: Spec) -> tuple[WebhookRow, str]:
+    def create_webhook(self, scope: TenantScope, spec: WebhookSpec) -> tuple[WebhookRow, str]:
         """Create a webhook; returns it with its secret.  ValidationFailed, AddressNotAllowed, Conflict."""
         self._check_url(spec.url)
         events = _validate_events(spec.events)
         webhook_id, secret, now = ids.new("whk"), make_secret(), clock.now_ms()
 
         def insert() -> WebhookRow:
-            if scope.select(WebhookRow).count() >= MOST_WEBHOOKS:
+            if scope.select(WebhookRow).count() >= MAX_WEBHOOKS:
                 raise Conflict(Sentence(
                     "a tenant can have at most %(most_webhooks)s webhooks; delete one that is no longer needed",
-                    most_webhooks=MOST_WEBHOOKS,
+                    most_webhooks=MAX_WEBHOOKS,
                 ))
             scope.insert(
                 WebhookRow, id=webhook_id, url=spec.url, events=events, description=spec.description, state="active",
@@ -143,7 +143,7 @@ class Webhooks:
         """One webhook; NotFound."""
         return scope.get(WebhookRow, id=webhook_id)
 
-    def change_webhook(self, scope: TenantScope, webhook_id: str, change: Change) -> WebhookRow:
+    def change_webhook(self, scope: TenantScope, webhook_id: str, change: WebhookChange) -> WebhookRow:
         """Change a webhook.  Enabling it again resets its failures; disabling it gives up pending messages."""
         if change.url is not None:
             self._check_url(change.url)
@@ -223,7 +223,7 @@ class Webhooks:
             changes = {"status": "pending", "tries": 0, "next_try_at": now, "give_up_at": now + KEEP_TRYING_MS, "finished_at": None}
             scope.update(DeliveryRow, **changes).where(DeliveryRow.id == delivery_id).execute()
             audit.record(scope, "webhook.redeliver", webhook_id, {"delivery_id": delivery_id})
-            db.after_commit(arrivals.announce)
+            db.after_commit(outbox_signal.announce)
             return scope.get(DeliveryRow, id=delivery_id)
 
         return db.write(renew)

@@ -16,24 +16,24 @@ from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, Valida
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance.approvals import Approval, answer_of, withdraw_approval
+from appliance.governance.approvals import Approval, answer_view, withdraw_approval
 from appliance.sandbox import Pool
 from appliance.tenants.grants import secret_bindings
 
 from .definitions import versions
-from .definitions.compiled import Compiled
-from .definitions.surroundings import look_around
-from .engine import ending, store, suspension
-from .engine.children import StartedChildren, refuse_too_deep
+from .definitions.compiled import CompiledVersion
+from .definitions.dependencies import load_dependencies
+from .engine import completion, store, suspension
+from .engine.children import ChildStarter, check_depth
 from .engine.end_watch import EndWatch
 from .engine.runner import Runner, claim_of
 from .engine.store import Claim
-from .engine.task import Tools
-from .executions import pausing, retrying
+from .engine.task import StepServices
+from .executions import pausing, retries
 from .executions import service as executions
-from .executions.record import Record
-from .executions.retry_plan import Around, RetryPlan, plan_retry
-from .executions.service import MAX_LABEL, PRIORITIES, Birth, Resumption, StartRequest
+from .executions.record import ExecutionRecord
+from .executions.retry_plan import PlanContext, RetryPlan, plan_retry
+from .executions.service import MAX_LABEL, PRIORITIES, EventAnswer, ExecutionOrigin, StartRequest
 from .host import tainting
 from .host.agent_runs import NoAgents
 from .host.deadlines import Deadlines
@@ -42,22 +42,22 @@ from .host.model_calls import no_models
 from .host.ports import Ports
 from .models import Execution, Process, ProcessVersion
 from .rehearsal.dry_run import DryRun, DryRunRequest, run_dry
-from .rehearsal.dry_run_calls import Outside
+from .rehearsal.dry_run_calls import RealSystems
+from .rehearsal.preview_actions import PreviewOnlyActions
 from .rehearsal.replay import Replay, ReplayRequest, load_draft, replay
-from .rehearsal.unreached import UnreachedActions
 from .scheduling import admission, backlog
-from .scheduling.intake import ENOUGH_MESSAGES, WAKE, Intake
-from .scheduling.shared_threads import SharedThreads
+from .scheduling.fair_share import FairShare
+from .scheduling.fair_threads import FairThreadPool
+from .scheduling.intake import MAX_MESSAGES, WAKE, Intake
 from .scheduling.sweeper import Sweeper
 from .scheduling.timers import Timers
-from .scheduling.turns import Turns
-from .triggers.firing import Started
-from .triggers.registration import outer_problems
-from .triggers.service import Reach, Triggers
+from .triggers.firings import StartedExecution
+from .triggers.registration import find_tenant_problems
+from .triggers.service import TriggerDependencies, Triggers
 from .triggers.signatures import Request
 
 log = logging.getLogger(__name__)
-MOST_REPLAYS = 2  # each occupies an API thread until it is done
+MAX_REPLAYS = 2  # each occupies an API thread until it is done
 
 
 class ProcessFlow:
@@ -69,37 +69,37 @@ class ProcessFlow:
         self._find_actions = ports.find_actions
         self._agents = ports.agents or NoAgents()
         self.queue = queue
-        self._io = SharedThreads(64, "io")
+        self._io = FairThreadPool(64, "io")
         self._fast = ThreadPoolExecutor(config.queue.workers, thread_name_prefix="fast")
         self._fast_slots = threading.BoundedSemaphore(config.queue.workers)
         self._draining = threading.Event()
-        self._replays = threading.BoundedSemaphore(MOST_REPLAYS)
+        self._replays = threading.BoundedSemaphore(MAX_REPLAYS)
         limits = config.limits
         self._deadlines = Deadlines(self._io.submit, limits.step_call_seconds)
         data = StoredData(ports.data, ports.documents, limits.step_answer_kb << 10)
-        tools = Tools(
+        tools = StepServices(
             pool, data, ports.actions, self._io.submit, self._deadlines.submit, limits.step_seconds * 1000,
             limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
-            limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, StartedChildren(self._load, self._enqueue),
+            limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, ChildStarter(self._load, self._enqueue),
             ports.documents, ports.models or no_models(ports.sealer), ports.formats, self._agents,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self._end_watch = EndWatch()
         self.runner = Runner(config, presence, tools, self._timers)
-        self._turns = Turns(config.queue.workers)
-        self.intake = Intake(self.runner, self._turns, queue, self._draining)
+        self._fair_queue = FairShare(config.queue.workers)
+        self.intake = Intake(self.runner, self._fair_queue, queue, self._draining)
         silence_seconds = config.queue.lease_seconds * 2 / 3
         self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, silence_seconds)
         self._sweeper.is_running_here = self.runner.active.__contains__
         self._sweeper.jumps = self.runner.jumps
-        queue.declare(WAKE, self.intake.serve)
-        reach = Reach(self._load, self._enqueue, partial(secret_bindings.open_for_webhook, ports.sealer), ports.polls)
+        queue.declare(WAKE, self.intake.handle_message)
+        reach = TriggerDependencies(self._load, self._enqueue, partial(secret_bindings.open_for_webhook, ports.sealer), ports.polls)
         self.triggers = Triggers(pool, queue, reach)
 
     def start(self) -> None:
         """Start the timers, the sweeper and the queue's workers."""
-        suspension.woken.when(self._wake_answered)
-        suspension.stopped.when(self._stop_cancelled)
+        suspension.woken_signal.subscribe(self._wake_answered)
+        suspension.cancel_signal.subscribe(self._stop_cancelled)
         self.runner.start()
         self.runner.jumps.now_ms()  # before looking for due work: the clock may have been set while the appliance was down
         self._timers.start()
@@ -115,9 +115,9 @@ class ProcessFlow:
         """
         deadline = clock.monotonic() + timeout
         self._draining.set()
-        suspension.woken.drop(self._wake_answered)
+        suspension.woken_signal.unsubscribe(self._wake_answered)
         self.triggers.stop()
-        suspension.stopped.drop(self._stop_cancelled)
+        suspension.cancel_signal.unsubscribe(self._stop_cancelled)
         self._sweeper.stop()
         self._timers.stop()
         self.queue.stop(timeout / 2)
@@ -129,7 +129,7 @@ class ProcessFlow:
         self._deadlines.stop()
         self._end_watch.stop()
 
-    def _load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
+    def _load(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
         return self.runner.load_to_run(scope, process_id, version)
 
     def _enqueue(self, tenant_id: str, execution_id: str, priority: int) -> None:
@@ -137,7 +137,7 @@ class ProcessFlow:
 
     def _wake(self, tenant_id: str, execution_id: str) -> None:
         """Inside a write: queue an execution that was recorded earlier, if it may run now."""
-        if admission.line_up(tenant_id, execution_id, self.runner.jumps.now_ms()):
+        if admission.queue_due(tenant_id, execution_id, self.runner.jumps.now_ms()):
             self.intake.wake(tenant_id, execution_id)
 
     def _wake_due(self, tenant_id: str, execution_id: str) -> None:
@@ -157,8 +157,8 @@ class ProcessFlow:
     # -- executions
 
     def start_execution(
-        self, scope: TenantScope, process_id: str, request: StartRequest, *, soon: bool = False,
-        when_finished: Callable[[], None] | None = None, beside: Callable[[], None] | None = None,
+        self, scope: TenantScope, process_id: str, request: StartRequest, *, immediate: bool = False,
+        on_finished: Callable[[], None] | None = None, write_related: Callable[[], None] | None = None,
     ) -> Execution:  # fmt: skip
         """Record an execution durably and start it.
 
@@ -167,19 +167,19 @@ class ProcessFlow:
         new, and writes what its input refers to.
         """
         self._refuse_when_draining()
-        version = executions.version_to_run(scope, process_id, request.version)
+        version = executions.resolve_version(scope, process_id, request.version)
         _check_request(request)
         executions.check_input(scope, self._load(scope, process_id, version), request.input)
-        fast = soon and request.run_at is None and self._fast_slots.acquire(blocking=False)
+        fast = immediate and request.run_at is None and self._fast_slots.acquire(blocking=False)
         claim: Claim | None = None
 
         def insert() -> tuple[Execution, bool]:
-            birth = Birth(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
+            birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
             row, new = executions.insert_execution(scope, process_id, version, request, birth)
-            if new and beside is not None:
-                beside()
-            if when_finished is not None and row.status not in store.FINISHED:
-                ending.finished.when(scope.tenant_id, row.id, when_finished)
+            if new and write_related is not None:
+                write_related()
+            if on_finished is not None and row.status not in store.FINISHED:
+                completion.completion_signal.subscribe(scope.tenant_id, row.id, on_finished)
             if new and row.status == "queued" and row.wait_reason is None:
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new
@@ -198,7 +198,7 @@ class ProcessFlow:
 
     def read_input_schema(self, scope: TenantScope, process_id: str) -> Mapping[str, Any] | None:
         """The input schema of the published version, None without one; NotFound, NotPublished."""
-        version = executions.version_to_run(scope, process_id, None)
+        version = executions.resolve_version(scope, process_id, None)
         return self.runner.load(scope, process_id, version).definition.input_schema
 
     def _refuse_when_draining(self) -> None:
@@ -212,18 +212,18 @@ class ProcessFlow:
             self._fast_slots.release()
 
     def _run_fast(self, claim: Claim) -> None:
-        self._turns.begin_beside(claim.scope.tenant_id)
+        self._fair_queue.begin_extra(claim.scope.tenant_id)
         try:
             self.runner.run(claim, is_new=True)
         finally:
-            self._turns.end_beside(claim.scope.tenant_id)
+            self._fair_queue.end_extra(claim.scope.tenant_id)
             self._fast_slots.release()
 
     def cancel_execution(self, scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
         """Cancel an execution; one in progress stops at its next host call or step."""
         return db.write(lambda: executions.cancel_rows(scope, execution_id, process_id))
 
-    def resume_execution(self, scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
+    def resume_execution(self, scope: TenantScope, execution_id: str, process_id: str, answer: EventAnswer) -> Execution:
         """See `executions.answer_event`."""
         return db.write(lambda: executions.answer_event(scope, execution_id, process_id, answer))
 
@@ -234,7 +234,7 @@ class ProcessFlow:
 
     def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
         """Inside the write that decides an approval: hand the decision to the step that asked for it."""
-        suspension.answer_call(scope, approval.id, True, answer_of(approval))
+        suspension.answer_call(scope, approval.id, True, answer_view(approval))
 
     def retry_execution(
         self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,
@@ -249,25 +249,25 @@ class ProcessFlow:
 
     def _retry(self, scope: TenantScope, old: Execution, start_from: str, published: bool, token: str, once: bool) -> Execution:
         self._refuse_when_draining()
-        version = executions.version_to_run(scope, old.process_id, None if published else old.version)
+        version = executions.resolve_version(scope, old.process_id, None if published else old.version)
         compiled = self._load(scope, old.process_id, version)
         executions.check_input(scope, compiled, old.input)
-        reused_runs = retrying.reusable_runs(scope, old, start_from, compiled)
+        reused_runs = retries.reusable_runs(scope, old, start_from, compiled)
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
 
         def insert() -> Execution:
-            birth = Birth(retry_of=old.id, only_retry=once, depth=old.depth)
+            birth = ExecutionOrigin(retry_of=old.id, only_retry=once, depth=old.depth)
             row, new = executions.insert_execution(scope, old.process_id, version, request, birth)
             if new:
                 for run in reused_runs:
                     store.save_run(scope, row.id, run)
-                tainting.note_sources(scope, row.id, tainting.sources_of(scope, old.id))
+                tainting.add_sources(scope, row.id, tainting.sources_of(scope, old.id))
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row
 
         return db.write(insert)
 
-    def receive_webhook(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> Started:
+    def receive_webhook(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> StartedExecution:
         """See `Webhooks.receive`."""
         self._refuse_when_draining()
         return self.triggers.webhooks.receive(tenant_id, request, request_id, trace)
@@ -278,11 +278,11 @@ class ProcessFlow:
     ) -> RetryPlan:  # fmt: skip
         """Which steps `retry_execution` would reuse and run again, and which effects would be repeated; same errors."""
         old = executions.get_execution(scope, execution_id, process_id)
-        version = executions.version_to_run(scope, old.process_id, None if published else old.version)
+        version = executions.resolve_version(scope, old.process_id, None if published else old.version)
         compiled = self.runner.load(scope, old.process_id, version)
         executions.check_input(scope, compiled, old.input)
-        record = Record(scope, old, self.runner.load(scope, old.process_id, old.version))
-        return plan_retry(record, compiled, Around(partial(self._find_actions, scope), self._agents), start_from, version)
+        record = ExecutionRecord(scope, old, self.runner.load(scope, old.process_id, old.version))
+        return plan_retry(record, compiled, PlanContext(partial(self._find_actions, scope), self._agents), start_from, version)
 
     def replay_execution(
         self, scope: TenantScope, execution_id: str, request: ReplayRequest, process_id: str | None = None
@@ -304,12 +304,12 @@ class ProcessFlow:
             compiled = self.runner.load(scope, row.process_id, request.version)
         executions.check_input(scope, compiled, row.input)
         with self._replaying():
-            return replay(self.runner.tools, Record(scope, row, own), compiled, request, self.config.limits.replay_seconds)
+            return replay(self.runner.tools, ExecutionRecord(scope, row, own), compiled, request, self.config.limits.replay_seconds)
 
     @contextmanager
     def _replaying(self) -> Iterator[None]:
         if not self._replays.acquire(blocking=False):
-            message = Sentence("%(most_replays)s replays or tests are running; try again in a moment", most_replays=MOST_REPLAYS)
+            message = Sentence("%(most_replays)s replays or tests are running; try again in a moment", most_replays=MAX_REPLAYS)
             raise ConcurrencyLimited(message, headers={"Retry-After": "5"})
         try:
             yield
@@ -331,9 +331,9 @@ class ProcessFlow:
         if request.version is None:
             compiled = load_draft(scope, process_id)
         else:
-            compiled = self.runner.load(scope, process_id, executions.version_to_run(scope, process_id, request.version))
+            compiled = self.runner.load(scope, process_id, executions.resolve_version(scope, process_id, request.version))
         actions = self.runner.tools.actions
-        outside = Outside(self.runner.tools.data, UnreachedActions(actions) if offline else actions, self._load)
+        outside = RealSystems(self.runner.tools.data, PreviewOnlyActions(actions) if offline else actions, self._load)
         with self._replaying():
             return run_dry(self.runner.tools, outside, scope, compiled, request, self.config.limits.replay_seconds)
 
@@ -341,17 +341,19 @@ class ProcessFlow:
 
     def publish_process(self, scope: TenantScope, process_id: str, request: versions.PublishRequest) -> ProcessVersion:
         """See `versions.publish_process`."""
-        versions.refuse(outer_problems(scope, versions.get_process(scope, process_id).definition))
+        versions.raise_problems(find_tenant_problems(scope, versions.get_process(scope, process_id).definition))
         return versions.publish_process(scope, self._check_context(scope, thorough=False, tests=request.tests), process_id, request)
 
-    def problems_of(self, scope: TenantScope, draft: versions.Draft, *, tests: bool = False) -> list[versions.Problem]:
+    def find_problems(self, scope: TenantScope, draft: versions.Draft, *, tests: bool = False) -> list[versions.Problem]:
         """Every problem of a draft; with `tests` also the failing cases of its test tables."""
-        problems = versions.problems_of(self._check_context(scope, thorough=True, tests=tests), scope.tenant_id, draft)
+        problems = versions.find_problems(self._check_context(scope, thorough=True, tests=tests), scope.tenant_id, draft)
         are_triggers_right = not any(problem.pointer.startswith("/triggers") for problem in problems)
-        return problems + (outer_problems(scope, draft.definition) if are_triggers_right else [])
+        return problems + (find_tenant_problems(scope, draft.definition) if are_triggers_right else [])
 
-    def _check_context(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.Judges:
-        return versions.Judges(self.pool, partial(look_around, scope, self._find_actions, self._agents.output_of), thorough, tests)
+    def _check_context(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.CheckContext:
+        return versions.CheckContext(
+            self.pool, partial(load_dependencies, scope, self._find_actions, self._agents.output_of), thorough, tests
+        )
 
     def pause_process(self, scope: TenantScope, process_id: str) -> Process:
         """Hold back new executions and triggers of the process; running executions continue."""
@@ -362,7 +364,7 @@ class ProcessFlow:
 
         def resume() -> Process:
             row, held_back = pausing.resume_rows(scope, process_id)
-            for execution_id in held_back[:ENOUGH_MESSAGES]:
+            for execution_id in held_back[:MAX_MESSAGES]:
                 self.intake.wake(scope.tenant_id, execution_id)
             return row
 
@@ -389,7 +391,7 @@ def _check_request(request: StartRequest) -> None:
         raise ValidationFailed("priority must be between -10 and 10", pointer="/priority")
     if request.label is not None and not 1 <= len(request.label) <= MAX_LABEL:
         raise ValidationFailed(Sentence("label must have 1 to %(max_label)s characters", max_label=MAX_LABEL), pointer="/label")
-    refuse_too_deep(request.depth)
+    check_depth(request.depth)
 
 
 def _claim_at_birth(scope: TenantScope, row: Execution) -> Claim:

@@ -23,7 +23,7 @@ class Observer(Protocol):
         """A step has ended or was suspended."""
 
 
-class Unobserved:
+class NullObserver:
     """An observer that ignores every event."""
 
     def waited(self, lane: str, seconds: float) -> None: ...

@@ -1,2 +1,2 @@
 from .demo import make_demo as make_demo
-from .hosts import make_sites as make_sites
+from .hosts import build_sites as build_sites

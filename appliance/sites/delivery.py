@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from appliance.documents import disposition
 from appliance.documents.sharing import FOREVER as IMMUTABLE
-from appliance.documents.sharing import Leaving
+from appliance.documents.sharing import DeliverableContent
 from appliance.webapps import ServedFile
 
 from .front.representation import CHECKED, FOREVER, Representations
@@ -24,14 +24,14 @@ _ANYONE, _NO_ONE = "*", "'none'"
 PRIVATE = "private, no-store"
 
 
-def represent(delivery: Leaving, *, public: bool, cache: str | int = "") -> Representations:
+def represent(delivery: DeliverableContent, *, public: bool, cache: str | int = "") -> Representations:
     """The content with its headers. Public documents may be read and embedded by every page; those of a share only by their
     visitor."""
     file = ServedFile(delivery.sha256, delivery.size, {"identity": (delivery.sha256, delivery.size)})
     return Representations(delivery.name, file, _headers(delivery, public=public, cache=cache))
 
 
-def _headers(delivery: Leaving, *, public: bool, cache: str | int) -> Mapping[str, str]:
+def _headers(delivery: DeliverableContent, *, public: bool, cache: str | int) -> Mapping[str, str]:
     is_shown = delivery.media_type in INLINE
     is_pdf = delivery.media_type == "application/pdf"
     policy = (_VIEWER_POLICY if is_pdf else f"{_VIEWER_POLICY}; sandbox") if is_shown else _SANDBOX_POLICY

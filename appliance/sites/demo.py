@@ -9,7 +9,7 @@ from typing import Any
 
 from quart import Blueprint, Response, jsonify, request
 
-KEPT = 10_000
+MAX_ORDERS = 10_000
 
 
 class OrderBook:
@@ -29,7 +29,7 @@ class OrderBook:
             self._orders[str(order["number"])] = {**order, **confirmation}
             self._answers[key or confirmation["reference"]] = confirmation
             for entries in (self._orders, self._answers):
-                while len(entries) > KEPT:
+                while len(entries) > MAX_ORDERS:
                     entries.popitem(last=False)
             return confirmation, True
 

@@ -12,25 +12,25 @@ from .shares.share_gate import ShareGate
 from .shares.share_pages import SharePages
 from .shares.shares import ShareSite
 from .sign_in.access import AccessGate
-from .sign_in.code_letters import CodeLetters
+from .sign_in.code_emails import CodeEmails
 from .webapps.domains import DomainRedirects
 from .webapps.previews import PreviewSites
-from .webapps.requests import NotedRequests
+from .webapps.requests import LoggedRequests
 from .webapps.routes import Routes
 from .webapps.sending import Sender
 from .webapps.webapps import WebAppSites
 
 
-def make_sites(services: Services, gate: AccessGate, templates: Path) -> dict[str, App]:
+def build_sites(services: Services, gate: AccessGate, templates: Path) -> dict[str, App]:
     """The application by kind of host: WebApps with their gate, previews, and the CDN."""
     sender = Sender(services.blobs, services.threads)
     codes = EmailCodes(services.sealer)
-    emails = CodeLetters(codes, services.executor, services.languages)
+    emails = CodeEmails(codes, services.executor, services.languages)
     share_gate = ShareGate(services.shares, services.password_checks, codes, emails)
     shares = ShareSite(services.shares, share_gate, sender, SharePages(templates, services.languages))
     apps = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
     return {
-        "webapp": NotedRequests(CodedErrors(DomainRedirects(apps, services.domains.table, services.config)), services.requests),
+        "webapp": LoggedRequests(CodedErrors(DomainRedirects(apps, services.domains.table, services.config)), services.requests),
         "preview": CodedErrors(PreviewSites(services.webapps, services.sealer, apps, sender)),
         "cdn": CodedErrors(Cdn(services.publications, sender, shares)),
     }

@@ -12,27 +12,27 @@ from appliance.agents.skills import ParsedSkill
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.datapool import read_definition
+from appliance.datapool import parse_collection
 from appliance.governance.policies import Policy, parse_policy
-from appliance.integrations import MOST_AT_ONCE, USUAL_AT_ONCE, Spec, open_settings
+from appliance.integrations import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, IntegrationSpec, open_settings
 from appliance.processes.definitions import (
     API_FILE,
     Definition,
     DefinitionProblems,
     Draft,
     Severity,
-    check_draft,
     line_of,
     parse_definition,
+    validate_draft,
 )
-from appliance.processes.engine import refuse_unchecked
+from appliance.processes.engine import raise_if_unchecked
 from appliance.solutions.kinds.skills import FOLDER as SKILLS
 from appliance.solutions.kinds.skills import read_skill
 from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS
 from appliance.solutions.kinds.webapps import SolutionApp, is_left_out, read_app
-from appliance.solutions.uses import secrets_used
+from appliance.solutions.references import list_secrets
 from appliance.webapps import LONGEST_ID
-from appliance.webapps.files import ABOUT
+from appliance.webapps.files import MANIFEST
 
 ROOT_FILE = "solution.yaml"
 PROCESS_FILE = "process.yaml"
@@ -60,12 +60,12 @@ class Problem:
         return Sentence("%(place)s: %(message)s", place=place, message=self.message)
 
 
-def refuse(problems: list[Problem]) -> None:
+def raise_problems(problems: list[Problem]) -> None:
     """Raise DefinitionInvalid with every error, if there are any; Overloaded if the sandbox could not check them."""
     problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
         return
-    refuse_unchecked(problem.code for problem in problems)
+    raise_if_unchecked(problem.code for problem in problems)
     details = [Detail(f"/{problem.file}", problem.code, problem.describe()) for problem in problems]
     count = Sentence("%(problems)s problems, the first: ", problems=len(problems)) if len(problems) > 1 else ""
     raise DefinitionInvalid(
@@ -86,7 +86,7 @@ class SolutionProcess:
 class SolutionIntegration:
     """An integration of a solution; `secrets` are the names of the tenant secrets its settings refer to."""
 
-    spec: Spec
+    spec: IntegrationSpec
     secrets: frozenset[str]
     lines: Mapping[str, int] = field(repr=False)
 
@@ -114,7 +114,7 @@ class Solution:
     def needed_secrets(self) -> list[str]:
         """The secrets listed in `needs`, and those used by integrations, triggers that verify signatures, and WebApp access."""
         names = {name for each in self.integrations.values() for name in each.secrets}
-        names |= {name for each in self.processes.values() for name in secrets_used(each.definition)}
+        names |= {name for each in self.processes.values() for name in list_secrets(each.definition)}
         names |= {each.access.secret for each in self.webapps.values() if each.access.secret}
         return sorted({*self.secrets, *names})
 
@@ -135,7 +135,7 @@ def is_ignored(path: str) -> bool:
 def read_solution(files: Mapping[str, bytes]) -> Solution:
     """Parse the files of a solution, by path from its folder; DefinitionInvalid lists every problem."""
     solution, problems = inspect_solution(files)
-    refuse(problems)
+    raise_problems(problems)
     return solution
 
 
@@ -165,13 +165,13 @@ class _Reader:
         policies: dict[str, Policy] = {}
         for path in sorted(self.files):
             folder, _, rest = path.partition("/")
-            if folder == "collections" and (name := self.single(path, rest)) is not None:
+            if folder == "collections" and (name := self.file_stem(path, rest)) is not None:
                 collections[name] = self.collection(path, name)
-            elif folder == "integrations" and (name := self.single(path, rest)) is not None:
+            elif folder == "integrations" and (name := self.file_stem(path, rest)) is not None:
                 integrations |= {name: integration} if (integration := self.integration(path, name)) else {}
-            elif folder == "agents" and (name := self.single(path, rest)) is not None:
+            elif folder == "agents" and (name := self.file_stem(path, rest)) is not None:
                 agents |= {name: agent} if (agent := self.agent(path, name)) else {}
-            elif folder == "policies" and (name := self.single(path, rest)) is not None:
+            elif folder == "policies" and (name := self.file_stem(path, rest)) is not None:
                 policies |= {name: policy} if (policy := self.policy(path, name)) else {}
             elif folder not in FOLDERS and path != ROOT_FILE:
                 self.unknown(path)
@@ -195,7 +195,7 @@ class _Reader:
             code="unknown_file",
         )
 
-    def single(self, path: str, rest: str) -> str | None:
+    def file_stem(self, path: str, rest: str) -> str | None:
         """The name in `<folder>/<name>.yaml`."""
         name, dot, suffix = rest.rpartition(".")
         if "/" in rest or not dot or suffix != "yaml" or not name:
@@ -236,7 +236,7 @@ class _Reader:
         self.problem(path, f"{member} must be a text of at most 2000 characters", line=lines.get(f"/{member}"))
         return ""
 
-    def slug(self, check: Any, path: str) -> bool:
+    def is_valid_name(self, check: Any, path: str) -> bool:
         try:
             check()
         except ValidationFailed as error:
@@ -274,7 +274,7 @@ class _Reader:
                 self.problem(ROOT_FILE, f"{name[:60]!r} is not a secret's name", line=lines.get(f"/needs/secrets/{index}"))
         return tuple(value)
 
-    def coded(self, path: str, error: ApplianceError, lines: Mapping[str, int]) -> None:
+    def add_error(self, path: str, error: ApplianceError, lines: Mapping[str, int]) -> None:
         """Add the error of a domain's own parser, each detail with its line."""
         for detail in error.details or [Detail("", error.code, error.message)]:
             place = f"{detail.pointer} " if detail.pointer else ""
@@ -287,31 +287,31 @@ class _Reader:
         if data.setdefault("name", name) != name:
             self.problem(path, f"the collection's name is {data['name']!r}, its file says {name!r}", line=lines.get("/name"))
         try:
-            return read_definition(data).document()
+            return parse_collection(data).document()
         except ApplianceError as error:
-            self.coded(path, error, lines)
+            self.add_error(path, error, lines)
             return {}
 
     def integration(self, path: str, slug: str) -> SolutionIntegration | None:
         data, lines = self.document(path, ("name", "connector", "settings", "concurrency"), ("connector",))
-        if not data or not self.slug(partial(ids.check_slug, slug, pointer=""), path):
+        if not data or not self.is_valid_name(partial(ids.check_slug, slug, pointer=""), path):
             return None
         settings = data.get("settings") or {}
         if not isinstance(settings, dict) or not isinstance(data.get("connector", ""), str):
             self.problem(path, "connector must be a name and settings a mapping", line=1)
             return None
-        concurrency = data.get("concurrency", USUAL_AT_ONCE)
-        if type(concurrency) is not int or not 1 <= concurrency <= MOST_AT_ONCE:
-            message = f"concurrency must be a whole number from 1 to {MOST_AT_ONCE}"
+        concurrency = data.get("concurrency", DEFAULT_CONCURRENCY)
+        if type(concurrency) is not int or not 1 <= concurrency <= MAX_CONCURRENCY:
+            message = f"concurrency must be a whole number from 1 to {MAX_CONCURRENCY}"
             self.problem(path, message, line=line_of("/concurrency", lines) or 1)
             return None
         name = self.text(data.get("name") or slug, "name", lines, path)
-        spec = Spec(str(data.get("connector", "")), settings, name, concurrency)
+        spec = IntegrationSpec(str(data.get("connector", "")), settings, name, concurrency)
         names: set[str] = set()
         try:
             open_settings(settings, {}, names.add)
         except ValidationFailed as error:
-            self.coded(path, error, lines)
+            self.add_error(path, error, lines)
             return None
         return SolutionIntegration(spec, frozenset(names), lines)
 
@@ -322,7 +322,7 @@ class _Reader:
         try:
             return parse_agent(name, data)
         except ApplianceError as error:
-            self.coded(path, error, lines)
+            self.add_error(path, error, lines)
             return None
 
     def skill(self, name: str) -> ParsedSkill | None:
@@ -340,7 +340,7 @@ class _Reader:
         try:
             return parse_policy(data, name)
         except ApplianceError as error:
-            self.coded(path, error, lines)
+            self.add_error(path, error, lines)
             return None
 
     def folders(self, top: str, sentence: str) -> Iterator[str]:
@@ -356,13 +356,13 @@ class _Reader:
 
     def webapp(self, app_id: str) -> SolutionApp | None:
         prefix = f"{WEBAPPS}/{app_id}/"
-        about = prefix + ABOUT
-        if not self.slug(partial(ids.check_slug, app_id, pointer="", longest=LONGEST_ID), about):
+        about = prefix + MANIFEST
+        if not self.is_valid_name(partial(ids.check_slug, app_id, pointer="", longest=LONGEST_ID), about):
             return None
         app, problems = read_app({p.removeprefix(prefix): content for p, content in self.files.items() if p.startswith(prefix)})
         for file, error in problems:
             placed = prefix + file == about and about in self.files and any(detail.pointer for detail in error.details)
-            self.coded(prefix + file, error, yaml12.load_with_lines(self.files[about].decode("utf8"))[1] if placed else {})
+            self.add_error(prefix + file, error, yaml12.load_with_lines(self.files[about].decode("utf8"))[1] if placed else {})
         return None if problems else app
 
     def process(self, process_id: str) -> SolutionProcess | None:
@@ -371,7 +371,7 @@ class _Reader:
         data, lines = self.document(path, (), ())
         source = self.files.get(path, b"").decode("utf8", "replace")
         draft = Draft({"id": process_id, **data}, self.process_files(prefix), source)
-        if not data or not self.slug(partial(check_draft, process_id, draft), path):
+        if not data or not self.is_valid_name(partial(validate_draft, process_id, draft), path):
             return None
         try:
             return SolutionProcess(draft, parse_definition(dict(draft.definition), draft.files), lines)

@@ -28,7 +28,7 @@ class Dependent:
     name: str
 
 
-def dependents_of(services: Services, scope: TenantScope, kind: Kind, name: str) -> list[Dependent]:
+def find_dependents(services: Services, scope: TenantScope, kind: Kind, name: str) -> list[Dependent]:
     """Everything that refers to it, processes first."""
     dependents = [*_processes(scope, (kind, name)), *_agents(scope, kind, name)]
     if kind == "integration":
@@ -72,7 +72,7 @@ def _profiles(services: Services, scope: TenantScope, reference: Name) -> Iterat
 def _processes(scope: TenantScope, reference: Name) -> Iterator[Dependent]:
     """Processes whose draft or published version refers to it: either may run next."""
     mentions = versions.list_mentions(scope, reference[1])
-    names = {id_: name for id_, name, definition in mentions if reference in set(names_in(definition))}
+    names = {id_: name for id_, name, definition in mentions if reference in set(list_references(definition))}
     for process_id, name in names.items():
         yield Dependent("process", process_id, name)
 
@@ -94,11 +94,11 @@ def _policies(scope: TenantScope, slug: str) -> Iterator[Dependent]:
             yield Dependent("policy", policy.name, policy.name)
 
 
-def names_in(value: Any) -> Iterator[Name]:
+def list_references(value: Any) -> Iterator[Name]:
     """(kind, name) of what the steps, triggers and grants of a definition refer to; the definition may be incomplete."""
     if isinstance(value, list):
         for each in value:
-            yield from names_in(each)
+            yield from list_references(each)
     if not isinstance(value, Mapping):
         return
     for key, inner in value.items():
@@ -110,7 +110,7 @@ def names_in(value: Any) -> Iterator[Name]:
             yield from _secrets_in(inner.get("secret"))
         elif key == "grants" and isinstance(inner, Mapping):
             yield from _grant_references(inner)
-        yield from names_in(inner)
+        yield from list_references(inner)
 
 
 def _grant_references(grants: Mapping[str, Any]) -> Iterator[Name]:

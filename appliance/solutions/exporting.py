@@ -8,14 +8,14 @@ from appliance.core import yaml12
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.integrations import USUAL_AT_ONCE, Integration, Integrations, open_settings
+from appliance.integrations import DEFAULT_CONCURRENCY, Integration, Integrations, open_settings
 from appliance.processes.definitions import versions
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
 from appliance.solutions.kinds.changes import read_all
-from appliance.solutions.kinds.policies import written_policies
+from appliance.solutions.kinds.policies import export_policies
 from appliance.solutions.kinds.webapps import SolutionApp, write_app
 from appliance.solutions.models import SolutionItem
-from appliance.solutions.planning import META, without_times
+from appliance.solutions.planning import META, strip_markers
 
 _READS = ("entities.read", "integrations.read", "processflow.read")
 
@@ -44,27 +44,27 @@ def export_solution(
         for agent in read_all(lambda page: agents.list_agents(scope, page)):
             scope.require("agents.read")
             files[f"agents/{agent.id}.yaml"] = yaml12.dump(agents.get_version(scope, agent.id).definition.document())
-        for name, policy in written_policies(scope, drafts=drafts):
+        for name, policy in export_policies(scope, drafts=drafts):
             files[f"policies/{name}.yaml"] = yaml12.dump(policy)
         for process in read_all(lambda page: versions.list_processes(scope, page)):
             files |= _process(scope, process, drafts)
     apps = dict(webapps or {})
     secrets |= {app.access.secret for app in apps.values() if app.access.secret}
     app_files = {path: content for app_id, app in sorted(apps.items()) for path, content in write_app(app_id, app).items()}
-    root = {"name": name_of(scope), "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
+    root = {"name": solution_name(scope), "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
     return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()} | app_files
 
 
-def name_of(scope: TenantScope) -> str:
+def solution_name(scope: TenantScope) -> str:
     """The name of the solution that the tenant's items came from; the tenant's id if there are several or none."""
     names = {row.solution for row in scope.select(SolutionItem, SolutionItem.solution)}
     return names.pop() if len(names) == 1 else scope.tenant_id
 
 
 def _integration(integration: Integration) -> dict[str, Any]:
-    usual = integration.concurrency == USUAL_AT_ONCE
+    usual = integration.concurrency == DEFAULT_CONCURRENCY
     return {
-        "name": integration.name, "connector": integration.connector, "settings": without_times(integration.settings),
+        "name": integration.name, "connector": integration.connector, "settings": strip_markers(integration.settings),
         **({} if usual else {"concurrency": integration.concurrency}),
     }  # fmt: skip
 

@@ -6,7 +6,7 @@ from appliance.core import yaml12
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE, Solution
 from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS
 from appliance.solutions.kinds.webapps import comparable
-from appliance.webapps.files import ABOUT
+from appliance.webapps.files import MANIFEST
 
 
 def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -20,7 +20,7 @@ def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) ->
         if process_id in own.processes and dict(own.processes[process_id].draft.definition) == dict(process.draft.definition):
             unchanged.add(f"processes/{process_id}/{PROCESS_FILE}")
     unchanged |= {
-        f"{WEBAPPS}/{app_id}/{ABOUT}"
+        f"{WEBAPPS}/{app_id}/{MANIFEST}"
         for app_id, app in pulled.webapps.items()
         if app_id in own.webapps and comparable(own.webapps[app_id].settings) == comparable(app.settings)
     }

@@ -17,20 +17,20 @@ from appliance.sandbox import Pool
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.kinds.agents import plan_agent
 from appliance.solutions.kinds.changes import Change
-from appliance.solutions.kinds.deploying import plan_app
 from appliance.solutions.kinds.policies import plan_policy
 from appliance.solutions.kinds.skills import plan_skill
-from appliance.solutions.pruning import Births, PruneOptions, find_leftover
-from appliance.solutions.uses import names_used
+from appliance.solutions.kinds.webapp_deployment import plan_app
+from appliance.solutions.pruning import CreationTimes, PruneOptions, find_leftovers
+from appliance.solutions.references import list_references
 from appliance.tenants import service as tenants
 from appliance.webapps import WebApps
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing import Publisher
 
 META = ("created_at", "updated_at", "_version")
 
 
 @dataclass(frozen=True)
-class Tools:
+class SolutionServices:
     """What planning and applying use: the integrations, and the sandbox; without a pool code is not checked.
 
     A solution with WebApps needs both `webapps` and `publishing`, one with skills needs `skills`.
@@ -39,12 +39,12 @@ class Tools:
     pool: Pool | None
     integrations: Integrations
     webapps: WebApps | None = None
-    publishing: Publishing | None = None
+    publishing: Publisher | None = None
     skills: Skills | None = None
 
 
 def make_plan(
-    scope: TenantScope, tools: Tools, solution: Solution, *, allow_loss: bool = False, prune: bool = False
+    scope: TenantScope, tools: SolutionServices, solution: Solution, *, allow_loss: bool = False, prune: bool = False
 ) -> list[Change]:
     """A change for every item of the solution, in the order of applying; fast enough to run inside a write."""
     return [
@@ -56,16 +56,16 @@ def make_plan(
         *(plan_skill(scope, tools.skills, solution.skills[name]) for name in sorted(solution.skills)),
         *(plan_agent(scope, tools.integrations, solution, agent_id) for agent_id in sorted(solution.agents)),
         *(plan_policy(scope, solution.policies[name]) for name in sorted(solution.policies)),
-        *find_leftover(scope, births_of(scope, tools), solution, PruneOptions(prune, allow_loss)),
+        *find_leftovers(scope, creation_times(scope, tools), solution, PruneOptions(prune, allow_loss)),
     ]
 
 
-def births_of(scope: TenantScope, tools: Tools) -> Births:
+def creation_times(scope: TenantScope, tools: SolutionServices) -> CreationTimes:
     """Looks up when the tenant's items were created."""
-    return Births(scope, tools.integrations, tools.webapps, tools.skills)
+    return CreationTimes(scope, tools.integrations, tools.webapps, tools.skills)
 
 
-def _needs(scope: TenantScope, tools: Tools, solution: Solution) -> Iterator[Change]:
+def _needs(scope: TenantScope, tools: SolutionServices, solution: Solution) -> Iterator[Change]:
     for name in solution.needed_connectors():
         if tools.integrations.registry.find(name) is None:
             yield Change("connector", name, "missing", "not installed", f"install the connector {name} on the appliance")
@@ -171,33 +171,33 @@ def _comparable(document: Mapping[str, Any], current: Mapping[str, Any] | None =
 # -- integrations
 
 
-def without_times(value: Any) -> Any:
+def strip_markers(value: Any) -> Any:
     """The settings with every sealed secret reduced to `{"sealed": true}`."""
     if is_marker(value):
         return {"sealed": True}
     if isinstance(value, Mapping):
-        return {name: without_times(inner) for name, inner in value.items()}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
+        return {name: strip_markers(inner) for name, inner in value.items()}
+    return [strip_markers(inner) for inner in value] if isinstance(value, list) else value
 
 
-def markers_of(value: Any, pointer: str = "") -> Iterator[str]:
+def find_markers(value: Any, pointer: str = "") -> Iterator[str]:
     """The pointers of sealed secrets that keep their stored value."""
     if is_marker(value):
         yield pointer
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from markers_of(inner, f"{pointer}/{name}")
+            yield from find_markers(inner, f"{pointer}/{name}")
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from markers_of(inner, f"{pointer}/{index}")
+            yield from find_markers(inner, f"{pointer}/{index}")
 
 
-def _integration(scope: TenantScope, tools: Tools, slug: str, integration: SolutionIntegration) -> Change:
+def _integration(scope: TenantScope, tools: SolutionServices, slug: str, integration: SolutionIntegration) -> Change:
     spec = integration.spec
     try:
         current = tools.integrations.get_integration(scope, slug)
     except NotFound:
-        sealed = next(markers_of(spec.settings), None)
+        sealed = next(find_markers(spec.settings), None)
         return Change("integration", slug, "create", f"with the connector {spec.connector}", _missing_secret(sealed))
     changed = [
         name
@@ -205,18 +205,18 @@ def _integration(scope: TenantScope, tools: Tools, slug: str, integration: Solut
             ("name", current.name, spec.name),
             ("connector", current.connector, spec.connector),
             ("concurrency", current.concurrency, spec.concurrency),
-            ("settings", without_times(current.settings), without_times(spec.settings)),
+            ("settings", strip_markers(current.settings), strip_markers(spec.settings)),
         )
         if before != after
     ]
     if not changed:
         return Change("integration", slug, "unchanged", "")
-    kept_secrets = set(markers_of(current.settings)) if current.connector == spec.connector else set()
+    kept_secrets = set(find_markers(current.settings)) if current.connector == spec.connector else set()
     installed = tools.integrations.registry.find(spec.connector)
     targets = secret_targets(installed.connector.settings_schema) if installed else []
     if any(value_at(current.settings, path) != value_at(spec.settings, path) for path in targets):
         kept_secrets = set()
-    sealed = next((pointer for pointer in markers_of(spec.settings) if pointer not in kept_secrets), None)
+    sealed = next((pointer for pointer in find_markers(spec.settings) if pointer not in kept_secrets), None)
     return Change("integration", slug, "update", f"{', '.join(changed)} changed", _missing_secret(sealed))
 
 
@@ -229,7 +229,7 @@ def _missing_secret(pointer: str | None) -> str | None:
 # -- processes
 
 
-def _process(scope: TenantScope, tools: Tools, solution: Solution, process_id: str) -> Change:
+def _process(scope: TenantScope, tools: SolutionServices, solution: Solution, process_id: str) -> Change:
     process = solution.processes[process_id]
     blocked = _missing_part(scope, tools, solution, process)
     try:
@@ -254,9 +254,9 @@ def _changed_files(before: versions.Draft, process: SolutionProcess) -> list[str
     return changed + [name for name in names if before.files.get(name) != after.files.get(name)]
 
 
-def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, process: SolutionProcess) -> str | None:
+def _missing_part(scope: TenantScope, tools: SolutionServices, solution: Solution, process: SolutionProcess) -> str | None:
     """Why the process is blocked: the first integration, collection or agent it uses that exists nowhere; None if all exist."""
-    used = names_used(process.definition)
+    used = list_references(process.definition)
     integrations = {name for kind, name in used if kind == "integration"}
     collections = {name for kind, name in used if kind == "collection"}
     for slug in sorted(integrations - set(solution.integrations)):

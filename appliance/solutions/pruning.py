@@ -20,7 +20,7 @@ from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change, Kind, read_all
 from appliance.solutions.kinds.policies import find_policy
 from appliance.solutions.models import SolutionItem
-from appliance.solutions.uses import Name, names_used
+from appliance.solutions.references import Name, list_references
 from appliance.webapps import WebApps
 from appliance.webapps.domains import service as domains
 from appliance.webapps.routes import Route, parse_routes
@@ -39,7 +39,7 @@ class PruneOptions:
     allow_loss: bool = False
 
 
-def note_items(scope: TenantScope, creation_times: "Births", solution: Solution, deleted: Iterable[Change]) -> None:
+def record_items(scope: TenantScope, creation_times: "CreationTimes", solution: Solution, deleted: Iterable[Change]) -> None:
     """Inside the write that applies: record the items of the solution, and remove the records of deleted ones."""
     for change in deleted:
         rows = scope.delete(SolutionItem)
@@ -58,7 +58,7 @@ def note_items(scope: TenantScope, creation_times: "Births", solution: Solution,
             scope.insert(SolutionItem, solution=solution.name, kind=kind, item_id=name, born_at=born_at)
 
 
-def find_leftover(scope: TenantScope, creation_times: "Births", solution: Solution, options: PruneOptions) -> list[Change]:
+def find_leftovers(scope: TenantScope, creation_times: "CreationTimes", solution: Solution, options: PruneOptions) -> list[Change]:
     """A change for every item that only this solution created and no longer contains, in order of deletion."""
     contained = set(_contents(solution))
     of_others = {(row.kind, row.item_id) for row in scope.select(SolutionItem).where(SolutionItem.solution != solution.name)}
@@ -71,7 +71,7 @@ def find_leftover(scope: TenantScope, creation_times: "Births", solution: Soluti
         return []
     obstacles = _Obstacles(scope, solution, frozenset(names), options, creation_times.webapps)
     ordered = sorted(names, key=lambda each: (_ORDER[each[0]], each[1]))
-    return [obstacles.change(kind, name) for kind, name in obstacles.by_relations(ordered)]
+    return [obstacles.to_change(kind, name) for kind, name in obstacles.sort_collections(ordered)]
 
 
 def _rows(scope: TenantScope, solution: Solution) -> Iterator[Any]:
@@ -88,7 +88,7 @@ def _contents(solution: Solution) -> Iterator[tuple[Kind, str]]:
     yield from (("policy", name) for name in solution.policies)
 
 
-class Births:
+class CreationTimes:
     """Looks up when an item of the tenant was created, which tells it from a later item with the same name."""
 
     def __init__(
@@ -125,7 +125,7 @@ class _Obstacles:
         self._relations = dict(_relations(scope, solution))
         self._users: dict[Name, str] = {}
         for process_id, definition in _remaining_processes(scope, solution, removed):
-            for used in names_used(definition):
+            for used in list_references(definition):
                 self._users.setdefault(used, f"the process {process_id} uses it")
         for agent_id, skill in _skills_used(scope, solution, removed):
             self._users.setdefault(("skill", skill), f"the agent {agent_id} uses it")
@@ -133,7 +133,7 @@ class _Obstacles:
             used = ("process", route.process) if route.process else ("collection", route.entities)
             self._users.setdefault(used, f"the route {route.path} of the WebApp {app_id} uses it")
 
-    def by_relations(self, names: list[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
+    def sort_collections(self, names: list[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
         """The names with collections last, and those with relations before the targets of these."""
         collections = [name for kind, name in names if kind == "collection"]
         ordered: list[str] = []
@@ -143,7 +143,7 @@ class _Obstacles:
             collections = [name for name in collections if name not in ordered]
         return [(kind, name) for kind, name in names if kind != "collection"] + [("collection", name) for name in ordered]
 
-    def change(self, kind: Kind, name: str) -> Change:
+    def to_change(self, kind: Kind, name: str) -> Change:
         if not self._options.prune:
             return Change(kind, name, "leftover", "no longer in the folder; a prune deletes it")
         return Change(kind, name, "delete", "no longer in the folder", self._find_obstacle(kind, name))

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from appliance.backups import empty_tenant
+from appliance.backups import clear_tenant
 from appliance.core.scope import TenantScope
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change
-from appliance.solutions.service import Application, Tools, plan_solution, refuse_blocked
+from appliance.solutions.service import Application, SolutionServices, plan_solution, refuse_blocked
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,20 @@ class _Planned(Exception):
         self.changes = changes
 
 
-def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool = False) -> Reset:
+def reset_tenant(scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool = False) -> Reset:
     """Empty a tenant and apply a solution to it.
 
-    Raises the errors of `apply_solution` and `empty_tenant`; after any of them the tenant is unchanged.
+    Raises the errors of `apply_solution` and `clear_tenant`; after any of them the tenant is unchanged.
     """
     application = Application(scope, tools, solution)
     application.prepare(_plan_emptied(scope, tools, solution, force=force))
     done: list[Change] = []
-    deleted = empty_tenant(scope, force=force, fill=lambda: done.extend(application.write()))
+    deleted = clear_tenant(scope, force=force, fill=lambda: done.extend(application.write()))
     published = application.publish(done)
     return Reset(deleted, {change.id: change.failed for change in published if change.failed})
 
 
-def _plan_emptied(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool) -> list[Change]:
+def _plan_emptied(scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool) -> list[Change]:
     """What an apply would do to the emptied tenant, planned in a write that is rolled back."""
 
     def plan() -> NoReturn:
@@ -47,7 +47,7 @@ def _plan_emptied(scope: TenantScope, tools: Tools, solution: Solution, *, force
         raise _Planned(changes)
 
     try:
-        empty_tenant(scope, force=force, fill=plan)
+        clear_tenant(scope, force=force, fill=plan)
     except _Planned as planned:
         return planned.changes
     raise AssertionError("planning always rolls the write back")

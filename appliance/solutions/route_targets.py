@@ -10,13 +10,13 @@ from appliance.processes.executions import service as executions
 from appliance.webapps.routes import Route
 
 
-def find_lost(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:
+def find_broken_routes(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:
     """A detail for every route whose process has no published version, or whose collection does not exist."""
     details = []
     for index, route in enumerate(routes):
         try:
             if route.process:
-                executions.version_to_run(scope, route.process, None)
+                executions.resolve_version(scope, route.process, None)
             else:
                 datapool.get_collection(scope, route.entities)
         except (NotFound, NotPublished):

@@ -13,43 +13,43 @@ from appliance.datapool import (
     MAX_INDEX_FIELDS,
     MAX_INDEXES,
     MAX_SCALE,
-    NOT_YET,
     RESERVED_FIELDS,
+    UNSUPPORTED_TYPES,
 )
 from appliance.governance.policies import policy_schema
-from appliance.integrations import MOST_AT_ONCE
+from appliance.integrations import MAX_CONCURRENCY
 from appliance.processes.definitions import (
     FLAG,
     NAME,
     SLUG,
     TEXT,
-    Shape,
-    excluding,
-    listed,
+    JsonSchema,
+    integer,
+    list_of,
+    object_schema,
     one_of,
     optional,
     process_schema,
-    shape,
-    whole,
+    without,
 )
 from appliance.processes.rehearsal import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
 from appliance.processes.rehearsal import MOST_CASES
 from appliance.solutions.testing.agent_cases import AGENT_STATUSES, ORDERS
 from appliance.solutions.testing.cases import CALL_MEMBERS, ERROR_MEMBERS, STATUSES, STEP_MEMBERS
 
-_ANYTHING: Shape = {}
+_ANYTHING: JsonSchema = {}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_DESCRIPTION: Shape = {"type": "string", "maxLength": 2000}
-_REFERENCE: Shape = {
+_DESCRIPTION: JsonSchema = {"type": "string", "maxLength": 2000}
+_REFERENCE: JsonSchema = {
     "type": "string", "pattern": r"^=\s*secrets\.[A-Za-z_]\w{0,62}\s*$", "examples": ["= secrets.token"],
 }  # fmt: skip
-_MIXED: Shape = {"type": "string", "pattern": r"\{\{\s*secrets\.[A-Za-z_]\w{0,62}\s*\}\}"}
-_SEALED = shape({"sealed": {"const": True}}, ("sealed",))
+_MIXED: JsonSchema = {"type": "string", "pattern": r"\{\{\s*secrets\.[A-Za-z_]\w{0,62}\s*\}\}"}
+_SEALED = object_schema({"sealed": {"const": True}}, ("sealed",))
 
 
-def schema_files(registry: Registry) -> dict[str, Shape]:
+def schema_files(registry: Registry) -> dict[str, JsonSchema]:
     """Every schema by its file name."""
-    makers: Mapping[str, Callable[[], Shape]] = {
+    makers: Mapping[str, Callable[[], JsonSchema]] = {
         "process": process_schema,
         "solution": _solution,
         "collection": _collection,
@@ -63,59 +63,61 @@ def schema_files(registry: Registry) -> dict[str, Shape]:
     return {f"{name}.schema.json": {"$schema": _DIALECT, "title": name, **make()} for name, make in makers.items()}
 
 
-def _solution() -> Shape:
-    names = listed({"type": "string"})
-    secrets = listed({"type": "string", "pattern": NAME["pattern"]})
-    needs = shape({"connectors": optional(names), "secrets": optional(secrets)})
-    return shape({"name": SLUG, "description": _DESCRIPTION, "needs": optional(needs)}, ("name",))
+def _solution() -> JsonSchema:
+    names = list_of({"type": "string"})
+    secrets = list_of({"type": "string", "pattern": NAME["pattern"]})
+    needs = object_schema({"connectors": optional(names), "secrets": optional(secrets)})
+    return object_schema({"name": SLUG, "description": _DESCRIPTION, "needs": optional(needs)}, ("name",))
 
 
 # -- collections
 
 
-def _collection() -> Shape:
-    index = shape({"fields": listed({"type": "string"}, minItems=1, maxItems=MAX_INDEX_FIELDS), "unique": FLAG}, ("fields",))
+def _collection() -> JsonSchema:
+    index = object_schema(
+        {"fields": list_of({"type": "string"}, minItems=1, maxItems=MAX_INDEX_FIELDS), "unique": FLAG}, ("fields",)
+    )
     chosen = {"type": "object", "minProperties": 1, "description": "A filter over the record, with $actor and $request."}
     rule = {"anyOf": [{"enum": ["deny", "allow"]}, chosen]}
     members = {
         "name": {"type": "string", "pattern": "^[a-z]([a-z0-9_-]{0,61}[a-z0-9])?$"},
         "description": _DESCRIPTION,
-        "fields": listed(_field(), minItems=1, maxItems=MAX_FIELDS),
-        "indexes": listed(index, maxItems=MAX_INDEXES),
-        "search": listed({"type": "string"}),
-        "access": shape(dict.fromkeys(ACCESS_VERBS, rule)),
+        "fields": list_of(_field(), minItems=1, maxItems=MAX_FIELDS),
+        "indexes": list_of(index, maxItems=MAX_INDEXES),
+        "search": list_of({"type": "string"}),
+        "access": object_schema(dict.fromkeys(ACCESS_VERBS, rule)),
     }
-    return shape(members, ("fields",))
+    return object_schema(members, ("fields",))
 
 
-def _field() -> Shape:
+def _field() -> JsonSchema:
     name = {**NAME, "pattern": "^[A-Za-z][A-Za-z0-9_]{0,62}$"}
-    length = optional(whole(0, 1 << 20))
+    length = optional(integer(0, 1 << 20))
     text = {"type": "string", "minLength": 1}
-    settings: Shape = {
+    settings: JsonSchema = {
         "min_length": length,
         "max_length": length,
         "min": {"type": ["number", "string", "null"]},
         "max": {"type": ["number", "string", "null"]},
-        "scale": optional(whole(0, MAX_SCALE)),
-        "options": listed(text, minItems=1, maxItems=500, uniqueItems=True),
+        "scale": optional(integer(0, MAX_SCALE)),
+        "options": list_of(text, minItems=1, maxItems=500, uniqueItems=True),
         "collection": {"type": "string"},
     }
-    members: Shape = {
+    members: JsonSchema = {
         "name": {**name, "not": {"enum": list(RESERVED_FIELDS)}},
         "id": {"anyOf": [name, {"enum": [None, ""]}]},
-        "type": {"enum": sorted(FIELD_TYPES.keys() - NOT_YET.keys())},
+        "type": {"enum": sorted(FIELD_TYPES.keys() - UNSUPPORTED_TYPES.keys())},
         "required": FLAG,
         "unique": FLAG,
         "default": {"description": "The value of an entity that is created without one; $now for a date or datetime."},
         "description": _DESCRIPTION,
     }
-    return shape({**members, **settings}, ("name", "type"), allOf=[_of_type(kind, set(settings)) for kind in FIELD_TYPES])
+    return object_schema({**members, **settings}, ("name", "type"), allOf=[_of_type(kind, set(settings)) for kind in FIELD_TYPES])
 
 
-def _of_type(kind: str, settings: set[str]) -> Shape:
+def _of_type(kind: str, settings: set[str]) -> JsonSchema:
     """A field of this type may only have the settings of its type."""
-    then: Shape = excluding(*sorted(settings - FIELD_TYPES[kind].options))
+    then: JsonSchema = without(*sorted(settings - FIELD_TYPES[kind].options))
     needed = [name for name in ("options", "collection") if name in FIELD_TYPES[kind].options]
     if needed:
         then["required"] = needed
@@ -127,22 +129,22 @@ def _of_type(kind: str, settings: set[str]) -> Shape:
 # -- integrations
 
 
-def _integration(registry: Registry) -> Shape:
+def _integration(registry: Registry) -> JsonSchema:
     members = {
         "name": optional({"type": "string", "maxLength": 2000}), "connector": TEXT, "settings": {"type": ["object", "null"]},
-        "concurrency": {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE},
+        "concurrency": {"type": "integer", "minimum": 1, "maximum": MAX_CONCURRENCY},
     }  # fmt: skip
     rules = [_of_connector(installed) for _, installed in sorted(registry.installed.items())]
-    return shape(members, ("connector",)) | ({"allOf": rules} if rules else {})
+    return object_schema(members, ("connector",)) | ({"allOf": rules} if rules else {})
 
 
-def _of_connector(installed: Installed) -> Shape:
-    settings = in_a_file(installed.connector.settings_schema)
+def _of_connector(installed: Installed) -> JsonSchema:
+    settings = to_file_schema(installed.connector.settings_schema)
     is_it = {"properties": {"connector": {"const": installed.connector.name}}, "required": ["connector"]}
     return {"if": is_it, "then": {"properties": {"settings": optional(settings)}}}
 
 
-def in_a_file(part: Any) -> Any:
+def to_file_schema(part: Any) -> Any:
     """A connector's settings schema adapted to files: secrets are references, and other values may contain references."""
     if not isinstance(part, Mapping):
         return part
@@ -152,9 +154,9 @@ def in_a_file(part: Any) -> Any:
     schema = dict(part)
     for name in ("items", "additionalProperties"):
         if name in part:
-            schema[name] = in_a_file(part[name])
+            schema[name] = to_file_schema(part[name])
     if "properties" in part:
-        schema["properties"] = {name: in_a_file(inner) for name, inner in part["properties"].items()}
+        schema["properties"] = {name: to_file_schema(inner) for name, inner in part["properties"].items()}
     is_whole = (
         "properties" in part or part.get("type") in ("object", "array") or isinstance(part.get("additionalProperties"), Mapping)
     )
@@ -165,20 +167,20 @@ def in_a_file(part: Any) -> Any:
 # -- tests
 
 
-def _rule_tests() -> Shape:
+def _rule_tests() -> JsonSchema:
     members = {
         "name": {"type": "string"},
         "input": {"type": "object"},
         "output": {"description": "The expected output; members that are not listed may have any value."},
         "error": {"type": "string", "description": "A part of the expected error message."},
     }
-    case = shape(members, ("input",), **one_of("output", "error"))
-    return shape({"cases": listed(case, minItems=1, maxItems=MOST_CASES)}, ("cases",))
+    case = object_schema(members, ("input",), **one_of("output", "error"))
+    return object_schema({"cases": list_of(case, minItems=1, maxItems=MOST_CASES)}, ("cases",))
 
 
-def _cases() -> Shape:
-    objects = {"type": "object", "additionalProperties": listed({"type": "object"})}
-    mock = {"anyOf": [shape({"calls": {"type": "object", "additionalProperties": _mock()}}, ("calls",)), _mock()]}
+def _cases() -> JsonSchema:
+    objects = {"type": "object", "additionalProperties": list_of({"type": "object"})}
+    mock = {"anyOf": [object_schema({"calls": {"type": "object", "additionalProperties": _mock()}}, ("calls",)), _mock()]}
     mocks = {"type": "object", "additionalProperties": mock}
     members = {
         "name": {"type": "string"},
@@ -186,53 +188,56 @@ def _cases() -> Shape:
         "step": {"type": ["string", "null"], "description": "The id or path of the step to test; without it the whole process."},
         "input": {"type": "object"},
         "input_file": {"type": "string", "examples": ["sample/input.json"]},
-        "context": shape({"steps": {"type": "object"}, "items": {"type": "object"}}),
+        "context": object_schema({"steps": {"type": "object"}, "items": {"type": "object"}}),
         "mocks": mocks,
         "records": objects,
         "expect": _expect(),
     }
-    case = shape(members, (), **excluding_both("input", "input_file"))
-    of_process = {"process": {"type": "string"}, "records": objects, "mocks": mocks, "cases": listed(case, minItems=1)}
-    return {"anyOf": [shape(of_process, ("cases",)), _agent_cases(objects)]}
+    case = object_schema(members, (), **at_most_one("input", "input_file"))
+    of_process = {"process": {"type": "string"}, "records": objects, "mocks": mocks, "cases": list_of(case, minItems=1)}
+    return {"anyOf": [object_schema(of_process, ("cases",)), _agent_cases(objects)]}
 
 
-def _agent_cases(objects: Shape) -> Shape:
-    error = shape({"code": {"enum": list(ERROR_CODES)}, "message": {"type": "string"}}, ("code",))
-    outputs = {"output": _ANYTHING, "outputs": listed(_ANYTHING, minItems=1), "error": error}
-    answer = shape({"when": {"type": "object"}, **outputs}) | one_of(*outputs)
-    mocks = {"type": "object", "additionalProperties": {"anyOf": [answer, listed(answer, minItems=1)]}}
-    calls = listed(shape({"tool": {"type": "string"}, "input": {"type": "object"}}, ("tool",)))
-    expected: Shape = {
-        "status": {"enum": list(AGENT_STATUSES)}, "error": shape({"code": {"type": "string"}, "message": {"type": "string"}}),
+def _agent_cases(objects: JsonSchema) -> JsonSchema:
+    error = object_schema({"code": {"enum": list(ERROR_CODES)}, "message": {"type": "string"}}, ("code",))
+    outputs = {"output": _ANYTHING, "outputs": list_of(_ANYTHING, minItems=1), "error": error}
+    answer = object_schema({"when": {"type": "object"}, **outputs}) | one_of(*outputs)
+    mocks = {"type": "object", "additionalProperties": {"anyOf": [answer, list_of(answer, minItems=1)]}}
+    calls = list_of(object_schema({"tool": {"type": "string"}, "input": {"type": "object"}}, ("tool",)))
+    expected: JsonSchema = {
+        "status": {"enum": list(AGENT_STATUSES)},
+        "error": object_schema({"code": {"type": "string"}, "message": {"type": "string"}}),
         "output": _ANYTHING, "output_schema": {"type": "object"}, "output_where": {"type": "object"}, "calls": calls,
-        "order": {"enum": list(ORDERS)}, "never": calls, "most_turns": whole(1, 1_000),
+        "order": {"enum": list(ORDERS)}, "never": calls, "most_turns": integer(1, 1_000),
     }  # fmt: skip
-    agent: Shape = {"type": "string", "description": "The agent to test; needs --tenant."}
-    members: Shape = {
+    agent: JsonSchema = {"type": "string", "description": "The agent to test; needs --tenant."}
+    members: JsonSchema = {
         "name": {"type": "string"}, "agent": agent, "input": {"type": ["object", "string"]}, "input_file": {"type": "string"},
-        "mocks": mocks, "records": objects, "expect": shape(expected),
+        "mocks": mocks, "records": objects, "expect": object_schema(expected),
     }  # fmt: skip
-    case = shape(members, (), **excluding_both("input", "input_file"))
-    return shape({"agent": agent, "records": objects, "mocks": mocks, "cases": listed(case, minItems=1)}, ("cases",))
+    case = object_schema(members, (), **at_most_one("input", "input_file"))
+    return object_schema({"agent": agent, "records": objects, "mocks": mocks, "cases": list_of(case, minItems=1)}, ("cases",))
 
 
-def _mock() -> Shape:
-    text: Shape = {"type": "string"}
+def _mock() -> JsonSchema:
+    text: JsonSchema = {"type": "string"}
     error = dict.fromkeys(MOCK_ERROR_MEMBERS, text) | {"retryable": FLAG}
-    return shape({"output": _ANYTHING, "outputs": listed(_ANYTHING, minItems=1), "error": shape(error)}) | {"maxProperties": 1}
+    return object_schema({"output": _ANYTHING, "outputs": list_of(_ANYTHING, minItems=1), "error": object_schema(error)}) | {
+        "maxProperties": 1
+    }
 
 
-def _expect() -> Shape:
-    error = shape(dict.fromkeys(ERROR_MEMBERS, _ANYTHING))
-    step = shape({**dict.fromkeys(STEP_MEMBERS, _ANYTHING), "times": {"type": "integer"}, "error": error})
-    calls = {"anyOf": [listed(shape(dict.fromkeys(CALL_MEMBERS, _ANYTHING))), {"type": "null"}]}
+def _expect() -> JsonSchema:
+    error = object_schema(dict.fromkeys(ERROR_MEMBERS, _ANYTHING))
+    step = object_schema({**dict.fromkeys(STEP_MEMBERS, _ANYTHING), "times": {"type": "integer"}, "error": error})
+    calls = {"anyOf": [list_of(object_schema(dict.fromkeys(CALL_MEMBERS, _ANYTHING))), {"type": "null"}]}
     members = {
         "status": {"enum": list(STATUSES)}, "output": _ANYTHING, "error": error,
         "steps": {"type": "object", "additionalProperties": step}, "effects": calls, "calls": calls,
     }  # fmt: skip
-    return shape(members)
+    return object_schema(members)
 
 
-def excluding_both(one: str, other: str) -> Shape:
+def at_most_one(one: str, other: str) -> JsonSchema:
     """At most one of these members may be present."""
     return {"not": {"required": [one, other]}}

@@ -12,19 +12,28 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.monitor import audit
-from appliance.processes.definitions import look_around, versions
-from appliance.processes.host import reach_of_draft, subject_of
-from appliance.solutions.checking import Checks, find_problems
-from appliance.solutions.definition import Problem, Solution, refuse
+from appliance.processes.definitions import load_dependencies, versions
+from appliance.processes.host import required_access_of_draft, subject_of
+from appliance.solutions.checks import Checks, find_problems
+from appliance.solutions.definition import Problem, Solution, raise_problems
 from appliance.solutions.kinds.changes import Change
-from appliance.solutions.kinds.deploying import is_made, make_app, prepare_apps, publish_apps
 from appliance.solutions.kinds.policies import apply_policy, delete_policy
-from appliance.solutions.kinds.skills import PreparedSkills, is_put
-from appliance.solutions.planning import Tools, births_of, make_plan
-from appliance.solutions.pruning import note_items
-from appliance.tenants.grants import refuse_ungranted
+from appliance.solutions.kinds.skills import PreparedSkills, is_written
+from appliance.solutions.kinds.webapp_deployment import deploy_app, is_deployed, prepare_apps, publish_apps
+from appliance.solutions.planning import SolutionServices, creation_times, make_plan
+from appliance.solutions.pruning import record_items
+from appliance.tenants.grants import require_grants
 
-__all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
+__all__ = [
+    "ApplyOptions",
+    "Change",
+    "Checks",
+    "SolutionServices",
+    "apply_solution",
+    "check_solution",
+    "plan_solution",
+    "required_scopes",
+]
 
 _SCOPES = {
     "collection": ("datapool.admin",), "integration": ("integrations.write",), "process": ("processflow.write",),
@@ -56,19 +65,23 @@ def check_solution(checks: Checks, solution: Solution) -> list[Problem]:
     return find_problems("", checks, solution, sorted(solution.processes))
 
 
-def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
+def plan_solution(
+    scope: TenantScope, tools: SolutionServices, solution: Solution, options: ApplyOptions = ApplyOptions()
+) -> list[Change]:
     """What an apply would do; ScopeMissing, DefinitionInvalid with every problem of the changed items."""
     _require(scope, solution)
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
     _require_changes(scope, changes)
-    look = partial(look_around, scope, tools.integrations.find_actions, find_output)
+    look = partial(load_dependencies, scope, tools.integrations.find_actions, find_output)
     checks = Checks(tools.integrations.registry, tools.pool, look)
-    refuse(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
+    raise_problems(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
     return changes
 
 
-def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
+def apply_solution(
+    scope: TenantScope, tools: SolutionServices, solution: Solution, options: ApplyOptions = ApplyOptions()
+) -> list[Change]:
     """Plan and apply a solution in one transaction; unchanged items are not touched.
 
     ScopeMissing, DefinitionInvalid; Conflict names everything that blocks it.  A WebApp version with checks is written in the
@@ -85,7 +98,9 @@ class Application:
     """The phases of an apply: contents are stored beforehand, everything is written in one transaction, and WebApps with checks
     are published after it."""
 
-    def __init__(self, scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> None:
+    def __init__(
+        self, scope: TenantScope, tools: SolutionServices, solution: Solution, options: ApplyOptions = ApplyOptions()
+    ) -> None:
         self._scope, self._tools, self._solution, self._options = scope, tools, solution, options
         self._to_check: dict[str, int] = {}
 
@@ -107,15 +122,15 @@ class Application:
             raise Conflict("a process changed while the solution was being checked; apply it again")
         _refuse_ungranted(scope, solution, changes)
         for change in changes:
-            _perform(scope, tools, solution, change, options)
-            if is_made(change) and tools.webapps is not None:
-                number = make_app(scope, tools.webapps, change, solution.webapps[change.id], self._apps.get(change.id))
+            _apply_change(scope, tools, solution, change, options)
+            if is_deployed(change) and tools.webapps is not None:
+                number = deploy_app(scope, tools.webapps, change, solution.webapps[change.id], self._apps.get(change.id))
                 self._to_check.update({} if number is None else {change.id: number})
-            if is_put(change):
-                self._skills.put(change.id)
+            if is_written(change):
+                self._skills.write(change.id)
             if change.action == "delete":
                 _delete(scope, tools, change, options)
-        note_items(scope, births_of(scope, tools), solution, [change for change in changes if change.action == "delete"])
+        record_items(scope, creation_times(scope, tools), solution, [change for change in changes if change.action == "delete"])
         done = [change for change in changes if change.action in ("create", "update", "delete")]
         if done:
             fields = {"changes": [f"{change.action} {change.kind} {change.id}" for change in done]}
@@ -157,7 +172,7 @@ def _require_changes(scope: TenantScope, changes: Iterable[Change]) -> None:
     """Require the scopes for deletions and for changed WebApps and policies; `_require` covers all other kinds."""
     for change in changes:
         is_policy = change.kind == "policy" and change.action in ("create", "update")
-        if change.action == "delete" or is_made(change) or is_policy:
+        if change.action == "delete" or is_deployed(change) or is_policy:
             for name in _SCOPES[change.kind]:
                 scope.require(name)
 
@@ -169,11 +184,11 @@ def _changing(changes: Iterable[Change]) -> list[str]:
 def _refuse_ungranted(scope: TenantScope, solution: Solution, changes: Iterable[Change]) -> None:
     """Inside the write: GrantRequired with every process of the solution that would access more than the caller may."""
     drafts = {name: solution.processes[name].draft for name in _changing(changes)}
-    access = {subject_of(name): reach_of_draft(draft.definition, draft.files) for name, draft in drafts.items()}
-    refuse_ungranted(scope, access)
+    access = {subject_of(name): required_access_of_draft(draft.definition, draft.files) for name, draft in drafts.items()}
+    require_grants(scope, access)
 
 
-def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Change, options: ApplyOptions) -> None:
+def _apply_change(scope: TenantScope, tools: SolutionServices, solution: Solution, change: Change, options: ApplyOptions) -> None:
     """Inside the write: apply one change."""
     if change.action not in ("create", "update"):
         return
@@ -182,7 +197,7 @@ def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Chang
     elif change.kind == "collection":
         datapool.change_collection(scope, change.id, change.patch, allow_loss=options.allow_loss)
     elif change.kind == "integration":
-        tools.integrations.put_integration(scope, change.id, solution.integrations[change.id].spec)
+        tools.integrations.save_integration(scope, change.id, solution.integrations[change.id].spec)
     elif change.kind == "process":
         row, _ = versions.save_draft(scope, change.id, solution.processes[change.id].draft)
         versions.publish_checked(scope, change.id, row.draft_digest, versions.PublishRequest(options.message))
@@ -192,7 +207,7 @@ def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Chang
         apply_policy(scope, solution.policies[change.id], options.message[:500])
 
 
-def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOptions) -> None:
+def _delete(scope: TenantScope, tools: SolutionServices, change: Change, options: ApplyOptions) -> None:
     """Inside the write: delete an item that the solution no longer contains."""
     if change.kind == "collection":
         datapool.delete_collection(scope, change.id, allow_loss=options.allow_loss)

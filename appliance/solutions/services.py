@@ -35,7 +35,7 @@ from appliance.webapps import WebApps
 from appliance.webapps.access import Visits
 from appliance.webapps.certificates import Certificates
 from appliance.webapps.domains import Domains
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing import Publisher
 from appliance.webapps.traffic import RequestLog
 
 
@@ -71,7 +71,7 @@ class Services:
     publications: Publications
     shares: Shares
     webapps: WebApps
-    publishing: Publishing
+    publishing: Publisher
     requests: RequestLog
     certificates: Certificates
     domains: Domains

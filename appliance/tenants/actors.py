@@ -5,7 +5,7 @@ from appliance.core.scope import TenantScope
 
 from .keys import lineage
 from .people import find_member
-from .scopes import ALL, scopes_of_role
+from .scopes import ALL_SCOPES, scopes_of_role
 
 
 def scopes_of_actor(scope: TenantScope, actor: str) -> frozenset[str] | None:
@@ -15,7 +15,7 @@ def scopes_of_actor(scope: TenantScope, actor: str) -> frozenset[str] | None:
     """
     kind, _, name = actor.partition(":")
     if actor == "system":
-        return ALL
+        return ALL_SCOPES
     if kind == "user":
         member = find_member(scope, name)
         return scopes_of_role(member.role) if member is not None else None
@@ -25,7 +25,7 @@ def scopes_of_actor(scope: TenantScope, actor: str) -> frozenset[str] | None:
 
 
 def _scopes_of_key(scope: TenantScope, key_id: str) -> frozenset[str] | None:
-    authority = lineage.read_by_id(scope, key_id)
+    authority = lineage.load_authority(scope, key_id)
     if authority is None or not lineage.is_alive(authority.row) or authority.ended or authority.ends_at <= clock.now_ms():
         return None
     is_orphan = any(key.orphaned_at is not None for key in (authority.row, *authority.ancestors))

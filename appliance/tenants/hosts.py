@@ -33,11 +33,11 @@ class HostMatch:
     canonical: str = ""
 
 
-CustomHosts = Callable[[str], HostMatch | None]
-_custom: list[CustomHosts] = []
+FindCustomHost = Callable[[str], HostMatch | None]
+_custom: list[FindCustomHost] = []
 
 
-def on_other_host(find: CustomHosts) -> Callable[[], None]:
+def register_custom_hosts(find: FindCustomHost) -> Callable[[], None]:
     """Call `find` for host names that are not the appliance's own; returns a function that removes it."""
     _custom.append(find)
     return lambda: _custom.remove(find)

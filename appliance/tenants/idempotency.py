@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 
 from .models import Idempotency
 
-KEEP_MS = 24 * 3_600_000
+RETENTION_MS = 24 * 3_600_000
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RequestKey:
     path: str
     body: bytes
 
-    def matcher(self, scope: TenantScope) -> dict[str, str]:
+    def columns(self, scope: TenantScope) -> dict[str, str]:
         return {"caller": scope.actor, "key": self.key, "method": self.method, "path": self.path}
 
     def token(self, scope: TenantScope) -> str:
@@ -33,7 +33,7 @@ class RequestKey:
 
 
 @dataclass(frozen=True)
-class KeptAnswer:
+class StoredResponse:
     """A stored response, for replay."""
 
     status: int
@@ -48,28 +48,28 @@ def check_key(key: str) -> str:
     return key
 
 
-def begin(scope: TenantScope, request: RequestKey, owner: str, is_alive: Callable[[str], bool]) -> KeptAnswer | None:
+def begin(scope: TenantScope, request: RequestKey, owner: str, is_alive: Callable[[str], bool]) -> StoredResponse | None:
     """Inside a write: claim the request, or return the stored response.
 
     `owner` names this process.  IdempotencyMismatch if the body differs; IdempotencyInFlight while a live process, this or
     another, still handles the first request; a record of a dead process is taken over.
     """
     digest = hashlib.sha256(request.body).digest()
-    row = scope.find(Idempotency, **request.matcher(scope))
+    row = scope.find(Idempotency, **request.columns(scope))
     now = clock.now_ms()
-    if row is not None and now - row.created_at < KEEP_MS:
+    if row is not None and now - row.created_at < RETENTION_MS:
         if bytes(row.body_digest) != digest:
             raise IdempotencyMismatch("this Idempotency-Key was used with a different body; use a new key for a new request")
         if row.state == "done":
-            return KeptAnswer(row.status, dict(row.headers or {}), row.answer or "")
+            return StoredResponse(row.status, dict(row.headers or {}), row.answer or "")
         if row.owner == owner or is_alive(row.owner):
             raise IdempotencyInFlight("the first request with this Idempotency-Key is still running; try again shortly")
     _delete(scope, request)
-    scope.insert(Idempotency, **request.matcher(scope), body_digest=digest, state="running", owner=owner, created_at=now)
+    scope.insert(Idempotency, **request.columns(scope), body_digest=digest, state="running", owner=owner, created_at=now)
     return None
 
 
-def finish(scope: TenantScope, request: RequestKey, answer: KeptAnswer) -> None:
+def finish(scope: TenantScope, request: RequestKey, answer: StoredResponse) -> None:
     """Inside a write: store the first response; 429 and 5xx are not stored, so that the caller may retry."""
     if answer.status == 429 or answer.status >= 500:
         _delete(scope, request)
@@ -78,7 +78,7 @@ def finish(scope: TenantScope, request: RequestKey, answer: KeptAnswer) -> None:
     _where(scope.update(Idempotency, **changes), scope, request).execute()
 
 
-def forget(scope: TenantScope, request: RequestKey) -> None:
+def release(scope: TenantScope, request: RequestKey) -> None:
     """Inside a write: delete the record of a request that failed without effect."""
     _delete(scope, request)
 
@@ -87,7 +87,7 @@ def purge() -> int:
     """Inside a write: delete expired records of every tenant; returns their number."""
     from peewee import ModelDelete
 
-    return int(ModelDelete(Idempotency).where(Idempotency.created_at < clock.now_ms() - KEEP_MS).execute())
+    return int(ModelDelete(Idempotency).where(Idempotency.created_at < clock.now_ms() - RETENTION_MS).execute())
 
 
 def _delete(scope: TenantScope, request: RequestKey) -> None:
@@ -95,6 +95,6 @@ def _delete(scope: TenantScope, request: RequestKey) -> None:
 
 
 def _where(query: Any, scope: TenantScope, request: RequestKey) -> Any:
-    for name, value in request.matcher(scope).items():
+    for name, value in request.columns(scope).items():
         query = query.where(getattr(Idempotency, name) == value)
     return query

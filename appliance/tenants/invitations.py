@@ -14,14 +14,14 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from . import people, service
-from .grants import standing
+from .grants import continued_access
 from .models import InvitationRow, Person
-from .scopes import ALL, scopes_of_role
+from .scopes import ALL_SCOPES, scopes_of_role
 
 DAY_MS = 86_400_000
-MOST_DAYS = 30
-MOST_OPEN = 200
-KEPT_MS = 30 * DAY_MS  # how long an expired one stays listed
+MAX_DAYS = 30
+MAX_OPEN = 200
+RETENTION_MS = 30 * DAY_MS  # how long an expired one stays listed
 SEND_SECONDS = 30.0
 _SENDING_TIMEOUT_MS = 2 * round(SEND_SECONDS * 1000)
 
@@ -71,7 +71,7 @@ class Offer:
     has_account: bool
 
 
-def refuse_reserved(login: str, reserved: Collection[str]) -> None:
+def check_not_reserved(login: str, reserved: Collection[str]) -> None:
     """ValidationFailed for the login of an appliance administrator without an account: a link does not prove their identity."""
     if login in {each.strip().lower() for each in reserved} and not _has_account(login):
         raise ValidationFailed(
@@ -91,9 +91,9 @@ def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Se
     """
     login = people.check_login(spec.login)
     people.check_role(scope, spec.role)
-    if not 1 <= spec.days <= MOST_DAYS:
+    if not 1 <= spec.days <= MAX_DAYS:
         raise ValidationFailed(
-            Sentence("an invitation can be valid for 1 to %(most_days)s days", most_days=MOST_DAYS), pointer="/days"
+            Sentence("an invitation can be valid for 1 to %(most_days)s days", most_days=MAX_DAYS), pointer="/days"
         )
     token, now = secrets.token_urlsafe(32), clock.now_ms()
     row = InvitationRow(
@@ -107,9 +107,9 @@ def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Se
             raise AlreadyExists(Sentence("%(login)s is already a member; change their role instead", login=login), pointer="/login")
         mine = InvitationRow.tenant_id == scope.tenant_id
         InvitationRow.delete().where(mine & (InvitationRow.login == login)).execute()
-        if InvitationRow.select().where(mine & (InvitationRow.expires_at > now)).count() >= MOST_OPEN:
+        if InvitationRow.select().where(mine & (InvitationRow.expires_at > now)).count() >= MAX_OPEN:
             raise Conflict(
-                Sentence("there are already %(most_open)s open invitations; revoke some of them first", most_open=MOST_OPEN),
+                Sentence("there are already %(most_open)s open invitations; revoke some of them first", most_open=MAX_OPEN),
                 pointer="/login",
             )
         row.save(force_insert=True)
@@ -142,7 +142,7 @@ def revoke_invitation(scope: TenantScope, invitation_id: str) -> Invitation:
     return db.write(revoke)
 
 
-def note_sending(scope: TenantScope, invitation_id: str, sending: Sending, problem: str = "") -> None:
+def record_sending(scope: TenantScope, invitation_id: str, sending: Sending, problem: str = "") -> None:
     """Record the result of sending the e-mail."""
     of = (InvitationRow.tenant_id == scope.tenant_id) & (InvitationRow.id == invitation_id)
     db.write(lambda: InvitationRow.update(state=sending, problem=problem[:500]).where(of).execute())
@@ -160,7 +160,7 @@ def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] 
     """Accept an invitation: create the account with this password, or check the password of an existing account, and add the
     membership.  Returns the person and tenant id.  Gone, SignInFailed, ValidationFailed, also for a `reserved` login."""
     row = _open_row(sealer, token)
-    refuse_reserved(row.login, reserved)
+    check_not_reserved(row.login, reserved)
     if _has_account(row.login):
         person, is_new = people.check_password(row.login, password), False
     else:
@@ -170,7 +170,7 @@ def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] 
         invitation = _open_row(sealer, token)
         if is_new:
             people.insert_user(person)
-        scope = TenantScope(invitation.tenant_id, f"user:{person.id}", ALL)
+        scope = TenantScope(invitation.tenant_id, f"user:{person.id}", ALL_SCOPES)
         fields = {
             "login": person.login,
             "role": invitation.role,
@@ -179,7 +179,7 @@ def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] 
         }
         audit.record(scope, "invitation.accept", invitation.id, fields)
         if people.find_member(scope, person.id) is None:  # a role given in the meantime stays
-            people.place_member(scope, person.login, invitation.role, approver=bool(invitation.approver))
+            people.store_member(scope, person.login, invitation.role, approver=bool(invitation.approver))
         invitation.delete_instance()
         return person, str(invitation.tenant_id)
 
@@ -188,7 +188,7 @@ def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] 
 
 def purge(now: int) -> int:
     """Delete invitations that expired long ago; returns their number."""
-    return db.write(lambda: int(InvitationRow.delete().where(InvitationRow.expires_at <= now - KEPT_MS).execute()))
+    return db.write(lambda: int(InvitationRow.delete().where(InvitationRow.expires_at <= now - RETENTION_MS).execute()))
 
 
 def _open_row(sealer: Sealer, token: str) -> InvitationRow:
@@ -197,7 +197,7 @@ def _open_row(sealer: Sealer, token: str) -> InvitationRow:
     if row is None or row.expires_at <= clock.now_ms():
         raise invalid
     try:  # the inviter must still have permission
-        standing.refuse_departed(service.system_scope(row.tenant_id), row.invited_by, scopes_of_role(row.role))
+        continued_access.check_still_allowed(service.system_scope(row.tenant_id), row.invited_by, scopes_of_role(row.role))
     except PolicyDenied as error:
         raise invalid from error
     return row

@@ -75,7 +75,7 @@ def _replace_password(login: str, hashed: str) -> Person:
     person.password_hash = hashed
     person.save()
     Session.delete().where(Session.user_id == person.id).execute()
-    forget_elsewhere(person.id)
+    end_other_sign_ins(person.id)
     return person
 
 
@@ -98,18 +98,18 @@ def change_password(scope: TenantScope, login: str, old: str, new: str) -> Perso
 _password_listeners: list[Callable[[str], None]] = []
 
 
-def on_new_password(forget: Callable[[str], None]) -> None:
+def on_password_change(forget: Callable[[str], None]) -> None:
     """Call `forget(user_id)` inside every write that replaces a password."""
     if forget not in _password_listeners:
         _password_listeners.append(forget)
 
 
-def normalized(login: str) -> str:
+def normalize_login(login: str) -> str:
     """A login in the form in which it is stored."""
     return login.strip().lower()
 
 
-def forget_elsewhere(user_id: str) -> None:
+def end_other_sign_ins(user_id: str) -> None:
     """Inside a write: end whatever else depends on a person's sign-in, such as sign-ins to WebApps."""
     for forget in _password_listeners:
         forget(user_id)
@@ -128,9 +128,9 @@ def check_password(login: str, password: str) -> Person:
 
     `password_checks` limits attempts: accounts are never locked, because anyone could lock somebody else's.
     """
-    person: Person | None = Person.get_or_none(Person.login == normalized(login))
+    person: Person | None = Person.get_or_none(Person.login == normalize_login(login))
     try:
-        _hasher.verify(person.password_hash if person else _hash_of_nobody(), password[:1000])
+        _hasher.verify(person.password_hash if person else _dummy_hash(), password[:1000])
     except (VerificationError, InvalidHashError) as error:
         raise SignInFailed("the login or the password is wrong") from error
     if person is None:
@@ -139,7 +139,7 @@ def check_password(login: str, password: str) -> Person:
 
 
 @cache
-def _hash_of_nobody() -> str:
+def _dummy_hash() -> str:
     """A hash to compare unknown logins with, so that they take as long as known ones; no password matches it."""
     salt, tag = (b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (_hasher.salt_len, _hasher.hash_len))
     cost = f"m={_hasher.memory_cost},t={_hasher.time_cost},p={_hasher.parallelism}"
@@ -168,17 +168,17 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
     check_role(scope, role)
 
     def add() -> Member:
-        current = lineage.reread(scope)
+        current = lineage.reload_scope(scope)
         check_role(current, role)
         current_role = role_in(scope.tenant_id, find_user(login).id)
         if current_role is not None:
             _check_role_not_wider(current, current_role, f"change the role of somebody who is {current_role}")
-        return place_member(scope, login, role, approver=approver)
+        return store_member(scope, login, role, approver=approver)
 
     return db.write(add)
 
 
-def place_member(scope: TenantScope, login: str, role: str, *, approver: bool) -> Member:
+def store_member(scope: TenantScope, login: str, role: str, *, approver: bool) -> Member:
     """Inside a write: store a membership whose role was already checked; Conflict if it would leave no owner."""
     tenant_id, person, now = scope.tenant_id, find_user(login), clock.now_ms()
     if role != "owner":
@@ -186,7 +186,7 @@ def place_member(scope: TenantScope, login: str, role: str, *, approver: bool) -
     Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
     _forget_invitation(tenant_id, person.id)
     Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
-    db.after_commit(lineage.forget_authorities)
+    db.after_commit(lineage.clear_cache)
     audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
     return Member(person.id, person.login, role, approver, now, person.language)
 
@@ -240,7 +240,7 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
         row = Membership.get_or_none(mine & (Membership.user_id == user_id))
         if row is None:
             raise NotFound(Sentence("there is no member %(user_id)s in this tenant", user_id=repr(user_id[:80])))
-        _check_role_not_wider(lineage.reread(scope), row.role, f"remove somebody who is {row.role}")
+        _check_role_not_wider(lineage.reload_scope(scope), row.role, f"remove somebody who is {row.role}")
         _check_not_last_owner(scope.tenant_id, user_id)
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
         _forget_invitation(scope.tenant_id, user_id)
@@ -255,7 +255,7 @@ def _orphan_keys(tenant_id: str, user_id: str) -> None:
     """Inside a write: mark the keys this person issued as orphaned; they stay ended even if the person is added again."""
     theirs = (ApiKey.tenant_id == tenant_id) & (ApiKey.issuer == f"user:{user_id}") & ApiKey.orphaned_at.is_null()
     ApiKey.update(orphaned_at=clock.now_ms()).where(theirs).execute()
-    db.after_commit(lineage.forget_authorities)
+    db.after_commit(lineage.clear_cache)
 
 
 def _forget_invitation(tenant_id: str, user_id: str) -> None:

@@ -7,9 +7,9 @@ from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.sentences import Sentence
 
-from .keys.keys import Caller, RateBound
+from .keys.keys import Caller, RateLimit
 
-MOST_WINDOWS = 10_000
+MAX_WINDOWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class RateLimiter:
         with self._lock:
             return self._count_all(caller, clock.monotonic())
 
-    def has_spent(self) -> bool:
-        """Whether any window that refused a key is still open, so that `is_spent` is worth calling."""
+    def has_exhausted(self) -> bool:
+        """Whether any window that refused a key is still open, so that `is_exhausted` is worth calling."""
         return clock.monotonic() < self._spent_until
 
-    def is_spent(self, digest: bytes) -> bool:
+    def is_exhausted(self, digest: bytes) -> bool:
         """Whether the key of this digest was refused in a window that is still open; does not count."""
         ends = self._spent.get(digest)
         if ends is None or clock.monotonic() < ends:
@@ -58,14 +58,14 @@ class RateLimiter:
         self._spent.pop(digest, None)
         return False
 
-    def refuse_spent(self, caller: Caller) -> None:
+    def refuse_exhausted(self, caller: Caller) -> None:
         """Raise RateLimited, counting the request, where `count` would; otherwise do not count."""
         now = clock.monotonic()
         with self._lock:
             if any(self._is_used_up(bound, now) for bound in _rate_limits(caller)):
                 self._count_all(caller, now)
 
-    def _is_used_up(self, bound: RateBound, now: float) -> bool:
+    def _is_used_up(self, bound: RateLimit, now: float) -> bool:
         ends, used = self._windows.get(bound.key_id, (0.0, 0))
         return now < ends and used >= bound.requests
 
@@ -86,22 +86,22 @@ class RateLimiter:
         self._spent[digest] = until
         self._spent_until = max(self._spent_until, until)
 
-    def _count(self, bound: RateBound, now: float) -> tuple[RateState, bool]:
+    def _count(self, bound: RateLimit, now: float) -> tuple[RateState, bool]:
         ends, used = self._windows.get(bound.key_id, (0.0, 0))
         if now >= ends:
             ends, used = now + bound.window_s, 0
         used += 1
         self._windows[bound.key_id] = (ends, used)
-        if len(self._windows) > MOST_WINDOWS:
+        if len(self._windows) > MAX_WINDOWS:
             self._windows = {key: window for key, window in self._windows.items() if window[0] > now}
             self._spent = {digest: until for digest, until in self._spent.items() if until > now}
         reset = max(1, round(ends - now))
         return RateState(bound.requests, bound.window_s, max(0, bound.requests - used), reset), used > bound.requests
 
 
-def _rate_limits(caller: Caller) -> tuple[RateBound, ...]:
+def _rate_limits(caller: Caller) -> tuple[RateLimit, ...]:
     """The rate limits of the key and of every key above it."""
-    return (RateBound(caller.key_id, caller.rate_requests, caller.rate_window_s), *caller.above)
+    return (RateLimit(caller.key_id, caller.rate_requests, caller.rate_window_s), *caller.above)
 
 
 def _refusal(state: RateState, *, is_own: bool) -> RateLimited:

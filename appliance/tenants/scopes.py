@@ -39,8 +39,8 @@ SCOPES: dict[str, str] = {
     "keys.write": mark("issue, rotate and revoke API keys"),
     "solutions.apply": mark("apply a solution folder"),
 }
-ALL = frozenset(SCOPES)
-NEVER_OF_AGENTS = frozenset({"policies.write"})
+ALL_SCOPES = frozenset(SCOPES)
+FORBIDDEN_TO_AGENTS = frozenset({"policies.write"})
 """Scopes that an agent's run never has, whoever started it: it must not change the policies that govern it."""
 ROLES = ("viewer", "operator", "builder", "owner")
 
@@ -48,8 +48,8 @@ _VIEWER = frozenset(name for name in SCOPES if name.endswith(".read"))
 _OPERATOR = _VIEWER | {
     "processflow.execute", "integrations.execute", "entities.write", "documents.write", "agents.run", "approvals.request",
 }  # fmt: skip
-_BUILDER = ALL - {"keys.write", "policies.write"}
-_BY_ROLE = {"viewer": _VIEWER, "operator": _OPERATOR, "builder": _BUILDER, "owner": ALL}
+_BUILDER = ALL_SCOPES - {"keys.write", "policies.write"}
+_BY_ROLE = {"viewer": _VIEWER, "operator": _OPERATOR, "builder": _BUILDER, "owner": ALL_SCOPES}
 
 
 def scopes_of_role(role: str) -> frozenset[str]:
@@ -57,7 +57,7 @@ def scopes_of_role(role: str) -> frozenset[str]:
     return _BY_ROLE[role]
 
 
-def check_scopes(names: Iterable[str], *, pointer: str = "/scopes") -> list[str]:
+def validate_scopes(names: Iterable[str], *, pointer: str = "/scopes") -> list[str]:
     """Validate and sort scope names; ValidationFailed lists every unknown one."""
     requested = list(names)
     unknown = [

@@ -13,20 +13,36 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from .models import ApiKey, Person, Secret, SecretBindingRow, Tenant
-from .scopes import ALL
+from .scopes import ALL_SCOPES
 
 __all__ = [
-    "LONGEST_NAME", "SecretName", "Tenant", "anybody_known", "before_tenant_delete", "clear_tenant", "create_sandbox_tenant",
-    "create_tenant", "delete_secret", "delete_tenant", "get_tenant", "list_secrets", "list_tenants", "on_tenant_delete",
-    "open_secret", "rename_tenant", "set_secret", "system_scope", "tenant_exists",
+    "MAX_NAME",
+    "SecretName",
+    "Tenant",
+    "before_tenant_delete",
+    "clear_tenant",
+    "create_sandbox_tenant",
+    "create_tenant",
+    "delete_secret",
+    "delete_tenant",
+    "get_tenant",
+    "has_any_account",
+    "list_secrets",
+    "list_tenants",
+    "on_tenant_delete",
+    "rename_tenant",
+    "set_secret",
+    "system_scope",
+    "tenant_exists",
+    "unseal_secret",
 ]  # fmt: skip
-LONGEST_NAME = 200
+MAX_NAME = 200
 OnTenant = Callable[[TenantScope], None]
 
 
 def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
     """A scope in which the appliance itself acts, with every permission."""
-    return TenantScope(tenant_id, actor, ALL)
+    return TenantScope(tenant_id, actor, ALL_SCOPES)
 
 
 def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenant:
@@ -44,9 +60,9 @@ def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenan
 
 
 def _check_name(name: str) -> None:
-    if not name.strip() or len(name) > LONGEST_NAME:
+    if not name.strip() or len(name) > MAX_NAME:
         raise ValidationFailed(
-            Sentence("name must have 1 to %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
+            Sentence("name must have 1 to %(longest_name)s characters", longest_name=MAX_NAME), pointer="/name"
         )
 
 
@@ -85,30 +101,30 @@ def get_tenant(tenant_id: str) -> Tenant:
     return row
 
 
-def anybody_known() -> bool:
+def has_any_account() -> bool:
     """Whether anyone can sign in: there is an account, or an API key of any tenant."""
     return bool(Person.select().exists() or ApiKey.select().exists())
 
 
-_known: dict[str, float] = {}
+_existing: dict[str, float] = {}
 
 
 def tenant_exists(tenant_id: str) -> bool:
     """Whether the tenant exists; called for every request, so a positive result is cached for a second."""
-    seen = _known.get(tenant_id)
+    seen = _existing.get(tenant_id)
     now = clock.monotonic()
     if seen is not None and now - seen < 1.0:
         return True
     if Tenant.select(Tenant.id).where(Tenant.id == tenant_id).exists():
-        _known[tenant_id] = now
+        _existing[tenant_id] = now
         return True
-    _known.pop(tenant_id, None)
+    _existing.pop(tenant_id, None)
     return False
 
 
 def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
     """Delete a tenant with all its data; retention rules can prevent that unless it is forced."""
-    _known.pop(tenant_id, None)
+    _existing.pop(tenant_id, None)
 
     def delete() -> None:
         get_tenant(tenant_id)
@@ -196,7 +212,7 @@ def delete_secret(scope: TenantScope, name: str) -> None:
     db.write(delete)
 
 
-def open_secret(scope: TenantScope, sealer: Sealer, name: str) -> str:
+def unseal_secret(scope: TenantScope, sealer: Sealer, name: str) -> str:
     """Unseal a secret for the appliance's own use; its value is redacted from logs from now on."""
     row = scope.get(Secret, name=name)
     value = sealer.open(bytes(row.sealed), _context(scope, name)).decode()

@@ -13,13 +13,13 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import REFUSALS
 
 RETRY_SECONDS = 5
-LOOKS_PER_SECOND = 200  # for all streams and waiting requests of one process together
+POLLS_PER_SECOND = 200  # for all streams and waiting requests of one process together
 
 
-class RequestPlace(Protocol):
+class AdmissionSlot(Protocol):
     """A request's admission slot, stored under `PLACE` in the ASGI scope."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def released(self) -> AbstractContextManager[None]:
         """Release the slot while the request waits."""
 
     def become_stream(self, release: Callable[[], None]) -> None:
@@ -29,10 +29,10 @@ class RequestPlace(Protocol):
 PLACE = "gos.place"
 
 
-class NoPlace:
+class NoSlot:
     """The slot of a request that passed no admission, such as the appliance's own requests."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def released(self) -> AbstractContextManager[None]:
         """Do nothing, as there is no slot to release."""
         return nullcontext()
 
@@ -60,7 +60,7 @@ class Streams:
         self._waits = 0
         self._lock = Lock()
 
-    def open(self, scope: TenantScope, place: RequestPlace) -> None:
+    def open(self, scope: TenantScope, place: AdmissionSlot) -> None:
         """Count a stream until its request ends, and release its admission slot now.  ConcurrencyLimited."""
         key = (scope.tenant_id, scope.actor)
         with self._lock:
@@ -101,20 +101,20 @@ class Streams:
             _decrement(self._tenants, key[0])
 
     @contextmanager
-    def waiting(self, place: RequestPlace) -> Iterator[None]:
+    def waiting(self, place: AdmissionSlot) -> Iterator[None]:
         """Release the admission slot while the request waits for a result."""
         with self._lock:
             self._waits += 1
         try:
-            with place.aside():
+            with place.released():
                 yield
         finally:
             with self._lock:
                 self._waits -= 1
 
-    def pause(self, least: float) -> float:
+    def poll_interval(self, least: float) -> float:
         """Seconds between two polls of one stream: longer with more open streams, so that their total cost stays constant."""
-        return max(least, (self._tenants.total() + self._waits) / LOOKS_PER_SECOND)
+        return max(least, (self._tenants.total() + self._waits) / POLLS_PER_SECOND)
 
     def count(self) -> int:
         """The number of open streams."""

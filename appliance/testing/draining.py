@@ -51,7 +51,7 @@ class StillRunning(AssertionError):
     """The appliance was not idle in time; the message lists the remaining work."""
 
 
-def await_rest(left: Callable[[], list[str]], seconds: float) -> None:
+def wait_until_idle(left: Callable[[], list[str]], seconds: float) -> None:
     """Return once `left` has returned nothing twice in a row; StillRunning if that takes longer than `seconds`."""
     ends, quiet, pause = clock.monotonic() + seconds, 0, threading.Event()
     while quiet < LOOKS:
@@ -63,7 +63,7 @@ def await_rest(left: Callable[[], list[str]], seconds: float) -> None:
         pause.wait(PAUSE)
 
 
-def open_work(queue: TaskQueue, tenants: Collection[str], *, tells_at_once: bool) -> list[str]:
+def list_open_work(queue: TaskQueue, tenants: Collection[str], *, tells_at_once: bool) -> list[str]:
     """The work that would continue by itself in these tenants, one line each, for the appliance in this process.
 
     With `tells_at_once`, unsent e-mails to approvers count as well; otherwise they are delayed on purpose.

@@ -11,8 +11,8 @@ from pathlib import Path
 from appliance.solutions import order_system_url
 from appliance.tenants import people
 
-from .draining import SECONDS, await_rest, open_work
-from .outside import ForeignSystem, Mailbox
+from .draining import SECONDS, list_open_work, wait_until_idle
+from .external_systems import ForeignSystem, Mailbox
 from .running import Running
 from .tenants import QaTenant
 
@@ -22,7 +22,7 @@ UNAUTHORISED = 401
 _numbers = count(1)
 
 
-class NotHere(AssertionError):
+class NotSupportedRemotely(AssertionError):
     """The operation is not possible with an appliance that runs elsewhere."""
 
 
@@ -146,7 +146,7 @@ class LocalGos(Gos):
     def drain(self, seconds: float = SECONDS) -> None:
         settings = self.running.config.approvals
         notifies_at_once = bool(settings.email_integration) and not settings.letter_seconds
-        await_rest(lambda: open_work(self.running.services.queue, self.tenants, tells_at_once=notifies_at_once), seconds)
+        wait_until_idle(lambda: list_open_work(self.running.services.queue, self.tenants, tells_at_once=notifies_at_once), seconds)
 
     @cached_property
     def clock(self) -> MovableClock:

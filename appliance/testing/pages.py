@@ -28,14 +28,14 @@ def launch(playwright: Playwright, *arguments: str) -> Browser:
     return playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu", *arguments])
 
 
-def flaws_of(page: Page) -> list[str]:
+def find_flaws(page: Page) -> list[str]:
     """Accessibility problems of the page: low contrast, controls without a name, content wider than the screen."""
     result = page.evaluate(PAGE_CHECKS)
     flaws = [f"faint: {each}" for each in result["faint"]] + [f"without a name: {each}" for each in result["unnamed"]]
     return flaws + ([f"{result['overflow']} px wider than the screen"] if result["overflow"] > 0 else [])
 
 
-class Watch:
+class PageMonitor:
     """Records problems in a browser context.
 
     Problems are errors in the browser's console, requests to other hosts, and pages of GOS's console whose content policy allows
@@ -44,7 +44,7 @@ class Watch:
     """
 
     def __init__(self, context: BrowserContext, *domains: str, own_hosts: Callable[[], Collection[str]] = tuple) -> None:
-        self._wrong: list[str] = []
+        self._problems: list[str] = []
         self._elsewhere: list[str] = []
         self._own = re.compile(rf"https?://([a-z0-9-]+\.)*({'|'.join(map(re.escape, domains))})/|data:|blob:")
         self._own_hosts = own_hosts
@@ -57,7 +57,7 @@ class Watch:
     def troubles(self) -> list[str]:
         """The problems so far, one line each."""
         own = self._own_hosts() if self._elsewhere else ()
-        return [f"outside: {url}" for url in self._elsewhere if urlsplit(url).hostname not in own] + self._wrong
+        return [f"outside: {url}" for url in self._elsewhere if urlsplit(url).hostname not in own] + self._problems
 
     def _see_request(self, request: Request) -> None:
         if not self._own.match(request.url):
@@ -67,16 +67,16 @@ class Watch:
         """Record console errors, except Chromium's for a form with invalid input (422) and a failed sign-in (401)."""
         refused = "status of 422" in message.text or ("status of 401" in message.text and SIGN_IN.search(message.location["url"]))
         if message.type in ("error", "warning") and not refused:
-            self._wrong.append(f"{message.type}: {message.text}")
+            self._problems.append(f"{message.type}: {message.text}")
 
     def _see_response(self, response: Response) -> None:
         if "/console/" in response.url.split("?")[0] and response.request.resource_type == "document":
             allowed = response.headers.get("content-security-policy", "")
             if "default-src 'none'" not in allowed or "unsafe-" in allowed:
-                self._wrong.append(f"policy of {response.url}: {allowed or 'none'}")
+                self._problems.append(f"policy of {response.url}: {allowed or 'none'}")
 
     def _see_exception(self, error: WebError) -> None:
-        self._wrong.append(f"exception: {error.error}")
+        self._problems.append(f"exception: {error.error}")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Pages:
     gos: Gos
     evidence: Evidence
     sessions: dict[tuple[str, str], Any]
-    _open: list[tuple[BrowserContext, Watch]] = field(default_factory=list)
+    _open: list[tuple[BrowserContext, PageMonitor]] = field(default_factory=list)
 
     def open(self, tenant: QaTenant, role: str = "owner", view: View = View()) -> Page:
         """The console's home page in a new browser context, signed in with this role; an empty page for `visitor`."""
@@ -115,14 +115,14 @@ class Pages:
         context.set_default_timeout(PATIENCE_MS)
         if self.evidence.folder is not None and self.evidence.traces:
             context.tracing.start(screenshots=True, snapshots=True)
-        watch = Watch(context, self.gos.domain, self.gos.content_domain, own_hosts=self.gos.own_hosts)
+        watch = PageMonitor(context, self.gos.domain, self.gos.content_domain, own_hosts=self.gos.own_hosts)
         self._open.append((context, watch))
         page = context.new_page()
         if role != VISITOR:
-            self._enter(page, tenant, role)
+            self._sign_in(page, tenant, role)
         return page
 
-    def _enter(self, page: Page, tenant: QaTenant, role: str) -> None:
+    def _sign_in(self, page: Page, tenant: QaTenant, role: str) -> None:
         """Sign in through the real form, unless a stored session is still valid."""
         page.goto(tenant.url())
         if "/sign-in" not in page.url:

@@ -13,8 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+    from .external_systems import ForeignSystem, Mailbox
     from .kit import Gos
-    from .outside import ForeignSystem, Mailbox
     from .pages import Pages
     from .running import Running
     from .tenants import QaTenant

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from .draining import HELD_BACK, SECONDS, await_rest
-from .kit import Gos, MovableClock, NotHere
+from .draining import HELD_BACK, SECONDS, wait_until_idle
+from .kit import Gos, MovableClock, NotSupportedRemotely
 from .tenants import QaTenant
 
 UNFINISHED = ("queued", "running", "cancelling")
@@ -28,7 +28,7 @@ class RemoteGos(Gos):
     def tenant(self, name: str = "", *, solution: str | Path | None = None, secrets: Mapping[str, str] | None = None) -> QaTenant:
         tenant = next(iter(self.tenants.values()), None) or self._tenant_of_key()
         if name not in ("", tenant.id):
-            raise NotHere(f"the key belongs to the tenant {tenant.id}; other tenants of this appliance cannot be used")
+            raise NotSupportedRemotely(f"the key belongs to the tenant {tenant.id}; other tenants of this appliance cannot be used")
         if solution is not None:
             tenant.apply(solution, secrets)
         return tenant
@@ -37,7 +37,7 @@ class RemoteGos(Gos):
         api = self.opened.enter_context(self._client())
         answer = api.get("/api/v1/tenant")
         if not answer.is_success:
-            raise NotHere(f"{self.url} does not accept the key: {answer.text}")
+            raise NotSupportedRemotely(f"{self.url} does not accept the key: {answer.text}")
         data = answer.json()["data"]
         tenant = self.tenants[data["id"]] = QaTenant(data["id"], data["base_url"], api, self)
         return tenant
@@ -66,11 +66,11 @@ class RemoteGos(Gos):
             executions = [each for each in executions if each.get("wait_reason") not in HELD_BACK]
             return [f"execution {each['execution_id']}: {each['process_id']} is {each['status']}" for each in executions]
 
-        await_rest(left, seconds)
+        wait_until_idle(left, seconds)
 
     @property
     def clock(self) -> MovableClock:
-        raise NotHere("the clock of an appliance that runs elsewhere cannot be moved; run the tests without --gos-url")
+        raise NotSupportedRemotely("the clock of an appliance that runs elsewhere cannot be moved; run the tests without --gos-url")
 
     @property
     def domain(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDecoder, NeedData
 
-from appliance.blobs import Received, Receiver
+from appliance.blobs import ReceivedFile, Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge
 from appliance.core.sentences import Sentence
 
@@ -31,7 +31,7 @@ class SentFile:
     field: str
     name: str
     media_type: str | None
-    received: Received
+    received: ReceivedFile
 
 
 class FormReader:
@@ -47,7 +47,7 @@ class FormReader:
         self._make, self._limits = receiver, limits
         self._decoder = MultipartDecoder(boundary.encode(), _BUFFER_BYTES, max_parts=limits.parts)
         self._last = f"\r\n--{boundary}--".encode()
-        self._kept = b""
+        self._pending = b""
         self._texts: list[tuple[str, bytes]] = []
         self._texts_size = 0
         self._files: list[SentFile] = []
@@ -59,7 +59,7 @@ class FormReader:
     def feed(self, body: bytes) -> None:
         """Parse the next piece of the body."""
         for start in range(0, len(body), _PIECE):
-            self._read(self._hold_back_boundary(self._kept + body[start : start + _PIECE]))
+            self._read(self._hold_back_boundary(self._pending + body[start : start + _PIECE]))
 
     def _hold_back_boundary(self, data: bytes) -> bytes:
         """The data without a tail that may be the start of a boundary, which is kept for the next piece.
@@ -68,7 +68,7 @@ class FormReader:
         """
         at = data.rfind(b"\r", max(0, len(data) - len(self._last) + 1))
         keeps = at >= 0 and self._last.startswith(data[at:])
-        self._kept = data[at:] if keeps else b""
+        self._pending = data[at:] if keeps else b""
         return data[:at] if keeps else data
 
     def _read(self, piece: bytes | None) -> None:
@@ -76,7 +76,7 @@ class FormReader:
             if isinstance(event, Field | File):
                 self._begin(event)
             elif isinstance(event, Data):
-                self._take(event)
+                self._add_data(event)
 
     def _events(self, piece: bytes | None) -> Iterator[object]:
         try:
@@ -109,7 +109,7 @@ class FormReader:
             )
         self._open = (part, self._make())
 
-    def _take(self, data: Data) -> None:
+    def _add_data(self, data: Data) -> None:
         if self._open is None:
             name, before = self._texts[-1]
             self._texts[-1] = (name, before + data.data)
@@ -137,7 +137,7 @@ class FormReader:
             raise PayloadTooLarge(Sentence("the texts of the form are too large; the maximum is %(most)s KiB in total", most=most))
 
     def finish(self) -> tuple[list[tuple[str, str]], list[SentFile]]:
-        self._read(self._kept)
+        self._read(self._pending)
         self._read(None)
         try:
             return [(name, data.decode()) for name, data in self._texts], self._files

@@ -8,7 +8,7 @@ from .records import Settings as Settings
 from .records import Source as Source
 from .records import Version as Version
 from .records import WebApp as WebApp
-from .service import HOLDERS as HOLDERS
+from .service import BLOB_TABLES as BLOB_TABLES
 from .service import LONGEST_ID as LONGEST_ID
 from .service import MOST_APPS as MOST_APPS
 from .service import NewApp as NewApp

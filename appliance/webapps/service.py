@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from peewee import fn
 
-from appliance.blobs import Blobs, Received
+from appliance.blobs import Blobs, ReceivedFile
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detail, PayloadTooLarge, ValidationFailed
@@ -24,9 +24,9 @@ from . import versions
 from .access.access import parse_access
 from .access.secret_use import bind_access
 from .domains import service as domains
-from .files import archive, arrivals
-from .files.limits import Limits, check_files, check_words
-from .files.preparing import Prepared, prepare_contents
+from .files import archive, uploads
+from .files.limits import Limits, check_files, validate_texts
+from .files.preparation import Prepared, prepare_contents
 from .files.rules import RULE_FILES, parse_rules, read_rule_file
 from .models import FormRow, VersionRow, WebAppRow
 from .publishing import publications
@@ -35,14 +35,14 @@ from .routes.authority import require_routes, subject_of
 from .routes.routes import Route, parse_routes
 
 __all__ = [
-    "HOLDERS", "Difference", "FileSpec", "Limits", "NewVersion", "ServedFile", "ServedVersion", "Settings", "Source", "Version",
+    "BLOB_TABLES", "Difference", "FileSpec", "Limits", "NewVersion", "ServedFile", "ServedVersion", "Settings", "Source", "Version",
     "WebApp", "WebApps",
 ]  # fmt: skip
 
-HOLDERS = ("webapp_file", "webapp_form")  # tables that refer to blobs
+BLOB_TABLES = ("webapp_file", "webapp_form")  # tables that refer to blobs
 MOST_APPS = 200
 LONGEST_ID = 24
-FindLost = Callable[[TenantScope, Sequence[Route]], list[Detail]]
+FindBrokenRoutes = Callable[[TenantScope, Sequence[Route]], list[Detail]]
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class WebApps:
         self._blobs = blobs
         self._limits = limits
         self._listeners: list[Callable[[str, str], None]] = []
-        self._find_broken_routes: FindLost = lambda _scope, _routes: []
+        self._find_broken_routes: FindBrokenRoutes = lambda _scope, _routes: []
 
     def on_change(self, listener: Callable[[str, str], None]) -> None:
         """Call `listener(tenant_id, app)` after every commit that changes what is served."""
         self._listeners.append(listener)
 
-    def find_lost_with(self, find: FindLost) -> None:
+    def set_route_check(self, find: FindBrokenRoutes) -> None:
         """Use `find` to report routes whose target does not exist before a version is published."""
         self._find_broken_routes = find
 
@@ -74,7 +74,7 @@ class WebApps:
     def create_app(self, scope: TenantScope, new: NewApp) -> WebApp:
         """Create a WebApp; nothing is published yet. AlreadyExists, ValidationFailed."""
         ids.check_slug(new.id, pointer="/id", longest=LONGEST_ID)
-        name, description = check_words(new.name or new.id, new.description)
+        name, description = validate_texts(new.name or new.id, new.description)
         now = clock.now_ms()
 
         def insert() -> WebApp:
@@ -86,7 +86,7 @@ class WebApps:
                 )
             scope.insert(WebAppRow, id=new.id, name=name, description=description, last_version=0, created_at=now, updated_at=now)
             audit.record(scope, "webapp.create", new.id)
-            self.tell_after_commit(scope, new.id)
+            self.notify_after_commit(scope, new.id)
             return self.get_app(scope, new.id)
 
         return db.write(insert)
@@ -105,7 +105,7 @@ class WebApps:
 
         def change() -> WebApp:
             row = scope.get(WebAppRow, id=app_id)
-            new = check_words(row.name if name is None else name, row.description if description is None else description)
+            new = validate_texts(row.name if name is None else name, row.description if description is None else description)
             values = {"name": new[0], "description": new[1], "updated_at": max(clock.now_ms(), row.updated_at)}
             scope.update(WebAppRow, **values).where(WebAppRow.id == app_id).execute()
             return self.get_app(scope, app_id)
@@ -121,10 +121,10 @@ class WebApps:
                 raise Conflict("the WebApp is published; unpublish it first or delete it with ?force=true")
             domains.release_all(scope, app_id)
             scope.delete(WebAppRow).where(WebAppRow.id == app_id).execute()
-            grants.forget_subject(scope, subject_of(app_id))
-            secret_bindings.forget_target(scope, app_id, "webapp")
+            grants.delete_grants(scope, subject_of(app_id))
+            secret_bindings.delete_bindings_to(scope, app_id, "webapp")
             audit.record(scope, "webapp.delete", app_id)
-            self.tell_after_commit(scope, app_id)
+            self.notify_after_commit(scope, app_id)
 
         db.write(delete)
 
@@ -137,7 +137,7 @@ class WebApps:
         def insert() -> Version:
             number = versions.insert_version(scope, app_id, new)
             audit.record(scope, "webapp.version", app_id, {"version": number, "files": len(new.files)})
-            versions.purge_old(scope, app_id, publications.needed(scope, app_id))
+            versions.purge_old(scope, app_id, publications.versions_in_use(scope, app_id))
             limit = self._limits.stored_bytes
             if limit and (stored := versions.stored_bytes(scope, app_id)) > limit:
                 raise PayloadTooLarge(Sentence(
@@ -152,16 +152,16 @@ class WebApps:
         """Bytes of the contents of all versions, each counted once."""
         return versions.stored_bytes(scope, app_id)
 
-    def put_content(self, scope: TenantScope, app_id: str, number: int, sha256: str, received: Received) -> Version:
+    def put_content(self, scope: TenantScope, app_id: str, number: int, sha256: str, received: ReceivedFile) -> Version:
         """Store one content of a version being uploaded; can be repeated. ValidationFailed for other bytes than announced;
         ApiKeyLeaked, which also fails the version."""
         row = versions.get_row(scope, app_id, number)
-        arrivals.put_content(scope, self._blobs, row, sha256, received)
-        return versions.show(row, None)
+        uploads.put_content(scope, self._blobs, row, sha256, received)
+        return versions.to_version(row, None)
 
     def put_contents(self, scope: TenantScope, app_id: str, number: int, file: BinaryIO) -> list[FileSpec]:
         """Store the members of an archive as contents of a version; those before an invalid one are kept."""
-        return arrivals.put_contents(scope, self._blobs, versions.get_row(scope, app_id, number), file, self._limits)
+        return uploads.put_contents(scope, self._blobs, versions.get_row(scope, app_id, number), file, self._limits)
 
     def finalize_version(self, scope: TenantScope, app_id: str, number: int) -> Version:
         """Make the version ready; can be repeated. Conflict while contents are missing, DefinitionInvalid for its rules,
@@ -171,7 +171,7 @@ class WebApps:
             if row.reason is not None:
                 raise Conflict(Sentence("version %(number)s failed: %(reason)s", number=number, reason=row.reason))
             return self.get_version(scope, app_id, number)
-        versions.require_contents(scope, app_id, number)
+        versions.check_complete(scope, app_id, number)
         try:
             files = versions.read_files(scope, app_id, number)
             rules = parse_rules(Settings(**row.settings), lambda name: read_rule_file(scope, self._blobs, files, name))
@@ -183,7 +183,7 @@ class WebApps:
 
         def save() -> Version:
             if versions.get_row(scope, app_id, number).state == "uploading":
-                versions.make_ready(scope, self._blobs, row, rules, forms)
+                versions.mark_ready(scope, self._blobs, row, rules, forms)
             return self.get_version(scope, app_id, number)
 
         return db.write(save)
@@ -191,7 +191,7 @@ class WebApps:
     def prepare_version(self, scope: TenantScope, files: Mapping[str, bytes], settings: Settings, message: str = "") -> Prepared:
         """Store the contents of a version without its rows, which `add_version` creates. Slow; raises what `create_version` and
         `finalize_version` raise. Contents that stay unused are garbage collected."""
-        new = NewVersion(arrivals.put_files(scope, self._blobs, files), settings, message)
+        new = NewVersion(uploads.put_files(scope, self._blobs, files), settings, message)
         check_files(new, self._limits)
         rules = parse_rules(settings, lambda name: read_rule_file(scope, self._blobs, new.files, name))
         contents = {spec.sha256: (path, spec) for path, spec in new.files.items()}
@@ -204,7 +204,7 @@ class WebApps:
             number = self.create_version(scope, app_id, prepared.new).number
             if versions.missing_contents(scope, app_id, number):
                 raise Conflict(Sentence("contents of the WebApp %(app_id)s were deleted meanwhile; try again", app_id=app_id))
-            versions.make_ready(scope, self._blobs, versions.get_row(scope, app_id, number), prepared.rules, prepared.forms)
+            versions.mark_ready(scope, self._blobs, versions.get_row(scope, app_id, number), prepared.rules, prepared.forms)
             return self.get_version(scope, app_id, number)
 
         return db.write(add)
@@ -221,7 +221,7 @@ class WebApps:
         with db.snapshot():
             row = versions.get_row(scope, app_id, number)
             required = versions.missing_contents(scope, app_id, number) if row.state == "uploading" else []
-            return versions.show(row, scope.get(WebAppRow, id=app_id).published_version, required)
+            return versions.to_version(row, scope.get(WebAppRow, id=app_id).published_version, required)
 
     def list_versions(self, scope: TenantScope, app_id: str, request: PageRequest) -> Page[Version]:
         """The versions of an app, newest first."""
@@ -229,7 +229,7 @@ class WebApps:
             published = scope.get(WebAppRow, id=app_id).published_version
             query = scope.select(VersionRow).where(VersionRow.app_id == app_id)
             page = paginate(query, request, {"number": VersionRow.number}, default="-number", tie="number")
-        return page.map(lambda row: versions.show(row, published))
+        return page.map(lambda row: versions.to_version(row, published))
 
     def count_versions(self, scope: TenantScope, app_id: str) -> int:
         """How many versions the app has, in any state."""
@@ -255,7 +255,7 @@ class WebApps:
     # -- publishing
 
     def publish_version(self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None) -> Version:
-        """Publish this version at once, without its checks (see `Publishing`). Conflict when the published version is not
+        """Publish this version at once, without its checks (see `Publisher`). Conflict when the published version is not
         `if_current` (0: none), the version is not ready, or the target of a route does not exist."""
 
         def publish() -> Version:
@@ -282,7 +282,7 @@ class WebApps:
     def _publish(self, scope: TenantScope, app_id: str, number: int) -> Version:
         app = scope.get(WebAppRow, id=app_id)
         if app.published_version != number:
-            self.point_to(scope, app_id, number)
+            self.serve_version(scope, app_id, number)
             data = {"version": number, "previous": app.published_version}
             audit.record(scope, "webapp.publish", app_id, data)
             webhooks.emit(scope, "webapp.published", lambda: {"webapp": app_id, **data})
@@ -323,37 +323,37 @@ class WebApps:
         def stop() -> WebApp:
             app = scope.get(WebAppRow, id=app_id)
             if app.published_version is not None:
-                self.point_to(scope, app_id, None)
+                self.serve_version(scope, app_id, None)
                 audit.record(scope, "webapp.unpublish", app_id, {"version": app.published_version})
             return self.get_app(scope, app_id)
 
         return db.write(stop)
 
-    def point_to(self, scope: TenantScope, app_id: str, number: int | None) -> None:
+    def serve_version(self, scope: TenantScope, app_id: str, number: int | None) -> None:
         """Inside a write: serve this version."""
         now = self._serve(scope, app_id, number)
         if number is not None:
-            versions.note_published(scope, app_id, number, now)
+            versions.set_published_at(scope, app_id, number, now)
 
-    def point_back(self, scope: TenantScope, app_id: str, previous: int, replaced: tuple[int, int | None]) -> None:
+    def restore_version(self, scope: TenantScope, app_id: str, previous: int, replaced: tuple[int, int | None]) -> None:
         """Inside a write: serve `previous` (0: nothing) again. `replaced` (its number, when it had been published before) no
         longer counts as served, so that a rollback does not pick it."""
         self._serve(scope, app_id, previous or None)
-        versions.note_published(scope, app_id, *replaced)
+        versions.set_published_at(scope, app_id, *replaced)
 
     def _serve(self, scope: TenantScope, app_id: str, number: int | None) -> int:
         now: int = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
         changes = {"published_version": number, "grant_digest": None, "allowed_until": None, "updated_at": now}
         scope.update(WebAppRow, **changes).where(WebAppRow.id == app_id).execute()
-        self.tell_after_commit(scope, app_id)
+        self.notify_after_commit(scope, app_id)
         return now
 
-    def tell(self, scope: TenantScope, app_id: str) -> None:
+    def notify_listeners(self, scope: TenantScope, app_id: str) -> None:
         """Make this process reload what is served."""
         for listener in self._listeners:
             listener(scope.tenant_id, app_id)
 
-    def tell_after_commit(self, scope: TenantScope, app_id: str) -> None:
+    def notify_after_commit(self, scope: TenantScope, app_id: str) -> None:
         """Inside a write: make this process reload what is served after the commit."""
         for listener in self._listeners:
             db.after_commit(lambda listener=listener: listener(scope.tenant_id, app_id))  # type: ignore[misc]
@@ -365,14 +365,14 @@ class WebApps:
         row = scope.find(WebAppRow, id=app_id)
         return None if row is None else row.published_version or 0
 
-    def made_at(self, scope: TenantScope, app_id: str, number: int) -> int | None:
+    def find_created_at(self, scope: TenantScope, app_id: str, number: int) -> int | None:
         """When a version was created, in milliseconds; None when it does not exist."""
         row = scope.find(VersionRow, app_id=app_id, number=number)
         return None if row is None else int(row.created_at)
 
     def recent_numbers(self, scope: TenantScope, app_id: str, most: int) -> list[int]:
         """Versions that were served, latest first, even if switched back: browsers may still show their pages."""
-        served = VersionRow.published_at.is_null(False) | VersionRow.number.in_(publications.switched_back(scope, app_id))
+        served = VersionRow.published_at.is_null(False) | VersionRow.number.in_(publications.list_switched_back(scope, app_id))
         rows = scope.select(VersionRow, VersionRow.number).where(VersionRow.app_id == app_id, VersionRow.state == "ready", served)
         latest = fn.COALESCE(VersionRow.published_at, VersionRow.created_at).desc()
         return [row.number for row in rows.order_by(latest).limit(most)]

@@ -12,7 +12,7 @@ from appliance.core.errors import Conflict, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from .files.preparing import IDENTITY, Form
+from .files.preparation import IDENTITY, EncodedForm
 from .models import FileRow, FormRow, VersionRow, WebAppRow
 from .records import Difference, FileSpec, NewVersion, Settings, Source, State, Version
 
@@ -29,7 +29,7 @@ def get_row(scope: TenantScope, app_id: str, number: int) -> VersionRow:
     return row
 
 
-def show(row: VersionRow, published_number: int | None, required: Sequence[str] = ()) -> Version:
+def to_version(row: VersionRow, published_number: int | None, required: Sequence[str] = ()) -> Version:
     state: State = row.state
     if row.number == published_number:
         state = "published"
@@ -41,7 +41,7 @@ def show(row: VersionRow, published_number: int | None, required: Sequence[str] 
     )  # fmt: skip
 
 
-def note_published(scope: TenantScope, app_id: str, number: int, at: int | None) -> None:
+def set_published_at(scope: TenantScope, app_id: str, number: int, at: int | None) -> None:
     """Record when the version was last published; None for never."""
     scope.update(VersionRow, published_at=at).where(VersionRow.app_id == app_id, VersionRow.number == number).execute()
 
@@ -65,7 +65,7 @@ def insert_version(scope: TenantScope, app_id: str, new: NewVersion) -> int:
             f"INSERT INTO webapp_file (tenant_id, app_id, number, path, sha256, size) VALUES {places}",  # noqa: S608
             tuple(value for row in part for value in row),
         )
-    hold_contents(scope, app_id, number)
+    protect_contents(scope, app_id, number)
     return number
 
 
@@ -75,7 +75,7 @@ def stored_bytes(scope: TenantScope, app_id: str) -> int:
     return int(db.rows(sql, (scope.tenant_id, app_id))[0][0] or 0)
 
 
-def hold_contents(scope: TenantScope, app_id: str, number: int) -> None:
+def protect_contents(scope: TenantScope, app_id: str, number: int) -> None:
     """Protect existing contents of the version from garbage collection until its rows are committed."""
     db.execute(
         "UPDATE blob SET touched_at = ? WHERE tenant_id = ? AND sha256 IN "
@@ -94,7 +94,7 @@ def missing_contents(scope: TenantScope, app_id: str, number: int) -> list[str]:
     return [str(sha256) for (sha256,) in rows]
 
 
-def require_contents(scope: TenantScope, app_id: str, number: int) -> None:
+def check_complete(scope: TenantScope, app_id: str, number: int) -> None:
     """Conflict while contents of the version are missing."""
     if missing := missing_contents(scope, app_id, number):
         raise Conflict(Sentence(
@@ -130,14 +130,14 @@ def read_files(scope: TenantScope, app_id: str, number: int) -> dict[str, FileSp
     return {row.path: FileSpec(row.sha256, row.size) for row in rows}
 
 
-def make_ready(scope: TenantScope, blobs: Blobs, row: VersionRow, rules: Mapping[str, Any], forms: Iterable[Form]) -> None:
+def mark_ready(scope: TenantScope, blobs: Blobs, row: VersionRow, rules: Mapping[str, Any], forms: Iterable[EncodedForm]) -> None:
     """Mark the version as ready to be published."""
     insert_forms(scope, blobs, row.app_id, forms)
     of_version = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
     scope.update(VersionRow, state="ready", rules=dict(rules)).where(*of_version).execute()
 
 
-def insert_forms(scope: TenantScope, blobs: Blobs, app_id: str, forms: Iterable[Form]) -> None:
+def insert_forms(scope: TenantScope, blobs: Blobs, app_id: str, forms: Iterable[EncodedForm]) -> None:
     """Insert the encoded forms of the app's contents."""
     for form in forms:
         if form.encoding != IDENTITY:

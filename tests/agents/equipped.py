@@ -10,9 +10,9 @@ from appliance.core.scope import TenantScope
 from appliance.processes import ProcessFlow
 from appliance.processes.definitions import Draft, PublishRequest, versions
 from appliance.sandbox import Pool, Settings
-from appliance.webapps import HOLDERS, NewApp, WebApps
+from appliance.webapps import BLOB_TABLES, NewApp, WebApps
 from appliance.webapps.files import Limits
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing import Publisher
 from tests.agents.world import World
 from tests.processes.world import make_ports
 from tests.webapps.checked import Visitor, make_version
@@ -23,23 +23,23 @@ class Shop:
 
     def __init__(self, world: World) -> None:
         self._world, self.visitor = world, Visitor()
-        self._blobs = Blobs(LocalPlaces(world.folder / "blobs"), HOLDERS)
+        self._blobs = Blobs(LocalPlaces(world.folder / "blobs"), BLOB_TABLES)
         self.webapps = WebApps(self._blobs, Limits(100, 1 << 20, 1 << 18))
         self.webapps.create_app(world.scope, NewApp("shop"))
         for _ in range(2):
             make_version(self.webapps, self._blobs, world.scope, ())
-        self.made: list[Publishing] = []
+        self.made: list[Publisher] = []
         self.serve(1)
 
     def equip(self) -> None:
         """Give the present process the tool `publish_webapp`."""
         name = self._world.presence.instance
-        publishing = Publishing(self.webapps, name, name.__eq__)
-        publishing.check_through(self.visitor)
+        publishing = Publisher(self.webapps, name, name.__eq__)
+        publishing.set_probe(self.visitor)
         self.made.append(publishing)
         shapes = make_shapes()
         for tool in WebAppTools(publishing, shapes.version, shapes.publication).tools():
-            self._world.runs.runner.means.toolbox.add(tool)
+            self._world.runs.runner.dependencies.toolbox.add(tool)
 
     def serve(self, number: int) -> None:
         """A person publishes this version."""
@@ -67,4 +67,4 @@ def equip_process(world: World) -> None:
     pool = Pool(Settings(processes=1, slots=1))
     flow = ProcessFlow(config, world.presence, pool, world.queue, make_ports(world.folder, world.presence))
     for tool in ProcessTools(flow, make_shapes().execution).tools():
-        world.runs.runner.means.toolbox.add(tool)
+        world.runs.runner.dependencies.toolbox.add(tool)

@@ -13,7 +13,7 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.datapool import service as datapool
-from appliance.documents import HOLDER, Documents
+from appliance.documents import REVISION_TABLE, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance import Governor
@@ -25,7 +25,7 @@ from appliance.processes.definitions import Draft, PublishRequest, versions
 from appliance.processes.engine import store
 from appliance.processes.executions import StartRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.host import ActionReach, DataPoolReach, Ports
+from appliance.processes.host import DataPoolCalls, IntegrationCalls, Ports
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from tests.agents.world import World, open_world
@@ -109,10 +109,10 @@ def make_flow(world: World) -> tuple[ProcessFlow, GovernedExecutor]:
     sealer, integrations, presence = world.company.sealer, world.company.integrations, world.presence
     governor = Governor(PolicyService(), ActionApprovals(sealer))
     executor = GovernedExecutor(integrations, governor, Instance(presence.instance, is_alive=presence.is_alive))
-    documents = Documents(Blobs(LocalPlaces(world.folder / "blobs"), [HOLDER]))
+    documents = Documents(Blobs(LocalPlaces(world.folder / "blobs"), [REVISION_TABLE]))
     formats = Formats(FormatSettings(world.folder / "formats", memory_mb=128))
     ports = Ports(
-        DataPoolReach(), ActionReach(executor), sealer, documents, formats, executor, integrations.find_actions,
+        DataPoolCalls(), IntegrationCalls(executor), sealer, documents, formats, executor, integrations.find_actions,
         agents=world.runs.steps,
     )  # fmt: skip
     config = load_config(environment={}, flags={"storage.data": str(world.folder), "queue.workers": 2})

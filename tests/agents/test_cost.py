@@ -10,7 +10,7 @@ from appliance.connectors.egress import Egress
 from appliance.core.crypto import Sealer
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.governance import spent
+from appliance.governance import model_cost
 from appliance.llm import LanguageModels, Profile, usage
 from tests.agents.model_server import USAGE, Call, ModelServer, Turn, script
 from tests.agents.world import ALLOW, TAINTED, World, book, mark, open_world
@@ -61,7 +61,7 @@ def test_a_run_that_has_cost_too_much_makes_no_more_calls(world: World, server: 
         returned = [entry.data for entry in world.journal(run.id) if entry.kind == "returned"]
         assert [each["ok"] for each in returned] == [True, False, False]
         assert [each["error"]["reason"] for each in returned[1:]] == ["cost_per_run"] * 2
-        assert spent(world.scope, run.id) == pytest.approx(4 * A_TURN) == pytest.approx(run.cost)
+        assert model_cost(world.scope, run.id) == pytest.approx(4 * A_TURN) == pytest.approx(run.cost)
     assert world.marks() == ["one", "one"]
     assert world.booked() == []
 
@@ -83,10 +83,10 @@ def test_an_answer_is_charged_once_whatever_crashes(world: World, server: ModelS
         used = usage.used_by_run(world.scope, run_id)
         assert used.calls in ({2, 3} if cut else {2}), number  # an answer that the crash lost was paid for too
         if used.calls == 2:
-            assert spent(world.scope, run_id) == pytest.approx(2 * A_TURN) == pytest.approx(run.cost), number
+            assert model_cost(world.scope, run_id) == pytest.approx(2 * A_TURN) == pytest.approx(run.cost), number
         else:
             lost += 1
-            assert spent(world.scope, run_id) > 2 * A_TURN, number
+            assert model_cost(world.scope, run_id) > 2 * A_TURN, number
         if not cut:
             break
     assert lost == 2  # one write journals each of the two answers

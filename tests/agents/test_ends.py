@@ -10,7 +10,7 @@ import pytest
 from appliance.agents import runs
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
-from appliance.governance import switches
+from appliance.governance import kill_switches
 from appliance.monitor import AuditFilter, audit
 from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, says
 
@@ -45,7 +45,7 @@ def runs_out_of_turns(world: World) -> str:
 def is_switched_off(world: World) -> str:
     world.make(calls(mark("x")), says("done"))
     run_id = world.start()
-    world.script.before = lambda number: switches.switch_off(world.scope, "agent", "clerk", "it runs wild")
+    world.script.before = lambda number: kill_switches.switch_off(world.scope, "agent", "clerk", "it runs wild")
     world.drive(run_id)
     world.script.before = lambda number: None
     return run_id

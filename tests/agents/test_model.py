@@ -11,7 +11,7 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, ThinkingPart, ToolCallPart, ToolReturnPart
 
-from appliance.agents.model import Asker, ProfileModel, run_alone
+from appliance.agents.model import ModelContext, ProfileModel, run_in_new_loop
 from appliance.agents.tracing import Telemetry
 from appliance.connectors.egress import Egress
 from appliance.core import clock
@@ -42,7 +42,7 @@ class World:
         self.llm.put_profile(self.scope, "default", Profile.model_validate(settings), "sk-canary")
 
     def model(self, record: Any = None, **more: Any) -> ProfileModel:
-        return ProfileModel(self.llm, "default", Asker(self.scope, "run_1", clock.monotonic() + 20, record=record, **more))
+        return ProfileModel(self.llm, "default", ModelContext(self.scope, "run_1", clock.monotonic() + 20, record=record, **more))
 
     def agent(self, record: Any = None, **more: Any) -> Agent[None, Any]:
         agent = Agent(self.model(record), instructions="Help.", **more)
@@ -73,7 +73,7 @@ def world(empty: Path, tmp_path: Path) -> Iterator[World]:
     server = ModelServer(script("hello"))
     sealer = Sealer(b"k" * 32)
     reach = replace(Egress.of([f"127.0.0.1:{server.port}"]), max_answer_bytes=1 << 20)
-    llm = LanguageModels(reach, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
+    llm = LanguageModels(reach, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name))
     yield World(llm, server, TenantScope("acme", "key:test"), [])
     server.close()
     db.close_database()
@@ -83,7 +83,7 @@ def world(empty: Path, tmp_path: Path) -> Iterator[World]:
 def test_a_run_asks_for_tools_until_it_can_answer(world: World, kind: str) -> None:
     world.profile(kind)
     world.server.turn = script([Call("echo", {"text": "a"}), Call("echo", {"text": "ü"})], Answer("All done", cached=60))
-    done = run_alone(world.agent().run("Go"))
+    done = run_in_new_loop(world.agent().run("Go"))
     assert done.output == "All done"
     here = threading.get_ident()
     assert world.echoed == [("a", here), ("ü", here)]
@@ -105,7 +105,7 @@ def test_a_run_asks_for_tools_until_it_can_answer(world: World, kind: str) -> No
 def test_a_structured_output_comes_by_a_tool_that_must_be_used(world: World, kind: str) -> None:
     world.profile(kind)
     world.server.turn = script(Call("final_result", {"response": ["x"]}))
-    done = run_alone(world.agent(output_type=list[str]).run("Go"))
+    done = run_in_new_loop(world.agent(output_type=list[str]).run("Go"))
     assert done.output == ["x"]
     choice = world.server.heard[0].body["tool_choice"]
     assert choice == ("required" if kind == "openai" else {"type": "any"})
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_a_call_is_told_to_the_model(world: World, kind: str)
         weighed.append(grams)
         return "much"
 
-    done = run_alone(agent.run("Go"))
+    done = run_in_new_loop(agent.run("Go"))
     assert (done.output, weighed) == ("good", [])
     assert [text for text, _ in world.echoed] == ["right"]
     unknown = world.server.heard[len(calls)].messages
@@ -137,7 +137,7 @@ def test_calls_under_one_id_are_told_apart(world: World, kind: str) -> None:
     world.profile(kind)
     twice = [Call("echo", {"text": "a"}, "same"), Call("echo", {"text": "b"}, "same"), Call("echo", {"text": "c"}, "")]
     world.server.turn = script(twice, Call("echo", {"text": "d"}, "same"), "good")
-    assert run_alone(world.agent().run("Go")).output == "good"
+    assert run_in_new_loop(world.agent().run("Go")).output == "good"
     results = [(message.call_id, message.text) for message in world.server.heard[-1].messages if message.role == "tool"]
     assert [text for _, text in results] == ["echo a", "echo b", "echo c", "echo d"]
     assert len({call_id for call_id, _ in results}) == 4
@@ -164,7 +164,7 @@ def test_a_turn_that_is_none_is_a_coded_error_and_paid_for_unless_refused(
     world.profile(kind)
     world.server.turn = script(answer)
     with pytest.raises(ApplianceError) as raised:
-        run_alone(world.agent().run("Go"))
+        run_in_new_loop(world.agent().run("Go"))
     assert isinstance(raised.value, error)
     assert world.echoed == []
     assert usage.used_in_flight(world.scope, "default").calls == 0
@@ -180,7 +180,7 @@ def test_a_turn_is_recorded_with_what_it_cost_and_attributed_to_its_run(world: W
         result.append((generated, response))
 
     world.server.turn = script(Call("echo", {"text": "a"}), "good")
-    run_alone(world.agent(record).run("Go"))
+    run_in_new_loop(world.agent(record).run("Go"))
     responses = [response for _, response in result]
     assert [type(part) for part in responses[0].parts] == [ToolCallPart]  # type: ignore[union-attr]
     details = responses[1].provider_details  # type: ignore[union-attr]
@@ -198,18 +198,18 @@ def test_a_run_ends_at_the_budget_of_its_profile(world: World) -> None:
     world.profile("openai", budgets={"execution": {"tokens": 200}})
     world.server.turn = script(Call("echo", {"text": "a"}))
     with pytest.raises(BudgetExceeded):
-        run_alone(world.agent().run("Go"))
+        run_in_new_loop(world.agent().run("Go"))
     assert len(world.server.heard) == 2
     world.server.turn = script("fresh")
-    other = ProfileModel(world.llm, "default", Asker(world.scope, "run_2", clock.monotonic() + 20))
-    assert run_alone(Agent(other).run("Go")).output == "fresh"
+    other = ProfileModel(world.llm, "default", ModelContext(world.scope, "run_2", clock.monotonic() + 20))
+    assert run_in_new_loop(Agent(other).run("Go")).output == "fresh"
 
 
 @KINDS
 def test_what_is_redacted_leaves_neither_in_texts_nor_in_arguments_nor_in_results(world: World, kind: str) -> None:
     world.profile(kind, redaction={"patterns": [{"use": "email"}], "restore": True})
     world.server.turn = script(Call("echo", {"text": "[EMAIL_1] and x@b.example"}), "Sent to [EMAIL_1]")
-    done = run_alone(world.agent().run("Write to ann@a.example"))
+    done = run_in_new_loop(world.agent().run("Write to ann@a.example"))
     assert world.echoed[0][0] == "ann@a.example and x@b.example"
     assert done.output == "Sent to ann@a.example"
     everything = repr([heard.body for heard in world.server.heard])
@@ -221,7 +221,7 @@ def test_thoughts_go_back_to_the_provider_as_they_came(world: World) -> None:
     world.profile("anthropic")
     thoughts = [{"type": "thinking", "thinking": "hm", "signature": "s1"}, {"type": "redacted_thinking", "data": "d1"}]
     world.server.turn = script(Answer(calls=[Call("echo", {"text": "a"})], thoughts=thoughts), "good")
-    done = run_alone(world.agent().run("Go"))
+    done = run_in_new_loop(world.agent().run("Go"))
     assert world.server.heard[1].body["messages"][1]["content"][:2] == thoughts
     response = done.all_messages()[1]
     assert [part.content for part in response.parts if isinstance(part, ThinkingPart)] == ["hm", ""]
@@ -230,7 +230,7 @@ def test_thoughts_go_back_to_the_provider_as_they_came(world: World) -> None:
 def test_a_failed_tool_is_marked_where_the_provider_has_a_word_for_it(world: World) -> None:
     world.profile("anthropic")
     world.server.turn = script(Call("echo", {"text": 5}), "good")
-    run_alone(world.agent().run("Go"))
+    run_in_new_loop(world.agent().run("Go"))
     assert world.server.heard[1].body["messages"][2]["content"][0]["is_error"] is True
 
 
@@ -252,9 +252,9 @@ def test_each_turn_has_a_span_inside_that_of_its_run_and_none_tells_what_was_sai
             return text
 
     with telemetry.run(world.scope, "helper", "run_1"):
-        run_alone(agent.run("canary"))
+        run_in_new_loop(agent.run("canary"))
     with pytest.raises(ConnectorFailed), telemetry.run(world.scope, "helper", "run_1"):
-        run_alone(agent.run("canary"))
+        run_in_new_loop(agent.run("canary"))
     run, first, tool, second, failed_run, failed = tracer.spans
     assert [span.name for span in tracer.spans[:4]] == ["invoke_agent helper", "chat small", "execute_tool echo", "chat small"]
     assert {span.parent for span in (first, tool, second)} == {"invoke_agent helper"}
@@ -286,7 +286,7 @@ def test_the_obeying_model_does_what_stands_in_results_and_waits_for_what_it_nee
     async def fetch() -> dict[str, Any]:
         return {"inner": {"token": "t-1"}}
 
-    done = run_alone(agent.run("CALL read {}"))
+    done = run_in_new_loop(agent.run("CALL read {}"))
     assert done.output == "was here"
     assert [text for text, _ in world.echoed] == ["t-1"]
     calls = [part.tool_name for message in done.all_messages() for part in message.parts if isinstance(part, ToolCallPart)]
@@ -298,10 +298,10 @@ def test_a_turn_ends_when_the_run_has_no_more_time(world: World) -> None:
     world.profile("openai")
     silent = threading.Event()
     world.server.turn = script(Answer("late", hold=silent))
-    model = ProfileModel(world.llm, "default", Asker(world.scope, "run_1", clock.monotonic() + 0.2))
+    model = ProfileModel(world.llm, "default", ModelContext(world.scope, "run_1", clock.monotonic() + 0.2))
     try:
         with pytest.raises(TimedOut):
-            run_alone(Agent(model).run("Go"))
+            run_in_new_loop(Agent(model).run("Go"))
     finally:
         silent.set()
     assert usage.used_by_run(world.scope, "run_1").calls == 1  # it may have been generated, so it counts
@@ -313,7 +313,7 @@ def test_a_conversation_goes_on_with_the_profile_that_another_falls_back_to(worl
     world.llm.put_profile(world.scope, "spare", Profile.model_validate(spare), "sk-other")
     answers = script(Call("echo", {"text": "a"}), Answer(status=503), "good")
     world.server.turn = answers
-    done = run_alone(world.agent().run("Go"))
+    done = run_in_new_loop(world.agent().run("Go"))
     assert done.output == "good"
     paths = [heard.path.rpartition("/")[2] for heard in world.server.heard]
     assert paths == ["completions", "completions", "messages"]

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from appliance.agents.answering import Answering, ToolAnswer, ToolUse
 from appliance.agents.definition import parse_definition
 from appliance.agents.model import ProfileModel
-from appliance.agents.rehearsal import Rehearsed, rehearse
-from appliance.agents.stretch import Means
+from appliance.agents.rehearsal import RehearsalResult, rehearse
+from appliance.agents.run_segment import RunDependencies
+from appliance.agents.tool_mocks import MockedTools, ToolMock, ToolUse
 from appliance.agents.tools.tool import Caller, Tool
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.connectors.egress import Egress
@@ -47,10 +47,10 @@ class Stage:
 
     server: ModelServer
     scope: TenantScope
-    means: Means
+    means: RunDependencies
 
-    def run(self, *answers: ToolAnswer, **more: Any) -> tuple[Rehearsed, Answering]:
-        mocks = Answering(answers)
+    def run(self, *answers: ToolMock, **more: Any) -> tuple[RehearsalResult, MockedTools]:
+        mocks = MockedTools(answers)
         settings = {"instructions": "Help.", "tools": ["query_entities", "erp:get"], "skills": ["rules"], **more}
         return rehearse(self.scope, parse_definition("triage", settings), {"n": 1}, mocks, self.means), mocks
 
@@ -72,7 +72,7 @@ def stage(empty: Path, tmp_path: Path) -> Iterator[Stage]:
     server = ModelServer(script("hello"))
     sealer, scope = Sealer(b"k" * 32), tenants.system_scope("acme")
     llm = LanguageModels(
-        Egress.of([f"127.0.0.1:{server.port}"]), sealer, lambda scope, name: tenants.open_secret(scope, sealer, name)
+        Egress.of([f"127.0.0.1:{server.port}"]), sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name)
     )
     profile = {"kind": "openai", "model": "small", "base_url": server.url, "price": {"input": 1.0, "output": 2.0}}
     llm.put_profile(scope, "default", Profile.model_validate(profile), None)
@@ -82,7 +82,7 @@ def stage(empty: Path, tmp_path: Path) -> Iterator[Stage]:
     toolbox.add(tool("list_tenant_integrations", lambda caller, arguments: {"items": []}))
     toolbox.add(tool("load_tenant_skill", lambda caller, arguments: SKILL, NAMED))
     governor = Governor(PolicyService(), cast(Any, None))
-    means = Means(toolbox, governor, cast(Any, None), partial(ProfileModel, llm), lambda scope, name: f"about {name}")
+    means = RunDependencies(toolbox, governor, cast(Any, None), partial(ProfileModel, llm), lambda scope, name: f"about {name}")
     yield Stage(server, scope, means)
     server.close()
     db.close_database()
@@ -94,14 +94,14 @@ def test_a_run_is_tried_with_answers_of_the_test_and_what_it_cost_is_booked(stag
         [Call("query_entities", {"name": "orders"}), Call("execute_tenant_integration", {**about, "params": {"id": 7}})],
         Call("load_tenant_skill", {"name": "rules"}), "all done",
     )  # fmt: skip
-    done, mocks = stage.run(ToolAnswer("query_entities", {}, ({"items": ["canary"]},)), ToolAnswer("erp:get", {}, (99,)))
+    done, mocks = stage.run(ToolMock("query_entities", {}, ({"items": ["canary"]},)), ToolMock("erp:get", {}, (99,)))
     assert (done.status, done.output, done.turns) == ("succeeded", "all done", 3)
     assert done.usage == {"input_tokens": 300, "output_tokens": 60, "cost": 0.00042}
     assert [replace(each, why=()) for each in mocks.calls] == [
         ToolUse("query_entities", {"name": "orders"}, "deny"), ToolUse("erp:get", {"id": 7}, "deny"),
         ToolUse("load_tenant_skill", {"name": "rules"}, "deny"),
     ], "nothing allows this agent anything, and the test answers all the same"  # fmt: skip
-    assert "denied: no rule allows an agent" in mocks.calls[0].judged
+    assert "denied: no rule allows an agent" in mocks.calls[0].decision_text
     assert (mocks.problems, list(mocks.unused())) == ([], [])
     messages = stage.server.heard[-1].messages
     assert "Help." in messages[0].text
@@ -124,7 +124,7 @@ def test_a_call_without_an_answer_ends_the_run(stage: Stage) -> None:
 def test_what_the_agent_may_not_call_or_calls_wrongly_is_told_to_the_model_and_is_no_call(stage: Stage) -> None:
     other = {"integration": "erp", "operation": "put"}
     stage.server.turn = script(Call("execute_tenant_integration", other), Call("query_entities", {"name": 5}), "sorry")
-    done, mocks = stage.run(ToolAnswer("erp:put", {}, (1,)), ToolAnswer("query_entities", {}, ({"items": []},)))
+    done, mocks = stage.run(ToolMock("erp:put", {}, (1,)), ToolMock("query_entities", {}, ({"items": []},)))
     assert (done.status, mocks.calls) == ("succeeded", [])
     results = [message.text for message in stage.server.heard[-1].messages if message.role == "tool"]
     assert "policy_denied" in results[0]
@@ -133,7 +133,7 @@ def test_what_the_agent_may_not_call_or_calls_wrongly_is_told_to_the_model_and_i
 
 def test_its_budget_and_a_failing_model_end_a_run_at_once(stage: Stage) -> None:
     stage.server.turn = script(Call("query_entities", {"name": "orders"}))
-    done, _ = stage.run(ToolAnswer("query_entities", {}, ({"items": []},)), budget={"turns": 2})
+    done, _ = stage.run(ToolMock("query_entities", {}, ({"items": []},)), budget={"turns": 2})
     assert (done.status, (done.error or {})["code"], len(stage.server.heard)) == ("failed", "budget_exceeded", 2)
     stage.server.turn = script(Answer(status=503))
     done, _ = stage.run()

@@ -15,10 +15,10 @@ from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFou
 from appliance.core.json_schema import compile_schema
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import switches
-from appliance.governance.approvals import approvals, questions
+from appliance.governance import kill_switches
+from appliance.governance.approvals import approvals, human_requests
 from appliance.governance.policies import PolicyService
-from appliance.llm import NANO, Generated, Used
+from appliance.llm import NANO, Generated, UsageSum
 from appliance.monitor import AuditFilter, audit
 from appliance.tenants import service as tenants
 from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, put_key, says, wait_until
@@ -182,7 +182,7 @@ def test_no_schema_is_compiled_while_everybody_waits_for_the_write(world: World,
 
     asking = {"kind": "input", "title": "How many?", "schema": {"type": "string", "pattern": f"^{world.folder.name}$"}}
     world.make(calls(("request_human_input", asking)), says("done"), output=OUTPUT)
-    monkeypatch.setattr(questions, "compile_schema", compile_noting)
+    monkeypatch.setattr(human_requests, "compile_schema", compile_noting)
     monkeypatch.setattr(definition, "compile_schema", compile_noting)
     assert world.drive(world.start()).status == "waiting"
     assert inside
@@ -212,11 +212,11 @@ def test_seconds_are_counted_over_every_stretch(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tenant", "agent"])
-def test_a_kill_switch_ends_the_run_before_its_next_step(world: World, kind: switches.Kind) -> None:
+def test_a_kill_switch_ends_the_run_before_its_next_step(world: World, kind: kill_switches.Kind) -> None:
     world.make(calls(book()), says("x"))
     run_id = world.start()
     name = "clerk" if kind == "agent" else ""
-    world.script.before = lambda number: switches.switch_off(world.scope, kind, name, "enough")
+    world.script.before = lambda number: kill_switches.switch_off(world.scope, kind, name, "enough")
     run = world.drive(run_id)
     assert (run.status, (run.error or {})["code"], world.booked()) == ("failed", "policy_denied", [])
 
@@ -254,7 +254,7 @@ def test_a_turn_that_failed_counts_towards_the_budget(world: World) -> None:
     def pay(number: int) -> None:
         assert world.script.asker is not None
         assert world.script.asker.record is not None
-        world.script.asker.record(Generated(error=busy, used=Used(1, 90, 10, 7)), None)
+        world.script.asker.record(Generated(error=busy, used=UsageSum(1, 90, 10, 7)), None)
 
     world.script.before = pay
     run_id = world.start()
@@ -326,7 +326,7 @@ def test_another_tenant_sees_nothing_of_it(world: World) -> None:
     ):
         with pytest.raises(NotFound):
             look()
-    assert runs.entries_after(world.company.two, run.id, 0) == []
+    assert runs.list_entries_after(world.company.two, run.id, 0) == []
 
 
 def test_finished_runs_are_forgotten_in_time(world: World) -> None:

@@ -29,7 +29,7 @@ def library(world: World) -> Skills:
     made = Skills(Blobs(LocalPlaces(world.folder / "blobs"), HOLDERS))
     made.put_skill(world.scope, "returns", skill(more="allowed-tools: query_entities write_entities\n"))
     for tool in SkillTools(made).tools():
-        world.runs.runner.means.toolbox.add(tool)
+        world.runs.runner.dependencies.toolbox.add(tool)
     return made
 
 

@@ -24,7 +24,7 @@ def stepping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stepping]:
     with open_stepping(tmp_path_factory.mktemp("started")) as opened:
         put_process(opened.world.scope, 1)
         for tool in ProcessTools(opened.flow, make_shapes().execution).tools():
-            opened.world.runs.runner.means.toolbox.add(tool)
+            opened.world.runs.runner.dependencies.toolbox.add(tool)
         yield opened
 
 

@@ -95,7 +95,7 @@ def test_a_member_who_may_more_than_before_keeps_their_run(world: World) -> None
     olga = world.town.person("olga", "operator").scope
     assert olga is not None
     run_id = waiting_run(world, olga)
-    people.add_member(world.scope.acting("system"), login(world), "builder")
+    people.add_member(world.scope.with_actor("system"), login(world), "builder")
     world.decide()
     assert scopes_of_role("builder") >= olga.scopes
     assert world.drive(run_id).status == "succeeded"

@@ -49,7 +49,7 @@ def test_a_pause_of_a_run_keeps_its_length_when_the_clock_is_set(
 ) -> None:
     """And until when people may decide is a point in time: they were told so."""
     wall, world = Wall(monkeypatch), stepping.world
-    stepping.flow.runner.jumps.look()
+    stepping.flow.runner.jumps.refresh()
     world.make(Overloaded("busy", extra={"retryable": True, "retry_after": 600}), says("x"))
     (pausing,) = stepping.runs(stepping.start())
     world.drive(pausing.id)
@@ -110,7 +110,7 @@ def test_an_approval_still_shows_after_something_beside_it(stepping: Stepping) -
     stepping.world.drive(run.id)
     waits = (stepping.get(execution_id).waiting_for or {})["waits"]
     token = next(each["token"] for each in waits if each["kind"] == "event")
-    answer = executions.Resumption(token, {})
+    answer = executions.EventAnswer(token, {})
     stepping.flow.resume_execution(stepping.world.scope, execution_id, stepping.get(execution_id).process_id, answer)
     stepping.drive(execution_id)
     wait = wait_of(stepping, execution_id)

@@ -17,10 +17,10 @@ from pydantic_ai.usage import RequestUsage
 from appliance.agents import runs, store, versions
 from appliance.agents.definition import parse_definition
 from appliance.agents.journal import Entry
-from appliance.agents.model import Asker, ProfileModel
+from appliance.agents.model import ModelContext, ProfileModel
+from appliance.agents.run_segment import RunDependencies
 from appliance.agents.runs import Run, RunRequest
 from appliance.agents.service import AgentRuns
-from appliance.agents.stretch import Means
 from appliance.agents.tools.entities import entity_tools
 from appliance.agents.tools.human import HumanTools
 from appliance.agents.tools.integrations import IntegrationTools
@@ -40,7 +40,7 @@ from appliance.governance.approvals import ActionApprovals, Approval, ApprovalFi
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.policies import PolicyService
 from appliance.llm import LanguageModels
-from appliance.tenants import ALL, ApiKey
+from appliance.tenants import ALL_SCOPES, ApiKey
 from tests.governance.asking import Town
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger
@@ -84,7 +84,7 @@ class Script:
     asked: list[int] = field(default_factory=list)
     heard: list[ModelMessage] = field(default_factory=list)
     before: Callable[[int], None] = lambda number: None
-    asker: Asker | None = None
+    asker: ModelContext | None = None
 
     def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         number = sum(isinstance(message, ModelResponse) for message in messages) + 1
@@ -169,7 +169,7 @@ class World:
             toolbox.add(tool)
         config = load_config(environment={}, flags={"storage.data": str(self.folder), "queue.sweep_ms": 50, "queue.workers": 2})
         queue = TaskQueue(db.database.obj)
-        means = Means(toolbox, governor, actions, self._model, lambda scope, name: f"about {name}")
+        means = RunDependencies(toolbox, governor, actions, self._model, lambda scope, name: f"about {name}")
         agent_runs = AgentRuns(config, presence, queue, means)
         forget = agent_runs.listen() if listens else (lambda: None)
 
@@ -180,7 +180,7 @@ class World:
         self.made.append(end)
         return presence, agent_runs, queue
 
-    def _model(self, profile: str, asker: Asker) -> Model:
+    def _model(self, profile: str, asker: ModelContext) -> Model:
         self.script.asker = asker
         return FunctionModel(self.script.answer) if self.llm is None else ProfileModel(self.llm, profile, asker)
 
@@ -224,7 +224,7 @@ def put_key(key_id: str) -> str:
     now = clock.now_ms()
     row = ApiKey(
         id=key_id, tenant_id="one", digest=key_id.encode(), name=key_id, environment="live", prefix="gos_live_", last4="0000",
-        scopes=sorted(ALL), created_at=now, expires_at=now + 86_400_000, rate_requests=600, rate_window_s=60, allowed_ips=[],
+        scopes=sorted(ALL_SCOPES), created_at=now, expires_at=now + 86_400_000, rate_requests=600, rate_window_s=60, allowed_ips=[],
         created_by="system", issuer="system",
     )  # fmt: skip
     db.write(lambda: row.save(force_insert=True))

@@ -34,7 +34,7 @@ class Resources:
     running: Running
     tenant: str
     client: httpx.Client
-    kept: dict[str, str] = field(default_factory=dict)
+    created: dict[str, str] = field(default_factory=dict)
 
     @property
     def scope(self) -> TenantScope:
@@ -48,9 +48,9 @@ class Resources:
 
     def once(self, name: str, make: Callable[[], str]) -> str:
         """A thing that several requests may share."""
-        if name not in self.kept:
-            self.kept[name] = make()
-        return self.kept[name]
+        if name not in self.created:
+            self.created[name] = make()
+        return self.created[name]
 
     def sample(self, process: str) -> str:
         name = fresh("sample")
@@ -112,9 +112,9 @@ class Resources:
         request = parse_request({"kind": kind, "title": fresh("Shall"), **members}, Origin(execution, process, "pause", "pause"), 0)
         return str(db.write(lambda: approvals.request_approval(self.scope, request)).id)
 
-    def request(self, **given: Any) -> str:
+    def request(self, **members: Any) -> str:
         """What this key asks of people."""
-        return str(self.ask("POST", "/approvals", {"kind": "approval", "title": fresh("May we"), **given})["id"])
+        return str(self.ask("POST", "/approvals", {"kind": "approval", "title": fresh("May we"), **members})["id"])
 
     def webapp(self) -> str:
         """A WebApp with two versions, of which the second is published."""

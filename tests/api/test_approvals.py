@@ -105,6 +105,6 @@ def test_a_key_cannot_decide(ours: Resources) -> None:
     for method, path in (("POST", f"{own}/decide"), ("POST", own), ("PATCH", own)):
         refused = ours.client.request(method, PREFIX + path, json={"verdict": "approve"})
         assert refused.status_code in (404, 405)
-    scope = ours.scope.acting("key:any")
+    scope = ours.scope.with_actor("key:any")
     pending = approvals.list_approvals(scope, ApprovalFilter("pending"), PageRequest())
     assert request in {row.id for row in pending.items}

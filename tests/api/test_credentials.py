@@ -114,7 +114,7 @@ def test_a_revoked_key_is_refused_at_once(running: Running, acme: httpx.Client) 
 def test_an_expired_key_is_refused(running: Running, acme: httpx.Client) -> None:
     key = issue(acme)
     db.write(lambda: db.execute("UPDATE api_key SET expires_at = 1 WHERE id = ?", (key["id"],)))
-    lineage.forget_authorities()
+    lineage.clear_cache()
     error(use(running, key["key"]), 401, "expired_api_key")
 
 

@@ -12,7 +12,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import StorageFull
-from appliance.monitor import watch_room
+from appliance.monitor import check_space
 from appliance.testing.running import Running, make_config, start
 from tests.api.resources import Resources
 from tests.api.test_bodies import error
@@ -126,8 +126,8 @@ def test_on_a_full_disk_the_appliance_is_not_ready_and_says_why(
     caplog.clear()
     with full_disk():
         with pytest.raises(StorageFull):
-            db.write(lambda: db._fill(1 << 20))
-        watch_room(narrow.config.data)
+            db.write(lambda: db._try_write(1 << 20))
+        check_space(narrow.config.data)
         seen = owner.get("/readyz")
         assert (seen.status_code, seen.json()["status"]) == (503, "storage_full")
         assert "disk is full" in seen.json()["message"]

@@ -16,7 +16,7 @@ rules:
     reason: A large order is looked at by an owner.
 """
 YAML = {"Content-Type": "application/yaml"}
-ASKED = {"effect": "write", "integration": "erp", "operation": "rest_test_post", "input": {"total": "1500.00"}}
+ACTION = {"effect": "write", "integration": "erp", "operation": "rest_test_post", "input": {"total": "1500.00"}}
 
 
 @contextmanager
@@ -66,19 +66,19 @@ def test_what_is_wrong_with_a_draft_is_told_at_once(acme: httpx.Client) -> None:
 
 def test_a_decision_is_explained_and_nothing_is_done(acme: httpx.Client) -> None:
     with drafted(acme, "rest-why") as draft:
-        before = acme.post("/api/v1/policies/evaluate", json={"action": ASKED}).json()["data"]
+        before = acme.post("/api/v1/policies/evaluate", json={"action": ACTION}).json()["data"]
         assert (before["verdict"], before["rules"]) == ("allow", [])
         document = draft.json()["data"]["draft"]
-        after = acme.post("/api/v1/policies/evaluate", json={"action": ASKED, "policy": document}).json()["data"]
+        after = acme.post("/api/v1/policies/evaluate", json={"action": ACTION, "policy": document}).json()["data"]
         assert (after["verdict"], after["rules"]) == ("require_approval", ["rest-why/large-orders"])
         assert after["reasons"] == ["rest-why/large-orders: A large order is looked at by an owner."]
         assert (after["obligations"]["approvers"], after["obligations"]["redact"]) == (["role:owner"], ["/iban"])
         assert after["policy_version"] != before["policy_version"]
-        small = {**ASKED, "input": {"total": 5}}
+        small = {**ACTION, "input": {"total": 5}}
         evaluation = acme.post("/api/v1/policies/evaluate", json={"action": small, "policy": document}).json()["data"]
         [finding] = [each for each in evaluation["findings"] if each["rule"] == "rest-why/large-orders"]
         assert (evaluation["verdict"], finding["holds"], finding["because"]) == ("allow", False, "when")
-        odd = {**ASKED, "input": {"total": [5]}}
+        odd = {**ACTION, "input": {"total": [5]}}
         evaluation = acme.post("/api/v1/policies/evaluate", json={"action": odd, "policy": document}).json()["data"]
         assert evaluation["verdict"] == "deny"
         assert "cannot order a list and a number" in evaluation["findings"][0]["fault"]

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.api.governance import policy_replay
 from appliance.core.scope import TenantScope
-from appliance.governance.policies import Replayed, replay
+from appliance.governance.policies import ReplayReport, replay
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 
@@ -25,11 +25,11 @@ class Slow:
         self.begun, self.go_on = threading.Semaphore(0), threading.Event()
         self.threads: list[str] = []
 
-    def replay(self, scope: TenantScope, *_: Any) -> Replayed:
+    def replay(self, scope: TenantScope, *_: Any) -> ReplayReport:
         self.threads.append(threading.current_thread().name)
         self.begun.release()
         assert self.go_on.wait(30)
-        return Replayed()
+        return ReplayReport()
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_spent_key_counts_in_its_traffic(running: Running, acme: httpx.Client)
         error(use(running, key["key"]), 429, "rate_limited")
     running.services.key_traffic.flush()
     counted = read_numbers(running.tenant("acme"), "key", clock.now_ms() - 600_000, clock.now_ms() + 600_000)[key["id"]]
-    assert counted.summary.by_outcome == {"succeeded": 1, "refused": 6}
+    assert counted.summary.by_result == {"succeeded": 1, "refused": 6}
 
 
 def test_what_else_is_wrong_with_a_spent_key_is_said_first(running: Running, acme: httpx.Client) -> None:
@@ -116,15 +116,15 @@ def test_a_window_that_has_ended_serves_again_and_counts_once(monkeypatch: pytes
     caller, limiter = keys.Caller(scope, "key_1", 2, 60, digest=b"one"), RateLimiter()
     limiter.count(caller)
     limiter.count(caller)
-    assert not limiter.has_spent(), "the last request of a window is served"
+    assert not limiter.has_exhausted(), "the last request of a window is served"
     with pytest.raises(RateLimited):
         limiter.count(caller)
-    assert limiter.has_spent()
-    assert (limiter.is_spent(b"one"), limiter.is_spent(b"two")) == (True, False)
+    assert limiter.has_exhausted()
+    assert (limiter.is_exhausted(b"one"), limiter.is_exhausted(b"two")) == (True, False)
     with pytest.raises(RateLimited):
-        limiter.refuse_spent(caller)
-    limiter.refuse_spent(keys.Caller(scope, "key_1", 20, 60, digest=b"one"))  # its rate was raised meanwhile
+        limiter.refuse_exhausted(caller)
+    limiter.refuse_exhausted(keys.Caller(scope, "key_1", 20, 60, digest=b"one"))  # its rate was raised meanwhile
     now = 160.0
-    assert (limiter.has_spent(), limiter.is_spent(b"one")) == (False, False)
-    limiter.refuse_spent(caller)
+    assert (limiter.has_exhausted(), limiter.is_exhausted(b"one")) == (False, False)
+    limiter.refuse_exhausted(caller)
     assert limiter.count(caller).remaining == 1

@@ -31,7 +31,7 @@ def told(running: Running, acme: httpx.Client, server: LoopbackServer) -> Iterat
     def subscribe(event: str, act: Callable[[Resources], Any]) -> tuple[Any, Any]:
         webhook = ours.ask("POST", "/webhooks", {"url": server.url + "/hook", "events": [event]})
         webhooks.append(webhook["id"])
-        ours.kept["webhook"] = webhook["id"]
+        ours.created["webhook"] = webhook["id"]
         arrived = server.expect("/hook")
         answer = act(ours)
         assert arrived.wait(FOUND_WITHIN)
@@ -84,10 +84,10 @@ def test_an_integration_that_fails_three_times_in_a_row_is_told_once(told: Calla
         for path in ("/broken", "/broken", "/fine", "/broken", "/broken", "/refused"):
             body = {"action": "get", "input": {"url": path}}
             assert ours.client.post(f"/api/v1/integrations/{slug}/execute", json=body).is_success == (path == "/fine")
-        assert ours.ask("GET", f"/webhooks/{ours.kept['webhook']}/deliveries") == [], "not yet three in a row"
+        assert ours.ask("GET", f"/webhooks/{ours.created['webhook']}/deliveries") == [], "not yet three in a row"
         for _ in range(3):
             ours.client.post(f"/api/v1/integrations/{slug}/execute", json={"action": "get", "input": {"url": "/broken"}})
-        assert len(ours.ask("GET", f"/webhooks/{ours.kept['webhook']}/deliveries")) == 1
+        assert len(ours.ask("GET", f"/webhooks/{ours.created['webhook']}/deliveries")) == 1
         return slug
 
     message, slug = told("integration.failing", ring)

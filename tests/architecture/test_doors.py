@@ -108,13 +108,13 @@ def test_a_door_offers_nothing_that_nobody_uses() -> None:
 
 def test_a_side_entrance_is_found() -> None:
     source = ast.parse(
-        "from appliance.formats import Formats, warm\n"
+        "from appliance.formats import Formats, preloading\n"
         "from appliance.formats.rows import scalar_text\n"
         "from appliance.connectors.contract import Connector\n"
         "from appliance.monitor.models import AuditEntry\n"
     )
     assert find_side_entrances(ROOT / "tests/documents/test_x.py", source) == [
-        "line 1 imports appliance.formats.warm",
+        "line 1 imports appliance.formats.preloading",
         "line 2 imports appliance.formats.rows.scalar_text",
     ]
     assert "line 4 imports appliance.monitor.models.AuditEntry" in find_side_entrances(ROOT / "appliance/documents/x.py", source)

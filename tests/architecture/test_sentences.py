@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.core.errors import ApplianceError, Detail
-from appliance.core.sentences import NAMED, Sentence
+from appliance.core.sentences import PLACEHOLDER, Sentence
 from tests.architecture.source_tree import dotted_name, name_of, offences_in, python_files, tree_of
 
 # What makes Sentences of others, and of marked texts.
@@ -49,8 +49,8 @@ def find_mismatch(node: ast.Call) -> Iterator[str]:
     if not isinstance(pattern, ast.Constant) or not isinstance(pattern.value, str):
         yield f"line {node.lineno}: the id of a Sentence stands in the call itself, or no catalogue finds it"
     elif all(each.arg for each in node.keywords):
-        names, rest = {each.arg for each in node.keywords}, NAMED.sub("", pattern.value).replace("%%", "")
-        if set(NAMED.findall(pattern.value)) != names or (names and "%" in rest):
+        names, rest = {each.arg for each in node.keywords}, PLACEHOLDER.sub("", pattern.value).replace("%%", "")
+        if set(PLACEHOLDER.findall(pattern.value)) != names or (names and "%" in rest):
             yield f"line {node.lineno}: the id of a Sentence and its values do not match"
 
 

@@ -52,7 +52,7 @@ def test_german_has_every_text_and_each_of_them_is_sound() -> None:
 def test_what_stands_before_a_semicolon_is_not_left_in_english() -> None:
     """A pattern for any first half of a sentence takes this one too, whose first half no catalogue knows by itself."""
     german = read_catalogue(ROOT / "ui" / "translations" / "de.po").language
-    told = german.tell(
+    told = german.translate(
         "invitations are turned off; ask the operator of this appliance to create the account with `gos user add LOGIN`"
     )
     assert (

@@ -14,8 +14,8 @@ import pytest
 from appliance.app.parts import make_places
 from appliance.app.store import open_store
 from appliance.backups.copying import Source, open_source
-from appliance.backups.making import Backup, make_backup
-from appliance.backups.restoring import Restored, RestoreRequest, restore_backup
+from appliance.backups.creation import Backup, make_backup
+from appliance.backups.restoring import RestoreRequest, RestoreResult, restore_backup
 from appliance.blobs import Blobs, installation_id
 from appliance.core import migrations
 from appliance.core.config import Config, load_config
@@ -52,7 +52,7 @@ class World:
 
     @property
     def blobs(self) -> Blobs:
-        return Blobs(self.places, documents.HOLDERS)
+        return Blobs(self.places, documents.BLOB_TABLES)
 
     @property
     def places(self) -> Any:
@@ -79,7 +79,7 @@ class World:
 
     @property
     def incoming(self) -> Any:
-        return incoming_blobs(self.config.scan, self.places, [*documents.HOLDERS])
+        return incoming_blobs(self.config.scan, self.places, [*documents.BLOB_TABLES])
 
     def backup(self, path: Path, passphrase: str | None = PASSPHRASE) -> Backup:
         """Inside `opened`."""
@@ -106,7 +106,7 @@ def world(tmp_path: Path) -> World:
     return make_world(tmp_path / "data")
 
 
-def restored(path: Path, target: World, **more: Any) -> Restored:
+def restored(path: Path, target: World, **more: Any) -> RestoreResult:
     more.setdefault("passphrase", PASSPHRASE)
     return restore_backup(lambda _: target.config, make_places, RestoreRequest(path, **more))
 

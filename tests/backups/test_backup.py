@@ -10,11 +10,11 @@ import pytest
 import zstandard
 
 from appliance.app.parts import make_places
-from appliance.backups.checking import verify_backup
+from appliance.backups.creation import protect_contents
 from appliance.backups.envelope import OpeningReader
-from appliance.backups.making import hold_contents
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.restoring import RestoreRequest, restore_backup
+from appliance.backups.verification import verify_backup
 from appliance.core.catalogues import load_languages
 from appliance.core.config import Config
 from appliance.core.database import db
@@ -44,7 +44,7 @@ def test_everything_comes_back(from_kind: str, to_kind: str, tmp_path: Path, req
     with target.opened() as sealer:
         assert digests() == before
         scope = service.system_scope("initech")
-        assert service.open_secret(scope, sealer, "erp") == CANARY
+        assert service.unseal_secret(scope, sealer, "erp") == CANARY
         row = scope.select(DocumentRow).get()
         assert b"".join(target.blobs.read_checked(scope, row.sha256)) == b"the text of initech" * 1000
         # What is new gets numbers of its own.
@@ -93,7 +93,7 @@ def test_a_backup_that_is_not_encrypted_needs_the_key_file(made: tuple[World, Pa
     assert not target.config.data.exists()
     restored(folder / "open.gosb", target, key_file=world.config.data / "key")
     with target.opened() as sealer:
-        assert service.open_secret(service.system_scope("hooli"), sealer, "erp") == CANARY
+        assert service.unseal_secret(service.system_scope("hooli"), sealer, "erp") == CANARY
 
 
 @pytest.mark.parametrize("passphrase", [PASSPHRASE, None], ids=["sealed", "open"])
@@ -138,8 +138,8 @@ def test_what_was_there_is_kept_aside(made: tuple[World, Path], tmp_path: Path) 
     with target.opened():
         service.create_tenant("former", "Former")
     done = restored(made[1] / "whole.gosb", target, replace=True)
-    assert done.aside is not None
-    with make_world(done.aside).opened():
+    assert done.previous_data is not None
+    with make_world(done.previous_data).opened():
         assert [tenant.id for tenant in service.list_tenants()] == ["former"]
     with target.opened():
         assert [tenant.id for tenant in service.list_tenants()] == ["hooli", "initech"]
@@ -163,11 +163,11 @@ def test_the_settings_that_a_backup_lacks_stay_when_it_replaces(made: tuple[Worl
         return target.config
 
     done = restore_backup(load, make_places, RestoreRequest(folder / "open.gosb", replace=True))
-    assert (done.stayed, done.missing) == (("config.yaml", "tls", "translations/nl.po"), ())
+    assert (done.copied, done.missing) == (("config.yaml", "tls", "translations/nl.po"), ())
     assert asked == [None, None]
-    assert done.aside is not None
+    assert done.previous_data is not None
     for name, text in settings.items():
-        assert (data / name).read_text() == (done.aside / name).read_text() == text
+        assert (data / name).read_text() == (done.previous_data / name).read_text() == text
 
 
 def test_the_settings_of_a_backup_replace_those_that_were_there(world: World, tmp_path: Path) -> None:
@@ -181,11 +181,11 @@ def test_the_settings_of_a_backup_replace_those_that_were_there(world: World, tm
     (target.config.data / "translations" / "nl.po").write_text("one that may be what keeps it from starting")
     (target.config.data / "config.yaml").write_text("server: {port: 8443}\n")
     done = restored(whole.path, target, replace=True)
-    assert (done.stayed, done.missing) == ((), ())
+    assert (done.copied, done.missing) == ((), ())
     assert (target.config.data / "config.yaml").read_text() == "server: {port: 9443}\n"
     assert [path.name for path in (target.config.data / "translations").iterdir()] == ["fr.po"]
     done = restored(bare.path, make_world(tmp_path / "empty"), key_file=world.config.data / "key")
-    assert (done.stayed, done.missing) == ((), ("config.yaml",))
+    assert (done.copied, done.missing) == ((), ("config.yaml",))
 
 
 def test_a_running_appliance_is_not_replaced(made: tuple[World, Path], tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_sessions_do_not_come_back(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
         world.fill()
         person = people.check_password("ada", "a password that nobody guesses")
-        sessions.open_session(sealer, str(person.id), "initech", lifetime_ms=3_600_000)
+        sessions.create_session(sealer, str(person.id), "initech", lifetime_ms=3_600_000)
         assert db.rows("SELECT count(*) FROM session") == [(1,)]
         backup = world.backup(tmp_path / "whole.gosb")
     target = make_world(tmp_path / "elsewhere")
@@ -269,7 +269,7 @@ def test_contents_of_the_snapshot_are_not_collected_meanwhile(world: World) -> N
         scope = world.fill()
         unused = world.blobs.put(scope, b"nobody refers to this any more")
         db.write(lambda: db.execute("UPDATE blob SET touched_at = 0"))
-        hold_contents()
+        protect_contents()
         assert world.blobs.collect() == 0
         assert b"".join(world.blobs.read_checked(scope, unused.sha256)) == b"nobody refers to this any more"
 

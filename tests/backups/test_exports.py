@@ -5,7 +5,7 @@ import os
 import pytest
 
 from appliance.backups import exports
-from appliance.backups.problems import UNWATCHED
+from appliance.backups.problems import UNCONTROLLED
 from appliance.core import clock
 from appliance.core.errors import NotFound
 from tests.backups.conftest import World
@@ -14,12 +14,12 @@ from tests.backups.conftest import World
 def test_an_export_is_kept_for_a_day_and_no_longer(world: World) -> None:
     with world.opened():
         scope = world.fill()
-        manifest = exports.make_export(world.config, world.places, scope, None, UNWATCHED)
+        manifest = exports.make_export(world.config, world.places, scope, None, UNCONTROLLED)
         assert manifest["tenant"]["id"] == "initech"
         (stored,) = exports.list_exports(world.config, scope)
         left = stored.path.with_name(".killed.partial")
         left.write_bytes(b"half of one")
-        exports.tidy(world.config)
+        exports.delete_expired(world.config)
         assert (stored.path.is_file(), left.is_file()) == (True, True), "nobody knows yet whether it is still written"
         yesterday = (clock.now_ms() - exports.KEPT_MS) / 1000 - 1
         for path in (stored.path, left):
@@ -28,14 +28,14 @@ def test_an_export_is_kept_for_a_day_and_no_longer(world: World) -> None:
         assert exports.list_exports(world.config, scope) == []
         with pytest.raises(NotFound, match="create a new one"):
             exports.get_export(world.config, scope, old.name)
-        exports.tidy(world.config)
+        exports.delete_expired(world.config)
         assert list(old.parent.iterdir()) == []
 
 
 def test_a_name_leads_to_nothing_but_an_export_of_the_tenant(world: World) -> None:
     with world.opened():
         scope = world.fill()
-        exports.make_export(world.config, world.places, scope, None, UNWATCHED)
+        exports.make_export(world.config, world.places, scope, None, UNCONTROLLED)
         (stored,) = exports.list_exports(world.config, scope)
         for name in ("../key", f"../exports/{stored.name}", stored.name.replace("initech", "hooli"), ""):
             with pytest.raises(NotFound):

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from appliance.backups import arriving, parts
+from appliance.backups import parts, tenant_imports
 from appliance.backups.copying import FileSource
-from appliance.backups.leaving import TENANT_DATABASE, export_tenant
-from appliance.backups.parts import MANIFEST, new_file, parts_of, read_manifest, read_small
+from appliance.backups.import_cleanup import SecretReplacement
+from appliance.backups.parts import MANIFEST, new_file, parse_manifest, parts_of, read_small
 from appliance.backups.problems import BackupInvalid
-from appliance.backups.settling import Resealing
+from appliance.backups.tenant_exports import TENANT_DATABASE, export_tenant
 from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.tenants import service
@@ -51,7 +51,7 @@ def forged(source: Path, target: Path, change: Change, leave_out: str = "nothing
                     places = dict(file.execute("SELECT sha256, place FROM blob").fetchall())
                 own = written.add_file(part.name, database)
             elif part.name == MANIFEST:
-                manifest = read_manifest(read_small(part))
+                manifest = parse_manifest(read_small(part))
             elif leave_out not in part.name:
                 content = b"".join(part.pieces)
                 ((_, place),) = places.items()
@@ -69,8 +69,8 @@ def forged(source: Path, target: Path, change: Change, leave_out: str = "nothing
 def taken(world: World, path: Path) -> object:
     with world.opened() as sealer:
         try:
-            return arriving.import_tenant(
-                world.places, Resealing(sealer), arriving.ImportRequest(path, None, "copy"), world.config.data
+            return tenant_imports.import_tenant(
+                world.places, SecretReplacement(sealer), tenant_imports.ImportRequest(path, None, "copy"), world.config.data
             )
         finally:
             if service.tenant_exists("copy"):
@@ -147,7 +147,9 @@ def test_a_content_that_does_not_come_is_not_that_of_another(made: tuple[World, 
 
     path = forged(file, tmp_path / "steal.gost", steal, leave_out="contents/")
     with world.opened() as sealer:
-        arriving.import_tenant(world.places, Resealing(sealer), arriving.ImportRequest(path, None, "thief"), world.config.data)
+        tenant_imports.import_tenant(
+            world.places, SecretReplacement(sealer), tenant_imports.ImportRequest(path, None, "thief"), world.config.data
+        )
         ((got,),) = db.rows("SELECT place FROM blob WHERE tenant_id = 'thief'")
         service.delete_tenant("thief")
     assert got.startswith("thief/")
@@ -166,7 +168,7 @@ def packed(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
 def read_all(path: Path, folder: Path) -> None:
     with parts_of(path, None) as found:
         for part in found:
-            parts.keep_part(part, folder / part.name)
+            parts.store_part(part, folder / part.name)
 
 
 def test_sparse_parts_and_huge_headers_are_refused(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_sparse_parts_and_huge_headers_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_part_that_does_not_fit_is_refused_before_it_is_written(tmp_path: Path) -> None:
-    part = parts.Opened("vast", 1 << 60, iter([b"never read"]))
+    part = parts.OpenPart("vast", 1 << 60, iter([b"never read"]))
     with pytest.raises(StorageFull, match="does not fit"):
-        parts.keep_part(part, tmp_path / "vast")
+        parts.store_part(part, tmp_path / "vast")
     assert not (tmp_path / "vast").exists()

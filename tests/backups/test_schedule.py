@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from appliance.backups import kept, schedule
-from appliance.backups.checking import verify_backup
-from appliance.backups.kept import Outcome, list_kept, workroom
+from appliance.backups import backup_folder, schedule
+from appliance.backups.backup_folder import BackupResult, list_backups, temporary_folder
 from appliance.backups.problems import BackupInvalid, Stopped
-from appliance.backups.schedule import Schedule, findings, standing
-from appliance.backups.snapshots import opened_snapshot
+from appliance.backups.schedule import Schedule, findings, get_status
+from appliance.backups.snapshots import open_snapshot
+from appliance.backups.verification import verify_backup
 from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.config import load_config
@@ -45,11 +45,11 @@ def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: 
             _killed(folder, next(iter(folder.glob("*.gosb"))))
             monkeypatch.setattr(clock, "now_ms", lambda at=first.at + hours * HOUR + hours: at)
             assert own.run_due() is not None
-        assert len(list_kept(backed.config)) == 2
+        assert len(list_backups(backed.config)) == 2
         assert len(list(folder.iterdir())) == 2
-        state = standing(backed.config)
+        state = get_status(backed.config)
     assert state.last is not None
-    assert state.next_at == state.kept[0].made_at + HOUR
+    assert state.next_at == state.files[0].made_at + HOUR
     told = dict(findings(backed.config))
     assert "is complete" in told["ok"]
 
@@ -75,7 +75,7 @@ def test_appliances_that_share_a_folder_keep_their_own(backed: World, tmp_path: 
             made[name].append(Path(done.path).name)
         later(monkeypatch, 1)
     for name, world in (("backed", backed), ("other", other)):
-        assert [kept.name for kept in list_kept(world.config)] == made[name][:0:-1]
+        assert [kept.name for kept in list_backups(world.config)] == made[name][:0:-1]
     assert {path.name for path in Path(backed.config.backup.to).iterdir()} == {*made["backed"][1:], *made["other"][1:]}
 
 
@@ -89,7 +89,7 @@ def test_what_others_are_making_is_left_alone(backed: World, tmp_path: Path, mon
         path.mkdir()
         (path / "gos.db").touch()
     with backed.opened():
-        with workroom(backed.config) as room:
+        with temporary_folder(backed.config) as room:
             assert Schedule(backed.config, backed.places).run_due() is not None
             assert room.is_dir()
         assert all((path / "gos.db").exists() for path in by_hand)
@@ -107,13 +107,13 @@ def test_names_that_do_not_say_whose_they_are_are_not_deleted(backed: World, mon
     for name in old:
         (folder / name).write_bytes(b"the backup of whoever made it")
     with backed.opened():
-        kept.remember(backed.config, Outcome(0, str(folder / old[-1]), 1, 1, 0, True, None))
-        assert [each.name for each in list_kept(backed.config)] == old[-1:]
+        backup_folder.save_result(backed.config, BackupResult(0, str(folder / old[-1]), 1, 1, 0, True, None))
+        assert [each.name for each in list_backups(backed.config)] == old[-1:]
         for _ in range(3):
             assert Schedule(backed.config, backed.places).run_due() is not None
             later(monkeypatch, 1)
     assert sorted(path.name for path in folder.iterdir() if "ins_" not in path.name) == old
-    assert len(list_kept(backed.config)) == 2
+    assert len(list_backups(backed.config)) == 2
     assert any("5 backups" in text and "names of an earlier release" in text for _, text in findings(backed.config))
 
 
@@ -128,7 +128,7 @@ def test_one_that_fails_is_told_and_tried_again_soon(backed: World, monkeypatch:
         assert ("FAIL", True) in {(level, failed.problem in text) for level, text in findings(backed.config)}
         assert own.run_due() is None
         folder.unlink()
-        later = clock.now_ms() + schedule.AGAIN_MS + 1
+        later = clock.now_ms() + schedule.RETRY_MS + 1
         monkeypatch.setattr(clock, "now_ms", lambda: later)
         again = own.run_due()
     assert again is not None
@@ -145,13 +145,13 @@ def test_what_cannot_be_read_in_the_folder_does_not_end_backups(backed: World) -
     folder = Path(backed.config.backup.to)
     folder.mkdir()
     with backed.opened():
-        own = kept.new_path(backed.config).name.partition("Z")[2]
+        own = backup_folder.new_path(backed.config).name.partition("Z")[2]
         (folder / f"gos-20260101T000000Z{own}").symlink_to("/nowhere/there")
         (folder / f"gos-20260102T000000Z{own}").mkdir()
         made = Schedule(backed.config, backed.places).run_due()
     assert made is not None
     assert made.problem is None
-    assert [each.name for each in list_kept(backed.config)] == [Path(made.path).name]
+    assert [each.name for each in list_backups(backed.config)] == [Path(made.path).name]
     assert "is complete" in dict(findings(backed.config))["ok"]
 
 
@@ -165,11 +165,11 @@ def test_a_folder_that_may_not_be_read_is_told(backed: World, monkeypatch: pytes
         return iterdir(path)
 
     monkeypatch.setattr(Path, "iterdir", refused)
-    monkeypatch.setattr(kept, "tidy", lambda _: list(folder.iterdir()))
-    monkeypatch.setattr(schedule, "tidy", lambda _: list(folder.iterdir()))
+    monkeypatch.setattr(backup_folder, "delete_leftovers", lambda _: list(folder.iterdir()))
+    monkeypatch.setattr(schedule, "delete_leftovers", lambda _: list(folder.iterdir()))
     with backed.opened():
         own = Schedule(backed.config, backed.places)
-        own.ask(PASSPHRASE)
+        own.request_now(PASSPHRASE)
         failed = own.run_due()
         assert own.progress is None
     assert failed is not None
@@ -253,7 +253,7 @@ def test_one_that_lacks_contents_takes_no_other_away(backed: World, monkeypatch:
         lacking = own.run_due()
     assert lacking is not None
     assert "1 contents are damaged" in str(lacking.problem)
-    assert len(list_kept(backed.config)) == 3
+    assert len(list_backups(backed.config)) == 3
 
 
 class _BrokenPlaces:
@@ -293,7 +293,7 @@ def test_a_stop_gives_up_and_leaves_nothing(backed: World) -> None:
         places.stop = own.stop
         assert own.run_due() is None
     assert list(Path(backed.config.backup.to).iterdir()) == []
-    assert standing(backed.config).last is None
+    assert get_status(backed.config).last is None
 
 
 @pytest.mark.parametrize("stage", ["checking", "database"])
@@ -301,18 +301,18 @@ def test_a_stop_gives_up_what_is_being_read_again_too(backed: World, monkeypatch
     with backed.opened():
         backed.fill()
         own = Schedule(backed.config, backed.places)
-        tell = own._tell
+        tell = own._report
 
         def stop_then(at: str, done: int, of: int) -> None:
             tell(at, done, of)
             if at == stage:
                 own.stop()
 
-        monkeypatch.setattr(own, "_tell", stop_then)
+        monkeypatch.setattr(own, "_report", stop_then)
         assert own.run_due() is None
         assert own.progress is None
     assert list(Path(backed.config.backup.to).iterdir()) == []
-    assert standing(backed.config).last is None
+    assert get_status(backed.config).last is None
 
 
 def test_a_long_look_at_the_database_is_given_up(backed: World, tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_long_look_at_the_database_is_given_up(backed: World, tmp_path: Path) 
     with closing(sqlite3.connect(path)) as file:
         file.execute("CREATE TABLE t (n)")
     counting = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT count(*) FROM n"
-    with pytest.raises(Stopped), opened_snapshot(path, lambda: True) as file:
+    with pytest.raises(Stopped), open_snapshot(path, lambda: True) as file:
         file.execute(counting)
 
 
@@ -332,27 +332,27 @@ def test_one_is_made_when_it_is_asked_for(world: World, monkeypatch: pytest.Monk
         world.fill()
         own = Schedule(world.config, world.places)
         with pytest.raises(BackupInvalid, match="at least 12 characters"):
-            own.ask("short")
+            own.request_now("short")
         assert own.run_due() is None
-        own.ask(PASSPHRASE)
+        own.request_now(PASSPHRASE)
         with pytest.raises(Conflict, match="already being made"):
-            own.ask(PASSPHRASE)
+            own.request_now(PASSPHRASE)
         assert "stage='asked'" in repr(own.progress)
-        tell = own._tell
+        tell = own._report
 
         def listen(stage: str, done: int, of: int) -> None:
             tell(stage, done, of)
             if (now := own.progress) is not None:
                 stages.append((now.stage, now.done, now.of))
 
-        monkeypatch.setattr(own, "_tell", listen)
+        monkeypatch.setattr(own, "_report", listen)
         made = own.run_due()
         assert made is not None
         assert made.problem is None
         assert own.progress is None
         assert own.run_due() is None
     assert stages == [("database", 0, 0), ("contents", 1, 2), ("contents", 2, 2), ("checking", 1, 2), ("checking", 2, 2)]
-    (only,) = list_kept(world.config)
+    (only,) = list_backups(world.config)
     assert only.is_sealed
     assert Path(made.path) == world.config.data / "backups" / only.name
     assert verify_backup(Path(made.path), PASSPHRASE)["contents"]["count"] == 2

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from appliance.backups.arriving import Imported, ImportRequest, import_tenant
 from appliance.backups.copying import open_source
-from appliance.backups.holdings import LEFT, NUMBERED, TAKEN
-from appliance.backups.leaving import export_tenant
+from appliance.backups.import_cleanup import SecretReplacement
 from appliance.backups.problems import BackupInvalid
-from appliance.backups.resetting import KEPT, empty_tenant
-from appliance.backups.settling import Resealing
+from appliance.backups.resetting import PRESERVED, clear_tenant
+from appliance.backups.tenant_exports import export_tenant
+from appliance.backups.tenant_imports import ImportRequest, ImportResult, import_tenant
+from appliance.backups.tenant_tables import EXPORTED, NOT_EXPORTED, RENUMBERED
 from appliance.core.crypto import Sealer
 from appliance.core.database import db, full_text
 from appliance.core.errors import AlreadyExists
@@ -24,9 +24,16 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents.models import DocumentRow
 from appliance.monitor import audit
-from appliance.tenants import ALL, people, service
-from appliance.tenants.grants import Ask, Destination, confirmations, grants, make_reach, secret_bindings
-from appliance.webapps.domains import holding
+from appliance.tenants import ALL_SCOPES, people, service
+from appliance.tenants.grants import (
+    ConfirmationRequest,
+    SecretDestination,
+    build_access_spec,
+    confirmations,
+    grants,
+    secret_bindings,
+)
+from appliance.webapps.domains import name_ownership
 from tests.backups.conftest import CANARY, World, make_world, rows_of
 
 # What is given anew: numbers of the database, places, names of tables; the entry that tells of the import.
@@ -39,11 +46,11 @@ def held(tenant_id: str) -> dict[str, list[str]]:
     with db.snapshot():
         source = open_source()
         for table in source.tables():
-            if table in TAKEN and table not in ("audit_entry", "audit_chain"):
+            if table in EXPORTED and table not in ("audit_entry", "audit_chain"):
                 columns = [
                     column
                     for column in source.columns(table)
-                    if column not in {"tenant_id", NUMBERED.get(table), *ANEW.get(table, ())}
+                    if column not in {"tenant_id", RENUMBERED.get(table), *ANEW.get(table, ())}
                 ]
                 result[table] = rows_of(source, table, columns, "tenant_id = ?", tenant_id)
         for name, table in source.rows("SELECT name, table_name FROM collection WHERE tenant_id = ?", (tenant_id,)):
@@ -75,8 +82,8 @@ def exported(world: World, scope: TenantScope, path: Path) -> Path:
     return path
 
 
-def imported(world: World, sealer: Sealer, path: Path, name: str | None = None) -> Imported:
-    return import_tenant(world.places, Resealing(sealer), ImportRequest(path, None, name), world.config.data)
+def imported(world: World, sealer: Sealer, path: Path, name: str | None = None) -> ImportResult:
+    return import_tenant(world.places, SecretReplacement(sealer), ImportRequest(path, None, name), world.config.data)
 
 
 @pytest.mark.parametrize(("from_kind", "to_kind"), [("sqlite", "sqlite"), ("postgresql", "sqlite"), ("sqlite", "postgresql")])
@@ -95,7 +102,7 @@ def test_a_tenant_arrives_as_it_left(from_kind: str, to_kind: str, tmp_path: Pat
         done = imported(target, sealer, file)
         assert held("initech") == before
         assert done.manifest["secrets"] == ["erp"]
-        assert done.strangers == ("ada",)
+        assert done.unknown_logins == ("ada",)
         arrived = service.system_scope("initech")
         row = arrived.select(DocumentRow).get()
         assert b"".join(target.blobs.read_checked(arrived, row.sha256)) == b"the text of initech" * 1000
@@ -128,7 +135,7 @@ def test_another_name_and_the_same_appliance(world: World, tmp_path: Path) -> No
         with pytest.raises(AlreadyExists, match="another id"):
             imported(world, sealer, file)
         before = held("initech")
-        assert imported(world, sealer, file, "copy").strangers == ()
+        assert imported(world, sealer, file, "copy").unknown_logins == ()
         assert held("copy") == before == held("initech")
         copy = service.system_scope("copy")
         assert audit.verify(copy).intact
@@ -197,28 +204,28 @@ def _under_way(tenant: str) -> None:
 
 
 def test_every_table_of_a_tenant_is_thought_of(world: World) -> None:
-    """A new table must be put into `holdings`: it leaves with an export, or is left for a reason."""
+    """A new table must be put into `tenant_tables`: it leaves with an export, or is left for a reason."""
     with world.opened(), db.snapshot():
         source = open_source()
         own = {table for table in source.tables() if "tenant_id" in source.columns(table)}
-        assert own == TAKEN.keys() | LEFT.keys()
-        assert TAKEN.keys() & LEFT.keys() == set()
-        for table, instead in TAKEN.items():
+        assert own == EXPORTED.keys() | NOT_EXPORTED.keys()
+        assert EXPORTED.keys() & NOT_EXPORTED.keys() == set()
+        for table, instead in EXPORTED.items():
             columns = set(source.columns(table))
             assert instead.keys() <= columns
             assert {column for column in columns if column.startswith("sealed")} <= instead.keys()
-            assert (NUMBERED.get(table) in columns) == (table in NUMBERED)
+            assert (RENUMBERED.get(table) in columns) == (table in RENUMBERED)
     with closing(sqlite3.connect(world.config.data / "gos.db")) as own_file:
         numbered = {row[0] for row in own_file.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")}
-    assert numbered & TAKEN.keys() == NUMBERED.keys()
+    assert numbered & EXPORTED.keys() == RENUMBERED.keys()
 
 
 def test_an_emptied_tenant_keeps_what_was_refused_and_nothing_that_was_allowed(world: World) -> None:
     with world.opened():
         scope = world.fill()
-        allowed, taken_back = make_reach({"datapool": {"orders": ["read"]}}), make_reach({"documents": ["read"]})
-        owner = TenantScope(scope.tenant_id, f"user:{people.find_user('ada').id}", ALL)
-        erp = Destination("integration", "erp", hosts="erp.example.com")
+        allowed, taken_back = build_access_spec({"datapool": {"orders": ["read"]}}), build_access_spec({"documents": ["read"]})
+        owner = TenantScope(scope.tenant_id, f"user:{people.find_user('ada').id}", ALL_SCOPES)
+        erp = SecretDestination("integration", "erp", hosts="erp.example.com")
 
         def fill() -> None:
             grants.give_grant(scope, "process:orders", allowed)
@@ -226,12 +233,12 @@ def test_an_emptied_tenant_keeps_what_was_refused_and_nothing_that_was_allowed(w
             grants.withdraw_grant(owner, "process:orders", taken_back.digest)
             secret_bindings.bind(scope, "erp", erp)
             for kind in confirmations.KINDS:
-                confirmations.ask(scope, Ask(kind, "orders", "d", {"reach": allowed.document}))
+                confirmations.request_confirmation(scope, ConfirmationRequest(kind, "orders", "d", {"reach": allowed.document}))
 
         db.write(fill)
-        empty_tenant(scope)
+        clear_tenant(scope)
         assert [grant.digest for grant in grants.list_grants(scope, "process:orders")] == [taken_back.digest]
-        assert [each.kind for each in confirmations.open_confirmations(scope)] == ["key"]
+        assert [each.kind for each in confirmations.list_open(scope)] == ["key"]
         assert secret_bindings.find_unbound(scope, ["erp"], erp) == ["erp"]
 
 
@@ -239,11 +246,11 @@ def test_an_emptied_tenant_keeps_who_may_come_in(world: World) -> None:
     with world.opened():
         scope = world.fill()
         other = held("hooli")
-        db.write(lambda: holding.bury("given-up.example.com", scope.tenant_id))
-        assert empty_tenant(scope) > 0
-        holding.refuse_taken(scope, ["given-up.example.com"])
+        db.write(lambda: name_ownership.add_tombstone("given-up.example.com", scope.tenant_id))
+        assert clear_tenant(scope) > 0
+        name_ownership.check_available(scope, ["given-up.example.com"])
         with pytest.raises(AlreadyExists):
-            holding.refuse_taken(service.system_scope("hooli"), ["given-up.example.com"])
+            name_ownership.check_available(service.system_scope("hooli"), ["given-up.example.com"])
         assert held("initech").keys() <= {"blob"}, "contents that nothing uses go by themselves"
         assert held("hooli") == other
         assert [row.name for row in service.list_secrets(scope)] == ["erp"]
@@ -251,5 +258,5 @@ def test_an_emptied_tenant_keeps_who_may_come_in(world: World) -> None:
         actions = [entry.action for entry in audit.list_entries(scope, audit.AuditFilter(), PageRequest(10)).items]
         assert actions[0] == "tenant.reset"
         assert "secret.set" in actions
-        assert TAKEN.keys() | LEFT.keys() >= KEPT
+        assert EXPORTED.keys() | NOT_EXPORTED.keys() >= PRESERVED
         datapool.create_collection(scope, {"name": "orders", "fields": [{"name": "number", "type": "text"}]})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from appliance.app.parts import make_places
 from appliance.app.store import open_store
-from appliance.backups.making import make_backup
+from appliance.backups.creation import make_backup
 from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.core.database import db

@@ -13,8 +13,8 @@ from appliance.connectors import Traffic
 from appliance.core.database import db
 from appliance.governance import Subject
 from appliance.governance.executor import ActionRequest
-from appliance.governance.executor.describing import describe
-from appliance.integrations.calls import Shot, log_to_process
+from appliance.governance.executor.tool_actions import build_tool_action
+from appliance.integrations.calls import CallSpec, log_to_process
 from tests.governance.ruling import make_governor, put_rules
 from tests.integrations.world import World, open_world
 
@@ -55,12 +55,12 @@ def run(world: World) -> None:
     """Print every figure."""
     governor, subject = make_governor(world.sealer), Subject("key:test", "rest")
     ready = world.integrations.ready(world.one, "books")
-    action = describe(ready, "book", "write", dict(INPUT))
-    decided = measure(lambda: governor.consider(world.one, subject, action))
+    action = build_tool_action(ready, "book", "write", dict(INPUT))
+    decided = measure(lambda: governor.evaluate(world.one, subject, action))
     tell(f"decision, {RULES} rules, with kill switches", decided, DECISION_AIM_MS)
 
     def govern() -> None:
-        described = describe(ready, "book", "write", dict(INPUT))
+        described = build_tool_action(ready, "book", "write", dict(INPUT))
         governor.refuse_switched_off(world.one, subject, described)
         governor.permit(world.one, subject, described).record()
 
@@ -69,7 +69,7 @@ def run(world: World) -> None:
 
     def bare() -> None:
         given = world.integrations.ready(world.one, "books")
-        world.integrations.calls.make(given, Shot(look, INPUT, "k", 30.0, log_to_process, Traffic()))
+        world.integrations.calls.make(given, CallSpec(look, INPUT, "k", 30.0, log_to_process, Traffic()))
 
     without, request = measure(bare), ActionRequest("books", "look", INPUT)
     whole = measure(lambda: world.executor.execute(world.one, request))

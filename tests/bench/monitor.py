@@ -94,7 +94,7 @@ def measure_lines(scope: TenantScope) -> None:
     }.items():
         tell(name, partial(logs.list_lines, scope, wanted, PageRequest(100)))
     tail = Tail(scope, LineFilter(text="order"), logs.last_number())
-    tell("a look for what is new, of a frequent text", tail.look)
+    tell("a look for what is new, of a frequent text", tail.read)
 
 
 def fill_lines(scope: TenantScope) -> None:

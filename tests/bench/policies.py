@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.governance import SkillUsed, Subject
-from appliance.governance.policies import Compiled, Facts, ToolAction, decide, parse_policy
+from appliance.governance.policies import CompiledPolicies, Facts, ToolAction, decide, parse_policy
 from appliance.governance.policies.compiled import Active
 
 RULES, ROUNDS, AIM_MS = 200, 5_000, 0.2
@@ -31,15 +31,15 @@ def crowded(number: int) -> dict[str, Any]:
     return {"operations": ["post_*"], "when": {"input": {"total": {"_gt": 10_000 + number}, "customer": {"country": "AT"}}}}
 
 
-def compiled(make: Callable[[int], dict[str, Any]]) -> Compiled:
+def compiled(make: Callable[[int], dict[str, Any]]) -> CompiledPolicies:
     documents = [
         parse_policy({"mode": "enforce", "rules": [_rule(n, make(n)) for n in range(start, start + 20)]}, f"p{start}")
         for start in range(0, RULES, 20)
     ]
-    return Compiled(Active(each.name, 1, each.digest(), each.document()) for each in documents)
+    return CompiledPolicies(Active(each.name, 1, each.digest(), each.document()) for each in documents)
 
 
-def measure(policies: Compiled, *, cold: bool) -> tuple[float, float]:
+def measure(policies: CompiledPolicies, *, cold: bool) -> tuple[float, float]:
     """Median and 99th percentile in ms; `cold`: of actions and actors never seen before."""
     taken = []
     for number in range(ROUNDS):

@@ -193,7 +193,7 @@ def test_what_arrives_while_strays_are_looked_for_is_in_nobodys_way(tmp_path: Pa
         return nullcontext(result)
 
     monkeypatch.setattr(os, "scandir", scan_before_it_arrives)
-    assert places.forget_incoming(clock.now_ms() + 60_000) == 1
+    assert places.delete_incoming(clock.now_ms() + 60_000) == 1
 
 
 def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
 ) -> None:
     """Without a grace period a blob may be collected before it is referenced, which raises Conflict; referenced blobs stay."""
     monkeypatch.setattr("appliance.blobs.service.GRACE_MS", -1000)
-    monkeypatch.setattr(type(places), "forget_incoming", lambda *_: 0)  # what is arriving has its grace always
+    monkeypatch.setattr(type(places), "delete_incoming", lambda *_: 0)  # what is arriving has its grace always
     monkeypatch.setattr(Blobs, "_delete_strays", lambda *_: 0)
     stop, referred, refused = threading.Event(), [], []
     rounds = 60 if isinstance(places, LocalPlaces) else 12  # each several requests

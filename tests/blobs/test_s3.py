@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from appliance.app.parts import make_places
-from appliance.blobs.ownership import MARKER, BucketTaken, installation_id
+from appliance.blobs.ownership import MARKER, BucketNotOwned, installation_id
 from appliance.blobs.s3 import PART_BYTES, WINDOW_BYTES, S3Places, open_bucket
 from appliance.blobs.service import Places
 from appliance.cli.doctor import check_bucket
@@ -125,7 +125,7 @@ def test_a_bucket_is_one_installations_alone(shelf: BucketShelf, tmp_path: Path)
     config = Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings)
     ours = make_places(config, OURS)
     give(ours, b"abc")
-    with pytest.raises(BucketTaken, match=f"says {OURS}, this one is {THEIRS}") as refused:
+    with pytest.raises(BucketNotOwned, match=f"says {OURS}, this one is {THEIRS}") as refused:
         make_places(config, THEIRS)
     assert all(word in refused.value.message for word in (MARKER, "blobs.bucket", "blobs.prefix", "delete that object"))
     theirs = S3Places(open_bucket(shelf.settings), tmp_path / "blobs", THEIRS)
@@ -133,13 +133,13 @@ def test_a_bucket_is_one_installations_alone(shelf: BucketShelf, tmp_path: Path)
         lambda: give(theirs, b"xyz"), lambda: theirs.holds(PLACE, 3), lambda: theirs.delete(PLACE), lambda: list(theirs.walk()),
     )  # fmt: skip
     for use in uses:
-        with pytest.raises(BucketTaken):
+        with pytest.raises(BucketNotOwned):
             use()
     assert b"".join(ours.read(PLACE, 0, 3)) == b"abc"
     assert [place for place, _ in ours.walk()] == [PLACE]
     shelf.damage(MARKER, None)  # as docs/install.md says
     assert theirs.holds(PLACE, 3)
-    with pytest.raises(BucketTaken):
+    with pytest.raises(BucketNotOwned):
         list(ours.walk())
     assert [place for place, _ in theirs.walk()] == [PLACE]
 
@@ -170,7 +170,7 @@ def test_a_private_endpoint_is_reached_by_its_authority_and_one_of_two_marks_it(
             open_bucket(replace(settings, ca_file=str(tmp_path / "missing.pem")))
         trusting = open_bucket(replace(settings, ca_file=str(endpoint.ca_file)))
         endpoint.comes_first = f"{THEIRS}\n".encode()  # between the look of the other and its write
-        with pytest.raises(BucketTaken, match=THEIRS):
+        with pytest.raises(BucketNotOwned, match=THEIRS):
             S3Places(trusting, tmp_path, OURS).claim()
         S3Places(trusting, tmp_path, THEIRS).claim()
         assert endpoint.refused == 1

@@ -25,8 +25,8 @@ def remove_fence() -> None:
     store.claim = claim
     store.settle = settle
     store.check_fence = lambda claim: None
-    store.progress = lambda claim, lease_until, active_ms: False
-    store.prolong = lambda claim, lease_until, active_ms: False
+    store.record_progress = lambda claim, lease_until, active_ms: False
+    store.renew_lease = lambda claim, lease_until, active_ms: False
     Runner._claimable = lambda self, row, now: True  # type: ignore[method-assign]
     from appliance.processes.host import journal
 
@@ -43,7 +43,7 @@ def remove_fence() -> None:
         return db.rows("SELECT tenant_id, id, fence FROM execution WHERE status = 'running' LIMIT 200")
 
     # Messages no longer name what is run: without this nobody would ever reach for what another holds.
-    sweeper.Sweeper._orphans = everybody  # type: ignore[method-assign]
+    sweeper.Sweeper._find_orphans = everybody  # type: ignore[method-assign]
 
 
 def remove_sweeper() -> None:

@@ -29,7 +29,7 @@ import httpx
 import psycopg
 
 from appliance.connectors.testing import free_port
-from appliance.core.database.postgresql import lock_of
+from appliance.core.database.postgresql import lock_number
 from tests.store.cluster import running_cluster
 
 from .harness import ROOT, TRUST, prepare_store
@@ -165,7 +165,7 @@ class Observer:
         dead = 0
         for status, reason, owner, count in rows:
             unsettled[f"{status}:{reason}" if reason else status] += count
-            if owner is not None and lock_of(owner) not in alive:
+            if owner is not None and lock_number(owner) not in alive:
                 dead += count
         return Look(self.now(), dict(unsettled), dead, max(0.0, float(overdue or 0) / 1000))
 

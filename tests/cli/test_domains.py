@@ -15,7 +15,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
 from appliance.webapps import NewApp, WebApps
-from appliance.webapps.domains import NewDomain, of_config
+from appliance.webapps.domains import NewDomain, build_domains
 from appliance.webapps.files import Limits
 
 ACME, GLOBEX = TenantScope("acme", "key:acme"), TenantScope("globex", "key:globex")
@@ -30,7 +30,7 @@ def config(tmp_path: Path) -> Config:
     for scope in (ACME, GLOBEX):
         tenants.create_tenant(scope.tenant_id, scope.tenant_id)
         apps.create_app(scope, NewApp("shop"))
-        of_config(config, Egress()).claim_domain(scope, "shop", NewDomain("corp.example", redirect_from="www"))
+        build_domains(config, Egress()).claim_domain(scope, "shop", NewDomain("corp.example", redirect_from="www"))
     db.close_database()
     return config
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from appliance.cli import following, main
+from appliance.cli import event_stream, main
 
 
 def line(message: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def breaking() -> Iterator[Breaking]:
 def test_a_stream_that_breaks_goes_on_behind_its_last_event(
     breaking: Breaking, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(following, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(event_stream, "RETRY_SECONDS", 0)
     monkeypatch.setenv("GOS_API_KEY", "gos_key")
     assert main(["logs", "--follow", "--json", "--url", f"http://127.0.0.1:{breaking.server_port}"]) == 1
     output = capsys.readouterr()

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.cli.calling import Caller, Refused
-from appliance.cli.sending import BYTES_TOGETHER, MOST_TOGETHER, Content, Progress, gather_contents, send_contents
+from appliance.cli.api_client import Caller, Refused
+from appliance.cli.content_uploads import BYTES_TOGETHER, MOST_TOGETHER, Content, Progress, gather_contents, send_contents
 
-TAKEN = 4096  # bytes of a body
+LIMIT = 4096  # bytes of a body
 
 
 class Proxy(ThreadingHTTPServer):
@@ -31,7 +31,7 @@ class _Door(BaseHTTPRequestHandler):
     def _take(self) -> None:
         server: Any = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        status = 413 if len(body) > TAKEN else 200
+        status = 413 if len(body) > LIMIT else 200
         server.statuses.append(status)
         if status == 200 and self.command == "PUT":
             server.contents[self.path.rpartition("/")[2]] = body
@@ -66,7 +66,7 @@ def content(folder: Path, data: bytes) -> Content:
 
 def send(proxy: Proxy, group: list[Content]) -> None:
     with httpx.Client(base_url=f"http://127.0.0.1:{proxy.server_port}", trust_env=False) as client:
-        send_contents(Caller(client, {}), "/blobs", Progress(shown=False), group)
+        send_contents(Caller(client, {}), "/blobs", Progress(is_shown=False), group)
 
 
 def test_a_group_that_is_too_large_for_the_way_goes_in_halves(proxy: Proxy, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_group_that_is_too_large_for_the_way_goes_in_halves(proxy: Proxy, tmp_
 
 def test_one_content_that_is_too_large_is_said(proxy: Proxy, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="answered 413"):
-        send(proxy, [content(tmp_path, b"x"), content(tmp_path, bytes(TAKEN + 1))])
+        send(proxy, [content(tmp_path, b"x"), content(tmp_path, bytes(LIMIT + 1))])
     assert list(proxy.contents.values()) == [b"x"]
 
 

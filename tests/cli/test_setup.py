@@ -40,14 +40,14 @@ def gos(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     return run
 
 
-def told(data: Path) -> dict[str, str]:
+def read_first_run(data: Path) -> dict[str, str]:
     first_run: dict[str, str] = json.loads((data / "first-run.json").read_text("utf8"))
     return first_run
 
 
 def is_whole(gos: Init, data: Path) -> bool:
     """Whether what the file tells is there."""
-    first = told(data)
+    first = read_first_run(data)
     keys = json.loads(gos("key", "list", "--tenant", "demo", "--json")[1])
     return [key["name"] for key in keys] == ["first run"] and first["api_key"].startswith("gos_first_")
 
@@ -55,7 +55,7 @@ def is_whole(gos: Init, data: Path) -> bool:
 def test_a_first_run_tells_where_the_credentials_are_and_not_what(gos: Init, data: Path) -> None:
     code, out, errors = gos("init")
     assert (code, errors) == (0, "")
-    first = told(data)
+    first = read_first_run(data)
     assert (data / "first-run.json").stat().st_mode & 0o777 == 0o600
     assert is_whole(gos, data)
     assert first["api_key"] not in out
@@ -66,7 +66,7 @@ def test_a_first_run_tells_where_the_credentials_are_and_not_what(gos: Init, dat
     typed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert f"X-API-Key: {first['api_key']}" in typed.stdout.splitlines()
     again = gos("init")
-    assert (again[0], told(data)) == (0, first)
+    assert (again[0], read_first_run(data)) == (0, first)
 
 
 def test_a_key_that_has_expired_is_not_offered(gos: Init, monkeypatch: pytest.MonkeyPatch) -> None:

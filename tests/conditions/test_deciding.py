@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.conditions import UNKNOWN, Condition, Incomparable, Placeholder, make_test, matches, parse
+from appliance.conditions import UNKNOWN, Condition, Incomparable, Placeholder, compile_test, matches, parse
 from appliance.conditions.tree import Compare
 
 RECORD = {
@@ -14,7 +14,7 @@ RECORD = {
 
 
 def held(document: Any, record: Any = RECORD) -> bool | None:
-    return make_test(parse(document))(record)
+    return compile_test(parse(document))(record)
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_what_is_unknown_leaves_the_answer_open_unless_the_rest_settles_it(docum
 @pytest.mark.parametrize("condition", [Compare("a", "_eq", Placeholder(("actor",))), Compare("a", "_in", (Placeholder(("now",)),))])
 def test_a_condition_with_placeholders_is_no_decision(condition: Condition) -> None:
     with pytest.raises(TypeError, match="bind the placeholders"):
-        make_test(condition)
+        compile_test(condition)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from appliance.connectors.contract import AddressNotAllowed, ConfigError, ConnectorError, Rejected, TransientError
 from appliance.connectors.folders import AllowedFolders
-from appliance.connectors.jail import Jail, rename_after_a_look
+from appliance.connectors.jail import Jail, rename_after_check
 from appliance.core.errors import ConfigInvalid
 
 FAR = 1e12
@@ -221,8 +221,8 @@ def test_a_file_system_that_knows_no_safe_rename_is_looked_at_first(base: Path) 
     folder = os.open(base, os.O_RDONLY)
     try:
         with pytest.raises(FileExistsError):
-            rename_after_a_look(folder, "a", folder, "b")
-        rename_after_a_look(folder, "a", folder, "c")
+            rename_after_check(folder, "a", folder, "b")
+        rename_after_check(folder, "a", folder, "c")
     finally:
         os.close(folder)
     assert {path.name: path.read_text() for path in base.iterdir()} == {"b": "b", "c": "a"}

@@ -22,7 +22,7 @@ OPENERS = {
 MAY = {
     "appliance/connectors/": "the one way out",
     "appliance/sandbox/": "socket pairs to its own child processes",
-    "appliance/formats/warm": "a socket pair to its own child process",
+    "appliance/formats/preloading": "a socket pair to its own child process",
     "appliance/formats/forking": "that child's end of it",
     "appliance/core/confinement/user_numbers": "binds names that nobody connects to",
     "appliance/testing/": "speaks to the appliance under test",

@@ -25,7 +25,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.llm import LanguageModels, Origin, Profile, parse_prompt
-from appliance.monitor import Deliverer, Spec, Webhooks, webhooks
+from appliance.monitor import Deliverer, Webhooks, WebhookSpec, webhooks
 from appliance.tenants import service as tenants
 from tests.store.opening import open_migrated
 
@@ -113,7 +113,7 @@ def by_base_address(egress: Egress, _scope: TenantScope, url: str) -> None:
 
 def by_webhook(egress: Egress, scope: TenantScope, url: str) -> None:
     verbs, deliverer = Webhooks(SEALER, egress), Deliverer(egress, SEALER)
-    row, _ = verbs.create_webhook(scope, Spec(url, [EVENT]))
+    row, _ = verbs.create_webhook(scope, WebhookSpec(url, [EVENT]))
     try:
         db.write(lambda: webhooks.emit(scope, EVENT, dict))
         wait(deliverer.begin_due(), 20)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.connectors.registry import load_registry
-from appliance.connectors.wording import CONTEXT, folder_of, said, said_schema, texts_of
-from appliance.core.texts import Language, speaking
+from appliance.connectors.wording import CONTEXT, folder_of, texts_of, translate, translate_schema
+from appliance.core.texts import Language, use_language
 
 
 class _Shouting(NullTranslations):
@@ -25,10 +25,10 @@ SCHEMA: dict[str, Any] = {
 
 
 def test_titles_and_descriptions_are_said_and_data_is_not() -> None:
-    assert said_schema(SCHEMA) == SCHEMA
-    with speaking(LOUD):
-        found = said_schema(SCHEMA)
-        assert said("") == ""
+    assert translate_schema(SCHEMA) == SCHEMA
+    with use_language(LOUD):
+        found = translate_schema(SCHEMA)
+        assert translate("") == ""
     assert found["title"] == f"{CONTEXT}: SETTINGS"
     assert found["properties"]["title"] == {**SCHEMA["properties"]["title"], "title": f"{CONTEXT}: A TITLE"}
     assert found["properties"]["mode"] == {"enum": ["description"], "description": f"{CONTEXT}: WHICH MODE"}
@@ -46,9 +46,9 @@ def test_every_text_that_is_said_of_a_connector_is_one_that_the_catalogues_are_a
             heard.add(message)
             return message
 
-    with speaking(Language("xx", "Listening", catalogue=Listening())):
+    with use_language(Language("xx", "Listening", catalogue=Listening())):
         for schema in (http.settings_schema, *(each.input for each in http.actions), *(each.query for each in http.triggers)):
-            said_schema(schema)
+            translate_schema(schema)
     assert heard <= asked
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from appliance.backups import Schedule, verify_backup
 from appliance.blobs import LocalPlaces
-from appliance.console.frame.routing import Asked, File, Page, Visit
+from appliance.console.frame.routing import ConsoleRequest, File, Page, Visit
 from appliance.console.pages.settings.backups import download_backup, show_backups
 from appliance.core import clock
 from appliance.core.config import Config, load_config
-from appliance.core.config_view import shown_settings
+from appliance.core.config_view import list_settings
 from appliance.core.errors import NotFound, ScopeMissing
 from appliance.tenants import SignedIn
 from appliance.testing.running import Running
@@ -49,7 +49,7 @@ def test_the_configuration_says_where_each_value_is_from(signed_in: Callable[[st
 
 def test_secrets_are_not_shown() -> None:
     own = {"GOS_BACKUP_PASSPHRASE": HIDDEN, "GOS_STORAGE_DATABASE": "postgresql://gos:hush81f3@db/gos"}
-    shown = {each.name: each for section in shown_settings(load_config(environment=own)).values() for each in section}
+    shown = {each.name: each for section in list_settings(load_config(environment=own)).values() for each in section}
     assert (shown["backup.passphrase"].value, shown["backup.passphrase"].origin) == ("hidden", "environment GOS_BACKUP_PASSPHRASE")
     assert shown["storage.database"].value == "postgresql://gos:hidden@db/gos"
     assert shown["blobs.secret_key"].value == ""
@@ -87,7 +87,7 @@ def test_only_those_who_run_it_make_one(signed_in: Callable[[str], Browser], run
 
 
 def visit(running: Running, config: Config, login: str) -> Visit:
-    asked = Asked("GET", "/console/appliance/backups", "", {}, {}, {}, "acme.localhost", "http", "acme", "req_1")
+    asked = ConsoleRequest("GET", "/console/appliance/backups", "", {}, {}, {}, "acme.localhost", "http", "acme", "req_1")
     services = replace(running.services, config=config)
     return Visit(services, asked, SignedIn("usr_1", login, "owner", running.tenant("acme")), running.tenant("acme"))
 
@@ -103,7 +103,7 @@ def test_a_backup_is_shown_and_downloaded_only_encrypted(running: Running, tmp_p
     own = visit(running, config, "owner@acme.test")
     page = show_backups(own)
     assert isinstance(page, Page)
-    assert [each.name for each in page.values["now"].kept] == [name]
+    assert [each.name for each in page.values["now"].files] == [name]
     found = download_backup(own, name)
     assert isinstance(found, File)
     assert b"".join(found.pieces) == Path(made.path).read_bytes()

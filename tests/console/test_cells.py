@@ -2,16 +2,16 @@
 
 import pytest
 
-from appliance.console.frame.cells import cell_of
+from appliance.console.frame.display_values import format_value
 
 RELATION = {"name": "maker", "type": "relation", "collection": "makers"}
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, [1, "x"], 7])
 def test_what_a_field_held_before_it_became_a_relation_is_shown(value: object) -> None:
-    assert cell_of(RELATION, value, {}).kind == "text"
+    assert format_value(RELATION, value, {}).kind == "text"
 
 
 def test_a_relation_is_a_link_by_its_title() -> None:
-    shown = cell_of(RELATION, "ent_1", {("makers", "ent_1"): "Olive"})
+    shown = format_value(RELATION, "ent_1", {("makers", "ent_1"): "Olive"})
     assert (shown.kind, shown.text, shown.url) == ("link", "Olive", "/console/datapool/makers/ent_1")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance.console.pages.processes.flow import MOST_STEPS, Box, Picture, StepState, picture, states_of
-from appliance.console.pages.processes.outline import after_failure, every_line, outline
+from appliance.console.pages.processes.flow import MOST_STEPS, Box, Picture, StepState, build_picture, states_of
+from appliance.console.pages.processes.outline import after_failure, build_outline, every_line
 from appliance.processes.executions import StepCount
 
 EVERY_MEMBER = Path(__file__).parents[1] / "processes" / "every_member.yaml"
@@ -38,7 +38,7 @@ def head(at: Box) -> tuple[float, float]:
 
 
 def test_steps_stand_below_one_another_with_a_line_between() -> None:
-    drawn = picture({"steps": [rule("a"), rule("b"), rule("c")]})
+    drawn = build_picture({"steps": [rule("a"), rule("b"), rule("c")]})
     a, b, c = (box(drawn, name) for name in "abc")
     assert a.at[0] == b.at[0] == c.at[0]
     assert {(foot(a), head(b)), (foot(b), head(c))} <= ends(drawn)
@@ -46,7 +46,7 @@ def test_steps_stand_below_one_another_with_a_line_between() -> None:
 
 
 def test_nothing_lies_over_another_step_or_outside_the_picture() -> None:
-    drawn = picture(yaml.safe_load(EVERY_MEMBER.read_text("utf8")))
+    drawn = build_picture(yaml.safe_load(EVERY_MEMBER.read_text("utf8")))
     assert len(drawn.boxes) > 50
     places = [(*each.at, each.at[0] + 228, each.at[1] + each.height) for each in drawn.boxes]
     for index, (left, top, right, bottom) in enumerate(places):
@@ -60,7 +60,7 @@ def test_nothing_lies_over_another_step_or_outside_the_picture() -> None:
 
 def test_ways_of_a_branch_stand_side_by_side_and_one_leads_past_it() -> None:
     ways = [{"when": "= input.big", "steps": [rule("ask")]}, {"when": "= input.odd", "steps": [rule("look")]}]
-    drawn = picture({"steps": [{"id": "choose", "branch": ways}, rule("after")]})
+    drawn = build_picture({"steps": [{"id": "choose", "branch": ways}, rule("after")]})
     assert box(drawn, "ask").at[1] == box(drawn, "look").at[1] > box(drawn, "choose").at[1]
     assert box(drawn, "ask").at[0] + 228 < box(drawn, "look").at[0]
     assert [sign.text for sign in drawn.signs if sign.kind == "condition"] == ["when input.big", "when input.odd", "otherwise"]
@@ -70,14 +70,14 @@ def test_ways_of_a_branch_stand_side_by_side_and_one_leads_past_it() -> None:
 
 
 def test_what_ends_in_a_stop_does_not_lead_on() -> None:
-    drawn = picture({"steps": [rule("a"), {"id": "end", "stop": {}}, rule("never")]})
+    drawn = build_picture({"steps": [rule("a"), {"id": "end", "stop": {}}, rule("never")]})
     assert foot(box(drawn, "end")) not in {wire.points[0] for wire in drawn.wires}
-    drawn = picture({"steps": [rule("a"), {"id": "end", "when": "= input.done", "stop": {}}, rule("maybe")]})
+    drawn = build_picture({"steps": [rule("a"), {"id": "end", "when": "= input.done", "stop": {}}, rule("maybe")]})
     assert (foot(box(drawn, "end")), head(box(drawn, "maybe"))) in ends(drawn)
 
 
 def test_a_loop_is_framed_and_leads_back() -> None:
-    drawn = picture({"steps": [{"id": "each", "for_each": {"items": "= input.lines", "steps": [rule("one"), rule("two")]}}]})
+    drawn = build_picture({"steps": [{"id": "each", "for_each": {"items": "= input.lines", "steps": [rule("one"), rule("two")]}}]})
     (frame,) = drawn.frames
     each, two = box(drawn, "each"), box(drawn, "two")
     assert frame.at[1] < each.at[1]
@@ -86,7 +86,7 @@ def test_a_loop_is_framed_and_leads_back() -> None:
 
 
 def test_what_undoes_a_step_stands_beside_it_and_what_follows_a_failure_in_a_frame() -> None:
-    drawn = picture({"steps": [rule("pay", undo=rule("refund"))], "on_failure": {"process": "tell", "steps": [rule("note")]}})
+    drawn = build_picture({"steps": [rule("pay", undo=rule("refund"))], "on_failure": {"process": "tell", "steps": [rule("note")]}})
     assert box(drawn, "refund").at[1] == box(drawn, "pay").at[1]
     assert box(drawn, "refund").is_aside
     assert box(drawn, "note").is_aside
@@ -98,7 +98,7 @@ def test_what_undoes_a_step_stands_beside_it_and_what_follows_a_failure_in_a_fra
 def test_the_picture_shows_how_far_an_execution_is() -> None:
     definition = {"steps": [rule("a"), {"id": "b", "for_each": {"items": "= 1", "steps": [rule("c")]}}, rule("d", undo=rule("e"))]}
     inner = ran("b/c", succeeded=30, failed=2, queued=8)
-    drawn = picture(definition, states_of([ran("a", succeeded=1), ran("b", running=1), inner]))
+    drawn = build_picture(definition, states_of([ran("a", succeeded=1), ran("b", running=1), inner]))
     assert box(drawn, "a").state == StepState("succeeded", 1, 1)
     assert box(drawn, "c").state == StepState("failed", 40, 32)
     assert (box(drawn, "c").count, box(drawn, "a").count) == ("32/40", "")
@@ -111,33 +111,33 @@ def test_the_picture_shows_how_far_an_execution_is() -> None:
 @pytest.mark.parametrize("ended_well", [True, False])
 def test_the_way_to_the_end_is_gone_only_by_what_ended_well(ended_well: bool) -> None:
     state = states_of([ran("a", **{"succeeded" if ended_well else "failed": 1})])
-    assert picture({"steps": [rule("a")]}, state, has_ended_well=ended_well).wires[-1].is_off is not ended_well
-    assert not picture({"steps": [rule("a")]}).wires[-1].is_off, "a definition has been gone by nobody"
+    assert build_picture({"steps": [rule("a")]}, state, has_ended_well=ended_well).wires[-1].is_off is not ended_well
+    assert not build_picture({"steps": [rule("a")]}).wires[-1].is_off, "a definition has been gone by nobody"
 
 
 def test_the_way_that_was_not_taken_is_told_apart() -> None:
     definition = {"steps": [{"id": "x", "branch": [{"when": "= 1", "steps": [rule("a")]}, {"steps": [rule("b")]}]}]}
-    drawn = picture(definition, states_of([ran("x", succeeded=1), ran("x/b", succeeded=1)]))
+    drawn = build_picture(definition, states_of([ran("x", succeeded=1), ran("x/b", succeeded=1)]))
     taken = {wire.points[-1]: wire.is_off for wire in drawn.wires}
     assert (taken[head(box(drawn, "a"))], taken[head(box(drawn, "b"))]) == (True, False)
 
 
 def test_a_very_long_process_is_cut_and_says_so() -> None:
-    drawn = picture({"steps": [rule(f"s{index}") for index in range(MOST_STEPS + 5)]})
+    drawn = build_picture({"steps": [rule(f"s{index}") for index in range(MOST_STEPS + 5)]})
     assert (len(drawn.boxes), drawn.left_out) == (MOST_STEPS, 5)
-    assert picture({"steps": "nothing of the kind"}).boxes == []
+    assert build_picture({"steps": "nothing of the kind"}).boxes == []
 
 
 def test_long_names_are_cut_where_the_box_ends() -> None:
-    drawn = picture({"steps": [rule("a" * 63), rule("日本語の長い名前がここにあります")]})
+    drawn = build_picture({"steps": [rule("a" * 63), rule("日本語の長い名前がここにあります")]})
     assert [(len(each.title), each.title[-1]) for each in drawn.boxes] == [(25, "…"), (12, "…")]
 
 
 def test_the_outline_has_what_the_picture_has() -> None:
     definition = yaml.safe_load(EVERY_MEMBER.read_text("utf8"))
-    lines = list(every_line(outline(definition)))
+    lines = list(every_line(build_outline(definition)))
     process, after = after_failure(definition)
-    drawn = picture(definition)
+    drawn = build_picture(definition)
     assert (process, [line.path for line in after]) == ("tell-somebody", ["on_failure/note"])
     assert {line.path for line in lines} >= {"push/undo/undo_push", "create/undo/uncreate", "lines/one", "either/yes_", "both/l"}
     assert {each.line.path for each in drawn.boxes if not each.is_process} == {line.path for line in [*lines, *after]}

@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_named_at_its_field_and_kept(name: str, text: str
 
 def test_a_finding_is_shown_at_the_innermost_field_and_the_rest_above() -> None:
     form = InputForm(ORDER)
-    form.point_out([Detail("/address/city", "x", "City."), Detail("/tags/0", "x", "Tag."), Detail("/unknown", "x", "Unknown.")])
+    form.show_errors([Detail("/address/city", "x", "City."), Detail("/tags/0", "x", "Tag."), Detail("/unknown", "x", "Unknown.")])
     errors = {found.pointer: found.error for found in form.all_fields() if found.error}
     assert errors == {"/address/city": "City.", "/tags": "/0: Tag."}
     assert form.general == [Detail("/unknown", "x", "Unknown.")]

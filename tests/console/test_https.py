@@ -7,15 +7,15 @@ import pytest
 
 from appliance.console.frame.dispatch import content_policy
 from appliance.console.frame.rendering import Renderer
-from appliance.console.frame.routing import Arrival, Asked, Page
+from appliance.console.frame.routing import Arrival, ConsoleRequest, Page
 from appliance.console.frame.session import can_hold_cookies, safe_target
 from appliance.console.pages.start.sign_in import show_sign_in, sign_in
 from appliance.core.interface import ui_folder
 from appliance.testing.running import Running, make_config
 
 
-def asked(scheme: str, host: str) -> Asked:
-    return Asked("GET", "/sign-in", "", {}, {}, {}, host, scheme, None, "req_1")
+def asked(scheme: str, host: str) -> ConsoleRequest:
+    return ConsoleRequest("GET", "/sign-in", "", {}, {}, {}, host, scheme, None, "req_1")
 
 
 @pytest.mark.parametrize(

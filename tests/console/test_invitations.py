@@ -10,9 +10,9 @@ import pytest
 
 from appliance.core.errors import Gone, ScopeMissing, ValidationFailed
 from appliance.governance import Invitations
-from appliance.governance.approvals import Writing
+from appliance.governance.approvals import EmailDependencies
 from appliance.tenants import InvitationSpec, invitations
-from appliance.testing.outside import Mailbox
+from appliance.testing.external_systems import Mailbox
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.console.conftest import PASSWORD
@@ -101,7 +101,7 @@ def test_nobody_becomes_administrator_of_the_appliance_by_a_link(club: Running, 
     made = invite(olga, "boss")
     token, services = link_in(made).partition("token=")[2], club.services
     config = replace(club.config, console=replace(club.config.console, administrators=("Boss@Club.test",)))
-    inviting = Invitations(config, services.sealer, Writing(services.executor, services.integrations, services.languages))
+    inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
     with pytest.raises(ValidationFailed, match="gos user add LOGIN") as caught:
         inviting.invite(club.tenant(CLUB), InvitationSpec(" BOSS@club.test", "viewer"))
     assert [each.pointer for each in caught.value.details] == ["/login"]
@@ -168,7 +168,7 @@ def mailbox() -> Iterator[Mailbox]:
 def test_a_letter_brings_the_link_where_the_tenant_can_write(club: Running, mailbox: Mailbox) -> None:
     services, scope, tom = club.services, club.tenant(CLUB), InvitationSpec("tom@club.test", "viewer")
     config = replace(club.config, approvals=replace(club.config.approvals, email_integration="letters"))
-    inviting = Invitations(config, services.sealer, Writing(services.executor, services.integrations, services.languages))
+    inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
     assert inviting.invite(scope, tom).link
     with club.api(CLUB) as api:
         body = {"slug": "letters", "connector": "email", "settings": mailbox.settings}
@@ -184,6 +184,6 @@ def test_a_letter_brings_the_link_where_the_tenant_can_write(club: Running, mail
 def test_where_invitations_are_off_accounts_are_the_operators(club: Running) -> None:
     services = club.services
     config = replace(club.config, console=replace(club.config.console, invitations="off"))
-    inviting = Invitations(config, services.sealer, Writing(services.executor, services.integrations, services.languages))
+    inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
     with pytest.raises(ScopeMissing, match="gos user add LOGIN"):
         inviting.invite(club.tenant(CLUB), InvitationSpec("ute@club.test", "viewer"))

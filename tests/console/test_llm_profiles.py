@@ -37,7 +37,7 @@ def test_a_profile_is_made_tested_and_deleted(owner: Browser, acme: httpx.Client
     provider.say(Say("ready"))
     tested = owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/test"), {})
     assert "The model responds." in tested.text
-    assert provider.heard[-1].headers["authorization"].endswith(KEY)
+    assert provider.requests[-1].headers["authorization"].endswith(KEY)
     assert acme.get(f"/api/v1/llm-profiles/{sent['slug']}/usage").json()["data"]["day"]["calls"] == 1
     assert sent["slug"] in owner.get(owner.at("acme", "/console/llm-profiles")).text
     owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/delete"), {})
@@ -98,7 +98,7 @@ def test_no_model_is_asked_while_the_tenant_is_switched_off(owner: Browser, acme
         acme.put("/api/v1/kill-switches", json={**off, "off": False}).raise_for_status()
     assert (page.status_code, "is switched off" in page.text) == (403, True)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "policy_denied")
-    assert provider.heard == []
+    assert provider.requests == []
 
 
 def test_webhooks_and_webapps_that_need_a_secret_are_told(owner: Browser, acme: httpx.Client) -> None:

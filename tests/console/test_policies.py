@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.console.pages.govern.rule_sentences import tell_rule
+from appliance.console.pages.govern.rule_sentences import describe_rule
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser
@@ -200,7 +200,7 @@ def test_policies_of_others_are_not_there(signed_in: SignedIn, policy: str) -> N
     ],
 )
 def test_rules_are_told_as_people_read_them(rule: dict[str, Any], said: dict[str, str]) -> None:
-    told = dict(tell_rule({"id": "r", "effect": "allow", "reason": "so"} | rule).said)
+    told = dict(describe_rule({"id": "r", "effect": "allow", "reason": "so"} | rule).sections)
     assert {name: told[name] for name in said} == said
 
 

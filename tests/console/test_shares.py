@@ -62,7 +62,7 @@ def test_who_a_share_is_for_and_who_has_fetched_stands_on_the_pages(
     shares, scope = running.services.shares, running.tenant("acme")
     named = [f"{name}@firma.example" for name in ("ann", "bob", "cid", "dan")]
     _, token = shares.create_share(scope, document, NewShare(audience=AudienceChange("post", named)))
-    assert shares.begin_download(scope, shares.open_share(scope, token), Origin("", "Firefox", named[3])) is not None
+    assert shares.start_download(scope, shares.open_share(scope, token), Origin("", "Firefox", named[3])) is not None
     viewer = signed_in("viewer@acme.test")
     assert "for ann@firma.example, bob@firma.example, cid@firma.example and 1 more" in viewer.get(page_of(viewer, document)).text
     assert "by dan@firma.example" in viewer.get(page_of(viewer, document, "/downloads")).text

@@ -1,6 +1,6 @@
 """How values are drawn on pages."""
 
-from appliance.console.frame.showing import columns_of
+from appliance.console.frame.formatting import columns_of
 from appliance.monitor import Extent, Summary
 
 

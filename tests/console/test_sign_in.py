@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from appliance.console.frame import kept_forms
+from appliance.console.frame import saved_forms
 from appliance.core.database import db
 from appliance.tenants import people
 from appliance.testing.running import Running
@@ -88,7 +88,7 @@ def test_what_is_kept_of_a_form_is_for_its_own_page_and_a_day(staff: Running, mo
     assert (elsewhere.status_code, "This saved form has expired" in elsewhere.text) == (403, True)
     forged = browser.post(browser.at("acme", "/console/processes/-/new"), {"kept-form": "AAAA"})
     assert (forged.status_code, "This saved form has expired" in forged.text) == (403, True)
-    monkeypatch.setattr(kept_forms, "LIFETIME_MS", -1)
+    monkeypatch.setattr(saved_forms, "LIFETIME_MS", -1)
     browser, page = sent_too_late(staff, {"id": "kept-old", "template": "decision", "name": "Late"})
     old = browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page))
     assert (old.status_code, "This saved form has expired" in old.text) == (403, True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.core import clock
-from appliance.documents import keeping
+from appliance.documents import retention
 from appliance.solutions import write_zip
 from appliance.tenants import people, service
 from appliance.testing.running import Running
@@ -184,11 +184,11 @@ def test_a_reset_that_is_refused_leaves_everything(house: Running, visitor: Call
     ours = visitor("owner")
     with house.api(TENANT) as api:
         document = Resources(house, TENANT, api).document()
-    keeping.set_hold(house.tenant(TENANT), document, "a quarrel")
+    retention.set_hold(house.tenant(TENANT), document, "a quarrel")
     ours.upload(ours.at(TENANT, RESET), ("", b""), {"confirm": TENANT, "solution": "starter"})
     told = over(ours, ours.at(TENANT, RESET))
     assert all(each in told for each in ('data-testid="problem"', "legal hold", "Nothing changed."))
     with house.api(TENANT) as api:
         assert api.get(f"/api/v1/documents/{document}").is_success
         assert [each["name"] for each in api.get("/api/v1/datapool").json()["data"]] == ["pots"]
-    keeping.release_hold(house.tenant(TENANT), document)
+    retention.release_hold(house.tenant(TENANT), document)

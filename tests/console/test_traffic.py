@@ -8,7 +8,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.testing.running import Running
-from appliance.webapps.traffic import SeenRequest
+from appliance.webapps.traffic import HandledRequest
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 from tests.console.test_documents import SignedIn
@@ -23,7 +23,9 @@ def shop(running: Running, acme: httpx.Client) -> str:
     name = fresh("traffic")
     acme.post("/api/v1/webapps", json={"id": name}).raise_for_status()
     now, log = clock.now_ms(), running.appliance.services.requests
-    asked = SeenRequest("acme", name, now, "GET", "/file", 200, 1000, 2.5, "203.0.113.7", "curl/8", "", f"{name}--acme.localhost")
+    asked = HandledRequest(
+        "acme", name, now, "GET", "/file", 200, 1000, 2.5, "203.0.113.7", "curl/8", "", f"{name}--acme.localhost"
+    )
     for number in range(55):
         log.add(replace(asked, path="/file" if number else "/first"))
     log.add(replace(asked, path=HOSTILE, status=404, agent="Mozilla/5.0 Firefox/140.0", referrer="https://search.example/"))
@@ -95,7 +97,7 @@ def test_the_last_errors_of_routes_tell_why(
     assert "Failed routes" not in page_of(viewer, shop)  # a file failed, no route
     begun = acme.post(f"/api/v1/processes/{greeting}/execute?wait=30", json={"guest": "nobody"}).json()
     execution, log = begun["data"]["execution_id"], running.appliance.services.requests
-    asked = SeenRequest("acme", shop, clock.now_ms(), "POST", "/api/hello/7", 502, 90, 2.5, "203.0.113.7", "", "", "x.localhost")
+    asked = HandledRequest("acme", shop, clock.now_ms(), "POST", "/api/hello/7", 502, 90, 2.5, "203.0.113.7", "", "", "x.localhost")
     log.add(replace(asked, route="/api/hello/:id", execution_id=execution))
     log.add(replace(asked, at=asked.at - 1, route="/api/bye", status=503))
     log.add(replace(asked, at=asked.at - 2, route="/api/refused", status=422))

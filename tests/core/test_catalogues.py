@@ -32,10 +32,10 @@ def message(text: str, translation: str, context: str = "") -> str:
 def test_texts_speak_the_language_of_the_block(tmp_path: Path) -> None:
     czech = read_catalogue(po(tmp_path, "cs.po", message("Members of %(name)s", "Členové %(name)s"))).language
     assert (czech.tag, czech.name, czech.direction, czech.decimal) == ("cs", "Čeština", "ltr", ",")
-    with texts.speaking(czech):
+    with texts.use_language(czech):
         assert texts.gettext("Members of %(name)s", name="acme") == "Členové acme"
         assert texts.gettext("not translated") == "not translated"
-        assert (texts.grouped(1234.5), texts.fixed(1234.5, 2)) == ("1\u202f234,5", "1\u202f234,50")
+        assert (texts.format_grouped(1234.5), texts.format_fixed(1234.5, 2)) == ("1\u202f234,5", "1\u202f234,50")
     assert texts.gettext("Members of %(name)s", name="acme") == "Members of acme"
 
 
@@ -44,17 +44,17 @@ def test_a_number_takes_the_form_that_the_language_has_for_it(tmp_path: Path) ->
     forms = 'msgid "%(num)s rule"\nmsgid_plural "%(num)s rules"' + "".join(
         f'\nmsgstr[{index}] "%(num)s {word}"' for index, word in enumerate(words)
     )
-    with texts.speaking(read_catalogue(po(tmp_path, "cs.po", forms)).language):
+    with texts.use_language(read_catalogue(po(tmp_path, "cs.po", forms)).language):
         said = [texts.ngettext("%(num)s rule", "%(num)s rules", number) for number in (1, 3, 7, 12_000)]
     assert said == ["1 pravidlo", "3 pravidla", "7 pravidel", "12\u202f000 pravidel"]
 
 
 def test_templates_escape_values_and_speak_the_language_of_their_rendering(tmp_path: Path) -> None:
     environment = Environment(autoescape=True)
-    texts.teach(environment)
+    texts.install_translations(environment)
     page = environment.from_string("{% trans %}Hello <b>{{ name }}</b>{% endtrans %} {{ _('100%% of %(all)s', all=name) }}")
     german = read_catalogue(po(tmp_path, "de.po", message("Hello <b>%(name)s</b>", "Hallo <b>%(name)s</b>"))).language
-    with texts.speaking(german):
+    with texts.use_language(german):
         assert page.render(name="<i>") == "Hallo <b>&lt;i&gt;</b> 100% of &lt;i&gt;"
     assert page.render(name="x").startswith("Hello <b>x</b>")
 
@@ -67,11 +67,11 @@ def test_a_sentence_is_found_by_its_id_and_never_by_its_text(tmp_path: Path) -> 
             message("no key", "kein Schlüssel", "error"),
         )
     ).language  # fmt: skip
-    assert german.tell(Sentence("there is no user %(login)s", login="'ada (or so)'")) == "'ada (or so)' gibt es nicht"
-    assert german.tell("there is no user ada") == "there is no user ada"
-    assert german.tell("no key") == "kein Schlüssel"
-    assert german.tell("") == ""
-    assert ENGLISH.tell("there is no user ada") == "there is no user ada"
+    assert german.translate(Sentence("there is no user %(login)s", login="'ada (or so)'")) == "'ada (or so)' gibt es nicht"
+    assert german.translate("there is no user ada") == "there is no user ada"
+    assert german.translate("no key") == "kein Schlüssel"
+    assert german.translate("") == ""
+    assert ENGLISH.translate("there is no user ada") == "there is no user ada"
 
 
 def test_the_parts_of_a_sentence_are_told_and_its_numbers_get_the_decimal_sign(tmp_path: Path) -> None:
@@ -85,10 +85,13 @@ def test_the_parts_of_a_sentence_are_told_and_its_numbers_get_the_decimal_sign(t
     ).language  # fmt: skip
     time = Sentence("%(number)s s", number=1.5)
     took = Sentence("%(step)s took %(time)s of %(version)s", step="weigh", time=time, version="1.5")
-    assert (took, german.tell(took)) == ("weigh took 1.5 s of 1.5", "weigh dauerte 1,5 s von 1.5")
+    assert (took, german.translate(took)) == ("weigh took 1.5 s of 1.5", "weigh dauerte 1,5 s von 1.5")
     keys = Sentence.joined([Sentence("the key %(name)s", name="a"), Sentence("the key %(name)s", name="b"), "c"])
     these = Sentence("these end: %(names)s", names=keys)
-    assert (these, german.tell(these)) == ("these end: the key a, the key b, c", "zu Ende: der Schlüssel a, der Schlüssel b, c")
+    assert (these, german.translate(these)) == (
+        "these end: the key a, the key b, c",
+        "zu Ende: der Schlüssel a, der Schlüssel b, c",
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_a_translation_that_would_break_a_page_is_left_out(tmp_path: Path, text:
     (problem,) = found.problems
     assert told in problem
     assert "de.po, line " in problem
-    with texts.speaking(found.language):
+    with texts.use_language(found.language):
         assert texts.gettext("good") == "gut"
         assert texts.gettext(text, name="acme") == text.replace("%(name)s", "acme")
 
@@ -142,10 +145,10 @@ def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
     po(tmp_path / "ours", "de.po", message("Sign in", "Anmelden"), message("no %(x)s", "kein %(x)s", "error"))
     po(tmp_path / "theirs", "de.po", message("Sign in", "Einloggen"), message("bad %(y)s", "falsch: %(y)s", "error"))
     german = load_languages([tmp_path / "ours", tmp_path / "theirs", tmp_path / "none"], "de").default
-    with texts.speaking(german):
+    with texts.use_language(german):
         assert texts.gettext("Sign in") == "Einloggen"
-        assert texts.tell(Sentence("no %(x)s", x="key")) == "kein key"
-        assert texts.tell(Sentence("bad %(y)s", y="key")) == "falsch: key"
+        assert texts.translate(Sentence("no %(x)s", x="key")) == "kein key"
+        assert texts.translate(Sentence("bad %(y)s", y="key")) == "falsch: key"
 
 
 def test_what_a_connector_brings_goes_last_and_adds_no_language(tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ def test_a_text_with_one_form_too_few_is_left_to_the_catalogue_before(tmp_path: 
 
     po(tmp_path / "ours", "cs.po", forms("%(num)s pravidlo", "%(num)s pravidla", "%(num)s pravidel"))
     po(tmp_path / "theirs", "cs.po", message("Sign in", "Vstoupit"), forms("jen %(num)s", "", ""))
-    with texts.speaking(load_languages([tmp_path / "ours", tmp_path / "theirs"], "cs").default):
+    with texts.use_language(load_languages([tmp_path / "ours", tmp_path / "theirs"], "cs").default):
         assert texts.gettext("Sign in") == "Vstoupit"
         assert [texts.ngettext("%(num)s rule", "%(num)s rules", number) for number in (1, 7)] == ["1 pravidlo", "7 pravidel"]
 
@@ -191,7 +194,7 @@ def test_what_is_left_out_is_kept_for_whoever_mends_the_file(tmp_path: Path) -> 
 
 def test_a_fuzzy_or_empty_translation_is_none(tmp_path: Path) -> None:
     path = po(tmp_path, "de.po", "#, fuzzy\n" + message("Sign in", "Abmelden"), message("Open", ""))
-    with texts.speaking(read_catalogue(path).language):
+    with texts.use_language(read_catalogue(path).language):
         assert (texts.gettext("Sign in"), texts.gettext("Open"), texts.gettext("")) == ("Sign in", "Open", "")
 
 

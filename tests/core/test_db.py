@@ -142,14 +142,14 @@ def test_a_broken_callback_does_not_hide_the_result(database: Path, caplog: pyte
 
 
 def test_a_callback_needs_a_write(database: Path) -> None:
-    for verb in (db.after_commit, db.in_any_case):
+    for verb in (db.after_commit, db.always_write):
         with pytest.raises(RuntimeError, match=r"db\.write"):
             verb(lambda: None)
 
 
 def refuse() -> None:
     note("undone")
-    db.in_any_case(lambda: note("refused"))
+    db.always_write(lambda: note("refused"))
     raise ValueError("no")
 
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_written_in_any_case_is_in_the_log(database: Path, caplog
 
     def outer() -> None:
         note("undone")
-        db.in_any_case(broken)
+        db.always_write(broken)
 
     with pytest.raises(RuntimeError, match="broken entry"):
         db.write(outer)

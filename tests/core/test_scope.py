@@ -107,7 +107,7 @@ def test_scopes_are_asked_for_by_name() -> None:
 
 def test_acting_changes_the_name_and_nothing_else() -> None:
     scope = TenantScope("one", "key:key_1", frozenset({"logs.read"}), "req_1")
-    assert scope.acting("execution:exe_1") == TenantScope("one", "execution:exe_1", frozenset({"logs.read"}), "req_1")
+    assert scope.with_actor("execution:exe_1") == TenantScope("one", "execution:exe_1", frozenset({"logs.read"}), "req_1")
 
 
 class Parcel(TenantModel):

@@ -54,9 +54,9 @@ def test_a_sentence_is_read_by_its_id_with_its_values(german: Language) -> None:
     inner = Sentence("it took %(time)s", time=Sentence("%(number)s s", number=1.5))
     outer = Sentence("%(name)s failed: %(reason)s", name="weigh", reason=inner)
     assert outer == "weigh failed: it took 1.5 s"
-    assert german.tell(outer) == "es dauerte 1,5 s, darum gescheitert: weigh"
-    assert german.tell(Sentence("100 % sure")) == "ganz sicher"
-    assert german.tell(Sentence("nobody knows %(what)s", what=inner)) == "nobody knows es dauerte 1,5 s"
-    assert ENGLISH.tell(outer) == outer
+    assert german.translate(outer) == "es dauerte 1,5 s, darum gescheitert: weigh"
+    assert german.translate(Sentence("100 % sure")) == "ganz sicher"
+    assert german.translate(Sentence("nobody knows %(what)s", what=inner)) == "nobody knows es dauerte 1,5 s"
+    assert ENGLISH.translate(outer) == outer
     slug = Sentence("%(slug)s has no action; ask for those of %(slug)s", slug="crm")
-    assert (slug, german.tell(slug)) == ("crm has no action; ask for those of crm", "crm hat keine Aktion")
+    assert (slug, german.translate(slug)) == ("crm has no action; ask for those of crm", "crm hat keine Aktion")

@@ -146,7 +146,7 @@ list: [x, {key/~: y}]
 def test_a_place_within_a_text_is_a_place_of_the_document(
     pointer: str, line: int, column: int, place: tuple[int, int] | None
 ) -> None:
-    assert yaml12.find_place(PLACES, pointer, line, column) == place
+    assert yaml12.find_position(PLACES, pointer, line, column) == place
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_every_place_of_a_text_that_is_written_down_is_found(text: str) -> None:
     written = document.splitlines()
     for number, each in enumerate(text.split("\n"), 1):
         for column, character in enumerate(each, 1):
-            found = yaml12.find_place(document, "/steps/0/source", number, column)
+            found = yaml12.find_position(document, "/steps/0/source", number, column)
             assert found is not None
             there = written[found[0] - 1][found[1] - 1 :]
             is_broken = not there and character == " "  # where a line that is too long goes on in the next one
@@ -171,4 +171,4 @@ def test_every_place_of_a_text_that_is_written_down_is_found(text: str) -> None:
 def test_no_place_is_sought_in_what_is_no_yaml() -> None:
     for text in ("a: [", "a: \x00"):
         with pytest.raises(yaml12.YamlInvalid):
-            yaml12.find_place(text, "/a", 1, 1)
+            yaml12.find_position(text, "/a", 1, 1)

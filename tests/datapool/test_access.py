@@ -110,7 +110,7 @@ def test_hidden_entities_are_not_felt_through_a_relation(acme: TenantScope, team
     page = list_visible(acme, ANN, "notes", {"expand": "team", "sort": "title", "fields": "team"})
     assert [note["team"] for note in page.items][1:] == [teams["south"], teams["south"], None]
     assert page.items[0]["team"]["secret"] == "s-north"
-    expanded = get_visible(acme, BOB, "notes", notes["a1"], query=datapool.read_query({"expand": "team"}))
+    expanded = get_visible(acme, BOB, "notes", notes["a1"], query=datapool.parse_query({"expand": "team"}))
     assert expanded["team"] == teams["north"]
     datapool.change_collection(acme, "teams", {"access": {"view": "deny"}})
     with pytest.raises(InvalidFilter, match="has no members"):

@@ -245,10 +245,10 @@ def test_a_verb_inside_a_write_is_part_of_it(acme: TenantScope) -> None:
 def test_listeners_hear_of_what_stays(acme: TenantScope) -> None:
     heard: list[tuple[str, str, str, Any]] = []
 
-    def listen(scope: TenantScope, changes: Sequence[datapool.Outcome]) -> None:
+    def listen(scope: TenantScope, changes: Sequence[datapool.ChangeResult]) -> None:
         heard.extend((scope.tenant_id, change.collection, change.event, change.entity["_version"]) for change in changes)
 
-    silence = datapool.on_change(listen)
+    silence = datapool.add_listener(listen)
     try:
         made = create(acme, number="1")
         datapool.update_entity(acme, "orders", made["id"], {"paid": True})

@@ -7,8 +7,8 @@ import pytest
 
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.datapool.file_imports import MOST_COLUMNS, FileImports
-from appliance.datapool.guessing import guess_fields
+from appliance.datapool.field_suggestions import suggest_fields
+from appliance.datapool.file_imports import MAX_COLUMNS, FileImports
 
 ACME = TenantScope("acme", "key:acme")
 
@@ -27,25 +27,25 @@ def table(columns: int, delimiter: str = ",") -> str:
 
 
 def test_a_file_has_so_many_columns_and_no_more(imports: FileImports) -> None:
-    assert len(begin(imports, "a.csv", table(MOST_COLUMNS))) == MOST_COLUMNS
-    many = json.dumps({f"m{number}": 1 for number in range(MOST_COLUMNS + 1)})
-    for name, text in (("a.csv", table(MOST_COLUMNS + 1)), ("a.ndjson", many)):
+    assert len(begin(imports, "a.csv", table(MAX_COLUMNS))) == MAX_COLUMNS
+    many = json.dumps({f"m{number}": 1 for number in range(MAX_COLUMNS + 1)})
+    for name, text in (("a.csv", table(MAX_COLUMNS + 1)), ("a.ndjson", many)):
         with pytest.raises(ValidationFailed, match="more than 1,000 columns") as caught:
             begin(imports, name, text)
         assert caught.value.details[0].pointer == "/file"
 
 
 def test_a_look_that_finds_too_many_columns_leaves_the_file_as_it_was(imports: FileImports) -> None:
-    text = "|".join(["a"] * (MOST_COLUMNS + 1))
+    text = "|".join(["a"] * (MAX_COLUMNS + 1))
     found = imports.begin(ACME, "goods", "a.csv", io.BytesIO(f"{text},b\n1,2\n3,4\n".encode()))
     before = (found.columns, found.sample, found.delimiter)
     assert len(found.columns) == 2
     with pytest.raises(ValidationFailed, match="more than 1,000 columns"):
-        imports.look_again(ACME, found.id, "|", "utf-8")
+        imports.inspect_again(ACME, found.id, "|", "utf-8")
     assert (found.columns, found.sample, found.delimiter) == before
 
 
 def test_equal_columns_get_names_of_their_own() -> None:
-    names = [field["name"] for field in guess_fields(["a", "a", "a_2", "a", "Order ID", "", "1"], [])]
+    names = [field["name"] for field in suggest_fields(["a", "a", "a_2", "a", "Order ID", "", "1"], [])]
     assert names == ["a", "a_2", "a_2_2", "a_3", "order_id", "column_6", "column_1"]
-    assert len({field["name"] for field in guess_fields(["a"] * MOST_COLUMNS, [])}) == MOST_COLUMNS
+    assert len({field["name"] for field in suggest_fields(["a"] * MAX_COLUMNS, [])}) == MAX_COLUMNS

@@ -62,7 +62,7 @@ def test_followers_see_every_committed_change_once_and_in_order(acme: TenantScop
 def test_old_changes_are_forgotten_and_a_deleted_collection_leaves_none(acme: TenantScope) -> None:
     datapool.create_entity(acme, "orders", {"number": "1"})
     datapool.create_entity(acme, "customers", {"code": "1"})
-    assert datapool.forget_history(clock.now_ms() - 60_000) == 0
+    assert datapool.delete_history_before(clock.now_ms() - 60_000) == 0
     datapool.delete_collection(acme, "orders", allow_loss=True)
-    assert datapool.forget_history(clock.now_ms() + 1) == 1
+    assert datapool.delete_history_before(clock.now_ms() + 1) == 1
     assert datapool.list_changes_after(acme, "customers", 0) == []

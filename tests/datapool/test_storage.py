@@ -11,7 +11,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.datapool import storage
-from appliance.datapool.storage import StorageCount
+from appliance.datapool.storage import StorageUsage
 
 TEXT = "é" * 5_000  # ten thousand bytes
 ORDER = {
@@ -22,46 +22,46 @@ ORDER = {
 
 @pytest.fixture(autouse=True)
 def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(storage, "SHARE", 0)
+    monkeypatch.setattr(storage, "RECOUNT_PAUSE_FACTOR", 0)
     monkeypatch.setattr(quota, "_rows", {})
     yield
     quota.configure(tenant_bytes=0)
 
 
 def test_every_kind_of_value_is_counted_as_itself_and_in_the_history(acme: TenantScope, globex: TenantScope) -> None:
-    count = StorageCount()
-    count.look()
+    count = StorageUsage()
+    count.update()
     before = quota.row_bytes("acme")
     order = datapool.create_entity(acme, "orders", ORDER)
     at_once = quota.row_bytes("acme") - before
     assert 20_000 <= at_once < 22_000
-    StorageCount().look()  # by what the database holds
+    StorageUsage().update()  # by what the database holds
     assert 20_000 <= quota.row_bytes("acme") - before <= at_once
     datapool.update_entity(acme, "orders", order["id"], {"quantity": 2})
     assert 30_000 <= quota.row_bytes("acme") - before < 33_000, "the history holds the entity as it was"
     datapool.delete_entity(acme, "orders", order["id"])
-    StorageCount().look()
+    StorageUsage().update()
     assert 30_000 <= quota.row_bytes("acme") - before < 33_000, "of a deleted entity the history stays"
     assert quota.row_bytes("globex") < 10_000
 
 
 def test_changes_of_other_processes_are_added(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = StorageCount()
-    count.look()
+    count = StorageUsage()
+    count.update()
     before = quota.row_bytes("acme")
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(quota, "add_rows", lambda scope, size: None)
         datapool.create_entity(acme, "orders", ORDER)
     assert quota.row_bytes("acme") == before
-    count.look()
+    count.update()
     assert 20_000 <= quota.row_bytes("acme") - before < 22_000
-    count.look()
+    count.update()
     assert 20_000 <= quota.row_bytes("acme") - before < 22_000, "each change is added once"
 
 
 def test_what_was_taken_back_is_forgotten_at_the_next_look(acme: TenantScope) -> None:
-    count = StorageCount()
-    count.look()
+    count = StorageUsage()
+    count.update()
     before = quota.row_bytes("acme")
 
     def create_and_fail() -> None:
@@ -70,13 +70,13 @@ def test_what_was_taken_back_is_forgotten_at_the_next_look(acme: TenantScope) ->
 
     with pytest.raises(ValueError, match="no"):
         db.write(create_and_fail)
-    count.look()
+    count.update()
     assert quota.row_bytes("acme") == before
 
 
 def test_a_full_tenant_changes_nothing_and_may_delete(acme: TenantScope, globex: TenantScope) -> None:
     order = datapool.create_entity(acme, "orders", ORDER)
-    StorageCount().look()
+    StorageUsage().update()
     quota.configure(tenant_bytes=quota.used_bytes(acme))
     with pytest.raises(StorageFull, match="entities with their history"):
         datapool.create_entity(acme, "orders", ORDER | {"number": "2"})
@@ -91,18 +91,18 @@ def test_a_full_tenant_changes_nothing_and_may_delete(acme: TenantScope, globex:
 
 def test_a_collection_that_is_deleted_gives_its_room_back(acme: TenantScope) -> None:
     datapool.create_entity(acme, "orders", ORDER)
-    count = StorageCount()
-    count.look()
+    count = StorageUsage()
+    count.update()
     full = quota.row_bytes("acme")
     datapool.delete_collection(acme, "orders", allow_loss=True)
-    count.look()
+    count.update()
     assert quota.row_bytes("acme") <= full - 20_000
     assert [each["name"] for each in datapool.list_collections(acme, PageRequest()).items] == ["customers"]
 
 
 def test_a_tenant_that_is_gone_is_forgotten(acme: TenantScope) -> None:
-    count = StorageCount()
-    count.look()
+    count = StorageUsage()
+    count.update()
     quota.add_rows(TenantScope("gone", "key:gone"), 5)
-    count.look()
+    count.update()
     assert set(quota._rows) == {row[0] for row in db.rows("SELECT id FROM tenant")}

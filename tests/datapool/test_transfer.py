@@ -117,7 +117,7 @@ def test_values_are_read_as_a_german_spreadsheet_writes_them(acme: TenantScope) 
     ],
 )
 def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: str, found: str) -> None:
-    assert datapool.find_charset(io.BytesIO(data), "csv", charset) == found
+    assert datapool.detect_charset(io.BytesIO(data), "csv", charset) == found
     assert load(acme, data, encoding=found).created == 1
     assert numbers(acme) == ["1" if charset == "" and found == "utf-8" else "M\u00fc"]
 
@@ -136,7 +136,7 @@ def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: s
 )
 def test_a_file_that_is_no_such_text_is_named_as_what_it_is(data: bytes, form: Any, charset: str, told: str) -> None:
     with pytest.raises(ValidationFailed, match=told):
-        datapool.find_charset(io.BytesIO(data), form, charset)
+        datapool.detect_charset(io.BytesIO(data), form, charset)
 
 
 def test_a_dry_run_reports_and_stores_nothing(acme: TenantScope) -> None:
@@ -218,4 +218,4 @@ def test_an_export_holds_every_chosen_entity(acme: TenantScope, globex: TenantSc
         datapool.run_batch(acme, operations)
     lines = [json.loads(line) for line in exported(acme, "ndjson").splitlines()]
     assert [line["number"] for line in lines] == [str(n) for n in range(1200)]
-    assert len(exported(acme, "csv", chosen={"number": {"_starts_with": "11"}}).splitlines()) == 1 + 1 + 10 + 100
+    assert len(exported(acme, "csv", filter_document={"number": {"_starts_with": "11"}}).splitlines()) == 1 + 1 + 10 + 100

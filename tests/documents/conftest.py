@@ -6,13 +6,13 @@ import pytest
 
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.scope import TenantScope
-from appliance.documents.service import HOLDERS, Documents
+from appliance.documents.service import BLOB_TABLES, Documents
 from appliance.documents.uploads import Uploads
 
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS)
+    return Blobs(LocalPlaces(tmp_path / "blobs"), BLOB_TABLES)
 
 
 @pytest.fixture

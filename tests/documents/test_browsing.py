@@ -10,8 +10,8 @@ from appliance.core.errors import InvalidCursor, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import browsing
-from appliance.documents.browsing import Shelf
-from appliance.documents.service import Documents, NewDocument, Order, Wanted
+from appliance.documents.browsing import FolderPage
+from appliance.documents.service import DocumentFilter, Documents, NewDocument, Order
 
 # Names that a comparison by characters puts between a folder and what is below it.
 FOLDERS = ("a", "a b", "a-b/c", "a/b/c", "a/b/d", "a0", "ab/c", "B", "ä/ö", "z/z/z", "")
@@ -26,15 +26,15 @@ def filled(documents: Documents, acme: TenantScope, globex: TenantScope) -> Docu
     return documents
 
 
-def pages(documents: Documents, scope: TenantScope, folder: str, limit: int, order: Order = "name") -> Iterator[Shelf]:
+def pages(documents: Documents, scope: TenantScope, folder: str, limit: int, order: Order = "name") -> Iterator[FolderPage]:
     cursor: str | None = None
     while True:
-        yield (shelf := documents.list_shelf(scope, folder, order, PageRequest(limit, cursor)))
+        yield (shelf := documents.list_folder_contents(scope, folder, order, PageRequest(limit, cursor)))
         if (cursor := shelf.next_cursor) is None:
             return
 
 
-def inside(shelf: Shelf) -> tuple[list[tuple[str, int]], list[str]]:
+def inside(shelf: FolderPage) -> tuple[list[tuple[str, int]], list[str]]:
     return [(each.path, each.total) for each in shelf.folders], [each.name for each in shelf.documents]
 
 
@@ -49,7 +49,7 @@ def test_a_folder_lists_its_direct_contents(filled: Documents, acme: TenantScope
     (nowhere,) = pages(filled, acme, "nowhere", 50)
     assert (*inside(nowhere), nowhere.total) == ([], [], 0)
     with pytest.raises(ValidationFailed):
-        filled.list_shelf(acme, "../a", "name", PageRequest())
+        filled.list_folder_contents(acme, "../a", "name", PageRequest())
 
 
 def test_pages_contain_everything_once_folders_first(filled: Documents, acme: TenantScope) -> None:
@@ -66,7 +66,7 @@ def test_pages_contain_everything_once_folders_first(filled: Documents, acme: Te
 
 
 def test_totals_are_counted_up_to_a_bound(filled: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsing, "COUNTED", 3)
+    monkeypatch.setattr(browsing, "MAX_COUNT", 3)
     (root,) = pages(filled, acme, "", 50)
     assert (root.total, dict(inside(root)[0])["a"], dict(inside(root)[0])["a0"]) == (3, 3, 2)
 
@@ -74,12 +74,12 @@ def test_totals_are_counted_up_to_a_bound(filled: Documents, acme: TenantScope, 
 def test_a_cursor_of_another_list_is_refused(filled: Documents, acme: TenantScope) -> None:
     for cursor in ("/", "/x", "/WzFd", "/WyJmb2xkZXIiLDFd", "x", "WyJmb2xkZXIiLCJhIl0"):
         with pytest.raises(InvalidCursor):
-            filled.list_shelf(acme, "", "name", PageRequest(5, cursor))
+            filled.list_folder_contents(acme, "", "name", PageRequest(5, cursor))
 
 
 def test_lists_can_be_limited_to_a_folder_and_those_below(filled: Documents, acme: TenantScope) -> None:
     def found(**wanted: Any) -> list[tuple[str, str]]:
-        page = filled.list_documents(acme, Wanted(**wanted), PageRequest(sort="folder,name", count=True))
+        page = filled.list_documents(acme, DocumentFilter(**wanted), PageRequest(sort="folder,name", count=True))
         assert page.total == len(page.items)
         return [(each.folder, each.name) for each in page.items]
 

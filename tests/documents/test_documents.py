@@ -14,7 +14,7 @@ from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, Ve
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import service
-from appliance.documents.service import Changes, Document, Documents, NewDocument, Wanted
+from appliance.documents.service import Changes, Document, DocumentFilter, Documents, NewDocument
 from appliance.tenants import service as tenants
 from appliance.webapps import service as webapps
 
@@ -22,7 +22,7 @@ PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"
 
 
 def names(documents: Documents, scope: TenantScope, **wanted: Any) -> list[str]:
-    page = documents.list_documents(scope, Wanted(**wanted), PageRequest(sort="name"))
+    page = documents.list_documents(scope, DocumentFilter(**wanted), PageRequest(sort="name"))
     return [document.name for document in page.items]
 
 
@@ -47,12 +47,12 @@ def test_every_table_with_blob_references_is_known_to_the_collector(documents: D
     refer = {table for table, names in columns.items() if {"tenant_id", "sha256"} <= names}
     # The newest of its revisions, what was said of a content, what was announced.
     not_holding = {"blob", "document", "document_review", "document_scan", "document_upload"}
-    assert refer - not_holding == set(service.HOLDERS) | set(webapps.HOLDERS) | set(skills.HOLDERS)
+    assert refer - not_holding == set(service.BLOB_TABLES) | set(webapps.BLOB_TABLES) | set(skills.HOLDERS)
 
 
 def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) -> None:
     made = documents.store_document(acme, NewDocument("list.csv"), b"a,b\n")
-    second = documents.add_revision(acme, made.id, documents.keep_content(acme, b"a,b\n1,2\n"), comment="one more row")
+    second = documents.add_revision(acme, made.id, documents.store_content(acme, b"a,b\n1,2\n"), comment="one more row")
     assert (second.revision, second.version, second.size) == (2, 2, 8)
     assert documents.open_content(acme, made.id).read(100) == b"a,b\n1,2\n"
     assert documents.open_content(acme, made.id, 1).read(100) == b"a,b\n"
@@ -66,14 +66,14 @@ def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) 
 
 def test_an_equal_content_creates_no_revision(documents: Documents, acme: TenantScope) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one")
-    assert documents.add_revision(acme, made.id, documents.keep_content(acme, b"one")) == made
-    documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
-    assert documents.add_revision(acme, made.id, documents.keep_content(acme, b"one")).revision == 3
+    assert documents.add_revision(acme, made.id, documents.store_content(acme, b"one")) == made
+    documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
+    assert documents.add_revision(acme, made.id, documents.store_content(acme, b"one")).revision == 3
 
 
 def test_documents_of_another_tenant_are_not_found(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one")
-    content = documents.keep_content(globex, b"two")
+    content = documents.store_content(globex, b"two")
     for attempt in (
         lambda: documents.get_document(globex, made.id),
         lambda: documents.open_content(globex, made.id),
@@ -106,8 +106,8 @@ def test_lists_are_filtered_by_name_tag_folder_and_media_type(documents: Documen
     assert names(documents, acme, media_type="image/*") == ["beta_1.png", "gamma.gif"]
     assert names(documents, acme, media_type="image/gif") == ["gamma.gif"]
     assert names(documents, acme, tag="y", media_type="application/pdf") == ["Alpha.pdf"]
-    first = documents.list_documents(acme, Wanted(), PageRequest(limit=2, count=True))
-    rest = documents.list_documents(acme, Wanted(), PageRequest(limit=2, cursor=first.next_cursor))
+    first = documents.list_documents(acme, DocumentFilter(), PageRequest(limit=2, count=True))
+    rest = documents.list_documents(acme, DocumentFilter(), PageRequest(limit=2, cursor=first.next_cursor))
     assert first.total == 3
     assert [document.name for document in (*first.items, *rest.items)] == ["gamma.gif", "beta_1.png", "Alpha.pdf"]
 
@@ -120,7 +120,7 @@ def test_changes_keep_the_content_and_count_the_version(documents: Documents, ac
     assert documents.update_document(acme, made.id, Changes("b.csv", tags=())) == changed
     for attempt in (
         lambda: documents.update_document(acme, made.id, Changes(name="c"), if_version=1),
-        lambda: documents.add_revision(acme, made.id, documents.keep_content(acme, b"c"), if_version=1),
+        lambda: documents.add_revision(acme, made.id, documents.store_content(acme, b"c"), if_version=1),
         lambda: documents.delete_document(acme, made.id, if_version=1),
     ):
         with pytest.raises(VersionConflict):
@@ -134,7 +134,7 @@ def test_a_deleted_document_frees_its_bytes(
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one")
     other = documents.store_document(acme, NewDocument("b.txt"), b"two")
-    documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+    documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
     content = documents.open_content(acme, made.id, 1)
     now = clock.now_ms()
     monkeypatch.setattr(clock, "now_ms", lambda: now + GRACE_MS + 1)
@@ -170,8 +170,8 @@ def test_listeners_are_called_inside_the_transaction(documents: Documents, acme:
     withdraw = service.on_change(listen)
     try:
         made = documents.store_document(acme, NewDocument("a.txt"), b"one")
-        documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
-        documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+        documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
+        documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
         documents.update_document(acme, made.id, Changes(name="b.txt"))
         documents.update_document(acme, made.id, Changes(name="b.txt"))
         documents.delete_document(acme, made.id)
@@ -190,7 +190,7 @@ def test_listeners_are_called_inside_the_transaction(documents: Documents, acme:
 
 
 def test_a_failed_outer_write_leaves_no_document(documents: Documents, acme: TenantScope) -> None:
-    content = documents.keep_content(acme, b"one")
+    content = documents.store_content(acme, b"one")
 
     def fail() -> None:
         documents.create_document(acme, NewDocument("a.txt"), content)
@@ -206,7 +206,7 @@ def test_concurrent_revisions_get_distinct_numbers(documents: Documents, acme: T
     made = documents.store_document(acme, NewDocument("a.txt"), b"start")
 
     def add(index: int) -> None:
-        documents.add_revision(acme, made.id, documents.keep_content(acme, str(index).encode()))
+        documents.add_revision(acme, made.id, documents.store_content(acme, str(index).encode()))
 
     threads = [threading.Thread(target=add, args=(index,)) for index in range(8)]
     for thread in threads:

@@ -11,9 +11,9 @@ from appliance.core.database import db
 from appliance.core.errors import Overloaded, VersionConflict
 from appliance.core.scope import TenantScope
 from appliance.documents.contents import key_checks
-from appliance.documents.contents.reading import TextReader
-from appliance.documents.service import HOLDERS, Changes, Documents, NewDocument
-from appliance.documents.sharing.leaving import Exits
+from appliance.documents.contents.text_extraction import TextReader
+from appliance.documents.service import BLOB_TABLES, Changes, Documents, NewDocument
+from appliance.documents.sharing.delivery import DeliveryPolicy
 from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.formats import Formats, Settings
 from appliance.tenants.keys import make_key_text
@@ -45,14 +45,14 @@ def places(tmp_path: Path) -> FarPlaces:
 
 @pytest.fixture
 def blobs(places: FarPlaces) -> Blobs:
-    return Blobs(places, HOLDERS)
+    return Blobs(places, BLOB_TABLES)
 
 
 def test_a_media_type_is_detected_before_the_write(documents: Documents, acme: TenantScope, places: FarPlaces) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
     assert documents.update_document(acme, made, Changes(media_type="text/csv")).media_type == "text/csv"
     assert places.in_writer == [False]
-    newer = documents.keep_content(acme, b"\x89PNG\r\n\x1a\n")
+    newer = documents.store_content(acme, b"\x89PNG\r\n\x1a\n")
     places.meanwhile = lambda: documents.add_revision(acme, made, newer)
     with pytest.raises(VersionConflict, match="was replaced at the same time"):
         documents.update_document(acme, made, Changes(media_type="text/plain"))
@@ -75,9 +75,9 @@ def test_publishing_checks_the_content_outside_the_write(
     documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
-    newer = documents.keep_content(acme, b"two")
+    newer = documents.store_content(acme, b"two")
     places.meanwhile = lambda: documents.add_revision(acme, made, newer)
-    shown = Publications(Exits(blobs, Approved())).publish(acme, made, NewPublication("a.txt"))
+    shown = Publications(DeliveryPolicy(blobs, Approved())).publish(acme, made, NewPublication("a.txt"))
     assert shown.serves == 2
     assert places.in_writer == [False, False]
 
@@ -90,12 +90,12 @@ def test_a_content_is_checked_for_keys_once_across_processes(
     )
     theirs = documents.store_document(globex, NewDocument("a.txt"), b"one").id
 
-    def leaves(exits: Exits) -> list[bool]:
+    def leaves(exits: DeliveryPolicy) -> list[bool]:
         return [exits.find(scope, each, "latest") is not None for scope, each in
                 ((acme, harmless), (acme, leaking), (globex, theirs))]  # fmt: skip
 
     for _ in range(2):
-        assert leaves(Exits(blobs, Approved())) == [True, False, True]
+        assert leaves(DeliveryPolicy(blobs, Approved())) == [True, False, True]
         assert len(places.in_writer) == 3
     twin = documents.store_document(acme, NewDocument("b.txt"), b"one").id
     documents.delete_document(acme, harmless)
@@ -109,7 +109,7 @@ def test_only_one_of_many_threads_checks_a_content(
     documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
-    exits, begun, may_end, found = Exits(blobs, Approved()), threading.Event(), threading.Event(), list[bool]()
+    exits, begun, may_end, found = DeliveryPolicy(blobs, Approved()), threading.Event(), threading.Event(), list[bool]()
 
     def look() -> None:
         begun.set()
@@ -137,9 +137,9 @@ def test_only_one_of_many_threads_checks_a_content(
 
 def test_a_corrected_media_type_is_delivered(documents: Documents, acme: TenantScope, blobs: Blobs) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
-    documents.add_revision(acme, made, documents.keep_content(acme, b"a,b\n1,2\n"))
+    documents.add_revision(acme, made, documents.store_content(acme, b"a,b\n1,2\n"))
     documents.update_document(acme, made, Changes(media_type="text/csv"))
-    leaving = Exits(blobs, Approved()).find(acme, made, "latest")
+    leaving = DeliveryPolicy(blobs, Approved()).find(acme, made, "latest")
     assert leaving is not None
     assert leaving.media_type == documents.open_content(acme, made).media_type == "text/csv"
     assert documents.open_content(acme, made, 1).media_type == "text/plain"

@@ -9,7 +9,7 @@ from appliance.core.errors import Conflict, InvalidFilter, NotFound, ValidationF
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import folders, service
-from appliance.documents.service import Changes, Documents, NewDocument, Wanted, read_metadata
+from appliance.documents.service import Changes, DocumentFilter, Documents, NewDocument, read_metadata
 
 
 def store(documents: Documents, scope: TenantScope, name: str, folder: str = "", **metadata: Any) -> str:
@@ -17,7 +17,9 @@ def store(documents: Documents, scope: TenantScope, name: str, folder: str = "",
 
 
 def found(documents: Documents, scope: TenantScope, **metadata: Any) -> list[str]:
-    return [each.name for each in documents.list_documents(scope, Wanted(metadata=metadata), PageRequest(sort="name")).items]
+    return [
+        each.name for each in documents.list_documents(scope, DocumentFilter(metadata=metadata), PageRequest(sort="name")).items
+    ]
 
 
 def tree(documents: Documents, scope: TenantScope, under: str = "") -> list[tuple[str, int, int]]:
@@ -135,7 +137,7 @@ def test_a_folder_moves_atomically(documents: Documents, acme: TenantScope, monk
             documents.move_folder(acme, "a", "new")
     finally:
         withdraw()
-    monkeypatch.setattr(folders, "MOVED_AT_ONCE", 1)
+    monkeypatch.setattr(folders, "MAX_MOVED", 1)
     with pytest.raises(Conflict, match="one by one"):
         documents.move_folder(acme, "a", "new")
     assert [documents.get_document(acme, each).folder for each in ids] == ["a", "a/b"]

@@ -133,8 +133,8 @@ def test_previews_render_one_at_a_time(
     documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = store(documents, acme, "a.png", png())
-    monkeypatch.setattr(previews, "PATIENCE_SECONDS", 0.01)
-    with painter._turn, pytest.raises(Overloaded):
+    monkeypatch.setattr(previews, "WAIT_SECONDS", 0.01)
+    with painter._lock, pytest.raises(Overloaded):
         painter.get_preview(acme, made, 1, 160)
     painter._waiting = threading.BoundedSemaphore(1)
     with painter._waiting, pytest.raises(Overloaded):
@@ -147,14 +147,14 @@ def test_a_document_deleted_in_the_meantime_leaves_nothing(
     documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = store(documents, acme, "a.png", png())
-    painted = Previews._perform
+    painted = Previews._run_worker
 
     def perform(self: Previews, *given: object) -> bytes:
         data = painted(self, *given)  # type: ignore[arg-type]
         documents.delete_document(acme, made)
         return data
 
-    monkeypatch.setattr(Previews, "_perform", perform)
+    monkeypatch.setattr(Previews, "_run_worker", perform)
     with pytest.raises(NotFound):
         painter.get_preview(acme, made, 1, 160)
     assert rows() == 0

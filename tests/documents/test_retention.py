@@ -9,10 +9,10 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.documents import folder_rules, keeping
+from appliance.documents import folder_rules, retention
 from appliance.documents.folder_rules import FolderRule
-from appliance.documents.keeping import DAY, DocumentKept
-from appliance.documents.service import Changes, Document, Documents, NewDocument, Wanted, forget_tenant, on_change
+from appliance.documents.retention import DAY, DocumentKept
+from appliance.documents.service import Changes, Document, DocumentFilter, Documents, NewDocument, forget_tenant, on_change
 from appliance.documents.upkeep import delete_overdue
 from appliance.tenants import service as tenants
 
@@ -37,8 +37,8 @@ def test_a_retained_document_cannot_be_deleted_or_moved(
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt", None, "contracts"), b"one").id
     documents.store_document(acme, NewDocument("b.txt", None, "contracts"), b"two")
-    assert keeping.get_keeping(acme, made).hold is None
-    held = keeping.set_hold(acme, made, "a lawsuit")
+    assert retention.get_retention(acme, made).hold is None
+    held = retention.set_hold(acme, made, "a lawsuit")
     assert held.hold is not None
     assert (held.hold.reason, held.hold.held_by) == ("a lawsuit", "key:acme")
     attempts: tuple[Callable[[], object], ...] = (
@@ -47,26 +47,26 @@ def test_a_retained_document_cannot_be_deleted_or_moved(
         lambda: documents.move_folder(acme, "contracts", "elsewhere"),
     )
     refused(*attempts)
-    assert {each.folder for each in documents.list_documents(acme, Wanted(), PageRequest()).items} == {"contracts"}
+    assert {each.folder for each in documents.list_documents(acme, DocumentFilter(), PageRequest()).items} == {"contracts"}
     documents.update_document(acme, made, Changes(name="renamed.txt", folder="contracts"))
-    documents.add_revision(acme, made, documents.keep_content(acme, b"three"))
-    keeping.set_retention(acme, made, clock.now_ms() + DAY)
-    keeping.release_hold(acme, made)
+    documents.add_revision(acme, made, documents.store_content(acme, b"three"))
+    retention.set_retention(acme, made, clock.now_ms() + DAY)
+    retention.release_hold(acme, made)
     refused(*attempts)
     foreigners: tuple[Callable[[], object], ...] = (
-        lambda: keeping.get_keeping(globex, made),
-        lambda: keeping.set_hold(globex, made, "ours"),
-        lambda: keeping.set_retention(globex, made, None),
-        lambda: keeping.release_hold(globex, made),
-        lambda: keeping.release_hold(acme, made),
+        lambda: retention.get_retention(globex, made),
+        lambda: retention.set_hold(globex, made, "ours"),
+        lambda: retention.set_retention(globex, made, None),
+        lambda: retention.release_hold(globex, made),
+        lambda: retention.release_hold(acme, made),
     )
     for foreign in foreigners:
         with pytest.raises(NotFound):
             foreign()
     wrongs: tuple[Callable[[], object], ...] = (
-        lambda: keeping.set_hold(acme, made, " "),
-        lambda: keeping.set_retention(acme, made, clock.now_ms() - 1),
-        lambda: keeping.set_retention(acme, made, clock.now_ms() + 40_000 * DAY),
+        lambda: retention.set_hold(acme, made, " "),
+        lambda: retention.set_retention(acme, made, clock.now_ms() - 1),
+        lambda: retention.set_retention(acme, made, clock.now_ms() + 40_000 * DAY),
     )
     for wrong in wrongs:
         with pytest.raises(ValidationFailed):
@@ -79,13 +79,13 @@ def test_a_retained_document_cannot_be_deleted_or_moved(
 
 
 def test_a_tenant_with_retained_documents_cannot_be_deleted(documents: Documents, acme: TenantScope) -> None:
-    tenants.before_tenant_delete(keeping.refuse_tenant_with_kept)
+    tenants.before_tenant_delete(retention.check_tenant_not_retained)
     tenants.on_tenant_delete(forget_tenant)
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
-    keeping.set_hold(acme, made, "a lawsuit")
+    retention.set_hold(acme, made, "a lawsuit")
     refused(lambda: tenants.delete_tenant("acme"))
-    keeping.release_hold(acme, made)
-    keeping.set_retention(acme, made, clock.now_ms() + DAY)
+    retention.release_hold(acme, made)
+    retention.set_retention(acme, made, clock.now_ms() + DAY)
     refused(lambda: tenants.delete_tenant("acme"))
     assert documents.get_document(acme, made).name == "a.txt"
     tenants.delete_tenant("globex")
@@ -104,7 +104,7 @@ def test_the_nearest_folder_rule_deletes_documents(
     folder_rules.put_rule(acme, FolderRule("tmp", delete_after_days=1))
     folder_rules.put_rule(acme, FolderRule("tmp/keep", delete_after_days=10))
     folder_rules.put_rule(acme, FolderRule("tmp/keep/it", "required"))
-    keeping.set_hold(acme, held, "a lawsuit")
+    retention.set_hold(acme, held, "a lawsuit")
 
     def left() -> set[str]:
         return {row[0] for row in db.rows("SELECT id FROM document")}
@@ -114,11 +114,11 @@ def test_the_nearest_folder_rule_deletes_documents(
     assert delete_overdue(documents) == 1
     assert left() == {in_root, long, beside, held, foreign}
     later[0] = 10 * DAY + 1
-    documents.add_revision(acme, beside, documents.keep_content(acme, b"new"))
+    documents.add_revision(acme, beside, documents.store_content(acme, b"new"))
     folder_rules.put_rule(acme, FolderRule("", delete_after_days=5))
     assert delete_overdue(documents) == 2
     assert left() == {beside, held, foreign}
-    keeping.release_hold(acme, held)
+    retention.release_hold(acme, held)
     assert delete_overdue(documents) == 1
     expired = db.rows("SELECT subject FROM audit_entry WHERE action = 'document.expire' ORDER BY seq")
     assert {row[0] for row in expired} == {short, long, in_root, held}
@@ -133,7 +133,7 @@ def test_a_document_that_is_no_longer_overdue_stays(documents: Documents, acme: 
     folder_rules.put_rule(acme, FolderRule("first", delete_after_days=1))
     folder_rules.put_rule(acme, FolderRule("tmp", delete_after_days=1))
     later[0] = DAY + 1
-    content = documents.keep_content(acme, b"new")
+    content = documents.store_content(acme, b"new")
 
     def change(scope: TenantScope, event: str, document: Document) -> None:
         if document.id == first and event == "deleted":

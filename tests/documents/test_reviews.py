@@ -61,9 +61,9 @@ def test_the_required_number_of_reviewers_approves(documents: Documents, acme: T
     review = ask(acme, made, "ada@acme.test", "BOB@acme.test", needed=2, note="the price")
     assert (review.status, review.revision, review.sha256, review.note) == ("pending", 1, made.sha256, "the price")
     assert documents.get_document(acme, made.id).review == "pending"
-    assert [each.id for each in reviews.waiting_for(acme, ada.user_id)] == [review.id]
+    assert [each.id for each in reviews.list_waiting(acme, ada.user_id)] == [review.id]
     assert decide(ada, review, comment="good").status == "pending"
-    assert reviews.waiting_for(acme, ada.user_id) == reviews.waiting_for(acme, eve.user_id) == []
+    assert reviews.list_waiting(acme, ada.user_id) == reviews.list_waiting(acme, eve.user_id) == []
     refused(Conflict, lambda: decide(ada, review))
     assert "ada@acme.test" in refused(PolicyDenied, lambda: decide(eve, review)).message
     done = decide(bob, review)
@@ -90,11 +90,11 @@ def test_a_review_is_rejected_early(documents: Documents, acme: TenantScope, sig
 def test_another_content_is_not_approved_with_it(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
     ada = sign("ada@acme.test")
     decide(ada, ask(acme, made, "ada@acme.test"))
-    changed = documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+    changed = documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
     assert (changed.review, changed.approved_revision) == ("none", 1)
     assert (reviews.is_approved(acme, made.id, 1), reviews.is_approved(acme, made.id, 2)) == (True, False)
     assert reviews.latest_approved(acme, made.id) == 1
-    back = documents.add_revision(acme, made.id, documents.keep_content(acme, b"one"))
+    back = documents.add_revision(acme, made.id, documents.store_content(acme, b"one"))
     assert (back.revision, back.review, back.approved_revision) == (3, "approved", 3)
     decide(ada, ask(acme, made, "ada@acme.test"), "reject")
     assert documents.get_document(acme, made.id).approved_revision is None
@@ -109,7 +109,7 @@ def test_a_revision_added_during_a_review_is_not_reviewed(
 ) -> None:
     ada = sign("ada@acme.test")
     review = ask(acme, made, "ada@acme.test")
-    documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
+    documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
     assert decide(ada, review).status == "approved"
     shown = documents.get_document(acme, made.id)
     assert (shown.review, shown.approved_revision) == ("none", 1)

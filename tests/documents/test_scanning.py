@@ -18,12 +18,12 @@ from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
 from appliance.documents.contents.quarantine import Quarantined
 from appliance.documents.contents.scanning import Infected, ScanFailed, ScannedBlobs, Scanner, eicar, incoming_blobs  # fmt: skip
-from appliance.documents.service import HOLDERS, Documents, NewDocument
-from appliance.documents.sharing.leaving import Exits
+from appliance.documents.service import BLOB_TABLES, Documents, NewDocument
+from appliance.documents.sharing.delivery import DeliveryPolicy
 from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.documents.sharing.shares import NewShare, Shares
 from appliance.documents.uploads import NewUpload, Uploads
-from appliance.governance.executor import DocumentDoor
+from appliance.governance.executor import CallDocumentsFactory
 from appliance.monitor import audit
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
@@ -45,7 +45,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def incoming(store: Path, **settings: object) -> Blobs:
     scan = Scan(**{"command": tuple(command_of(store)), "timeout_s": 30, **settings})  # type: ignore[arg-type]
-    return incoming_blobs(scan, LocalPlaces(store / "blobs"), HOLDERS)
+    return incoming_blobs(scan, LocalPlaces(store / "blobs"), BLOB_TABLES)
 
 
 def lying_about(store: Path) -> list[Path]:
@@ -57,11 +57,11 @@ def test_malware_is_refused_on_every_path(store: Path) -> None:
     made = documents.store_document(ACME, NewDocument("a.txt"), b"harmless")
     received = documents.receiver()
     received.write(eicar())
-    call = DocumentDoor(documents, 1 << 20).of_call(ACME, frozenset({"write"})).until(clock.monotonic() + 60)
+    call = CallDocumentsFactory(documents, 1 << 20).of_call(ACME, frozenset({"write"})).until(clock.monotonic() + 60)
     for attempt in (
-        lambda: documents.keep_content(ACME, eicar()),
-        lambda: documents.keep_content(ACME, io.BytesIO(b"x" * 300_000 + eicar())),
-        lambda: documents.keep_received(ACME, received.finish()),
+        lambda: documents.store_content(ACME, eicar()),
+        lambda: documents.store_content(ACME, io.BytesIO(b"x" * 300_000 + eicar())),
+        lambda: documents.store_received(ACME, received.finish()),
         lambda: documents.store_document(ACME, NewDocument("b.txt"), [eicar()[:30], eicar()[30:]]),
     ):
         with pytest.raises(Infected, match="Test-Signature FOUND"):
@@ -89,19 +89,19 @@ def test_parts_of_an_upload_are_scanned_together(store: Path) -> None:
     half = 30
     upload = uploads.open_upload(ACME, NewUpload(len(eicar()), new=NewDocument("a.txt")))
     for begins, piece in ((0, eicar()[:half]), (half, eicar()[half:])):
-        part = uploads.begin_part(ACME, upload.id, begins)
+        part = uploads.start_part(ACME, upload.id, begins)
         part.write(piece)
-        part.keep()
+        part.flush()
     with pytest.raises(Infected):
         uploads.finish_upload(ACME, upload.id)
     assert uploads.get_upload(ACME, upload.id).state == "refused"
     with pytest.raises(Conflict, match="start a new one"):
-        uploads.begin_part(ACME, upload.id, len(eicar()))
+        uploads.start_part(ACME, upload.id, len(eicar()))
     whole = uploads.open_upload(ACME, NewUpload(len(eicar()), new=NewDocument("a.txt")))
-    part = uploads.begin_part(ACME, whole.id, 0)
+    part = uploads.start_part(ACME, whole.id, 0)
     part.write(eicar())
     with pytest.raises(Infected):
-        part.keep()
+        part.flush()
     assert uploads.get_upload(ACME, whole.id).state == "refused"
     assert db.rows("SELECT count(*) FROM document WHERE name = 'a.txt' AND size = ?", (len(eicar()),)) == [(0,)]
 
@@ -110,7 +110,7 @@ def test_parts_of_an_upload_are_scanned_together(store: Path) -> None:
 def test_an_unknown_result_is_refused(store: Path, content: bytes) -> None:
     documents = Documents(incoming(store, timeout_s=1))
     with pytest.raises(ScanFailed) as refused:
-        documents.keep_content(ACME, content)
+        documents.store_content(ACME, content)
     assert refused.value.status == 503
     assert not list((store / "blobs" / "incoming").glob("*"))
 
@@ -145,7 +145,7 @@ class Unreviewed:
 
 def test_quarantined_contents_are_not_shared_or_published(store: Path) -> None:
     script, blobs = store / "scanner.py", incoming(store, on_error="quarantine")
-    documents, exits = Documents(blobs), Exits(blobs, Unreviewed())
+    documents, exits = Documents(blobs), DeliveryPolicy(blobs, Unreviewed())
     publications, shares = Publications(exits), Shares(exits, Sealer(b"k" * 32))
     made = documents.store_document(ACME, NewDocument("leaving.txt"), b"strange words").id
     assert publications.publish(ACME, made, NewPublication("leaving.txt", 1, "immutable")).serves is None
@@ -160,15 +160,15 @@ def test_quarantined_contents_are_not_shared_or_published(store: Path) -> None:
     found, opened = publications.find_public(ACME, "leaving.txt"), shares.open_share(ACME, token)
     assert found is not None
     assert opened is not None
-    assert found[0] == opened.leaving
+    assert found[0] == opened.content
     assert documents.open_text(ACME, made).state in ("pending", "ready")
 
 
 def test_scan_results_of_unused_contents_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
-    blobs = incoming_blobs(Scan(command=("/bin/sh", "-c", "exit 3"), on_error="quarantine"), LocalPlaces(tmp_path), HOLDERS)
+    blobs = incoming_blobs(Scan(command=("/bin/sh", "-c", "exit 3"), on_error="quarantine"), LocalPlaces(tmp_path), BLOB_TABLES)
     documents = Documents(blobs)
     kept = documents.store_document(ACME, NewDocument("kept.txt"), b"kept, and not judged")
-    lost = documents.keep_content(ACME, b"lost, and not judged")
+    lost = documents.store_content(ACME, b"lost, and not judged")
     left, recent = tmp_path / "scan-left", tmp_path / "scan-recent"
     for folder in (left, recent):
         folder.mkdir()
@@ -197,12 +197,12 @@ def test_the_scanner_gets_none_of_our_environment(store: Path, monkeypatch: pyte
     program = store / "environment.sh"
     program.write_text("#!/bin/sh\ncat\nenv | sort | tr '\\n' ' '\nexit 3\n", "utf-8")
     program.chmod(0o700)
-    verdict = Scanner([str(program), "; touch {file}.x"], 30).look_at(store / "file")
+    verdict = Scanner([str(program), "; touch {file}.x"], 30).scan(store / "file")
     assert verdict.state == "unknown"
     assert verdict.finding.startswith("LANG=C.UTF-8 PATH=/usr/local/sbin")
     assert "GOS" not in verdict.finding
     assert not os.path.lexists(f"{store}/file.x")
-    assert Scanner([str(store / "missing")], 30).look_at(store / "file").state == "unknown"
+    assert Scanner([str(store / "missing")], 30).scan(store / "file").state == "unknown"
 
 
 def test_an_invalid_command_is_reported_at_startup(store: Path) -> None:

@@ -19,8 +19,8 @@ from appliance.documents.folder_rules import FolderRule
 from appliance.documents.service import Changes, Documents, NewDocument
 from appliance.documents.sharing import downloads
 from appliance.documents.sharing.audiences import Audience, AudienceChange
+from appliance.documents.sharing.delivery import DeliveryPolicy
 from appliance.documents.sharing.downloads import Origin, PublicDeliveries, agent_family, shorten_address
-from appliance.documents.sharing.leaving import Exits
 from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.documents.sharing.shares import DAY, VISIT_MS, NewShare, OpenShare, Shares, purge
 from appliance.solutions import delete_expired
@@ -50,12 +50,12 @@ def approved() -> Approved:
 
 
 @pytest.fixture
-def exits(blobs: Blobs, approved: Approved) -> Exits:
-    return Exits(blobs, approved)
+def exits(blobs: Blobs, approved: Approved) -> DeliveryPolicy:
+    return DeliveryPolicy(blobs, approved)
 
 
 @pytest.fixture
-def shares(documents: Documents, exits: Exits) -> Shares:
+def shares(documents: Documents, exits: DeliveryPolicy) -> Shares:
     return Shares(exits, Sealer(b"k" * 32))
 
 
@@ -82,12 +82,12 @@ def test_a_token_opens_its_share_and_is_not_stored(
     shares: Shares, documents: Documents, acme: TenantScope, globex: TenantScope, document: str
 ) -> None:
     share, token = shares.create_share(acme, document, NewShare(1, password="a good sentence", note="for you"))
-    documents.add_revision(acme, document, documents.keep_content(acme, b"two"))
+    documents.add_revision(acme, document, documents.store_content(acme, b"two"))
     assert len(token) == 32
     assert (share.state, share.has_password, share.expires_at - share.created_at) == ("active", True, 14 * DAY)
-    assert opened(shares, acme, token).leaving.revision == 1
+    assert opened(shares, acme, token).content.revision == 1
     newest, other = shares.create_share(acme, document, NewShare())
-    assert opened(shares, acme, other).leaving.revision == 2
+    assert opened(shares, acme, other).content.revision == 2
     for wrong in ("", token[:-1], token + "x", "x" * 5000, share.id):
         assert shares.open_share(acme, wrong) is None
     assert shares.open_share(globex, token) is None
@@ -116,12 +116,12 @@ def test_a_share_ends_when_it_expires_is_revoked_or_its_document_goes(
     shares.revoke_share(acme, document, revoked.id)
     shares.revoke_share(acme, document, revoked.id)
     assert shares.open_share(acme, second) is None
-    assert shares.begin_download(acme, before, HERE) is None
+    assert shares.start_download(acme, before, HERE) is None
     assert shares.get_share(acme, document, revoked.id).state == "revoked"
     earlier = opened(shares, acme, token)
     later[0] = 14 * DAY
     assert shares.open_share(acme, token) is None
-    assert shares.begin_download(acme, earlier, HERE) is None
+    assert shares.start_download(acme, earlier, HERE) is None
     assert shares.get_share(acme, document, share.id).state == "expired"
     _, third = shares.create_share(acme, document, NewShare())
     documents.delete_document(acme, document)
@@ -135,7 +135,7 @@ def test_concurrent_downloads_stay_within_the_limit(shares: Shares, acme: Tenant
 
     def fetch() -> None:
         together.wait()
-        begun.append(shares.begin_download(acme, found, HERE))
+        begun.append(shares.start_download(acme, found, HERE))
 
     threads = [threading.Thread(target=fetch) for _ in range(20)]
     for each in threads:
@@ -154,10 +154,10 @@ def test_a_download_is_logged_from_start_to_end(
 ) -> None:
     share, token = shares.create_share(acme, document, NewShare(password="a good sentence"))
     found = opened(shares, acme, token)
-    assert shares.is_password(acme, found, "a good sentence", HERE)
-    assert not shares.is_password(acme, found, "a bad sentence", HERE)
+    assert shares.verify_password(acme, found, "a good sentence", HERE)
+    assert not shares.verify_password(acme, found, "a bad sentence", HERE)
     later[0] = 1
-    begun = shares.begin_download(acme, found, HERE)
+    begun = shares.start_download(acme, found, HERE)
     assert begun is not None
     newest = downloads.list_downloads(acme, document, PageRequest()).items[0]
     assert (newest.id, newest.outcome, newest.bytes) == (begun, "started", 0)
@@ -185,12 +185,12 @@ def test_a_download_does_not_continue_with_another_revision(
     shares: Shares, documents: Documents, acme: TenantScope, document: str
 ) -> None:
     _, token = shares.create_share(acme, document, NewShare(max_downloads=1))
-    begun = shares.begin_download(acme, opened(shares, acme, token), HERE)
+    begun = shares.start_download(acme, opened(shares, acme, token), HERE)
     assert begun is not None
     assert shares.may_continue(acme, opened(shares, acme, token), begun)
-    documents.add_revision(acme, document, documents.keep_content(acme, b"two"))
+    documents.add_revision(acme, document, documents.store_content(acme, b"two"))
     newer = opened(shares, acme, token)
-    assert (newer.leaving.revision, newer.share.state) == (2, "used_up")
+    assert (newer.content.revision, newer.share.state) == (2, "used_up")
     assert not shares.may_continue(acme, newer, begun)
 
 
@@ -199,7 +199,7 @@ def test_a_share_is_deleted_long_after_it_ended(
 ) -> None:
     short, token = shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + DAY))
     long, _ = shares.create_share(acme, document, NewShare())
-    assert shares.begin_download(acme, opened(shares, acme, token), HERE) is not None
+    assert shares.start_download(acme, opened(shares, acme, token), HERE) is not None
     assert purge(clock.now_ms()) == 0
     assert purge(short.expires_at) == 0
     assert purge(short.expires_at + 1) == 1
@@ -226,13 +226,13 @@ def test_changing_the_audience_invalidates_tickets(shares: Shares, acme: TenantS
     ticket = shares.seal_ticket(before, "123--ann@firma.example")
     assert shares.read_ticket(before, ticket) == "123--ann@firma.example"
     somebody = Origin("", "", "=ann@firma.example")
-    begun = shares.begin_download(acme, before, somebody)
+    begun = shares.start_download(acme, before, somebody)
     assert begun is not None
     assert shares.may_continue(acme, before, begun, "=ann@firma.example")
     assert not shares.may_continue(acme, before, begun, "bob@firma.example")
     assert "".join(downloads.export_downloads(acme, document)).endswith(",started,'=ann@firma.example\r\n")
     shares.change_audience(acme, document, share.id, AudienceChange(allow=["*@firma.example"]))
-    assert shares.begin_download(acme, before, somebody) is None
+    assert shares.start_download(acme, before, somebody) is None
     after = opened(shares, acme, token)
     assert shares.read_ticket(after, ticket) is None
     assert after.share.audience == before.share.audience
@@ -258,7 +258,7 @@ def test_the_longest_lifetime_matches_its_error(shares: Shares, acme: TenantScop
 
 
 def test_a_required_review_limits_delivery_to_approved_revisions(
-    shares: Shares, exits: Exits, documents: Documents, acme: TenantScope, approved: Approved
+    shares: Shares, exits: DeliveryPolicy, documents: Documents, acme: TenantScope, approved: Approved
 ) -> None:
     folder_rules.put_rule(acme, FolderRule("legal", "required"))
     made = documents.store_document(acme, NewDocument("a.txt", None, "legal/2026"), b"one").id
@@ -269,24 +269,24 @@ def test_a_required_review_limits_delivery_to_approved_revisions(
     with pytest.raises(Conflict, match="not approved"):
         shares.create_share(acme, made, NewShare(1))
     approved.revisions.add((made, 1))
-    documents.add_revision(acme, made, documents.keep_content(acme, b"two"))
-    assert opened(shares, acme, token).leaving.revision == 1
+    documents.add_revision(acme, made, documents.store_content(acme, b"two"))
+    assert opened(shares, acme, token).content.revision == 1
     assert published.get_publication(acme, made).serves == 1
     _, pinned = shares.create_share(acme, made, NewShare(1))
     approved.revisions.clear()
     assert shares.open_share(acme, pinned) is None
     documents.update_document(SHARING, made, Changes(folder="legalese"))
-    assert opened(shares, acme, token).leaving.revision == 2
+    assert opened(shares, acme, token).content.revision == 2
     documents.update_document(acme, made, Changes(folder="legal"))
     assert shares.open_share(acme, token) is None
     folder_rules.delete_rule(acme, "legal")
-    assert opened(shares, acme, token).leaving.revision == 2
+    assert opened(shares, acme, token).content.revision == 2
     with pytest.raises(NotFound):
         folder_rules.delete_rule(acme, "legal")
 
 
 def test_writers_cannot_move_documents_out_of_required_reviews(
-    shares: Shares, exits: Exits, documents: Documents, acme: TenantScope, approved: Approved
+    shares: Shares, exits: DeliveryPolicy, documents: Documents, acme: TenantScope, approved: Approved
 ) -> None:
     folder_rules.put_rule(acme, FolderRule("legal", "required"))
     public, shared, neither = (
@@ -296,7 +296,7 @@ def test_writers_cannot_move_documents_out_of_required_reviews(
     share, _ = shares.create_share(acme, shared, NewShare())
     approved.revisions |= {(public, 1), (shared, 1)}
     for each in (public, shared):
-        documents.add_revision(acme, each, documents.keep_content(acme, b"two, which nobody has seen"))
+        documents.add_revision(acme, each, documents.store_content(acme, b"two, which nobody has seen"))
     attempts: tuple[Callable[[], object], ...] = (
         lambda: documents.update_document(acme, public, Changes(folder="free")),
         lambda: documents.update_document(acme, shared, Changes(folder="")),
@@ -323,7 +323,7 @@ def test_a_content_with_an_api_key_is_not_shared(shares: Shares, documents: Docu
         shares.create_share(acme, made, NewShare())
 
 
-def test_a_path_with_nul_finds_nothing(exits: Exits, acme: TenantScope, document: str) -> None:
+def test_a_path_with_nul_finds_nothing(exits: DeliveryPolicy, acme: TenantScope, document: str) -> None:
     published = Publications(exits)
     published.publish(acme, document, NewPublication("a.txt"))
     assert published.find_public(acme, "a.txt") is not None
@@ -335,10 +335,10 @@ def test_public_deliveries_are_counted_by_the_minute(documents: Documents, acme:
     for _ in range(3):
         counted.count("acme", document, 1, 5)
     counted.count("acme", "doc_gone", 1, 5)
-    counted.write_down()
+    counted.flush()
     counted.count("acme", document, 1, 5)
-    counted.write_down()
-    counted.write_down()
+    counted.flush()
+    counted.flush()
     lines = downloads.list_downloads(acme, document, PageRequest()).items
     assert sum(line.count for line in lines) == 4
     assert sum(line.bytes for line in lines) == 20

@@ -19,11 +19,11 @@ from appliance.core.errors import ApplianceError, InvalidRequest, Overloaded, St
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import service
-from appliance.documents.contents import reading, scanning, texts
+from appliance.documents.contents import scanning, text_extraction, texts
 from appliance.documents.contents.quarantine import Quarantined
-from appliance.documents.contents.reading import LEASE_MS, MOST_TRIES, RETRY_MS, TextReader
-from appliance.documents.service import Documents, NewDocument, Wanted
-from appliance.documents.sharing.leaving import Exits
+from appliance.documents.contents.text_extraction import LEASE_MS, MOST_TRIES, RETRY_MS, TextReader
+from appliance.documents.service import DocumentFilter, Documents, NewDocument
+from appliance.documents.sharing.delivery import DeliveryPolicy
 from appliance.formats import Bounds, Formats, Settings, Work
 from appliance.tenants import service as tenants
 from tests.documents.test_shares import Approved
@@ -50,7 +50,7 @@ def store(documents: Documents, scope: TenantScope, name: str, data: bytes | str
 
 
 def found(documents: Documents, scope: TenantScope, search: str) -> list[str]:
-    return [each.name for each in documents.list_documents(scope, Wanted(search=search), PageRequest(sort="name")).items]
+    return [each.name for each in documents.list_documents(scope, DocumentFilter(search=search), PageRequest(sort="name")).items]
 
 
 def text_of(documents: Documents, scope: TenantScope, document_id: str) -> str:
@@ -89,14 +89,14 @@ def test_quarantined_contents_are_neither_read_nor_found(
     assert (found(documents, acme, "Kündigung"), found(documents, globex, "Kündigung")) == ([], ["theirs.txt"])
     assert found(documents, acme, "read.txt") == ["read.txt", "unread.txt"]  # by their names, so that they can be deleted
     assert texts.snippets(acme, contents, ["kundigung", "kündigung"]) == {}
-    exits = Exits(blobs, Approved())
+    exits = DeliveryPolicy(blobs, Approved())
     for each in (read, unread):
         assert exits.find(acme, each, "latest") is None
         for look in (documents.open_content, documents.open_text):
             with pytest.raises(Quarantined):
                 look(acme, each)
     for sha256 in contents:
-        db.write(partial(scanning._forget, acme, sha256))
+        db.write(partial(scanning._delete_row, acme, sha256))
     assert reader.read_all() == 1
     assert found(documents, acme, "Kündigung") == ["read.txt", "unread.txt"]
     assert exits.find(acme, read, "latest") is not None
@@ -139,7 +139,7 @@ def test_a_snippet_is_escaped_and_marked(documents: Documents, reader: TextReade
     made = store(documents, acme, "a.txt", "filler " * 50 + "<script>alert('x')</script> & Straße " + "end " * 100)
     reader.read_all()
     sha256 = documents.get_document(acme, made).sha256
-    shown = texts.snippets(acme, [sha256], full_text.search_words("alert strasse"))[sha256]
+    shown = texts.snippets(acme, [sha256], full_text.parse_search("alert strasse"))[sha256]
     assert "&lt;script&gt;<mark>alert</mark>(&#x27;x&#x27;)&lt;/script&gt; &amp; <mark>Straße</mark>" in shown
     assert (shown[0], shown[-1]) == ("…", "…")
     assert "<script" not in shown
@@ -226,7 +226,7 @@ def test_encrypted_contents_are_explained(
     assert "is encrypted" in text.reason
     assert "save a copy without a password" in text.reason
     with pytest.raises(texts.TextFailed) as caught:
-        texts.refuse_missing(text)
+        texts.check_available(text)
     assert caught.value.extra == {"reason": "content_encrypted"}
 
 
@@ -239,7 +239,7 @@ def test_quick_texts_do_not_wait_for_scans(
     scan = store(documents, acme, "scan.pdf", blank.getvalue())
     begun, let_go, records = threading.Event(), threading.Event(), TextReader._records
 
-    def slow(self: TextReader, wish: reading.Wish, operation: str, *more: Any) -> Any:
+    def slow(self: TextReader, wish: text_extraction.TextJob, operation: str, *more: Any) -> Any:
         if operation == "ocr":
             begun.set()
             assert let_go.wait(30)
@@ -276,7 +276,7 @@ def test_a_text_is_extracted_by_one_process_until_its_lease_ends(
 ) -> None:
     made = store(documents, acme, "a.txt", "one")
     for tries in range(1, MOST_TRIES + 1):
-        wish = reading._claim(is_scan=False)
+        wish = text_extraction._claim(is_scan=False)
         assert wish is not None
         assert wish.tries == tries
         assert reader.read_all() == 0
@@ -363,7 +363,7 @@ def check_index() -> None:
 )  # fmt: skip
 @on_sqlite
 def test_plain_text_is_decoded(documents: Documents, reader: TextReader, acme: TenantScope, data: bytes, text: str) -> None:
-    made = documents.create_document(acme, NewDocument("a.txt"), documents.keep_content(acme, data))
+    made = documents.create_document(acme, NewDocument("a.txt"), documents.store_content(acme, data))
     db.write(lambda: db.execute("UPDATE document_text SET media_type = 'text/plain'"))
     if made.media_type == "text/plain":
         reader.read_all()

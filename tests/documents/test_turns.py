@@ -10,28 +10,28 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
 from appliance.core.scope import TenantScope
+from appliance.documents.bounded_work import BoundedWork
 from appliance.documents.contents import scanning
 from appliance.documents.contents.scanning import ScannedBlobs, Scanner
-from appliance.documents.service import HOLDERS, Documents, NewDocument
+from appliance.documents.service import BLOB_TABLES, Documents, NewDocument
 from appliance.documents.sharing import shares
+from appliance.documents.sharing.delivery import DeliveryPolicy
 from appliance.documents.sharing.downloads import Origin
-from appliance.documents.sharing.leaving import Exits
 from appliance.documents.sharing.shares import NewShare, Shares
-from appliance.documents.turns import Turns
 from tests.documents.test_shares import Approved
 
 
 def test_a_few_callers_wait_and_others_are_refused() -> None:
-    turns, together, had = Turns("the mill", 2, 1, 60), threading.Barrier(3), list[bool]()
+    turns, together, had = BoundedWork("the mill", 2, 1, 60), threading.Barrier(3), list[bool]()
     may_end = threading.Event()
 
     def work() -> None:
-        with turns.taken():
+        with turns.slot():
             together.wait(30)
             assert may_end.wait(30)
 
     def wait() -> None:
-        with turns.taken():
+        with turns.slot():
             had.append(may_end.is_set())
 
     working = [threading.Thread(target=work) for _ in range(2)]
@@ -46,7 +46,7 @@ def test_a_few_callers_wait_and_others_are_refused() -> None:
             turns._admitted.release()
             assert time.monotonic() < ends
             threading.Event().wait(0.01)
-        with pytest.raises(Overloaded, match="the mill") as refused, turns.taken():
+        with pytest.raises(Overloaded, match="the mill") as refused, turns.slot():
             pass
         assert refused.value.headers == {"Retry-After": "5"}
     finally:
@@ -54,15 +54,15 @@ def test_a_few_callers_wait_and_others_are_refused() -> None:
         for each in (*working, waiting):
             each.join(30)
     assert had == [True]
-    with turns.taken(), turns.taken():
+    with turns.slot(), turns.slot():
         pass
 
 
 def test_waiting_is_limited() -> None:
-    turns = Turns("the mill", 1, 1, 0.01)
-    with turns.taken():
+    turns = BoundedWork("the mill", 1, 1, 0.01)
+    with turns.slot():
         for _ in range(3):
-            with pytest.raises(Overloaded), turns.taken():
+            with pytest.raises(Overloaded), turns.slot():
                 pass
 
 
@@ -70,21 +70,21 @@ def test_a_busy_scanner_and_busy_passwords_are_reported(
     documents: Documents, blobs: Blobs, acme: TenantScope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = LocalPlaces(tmp_path / "scanned")
-    scanned = ScannedBlobs(places, HOLDERS, Scanner(["/bin/true"], 30, "quarantine"))
-    sharing = Shares(Exits(blobs, Approved()), Sealer(b"k" * 32))
+    scanned = ScannedBlobs(places, BLOB_TABLES, Scanner(["/bin/true"], 30, "quarantine"))
+    sharing = Shares(DeliveryPolicy(blobs, Approved()), Sealer(b"k" * 32))
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
     _, token = sharing.create_share(acme, made, NewShare(password="a good sentence"))
     with monkeypatch.context() as patched:
-        busy = Turns("the test", 1, 0, 0)
+        busy = BoundedWork("the test", 1, 0, 0)
         patched.setattr(scanning, "_running", busy)
         patched.setattr(shares, "_hashing", busy)
         opened = sharing.open_share(acme, token)
         assert opened is not None
-        with busy.taken():
+        with busy.slot():
             with pytest.raises(Overloaded, match="the test"):
                 scanned.put(acme, b"two")
             with pytest.raises(Overloaded, match="the test"):
                 sharing.create_share(acme, made, NewShare(password="a good sentence"))
-            assert sharing.is_password(acme, opened, "a good sentence", Origin("", "")), "others bound how many are checked"
+            assert sharing.verify_password(acme, opened, "a good sentence", Origin("", "")), "others bound how many are checked"
     assert not list((tmp_path / "scanned" / "incoming").iterdir())
     assert scanned.put(acme, b"two").size == 3

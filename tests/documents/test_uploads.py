@@ -16,8 +16,8 @@ from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, Validatio
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import uploads as domain
-from appliance.documents.service import Documents, NewDocument, Wanted
-from appliance.documents.uploads import LIFETIME_MS, MOST_OPEN, NewUpload, Upload, Uploads, forget_expired
+from appliance.documents.service import DocumentFilter, Documents, NewDocument
+from appliance.documents.uploads import LIFETIME_MS, MOST_OPEN, NewUpload, Upload, Uploads, delete_expired_uploads
 
 DATA = os.urandom(300_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -28,14 +28,14 @@ def opened(uploads: Uploads, scope: TenantScope, size: int = len(DATA), sha256: 
 
 
 def send(uploads: Uploads, scope: TenantScope, upload_id: str, begins: int, data: bytes) -> Upload:
-    part = uploads.begin_part(scope, upload_id, begins)
+    part = uploads.start_part(scope, upload_id, begins)
     for at in range(0, len(data), 50_000):
         part.write(data[at : at + 50_000])
     return part.finish()
 
 
 def stored(documents: Documents, scope: TenantScope) -> list[str]:
-    return [each.name for each in documents.list_documents(scope, Wanted(), PageRequest()).items]
+    return [each.name for each in documents.list_documents(scope, DocumentFilter(), PageRequest()).items]
 
 
 def test_parts_create_a_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
@@ -75,13 +75,13 @@ def test_a_wrong_offset_is_refused_with_the_right_one(uploads: Uploads, acme: Te
     upload_id = opened(uploads, acme)
     send(uploads, acme, upload_id, 0, DATA[:100_000])
     with pytest.raises(Conflict) as refused:
-        uploads.begin_part(acme, upload_id, offset)
+        uploads.start_part(acme, upload_id, offset)
     assert refused.value.headers == {"Upload-Offset": "100000"}
 
 
 def test_only_one_of_two_senders_of_a_part_succeeds(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme)
-    first, second = uploads.begin_part(acme, upload_id, 0), uploads.begin_part(acme, upload_id, 0)
+    first, second = uploads.start_part(acme, upload_id, 0), uploads.start_part(acme, upload_id, 0)
     first.write(DATA)
     second.write(b"x" * 1000)
     assert first.finish().state == "done"
@@ -89,16 +89,16 @@ def test_only_one_of_two_senders_of_a_part_succeeds(documents: Documents, upload
         second.finish()
     assert refused.value.headers == {"Upload-Offset": str(len(DATA))}
     with pytest.raises(Conflict, match="done"):
-        uploads.begin_part(acme, upload_id, len(DATA))
+        uploads.start_part(acme, upload_id, len(DATA))
     assert len(stored(documents, acme)) == 1
 
 
 def test_concurrent_finishes_create_one_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme)
     for begins in (0, 100_000, 200_000):
-        part = uploads.begin_part(acme, upload_id, begins)
+        part = uploads.start_part(acme, upload_id, begins)
         part.write(DATA[begins : begins + 100_000])
-        part.keep()
+        part.flush()
     done: list[Upload] = []
     threads = [threading.Thread(target=lambda: done.append(uploads.finish_upload(acme, upload_id))) for _ in range(4)]
     for thread in threads:
@@ -112,11 +112,11 @@ def test_concurrent_finishes_create_one_document(documents: Documents, uploads: 
 
 def test_bytes_beyond_the_size_are_refused_and_earlier_ones_kept(uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme, 1000, None)
-    part = uploads.begin_part(acme, upload_id, 0)
+    part = uploads.start_part(acme, upload_id, 0)
     part.write(b"x" * 900)
     with pytest.raises(PayloadTooLarge):
         part.write(b"x" * 101)
-    part.keep()
+    part.flush()
     assert uploads.get_upload(acme, upload_id).received == 900
     with pytest.raises(PayloadTooLarge):
         uploads.open_upload(acme, NewUpload(uploads.most + 1, None, NewDocument("large.bin")))
@@ -129,7 +129,7 @@ def test_a_wrong_digest_creates_no_document(documents: Documents, uploads: Uploa
     assert refused.value.details[0].pointer == "/sha256"
     assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("refused", [])
     with pytest.raises(Conflict, match="refused"):
-        uploads.begin_part(acme, upload_id, 1000)
+        uploads.start_part(acme, upload_id, 1000)
 
 
 def test_a_corrupted_part_creates_no_document(
@@ -148,11 +148,11 @@ def test_a_corrupted_part_creates_no_document(
 def test_bytes_are_stored_within_a_request(uploads: Uploads, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domain, "PART_BYTES", 100_000)
     upload_id = opened(uploads, acme)
-    part = uploads.begin_part(acme, upload_id, 0)
+    part = uploads.start_part(acme, upload_id, 0)
     for at in range(0, 250_000, 50_000):
         part.write(DATA[at : at + 50_000])
     assert uploads.get_upload(acme, upload_id).received == 200_000
-    part.keep()
+    part.flush()
     assert uploads.get_upload(acme, upload_id).received == 250_000
 
 
@@ -160,7 +160,7 @@ def test_an_upload_belongs_to_its_tenant(uploads: Uploads, acme: TenantScope, gl
     upload_id = opened(uploads, acme)
     for attempt in (
         lambda: uploads.get_upload(globex, upload_id),
-        lambda: uploads.begin_part(globex, upload_id, 0),
+        lambda: uploads.start_part(globex, upload_id, 0),
         lambda: uploads.finish_upload(globex, upload_id),
         lambda: uploads.delete_upload(globex, upload_id),
     ):
@@ -184,13 +184,13 @@ def test_open_uploads_are_limited_and_expire_after_a_day(
     monkeypatch.setattr(clock, "now_ms", lambda: now + LIFETIME_MS - 1000)
     send(uploads, acme, kept, 0, DATA[:100_000])
     monkeypatch.setattr(clock, "now_ms", lambda: now + LIFETIME_MS + 1000)
-    assert forget_expired() == MOST_OPEN
+    assert delete_expired_uploads() == MOST_OPEN
     assert uploads.get_upload(acme, kept).received == 100_000
     monkeypatch.setattr(clock, "now_ms", lambda: now + 2 * LIFETIME_MS + GRACE_MS)
     with pytest.raises(NotFound):
         uploads.get_upload(acme, kept)
     assert blobs.collect() == 0, "the part is still referred to"
-    assert forget_expired() == 1
+    assert delete_expired_uploads() == 1
     assert blobs.collect() == 1
 
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from appliance.formats import FormatFailed
-from appliance.formats.archives import _free_name, unpack
-from appliance.formats.failing import ContentInvalid, ContentTooLarge
+from appliance.formats.archives import _unique_name, unpack
+from appliance.formats.errors import ContentInvalid, ContentTooLarge
 from appliance.formats.request import Limits, Request
 
 from .conftest import Perform
@@ -108,6 +108,6 @@ def test_damaged_archives_are_refused_and_never_crash(data: st.DataObject) -> No
 @given(st.lists(st.text(max_size=30), max_size=8))
 def test_names_in_an_archive_are_free_and_plain(names: list[str]) -> None:
     taken: set[str] = set()
-    made = [_free_name(name, taken) for name in names]
+    made = [_unique_name(name, taken) for name in names]
     assert len({name.casefold() for name in made}) == len(made)
     assert all(name and "/" not in name and "\\" not in name and name not in (".", "..") for name in made)

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from appliance.formats import FormatFailed
-from appliance.formats.failing import ContentInvalid
-from appliance.formats.markup import MOST_DEPTH, markdown_to_html, plain_paragraphs, read_html
-from appliance.formats.pdf_pages import chosen_pages
+from appliance.formats.errors import ContentInvalid
+from appliance.formats.markup import MAX_DEPTH, markdown_to_html, parse_html, parse_plain_text
+from appliance.formats.pdf_pages import parse_page_selection
 from appliance.formats.typesetting import _html
 
 from .conftest import Perform
@@ -97,7 +97,7 @@ def test_html_keeps_its_structure_and_loses_what_is_active(perform: Perform) -> 
     "target", ["javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,x", "file:///etc/passwd", "//x", "[::1"]
 )
 def test_a_link_elsewhere_is_text(target: str) -> None:
-    assert _html(read_html(f'<p><a href="{target}">there</a></p>')[0]) == "<p>there</p>"
+    assert _html(parse_html(f'<p><a href="{target}">there</a></p>')[0]) == "<p>there</p>"
 
 
 def test_text_keeps_its_lines(perform: Perform) -> None:
@@ -137,13 +137,13 @@ def test_damaged_pdfs_are_read_or_refused(perform: Perform, invoice: bytes) -> N
 
 @pytest.mark.parametrize(("wanted", "found"), [(None, [1, 2, 3, 4]), ("2", [2]), ("3-4, 1", [1, 3, 4])])
 def test_pages_are_chosen_by_number(wanted: str | None, found: list[int]) -> None:
-    assert list(chosen_pages(wanted, 4)) == found
+    assert list(parse_page_selection(wanted, 4)) == found
 
 
 @pytest.mark.parametrize("wanted", ["0", "5", "3-2", "a", "", "1-", "-1", "1,,2", "9" * 40])
 def test_pages_that_are_not_there_are_refused(wanted: str) -> None:
     with pytest.raises(ContentInvalid):
-        list(chosen_pages(wanted, 4))
+        list(parse_page_selection(wanted, 4))
 
 
 def depth(node: Any) -> int:
@@ -156,8 +156,8 @@ def depth(node: Any) -> int:
 @example("a<![0>b")
 @example("<![CDATA[<script>]]>")
 def test_any_text_becomes_a_bounded_tree_without_active_content(text: str) -> None:
-    for nodes in (read_html(text), read_html(markdown_to_html(text)), plain_paragraphs(text)):
-        assert max((depth(node) for node in nodes), default=0) <= MOST_DEPTH + 1
+    for nodes in (parse_html(text), parse_html(markdown_to_html(text)), parse_plain_text(text)):
+        assert max((depth(node) for node in nodes), default=0) <= MAX_DEPTH + 1
         assert "<script" not in "".join(_html(node) for node in nodes)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from openpyxl.utils import get_column_letter
 
 from appliance.formats import Bounds, FormatFailed
-from appliance.formats.separated import find_delimiter
+from appliance.formats.csv_text import detect_delimiter
 from appliance.formats.xlsx_writing import column_letters
 
 from .conftest import MEGABYTE, Perform
@@ -219,4 +219,4 @@ def test_column_letters_are_those_of_spreadsheets(number: int) -> None:
 @example([["0", "0", ","], ["0", "0", ","]], ";")
 def test_the_delimiter_of_a_regular_table_is_found(rows: list[list[str]], delimiter: str) -> None:
     quoted = "".join(delimiter.join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) + "\n" for row in rows)
-    assert find_delimiter(quoted, '"') == delimiter
+    assert detect_delimiter(quoted, '"') == delimiter

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.formats import FormatFailed
-from appliance.formats.failing import ContentInvalid
-from appliance.formats.json_text import read_json
+from appliance.formats.errors import ContentInvalid
+from appliance.formats.json_text import parse_json
 
 from .conftest import Perform
 
@@ -33,7 +33,7 @@ def test_json_comes_out_as_it_is(perform: Perform) -> None:
 
 
 def test_integers_that_would_round_travel_as_text() -> None:
-    assert read_json("[9007199254740993, 9007199254740992]", "it") == ["9007199254740993", 9007199254740992]
+    assert parse_json("[9007199254740993, 9007199254740992]", "it") == ["9007199254740993", 9007199254740992]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_integers_that_would_round_travel_as_text() -> None:
 )
 def test_json_that_cannot_be_kept_is_refused(text: str) -> None:
     with pytest.raises(ContentInvalid):
-        read_json(text, "the content")
+        parse_json(text, "the content")
 
 
 def test_a_broken_line_is_named(refused: Refused) -> None:

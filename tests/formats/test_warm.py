@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Settings, Work
-from appliance.formats.warm import Warm
+from appliance.formats.preloading import PreloadedProcess
 
 from .conftest import MEGABYTE
 
@@ -113,7 +113,7 @@ def test_an_engine_that_was_lost_is_started_anew(loaded: Formats) -> None:
 
 
 def test_what_nobody_uses_is_let_go() -> None:
-    warm = Warm("parse.text", idle_seconds=0.01)
+    warm = PreloadedProcess("parse.text", idle_seconds=0.01)
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as options, tempfile.TemporaryFile() as content:
         options.write(b"{}")
         options.seek(0)

@@ -58,7 +58,7 @@ class Town:
         """A request of a new execution that this actor started."""
         origin = self.origin(self.execution(actor))
         asked = approvals.parse_request({"kind": kind, "title": "Order over limit", **given}, origin, clock.now_ms())
-        running = self.scope.acting(f"execution:{origin.execution_id}")
+        running = self.scope.with_actor(f"execution:{origin.execution_id}")
         return db.write(lambda: approvals.request_approval(running, asked))
 
     def decide(self, name: str, asked: Approval, verdict: Verdict = "approve", **more: Any) -> Approval:

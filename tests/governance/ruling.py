@@ -6,7 +6,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor
-from appliance.governance.policies.decision import Decision, Looks, ToolAction
+from appliance.governance.policies.decision import Decision, InspectedDetails, ToolAction
 from appliance.governance.policies.service import PolicyService
 from appliance.governance.subjects import Subject
 from appliance.tenants import service as tenants
@@ -26,7 +26,7 @@ def make_governor(sealer: Sealer) -> Governor:
 def put_rules(scope: TenantScope, *rules: dict[str, Any], name: str = "gate", mode: str = "enforce") -> None:
     """These rules hold from now on, instead of what was under the name."""
     service, system = PolicyService(), tenants.system_scope(scope.tenant_id)
-    service.put_draft(system, name, {"mode": mode, "rules": list(rules)})
+    service.save_draft(system, name, {"mode": mode, "rules": list(rules)})
     service.activate(system, name)
 
 
@@ -36,5 +36,5 @@ class Broken:
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         raise KeyError("oops")
 
-    def looks_at(self, scope: TenantScope) -> Looks:
+    def looks_at(self, scope: TenantScope) -> InspectedDetails:
         raise KeyError("oops")

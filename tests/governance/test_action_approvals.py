@@ -15,7 +15,7 @@ from appliance.core.errors import ApplianceError, Conflict, IdempotencyMismatch,
 from appliance.core.scope import TenantScope
 from appliance.governance.actions import Canonical, StoredAction, canonical_action
 from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import NEXT_STEP, ActionApprovals, Wish
+from appliance.governance.approvals.action_approvals import NEXT_STEP, ActionApprovals, RequestOptions
 from appliance.governance.approvals.approvals import Approval
 from appliance.governance.policies.decision import Decision, Obligations, ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
@@ -46,12 +46,14 @@ def subject_of(town: Town, actor: str | None = None, **more: Any) -> Subject:
 
 
 def ask(town: Town, subject: Subject, decision: Decision | None = None, **wish: Any) -> Approval:
-    return APPROVALS.request_action(town.scope.acting(subject.actor), subject, ACTION, decision or judged(), Wish(**wish))
+    return APPROVALS.request_action(
+        town.scope.with_actor(subject.actor), subject, ACTION, decision or judged(), RequestOptions(**wish)
+    )
 
 
 def consume(town: Town, approval_id: str, subject: Subject, action: ToolAction = ACTION, version: str = "p1") -> StoredAction:
     presented = canonical_action(town.scope, subject, action, version)
-    return db.write(lambda: APPROVALS.consume_action(town.scope.acting(subject.actor), approval_id, presented, "call:1"))
+    return db.write(lambda: APPROVALS.consume_action(town.scope.with_actor(subject.actor), approval_id, presented, "call:1"))
 
 
 def refused(town: Town, approval_id: str, subject: Subject, **more: Any) -> tuple[str, ApplianceError]:
@@ -76,7 +78,7 @@ def test_what_was_approved_is_handed_out_once(one: Town) -> None:
     assert (stored.action, stored.version, stored.subject) == (ACTION, "p1", replace(subject, skills=skills[::-1]))
     used = approvals.get_approval(one.scope, asked.id)
     assert (used.status, used.used_by, used.used_at is not None) == ("used", "call:1", True)
-    assert approvals.answer_of(used)["status"] == "approved"
+    assert approvals.answer_view(used)["status"] == "approved"
     actions = [action for _, action, _ in one.audited(asked.id)]
     assert actions == ["approval.request", "approval.approve", "approval.use"]
     reason, error = refused(one, asked.id, subject)
@@ -238,7 +240,7 @@ def test_nobody_approves_what_a_run_asks_that_they_started(one: Town) -> None:
     subject = subject_of(one, "run:run_1", agent="clerk", run_id="run_1")
     with pytest.raises(PolicyDenied, match="not known who started this run"):
         ask(one, subject)
-    stop = approvals.on_starter("run", lambda scope, name: ann.actor if name == "run_1" else "system")
+    stop = approvals.register_starter("run", lambda scope, name: ann.actor if name == "run_1" else "system")
     asked = ask(one, subject)
     with pytest.raises(PolicyDenied, match="somebody else must decide"):
         one.decide("ann", asked)
@@ -251,7 +253,7 @@ def test_only_a_signed_in_person_decides(one: Town) -> None:
     asked, eve = ask(one, subject), one.people["eve"]
     for actor in (subject.actor, "system", "run:run_1", one.key(one.scope)):
         with pytest.raises(PolicyDenied, match="signed-in"):
-            approvals.decide_approval(one.scope.acting(actor), eve, asked.id, approvals.Decision("approve"))
+            approvals.decide_approval(one.scope.with_actor(actor), eve, asked.id, approvals.Decision("approve"))
     assert approvals.get_approval(one.scope, asked.id).status == "pending"
 
 
@@ -260,7 +262,7 @@ def test_one_key_is_one_request(one: Town) -> None:
     asked = ask(one, subject, idempotency_key="k", title="Please")
     assert ask(one, subject, idempotency_key="k", title="Pretty please").id == asked.id
     with pytest.raises(IdempotencyMismatch):
-        APPROVALS.request_action(one.scope, subject, replace(ACTION, input={}), judged(), Wish(idempotency_key="k"))
+        APPROVALS.request_action(one.scope, subject, replace(ACTION, input={}), judged(), RequestOptions(idempotency_key="k"))
     assert ask(one, subject_of(one), idempotency_key="k").id != asked.id
     assert ask(one, subject).id != ask(one, subject).id
 

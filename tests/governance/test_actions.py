@@ -11,7 +11,7 @@ import pytest
 
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.actions import canonical_action, find_changes, label_of, read_action, summary_of
+from appliance.governance.actions import action_label, canonical_action, find_changes, read_action, summarize_action
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
 
@@ -141,13 +141,13 @@ def test_what_json_does_not_know_is_refused() -> None:
 
 
 def test_a_summary_is_made_of_the_action_and_nothing_hides_in_it() -> None:
-    assert label_of(ACTION) == "create_order of erp"
-    told = summary_of(ACTION)
+    assert action_label(ACTION) == "create_order of erp"
+    told = summarize_action(ACTION)
     assert told == 'create_order of erp (http 1.2) at erp.example:443, which writes: sku = "A", quantity = 3'
     sly = {"note": "\u202eevil\n\x1b[2Jpay 0", "long": "x" * 500} | {f"m{n}": n for n in range(20)}
-    told = summary_of(dataclasses.replace(ACTION, input=sly))
+    told = summarize_action(dataclasses.replace(ACTION, input=sly))
     assert told.isprintable()
     assert "\\u202eevil" in told
     assert "x" * 100 not in told
     assert told.endswith("and 10 more")
-    assert summary_of(ToolAction("publish_webapp", "write", {})) == "publish_webapp, which writes: no input"
+    assert summarize_action(ToolAction("publish_webapp", "write", {})) == "publish_webapp, which writes: no input"

@@ -51,7 +51,7 @@ def test_an_approver_approves_and_the_code_is_told(one: Town) -> None:
     assert (asked.status, asked.request.details, asked.origin.step) == ("pending", {"total": 1200}, "approve")
     decided = one.decide("eve", asked, comment=" fine \x00")
     assert decided == approvals.get_approval(one.scope, asked.id)
-    told = approvals.answer_of(decided)
+    told = approvals.answer_view(decided)
     assert decided.closed_at is not None
     assert told == {
         "status": "approved", "answer": None, "comment": "fine \ufffd", "decided_by": "eve@one.test",
@@ -70,7 +70,7 @@ def test_an_approver_approves_and_the_code_is_told(one: Town) -> None:
 )
 def test_every_kind_is_answered_in_its_way(one: Town, kind: str, given: Any, verdict: Any, answer: Any, status: str) -> None:
     decided = one.decide("ann", one.ask(kind, **given), verdict, answer=answer)
-    assert (decided.status, approvals.answer_of(decided)["answer"]) == (status, answer)
+    assert (decided.status, approvals.answer_view(decided)["answer"]) == (status, answer)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_what_one_may_decide_of_many_takes_as_many_queries_as_of_few(one: Town, 
     owner = people_of["ann"].scope
     assert owner is not None
     first = one.key(owner)
-    actors += [first, one.key(owner.acting(first)), "key:gone"]
+    actors += [first, one.key(owner.with_actor(first)), "key:gone"]
     for actor in actors:
         one.ask(actor=actor)
         one.ask("input", actor=actor)
@@ -201,7 +201,7 @@ def test_a_key_never_decides(one: Town) -> None:
     asked, ann = one.ask(), one.people["ann"]
     for actor in (one.key(one.scope), "system", "execution:exe_1", f"user:{one.people['eve'].user_id}"):
         with pytest.raises(PolicyDenied, match="signed-in"):
-            approvals.decide_approval(one.scope.acting(actor), ann, asked.id, Decision("approve"))
+            approvals.decide_approval(one.scope.with_actor(actor), ann, asked.id, Decision("approve"))
 
 
 def test_who_started_the_execution_does_not_approve(one: Town) -> None:
@@ -209,7 +209,7 @@ def test_who_started_the_execution_does_not_approve(one: Town) -> None:
     assert ann is not None
     issued = one.key(ann)
     child_key = one.key(TenantScope("one", issued, ann.scopes))
-    rotated = keys.rotate_key(ann.acting(issued), SEALER, issued.removeprefix("key:"), 3600)[0].id
+    rotated = keys.rotate_key(ann.with_actor(issued), SEALER, issued.removeprefix("key:"), 3600)[0].id
     parent = one.execution(issued)
     for actor in (ann.actor, issued, child_key, f"key:{rotated}", f"execution:{parent}"):
         with pytest.raises(PolicyDenied, match="somebody else"):
@@ -317,7 +317,7 @@ def test_a_request_expires(one: Town) -> None:
     with pytest.raises(Conflict, match="expired"):
         one.decide("eve", asked)
     expired = db.write(lambda: approvals.expire_approval(one.scope, asked.id))
-    assert approvals.answer_of(expired) == {
+    assert approvals.answer_view(expired) == {
         "status": "expired", "answer": None, "comment": "", "decided_by": None, "decided_at": None, "request_id": asked.id,
     }  # fmt: skip
     with pytest.raises(Conflict, match="expired"):
@@ -341,7 +341,7 @@ def test_a_request_nobody_waits_for_is_withdrawn_once(one: Town) -> None:
         one.decide("eve", asked)
     for unanswered in (cancelled, other):
         with pytest.raises(ValueError, match="apr_"):
-            approvals.answer_of(unanswered)
+            approvals.answer_view(unanswered)
 
 
 def test_the_trail_binds_a_decision_to_what_was_shown(one: Town) -> None:

@@ -9,7 +9,7 @@ from appliance.connectors.contract import Action, Context
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.pages import PageRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import CallFilter, Spec, history
+from appliance.integrations import CallFilter, IntegrationSpec, history
 from tests.integrations.world import Ledger, World
 
 
@@ -46,7 +46,7 @@ class Broken(Ledger):
 def broken(world: World, label: str) -> None:
     installed = {**world.integrations.registry.installed, "broken": Installed(Broken, "test")}
     world.integrations.registry = Registry(installed)
-    world.integrations.create_integration(world.one, "bad", Spec("broken", {"token": "tok-1", "label": label}))
+    world.integrations.create_integration(world.one, "bad", IntegrationSpec("broken", {"token": "tok-1", "label": label}))
 
 
 @pytest.mark.parametrize("where", ["init", "effect_of", "call"])
@@ -72,7 +72,7 @@ def test_a_test_of_its_settings_says_so(world: World, how: str) -> None:
 def test_one_that_cannot_be_closed_spoils_no_answer(world: World, how: str) -> None:
     broken(world, f"close {how}")
     world.executor.execute(world.one, ActionRequest("bad", "book", {}))
-    world.integrations.replace_integration(world.one, "bad", Spec("broken", {"token": "tok-2", "label": f"close {how}"}))
+    world.integrations.replace_integration(world.one, "bad", IntegrationSpec("broken", {"token": "tok-2", "label": f"close {how}"}))
     world.executor.execute(world.one, ActionRequest("bad", "book", {}))
     found = history.list_calls(world.one, "bad", CallFilter(), PageRequest()).items
     assert [(call.status, call.outcome) for call in found] == [("succeeded", "done")] * 2

@@ -8,10 +8,10 @@ import pytest
 
 from appliance.connectors.contract import Context, Rejected, TransientError
 from appliance.core.database import db
-from appliance.governance.executor.concealing import conceal_hosts
-from appliance.governance.executor.describing import describe
+from appliance.governance.executor.redaction import redact_hosts
 from appliance.governance.executor.requests import ActionFailed
-from appliance.integrations import FAILURES, Spec
+from appliance.governance.executor.tool_actions import build_tool_action
+from appliance.integrations import FAILURES, IntegrationSpec
 from tests.governance.ruling import put_rules
 from tests.governance.test_governor import refused, rows
 from tests.integrations.world import Ledger, World
@@ -68,13 +68,13 @@ def test_without_such_a_rule_a_failure_speaks(world: World, monkeypatch: pytest.
 
 def test_hosts_that_only_the_foreign_system_named_are_hidden() -> None:
     told = {"hosts": ["erp.example:8080", "ERP.example", "de89.example"], "requests": 3}
-    assert conceal_hosts(told, "erp.example, other.example") == {"hosts": ["erp.example:8080", "ERP.example"], "requests": 3}
-    assert conceal_hosts(None, "erp.example") is None
+    assert redact_hosts(told, "erp.example, other.example") == {"hosts": ["erp.example:8080", "ERP.example"], "requests": 3}
+    assert redact_hosts(None, "erp.example") is None
 
 
 def test_whom_a_call_would_reach_is_told_whole_or_not_at_all(world: World) -> None:
     for slug, host in (("short", ".".join(["long"] * 200)), ("endless", ".".join(["longer"] * 2000))):
-        world.integrations.create_integration(world.one, slug, Spec("ledger", {"token": "tok-4711", "host": host}))
-    whole = describe(world.integrations.ready(world.one, "short"), "look", "read", {})
+        world.integrations.create_integration(world.one, slug, IntegrationSpec("ledger", {"token": "tok-4711", "host": host}))
+    whole = build_tool_action(world.integrations.ready(world.one, "short"), "look", "read", {})
     assert whole.host == ".".join(["long"] * 200)
-    assert describe(world.integrations.ready(world.one, "endless"), "look", "read", {}).host == ""
+    assert build_tool_action(world.integrations.ready(world.one, "endless"), "look", "read", {}).host == ""

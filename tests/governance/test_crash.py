@@ -10,7 +10,7 @@ import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.governance.executor.requests import ActionRequest
-from appliance.integrations import Origin, OutcomeUnknown, Spec
+from appliance.integrations import IntegrationSpec, Origin, OutcomeUnknown
 from tests.integrations.world import open_world
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def kill_while_sending(url: str, server: LoopbackServer, action: str) -> None:
     server.answers["/orders"] = hold
     with open_world(url) as world:
         settings = {"base_url": server.url, "retries": {"attempts": 1}}
-        world.integrations.create_integration(world.one, "erp", Spec("http", settings))
+        world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", settings))
     child = subprocess.Popen([sys.executable, "-c", CHILD, url, action], cwd=ROOT)
     try:
         assert arrived.wait(20)

@@ -9,7 +9,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, RateLimited
-from appliance.governance.approvals import approvals, crowding, human_input
+from appliance.governance.approvals import approvals, human_input, request_limits
 from appliance.governance.approvals.approvals import Approval
 from appliance.governance.approvals.human_input import HumanInput
 from appliance.governance.subjects import Subject
@@ -23,10 +23,10 @@ KEY = Subject("key:a", "rest")
 @pytest.fixture(autouse=True)
 def bounds() -> Iterator[None]:
     """Few requests are many here."""
-    before = crowding.Bounds(crowding.bounds.of_tenant, crowding.bounds.of_requester)
-    crowding.configure(of_tenant=5, of_requester=3)
+    before = request_limits.RequestLimits(request_limits.limits.of_tenant, request_limits.limits.of_requester)
+    request_limits.configure(of_tenant=5, of_requester=3)
     yield
-    crowding.configure(of_tenant=before.of_tenant, of_requester=before.of_requester)
+    request_limits.configure(of_tenant=before.of_tenant, of_requester=before.of_requester)
 
 
 def ask(world: World, subject: Subject = KEY, **more: Any) -> Approval:

@@ -11,11 +11,11 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Rejected, TransientError
 from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock
-from appliance.documents import HOLDER, Documents, NewDocument
-from appliance.governance.executor.documents import DocumentDoor
+from appliance.documents import REVISION_TABLE, Documents, NewDocument
+from appliance.governance.executor.documents import CallDocumentsFactory
 from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import Integrations, Spec, history
+from appliance.integrations import Integrations, IntegrationSpec, history
 from tests.governance.ruling import make_governor
 from tests.integrations.world import World, open_world
 
@@ -52,17 +52,20 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Documents:
-    return Documents(Blobs(LocalPlaces(tmp_path / "blobs"), [HOLDER]))
+    return Documents(Blobs(LocalPlaces(tmp_path / "blobs"), [REVISION_TABLE]))
 
 
 @pytest.fixture
 def executor(world: World, files: Documents) -> Iterator[GovernedExecutor]:
     registry = Registry({"copier": Installed(Copier, "test")})
     integrations = Integrations(registry, world.sealer, lambda scope, name: "", world.integrations.calls)
-    integrations.create_integration(world.one, "copy", Spec("copier", {}))
+    integrations.create_integration(world.one, "copy", IntegrationSpec("copier", {}))
     queued = world.queued.append
     executor = GovernedExecutor(
-        integrations, make_governor(world.sealer), Instance("instance-1", lambda *task: queued(task)), DocumentDoor(files, 256 * MB)
+        integrations,
+        make_governor(world.sealer),
+        Instance("instance-1", lambda *task: queued(task)),
+        CallDocumentsFactory(files, 256 * MB),
     )
     yield executor
     executor.stop()
@@ -125,12 +128,12 @@ def test_a_check_reaches_no_documents(world: World, executor: GovernedExecutor) 
 
 def test_time_and_size_are_kept_to(world: World, files: Documents) -> None:
     made = files.store_document(world.one, NewDocument("a.txt"), b"a" * 1000)
-    late = DocumentDoor(files, 100).of_call(world.one, BOTH).until(clock.monotonic() - 1)
+    late = CallDocumentsFactory(files, 100).of_call(world.one, BOTH).until(clock.monotonic() - 1)
     with pytest.raises(TransientError, match="ran out of time"):
         b"".join(late.open(made.id).chunks())
     with pytest.raises(TransientError, match="ran out of time"):
         late.create("b.txt", [b"b"])
-    small = DocumentDoor(files, 100).of_call(world.one, BOTH).until(clock.monotonic() + 60)
+    small = CallDocumentsFactory(files, 100).of_call(world.one, BOTH).until(clock.monotonic() + 60)
     with pytest.raises(Rejected, match="exceeds the maximum"):
         small.create("b.txt", [b"b" * 60, b"b" * 60])
     with pytest.raises(ConfigError):

@@ -22,7 +22,7 @@ from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.governance.governor import Governor
-from appliance.integrations import CallFilter, CallRecord, Origin, Spec, history
+from appliance.integrations import CallFilter, CallRecord, IntegrationSpec, Origin, history
 from appliance.monitor import logs
 from tests.governance.ruling import DENY_WRITES, Broken, put_rules
 from tests.integrations.world import Ledger, World
@@ -259,7 +259,7 @@ def test_the_http_connector_works_through_the_executor(world: World) -> None:
     try:
         server.answers["/orders"] = lambda received: Answer(201, {"Content-Type": "application/json"}, received.body)
         settings = {"base_url": server.url, "auth": {"kind": "bearer", "token": "tok-123456"}}
-        world.integrations.create_integration(world.one, "erp", Spec("http", settings))
+        world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", settings))
         given = {"url": "/orders", "json": {"number": "1"}}
         request = ActionRequest("erp", "post", given, idempotency_key="exe_1.push", origin=HERE)
         assert world.executor.execute(world.one, request).output["body"] == {"number": "1"}
@@ -276,7 +276,7 @@ def test_an_answer_that_utf8_cannot_hold_is_cleaned_and_kept(world: World) -> No
     try:
         server.answer("/ok", body=b'{"a\\udfff": "\\ud800", "zero": "\\u0000"}', Content_Type="application/json")
         server.answer("/bad", 400, b"\xff\x00")
-        world.integrations.create_integration(world.one, "erp", Spec("http", {"base_url": server.url}))
+        world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", {"base_url": server.url}))
         result = world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/ok"}, idempotency_key="k"))
         assert result.output["body"] == {"a?": "?", "zero": "\0"}
         again = world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/ok"}, idempotency_key="k"))
@@ -289,7 +289,7 @@ def test_an_answer_that_utf8_cannot_hold_is_cleaned_and_kept(world: World) -> No
 
 def test_an_integration_that_is_down_is_a_coded_retryable_failure(world: World) -> None:
     settings = {"base_url": "http://127.0.0.1:1", "retries": {"attempts": 2, "wait_s": 0}}
-    world.integrations.create_integration(world.one, "erp", Spec("http", settings))
+    world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", settings))
     with pytest.raises(ActionFailed, match="does not accept connections") as caught:
         world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/x"}, idempotency_key="k"))
     assert (caught.value.outcome, caught.value.retryable) == ("not_done", True)

@@ -16,7 +16,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.executor import executor as executing
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import FAILURES, FIRST_OPEN_MS, Gate, Health, Spec, Withheld, gate, history
+from appliance.integrations import FAILURES, FIRST_OPEN_MS, Gate, Health, IntegrationSpec, Withheld, gate, history
 from appliance.monitor import logs
 from tests.integrations.world import Ledger, World
 
@@ -106,16 +106,16 @@ def test_of_two_processes_that_see_the_circuit_half_open_one_tries(world: World,
     world.ledger()
     open_circuit(world)
     time.now += FIRST_OPEN_MS
-    refusals = [db.write(lambda: gate._take_probe(world.one, "books", 30.0)) for _ in range(2)]
+    refusals = [db.write(lambda: gate._claim_probe(world.one, "books", 30.0)) for _ in range(2)]
     assert [refused and refused.why for refused in refusals] == [None, "circuit_open"]
     time.now += 30_000
-    assert db.write(lambda: gate._take_probe(world.one, "books", 30.0)) is None, "the process of the first is gone"
+    assert db.write(lambda: gate._claim_probe(world.one, "books", 30.0)) is None, "the process of the first is gone"
 
 
 def test_another_integration_and_another_tenant_are_not_held_back(world: World, time: Time) -> None:
     world.ledger()
     world.ledger(world.two)
-    world.integrations.create_integration(world.one, "other", Spec("ledger", {"token": "tok"}))
+    world.integrations.create_integration(world.one, "other", IntegrationSpec("ledger", {"token": "tok"}))
     open_circuit(world)
     world.executor.execute(world.two, world.request("look"))
     world.executor.execute(world.one, ActionRequest("other", "look", {}))
@@ -147,7 +147,7 @@ def test_patience_that_one_call_was_asked_for_holds_back_the_next(world: World, 
 def test_a_poll_is_held_back_and_learns_like_a_call(world: World, time: Time, server: LoopbackServer) -> None:
     server.answers["/"] = lambda request: Answer(429, {"Retry-After": "30"}, b"")
     settings = {"base_url": server.url, "retries": {"attempts": 1}}
-    world.integrations.create_integration(world.one, "books", Spec("http", settings))
+    world.integrations.create_integration(world.one, "books", IntegrationSpec("http", settings))
     request = PollRequest("books", "new_items", {"url": "/", "cursor_field": "id"})
     asked = []
     for _ in range(2):
@@ -164,10 +164,10 @@ def test_changed_settings_and_a_test_that_succeeds_begin_anew(world: World, time
     assert world.integrations.test_integration(world.one, "books").ok
     assert health(world) == Health()
     open_circuit(world)
-    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "a-second-token"}))
+    world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "a-second-token"}))
     assert health(world) == Health()
     open_circuit(world)
-    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "wrong"}))
+    world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "wrong"}))
     open_circuit(world)
     assert not world.integrations.test_integration(world.one, "books").ok
     assert health(world).state == "open"
@@ -203,7 +203,7 @@ def test_a_queued_call_is_not_held_back_for_ever(world: World, time: Time) -> No
 
 
 def test_calls_of_one_integration_wait_for_a_place_and_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(gate, "MAX_WAIT", 0.05)
     world.ledger()
     world.ledger(world.two)
     narrow, go_on, inside = Gate(), threading.Event(), threading.Semaphore(0)
@@ -221,7 +221,7 @@ def test_calls_of_one_integration_wait_for_a_place_and_not_for_ever(world: World
         assert (caught.value.why, caught.value.outcome) == ("busy", "not_done")
         assert narrow.run(world.two, "books", 30.0, lambda seconds: seconds, 2) > 29
         assert narrow.run(world.one, "other", 30.0, lambda seconds: seconds, 2) > 29
-        monkeypatch.setattr(gate, "LONGEST_WAIT", 10.0)
+        monkeypatch.setattr(gate, "MAX_WAIT", 10.0)
         waiting = threads.submit(narrow.run, world.one, "books", 30.0, slow, 2)
         go_on.set()
         wait([*running, waiting], 10)
@@ -258,7 +258,7 @@ def test_dead_and_lying_servers_open_the_circuit(
 ) -> None:
     server.answers["/"] = lambda request: answer
     settings = {"base_url": server.url, "retries": {"attempts": 1}}
-    world.integrations.create_integration(world.one, "books", Spec("http", settings))
+    world.integrations.create_integration(world.one, "books", IntegrationSpec("http", settings))
     seen = []
     for _ in range(FAILURES + 2):
         with pytest.raises(ApplianceError) as caught:
@@ -280,7 +280,7 @@ def test_a_slow_server_is_waited_for_until_the_deadline_and_then_left_alone(
 
     server.answers["/"] = answer
     settings = {"base_url": server.url, "retries": {"attempts": 1}}
-    world.integrations.create_integration(world.one, "books", Spec("http", settings))
+    world.integrations.create_integration(world.one, "books", IntegrationSpec("http", settings))
     try:
         for number in range(FAILURES):
             with pytest.raises(ActionFailed) as caught:

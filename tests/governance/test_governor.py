@@ -8,14 +8,14 @@ import pytest
 
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, BudgetExceeded, PolicyDenied
-from appliance.governance import switches
+from appliance.governance import kill_switches
 from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.approvals.approvals import Approval, get_approval
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.governance.governor import ActionNeedsApproval
 from appliance.governance.subjects import Subject
-from appliance.integrations import Origin, OutcomeUnknown, Spec
+from appliance.integrations import IntegrationSpec, Origin, OutcomeUnknown
 from appliance.integrations.models import CallRow
 from tests.governance.asking import Town
 from tests.governance.ruling import ASK_FOR_WRITES, DENY_WRITES, make_governor, put_rules
@@ -111,7 +111,7 @@ def test_new_settings_and_new_policies_end_an_approval(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
     first, second = approved(world, needed(world)), ask(world, needed(world))
-    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "tok-other-secret"}))
+    world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "tok-other-secret"}))
     changed = refused(world, world.request(input=GIVEN, approval_id=first))
     assert (changed.extra["reason"], changed.extra["changed"]) == ("digest_differs", ["credential"])
     put_rules(world.one, {**ASK_FOR_WRITES, "reason": "two must look"})
@@ -162,7 +162,7 @@ def test_a_used_approval_is_not_honoured_again_for_anything_else(world: World, c
     elif change == "subject":
         asked["subject"] = Subject("key:other", "rest")
     else:
-        world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "tok-other-secret"}))
+        world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "tok-other-secret"}))
     assert refused(world, world.request(**asked)).extra["reason"] == "digest_differs"
     assert audited(world, "approval.refuse")[-1]["reason"] == "digest_differs"
     assert (len(Ledger.booked), [row.status for row in rows(world)]) == (1, ["failed"])
@@ -294,9 +294,9 @@ def test_what_is_switched_off_meanwhile_is_not_begun(world: World) -> None:
     permit = needed(world).permit
     approval_id = approved(world, needed(world))
     leave = make_governor(world.sealer).permit(permit.scope, permit.subject, permit.action, approval_id)
-    switches.switch_off(world.one, "integration", "books", "an incident")
+    kill_switches.switch_off(world.one, "integration", "books", "an incident")
     with pytest.raises(PolicyDenied) as caught:
-        db.write(lambda: leave.take("call:1"))
+        db.write(lambda: leave.consume("call:1"))
     assert caught.value.extra["rules"] == ["kill-switches/integration"]
     assert "an incident" in audited(world, "policy.deny")[-1]["reasons"][0]
     assert (audited(world, "approval.use"), get_approval(world.one, approval_id).status) == ([], "approved")
@@ -356,7 +356,7 @@ def test_what_must_be_previewed_is_previewed_by_the_same_first(world: World) -> 
 def test_what_an_execution_does_names_it(world: World) -> None:
     world.ledger()
     put_rules(world.one, {**ASK_FOR_WRITES, "subject": {"via": ["process"]}})
-    running = world.one.acting("execution:exe_1")
+    running = world.one.with_actor("execution:exe_1")
     with pytest.raises(ActionNeedsApproval) as caught:
         world.executor.execute(running, world.request(origin=Origin("exe_1", "push")))
     assert (caught.value.permit.subject.via, caught.value.permit.subject.kind) == ("process", "execution")

@@ -12,7 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.approvals import approvals, expiry
 from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.approvals.approvals import Approval, Decision
-from appliance.governance.approvals.batches import MOST, decide_approvals
+from appliance.governance.approvals.batches import MAX_REQUESTS, decide_approvals
 from appliance.governance.approvals.human_input import HumanInput, cancel_request, request_human_input
 from appliance.governance.policies.decision import Decision as Judgement
 from appliance.governance.policies.decision import ToolAction
@@ -37,7 +37,7 @@ def caller(one: Town) -> Subject:
 
 def ask(town: Town, subject: Subject, kind: str = "approval", **given: Any) -> Approval:
     asked = HumanInput(kind, **{"title": "May we?", **given})
-    return request_human_input(town.scope.acting(subject.actor), subject, asked)
+    return request_human_input(town.scope.with_actor(subject.actor), subject, asked)
 
 
 def ask_for_action(town: Town, subject: Subject) -> Approval:
@@ -84,7 +84,7 @@ def test_the_one_who_asked_withdraws_it(one: Town, caller: Subject) -> None:
     asked, action = ask(one, caller), ask_for_action(one, caller)
     one.decide("eve", action)
     for each in (asked, action):
-        withdrawn = cancel_request(one.scope.acting(caller.actor), caller, each.id)
+        withdrawn = cancel_request(one.scope.with_actor(caller.actor), caller, each.id)
         assert (withdrawn.status, one.audited(each.id)[-1][:2]) == ("cancelled", (caller.actor, "approval.cancel"))
         with pytest.raises(Conflict, match="cancelled"):
             cancel_request(one.scope, caller, each.id)
@@ -150,7 +150,7 @@ def test_several_are_decided_in_one_act_each_by_itself(one: Town, caller: Subjec
 
 
 def test_a_list_to_decide_has_bounds(one: Town) -> None:
-    for wanted in ([], [f"apr_{number}" for number in range(MOST + 1)]):
+    for wanted in ([], [f"apr_{number}" for number in range(MAX_REQUESTS + 1)]):
         with pytest.raises(ValidationFailed):
             decide_approvals(scope_of(one, "eve"), one.people["eve"], wanted, Decision("approve"))
 

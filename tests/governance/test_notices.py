@@ -11,8 +11,8 @@ from aiosmtpd.controller import Controller
 
 from appliance.connectors.testing import free_port
 from appliance.core.database import db
+from appliance.governance.approvals.email_dependencies import EmailDependencies
 from appliance.governance.approvals.notices import Notices
-from appliance.governance.approvals.writing import Writing
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.governance.asking import Town
@@ -48,8 +48,8 @@ def town(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Resource
 
     The live appliance looks every two seconds too, with another integration, and would note that nobody here wants letters.
     """
-    tell = Notices._tell
-    monkeypatch.setattr(Notices, "_tell", lambda self, scope: tell(self, scope) if self._integration == LETTERS else 0)
+    tell = Notices._notify_tenant
+    monkeypatch.setattr(Notices, "_notify_tenant", lambda self, scope: tell(self, scope) if self._integration == LETTERS else 0)
     name = fresh("noticed")
     here = Town(running.tenant(name))
     here.person("ann", "owner")
@@ -85,7 +85,7 @@ def calls(town: Resources, status: str) -> int:
 
 def notices(town: Resources, integration: str = LETTERS, letter_seconds: int = 0) -> Notices:
     services = town.running.services
-    return Notices(Writing(services.executor, services.integrations, services.languages), integration, letter_seconds)
+    return Notices(EmailDependencies(services.executor, services.integrations, services.languages), integration, letter_seconds)
 
 
 def test_whoever_may_decide_gets_one_letter_with_a_link(town: Resources, post: Post) -> None:

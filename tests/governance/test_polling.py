@@ -6,7 +6,7 @@ import pytest
 
 from appliance.connectors.contract import Context, Item, Polled, Rejected
 from appliance.core.errors import ApplianceError, BudgetExceeded, PolicyDenied
-from appliance.governance import switches
+from appliance.governance import kill_switches
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed
 from tests.governance.ruling import put_rules
@@ -99,7 +99,7 @@ def test_what_is_switched_off_while_a_poll_waits_for_its_turn_is_not_asked(world
     run = gate.run
 
     def late(*given: Any) -> Any:
-        switches.switch_off(world.one, "integration", "books", "an incident")
+        kill_switches.switch_off(world.one, "integration", "books", "an incident")
         return run(*given)
 
     monkeypatch.setattr(gate, "run", late)

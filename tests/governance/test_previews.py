@@ -12,7 +12,7 @@ from appliance.connectors.testing import LoopbackServer
 from appliance.core.errors import PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import CallFilter, Spec, history
+from appliance.integrations import CallFilter, IntegrationSpec, history
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
 
@@ -28,7 +28,7 @@ def server() -> Iterator[LoopbackServer]:
 
 def erp(world: World, server: LoopbackServer, **auth: str) -> None:
     settings = {"base_url": f"{server.url}/v1", "auth": auth or {"kind": "bearer", "token": TOKEN}}
-    world.integrations.create_integration(world.one, "erp", Spec("http", settings))
+    world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", settings))
 
 
 def previewed(
@@ -115,7 +115,7 @@ class Stubborn(Ledger):
 def test_a_plugin_that_swallows_failures_comes_past_no_door(world: World) -> None:
     installed = {**world.integrations.registry.installed, "stubborn": Installed(Stubborn, "test")}
     object.__setattr__(world.integrations.registry, "installed", installed)
-    world.integrations.create_integration(world.one, "odd", Spec("stubborn", {"token": "tok"}))
+    world.integrations.create_integration(world.one, "odd", IntegrationSpec("stubborn", {"token": "tok"}))
     assert previewed(world, "book", {}, "odd") == ()
     assert Stubborn.passed == []
 

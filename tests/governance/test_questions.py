@@ -7,7 +7,7 @@ import pytest
 from appliance.core import logs
 from appliance.core.errors import ValidationFailed
 from appliance.governance.approvals.approvals import HumanRequest, Origin, parse_request
-from appliance.governance.approvals.questions import check_answer
+from appliance.governance.approvals.human_requests import check_answer
 
 HERE = Origin("exe_1", "order-intake", "approve", "approve")
 

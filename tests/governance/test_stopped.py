@@ -11,12 +11,11 @@ import appliance
 from appliance.connectors.contract import Rejected
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied
-from appliance.governance import switches
+from appliance.governance import kill_switches
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed
 from appliance.governance.subjects import Subject
-from appliance.monitor import Deliverer, Webhooks, emit
-from appliance.monitor import Spec as WebhookSpec
+from appliance.monitor import Deliverer, Webhooks, WebhookSpec, emit
 from appliance.processes.engine import Claim
 from appliance.processes.host import no_models
 from tests.governance.ruling import ASK_FOR_WRITES, put_rules
@@ -30,7 +29,7 @@ ROADS = {
     "monitor/deliveries.py": "webhooks, which are held while the tenant is off",
     "connectors/testing.py": "tests of plugins",
     "webapps/access/oidc.py": "the appliance itself: people who sign in at their provider",
-    "webapps/domains/looking.py": "the appliance itself: who a host name belongs to",
+    "webapps/domains/probing.py": "the appliance itself: who a host name belongs to",
 }
 """The modules that open a connection to an outside address, and what for."""
 
@@ -82,14 +81,14 @@ def ways(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Way]:
     ("kind", "name"), [("tenant", ""), ("integration", "books"), ("tool", "execute_tenant_integration")]
 )
 def test_no_way_leads_to_what_is_switched_off(
-    world: World, monkeypatch: pytest.MonkeyPatch, kind: switches.Kind, name: str
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: kill_switches.Kind, name: str
 ) -> None:
     world.ledger()
     tried = ways(world, monkeypatch)
     reached: list[str] = []
     for verb in ("call", "poll", "check"):
         monkeypatch.setattr(Ledger, verb, lambda *_, verb=verb: reached.append(verb))
-    switches.switch_off(world.one, kind, name, "an incident")
+    kill_switches.switch_off(world.one, kind, name, "an incident")
     for what, way in tried.items():
         if what in BY_TIME:
             way()  # why it fails is in its record
@@ -106,17 +105,17 @@ def test_webhooks_of_a_tenant_that_is_off_wait_until_it_is_on(world: World) -> N
     Webhooks(world.sealer, egress).create_webhook(world.one, WebhookSpec("http://127.0.0.1:9/", ("approval.requested",)))
     db.write(lambda: emit(world.one, "approval.requested", lambda: {"id": "x"}))
     deliverer = Deliverer(egress, world.sealer)
-    switches.switch_off(world.one, "tenant", "", "an incident")
+    kill_switches.switch_off(world.one, "tenant", "", "an incident")
     assert deliverer.begin_due() == []
-    switches.switch_on(world.one, "tenant", "")
+    kill_switches.switch_on(world.one, "tenant", "")
     begun = deliverer.begin_due()
     assert len(begun) == 1
     begun[0].result(30)
 
 
 def test_a_step_asks_no_model_while_the_tenant_is_off(world: World) -> None:
-    claim = Claim(world.one.acting("execution:exe_1"), "exe_1", "p", 1, 1, {}, None, 0, 0, 0, False, "", 0)
-    switches.switch_off(world.one, "tenant", "", "an incident")
+    claim = Claim(world.one.with_actor("execution:exe_1"), "exe_1", "p", 1, 1, {}, None, 0, 0, 0, False, "", 0)
+    kill_switches.switch_off(world.one, "tenant", "", "an incident")
     with pytest.raises(PolicyDenied, match="an incident"):
         no_models(world.sealer).ask(claim, {"profile": "default", "prompt": "Hello"}, "ask", 1e12)
 

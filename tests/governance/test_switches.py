@@ -4,11 +4,11 @@ import pytest
 
 from appliance.core.errors import PolicyDenied
 from appliance.core.pages import PageRequest
-from appliance.governance import switches
+from appliance.governance import kill_switches
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
-from appliance.integrations import Spec, history
+from appliance.integrations import IntegrationSpec, history
 from appliance.monitor import audit
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
@@ -18,7 +18,7 @@ def test_what_is_switched_off_is_not_called_until_it_is_on(world: World) -> None
     world.ledger()
     world.ledger(world.two)
     call_id = world.executor.enqueue(world.one, world.request())
-    switches.switch_off(world.one, "integration", "books", "it books twice")
+    kill_switches.switch_off(world.one, "integration", "books", "it books twice")
     for action in ("look", "book"):
         with pytest.raises(PolicyDenied, match=r"books is switched off \(it books twice\)"):
             world.executor.execute(world.one, world.request(action))
@@ -26,25 +26,25 @@ def test_what_is_switched_off_is_not_called_until_it_is_on(world: World) -> None
     assert history.get_call(world.one, "books", call_id).status == "failed"
     assert Ledger.booked == []
     world.executor.execute(world.two, world.request())
-    told = [(each.kind, each.name, each.set_by) for each in switches.list_switches(world.one)]
+    told = [(each.kind, each.name, each.set_by) for each in kill_switches.list_switches(world.one)]
     assert told == [("integration", "books", "key:test")]
-    assert switches.list_switches(world.two) == []
-    switches.switch_on(world.one, "integration", "books")
+    assert kill_switches.list_switches(world.two) == []
+    kill_switches.switch_on(world.one, "integration", "books")
     assert world.executor.execute(world.one, world.request()).status == "executed"
     actions = [each.action for each in audit.list_entries(world.one, audit.AuditFilter(subject="books"), PageRequest()).items]
     assert sorted(actions) == ["integration.create", "integration.switch_off", "integration.switch_on"]
 
 
 def test_a_poll_is_refused_too(world: World) -> None:
-    world.integrations.create_integration(world.one, "books", Spec("http", {"base_url": "http://127.0.0.1:1"}))
-    switches.switch_off(world.one, "integration", "books", "noise")
+    world.integrations.create_integration(world.one, "books", IntegrationSpec("http", {"base_url": "http://127.0.0.1:1"}))
+    kill_switches.switch_off(world.one, "integration", "books", "noise")
     with pytest.raises(PolicyDenied, match="switched off"):
         world.executor.poll(world.one, PollRequest("books", "new_items", {"url": "/", "cursor_field": "id"}))
 
 
 def test_one_that_is_made_again_under_its_name_stays_off(world: World) -> None:
     world.ledger()
-    switches.switch_off(world.one, "integration", "books", "x")
+    kill_switches.switch_off(world.one, "integration", "books", "x")
     world.integrations.delete_integration(world.one, "books")
     world.ledger()
     with pytest.raises(PolicyDenied):
@@ -52,35 +52,35 @@ def test_one_that_is_made_again_under_its_name_stays_off(world: World) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [("tenant", ""), ("agent", "triage"), ("tool", "execute_tenant_integration")])
-def test_a_tenant_an_agent_and_a_tool_are_switched_off_too(world: World, kind: switches.Kind, name: str) -> None:
+def test_a_tenant_an_agent_and_a_tool_are_switched_off_too(world: World, kind: kill_switches.Kind, name: str) -> None:
     world.ledger()
     put_rules(world.one, {"id": "all", "effect": "allow", "reason": "trusted"})
     agent = Subject("key:test", "agent", agent="triage", run_id="run_1")
     other = Subject("key:test", "agent", agent="billing", run_id="run_2")
-    switches.switch_off(world.one, kind, name, "it runs wild")
+    kill_switches.switch_off(world.one, kind, name, "it runs wild")
     for action in ("look", "book"):
         with pytest.raises(PolicyDenied, match="it runs wild") as caught:
             world.executor.execute(world.one, world.request(action, subject=agent))
         assert caught.value.extra["rules"] == [f"kill-switches/{kind}"]
     is_off = kind != "agent"
-    assert (switches.find_switch(world.one, other, world_action()) is not None) == is_off
-    assert (switches.find_switch(world.one, agent) is not None) == (kind != "tool")
+    assert (kill_switches.find_switch(world.one, other, world_action()) is not None) == is_off
+    assert (kill_switches.find_switch(world.one, agent) is not None) == (kind != "tool")
     denials = audit.list_entries(world.one, audit.AuditFilter(action="policy.deny"), PageRequest()).items
     assert len(denials) == 2
     assert "it runs wild" in denials[0].fields
     assert Ledger.booked == []
-    switches.switch_on(world.one, kind, name)
-    switches.refuse_switched_off(world.one, agent, world_action())
+    kill_switches.switch_on(world.one, kind, name)
+    kill_switches.check_not_switched_off(world.one, agent, world_action())
     world.executor.execute(world.one, world.request(subject=agent))
 
 
 def test_a_name_is_of_one_kind(world: World) -> None:
-    switches.switch_off(world.one, "agent", "books", "x")
+    kill_switches.switch_off(world.one, "agent", "books", "x")
     world.ledger()
     world.executor.execute(world.one, world.request())
     with pytest.raises(PolicyDenied, match="the agent books is switched off"):
-        switches.refuse_switched_off(world.one, Subject("key:test", "agent", agent="books"))
-    switches.refuse_switched_off(world.two, Subject("key:test", "agent", agent="books"))
+        kill_switches.check_not_switched_off(world.one, Subject("key:test", "agent", agent="books"))
+    kill_switches.check_not_switched_off(world.two, Subject("key:test", "agent", agent="books"))
 
 
 def world_action() -> ToolAction:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from appliance.governance.executor.concealing import conceal
+from appliance.governance.executor.redaction import redact
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
-from appliance.governance.taint import MOST_SOURCES, source_of, tainted
+from appliance.governance.taint import MAX_SOURCES, add_taint, source_of
 
 
 @pytest.mark.parametrize(
@@ -50,21 +50,21 @@ def test_a_list_of_skills_is_from_outside_when_it_describes_one_that_nobody_trus
 
 def test_a_run_stays_tainted_by_all_it_has_read() -> None:
     clean = Subject("key:1", "agent", agent="triage")
-    assert tainted(clean, "", "") is clean
-    once = tainted(clean, "integration:erp", "", "integration:erp")
+    assert add_taint(clean, "", "") is clean
+    once = add_taint(clean, "integration:erp", "", "integration:erp")
     assert once.tainted_by == ("integration:erp",)
-    assert tainted(tainted(once, "documents"), "integration:erp").tainted_by == ("integration:erp", "documents")
-    much = tainted(clean, *(f"document:{number}" for number in range(100)))
-    assert (much.is_tainted, len(much.tainted_by)) == (True, MOST_SOURCES)
+    assert add_taint(add_taint(once, "documents"), "integration:erp").tainted_by == ("integration:erp", "documents")
+    much = add_taint(clean, *(f"document:{number}" for number in range(100)))
+    assert (much.is_tainted, len(much.tainted_by)) == (True, MAX_SOURCES)
 
 
 def test_what_is_hidden_is_gone_wherever_it_is() -> None:
     value = {"rows": [{"name": "a", "iban": 1}, {"iban": 2}], "a/b": {"~": 1}, "kept": [1, 2]}
-    assert conceal(value, ["/rows/*/iban", "/a~1b/~0", "/nowhere/0", "/kept/1"]) == {
+    assert redact(value, ["/rows/*/iban", "/a~1b/~0", "/nowhere/0", "/kept/1"]) == {
         "rows": [{"name": "a"}, {}], "a/b": {}, "kept": [1, None],
     }  # fmt: skip
-    assert conceal(value, ["/*"]) == {}
-    assert conceal({"rows": ["a", "b", "c"]}, ["/rows/0", "/rows/1"]) == {"rows": [None, None, "c"]}
-    assert conceal({"rows": [{"n": 1}, {"n": 2, "m": 3}]}, ["/rows/0", "/rows/1/n"]) == {"rows": [None, {"m": 3}]}
-    assert conceal({"rows": ["a", "b"]}, ["/rows/*", "/rows/0"]) == {"rows": []}
+    assert redact(value, ["/*"]) == {}
+    assert redact({"rows": ["a", "b", "c"]}, ["/rows/0", "/rows/1"]) == {"rows": [None, None, "c"]}
+    assert redact({"rows": [{"n": 1}, {"n": 2, "m": 3}]}, ["/rows/0", "/rows/1/n"]) == {"rows": [None, {"m": 3}]}
+    assert redact({"rows": ["a", "b"]}, ["/rows/*", "/rows/0"]) == {"rows": []}
     assert value["rows"][0]["iban"] == 1  # type: ignore[index]

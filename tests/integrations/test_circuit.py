@@ -6,11 +6,11 @@ from appliance.connectors import contract
 from appliance.integrations.circuit import (
     FAILURES,
     FIRST_OPEN_MS,
-    LONGEST_HOLD_MS,
-    LONGEST_OPEN_MS,
-    LONGEST_PROBE_MS,
-    AskedForPatience,
+    MAX_HOLD_MS,
+    MAX_OPEN_MS,
+    MAX_PROBE_MS,
     Circuit,
+    RateLimitHeld,
     Withheld,
     after_answer,
     after_error,
@@ -49,7 +49,7 @@ def test_after_the_pause_one_call_tries_and_its_answer_closes_the_circuit() -> N
     trying = probing(opened, later, 5.0)
     assert isinstance(refusal(trying, "erp", later + 4_999), Withheld)
     assert refusal(trying, "erp", later + 5_000) is None
-    assert probing(opened, later, 900.0).probing_until == later + LONGEST_PROBE_MS
+    assert probing(opened, later, 900.0).probing_until == later + MAX_PROBE_MS
     assert after_answer(trying) == Circuit()
 
 
@@ -61,7 +61,7 @@ def test_each_try_that_fails_doubles_the_pause_up_to_five_minutes() -> None:
         now = circuit.open_until
         circuit = after_error(probing(circuit, now, 5.0), DEAD, now)
         assert circuit.probing_until is None
-    assert pauses == [10_000, 20_000, 40_000, 80_000, 160_000, LONGEST_OPEN_MS, LONGEST_OPEN_MS]
+    assert pauses == [10_000, 20_000, 40_000, 80_000, 160_000, MAX_OPEN_MS, MAX_OPEN_MS]
 
 
 def test_a_call_that_was_under_way_when_the_circuit_opened_lengthens_nothing() -> None:
@@ -89,13 +89,13 @@ def test_a_system_that_answers_nonsense_is_left_alone_as_a_dead_one() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "held"),
-    [(7.0, 7_000), (0.25, 250), (1e9, LONGEST_HOLD_MS), (float("inf"), LONGEST_HOLD_MS), (None, None), (0.0, None), (-5.0, None),
+    [(7.0, 7_000), (0.25, 250), (1e9, MAX_HOLD_MS), (float("inf"), MAX_HOLD_MS), (None, None), (0.0, None), (-5.0, None),
      (float("nan"), None)],
 )  # fmt: skip
 def test_patience_is_kept_as_long_as_it_is_sensible(asked: float | None, held: int | None) -> None:
     circuit = after_error(Circuit(), contract.RateLimited("slow down", retry_after=asked), NOW)
     assert circuit.held_until == (None if held is None else NOW + held)
-    assert circuit.holds(NOW) == (held is not None)
+    assert circuit.is_rate_limited(NOW) == (held is not None)
 
 
 def test_held_back_calls_say_how_long_and_an_answer_does_not_shorten_it() -> None:
@@ -103,6 +103,6 @@ def test_held_back_calls_say_how_long_and_an_answer_does_not_shorten_it() -> Non
     shorter = after_error(after_answer(held), contract.RateLimited("slow down", retry_after=1.0), NOW)
     for circuit in (held, after_answer(held), shorter):
         refused = refusal(circuit, "erp", NOW + 2_000)
-        assert isinstance(refused, AskedForPatience)
+        assert isinstance(refused, RateLimitHeld)
         assert (refused.error_class, refused.why, refused.retry_after) == ("rate_limited", "rate_limited", 5.0)
         assert refusal(circuit, "erp", NOW + 7_000) is None

@@ -11,9 +11,9 @@ from appliance.connectors.contract import Action, Context, Json, TransientError
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import InvalidCursor, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.governance import switches
+from appliance.governance import kill_switches
 from appliance.governance.executor import ActionFailed, ActionRequest
-from appliance.integrations.spec import Spec
+from appliance.integrations.spec import IntegrationSpec
 from tests.governance.ruling import DENY_WRITES, put_rules
 from tests.integrations.world import Ledger, World
 
@@ -54,7 +54,7 @@ def finder(world: World) -> World:
     Finder.offers = (offer("ship", path="/ship"), offer("weigh", path="/w"))
     Finder.asked, Finder.wait, Finder.performed = [], None, []
     world.integrations.registry = Registry({**world.integrations.registry.installed, "finder": Installed(Finder, "test")})
-    spec = Spec("finder", {"token": "tok-4711-secret"})
+    spec = IntegrationSpec("finder", {"token": "tok-4711-secret"})
     for scope in (world.one, world.two):
         world.integrations.create_integration(scope, "depot", spec)
     return world
@@ -91,10 +91,12 @@ def test_its_input_is_judged_and_an_unknown_action_is_refused(finder: World) -> 
 
 def test_other_settings_are_discovered_anew_and_another_secret_is_not(finder: World) -> None:
     execute(finder, "ship")
-    finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4712-secret"}))
+    finder.integrations.replace_integration(finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4712-secret"}))
     execute(finder, "ship")
     assert len(Finder.asked) == 1
-    finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4712-secret", "label": "new"}))
+    finder.integrations.replace_integration(
+        finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4712-secret", "label": "new"})
+    )
     Finder.offers = (offer("weigh", path="/new"),)
     with pytest.raises(ValidationFailed, match="no action 'ship'"):
         execute(finder, "ship")
@@ -141,7 +143,9 @@ def test_settings_that_change_meanwhile_keep_nothing(finder: World) -> None:
         call = threads.submit(execute, finder, "ship")
         while not Finder.asked:
             threading.Event().wait(0.01)
-        finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4711-secret", "label": "x"}))
+        finder.integrations.replace_integration(
+            finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4711-secret", "label": "x"})
+        )
         Finder.wait.set()
         with pytest.raises(ActionFailed, match="changed while its actions were discovered"):
             call.result(30)
@@ -163,7 +167,7 @@ def test_nothing_is_known_of_them_before_the_first_discovery_nor_by_another_tena
 def test_they_go_with_their_integration(finder: World) -> None:
     execute(finder, "ship")
     finder.integrations.delete_integration(finder.one, "depot")
-    finder.integrations.create_integration(finder.one, "depot", Spec("finder", {"token": "tok-4711-secret"}))
+    finder.integrations.create_integration(finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4711-secret"}))
     assert finder.integrations.find_actions(finder.one, "depot") is None
 
 
@@ -237,7 +241,9 @@ def test_what_policies_deny_asks_no_foreign_system_for_its_actions(finder: World
 def test_what_was_known_before_is_judged_by_the_effect_it_had(finder: World) -> None:
     Finder.offers = (offer("ship", path="/ship"), offer("count", effect="read", path="/c"))
     assert execute(finder, "count") == {"performed": "count"}
-    finder.integrations.replace_integration(finder.one, "depot", Spec("finder", {"token": "tok-4711-secret", "label": "moved"}))
+    finder.integrations.replace_integration(
+        finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4711-secret", "label": "moved"})
+    )
     put_rules(finder.one, DENY_WRITES)
     asked = len(Finder.asked)
     assert "not known yet" not in denied(finder, "called", "ship").message
@@ -252,7 +258,7 @@ def test_what_is_switched_off_while_discovery_waits_for_its_turn_is_not_asked(
     run = finder.executor._gate.run
 
     def late(*given: Any) -> Any:
-        switches.switch_off(finder.one, "integration", "depot", "an incident")
+        kill_switches.switch_off(finder.one, "integration", "depot", "an incident")
         return run(*given)
 
     monkeypatch.setattr(finder.executor._gate, "run", late)

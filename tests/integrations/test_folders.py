@@ -14,8 +14,8 @@ from appliance.governance.executor import ActionRequest, GovernedExecutor, Insta
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
-from appliance.integrations.spec import Spec
-from appliance.integrations.tokens import TokenKeeper
+from appliance.integrations.spec import IntegrationSpec
+from appliance.integrations.tokens import TokenStore
 from tests.governance.ruling import make_governor
 from tests.integrations.world import World
 
@@ -28,13 +28,13 @@ def test_a_tenant_reaches_its_own_folder_and_no_other(world: World, tmp_path: Pa
     for tenant in ("one", "two"):
         (tmp_path / tenant).mkdir()
     folders = AllowedFolders.of([f"{tmp_path}/{{tenant}}"])
-    calls = Calls(Connections(Egress.of([]), folders), TokenKeeper(world.sealer))
+    calls = Calls(Connections(Egress.of([]), folders), TokenStore(world.sealer))
     integrations = Integrations(world.integrations.registry, world.sealer, lambda *_: "", calls)
     executor = GovernedExecutor(integrations, make_governor(world.sealer), Instance("instance-1", lambda *_: None))
     try:
         for scope in (world.one, world.two):
             for name in ("one", "two"):
-                integrations.create_integration(scope, name, Spec("folder", {"root": f"{tmp_path}/{name}"}))
+                integrations.create_integration(scope, name, IntegrationSpec("folder", {"root": f"{tmp_path}/{name}"}))
         assert put(executor, world.one, "one") == put(executor, world.two, "two") == {"size": 3}
         for scope, name in ((world.one, "two"), (world.two, "one")):
             with pytest.raises(AddressNotAllowed, match=r"folders\.allow"):

@@ -17,8 +17,8 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received, open_
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.governance.executor import ActionRequest
-from appliance.integrations.spec import Spec
-from appliance.processes.definitions import Named, declare_process, look_around, parse_definition
+from appliance.integrations.spec import IntegrationSpec
+from appliance.processes.definitions import References, declare_process, load_dependencies, parse_definition
 from appliance.processes.host import NoAgents
 from tests.integrations.github_document import fetch_document
 from tests.integrations.world import World, open_world
@@ -190,7 +190,7 @@ def test_every_operation_is_executed_as_the_document_describes_it(
 def imported(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> Iterator[World]:
     """The appliance with GitHub as an integration whose settings were tested."""
     with open_world(f"sqlite:///{tmp_path_factory.mktemp('github')}/gos.db") as world:
-        world.integrations.create_integration(world.one, "github", Spec("openapi", settings))
+        world.integrations.create_integration(world.one, "github", IntegrationSpec("openapi", settings))
         found = world.integrations.test_integration(world.one, "github")
         assert found.ok, found.message
         assert re.search(r"It offers 1\d\d\d actions\.$", found.message)
@@ -222,7 +222,8 @@ def test_types_are_of_what_a_process_is_granted(imported: World) -> None:
         steps = [{"id": "a", "code": {"language": "javascript", "source": "export default () => 1"}}]
         definition = parse_definition({"id": "p", "grants": {"integrations": {"github": granted}}, "steps": steps}, {})
         return declare_process(
-            definition, look_around(imported.one, imported.integrations.find_actions, NoAgents().output_of, Named(["github"]))
+            definition,
+            load_dependencies(imported.one, imported.integrations.find_actions, NoAgents().output_of, References(["github"])),
         )
 
     few = declared(["issues_create", "repos_get", "pulls_list"])

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.connectors.development import Watch
 from appliance.connectors.testing import LoopbackServer
-from appliance.integrations.spec import Spec
+from appliance.integrations.spec import IntegrationSpec
 from tests.integrations.world import World
 
 CODE = """
@@ -80,7 +80,7 @@ def test_a_changed_plugin_takes_effect_and_a_call_in_flight_ends_on_the_old_code
     assert first is not None
     world.integrations.registry = first
     assert watch.changed() is None
-    world.integrations.create_integration(world.one, "books", Spec("reloaded-echo", {"url": f"{server.url}/held"}))
+    world.integrations.create_integration(world.one, "books", IntegrationSpec("reloaded-echo", {"url": f"{server.url}/held"}))
     arrived, released = held(server)
     answers: list[Any] = []
     caller = threading.Thread(target=lambda: answers.append(world.executor.execute(world.one, world.request("say")).output))

@@ -18,7 +18,7 @@ from appliance.governance.executor import ActionFailed
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Integrations
-from appliance.integrations.spec import Spec, merged_spec
+from appliance.integrations.spec import IntegrationSpec, merged_spec
 from appliance.tenants import service as tenants
 from tests.integrations.world import Ledger, World
 
@@ -44,7 +44,7 @@ def test_no_secret_lies_readable_in_the_database(world: World) -> None:
 
 
 def test_every_problem_of_the_settings_is_told_at_once(world: World) -> None:
-    spec = Spec("ledger", {"token": "x", "host": "UPPER", "surprise": 1})
+    spec = IntegrationSpec("ledger", {"token": "x", "host": "UPPER", "surprise": 1})
     with pytest.raises(ValidationFailed) as caught:
         world.integrations.create_integration(world.one, "books", spec)
     assert {detail.pointer for detail in caught.value.details} == {"/settings/token", "/settings/host", "/settings/surprise"}
@@ -54,12 +54,12 @@ def test_every_problem_of_the_settings_is_told_at_once(world: World) -> None:
 @pytest.mark.parametrize("slug", ["", "A", "a--b", "connectors", "x" * 64, "1a"])
 def test_a_slug_is_a_slug(world: World, slug: str) -> None:
     with pytest.raises(ValidationFailed):
-        world.integrations.create_integration(world.one, slug, Spec("ledger", {"token": "abc"}))
+        world.integrations.create_integration(world.one, slug, IntegrationSpec("ledger", {"token": "abc"}))
 
 
 def test_an_unknown_connector_names_the_known_ones(world: World) -> None:
     with pytest.raises(ValidationFailed, match=r"http, .*ledger"):
-        world.integrations.create_integration(world.one, "books", Spec("unheard-of", {}))
+        world.integrations.create_integration(world.one, "books", IntegrationSpec("unheard-of", {}))
     with pytest.raises(NotFound):
         world.integrations.get_connector("unheard-of")
     assert world.integrations.get_connector("http").name == "http"
@@ -77,7 +77,7 @@ def test_another_tenants_integration_looks_like_none(world: World) -> None:
     world.executor.execute(world.one, world.request())
     for verb in (
         lambda: world.integrations.get_integration(world.two, "books"),
-        lambda: world.integrations.replace_integration(world.two, "books", Spec("ledger", {"token": "abc"})),
+        lambda: world.integrations.replace_integration(world.two, "books", IntegrationSpec("ledger", {"token": "abc"})),
         lambda: world.integrations.delete_integration(world.two, "books"),
         lambda: world.integrations.test_integration(world.two, "books"),
         lambda: world.executor.execute(world.two, world.request()),
@@ -99,16 +99,16 @@ def test_a_change_keeps_secrets_that_are_sent_back_as_markers(world: World) -> N
     world.executor.execute(world.one, world.request("look"))
     assert Ledger.seen[-1] == {"token": "tok-4711-secret", "label": "b"}
     with pytest.raises(VersionConflict):
-        world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "abc"}), if_version=1)
+        world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "abc"}), if_version=1)
 
 
 def test_what_is_already_so_keeps_its_version(world: World) -> None:
-    spec = Spec("ledger", {"token": "tok-4711-secret", "label": "a"})
-    assert world.integrations.put_integration(world.one, "books", spec)[1] is True
-    again, new = world.integrations.put_integration(world.one, "books", spec)
+    spec = IntegrationSpec("ledger", {"token": "tok-4711-secret", "label": "a"})
+    assert world.integrations.save_integration(world.one, "books", spec)[1] is True
+    again, new = world.integrations.save_integration(world.one, "books", spec)
     assert (again.version, new) == (1, False)
-    other = Spec("ledger", {"token": "another-secret", "label": "a"})
-    assert world.integrations.put_integration(world.one, "books", other)[0].version == 2
+    other = IntegrationSpec("ledger", {"token": "another-secret", "label": "a"})
+    assert world.integrations.save_integration(world.one, "books", other)[0].version == 2
 
 
 def test_a_sealed_secret_cannot_be_sent_to_another_host_by_changing_the_address(world: World) -> None:
@@ -121,7 +121,7 @@ def test_a_sealed_secret_cannot_be_sent_to_another_host_by_changing_the_address(
 
 
 def test_tenant_secrets_are_referred_to_and_followed_when_they_change(world: World) -> None:
-    world.integrations.create_integration(world.one, "books", Spec("ledger", {"token": "= secrets.books_token"}))
+    world.integrations.create_integration(world.one, "books", IntegrationSpec("ledger", {"token": "= secrets.books_token"}))
     assert world.integrations.get_integration(world.one, "books").settings == {"token": "= secrets.books_token"}
     with pytest.raises(ConnectorFailed, match="PUT /api/v1/secrets/books_token") as caught:
         world.executor.execute(world.one, world.request())
@@ -143,7 +143,7 @@ def test_a_test_tells_and_keeps_what_it_found_without_the_secret(world: World) -
     kept = world.integrations.get_integration(world.one, "books").check
     assert kept is not None
     assert (kept.ok, kept.message, kept.at) == (True, found.message, found.at)
-    world.integrations.replace_integration(world.one, "books", Spec("ledger", {"token": "wrong"}))
+    world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "wrong"}))
     assert world.integrations.get_integration(world.one, "books").check is None
     failed = world.integrations.test_integration(world.one, "books")
     assert (failed.ok, failed.error_class) == (False, "auth_error")
@@ -178,7 +178,7 @@ def test_opened_secrets_never_reach_the_process_log(world: World) -> None:
 
 def test_lists_are_paged_in_order(world: World) -> None:
     for slug in ("c", "a", "b"):
-        world.integrations.create_integration(world.one, slug, Spec("ledger", {"token": "abc"}))
+        world.integrations.create_integration(world.one, slug, IntegrationSpec("ledger", {"token": "abc"}))
     first = world.integrations.list_integrations(world.one, PageRequest(limit=2, count=True))
     assert ([item.slug for item in first.items], first.total) == (["a", "b"], 3)
     rest = world.integrations.list_integrations(world.one, PageRequest(limit=2, cursor=first.next_cursor))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from appliance.connectors import Redactor
 from appliance.core.errors import ValidationFailed
-from appliance.integrations.settings import Sealed, open_settings, show, take_secrets
+from appliance.integrations.settings import Sealed, extract_secrets, open_settings, to_view
 from appliance.integrations.spec import merge_patch
 
 SCHEMA = {
@@ -33,7 +33,7 @@ GIVEN: dict[str, Any] = {
 
 
 def test_every_secret_is_taken_out_and_put_back() -> None:
-    taken = take_secrets(SCHEMA, GIVEN, {}, 5)
+    taken = extract_secrets(SCHEMA, GIVEN, {}, 5)
     assert {pointer: secret.value for pointer, secret in taken.secrets.items()} == {
         "/token": "t",
         "/auth/password": "w",
@@ -47,23 +47,23 @@ def test_every_secret_is_taken_out_and_put_back() -> None:
 
 
 def test_what_is_read_back_may_be_sent_again_and_keeps_its_secrets() -> None:
-    taken = take_secrets(SCHEMA, GIVEN, {}, 5)
-    shown = show(taken.settings, taken.secrets, lambda ms: f"at {ms}")
+    taken = extract_secrets(SCHEMA, GIVEN, {}, 5)
+    shown = to_view(taken.settings, taken.secrets, lambda ms: f"at {ms}")
     assert shown["token"] == {"sealed": True, "updated_at": "at 5"}
-    again = take_secrets(SCHEMA, {**shown, "auth": {"password": "new"}}, taken.secrets, 9)
+    again = extract_secrets(SCHEMA, {**shown, "auth": {"password": "new"}}, taken.secrets, 9)
     assert again.secrets["/token"] == Sealed("t", 5)
     assert again.secrets["/auth/password"] == Sealed("new", 9)
 
 
 def test_a_marker_without_a_sealed_value_is_refused() -> None:
     with pytest.raises(ValidationFailed) as caught:
-        take_secrets(SCHEMA, {"token": {"sealed": True}}, {}, 1)
+        extract_secrets(SCHEMA, {"token": {"sealed": True}}, {}, 1)
     assert caught.value.details[0].pointer == "/settings/token"
 
 
 def test_references_are_filled_in_at_the_call_and_are_no_secret_themselves() -> None:
     settings = {"token": "= secrets.erp_token", "plain": "Bearer {{ secrets.other }}!", "list": ["\\=literal"]}
-    taken = take_secrets(SCHEMA, settings, {}, 1)
+    taken = extract_secrets(SCHEMA, settings, {}, 1)
     assert taken.settings == settings
     opened = open_settings(taken.settings, taken.secrets, {"erp_token": "E", "other": "O"}.get)
     assert opened.settings == {"token": "E", "plain": "Bearer O!", "list": ["=literal"]}
@@ -72,7 +72,7 @@ def test_references_are_filled_in_at_the_call_and_are_no_secret_themselves() -> 
 
 
 def test_a_secret_that_begins_with_an_equals_sign_is_written_with_a_backslash() -> None:
-    taken = take_secrets(SCHEMA, {"token": "\\=pass"}, {}, 1)
+    taken = extract_secrets(SCHEMA, {"token": "\\=pass"}, {}, 1)
     assert taken.secrets["/token"].value == "=pass"
 
 

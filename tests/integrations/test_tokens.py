@@ -15,8 +15,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, ValidationFailed
 from appliance.governance.executor import ActionFailed, ActionRequest
-from appliance.integrations.spec import Spec, merged_spec
-from appliance.integrations.tokens import TokenKeeper
+from appliance.integrations.spec import IntegrationSpec, merged_spec
+from appliance.integrations.tokens import TokenStore
 from tests.integrations.provider import SECRET, Provider
 from tests.integrations.world import World
 
@@ -33,7 +33,7 @@ def provider() -> Iterator[Provider]:
 
 def connect(world: World, provider: Provider, **auth: Any) -> None:
     """An integration `crm` whose tokens a person has granted."""
-    world.integrations.create_integration(world.one, "crm", Spec("http", provider.settings(**auth)))
+    world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings(**auth)))
     grant(world, provider)
 
 
@@ -42,7 +42,7 @@ def grant(world: World, provider: Provider) -> None:
     provider.access = {"access-token-0-canary"}
     answer = TokenAnswer("access-token-0-canary", "refresh-token-0-canary", 3000.0, "read")
     ready = world.integrations.ready(world.one, "crm")
-    db.write(lambda: world.integrations.calls.tokens.keep_granted(world.one.acting("user:ada"), ready, answer))
+    db.write(lambda: world.integrations.calls.tokens.store_granted(world.one.with_actor("user:ada"), ready, answer))
 
 
 def spend(world: World) -> None:
@@ -62,7 +62,7 @@ def refused(world: World) -> ActionFailed:
 
 
 def test_a_client_gets_one_token_for_many_calls(world: World, provider: Provider) -> None:
-    world.integrations.create_integration(world.one, "crm", Spec("http", provider.settings(grant="client_credentials")))
+    world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings(grant="client_credentials")))
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
     assert found == [200] * THREADS
@@ -106,9 +106,9 @@ def test_processes_renew_once(world: World, provider: Provider) -> None:
     provider.server.answers["/token"] = slow
     ready = world.integrations.ready(world.one, "crm")
     with ThreadPoolExecutor(2) as pool, client_of() as client:
-        first = pool.submit(token_by(TokenKeeper(world.sealer), ready, client))
+        first = pool.submit(token_by(TokenStore(world.sealer), ready, client))
         assert begun.wait(GENEROUS_S)
-        second = pool.submit(token_by(TokenKeeper(world.sealer), ready, client))
+        second = pool.submit(token_by(TokenStore(world.sealer), ready, client))
         with pytest.raises(TimeoutError):
             second.result(0.5)
         go_on.set()
@@ -123,7 +123,7 @@ def client_of() -> Iterator[EgressClient]:
     client.close()
 
 
-def token_by(keeper: TokenKeeper, ready: Any, client: EgressClient) -> Callable[[], str]:
+def token_by(keeper: TokenStore, ready: Any, client: EgressClient) -> Callable[[], str]:
     found = keeper.tokens_of(ready, client)
     assert found is not None
     return lambda: found.access_token("", clock.monotonic() + GENEROUS_S)
@@ -133,8 +133,8 @@ def test_a_process_that_died_while_renewing_is_waited_for_no_longer_than_its_lea
     connect(world, provider)
     spend(world)
     keeper = world.integrations.calls.tokens
-    assert keeper.take_lease(world.one, "crm", 1) is not None
-    assert keeper.take_lease(world.one, "crm", 1) is None
+    assert keeper.claim_lease(world.one, "crm", 1) is not None
+    assert keeper.claim_lease(world.one, "crm", 1) is None
     past = clock.now_ms() - 1
     db.write(lambda: db.execute("UPDATE integration_token SET lease_until = ?", (past,)))
     assert ask(world)["status"] == 200
@@ -147,7 +147,7 @@ def test_a_rotated_token_is_stored_before_it_is_used(world: World, provider: Pro
 
     def look(request: Received) -> Answer:
         ready = world.integrations.ready(world.one, "crm")
-        seen.append(world.integrations.calls.tokens.held(world.one, ready).refresh)
+        seen.append(world.integrations.calls.tokens.load(world.one, ready).refresh)
         return usual(request)
 
     provider.server.answers["/api/me"] = look
@@ -192,7 +192,7 @@ def test_whoever_is_refused_after_another_renewed_takes_the_others_token(world: 
 
     def overtake(_: Received) -> Answer:
         provider.access = {"access-token-9-canary"}
-        before = keeper.held(world.one, ready)
+        before = keeper.load(world.one, ready)
         keeper.store(world.one, ready, before, TokenAnswer("access-token-9-canary", "refresh-token-9-canary", 3000.0))
         return Answer(400, body=b'{"error": "invalid_grant"}')
 
@@ -209,7 +209,7 @@ def test_an_api_that_refuses_a_fresh_token_is_an_auth_error(world: World, provid
 
 
 def test_nobody_has_connected_yet(world: World, provider: Provider) -> None:
-    world.integrations.create_integration(world.one, "crm", Spec("http", provider.settings()))
+    world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings()))
     found = refused(world)
     assert (found.error_class, found.outcome) == ("auth_error", "not_done")
     assert "connect it first" in found.message
@@ -244,7 +244,7 @@ def test_a_token_address_in_trouble_is_told_and_recovers(world: World, provider:
 
 def test_the_token_address_obeys_the_egress_rules(world: World, provider: Provider) -> None:
     settings = provider.settings(grant="client_credentials", token_url="http://169.254.169.254/latest")
-    world.integrations.create_integration(world.one, "crm", Spec("http", settings))
+    world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", settings))
     with pytest.raises(AddressNotAllowed):
         ask(world)
 
@@ -290,7 +290,7 @@ def test_no_token_lies_readable_anywhere(world: World, provider: Provider) -> No
 
 def test_another_tenant_of_the_same_name_has_tokens_of_its_own(world: World, provider: Provider) -> None:
     connect(world, provider)
-    world.integrations.create_integration(world.two, "crm", Spec("http", provider.settings()))
+    world.integrations.create_integration(world.two, "crm", IntegrationSpec("http", provider.settings()))
     with pytest.raises(ActionFailed, match="connect it first"):
         world.executor.execute(world.two, ActionRequest("crm", "get", {"url": "me"}))
 
@@ -304,7 +304,7 @@ def test_a_deleted_integration_leaves_no_tokens(world: World, provider: Provider
 def test_a_call_does_not_wait_beyond_its_time(world: World, provider: Provider) -> None:
     connect(world, provider)
     spend(world)
-    assert world.integrations.calls.tokens.take_lease(world.one, "crm", 1) is not None
+    assert world.integrations.calls.tokens.claim_lease(world.one, "crm", 1) is not None
     with pytest.raises(ActionFailed) as caught:
         world.executor.execute(world.one, ActionRequest("crm", "get", {"url": "me"}, seconds=0.5))
     assert (caught.value.error_class, caught.value.outcome) == ("transient_error", "not_done")

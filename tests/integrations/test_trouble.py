@@ -14,7 +14,7 @@ import pytest
 from appliance.connectors.testing import Answer, LoopbackServer, free_port
 from appliance.core import clock
 from appliance.integrations import gate
-from appliance.integrations.circuit import FAILURES, LONGEST_OPEN_MS
+from appliance.integrations.circuit import FAILURES, MAX_OPEN_MS
 
 API = "/api/v1"
 METADATA = b"""<edmx:Edmx Version="4.0" xmlns:edmx="http://docs.oasis-open.org/odata/ns/edmx">
@@ -128,7 +128,7 @@ class Place:
 
     def recovers(self, patience: Patience) -> None:
         """After the pause, whatever it has grown to, the next call is let through and closes the circuit."""
-        patience.ahead += LONGEST_OPEN_MS
+        patience.ahead += MAX_OPEN_MS
         answer = self.call()
         assert answer.status_code == 200, answer.text
         assert self.circuit()["state"] == "closed"
@@ -194,7 +194,7 @@ def test_a_dead_server_is_told_and_tried_again_by_itself(acme: httpx.Client, pat
         with serving(kind, port):
             place.recovers(patience)
     else:
-        patience.ahead += LONGEST_OPEN_MS
+        patience.ahead += MAX_OPEN_MS
         assert place.circuit()["state"] == "half_open"
         assert "does not accept connections" in place.fails_as("transient_error")["message"], "it is tried again"
 

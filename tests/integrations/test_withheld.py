@@ -10,7 +10,7 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
 from appliance.governance.executor import ActionFailed, ActionRequest, ActionWithheld
-from appliance.integrations.spec import Spec
+from appliance.integrations.spec import IntegrationSpec
 from appliance.monitor import AuditFilter, audit
 from tests.integrations.world import World
 
@@ -48,7 +48,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def outside(world: World, server: Server) -> World:
     """A world whose integration `outside` has allowed the tool as it is described at first."""
-    world.integrations.create_integration(world.one, "outside", Spec("mcp", {"url": f"{server.http.url}/mcp"}))
+    world.integrations.create_integration(world.one, "outside", IntegrationSpec("mcp", {"url": f"{server.http.url}/mcp"}))
     accept(world)
     return world
 
@@ -62,7 +62,7 @@ def accept(world: World) -> str:
     pin: str = execute(world, "list_tools")["tools"][0]["pin"]
     settings = world.integrations.get_integration(world.one, "outside").settings
     allowed = {"allowed_tools": {"book": {"pin": pin}}}
-    world.integrations.replace_integration(world.one, "outside", Spec("mcp", {**settings, **allowed}))
+    world.integrations.replace_integration(world.one, "outside", IntegrationSpec("mcp", {**settings, **allowed}))
     return pin.partition(".")[0]
 
 
@@ -130,7 +130,7 @@ def test_another_tenant_knows_nothing_of_it(outside: World) -> None:
 
 def test_changes_of_integrations_are_audited_without_their_values(world: World) -> None:
     slug = world.ledger(label="first", host="a.example")
-    spec = Spec("ledger", {"token": "tok-4712-secret", "label": "second", "host": "a.example"})
+    spec = IntegrationSpec("ledger", {"token": "tok-4712-secret", "label": "second", "host": "a.example"})
     world.integrations.replace_integration(world.one, slug, spec)
     world.integrations.replace_integration(world.one, slug, spec)
     world.integrations.delete_integration(world.one, slug)

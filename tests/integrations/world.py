@@ -17,8 +17,8 @@ from appliance.governance.executor import ActionRequest, GovernedExecutor, Insta
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
-from appliance.integrations.spec import Spec
-from appliance.integrations.tokens import TokenKeeper
+from appliance.integrations.spec import IntegrationSpec
+from appliance.integrations.tokens import TokenStore
 from appliance.tenants import SCOPES, ApiKey
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import keys
@@ -117,7 +117,7 @@ class World:
     queued: list[tuple[str, str, str]]
 
     def ledger(self, scope: TenantScope | None = None, **settings: Any) -> str:
-        spec = Spec("ledger", {"token": "tok-4711-secret", **settings})
+        spec = IntegrationSpec("ledger", {"token": "tok-4711-secret", **settings})
         return self.integrations.create_integration(scope or self.one, "books", spec).slug
 
     def request(self, action: str = "book", **more: Any) -> ActionRequest:
@@ -147,10 +147,10 @@ def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
         tenants.create_tenant(tenant, tenant)
     sealer = Sealer(b"k" * 32)
     registry = Registry({**load_registry().installed, "ledger": Installed(Ledger, "test")})
-    calls = Calls(Connections(Egress.of(["127.0.0.0/8"])), TokenKeeper(sealer))
+    calls = Calls(Connections(Egress.of(["127.0.0.0/8"])), TokenStore(sealer))
 
     def open_secret(scope: TenantScope, name: str) -> str:
-        return tenants.open_secret(scope, sealer, name)
+        return tenants.unseal_secret(scope, sealer, name)
 
     integrations = Integrations(registry, sealer, open_secret, calls)
     queued: list[tuple[str, str, str]] = []

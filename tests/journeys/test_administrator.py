@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from appliance.testing.kit import Gos
-from appliance.testing.pages import flaws_of
+from appliance.testing.pages import find_flaws
 from appliance.testing.running import Running
 
 pytestmark = pytest.mark.browser
@@ -24,13 +24,13 @@ def test_a_colleague_a_key_and_the_trail(gos: Gos, running: Running, gos_page_as
     page.get_by_test_id("add-member").press("Enter")
     row = page.get_by_role("table", name="Members of").get_by_test_id("row").filter(has_text=colleague)
     expect(row.get_by_test_id("state")).to_have_text("builder")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
 
     page.get_by_label("Login").fill(f"new@office{width}.test")
     page.get_by_test_id("add-member").press("Enter")
     guest = gos_page_as("visitor", tenant, width=width, height=844)
     guest.goto(page.get_by_test_id("new-link").inner_text())
-    assert flaws_of(guest) == []
+    assert find_flaws(guest) == []
     guest.get_by_label("New password", exact=True).fill("a guest of the office")
     guest.get_by_label("Confirm new password").fill("a guest of the office")
     guest.get_by_test_id("accept-invitation").press("Enter")
@@ -51,4 +51,4 @@ def test_a_colleague_a_key_and_the_trail(gos: Gos, running: Running, gos_page_as
     page.goto(tenant.url("/console/audit"))
     page.get_by_test_id("verify").press("Enter")
     expect(page.get_by_test_id("verdict")).to_contain_text("The chain is intact.")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from appliance.testing.kit import Gos
-from appliance.testing.pages import flaws_of
+from appliance.testing.pages import find_flaws
 from appliance.testing.running import Running
 from appliance.testing.tenants import QaTenant
 from tests.agents.model_server import Call, script, serving
@@ -59,7 +59,7 @@ def fits(page: Page, url: str) -> None:
             page.set_viewport_size({"width": width, "height": 800})
             page.goto(url)
             shoot(page, f"-{scheme}-{width}")
-            assert flaws_of(page) == [], (url, width)
+            assert find_flaws(page) == [], (url, width)
 
 
 def shoot(page: Page, name: str = "") -> None:

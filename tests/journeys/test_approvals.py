@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
+from appliance.testing.external_systems import Mailbox
 from appliance.testing.kit import Gos
-from appliance.testing.outside import Mailbox
-from appliance.testing.pages import flaws_of
+from appliance.testing.pages import find_flaws
 from appliance.testing.tenants import QaTenant
 
 pytestmark = pytest.mark.browser
@@ -141,7 +141,7 @@ def test_the_pages_fit_a_narrow_screen_and_read_well(gos_page_as: Callable[..., 
     others = [asking.url(path) for path in ("/console/approvals", f"/console/executions/{execution}")]
     for url in (request, *others):
         eve.goto(url)
-        assert flaws_of(eve) == [], url
+        assert find_flaws(eve) == [], url
     eve.goto(request)
     eve.get_by_role("button", name="Reject").click()
     expect(eve.get_by_role("status")).to_have_text("rejected")
@@ -161,7 +161,7 @@ def test_a_letter_leads_an_approver_to_the_inbox_on_a_phone(gos: Gos, gos_mail: 
     phone = gos_page_as("visitor", office, width=390, height=844, scheme="dark")
     phone.goto(letter.links[0])
     expect(phone.get_by_role("heading", name="Sign in")).to_be_visible()
-    assert flaws_of(phone) == []
+    assert find_flaws(phone) == []
     phone.get_by_label("Login").fill(login)
     phone.get_by_label("Password").fill("not the password")
     phone.get_by_label("Password").press("Enter")
@@ -171,13 +171,13 @@ def test_a_letter_leads_an_approver_to_the_inbox_on_a_phone(gos: Gos, gos_mail: 
     phone.get_by_label("Password").press("Enter")
     phone.wait_for_url(letter.links[0])
     expect(phone.get_by_role("heading", name="Monday off?")).to_be_visible()
-    assert flaws_of(phone) == []
+    assert find_flaws(phone) == []
 
     phone.get_by_test_id("crumbs").get_by_role("link", name="Approvals").click()
     for day in ("Monday", "Friday"):
         phone.get_by_role("checkbox", name=f"Select {day} off?").check()
     phone.get_by_label("Comment on all selected requests").fill("enjoy it")
-    assert flaws_of(phone) == []
+    assert find_flaws(phone) == []
     phone.get_by_test_id("approve-chosen").click()
     expect(phone.get_by_role("status")).to_contain_text("2 requests were decided")
     expect(phone.get_by_text("No pending requests")).to_be_visible()

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from appliance.testing.kit import Gos
-from appliance.testing.pages import flaws_of
+from appliance.testing.pages import find_flaws
 from appliance.testing.tenants import QaTenant
 
 pytestmark = pytest.mark.browser
@@ -134,7 +134,7 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     code(page, CODE)
     expect(problems.get_by_role("listitem")).to_contain_text("Cannot find name 'LIMIT'")
     expect(problems.get_by_role("link")).to_have_text("steps/total.ts:3")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     leave(page)
     press(page, problems.get_by_role("link"))  # back in the text, where the problem is
     code_again(page, CODE.replace("LIMIT", "100"))

@@ -233,7 +233,7 @@ def test_a_day_comes_to_its_result(api: httpx.Client, done: dict[str, Any], prov
     output = done["output"]
     assert (output["placed"], output["failed"]) == (len(monday.placed), monday.unknown)
     assert (output["paid"], output["rate"], output["mood"], output["advice"]) == (17, "connector", "good", "Sell less.")
-    assert len(provider.heard) == 3, "an answer that does not fit is asked for again, and then the agent asks"
+    assert len(provider.requests) == 3, "an answer that does not fit is asked for again, and then the agent asks"
     assert output["approved_by"]
     assert output["confirmed"] == {"day": "monday", "orders": ORDERS, "waited": True}
     assert {each["class"]: each["orders"] for each in output["summary"]["classes"]} == monday.classes

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, CDPSession, Page, StorageState, expect
 
 from appliance.console.frame.routing import PAGES
 from appliance.tenants import scopes_of_role
-from appliance.testing.pages import Watch, flaws_of
+from appliance.testing.pages import PageMonitor, find_flaws
 from appliance.testing.running import Running
 from tests import matrices
 from tests.console.browser import Browser as HttpBrowser
@@ -88,7 +88,7 @@ def looks(gos_browser: Browser, running: Running, signed_in: StorageState) -> It
     """One for somebody who is signed in, one for a stranger; at the end nothing was amiss in either."""
     axe = fetch_axe()
     known, stranger = gos_browser.new_context(storage_state=signed_in), gos_browser.new_context()
-    watches = [Watch(context, f"localhost{running.config.port_suffix}") for context in (known, stranger)]
+    watches = [PageMonitor(context, f"localhost{running.config.port_suffix}") for context in (known, stranger)]
     found = {}
     for is_signed_in, context in ((True, known), (False, stranger)):
         context.add_init_script(NOTES_SHIFTS)
@@ -127,13 +127,13 @@ def look_at(looks: dict[bool, Look], running: Running, screen: Screen, *, by_axe
     policy = answer.headers["content-security-policy"]
     amiss += ["unsafe policy"] if "unsafe" in policy or "default-src 'none'" not in policy else []
     amiss += [f"{sum(look.sizes)} bytes"] if not 0 < sum(look.sizes) <= MOST_BYTES else []
-    amiss += page.evaluate(FINDINGS, {"rules": {CONTRAST: {"enabled": by_axe}}}) + flaws_of(page)
+    amiss += page.evaluate(FINDINGS, {"rules": {CONTRAST: {"enabled": by_axe}}}) + find_flaws(page)
     shift = page.evaluate("window.shift")
     amiss += [f"shifts by {shift:.3f}"] if shift >= MOST_SHIFT else []
     page.emulate_media(color_scheme="dark")
-    dark = flaws_of(page) + (page.evaluate(FINDINGS, {"runOnly": [CONTRAST]}) if by_axe else [])
+    dark = find_flaws(page) + (page.evaluate(FINDINGS, {"runOnly": [CONTRAST]}) if by_axe else [])
     page.set_viewport_size({"width": NARROW, "height": 800})
-    return amiss + [f"dark {each}" for each in dark] + flaws_of(page)
+    return amiss + [f"dark {each}" for each in dark] + find_flaws(page)
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])

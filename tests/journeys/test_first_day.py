@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from appliance.solutions import starter_input
 from appliance.testing.kit import Gos
-from appliance.testing.pages import flaws_of
+from appliance.testing.pages import find_flaws
 from appliance.testing.tenants import QaTenant
 from tests.architecture.page_commands import Reader
 from tests.journeys.first_run import first_login, seen_from_outside, type_in
@@ -70,7 +70,7 @@ def make_a_backup(page: Page, kept: Path) -> None:
     page.get_by_label("Confirm passphrase").fill(PASSPHRASE)
     page.get_by_test_id("back-up").click()
     expect(page.get_by_test_id("verified")).to_have_text("verified")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     with page.expect_download() as download:
         page.get_by_test_id("download").click()
     download.value.save_as(kept)
@@ -84,7 +84,7 @@ def test_from_the_install_to_a_backup_that_another_machine_takes(
     sign_in(page, tenant, login, password)
     steps = page.get_by_role("region", name="First steps")
     expect(steps).to_contain_text("0 of 4 done")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     steps.get_by_role("link", name="Run Order intake").click()
     page.get_by_test_id("run").click()
     expect(page.get_by_role("status").first).to_have_text("succeeded")

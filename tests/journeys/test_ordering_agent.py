@@ -17,7 +17,7 @@ from appliance.core.database import db
 from appliance.tenants import people, scopes_of_role
 from appliance.tenants.keys import KeySpec, issue_key
 from appliance.testing.kit import Gos
-from appliance.testing.pages import flaws_of
+from appliance.testing.pages import find_flaws
 from appliance.testing.running import Running
 from appliance.testing.tenants import QaTenant
 from tests.agents.model_server import obey, serving
@@ -147,7 +147,7 @@ def test_what_a_person_approved_is_ordered_once(larder: Larder) -> None:
     for shown in ("Chai", "24", "every order is looked at", "buying/orders"):
         expect(what).to_contain_text(shown)
     expect(page.locator("#content")).to_contain_text("restock")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_role("status")).to_have_text(re.compile("^(approved|used)$"))  # the run may have gone on already
     run = larder.run(run_id, lambda run: run["status"] not in ("queued", "running", "waiting"))
@@ -183,7 +183,7 @@ def test_each_refusal_has_its_reason_in_the_audit_trail(larder: Larder) -> None:
 
 def test_nobody_approves_what_their_own_key_asked(larder: Larder) -> None:
     eve = next(each for each in people.list_members(larder.running.tenant(TENANT)) if "approver" in each.roles)
-    scope = larder.running.tenant(TENANT).acting(f"user:{eve.user_id}")
+    scope = larder.running.tenant(TENANT).with_actor(f"user:{eve.user_id}")
     services = larder.running.services
     key = issue_key(scope, services.sealer, KeySpec("own", sorted(scopes_of_role("operator")), "test"))[1]
     with larder.running.client(f"{TENANT}.localhost", {"X-API-Key": key}) as own:

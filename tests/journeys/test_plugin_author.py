@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from appliance.testing.kit import Gos
-from appliance.testing.pages import flaws_of
+from appliance.testing.pages import find_flaws
 from tests.architecture.page_commands import Reader
 from tests.journeys.first_run import seen_from_outside, type_in
 
@@ -85,7 +85,7 @@ def test_a_connector_of_ones_own_is_connected_and_called(gos: Gos, machine: Read
     expect(entry.get_by_role("heading")).to_have_text("Stock room")
     entry.locator("summary").click()
     expect(entry).to_contain_text("Count the items on a shelf")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     entry.get_by_role("link", name="Connect Stock room").click()
 
     page.get_by_label("Address").fill((machine.home / "stock-room.url").read_text("utf8"))
@@ -98,7 +98,7 @@ def test_a_connector_of_ones_own_is_connected_and_called(gos: Gos, machine: Read
     expect(page.get_by_test_id("tested")).to_contain_text("These settings work.")
     page.get_by_test_id("save-settings").click()
     page.wait_for_url("**/console/integrations/stock")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
 
     tenant.ask("POST", "/processes", STOCK_TAKING)
     tenant.ask("POST", "/processes/stock-taking/publish", {})

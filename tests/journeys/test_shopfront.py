@@ -12,7 +12,7 @@ from appliance.cli import main
 from appliance.sites.sign_in.visiting import VISIT_COOKIE
 from appliance.solutions import read_folder, write_zip
 from appliance.testing.kit import Gos
-from appliance.testing.pages import Watch, flaws_of
+from appliance.testing.pages import PageMonitor, find_flaws
 from appliance.testing.running import Running
 from appliance.testing.tenants import QaTenant
 
@@ -91,7 +91,7 @@ def orders(api: httpx.Client) -> list[tuple[str, int]]:
 def test_a_form_runs_a_process_and_shows_its_answer(
     running: Running, api: httpx.Client, shop: str, context: BrowserContext
 ) -> None:
-    watch = Watch(context, f"localhost{running.config.port_suffix}")
+    watch = PageMonitor(context, f"localhost{running.config.port_suffix}")
     page = context.new_page()
     page.goto(f"{shop}/")
     expect(page.locator("html[data-ready=yes]")).to_be_attached(timeout=PATIENCE)
@@ -119,7 +119,7 @@ def enter_by_password(page: Page, _tenant: QaTenant) -> None:
     page.get_by_label("Password").fill("guessed")
     page.get_by_role("button", name="Open").click()
     expect(page.get_by_role("alert")).to_have_text("That password is not correct; try again.")
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     page.get_by_label("Password").fill(DOOR)
     page.get_by_label("Password").press("Enter")
 
@@ -147,7 +147,7 @@ def test_who_may_enter_a_closed_shop_orders_there(
     enter(page, tenant)
     page.wait_for_url(f"{address}/?from=letter")
     expect(page.locator("html[data-ready=yes]")).to_be_attached()
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     before = len(orders(api))
     page.get_by_label("Your name").fill("Grace")
     page.get_by_label("Packets").fill("0")
@@ -155,7 +155,7 @@ def test_who_may_enter_a_closed_shop_orders_there(
     expect(page.get_by_role("status")).to_contain_text("The value is less than the minimum of 1.")
     page.evaluate("document.forms[0].submit()")
     expect(page.get_by_text("Quantity: The value is less than the minimum of 1.", exact=True)).to_be_visible()
-    assert flaws_of(page) == []
+    assert find_flaws(page) == []
     assert len(orders(api)) == before
     page.get_by_role("link", name="Back to the app").click()
     page.get_by_label("Your name").fill("Grace")

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from appliance.cli import main
 from appliance.core.config import Config
-from appliance.testing.pages import Watch
+from appliance.testing.pages import PageMonitor
 from appliance.testing.running import Running, make_config, start
 
 pytestmark = pytest.mark.browser
@@ -49,7 +49,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture
 def page(gos_browser: Browser, live: Running) -> Iterator[Page]:
     context = gos_browser.new_context()
-    watch = Watch(context, f"localhost{live.config.port_suffix}")
+    watch = PageMonitor(context, f"localhost{live.config.port_suffix}")
     yield context.new_page()
     assert watch.troubles == []
     context.close()

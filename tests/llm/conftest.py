@@ -63,7 +63,7 @@ def desk(database: str, provider: Provider) -> Iterator[Desk]:
     provider.forget()
     acme, globex = (TenantScope(name, "key:test") for name in ("acme", "globex"))
     llm = LanguageModels(
-        Egress.of([f"127.0.0.1:{provider.port}"]), SEALER, lambda scope, name: tenants.open_secret(scope, SEALER, name)
+        Egress.of([f"127.0.0.1:{provider.port}"]), SEALER, lambda scope, name: tenants.unseal_secret(scope, SEALER, name)
     )
     yield Desk(llm, provider, acme, globex)
     db.close_database()

@@ -31,7 +31,7 @@ class Say:
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedRequest:
     """One request."""
 
     path: str
@@ -50,8 +50,8 @@ class Provider:
     def __init__(self) -> None:
         self.script: deque[Say] = deque()
         self.last = Say("hello")
-        self.heard: list[Heard] = []
-        self.asked = threading.Semaphore(0)
+        self.requests: list[ReceivedRequest] = []
+        self.arrivals = threading.Semaphore(0)
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -72,17 +72,17 @@ class Provider:
     def forget(self) -> None:
         """Begin anew."""
         self.script.clear()
-        self.heard.clear()
+        self.requests.clear()
         self.last = Say("hello")
-        while self.asked.acquire(blocking=False):
+        while self.arrivals.acquire(blocking=False):
             pass
 
-    def next(self, request: Heard) -> Say:
+    def next(self, request: ReceivedRequest) -> Say:
         with self._lock:
-            self.heard.append(request)
+            self.requests.append(request)
             if self.script:
                 self.last = self.script.popleft()
-        self.asked.release()
+        self.arrivals.release()
         return self.last
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            reply = provider.next(Heard(self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            reply = provider.next(ReceivedRequest(self.path, {name.lower(): value for name, value in self.headers.items()}, body))
             if reply.hold is not None:
                 reply.hold.wait(20)
             content = reply.raw if reply.raw is not None else json.dumps(_body(self.path, reply, body)).encode()

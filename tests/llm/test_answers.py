@@ -28,7 +28,7 @@ def test_text_is_asked_for_and_answered(desk: Desk, kind: str) -> None:
     desk.provider.say("Nobody.")
     done = desk.ask("Who?", system="Be brief.")
     assert (done.value, done.error) == ("Nobody.", None)
-    request = desk.provider.heard[0]
+    request = desk.provider.requests[0]
     body = request.body
     assert (body["model"], body["temperature"], body["max_tokens"], body["seed"]) == ("small", 0.5, 77, 1)
     if kind == "openai":
@@ -44,7 +44,7 @@ def test_a_structured_answer_is_asked_for_natively(desk: Desk, kind: str) -> Non
     desk.profile(kind=kind)
     desk.provider.say({"total": 7})
     assert desk.ask(output=ORDER).value == {"total": 7}
-    body = desk.provider.heard[0].body
+    body = desk.provider.requests[0].body
     if kind == "openai":
         schema = body["response_format"]["json_schema"]
         assert (schema["schema"], schema["strict"]) == (ORDER, True)
@@ -66,7 +66,7 @@ def test_a_server_without_schemas_is_told_in_words(desk: Desk, structured: str) 
     desk.profile(structured=structured)
     desk.provider.say('Here you are:\n```json\n{"total": 3}\n```')
     assert desk.ask(output=ORDER).value == {"total": 3}
-    body = desk.provider.heard[0].body
+    body = desk.provider.requests[0].body
     assert '"total":{"type":"integer"}' in body["messages"][0]["content"]
     assert body.get("response_format") == ({"type": "json_object"} if structured == "json" else None)
 
@@ -77,8 +77,8 @@ def test_a_wrong_answer_is_sent_back_with_what_is_wrong(desk: Desk, kind: str) -
     desk.provider.say("sorry, no JSON", {"total": "seven"}, {"total": 7})
     done = desk.ask(output=ORDER)
     assert done.value == {"total": 7}
-    assert len(desk.provider.heard) == 3
-    last = desk.provider.heard[2].texts
+    assert len(desk.provider.requests) == 3
+    last = desk.provider.requests[2].texts
     assert "not JSON" in last[-3]
     assert last[-2] == '{"total": "seven"}' or last[-2] == '{"total":"seven"}'
     assert "/total" in last[-1]
@@ -92,11 +92,11 @@ def test_corrections_are_bounded(desk: Desk) -> None:
     done = desk.ask(output=ORDER, repair=1)
     assert isinstance(done.error, AnswerInvalid)
     assert "/total" in done.error.message
-    assert (len(desk.provider.heard), done.value) == (2, None)
+    assert (len(desk.provider.requests), done.value) == (2, None)
     desk.provider.forget()
     desk.provider.say({"total": "x"})
     desk.ask(output=ORDER, repair=0)
-    assert len(desk.provider.heard) == 1
+    assert len(desk.provider.requests) == 1
 
 
 @KINDS
@@ -110,7 +110,7 @@ def test_a_refusal_and_a_cut_off_answer_are_no_answers(desk: Desk, kind: str) ->
     cut = desk.ask(output=ORDER, max_tokens=5).error
     assert isinstance(cut, AnswerInvalid)
     assert "cut off at 5 tokens" in cut.message
-    assert len(desk.provider.heard) == 2, "neither is asked again"
+    assert len(desk.provider.requests) == 2, "neither is asked again"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_without_a_profile_nothing_is_asked(desk: Desk) -> None:
 def test_pictures_go_along(desk: Desk, kind: str) -> None:
     desk.profile(kind=kind)
     done = desk.ask("What is this?", images=[PICTURE], input={"n": 1})
-    content = desk.provider.heard[0].body["messages"][0]["content"]
+    content = desk.provider.requests[0].body["messages"][0]["content"]
     picture = content[1]
     assert content[0]["text"] == 'What is this?\n\nInput:\n{"n":1}'
     if kind == "openai":

@@ -11,7 +11,7 @@ from appliance.core.errors import BudgetExceeded, ConnectorFailed
 from appliance.llm import usage
 from appliance.llm.prompt import parse_prompt
 from appliance.llm.service import Origin
-from appliance.llm.usage import Used
+from appliance.llm.usage import UsageSum
 from tests.llm.conftest import Desk
 from tests.llm.provider import Say
 
@@ -30,13 +30,13 @@ def test_usage_is_summed_by_day_with_its_cost(desk: Desk) -> None:
     desk.ask()
     done = desk.ask()
     usage = desk.llm.get_usage(desk.scope, "default")
-    assert usage.day == usage.month == Used(2, 1500, 100, 4_000_000)
-    assert usage.in_flight == Used()
+    assert usage.day == usage.month == UsageSum(2, 1500, 100, 4_000_000)
+    assert usage.in_flight == UsageSum()
     assert (usage.currency, [used for _, used in usage.days]) == ("EUR", [usage.day])
-    assert done.told()["usage"] == {"calls": 1, "input_tokens": 500, "output_tokens": 0, "cost": 0.001}
+    assert done.to_journal()["usage"] == {"calls": 1, "input_tokens": 500, "output_tokens": 0, "cost": 0.001}
     desk.scope, desk.other = desk.other, desk.scope
     desk.profile(price=PRICE)
-    assert desk.llm.get_usage(desk.scope, "default").day == Used(), "of another tenant nothing is seen"
+    assert desk.llm.get_usage(desk.scope, "default").day == UsageSum(), "of another tenant nothing is seen"
 
 
 @pytest.mark.parametrize("limits", [{"day": {"tokens": 240}}, {"month": {"tokens": 240}}, {"day": {"cost": 0.0008}}])
@@ -47,7 +47,7 @@ def test_a_used_up_budget_stops_the_next_call(desk: Desk, limits: dict[str, obje
     error = answers[2].error
     assert isinstance(error, BudgetExceeded)
     assert next(iter(limits)) in error.message
-    assert len(desk.provider.heard) == 2, "nothing was sent"
+    assert len(desk.provider.requests) == 2, "nothing was sent"
 
 
 def test_an_execution_has_a_budget_of_its_own(desk: Desk) -> None:
@@ -66,12 +66,12 @@ def test_calls_side_by_side_do_not_overrun_a_budget(desk: Desk) -> None:
     desk.provider.say(Say("late", hold=go_on))
     with ThreadPoolExecutor(2) as threads:
         first, second = (threads.submit(desk.ask, "x" * 100) for _ in range(2))
-        assert desk.provider.asked.acquire(timeout=10)
+        assert desk.provider.arrivals.acquire(timeout=10)
         wait([first, second], timeout=10, return_when=FIRST_COMPLETED)  # the one that is refused
         go_on.set()
         errors = [each.result(20).error for each in (first, second)]
     assert sorted(type(error).__name__ for error in errors) == ["BudgetExceeded", "NoneType"]
-    assert len(desk.provider.heard) == 1
+    assert len(desk.provider.requests) == 1
 
 
 def test_corrections_count_too(desk: Desk) -> None:
@@ -79,7 +79,7 @@ def test_corrections_count_too(desk: Desk) -> None:
     desk.provider.say({"total": "x"})
     done = desk.ask(output={"type": "object", "properties": {"total": {"type": "integer"}}}, repair=5)
     assert isinstance(done.error, BudgetExceeded)
-    assert len(desk.provider.heard) == 2
+    assert len(desk.provider.requests) == 2
     assert desk.llm.get_usage(desk.scope, "default").day.calls == 2
 
 
@@ -87,7 +87,7 @@ def test_what_was_refused_is_free_and_what_nobody_knows_counts_as_the_most(desk:
     desk.profile(parameters={"max_tokens": 50})
     desk.provider.say(Say(status=429))
     assert isinstance(desk.ask().error, ConnectorFailed)
-    assert desk.llm.get_usage(desk.scope, "default").day == Used()
+    assert desk.llm.get_usage(desk.scope, "default").day == UsageSum()
     desk.profile(timeout="200ms", parameters={"max_tokens": 50})
     desk.provider.say(Say("slowly", slow=True))
     desk.ask()
@@ -108,7 +108,7 @@ def test_a_call_whose_process_died_is_settled_by_who_asks_again_or_by_upkeep(
 ) -> None:
     desk.profile(parameters={"max_tokens": 50})
     profile = desk.llm.get_profile(desk.scope, "default").profile
-    most = Used(1, 10, 50, 0)
+    most = UsageSum(1, 10, 50, 0)
     origin = Origin("exe_1", "ask")
     db.write(lambda: usage.reserve(desk.scope, "default", profile, origin, most))
     assert desk.llm.get_usage(desk.scope, "default").in_flight == most
@@ -119,7 +119,7 @@ def test_a_call_whose_process_died_is_settled_by_who_asks_again_or_by_upkeep(
     later = clock.now_ms() + usage.LOST_MS + 1
     monkeypatch.setattr(clock, "now_ms", lambda: later)
     assert usage.settle_lost() == 1
-    assert desk.llm.get_usage(desk.scope, "default").in_flight == Used()
+    assert desk.llm.get_usage(desk.scope, "default").in_flight == UsageSum()
 
 
 def test_a_call_is_settled_once(desk: Desk) -> None:

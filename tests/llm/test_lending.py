@@ -6,8 +6,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded, NotFound
 from appliance.llm import usage
-from appliance.llm.lending import borrow_profiles, bring_home, lend_profiles, used_here
-from appliance.llm.usage import Used
+from appliance.llm.profile_copies import book_usage, copy_profiles, store_copies, usage_of_copies
+from appliance.llm.usage import UsageSum
 from tests.llm.conftest import Desk
 
 
@@ -15,19 +15,19 @@ def test_a_borrowed_profile_has_key_and_fallbacks_and_only_what_is_left_of_its_b
     desk.profile("spare", key=None)
     desk.profile(fallbacks=["spare", "nowhere"], budgets={"day": {"tokens": 300}})
     desk.ask()
-    lent = lend_profiles(desk.llm, desk.scope, ["default"])
+    lent = copy_profiles(desk.llm, desk.scope, ["default"])
     assert [each.slug for each in lent] == ["default", "spare"]
     assert "sk-canary" not in repr(lent)
-    borrow_profiles(desk.llm, desk.other, lent)
+    store_copies(desk.llm, desk.other, lent)
     home, desk.scope = desk.scope, desk.other
     desk.ask()
-    assert desk.provider.heard[-1].headers["authorization"] == "Bearer sk-canary-123"
+    assert desk.provider.requests[-1].headers["authorization"] == "Bearer sk-canary-123"
     desk.ask()
     third = desk.ask()
     assert third.exchanges[-1]["profile"] == "spare"
-    used = used_here(desk.other, lent)
+    used = usage_of_copies(desk.other, lent)
     assert {slug: (each.calls, each.tokens) for slug, each in used.items()} == {"default": (2, 240), "spare": (1, 120)}
-    bring_home(home, used)
+    book_usage(home, used)
     assert desk.llm.get_usage(home, "default").day.tokens == 360
     desk.scope = home
     desk.llm.delete_profile(home, "spare")
@@ -37,12 +37,12 @@ def test_a_borrowed_profile_has_key_and_fallbacks_and_only_what_is_left_of_its_b
 def test_what_was_used_earlier_this_month_counts_where_a_profile_is_borrowed(desk: Desk) -> None:
     desk.profile(budgets={"month": {"tokens": 100}})
     first = f"{usage.day_of(clock.now_ms())[:7]}-01"
-    db.write(lambda: usage.book(desk.scope, "default", first, Used(1, 80, 40, 0)))
-    borrow_profiles(desk.llm, desk.other, lend_profiles(desk.llm, desk.scope, ["default"]))
+    db.write(lambda: usage.book(desk.scope, "default", first, UsageSum(1, 80, 40, 0)))
+    store_copies(desk.llm, desk.other, copy_profiles(desk.llm, desk.scope, ["default"]))
     desk.scope = desk.other
     assert isinstance(desk.ask().error, BudgetExceeded)
 
 
 def test_a_profile_that_is_not_there_is_not_lent(desk: Desk) -> None:
     with pytest.raises(NotFound):
-        lend_profiles(desk.llm, desk.scope, ["default"])
+        copy_profiles(desk.llm, desk.scope, ["default"])

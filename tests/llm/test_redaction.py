@@ -20,11 +20,11 @@ def test_placeholders_leave_and_the_answer_has_the_values(desk: Desk) -> None:
     desk.profile(redaction=REDACTION)
     desk.provider.say("I wrote to [EMAIL_1] about [CUSTOMER_1].")
     done = desk.ask(TEXT, system=f"For {SECRETS[0]}", input={"mail": SECRETS[0], "number": 4111111111111111})
-    sent = str(desk.provider.heard[0].body)
+    sent = str(desk.provider.requests[0].body)
     assert not [secret for secret in (*SECRETS, "4111111111111111") if secret in sent]
     assert sent.count("[EMAIL_1]") == 4
     assert done.value == "I wrote to ann@example.com about C-1234."
-    recorded = str(done.told())
+    recorded = str(done.to_journal())
     assert not [secret for secret in SECRETS if secret in recorded]
     assert "[CUSTOMER_1]" in recorded
 
@@ -34,7 +34,7 @@ def test_what_the_model_says_of_its_own_is_not_recorded_either(desk: Desk) -> No
     desk.provider.say("Ask bob@example.com")
     done = desk.ask("Whom?")
     assert done.value == "Ask bob@example.com"
-    assert "bob@example.com" not in str(done.told())
+    assert "bob@example.com" not in str(done.to_journal())
 
 
 def test_values_are_back_before_the_answer_is_judged(desk: Desk) -> None:
@@ -42,7 +42,7 @@ def test_values_are_back_before_the_answer_is_judged(desk: Desk) -> None:
     desk.provider.say({"to": "[EMAIL_1]"})
     schema = {"type": "object", "properties": {"to": {"type": "string", "format": "email"}}}
     done = desk.ask(TEXT, output=schema)
-    assert (done.value, len(desk.provider.heard)) == ({"to": "ann@example.com"}, 1)
+    assert (done.value, len(desk.provider.requests)) == ({"to": "ann@example.com"}, 1)
 
 
 def test_a_question_may_leave_the_placeholders(desk: Desk) -> None:
@@ -56,8 +56,8 @@ def test_another_profile_keeps_back_what_the_first_one_does(desk: Desk) -> None:
     desk.profile("spare")
     desk.provider.say(Say(status=500), "fine")
     desk.ask(TEXT)
-    assert len(desk.provider.heard) == 2
-    assert not [secret for secret in SECRETS if secret in str([request.body for request in desk.provider.heard])]
+    assert len(desk.provider.requests) == 2
+    assert not [secret for secret in SECRETS if secret in str([request.body for request in desk.provider.requests])]
 
 
 def test_a_later_pattern_does_not_look_into_a_placeholder() -> None:

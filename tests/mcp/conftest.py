@@ -55,7 +55,7 @@ def decide(running: Running, approver: str) -> Callable[..., Approval]:
     """Decide a request in that person's name."""
 
     def decided(request_id: str, verdict: Verdict = "approve", **more: Any) -> Approval:
-        scope = running.tenant("acme").acting(f"user:{approver}")
+        scope = running.tenant("acme").with_actor(f"user:{approver}")
         return approvals.decide_approval(scope, SignedIn(approver, LOGIN, "owner", scope), request_id, Decision(verdict, **more))
 
     return decided

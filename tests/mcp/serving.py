@@ -16,7 +16,7 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.mcp import McpEdge
 from appliance.mcp.transport import Transport
-from appliance.sites.front import Front, make_server_config, refuse
+from appliance.sites.front import Front, build_server_config, refuse
 from appliance.testing.running import Running
 
 SECONDS = 60.0
@@ -44,7 +44,7 @@ def serving(running: Running, server: Server[Any], key: str) -> Iterator[str]:
 
         box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
         async with edge.running():
-            await serve(cast(Any, with_key), make_server_config(config, services.certificates), shutdown_trigger=box["stop"].wait)
+            await serve(cast(Any, with_key), build_server_config(config, services.certificates), shutdown_trigger=box["stop"].wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="mcp", daemon=True)
     thread.start()

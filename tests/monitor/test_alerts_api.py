@@ -12,9 +12,9 @@ from appliance.core import clock
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.integrations import Spec as IntegrationSpec
+from appliance.integrations import IntegrationSpec
 from appliance.monitor import failures
-from appliance.monitor.alerts import turning
+from appliance.monitor.alerts import loops
 from appliance.monitor.alerts.models import AlertEventRow
 from appliance.monitor.failures import Failure
 from appliance.processes import Execution
@@ -102,9 +102,9 @@ async def test_a_turn_starts_a_process_and_sends_letters_once_however_often_it_i
     actions = [{"kind": "process", "process": "tell"}, {"kind": "email", "integration": "post", "members": ["role:owner"]}]
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
     made = await api.ask(key, "POST", "/logs/alerts", body, 201)
-    assert turning.watch_all(api.services.alerts.facts) == 1
+    assert loops.evaluate_all(api.services.alerts.facts) == 1
     for _ in range(2):
-        assert turning.tell_due(api.services.alerts.reach) == 1
+        assert loops.send_due(api.services.alerts.reach) == 1
         untold = everything.update(AlertEventRow, told_at=None)
         db.write(untold.execute)  # as if it had been stopped before the note
     (started,) = list(everything.select(Execution))
@@ -133,15 +133,15 @@ async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choos
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
     made = await api.ask(key, "POST", "/logs/alerts", body, 201)
     assert made["says"] == "an API key or a certificate expires within 365d"
-    assert turning.watch_all(api.services.alerts.facts) == 1
-    assert turning.tell_due(api.services.alerts.reach) == 1
+    assert loops.evaluate_all(api.services.alerts.facts) == 1
+    assert loops.send_due(api.services.alerts.reach) == 1
     ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
     for part in ("Unused schl", "Bedingung: ein API-Schl", "innerhalb von 365d l", "Verlauf ansehen oder stumm"):
         assert part in letter, part
     preferences.choose_language(everything, person.id, "en")
     untold = everything.update(AlertEventRow, told_at=None)
     db.write(untold.execute)
-    assert turning.tell_due(api.services.alerts.reach) == 1
+    assert loops.send_due(api.services.alerts.reach) == 1
     assert len(db.rows("SELECT id FROM integration_call WHERE tenant_id = ?", ("acme",))) == 1
     (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
     assert event["problems"] == []
@@ -155,7 +155,7 @@ async def test_what_an_alert_cannot_do_any_more_is_told_in_its_history(api: Api,
     versions.delete_process(service.system_scope("acme"), "tell")
     tried = await api.ask(key, "POST", f"/logs/alerts/{made['id']}/test", status=202)
     assert tried["turn"] == "test"
-    assert turning.tell_due(api.services.alerts.reach) == 1
+    assert loops.send_due(api.services.alerts.reach) == 1
     (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
     assert event["problems"] == ["tell was not started: there is no process 'tell' here"]
 

@@ -23,7 +23,7 @@ from appliance.monitor.logs import Line
 from appliance.processes.definitions import versions
 from appliance.processes.executions import StartRequest
 from appliance.solutions import Services
-from appliance.tenants import ALL, HostMatch
+from appliance.tenants import ALL_SCOPES, HostMatch
 from appliance.tenants.keys import KeySpec, keys
 from tests.store.opening import migrated
 
@@ -38,7 +38,7 @@ class Api:
     services: Services
 
     def key(self, scope: TenantScope, *scopes: str) -> tuple[str, str]:
-        row, text = keys.issue_key(scope.acting("system"), self.services.sealer, KeySpec("test", scopes or sorted(ALL)))
+        row, text = keys.issue_key(scope.with_actor("system"), self.services.sealer, KeySpec("test", scopes or sorted(ALL_SCOPES)))
         return row.id, text
 
     async def ask(self, key: str, method: str, path: str, body: Any = None, status: int = 200) -> Any:
@@ -200,7 +200,7 @@ def follow(api: Api, scope: TenantScope, query: api_logs.LogQuery, **headers: st
 async def test_following_answers_new_lines_of_this_tenant(
     api: Api, acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = acme.acting("system")
+    reader = acme.with_actor("system")
     monkeypatch.setattr(api_logs, "POLL_SECONDS", 0.01)
     db.write(lambda: logs.write_lines(acme, [Line(1, "error", "step", "old")]))
     stream = follow(api, reader, api_logs.LogQuery(follow=True, level="warn"))
@@ -222,7 +222,7 @@ async def test_following_answers_new_lines_of_this_tenant(
 async def test_a_stream_ends_with_its_key(api: Api, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_logs, "POLL_SECONDS", 0.01)
     key_id, _ = api.key(acme)
-    stream = follow(api, acme.acting(f"key:{key_id}"), api_logs.LogQuery(follow=True))
+    stream = follow(api, acme.with_actor(f"key:{key_id}"), api_logs.LogQuery(follow=True))
     waiting = asyncio.ensure_future(anext(stream))
     keys.revoke_key(acme, key_id)
     with pytest.raises(StopAsyncIteration):

@@ -12,7 +12,7 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter, Verdict
+from appliance.monitor.audit import AuditFilter, ChainStatus
 
 
 def act(scope: TenantScope, count: int = 5) -> None:
@@ -28,12 +28,12 @@ def test_a_chain_is_numbered_linked_and_verified(acme: TenantScope, other: Tenan
     assert entries[-1].previous_hash == audit.GENESIS
     assert entries[0].previous_hash == entries[1].hash
     assert entries[0].actor == "user:usr_1"
-    assert audit.verify(acme) == Verdict(True, 5, 1, 5)
-    assert audit.verify(other) == Verdict(True, 2, 1, 2)
+    assert audit.verify(acme) == ChainStatus(True, 5, 1, 5)
+    assert audit.verify(other) == ChainStatus(True, 2, 1, 2)
 
 
 def test_an_empty_trail_is_intact(acme: TenantScope) -> None:
-    assert audit.verify(acme) == Verdict(True, 0, None, None)
+    assert audit.verify(acme) == ChainStatus(True, 0, None, None)
 
 
 def test_anybody_can_recompute_a_hash(acme: TenantScope) -> None:
@@ -82,13 +82,13 @@ def test_a_failed_write_leaves_no_entry_and_no_gap(acme: TenantScope) -> None:
     with pytest.raises(RuntimeError):
         db.write(fail)
     act(acme, 1)
-    assert audit.verify(acme) == Verdict(True, 2, 1, 2)
+    assert audit.verify(acme) == ChainStatus(True, 2, 1, 2)
 
 
 def test_many_writers_make_one_chain(acme: TenantScope) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: act(acme, 10), range(8)))
-    assert audit.verify(acme) == Verdict(True, 80, 1, 80)
+    assert audit.verify(acme) == ChainStatus(True, 80, 1, 80)
 
 
 def test_retention_cuts_the_chain_and_it_still_verifies(acme: TenantScope, other: TenantScope) -> None:
@@ -98,14 +98,14 @@ def test_retention_cuts_the_chain_and_it_still_verifies(acme: TenantScope, other
     newest = audit.list_entries(acme, AuditFilter(), PageRequest()).items[0].at
     assert audit.purge(newest - 1000) == 1
     assert audit.purge(newest + 60_000) == 6
-    assert audit.verify(acme) == Verdict(True, 0, None, None)
+    assert audit.verify(acme) == ChainStatus(True, 0, None, None)
     act(acme, 1)
-    assert audit.verify(acme) == Verdict(True, 1, 6, 6)
+    assert audit.verify(acme) == ChainStatus(True, 1, 6, 6)
 
 
 def test_entries_are_found_by_filter(acme: TenantScope) -> None:
     act(acme, 3)
-    db.write(lambda: audit.record(acme.acting("key:key_9"), "secret.set", "erp_password"))
+    db.write(lambda: audit.record(acme.with_actor("key:key_9"), "secret.set", "erp_password"))
 
     def subjects(wanted: AuditFilter) -> list[str]:
         return [entry.subject for entry in audit.list_entries(acme, wanted, PageRequest()).items]

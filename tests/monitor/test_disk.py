@@ -13,10 +13,10 @@ def test_the_gauge_knows_the_disk_the_database_and_the_contents(acme: TenantScop
     gauge = DiskGauge(tmp_path, lambda: next(sizes))
     first = gauge.read()
     assert (first.blobs, first.total > first.free > 0, first.database > 50_000) == (0, True, True)
-    gauge.look()
+    gauge.measure()
     assert gauge.read().blobs == 7
     assert gauge.read().blobs == 7
-    gauge.look()
+    gauge.measure()
     assert gauge.read().blobs == 11
 
 

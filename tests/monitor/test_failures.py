@@ -27,7 +27,7 @@ class Work:
     again: Callable[[TenantScope, str, str], str] = lambda scope, execution_id, token: f"{execution_id}_again"
     done: Sequence[str] = ()
 
-    def left_to_retry(self, scope: TenantScope, failed_ids: Sequence[str]) -> list[str]:
+    def find_retryable(self, scope: TenantScope, failed_ids: Sequence[str]) -> list[str]:
         return [each for each in failed_ids if each not in self.done]
 
     def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
@@ -131,7 +131,7 @@ def test_retrying_all_asks_for_each_execution_once_and_reports_refusals(acme: Te
     assert sorted(asked) == [f"{group}/exe_1", f"{group}/exe_2", f"{group}/exe_3"]
     assert outcome.retried == {"exe_1": "exe_1_again", "exe_3": "exe_3_again"}
     assert outcome.refused == {"exe_2": "it was retried already"}
-    assert failures.retry_all(acme, group, Work(retry)) == failures.RetryOutcome({}, {}, 0)
+    assert failures.retry_all(acme, group, Work(retry)) == failures.BulkRetryResult({}, {}, 0)
 
 
 def test_a_retry_that_was_cut_short_asks_with_the_same_tokens_again(acme: TenantScope) -> None:
@@ -158,7 +158,7 @@ def test_what_was_retried_in_another_way_or_is_gone_is_passed_over(acme: TenantS
 
 
 def test_what_is_passed_over_takes_nobodys_place(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "LOOKED_AT_ONCE", 3)
+    monkeypatch.setattr(failures, "BATCH_SIZE", 3)
     (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(8)}
     assert retried(acme, group, done=[f"exe_{number}" for number in range(7)]) == ["exe_7"]
     assert retried(acme, group) == []
@@ -181,7 +181,7 @@ def test_what_failed_before_a_resolution_is_not_retried(acme: TenantScope, monke
     group = fail(acme)
     fail(acme, replace(SAMPLE, execution_id="exe_2"))
     failures.set_state(acme, group, "resolved")
-    assert failures.retry_all(acme, group, Work()) == failures.RetryOutcome({}, {}, 0)
+    assert failures.retry_all(acme, group, Work()) == failures.BulkRetryResult({}, {}, 0)
     now -= 1000  # the clock is set back
     fail(acme, replace(SAMPLE, execution_id="exe_3"))
     failures.set_state(acme, group, "resolved")

@@ -31,7 +31,7 @@ def test_another_tenant_sees_nothing(acme: TenantScope, other: TenantScope) -> N
     keep(acme, Line(1, "info", "step", "ours", execution_id="exe_1"))
     keep(other, Line(2, "info", "step", "theirs", execution_id="exe_1"))
     assert messages(other, LineFilter(execution_id="exe_1")) == ["theirs"]
-    assert [line.message for line in Tail(other, LineFilter(), 0).look()] == ["theirs"]
+    assert [line.message for line in Tail(other, LineFilter(), 0).read()] == ["theirs"]
     assert messages(acme) == ["ours"]
 
 
@@ -128,10 +128,10 @@ def test_following_begins_after_a_line_and_sees_new_ones_in_order(acme: TenantSc
     keep(other, Line(10, "info", "step", "theirs"))
     keep(acme, Line(5, "info", "step", "first"), Line(4, "debug", "step", "quiet"), Line(6, "error", "step", "second"))
     tail = Tail(acme, LineFilter(level="info"), start)
-    assert [line.message for line in tail.look()] == ["first", "second"]
-    assert tail.look() == []
+    assert [line.message for line in tail.read()] == ["first", "second"]
+    assert tail.read() == []
     keep(acme, Line(1, "warn", "step", "third"))
-    assert [line.message for line in tail.look()] == ["third"]
+    assert [line.message for line in tail.read()] == ["third"]
 
 
 def test_what_is_kept_while_one_follows_is_told_whatever_time_it_says(acme: TenantScope) -> None:
@@ -139,43 +139,43 @@ def test_what_is_kept_while_one_follows_is_told_whatever_time_it_says(acme: Tena
     keep(acme, Line(5, "info", "step", "too old"), Line(90, "info", "step", "old"))
     tail = Tail(acme, LineFilter(since=50), 0)
     keep(acme, Line(7, "info", "step", "of a long step"))
-    assert [line.message for line in tail.look()] == ["old", "of a long step"]
+    assert [line.message for line in tail.read()] == ["old", "of a long step"]
 
 
 def test_an_interrupted_follower_goes_on_after_any_line(
     acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "AT_ONCE", 3)
+    monkeypatch.setattr(logs, "MAX_LINES", 3)
     for number in range(10):
         keep(acme, Line(5, "warn" if number % 2 else "info", "step", f"word {number}"), Line(6, "warn", "step", "other"))
         keep(other, Line(5, "warn", "step", f"word {number}"))
     wanted = LineFilter(level="warn", text="word")
     tail, seen = Tail(acme, wanted, 0), []
-    while lines := tail.look():
+    while lines := tail.read():
         seen += lines
     assert [line.message for line in seen] == [f"word {number}" for number in (1, 3, 5, 7, 9)]
     for index, line in enumerate(seen):
         again = Tail(acme, wanted, line.number)
-        assert [each.number for each in (*again.look(), *again.look())] == [each.number for each in seen[index + 1 :]]
+        assert [each.number for each in (*again.read(), *again.read())] == [each.number for each in seen[index + 1 :]]
 
 
 def test_a_follower_who_keeps_only_the_newest_is_never_behind(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "AT_ONCE", 3)
+    monkeypatch.setattr(logs, "MAX_LINES", 3)
     tail = Tail(acme, LineFilter(), logs.last_number())
     keep(acme, *[Line(5, "info", "step", str(number)) for number in range(10)])
-    assert [line.message for line in tail.look(only_newest=True)] == ["7", "8", "9"]
-    assert (tail.look(only_newest=True), tail.is_behind) == ([], False)
+    assert [line.message for line in tail.read(only_newest=True)] == ["7", "8", "9"]
+    assert (tail.read(only_newest=True), tail.is_behind) == ([], False)
 
 
 def test_lines_from_before_there_was_a_search_are_read_later(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "READ_AT_ONCE", 2)
+    monkeypatch.setattr(logs, "BATCH_SIZE", 2)
     old = "INSERT INTO log_line (tenant_id, at, level, source, message, fields) VALUES ('acme', ?, 20, 'step', ?, ?)"
     for number in range(5):
         db.write(partial(db.execute, old, (number, f"old {number}", '{"n":"Ärger"}')))
     keep(acme, Line(9, "info", "step", "ärger"))
     assert messages(acme, LineFilter(text="ärger")) == ["ärger"]
-    assert logs.read_older() == 5
-    assert logs.read_older() == 0
+    assert logs.index_older() == 5
+    assert logs.index_older() == 0
     assert messages(acme, LineFilter(text="ärger")) == ["ärger", "old 4", "old 3", "old 2", "old 1", "old 0"]
 
 
@@ -184,7 +184,7 @@ def test_what_is_deleted_is_not_found_in_whatever_way_it_went(acme: TenantScope,
     keep(other, Line(5, "info", "step", "needle theirs"))
     logs.purge(3)
     assert messages(acme, LineFilter(text="needle")) == ["needle two"]
-    db.write(partial(logs.forget_words, other))
+    db.write(partial(logs.remove_from_index, other))
     assert messages(other, LineFilter(text="needle")) == ([] if db.is_sqlite() else ["needle theirs"])
     db.write(partial(db.execute, "DELETE FROM tenant WHERE id = 'other'"))
     if db.is_sqlite():

@@ -16,11 +16,11 @@ from appliance.core.sections import Otlp
 from appliance.monitor.metrics import SECONDS, Registry
 from appliance.monitor.otlp import exporter as pushing
 from appliance.monitor.otlp.exporter import Exporter
-from appliance.monitor.spans import FAILED, LOST, SENT, Place, Span, Spans
+from appliance.monitor.spans import FAILED, LOST, SENT, Span, SpanContext, Spans
 
 from .collector import TRACES, Collector, told
 
-PLACE = Place("ab" * 16, "cd" * 8, True)
+PLACE = SpanContext("ab" * 16, "cd" * 8, True)
 SPAN = Span("call erp.get", PLACE, "ef" * 8, "client", 1_700_000_000_000, 12.5, "", {"gos.tenant": "acme", "gos.number": 300})
 
 
@@ -95,7 +95,7 @@ def test_metrics_are_those_of_the_registry(collector: Collector, make: Make) -> 
 def test_a_dead_collector_costs_spans_that_are_counted_and_nobodys_time(
     collector: Collector, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushing, "MOST_WAITING", 10)
+    monkeypatch.setattr(pushing, "MAX_QUEUED", 10)
     full, stopped = counted(LOST, "queue_full"), counted(LOST, "stopped")
     collector.close()
     exporter = make()
@@ -134,7 +134,7 @@ def test_what_could_not_be_taken_at_once_is_sent_again(
     collector: Collector, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pushing, "SPAN_SECONDS", 0.01)
-    monkeypatch.setattr(pushing, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(pushing, "MAX_PAUSE", 0.01)
     collector.answer(TRACES, 503, b"")
     refused, exporter = collector.expect(TRACES), make()
     exporter.add(SPAN)
@@ -156,17 +156,17 @@ def test_what_could_not_be_taken_at_once_is_sent_again(
     ],
 )  # fmt: skip
 def test_what_callers_name_is_read_as_w3c_has_it(text: str, wanted: bool | None) -> None:
-    place = Spans().read(text)
-    assert (place and place.wanted) == wanted
+    place = Spans().parse(text)
+    assert (place and place.is_sampled) == wanted
 
 
 def test_so_many_traces_of_a_hundred_are_taken_and_each_of_them_whole() -> None:
     taken: list[Span] = []
     spans = Spans()
-    spans.give_to(taken.append, 25)
+    spans.export_to(taken.append, 25)
     for number in range(1000):
-        first = spans.under(None, f"exe_{number}")
-        inner = spans.under(spans.read(str(first)), f"exe_{number}/step")
+        first = spans.child_of(None, f"exe_{number}")
+        inner = spans.child_of(spans.parse(str(first)), f"exe_{number}/step")
         for place in (first, inner):
             spans.add(replace(SPAN, place=place))
     by_trace = {span.place.trace for span in taken}

@@ -33,7 +33,7 @@ def keep(scope: TenantScope, count: int, days: int) -> None:
 
 def said(series: Series) -> list[object]:
     def plain(summary: Summary) -> tuple[object, ...]:
-        return dict(summary.by_outcome), dict(summary.slots), round(summary.sum_ms)
+        return dict(summary.by_result), dict(summary.slots), round(summary.sum_ms)
 
     names = {name: plain(summary) for name, summary in series.names.items()}
     return [[(at, plain(point)) for at, point in series.points], plain(series.total), names]
@@ -168,7 +168,7 @@ def test_sums_are_deleted_a_few_at_a_time(acme: TenantScope, other: TenantScope,
     db.write(partial(keep, acme, 1500, 40))
     db.write(partial(keep, other, 20, 40))
     rollup.roll_up()
-    monkeypatch.setattr(rollup, "POINTS_AT_ONCE", 5)
+    monkeypatch.setattr(rollup, "POINTS_PER_WRITE", 5)
     ((old,),) = db.rows("SELECT COUNT(*) FROM tally_wide WHERE at < ?", (NOW - 10 * DAY,))
     narrow = "SELECT COUNT(*) FROM tally_wide WHERE width = ? AND at < ?"
     ((gone,),) = db.rows(narrow, (rollup.WIDTHS[0], (NOW - 3 * DAY) // DAY * DAY))

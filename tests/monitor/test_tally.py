@@ -30,7 +30,7 @@ def test_executions_are_counted_by_outcome_and_tenant(acme: TenantScope, other: 
 
     db.write(count)
     series = analytics.read_series(acme, last_hour())
-    assert series.total.by_outcome == {"succeeded": 2, "failed": 1, "cancelled": 1, "timed_out": 1}
+    assert series.total.by_result == {"succeeded": 2, "failed": 1, "cancelled": 1, "timed_out": 1}
     assert (series.total.count, series.total.failures, series.total.mean_ms) == (5, 2, 18.0)
     assert [(name, summary.count) for name, summary in series.names.items()] == [("intake", 4), ("billing", 1)]
     assert sum(point.count for _, point in series.points) == 5
@@ -70,8 +70,8 @@ def test_percentiles_of_a_few_are_exact(acme: TenantScope, durations: list[float
 def test_percentiles_stay_exact_when_counters_are_merged(acme: TenantScope) -> None:
     day = (clock.now_ms() - 200 * DAY) // DAY * DAY
     for hour, duration in enumerate((457.0, 480.0, 501.0)):
-        counted = tally.Counted("intake", day + hour * HOUR, "succeeded", tally.slot_of(duration), 1, *[duration] * 3)
-        db.write(partial(tally.add_counted, acme, "execution", counted))
+        counted = tally.CountedEvents("intake", day + hour * HOUR, "succeeded", tally.slot_of(duration), 1, *[duration] * 3)
+        db.write(partial(tally.add_events, acme, "execution", counted))
     assert tally.compact() == 2
     total = analytics.read_total(acme, "execution", "intake", day)
     assert (total.percentile(0.3), total.percentile(0.5), total.percentile(0.95)) == (457, 480, 501)
@@ -124,7 +124,7 @@ def test_old_counters_are_merged_without_changing_their_sums(acme: TenantScope, 
     assert tally.compact() == 59 + 40 + 1 + 59 + 19  # hours of one tenant, then the other's, then the day
     assert tally.compact() == 0
     after = analytics.read_series(acme, Window(day, now + MINUTE, DAY)).total
-    assert (after.by_outcome, after.slots, after.sum_ms) == (before.by_outcome, before.slots, before.sum_ms)
+    assert (after.by_result, after.slots, after.sum_ms) == (before.by_result, before.slots, before.sum_ms)
     kept = db.rows("SELECT kind, at, count FROM tally WHERE tenant_id = 'acme' ORDER BY kind, at")
     assert kept == [("execution", day, 180), ("execution", hour, 120), ("execution", fresh, 1), ("step", hour, 5)]
     assert db.rows("SELECT at, count FROM tally WHERE tenant_id = 'other'") == [(hour, 60)]

@@ -6,7 +6,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import rollup, traffic
-from appliance.monitor.traffic import Answered, KeyTraffic, read_numbers
+from appliance.monitor.traffic import AnsweredRequest, KeyTraffic, read_numbers
 
 HOUR = 3_600_000
 
@@ -18,10 +18,10 @@ def of_key(scope: TenantScope, key_id: str) -> TenantScope:
 def test_requests_of_a_key_are_counted_with_what_failed_and_was_sent(acme: TenantScope, other: TenantScope) -> None:
     noted = KeyTraffic()
     for status, ms, sent in ((200, 10.0, 100), (202, 10.0, 50), (404, 10.0, 7), (503, 900.0, 3)):
-        noted.note(of_key(acme, "key_1"), status, ms, sent)
-    noted.note(of_key(acme, "key_2"), 200, 5.0, 1)
-    noted.note(of_key(other, "key_3"), 200, 5.0, 1)
-    noted.note(acme, 200, 5.0, 1)  # a person
+        noted.add(of_key(acme, "key_1"), status, ms, sent)
+    noted.add(of_key(acme, "key_2"), 200, 5.0, 1)
+    noted.add(of_key(other, "key_3"), 200, 5.0, 1)
+    noted.add(acme, 200, 5.0, 1)  # a person
     noted.flush()
     noted.flush()
     now = clock.now_ms()
@@ -29,16 +29,16 @@ def test_requests_of_a_key_are_counted_with_what_failed_and_was_sent(acme: Tenan
     assert list(found) == ["key_1", "key_2"]
     first = found["key_1"]
     assert (first.summary.count, first.summary.failures, first.sent) == (4, 2, 160)
-    assert dict(first.summary.by_outcome) == {"succeeded": 2, "refused": 1, "failed": 1}
+    assert dict(first.summary.by_result) == {"succeeded": 2, "refused": 1, "failed": 1}
     assert first.summary.percentile(0.95) == pytest.approx(900, rel=0.2)
     assert read_numbers(acme, "webapp", now - HOUR, now + 1) == {}
 
 
 def test_what_could_not_be_counted_waits(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = KeyTraffic()
-    noted.note(of_key(acme, "key_1"), 200, 10.0, 100)
+    noted.add(of_key(acme, "key_1"), 200, 10.0, 100)
     with monkeypatch.context() as broken:
-        broken.setattr(traffic, "count", lambda answered: 1 / 0)
+        broken.setattr(traffic, "count_requests", lambda answered: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             noted.flush()
     noted.flush()
@@ -48,14 +48,14 @@ def test_what_could_not_be_counted_waits(acme: TenantScope, monkeypatch: pytest.
 
 def test_a_tenant_that_is_gone_does_not_keep_others_from_being_counted(acme: TenantScope) -> None:
     now = clock.now_ms()
-    gone = Answered("gone", "key", "key_9", now, 200, 1.0, 1)
-    db.write(lambda: traffic.count([gone, Answered("acme", "webapp", "shop", now, 200, 1.0, 9)]))
+    gone = AnsweredRequest("gone", "key", "key_9", now, 200, 1.0, 1)
+    db.write(lambda: traffic.count_requests([gone, AnsweredRequest("acme", "webapp", "shop", now, 200, 1.0, 9)]))
     assert read_numbers(acme, "webapp", now - HOUR, now + 1)["shop"].sent == 9
 
 
 def test_numbers_are_the_same_once_they_are_summed_up(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     now = clock.now_ms()
-    db.write(lambda: traffic.count([Answered("acme", "key", "key_1", now - 30 * HOUR, 200, 20.0, 11)] * 3))
+    db.write(lambda: traffic.count_requests([AnsweredRequest("acme", "key", "key_1", now - 30 * HOUR, 200, 20.0, 11)] * 3))
     before = read_numbers(acme, "key", now - 48 * HOUR, now + 1)["key_1"]
     assert rollup.roll_up() > 0
     after = read_numbers(acme, "key", now - 48 * HOUR, now + 1)["key_1"]

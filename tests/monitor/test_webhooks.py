@@ -22,9 +22,9 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 from appliance.monitor.audit import AuditFilter
-from appliance.monitor.deliveries import FIRST_DELAY_MS, LEASE_MS, LONGEST_DELAY_MS, Deliverer, claim, delay_ms
+from appliance.monitor.deliveries import FIRST_DELAY_MS, LEASE_MS, MAX_DELAY_MS, Deliverer, claim, delay_ms
 from appliance.monitor.logs import LineFilter, list_lines
-from appliance.monitor.webhooks import Change, Spec, Webhooks
+from appliance.monitor.webhooks import WebhookChange, Webhooks, WebhookSpec
 
 SEALER = Sealer(b"k" * 32)
 LOOPBACK = Egress.of(["127.0.0.0/8"])
@@ -51,7 +51,7 @@ class Post:
 
     def subscribe(self, scope: TenantScope, path: str = "/hook", events: tuple[str, ...] = (FAILED,)) -> tuple[str, str]:
         """A webhook's id and secret."""
-        row, secret = self.verbs.create_webhook(scope, Spec(self.server.url + path, events))
+        row, secret = self.verbs.create_webhook(scope, WebhookSpec(self.server.url + path, events))
         return row.id, secret
 
     def send_due(self) -> int:
@@ -170,7 +170,7 @@ def test_a_dead_receiver_is_tried_for_three_days_ever_more_rarely_and_then_disab
     assert abs(moments[-1] - 3 * DAY) < 60_000
     pauses = [later - sooner for sooner, later in pairwise(moments)]
     assert pauses[0] <= FIRST_DELAY_MS + 5_000
-    assert all(pause <= LONGEST_DELAY_MS + 5_000 for pause in pauses)
+    assert all(pause <= MAX_DELAY_MS + 5_000 for pause in pauses)
     assert len({request.headers["webhook-id"] for request in post.server.received}) == 1
     row = post.verbs.get_webhook(acme, webhook_id)
     assert (row.state, row.failing_since is not None) == ("disabled", True)
@@ -185,7 +185,7 @@ def test_a_dead_receiver_is_tried_for_three_days_ever_more_rarely_and_then_disab
     with pytest.raises(Conflict, match="enable"):
         post.verbs.redeliver(acme, webhook_id, delivery.id)
     post.server.answer("/hook", 204, b"")
-    post.verbs.change_webhook(acme, webhook_id, Change(enabled=True))
+    post.verbs.change_webhook(acme, webhook_id, WebhookChange(enabled=True))
     post.verbs.redeliver(acme, webhook_id, delivery.id)
     assert post.send_due() == 1
     assert post.delivery(acme, webhook_id).status == "succeeded"
@@ -194,7 +194,7 @@ def test_a_dead_receiver_is_tried_for_three_days_ever_more_rarely_and_then_disab
 
 def test_pauses_grow_and_are_spread() -> None:
     assert [delay_ms(tries, 0.0) for tries in (1, 2, 3)] == [5_000, 15_000, 45_000]
-    assert delay_ms(1000, 0.0) == LONGEST_DELAY_MS
+    assert delay_ms(1000, 0.0) == MAX_DELAY_MS
     assert delay_ms(2, 1.0) == 7_500
 
 
@@ -304,10 +304,10 @@ def test_an_address_inside_is_refused_when_it_is_given_and_when_a_name_leads_the
     closed = Egress(resolver=lambda _host, _port: ["127.0.0.1"])
     verbs, deliverer = Webhooks(SEALER, closed), Deliverer(closed, SEALER)
     with pytest.raises(AddressNotAllowed):
-        verbs.create_webhook(acme, Spec(post.server.url + "/hook", [FAILED]))
-    row, _ = verbs.create_webhook(acme, Spec(f"http://good.example:{post.server.port}/hook", [FAILED]))
+        verbs.create_webhook(acme, WebhookSpec(post.server.url + "/hook", [FAILED]))
+    row, _ = verbs.create_webhook(acme, WebhookSpec(f"http://good.example:{post.server.port}/hook", [FAILED]))
     with pytest.raises(AddressNotAllowed):
-        verbs.change_webhook(acme, row.id, Change(url="http://[::ffff:169.254.169.254]/"))
+        verbs.change_webhook(acme, row.id, WebhookChange(url="http://[::ffff:169.254.169.254]/"))
     tell(acme)
     wait(deliverer.begin_due(), 20)
     deliverer.stop()
@@ -318,12 +318,14 @@ def test_an_address_inside_is_refused_when_it_is_given_and_when_a_name_leads_the
 @pytest.mark.parametrize(
     "spec",
     [
-        Spec("ftp://a.example/", [FAILED]), Spec("https://u:p@a.example/", [FAILED]), Spec("https://", [FAILED]),
-        Spec("https://a.example:99999/", [FAILED]), Spec("https://a b.example/", [FAILED]), Spec("http://①.example/", [FAILED]),
-        Spec("https://a.example/", []), Spec("https://a.example/", [FAILED, "document.shredded"]),
+        WebhookSpec("ftp://a.example/", [FAILED]), WebhookSpec("https://u:p@a.example/", [FAILED]),
+        WebhookSpec("https://", [FAILED]),
+        WebhookSpec("https://a.example:99999/", [FAILED]), WebhookSpec("https://a b.example/", [FAILED]),
+        WebhookSpec("http://①.example/", [FAILED]),
+        WebhookSpec("https://a.example/", []), WebhookSpec("https://a.example/", [FAILED, "document.shredded"]),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused(post: Post, acme: TenantScope, spec: Spec) -> None:
+def test_what_cannot_work_is_refused(post: Post, acme: TenantScope, spec: WebhookSpec) -> None:
     with pytest.raises(ValidationFailed):
         post.verbs.create_webhook(acme, spec)
 
@@ -345,7 +347,7 @@ def test_webhooks_of_another_tenant_are_not_there(post: Post, acme: TenantScope,
         partial(post.verbs.get_webhook, other, webhook_id), partial(post.verbs.delete_webhook, other, webhook_id),
         partial(post.verbs.rotate_secret, other, webhook_id, 0), partial(post.verbs.send_test, other, webhook_id),
         partial(post.verbs.redeliver, other, webhook_id, delivery.id),
-        partial(post.verbs.change_webhook, other, webhook_id, Change(enabled=False)),
+        partial(post.verbs.change_webhook, other, webhook_id, WebhookChange(enabled=False)),
     ):  # fmt: skip
         with pytest.raises(NotFound):
             verb()

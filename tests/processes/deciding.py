@@ -35,7 +35,7 @@ def vote(world: World, approval_id: str, verdict: Verdict = "approve") -> None:
     town = Town(tenants.system_scope("acme"))
     names = list(Person.select().where(Person.login == "eve@acme.test"))
     if names:
-        scope = world.scope.acting(f"user:{names[0].id}")
+        scope = world.scope.with_actor(f"user:{names[0].id}")
         town.people["eve"] = SignedIn(names[0].id, names[0].login, "operator", scope)
     else:
         town.person("eve", "operator", approver=True)

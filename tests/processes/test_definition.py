@@ -13,7 +13,7 @@ from appliance.processes.definitions.definition import DefinitionProblems, parse
 from appliance.processes.definitions.nodes import Grants, Retry
 from appliance.processes.definitions.schema import process_schema
 from appliance.processes.definitions.template import TemplateInvalid, compile_template, resolve_path
-from appliance.processes.triggers.kinds import READERS
+from appliance.processes.triggers.kinds import PARSERS
 
 RULE = {"id": "a", "rule": {"expression": "= 1"}}
 INNER = [{**RULE, "id": "b"}]
@@ -317,7 +317,7 @@ def test_the_triggers_of_the_docs_page_are_accepted() -> None:
     assert [trigger.id for trigger in definition.triggers] == [
         "schedule", "webhook", "hub", "integration", "datapool", "process", "document",
     ]  # fmt: skip
-    assert {trigger.kind for trigger in definition.triggers} == set(READERS), "the page shows every kind"
+    assert {trigger.kind for trigger in definition.triggers} == set(PARSERS), "the page shows every kind"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from appliance.core.pages import PageRequest
 from appliance.datapool import service as datapool
-from appliance.documents import NewDocument, Wanted
+from appliance.documents import DocumentFilter, NewDocument
 from appliance.processes.executions.service import Execution
 
 from .world import World, rule
@@ -32,7 +32,9 @@ def content_of(world: World, document_id: str) -> bytes:
 
 
 def documents(world: World, name: str) -> int:
-    return len(world.flow.runner.tools.documents.list_documents(world.scope, Wanted(name=name), PageRequest(limit=100)).items)
+    return len(
+        world.flow.runner.tools.documents.list_documents(world.scope, DocumentFilter(name=name), PageRequest(limit=100)).items
+    )
 
 
 def run(world: World, given: Any, **members: Any) -> Execution:

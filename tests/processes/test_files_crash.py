@@ -8,7 +8,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.datapool import service as datapool
-from appliance.documents import Documents, NewDocument, Wanted
+from appliance.documents import DocumentFilter, Documents, NewDocument
 from appliance.processes.engine import store
 from appliance.processes.files import loading
 
@@ -61,7 +61,7 @@ def test_there_is_one_document_after_a_crash_at_any_write(idle_world: World, whe
     )
 
     def check(execution: str, number: int) -> None:
-        expected = Wanted(name=f"made-{execution}")
+        expected = DocumentFilter(name=f"made-{execution}")
         items = documents_of(world).list_documents(world.scope, expected, PageRequest(limit=100)).items
         assert len(items) == 1, number
         assert world.get(execution).output["rows"] == [{"a": "1"}]
@@ -128,7 +128,7 @@ def test_a_retry_starts_over_with_another_content(idle_world: World, monkeypatch
     execution = run_twice(world, {"operation": "parse", "document": "= input.d", "to": to}, {"d": document})
     world.runner.drive("acme", execution)
     assert "row 3, note" in world.steps(execution)["load"].error["message"]
-    content = documents_of(world).keep_content(world.scope, b"what,note\na,10\nb,20\nc,30\n")
+    content = documents_of(world).store_content(world.scope, b"what,note\na,10\nb,20\nc,30\n")
     documents_of(world).add_revision(world.scope, document, content)
     while world.get(execution).status not in store.FINISHED:
         world.runner.drive("acme", execution)

@@ -8,9 +8,9 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
-from appliance.documents import Wanted
+from appliance.documents import DocumentFilter
 from appliance.processes.executions.service import StartRequest
-from appliance.sites.webapps.route_files import keep_files
+from appliance.sites.webapps.route_files import store_files
 from appliance.uploads import SentFile
 from appliance.webapps.routes import Upload
 
@@ -27,13 +27,13 @@ def call(world: World, process: str, folder: str, *texts: bytes) -> None:
         receiver = documents.receiver()
         receiver.write(text)
         files.append(SentFile("photo", f"{number}.txt", "text/plain", receiver.finish()))
-    stored = keep_files(documents, world.scope, Upload(folder, 1.0, ("text/*",)), files)
+    stored = store_files(documents, world.scope, Upload(folder, 1.0, ("text/*",)), files)
     beside = partial(stored.create, documents, world.scope)
-    world.flow.start_execution(world.scope, process, StartRequest({**stored.ids, "folder": folder}), beside=beside)
+    world.flow.start_execution(world.scope, process, StartRequest({**stored.ids, "folder": folder}), write_related=beside)
 
 
 def made(world: World, folder: str) -> set[str]:
-    page = world.runner.tools.documents.list_documents(world.scope, Wanted(folder=folder), PageRequest(limit=500))
+    page = world.runner.tools.documents.list_documents(world.scope, DocumentFilter(folder=folder), PageRequest(limit=500))
     return {each.id for each in page.items}
 
 

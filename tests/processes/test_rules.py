@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.processes.definitions.surroundings import know_nothing
-from appliance.processes.definitions.versions import Draft, Judges, Problem, problems_of
+from appliance.processes.definitions.dependencies import load_nothing
+from appliance.processes.definitions.versions import CheckContext, Draft, Problem, find_problems
 from appliance.processes.rehearsal.expectations import find_differences
-from appliance.processes.rehearsal.rule_tests import read_tables
+from appliance.processes.rehearsal.rule_tests import parse_tables
 from appliance.sandbox import Pool
 from tests.sandbox.test_decisions import model, table
 
@@ -23,7 +23,7 @@ def judge(
 ) -> list[Problem]:
     rule = {"decision": decision} | ({} if given is None else {"input": given})
     definition = {"id": "p", "steps": [{"id": "price", "rule": rule}]} | ({} if schema is None else {"input": schema})
-    return problems_of(Judges(pool, know_nothing, tests=tests), "acme", Draft(definition, files or {}))
+    return find_problems(CheckContext(pool, load_nothing, run_tests=tests), "acme", Draft(definition, files or {}))
 
 
 def of_file(pool: Pool, decision: Any, cases: str, *, tests: bool = True) -> list[Problem]:
@@ -150,7 +150,7 @@ def test_a_table_that_cannot_be_read_is_always_refused(sandbox: Pool, text: str,
 
 
 def test_a_table_without_a_decision_is_refused() -> None:
-    tables, problems = read_tables({"rules/prise.tests.json": '{"cases": [{"input": {}, "output": 1}]}'})
+    tables, problems = parse_tables({"rules/prise.tests.json": '{"cases": [{"input": {}, "output": 1}]}'})
     assert (tables, len(problems), "no rules/prise.json" in problems[0].message) == ([], 1, True)
 
 

@@ -22,26 +22,26 @@ from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.documents import HOLDER, Documents
+from appliance.documents import REVISION_TABLE, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
-from appliance.governance.executor import DocumentDoor, GovernedExecutor, Instance
-from appliance.integrations import Connections, Integrations, Spec, TokenKeeper, gate
+from appliance.governance.executor import CallDocumentsFactory, GovernedExecutor, Instance
+from appliance.integrations import Connections, Integrations, IntegrationSpec, TokenStore, gate
 from appliance.integrations.calls import Calls
 from appliance.llm import LanguageModels, Profile
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.versions import Draft, PublishRequest
-from appliance.processes.engine import ending, store
+from appliance.processes.engine import completion, store
 from appliance.processes.engine.runner import Runner
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution, StartRequest
-from appliance.processes.host.model_calls import ModelReach
+from appliance.processes.host.host_calls import DataPoolCalls, IntegrationCalls
+from appliance.processes.host.model_calls import ModelCalls
 from appliance.processes.host.model_documents import DocumentReading
 from appliance.processes.host.ports import Ports
-from appliance.processes.host.reach import ActionReach, DataPoolReach
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
-from appliance.tenants import ALL
+from appliance.tenants import ALL_SCOPES
 from appliance.tenants import service as tenants
 from tests.governance.ruling import make_governor
 from tests.llm.provider import Provider
@@ -159,12 +159,12 @@ class World:
 
     def start(self, process_id: str, given: Any = None, *, soon: bool = True, **request: Any) -> str:
         """The id of a new execution that is set going."""
-        return str(self.flow.start_execution(self.scope, process_id, StartRequest(given or {}, **request), soon=soon).id)
+        return str(self.flow.start_execution(self.scope, process_id, StartRequest(given or {}, **request), immediate=soon).id)
 
     def finish(self, execution_id: str, seconds: float = 20.0) -> Execution:
         """The execution once it is finished."""
         over = threading.Event()
-        ending.finished.when(self.scope.tenant_id, execution_id, over.set)
+        completion.completion_signal.subscribe(self.scope.tenant_id, execution_id, over.set)
         if self.get(execution_id).status not in store.FINISHED and not over.wait(seconds):
             raise TimeoutError(self.get(execution_id).status)
         return self.get(execution_id)
@@ -188,7 +188,7 @@ class World:
 
     def wipe(self) -> None:
         """Delete every mark, and what was learnt about the bell."""
-        db.write(lambda: gate.forget(self.scope, "bell"))
+        db.write(lambda: gate.reset_circuit(self.scope, "bell"))
         for item in datapool.query_entities(self.scope, "marks", {"limit": 500}).items:
             datapool.delete_entity(self.scope, "marks", item["id"])
 
@@ -240,30 +240,30 @@ def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: A
     config = load_config(environment={}, flags=flags)
     presence = Presence(folder / "workers")
     flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), make_ports(folder, presence, crashes=crashes))
-    acme, globex = (TenantScope(name, "key:test", ALL) for name in ("acme", "globex"))
+    acme, globex = (TenantScope(name, "key:test", ALL_SCOPES) for name in ("acme", "globex"))
     return World(config, pool, flow, acme, globex, presence)
 
 
 def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Ports:
     """DataPool, documents, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
-    documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
-    door = DocumentDoor(documents, 1 << 20)
+    documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [REVISION_TABLE]))
+    door = CallDocumentsFactory(documents, 1 << 20)
     instance = Instance(presence.instance, is_alive=is_alive)
     executor = GovernedExecutor(make_integrations(), make_governor(SEALER), instance, door)
     formats = Formats(FormatSettings(folder / "formats", memory_mb=128))
-    models = ModelReach(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret), DocumentReading(documents, formats).read)
-    return Ports(DataPoolReach(), ActionReach(executor), SEALER, documents, formats, executor, models=models)
+    models = ModelCalls(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret), DocumentReading(documents, formats).read)
+    return Ports(DataPoolCalls(), IntegrationCalls(executor), SEALER, documents, formats, executor, models=models)
 
 
 def open_secret(scope: TenantScope, name: str) -> str:
-    return tenants.open_secret(scope, SEALER, name)
+    return tenants.unseal_secret(scope, SEALER, name)
 
 
 def make_integrations() -> Integrations:
     """The one connector of these tests, and what it needs."""
     registry = Registry({"bell": Installed(Bell, "tests")})
-    return Integrations(registry, SEALER, open_secret, Calls(Connections(Egress.of([])), TokenKeeper(SEALER)))
+    return Integrations(registry, SEALER, open_secret, Calls(Connections(Egress.of([])), TokenStore(SEALER)))
 
 
 @contextmanager
@@ -275,7 +275,7 @@ def open_database(folder: Path) -> Iterator[None]:
     acme = tenants.system_scope("acme", "key:test")
     fields = [{"name": name, "type": "text"} for name in ("what", "note")]
     datapool.create_collection(acme, {"name": "marks", "fields": fields})
-    make_integrations().create_integration(acme, "bell", Spec("bell", {}))
+    make_integrations().create_integration(acme, "bell", IntegrationSpec("bell", {}))
     try:
         yield
     finally:

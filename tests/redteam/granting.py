@@ -37,7 +37,7 @@ def execute(client: httpx.Client, process_id: str, **query: Any) -> httpx.Respon
 
 
 def open_about(scope: TenantScope, process_id: str) -> list[Confirmation]:
-    return [each for each in confirmations.open_confirmations(scope) if each.subject == f"process:{process_id}"]
+    return [each for each in confirmations.list_open(scope) if each.subject == f"process:{process_id}"]
 
 
 def actions_about(scope: TenantScope, process_id: str) -> list[str]:

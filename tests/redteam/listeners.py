@@ -11,7 +11,7 @@ from typing import Any
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
-from appliance.sites.front import Front, make_server_config
+from appliance.sites.front import Front, build_server_config
 from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Certificates
@@ -89,7 +89,7 @@ def listening(folder: Path) -> Iterator[Listeners]:
         folder, domains__base=BASE, domains__content="content.gos.localhost", server__port=free_port(),
         server__tls="internal", tls__http_port=free_port(), server__trusted_proxies=["127.0.0.0/8"],
     )  # fmt: skip
-    server: Any = make_server_config(config, Certificates(Sealer(b"k" * 32)))
+    server: Any = build_server_config(config, Certificates(Sealer(b"k" * 32)))
     server.certificates = None  # no database is open
     echo = Echo()
     with serving(server, Front(echo, {}, config, lambda: "ok")):

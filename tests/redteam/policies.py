@@ -35,7 +35,7 @@ def approve(running: Running, owner: str) -> Callable[[str], None]:
     """Approve a request in the name of an owner who made no key."""
 
     def approved(request_id: str) -> None:
-        scope = running.tenant("acme").acting(f"user:{owner}")
+        scope = running.tenant("acme").with_actor(f"user:{owner}")
         approvals.decide_approval(scope, SignedIn(owner, "policy-owner", "owner", scope), request_id, Decision("approve"))
 
     return approved

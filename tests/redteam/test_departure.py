@@ -12,8 +12,8 @@ import pytest
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.processes.definitions import publishers
-from appliance.tenants import ALL, people
+from appliance.processes.definitions import publications
+from appliance.tenants import ALL_SCOPES, people
 from appliance.tenants.grants import grants
 from appliance.tenants.keys import KeySpec, keys, lineage
 from appliance.testing.running import Running
@@ -50,8 +50,8 @@ def tree(running: Running, acme: httpx.Client) -> Iterator[Tree]:
     browser = Browser(running)
     assert browser.sign_in(login, PASSWORD, "acme").status_code == 200
     made = Tree(user_id, login, browser)
-    root = TenantScope("acme", f"user:{user_id}", ALL)
-    row, text = keys.issue_key(root, running.services.sealer, KeySpec("one", sorted(ALL), "test", rate_requests=100_000))
+    root = TenantScope("acme", f"user:{user_id}", ALL_SCOPES)
+    row, text = keys.issue_key(root, running.services.sealer, KeySpec("one", sorted(ALL_SCOPES), "test", rate_requests=100_000))
     with ExitStack() as stack:
         for depth in range(TREE):
             client = stack.enter_context(running.client("acme.localhost", {"X-API-Key": text}))
@@ -59,7 +59,7 @@ def tree(running: Running, acme: httpx.Client) -> Iterator[Tree]:
             made.clients.append(client)
             build(running, made, client)
             if depth < TREE - 1:
-                body = {"name": f"below {depth}", "scopes": sorted(ALL), "environment": "test"}
+                body = {"name": f"below {depth}", "scopes": sorted(ALL_SCOPES), "environment": "test"}
                 issued = client.post(KEYS, json=body).json()["data"]
                 row, text = keys.get_key(root, issued["id"]), issued["key"]
         yield made
@@ -108,7 +108,7 @@ def follow(acme: httpx.Client, path: str, *statuses: str) -> dict[str, Any]:
 def test_removal_lists_what_rests_on_somebody(acme: httpx.Client, tree: Tree) -> None:
     resting = acme.get(f"{MEMBERS}/{tree.user_id}/authority").json()["data"]
     assert [(key["id"], key["depth"]) for key in resting["keys"]] == [(tree.ids[depth], depth) for depth in range(TREE)]
-    assert all(set(key["loses"]) == ALL for key in resting["keys"])
+    assert all(set(key["loses"]) == ALL_SCOPES for key in resting["keys"])
     assert len(resting["sessions"]) == 1
     listed = {each["process_id"]: each for each in resting["processes"]}
     assert set(listed) == set(tree.processes)
@@ -193,17 +193,17 @@ def test_no_page_asks_for_each_key_and_process_by_itself(
 
         monkeypatch.setattr(module, name, noted)
 
-    note(lineage, "_find_above")
+    note(lineage, "_find_issuer")
     note(lineage, "_find_key")
     note(grants, "find_grant")
-    note(publishers, "_count_unfinished")
+    note(publications, "_count_unfinished")
     page = tree.browser.get(tree.browser.at("acme", "/console/keys")).text
     shown = page.count('data-testid="row"')
     assert shown >= TREE
     assert "_find_key" not in asked, "the chains are read at once"
-    assert asked.count("_find_above") <= (TREE + 1) * shown, "each is walked once"
+    assert asked.count("_find_issuer") <= (TREE + 1) * shown, "each is walked once"
     asked.clear()
-    assert len(publishers.list_publications(running.tenant("acme"))) >= TREE
+    assert len(publications.list_publications(running.tenant("acme"))) >= TREE
     assert asked == ["_count_unfinished"]
 
 

@@ -247,7 +247,7 @@ def test_members_that_stand_twice_are_refused_on_every_road(running: Running, ac
             answer = agent.post("/mcp", content=rpc, headers=accepted)
         assert (answer.status_code, answer.json()["error"]["details"][0]["pointer"]) == (400, f"/params{pointer}")
         with pytest.raises(InvalidJson):
-            webhooks._body(body, "application/json")
+            webhooks._parse_body(body, "application/json")
 
 
 TARGETS = [

@@ -14,8 +14,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
-from appliance.tenants import ALL, service
-from appliance.tenants.grants import grace_of
+from appliance.tenants import ALL_SCOPES, service
+from appliance.tenants.grants import grace_periods
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.redteam.granting import (
@@ -44,7 +44,7 @@ def owner(running: Running) -> TenantScope:
         client.post("/api/v1/datapool", json={"name": "customers", "fields": [{"name": "name", "type": "text"}]}).raise_for_status()
         client.post("/api/v1/datapool/customers/entities", json={"name": "Ada"}).raise_for_status()
     user = running.user("owner@granting.test", PASSWORD, TENANT)
-    return TenantScope(TENANT, f"user:{user}", ALL)
+    return TenantScope(TENANT, f"user:{user}", ALL_SCOPES)
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_what_was_published_before_is_judged_once_by_its_author(running: Running
     before_the_upgrade(owner, "old-covered", f"key:{wide}")
     before_the_upgrade(owner, "old-wider", f"key:{narrow}")
     before_the_upgrade(owner, "old-departed", "user:usr_gone")
-    assessor = version_grants.make_assessor(grace_of(running.config))
+    assessor = version_grants.make_assessor(grace_periods(running.config))
     while assessor.assess_some():
         pass
 

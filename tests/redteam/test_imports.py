@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from appliance.backups import Resealing, arriving
-from appliance.backups.leaving import TENANT_DATABASE, export_tenant
+from appliance.backups import SecretReplacement, tenant_imports
 from appliance.backups.parts import MANIFEST
 from appliance.backups.problems import BackupInvalid
+from appliance.backups.tenant_exports import TENANT_DATABASE, export_tenant
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.tenants import service
@@ -130,8 +130,8 @@ def tenants_in(world: World) -> tuple[list[Any], ...]:
 def take(world: World, sealer: Any, path: Path, **more: Any) -> object:
     if service.tenant_exists("copy"):  # an attempt that succeeded must not hide the next
         service.delete_tenant("copy")
-    request = arriving.ImportRequest(path, more.pop("passphrase", None), **{"name": "copy", **more})
-    return arriving.import_tenant(world.places, Resealing(sealer), request, world.config.data)
+    request = tenant_imports.ImportRequest(path, more.pop("passphrase", None), **{"name": "copy", **more})
+    return tenant_imports.import_tenant(world.places, SecretReplacement(sealer), request, world.config.data)
 
 
 def test_a_changed_export_leaves_no_tenant(made: tuple[World, Path], tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_an_import_is_a_tenant_of_its_own(made: tuple[World, Path], tmp_path: Pa
             table.check(f"no {name} comes with it", came == [(0,)], came)
         service.delete_tenant("copy")
         for wrong in ("hooli", "initech", "HOOLI", "../x", "a" * 25, "www", "a b", "v1", "con--", "\u0430dmin", "copy\0", "-a"):
-            table.refused(f"the id {wrong!r}", lambda: arriving.check_new_id(wrong), ApplianceError)  # noqa: B023
+            table.refused(f"the id {wrong!r}", lambda: tenant_imports.check_new_id(wrong), ApplianceError)  # noqa: B023
         table.refused("its own id, which is taken", lambda: take(world, sealer, source, name=None), ApplianceError)
         table.check("the other tenant is as it was", _rows_of("hooli") == theirs)
         table.check("no secret stands in an export", CANARY.encode() not in _unpacked(source))

@@ -141,7 +141,7 @@ def _departed(table: Attempts, guild: Guild) -> None:
         table.refused(name, lambda: guild.accept(token), Gone)  # noqa: B023
     _, owner = guild.person("owner")
     row, _ = keys.issue_key(owner, guild.sealer, keys.KeySpec("ci", sorted(owner.scopes)))
-    _, _, token = guild.invite(owner.acting(f"key:{row.id}"))
+    _, _, token = guild.invite(owner.with_actor(f"key:{row.id}"))
     keys.revoke_key(owner, row.id)
     table.refused("the key that invited was revoked", lambda: guild.accept(token), Gone)
     for role, wanted in (("viewer", "viewer"), ("viewer", "owner"), ("operator", "builder"), ("builder", "owner")):

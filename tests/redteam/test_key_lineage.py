@@ -13,7 +13,7 @@ from appliance.core.errors import ApplianceError, Conflict, PolicyDenied, RateLi
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import RateLimiter, people, scopes_of_role, service
-from appliance.tenants.grants import ConfirmationDecisions, confirmations, standing
+from appliance.tenants.grants import ConfirmationDecisions, confirmations, continued_access
 from appliance.tenants.keys import KeySpec, adoption, keys, lineage
 
 PASSWORD = "correct horse battery"
@@ -27,9 +27,9 @@ NARROW = ["entities.read", "keys.read", "keys.write", "processflow.write"]
 @pytest.fixture
 def one(two_tenants: None) -> Iterator[TenantScope]:
     """Tenant acme on both databases."""
-    lineage.forget_authorities()
+    lineage.clear_cache()
     yield service.system_scope("acme")
-    lineage.forget_authorities()
+    lineage.clear_cache()
 
 
 def make_person(scope: TenantScope, login: str, role: str = "owner") -> TenantScope:
@@ -51,7 +51,7 @@ def use(text: str, address: str = "127.0.0.1") -> keys.Caller:
 
 def by(text: str) -> TenantScope:
     """The scope of a key that authenticates now."""
-    lineage.forget_authorities()
+    lineage.clear_cache()
     return use(text).scope
 
 
@@ -138,7 +138,7 @@ def test_a_key_from_before_is_bound_by_its_parents_addresses(one: TenantScope) -
     parent_id, parent = issue(one)
     _, child = issue(by(parent))
     db.write(lambda: db.execute("""UPDATE api_key SET allowed_ips = '["10.0.0.0/8"]' WHERE id = ?""", (parent_id,)))
-    lineage.forget_authorities()
+    lineage.clear_cache()
     assert use(child, "10.1.2.3").key_id
     with pytest.raises(ApplianceError, match="because the key that issued it cannot") as refused:
         use(child, "192.0.2.1")
@@ -147,7 +147,7 @@ def test_a_key_from_before_is_bound_by_its_parents_addresses(one: TenantScope) -
 
 def test_generations_are_counted(one: TenantScope) -> None:
     scope = one
-    for _ in range(lineage.MOST_GENERATIONS):
+    for _ in range(lineage.MAX_GENERATIONS):
         scope = by(issue(scope)[1])
     with pytest.raises(Conflict, match="8 generations"):
         issue(scope)
@@ -215,23 +215,23 @@ def test_nothing_goes_on_in_the_name_of_an_ended_key(one: TenantScope) -> None:
     _, parent = issue(ann)
     child_id, child = issue(by(parent), ["entities.read"])
     actor = f"key:{child_id}"
-    standing.refuse_departed(one, actor, {"entities.read"})
-    assert standing.is_still_allowed(by(child), "entities.read")
+    continued_access.check_still_allowed(one, actor, {"entities.read"})
+    assert continued_access.is_still_allowed(by(child), "entities.read")
     lasting = by(child)
     people.remove_member(one, ann.actor.removeprefix("user:"))
     with pytest.raises(PolicyDenied, match="ended with its issuer"):
-        standing.refuse_departed(one, actor, {"entities.read"})
-    assert not standing.is_still_allowed(lasting, "entities.read")
+        continued_access.check_still_allowed(one, actor, {"entities.read"})
+    assert not continued_access.is_still_allowed(lasting, "entities.read")
 
 
 def test_nothing_goes_on_in_the_name_of_a_shrunk_key(one: TenantScope) -> None:
     ann = make_person(one, "ann@acme.test")
     make_person(one, "eve@acme.test")
     key_id, _ = issue(ann, ["agents.write", "agents.run"])
-    standing.refuse_departed(one, f"key:{key_id}", {"agents.write"})
+    continued_access.check_still_allowed(one, f"key:{key_id}", {"agents.write"})
     people.add_member(one, "ann@acme.test", "operator")
     with pytest.raises(PolicyDenied, match=r"no longer has the scope agents\.write"):
-        standing.refuse_departed(one, f"key:{key_id}", {"agents.write"})
+        continued_access.check_still_allowed(one, f"key:{key_id}", {"agents.write"})
 
 
 def before_the_upgrade(one: TenantScope) -> tuple[str, str, str]:
@@ -242,18 +242,18 @@ def before_the_upgrade(one: TenantScope) -> tuple[str, str, str]:
     here_id, _ = issue(eve)
     people.remove_member(one, ann.actor.removeprefix("user:"))
     db.write(lambda: db.execute("UPDATE api_key SET orphaned_at = NULL, orphan_until = 0"))
-    lineage.forget_authorities()
+    lineage.clear_cache()
     return gone_id, gone, here_id
 
 
 def test_keys_of_the_departed_go_on_until_the_deadline_and_are_asked_about(one: TenantScope) -> None:
     gone_id, gone, _ = before_the_upgrade(one)
     day = 86_400_000
-    assert adoption.ask_about_orphans(30 * day) == 1
-    assert adoption.ask_about_orphans(30 * day) == 0, "asked once"
-    lineage.forget_authorities()
+    assert adoption.request_adoptions(30 * day) == 1
+    assert adoption.request_adoptions(30 * day) == 0, "asked once"
+    lineage.clear_cache()
     assert use(gone).scope.scopes == set(NARROW)
-    (asked,) = confirmations.open_confirmations(one)
+    (asked,) = confirmations.list_open(one)
     assert (asked.kind, asked.subject, asked.details["name"]) == ("key", gone_id, "issued")
     with pytest.raises(Conflict, match="adopt the key"):
         keys.rotate_key(by(gone), SEALER, gone_id, 0)
@@ -277,20 +277,20 @@ def test_many_keys_are_read_at_once_as_each_alone(one: TenantScope, monkeypatch:
     people.add_member(one, "ann@acme.test", "operator")
     people.remove_member(one, eve.actor.removeprefix("user:"))
     rows = keys.list_keys(one, PageRequest(50)).items
-    alone = [lineage.read_authority(row) for row in rows]
-    issuers = lineage.read_issuers(one)
+    alone = [lineage.build_authority(row) for row in rows]
+    issuers = lineage.load_issuers(one)
     monkeypatch.setattr(lineage, "_find_key", None)
     monkeypatch.setattr(lineage, "_find_role", None)
-    assert [lineage.read_authority(row, issuers) for row in rows] == alone
-    assert {authority.ended for authority in alone} == {"", lineage.MEMBER_GONE, lineage.PARENT_GONE}
+    assert [lineage.build_authority(row, issuers) for row in rows] == alone
+    assert {authority.ended for authority in alone} == {"", lineage.ISSUER_REMOVED, lineage.PARENT_ENDED}
 
 
 def test_keys_of_the_departed_that_end_at_once_are_asked_about(one: TenantScope) -> None:
     gone_id, gone, _ = before_the_upgrade(one)
-    assert adoption.ask_about_orphans(0) == 1
+    assert adoption.request_adoptions(0) == 1
     with pytest.raises(RevokedApiKey):
         by(gone)
-    (asked,) = confirmations.open_confirmations(one)
+    (asked,) = confirmations.list_open(one)
     assert (asked.subject, asked.deadline) == (gone_id, keys.get_key(one, gone_id).orphan_until)
     decisions = ConfirmationDecisions()
     decisions.register("key", adoption.decide_key)
@@ -305,23 +305,23 @@ def test_keys_that_rest_on_each_other_go_on_until_the_deadline(one: TenantScope)
     changed = "UPDATE api_key SET issuer = ?, orphan_until = 0 WHERE id = ?"
     for key_id, other in ((first_id, second_id), (second_id, first_id)):
         db.write(partial(db.execute, changed, (f"key:{other}", key_id)))
-    assert adoption.ask_about_orphans(86_400_000) == 1, "one is asked about, and the other rests on it"
+    assert adoption.request_adoptions(86_400_000) == 1, "one is asked about, and the other rests on it"
     assert by(first).scopes == set(NARROW)
     assert by(second).scopes == {"entities.read"}
-    assert [asked.subject for asked in confirmations.open_confirmations(one)] == [first_id]
+    assert [asked.subject for asked in confirmations.list_open(one)] == [first_id]
 
 
 @pytest.mark.parametrize("confirm", [True, False])
 def test_an_owner_decides_about_the_departed(one: TenantScope, confirm: bool) -> None:
     gone_id, gone, _ = before_the_upgrade(one)
-    adoption.ask_about_orphans(1000)
-    (asked,) = confirmations.open_confirmations(one)
+    adoption.request_adoptions(1000)
+    (asked,) = confirmations.list_open(one)
     eve = make_person(one, "fay@acme.test")
     decisions = ConfirmationDecisions()
     decisions.register("key", adoption.decide_key)
     decisions.decide(eve, asked.id, confirm)
     row = keys.get_key(one, gone_id)
-    assert confirmations.open_confirmations(one) == []
+    assert confirmations.list_open(one) == []
     if confirm:
         assert (row.issuer, row.orphaned_at) == (eve.actor, None)
         assert by(gone).scopes == set(NARROW)

@@ -11,7 +11,7 @@ from appliance.tenants import LARGE_BYTES, LargeBodies, large_bodies
 @pytest.fixture(autouse=True)
 def held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody loses a turn because the machine is busy; who tests that says so."""
-    monkeypatch.setattr(large_bodies, "HELD_SECONDS", 3_600.0)
+    monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 3_600.0)
 
 
 class Visitors:
@@ -85,7 +85,7 @@ async def test_whoever_leaves_in_the_moment_of_its_turn_passes_it_on() -> None:
 
 async def test_a_turn_that_lasts_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a request sends a large body to this appliance itself, and waits for the answer."""
-    monkeypatch.setattr(large_bodies, "HELD_SECONDS", 0.01)
+    monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 0.01)
     bodies = LargeBodies()
     async with asyncio.timeout(10), AsyncExitStack() as turns:
         for _ in range(5):
@@ -98,9 +98,9 @@ async def test_a_turn_that_lasts_keeps_nobody_waiting(monkeypatch: pytest.Monkey
 
 async def test_a_turn_is_given_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors()
-    monkeypatch.setattr(large_bodies, "HELD_SECONDS", 0.01)
+    monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 0.01)
     await visitors.come("globex-1")
-    monkeypatch.setattr(large_bodies, "HELD_SECONDS", 3_600.0)
+    monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 3_600.0)
     async with asyncio.timeout(10), visitors.bodies.turn("acme", LARGE_BYTES):  # globex-1 has lost its own by now
         await visitors.come("initech-1")
         await visitors.leave("globex-1")

@@ -10,7 +10,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.tenants import ALL, people
+from appliance.tenants import ALL_SCOPES, people
 from appliance.tenants.keys import KeySpec, keys
 from appliance.testing.running import Running
 from tests.api.resources import Resources
@@ -35,8 +35,8 @@ def leaver(running: Running) -> Iterator[tuple[str, httpx.Client]]:
         running.user(f"stays-{number()}@acme.test", PASSWORD, "acme", "owner")
     login = f"leaver-{number()}@acme.test"
     user_id = running.user(login, PASSWORD, "acme", "owner")
-    owner = TenantScope("acme", f"user:{user_id}", ALL)
-    _, text = keys.issue_key(owner, running.services.sealer, KeySpec("theirs", sorted(ALL), "test"))
+    owner = TenantScope("acme", f"user:{user_id}", ALL_SCOPES)
+    _, text = keys.issue_key(owner, running.services.sealer, KeySpec("theirs", sorted(ALL_SCOPES), "test"))
     with running.client("acme.localhost", {"X-API-Key": text}) as client:
         yield user_id, client
 

@@ -11,7 +11,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from appliance.connectors.egress import Egress
 from appliance.connectors.oauth import make_verifier
-from appliance.webapps.access import OidcClient, ProviderFailed, Returned, parse_access
+from appliance.webapps.access import AuthorizationResponse, OidcClient, ProviderFailed, parse_access
 from appliance.webapps.access.oidc import Identity
 from tests.redteam.attempts import attempts
 from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signed, unsigned
@@ -87,9 +87,9 @@ ANSWERS: dict[str, dict[str, str]] = {
 def identify(provider: IdentityProvider, changed: dict[str, str] | None = None) -> Identity:
     """A whole sign-in, of somebody who was never here."""
     client, access, verifier = OidcClient(Egress.of(["127.0.0.0/8"])), parse_access(provider.access()), make_verifier()
-    provider.sign_in(client.address(access, BACK, "state", ("nonce-1", verifier)))
+    provider.sign_in(client.build_sign_in_url(access, BACK, "state", ("nonce-1", verifier)))
     back = {"code": "code-1", "issuer": "", "nonce": "nonce-1", "verifier": verifier, "redirect_uri": BACK, **(changed or {})}
-    return client.identify(access, SECRET, Returned(**back))
+    return client.identify(access, SECRET, AuthorizationResponse(**back))
 
 
 def test_nobody_signs_in_as_somebody_else() -> None:

@@ -20,7 +20,7 @@ from appliance.core.json_schema.costs import MOST_COMPARED
 from appliance.core.json_schema.schema import list_problems
 from appliance.core.json_schema.values import as_json, exact_work
 from appliance.governance import subject_of
-from appliance.governance.approvals.questions import HumanRequest, check_answer
+from appliance.governance.approvals.human_requests import HumanRequest, check_answer
 from appliance.sandbox import Pool, Settings
 from appliance.sandbox.evaluation.schema_checks import PLACES_EACH
 from appliance.sandbox.pool.conversation import Conversation, Lost

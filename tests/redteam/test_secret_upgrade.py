@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from appliance.app.secret_adoption import adopt_secret_uses
-from appliance.console.pages.govern.confirmations import TELLERS
+from appliance.console.pages.govern.confirmations import VIEWS
 from appliance.core import clock, migrations
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions import unbound_uses
-from appliance.tenants import ALL, people
+from appliance.tenants import ALL_SCOPES, people
 from appliance.tenants.grants import Confirmation, confirmations, secret_bindings
 from appliance.tenants.keys import keys
 from appliance.testing.running import Running
@@ -54,13 +54,13 @@ class Before:
         assert db.rows("SELECT target FROM secret_use") == [], "each use is looked at once"
 
     def asked(self, slug: str) -> Confirmation | None:
-        found = [each for each in confirmations.open_confirmations(self.scope) if each.details.get("target") == slug]
+        found = [each for each in confirmations.list_open(self.scope) if each.details.get("target") == slug]
         return found[0] if found else None
 
     def decide(self, asked: Confirmation, confirm: bool) -> None:
         members = {each.login: each.user_id for each in people.list_members(self.scope)}
         owner = members.get(OWNER) or self.running.user(OWNER, "correct horse battery staple", self.scope.tenant_id)
-        person = TenantScope(self.scope.tenant_id, f"user:{owner}", ALL)
+        person = TenantScope(self.scope.tenant_id, f"user:{owner}", ALL_SCOPES)
         self.running.services.confirmations.decide(person, asked.id, confirm)
 
 
@@ -129,7 +129,7 @@ def key_of(running: Running, scopes: list[str]) -> Any:
 
 
 def test_what_may_set_secrets_has_stored_is_taken_over_silently(before: Before) -> None:
-    before.integration("old-own", f"key:{key_of(before.running, sorted(ALL)).id}")
+    before.integration("old-own", f"key:{key_of(before.running, sorted(ALL_SCOPES)).id}")
     assert not before.works("old-own"), "nothing is bound yet"
     before.adopt()
     assert before.works("old-own")
@@ -197,7 +197,7 @@ def test_a_member_is_judged_by_the_role_of_now(before: Before) -> None:
 
 def test_the_key_of_somebody_who_left_is_no_author_any_more(before: Before) -> None:
     person = before.running.user("left@upgraded.test", "correct horse battery staple", "upgraded", role="builder")
-    by_person = TenantScope(before.scope.tenant_id, f"user:{person}", ALL)
+    by_person = TenantScope(before.scope.tenant_id, f"user:{person}", ALL_SCOPES)
     spec = keys.KeySpec("author", [*INTEGRATIONS, "secrets.write"], "test")
     key = keys.issue_key(by_person, before.running.services.sealer, spec)[0]
     people.remove_member(before.scope, person)
@@ -209,8 +209,8 @@ def test_the_key_of_somebody_who_left_is_no_author_any_more(before: Before) -> N
 
 
 def test_a_key_that_rotated_itself_is_still_the_author(before: Before) -> None:
-    first = key_of(before.running, sorted(ALL))
-    by_key = TenantScope(before.scope.tenant_id, f"key:{first.id}", ALL)
+    first = key_of(before.running, sorted(ALL_SCOPES))
+    by_key = TenantScope(before.scope.tenant_id, f"key:{first.id}", ALL_SCOPES)
     second, _ = keys.rotate_key(by_key, before.running.services.sealer, first.id, 0)
     before.integration("old-rotated", f"key:{second.id}")
     before.adopt()
@@ -219,7 +219,7 @@ def test_a_key_that_rotated_itself_is_still_the_author(before: Before) -> None:
 
 
 def test_a_key_that_waits_for_its_adoption_is_no_author(before: Before) -> None:
-    orphan = key_of(before.running, sorted(ALL))
+    orphan = key_of(before.running, sorted(ALL_SCOPES))
     orphan.orphaned_at, orphan.orphan_until = clock.now_ms() - 1, clock.now_ms() + DAY_MS
     db.write(orphan.save)
     before.integration("old-orphaned", f"key:{orphan.id}")
@@ -254,7 +254,7 @@ def test_an_odd_process_keeps_neither_the_start_nor_the_console(before: Before, 
 
 def test_a_tenant_with_many_uses_is_taken_over_whole(before: Before, monkeypatch: pytest.MonkeyPatch) -> None:
     before.integration("old-many", "system")
-    monkeypatch.setattr(secret_bindings, "MOST_BINDINGS", 0)
+    monkeypatch.setattr(secret_bindings, "MAX_BINDINGS", 0)
     before.adopt()
     assert before.works("old-many")
 
@@ -264,6 +264,6 @@ def test_the_page_names_the_hosts_and_the_reason(before: Before) -> None:
     before.adopt()
     asked = before.asked("old-told")
     assert asked is not None
-    told = TELLERS["secret"](asked, "somebody")
+    told = VIEWS["secret"](asked, "somebody")
     assert [line.text for line in told.lines] == ["by the integration old-told", f"sent to {asked.details['hosts']}"]
     assert "Who set it up is unknown" in told.why

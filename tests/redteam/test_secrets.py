@@ -16,8 +16,8 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import IntegrationRow
 from appliance.solutions import write_zip
-from appliance.tenants import ALL
-from appliance.tenants.grants import Destination, confirmations, place_of_hosts, secret_bindings
+from appliance.tenants import ALL_SCOPES
+from appliance.tenants.grants import SecretDestination, confirmations, place_of_hosts, secret_bindings
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 
@@ -306,9 +306,9 @@ def test_an_owner_who_grants_a_process_its_secret_binds_it(running: Running, own
         builder.put(f"{API}/processes/granted", json=reading("granted")).raise_for_status()
         refused = builder.post(f"{API}/processes/granted/publish", json={})
         assert refused.status_code == 403, refused.text
-        asked = next(each for each in confirmations.open_confirmations(scope) if each.subject == "process:granted")
+        asked = next(each for each in confirmations.list_open(scope) if each.subject == "process:granted")
         person = running.user("decider@acme.test", "correct horse battery staple", "acme")
-        running.services.confirmations.decide(TenantScope("acme", f"user:{person}", ALL), asked.id, True)
+        running.services.confirmations.decide(TenantScope("acme", f"user:{person}", ALL_SCOPES), asked.id, True)
         assert [(each["kind"], each["target"]) for each in destinations(owner)] == [("process", "granted")]
         builder.post(f"{API}/processes/granted/publish", json={}).raise_for_status()
         assert run(builder, "granted")["status"] == "succeeded"
@@ -332,4 +332,4 @@ def test_the_console_shows_and_chooses_where_a_secret_goes(running: Running, own
     assert destinations(owner)[0]["bound_by"].startswith("user:")
     unknown = browser.post(f"{at}/bindings", {"kind": "integration", "target": "nowhere"})
     assert 'id="target-error"' in unknown.text
-    assert secret_bindings.find_unbound(scope, ["topsecret"], Destination("process", "reader")) == ["topsecret"]
+    assert secret_bindings.find_unbound(scope, ["topsecret"], SecretDestination("process", "reader")) == ["topsecret"]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from appliance.core.errors import Overloaded
-from appliance.sites.front.places import Origin, Place, Places
+from appliance.sites.front.places import Origin, RequestSlot, RequestSlots
 from appliance.testing.running import Running, make_config, start
 from tests.api.resources import Resources
 
@@ -121,14 +121,14 @@ def test_a_credential_a_tenant_and_the_appliance_have_so_many_streams(narrow: Ru
 
 def test_the_more_streams_the_fewer_looks_of_each(narrow: Running) -> None:
     streams = narrow.services.streams
-    assert streams.pause(0.2) == 0.2
+    assert streams.poll_interval(0.2) == 0.2
     held: list[Any] = []
     with ExitStack() as stack:
         for _ in range(400):
-            stack.enter_context(streams.waiting(Place(Places(1))))
-        held.append(streams.pause(0.2))
+            stack.enter_context(streams.waiting(RequestSlot(RequestSlots(1))))
+        held.append(streams.poll_interval(0.2))
     assert held == [2.0]
-    assert streams.pause(0.2) == 0.2
+    assert streams.poll_interval(0.2) == 0.2
 
 
 def test_requests_that_wait_for_a_result_take_no_place_of_work(
@@ -155,18 +155,18 @@ def execute_and_wait(narrow: Running, process: str) -> None:
 
 
 @contextmanager
-def taken(places: Places, *origins: Origin) -> Iterator[None]:
+def taken(places: RequestSlots, *origins: Origin) -> Iterator[None]:
     with ExitStack() as stack:
         for origin in origins:
-            stack.enter_context(Place(places).taken(origin))
+            stack.enter_context(RequestSlot(places).occupy(origin))
         yield
 
 
-def flood(places: Places, stack: ExitStack, make: Any, most: int = 2000) -> int:
+def flood(places: RequestSlots, stack: ExitStack, make: Any, most: int = 2000) -> int:
     """How many requests a flood gets places for."""
     for number in range(most):
         try:
-            stack.enter_context(Place(places).taken(make(number)))
+            stack.enter_context(RequestSlot(places).occupy(make(number)))
         except Overloaded:
             return number
     return most
@@ -181,7 +181,7 @@ def flood(places: Places, stack: ExitStack, make: Any, most: int = 2000) -> int:
     ],
 )
 def test_a_flood_leaves_places_to_others(flooding: Any, share: float) -> None:
-    places = Places(256)
+    places = RequestSlots(256)
     with ExitStack() as stack:
         assert flood(places, stack, flooding) == 256 * share
         with taken(places, *[Origin("globex", f"198.51.100.{n}") for n in range(32)]):
@@ -192,27 +192,27 @@ def test_a_flood_leaves_places_to_others(flooding: Any, share: float) -> None:
 
 
 def test_slow_clients_of_one_tenant_leave_room_to_others() -> None:
-    places = Places(256)
+    places = RequestSlots(256)
     with ExitStack() as stack:
         for number in range(1024):
-            place = Place(places)
+            place = RequestSlot(places)
             try:
-                stack.enter_context(place.taken(Origin("acme", f"10.0.{number % 250}.1")))
+                stack.enter_context(place.occupy(Origin("acme", f"10.0.{number % 250}.1")))
             except Overloaded:
                 break
-            stack.enter_context(place.aside())
+            stack.enter_context(place.released())
         assert (places.working.total, places.open.total) == (0, 768)
         with taken(places, *[Origin("globex", "198.51.100.7")] * 30):
             assert places.open.total == 798
 
 
 def test_a_stream_that_ends_gives_nothing_back_twice() -> None:
-    places, ended = Places(4), []
-    place = Place(places)
-    with place.taken(Origin("acme", "192.0.2.1")):
-        with place.aside():
+    places, ended = RequestSlots(4), []
+    place = RequestSlot(places)
+    with place.occupy(Origin("acme", "192.0.2.1")):
+        with place.released():
             place.become_stream(lambda: ended.append(1))
             assert (places.working.total, places.open.total, ended) == (0, 0, [])
-        with place.aside():
+        with place.released():
             assert places.working.total == 0
     assert (places.working.total, places.open.total, ended) == (0, 0, [1])

@@ -13,7 +13,7 @@ from appliance.connectors.network import resolving_for
 from appliance.connectors.network.resolving import PER_OWNER, THREADS, ResolverThreads
 from appliance.core.scope import TenantScope
 from appliance.governance.executor import TenantThreads
-from appliance.governance.executor.threads import Share
+from appliance.governance.executor.threads import PoolLimits
 
 PUBLIC = "93.184.215.14"
 
@@ -67,7 +67,7 @@ def test_a_tenant_with_a_silent_name_server_takes_its_share_of_the_threads(world
 
 
 def test_work_for_a_tenant_resolves_in_its_name(world: Egress, names: SilentNames) -> None:
-    threads = TenantThreads(Share(3 * PER_OWNER, 2 * PER_OWNER, "too much"))
+    threads = TenantThreads(PoolLimits(3 * PER_OWNER, 2 * PER_OWNER, "too much"))
     scope = TenantScope("acme", "system")
     pending = [threads.submit(scope, lambda: world.addresses("a.silent.example", 443, None)) for _ in range(2 * PER_OWNER)]
     for _ in range(PER_OWNER):

@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.tenants import people
-from appliance.tenants.sign_in import WAITING, Attempt, PasswordChecks, SignInFailed, devices
-from appliance.tenants.sign_in.password_checks import WAITING_OF_NETWORK
+from appliance.tenants.sign_in import MAX_WAITING, Attempt, PasswordChecks, SignInFailed, devices
+from appliance.tenants.sign_in.password_checks import MAX_WAITING_PER_NETWORK
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 
@@ -118,11 +118,13 @@ def test_a_flood_of_checks_leaves_places_to_those_who_come_rarely(checks: Passwo
     try:
         assert guess_once(checks, [f"10.2.0.{number}" for number in range(60)]) == 60
         one_address = [submit(Attempt(f"a-{number}@acme.test", "192.0.2.7")) for number in range(60)]
-        assert sum(one_address) == WAITING_OF_NETWORK
+        assert sum(one_address) == MAX_WAITING_PER_NETWORK
         repeating = [submit(Attempt(f"b-{number}@acme.test", f"10.2.0.{number}")) for number in range(60)]
-        assert sum(repeating) == WAITING // 2 - WAITING_OF_NETWORK, "those who have guessed wrongly have half of the places"
+        assert sum(repeating) == MAX_WAITING // 2 - MAX_WAITING_PER_NETWORK, (
+            "those who have guessed wrongly have half of the places"
+        )
         newcomers = [submit(Attempt(f"c-{number}@acme.test", f"10.3.0.{number}")) for number in range(60)]
-        assert sum(newcomers) == WAITING // 2
+        assert sum(newcomers) == MAX_WAITING // 2
         assert guess(checks, Attempt("owner@acme.test", "10.4.0.1", "device"), lambda: "hello") == "right", "a thread of its own"
     finally:
         free.set()
@@ -139,7 +141,7 @@ def test_who_finds_no_place_has_made_no_guess(checks: PasswordChecks) -> None:
 
     owner = Attempt("owner@acme.test", "192.0.2.1")
     try:
-        running += [checks.submit(Attempt("x@acme.test", f"10.7.0.{number}"), slow) for number in range(WAITING)]
+        running += [checks.submit(Attempt("x@acme.test", f"10.7.0.{number}"), slow) for number in range(MAX_WAITING)]
         assert [guess(checks, owner) for _ in range(30)] == ["503 5"] * 30
     finally:
         free.set()
@@ -164,8 +166,8 @@ def guess_once(checks: PasswordChecks, addresses: list[str]) -> int:
 
 
 def test_what_is_counted_is_bounded(checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MOST_KNOWN", 100)
-    monkeypatch.setattr("appliance.tenants.sign_in.password_checks.MOST_KNOWN", 100)
+    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MAX_TRACKED", 100)
+    monkeypatch.setattr("appliance.tenants.sign_in.password_checks.MAX_TRACKED", 100)
     for number in range(300):
         guess(checks, Attempt(f"x-{number}@acme.test", f"10.5.{number // 250}.{number % 250}"))
         guess(checks, Attempt(f"y-{number}@acme.test", f"10.6.{number // 250}.{number % 250}"), lambda: "hello")
@@ -179,15 +181,15 @@ def test_what_is_counted_is_bounded(checks: PasswordChecks, monkeypatch: pytest.
 def test_a_browser_is_known_for_the_logins_that_signed_in_with_it() -> None:
     cookie = devices.remember_device(SEALER, "", "ann@acme.test")
     cookie = devices.remember_device(SEALER, cookie, "bob@acme.test")
-    assert devices.known_device(SEALER, cookie, "ann@acme.test") != devices.known_device(SEALER, cookie, "bob@acme.test") != ""
-    assert devices.known_device(SEALER, cookie, "carl@acme.test") == ""
-    assert devices.known_device(Sealer(b"o" * 32), cookie, "ann@acme.test") == ""
+    assert devices.find_device(SEALER, cookie, "ann@acme.test") != devices.find_device(SEALER, cookie, "bob@acme.test") != ""
+    assert devices.find_device(SEALER, cookie, "carl@acme.test") == ""
+    assert devices.find_device(Sealer(b"o" * 32), cookie, "ann@acme.test") == ""
     for forged in ("", "~", "a.b.c", "~~~" + cookie[1:], "é.é.é", cookie.replace(".2", ".9", 1)):
-        assert devices.known_device(SEALER, forged, "bob@acme.test") == ""
+        assert devices.find_device(SEALER, forged, "bob@acme.test") == ""
     many = cookie
     for number in range(20):
         many = devices.remember_device(SEALER, many, f"user-{number}@acme.test")
-    assert len(many.split("~")) == devices.MOST_LOGINS
+    assert len(many.split("~")) == devices.MAX_LOGINS
     again = devices.remember_device(SEALER, cookie, "ann@acme.test")
     assert len(again.split("~")) == 2
 
@@ -195,8 +197,8 @@ def test_a_browser_is_known_for_the_logins_that_signed_in_with_it() -> None:
 def test_a_browser_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     cookie = devices.remember_device(SEALER, "", "ann@acme.test")
     now = clock.now_ms()
-    monkeypatch.setattr(clock, "now_ms", lambda: now + (devices.KEPT_DAYS + 1) * 86_400_000)
-    assert devices.known_device(SEALER, cookie, "ann@acme.test") == ""
+    monkeypatch.setattr(clock, "now_ms", lambda: now + (devices.RETENTION_DAYS + 1) * 86_400_000)
+    assert devices.find_device(SEALER, cookie, "ann@acme.test") == ""
 
 
 # -- over HTTP

@@ -9,7 +9,7 @@ import pytest
 
 from appliance.blobs import quota
 from appliance.core.scope import TenantScope
-from appliance.datapool import StorageCount, storage, tables
+from appliance.datapool import StorageUsage, storage, tables
 from appliance.testing.running import Running
 from tests.api.resources import Resources
 
@@ -143,25 +143,25 @@ def keep_own_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_counted_anew_is_what_was_counted_by_and_by(
     collection: str, ours: Resources, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "SHARE", 0)
+    monkeypatch.setattr(storage, "RECOUNT_PAUSE_FACTOR", 0)
     keep_own_counts(monkeypatch)
     path = f"/api/v1/datapool/{collection}/entities"
-    others, count = StorageCount(), StorageCount()
-    count.look()
-    others.look()
+    others, count = StorageUsage(), StorageUsage()
+    count.update()
+    others.update()
     before = quota.row_bytes("acme")
     for letter in "ab":
         acme.post(path, json=half_a_mib(letter))
     added = quota.row_bytes("acme") - before
     assert 2 * MIB <= added < 2 * MIB + 2000
-    others.look()  # as another process does, which has written none of it
+    others.update()  # as another process does, which has written none of it
     assert 2 * MIB <= quota.row_bytes("acme") - before < 2 * MIB + 2000
     assert quota.rows_since("acme") == 0
-    anew = StorageCount()
-    anew.look()
+    anew = StorageUsage()
+    anew.update()
     assert 2 * MIB <= quota.row_bytes("acme") - before < 2 * MIB + 2000
     ours.ask("DELETE", f"/datapool/{collection}", params={"allow_loss": True})
-    anew.look()
+    anew.update()
     later = quota.row_bytes("acme")
     assert later - before < 2000, "the collection took its entities and their history along"
 

@@ -7,7 +7,7 @@ import pytest
 
 from appliance.core.errors import ConcurrencyLimited
 from appliance.sandbox import Pool, TypeCheck
-from appliance.sandbox.pool.waiting import Waiter, Waiting
+from appliance.sandbox.pool.slot_queue import SlotQueue, Waiter
 from appliance.sandbox.typecheck.share import PER_TENANT, Share
 
 
@@ -62,8 +62,8 @@ def test_bombs_of_one_tenant_hold_few_threads(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_tenant_fills_half_of_the_queue_before_the_sandbox() -> None:
-    waiting = Waiting(10)
+    waiting = SlotQueue(10)
     assert [isinstance(waiting.add("acme"), Waiter) for _ in range(8)] == [True] * 5 + [False] * 3
     assert isinstance(waiting.add("globex"), Waiter)
-    turns = [waiter.namespace for _ in range(3) if (waiter := waiting.take()) is not None]
+    turns = [waiter.namespace for _ in range(3) if (waiter := waiting.pop()) is not None]
     assert turns == ["acme", "globex", "acme"]

@@ -16,7 +16,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ScopeMissing
 from appliance.core.scope import TenantScope
-from appliance.solutions import ApplyOptions, Tools, apply_solution, read_solution, write_zip
+from appliance.solutions import ApplyOptions, SolutionServices, apply_solution, read_solution, write_zip
 from appliance.solutions.service import Application, plan_solution
 from appliance.tenants import SCOPES
 from appliance.testing.running import Running
@@ -214,9 +214,9 @@ def _refused(table: Attempts, name: str, tenant: str, client: httpx.Client, data
     table.check(name, missing and state(tenant) == before, (answer.status_code, answer.text))
 
 
-def tools_of(running: Running) -> Tools:
+def tools_of(running: Running) -> SolutionServices:
     services = running.services
-    return Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
+    return SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
 
 
 def test_what_changed_between_the_plan_and_the_write_takes_its_scope_as_well(running: Running) -> None:

@@ -8,8 +8,8 @@ import pytest
 from appliance.core.errors import ApplianceError
 from appliance.core.ids import check_slug
 from appliance.core.scope import TenantScope
-from appliance.governance import MOST_SOURCES, Subject, canonical_action, source_of, tainted
-from appliance.governance.actions import label_of, read_action, summary_of
+from appliance.governance import MAX_SOURCES, Subject, add_taint, canonical_action, source_of
+from appliance.governance.actions import action_label, read_action, summarize_action
 from appliance.governance.policies import ToolAction
 from tests.redteam.attempts import attempts
 
@@ -83,10 +83,10 @@ def test_what_comes_from_outside_taints_whatever_it_calls_itself() -> None:
         for name, value in odd.items():
             found = source_of(ToolAction("query_entities", "read", {"collection": value}))
             table.check(f"a collection named by {name}", found != "" and len(found) < 200, found)
-        much = tainted(CLEAN, *(f"document:{number}" for number in range(MOST_SOURCES)))
-        table.check("one source more than is named", tainted(much, "integration:evil").is_tainted)
-        table.check("cleaned by an empty source", tainted(much, "", "").is_tainted)
-    assert not tainted(CLEAN, source_of(ToolAction("get_human_input", "read", {}))).is_tainted, "the control"
+        much = add_taint(CLEAN, *(f"document:{number}" for number in range(MAX_SOURCES)))
+        table.check("one source more than is named", add_taint(much, "integration:evil").is_tainted)
+        table.check("cleaned by an empty source", add_taint(much, "", "").is_tainted)
+    assert not add_taint(CLEAN, source_of(ToolAction("get_human_input", "read", {}))).is_tainted, "the control"
 
 
 def test_nothing_hides_in_what_a_person_approves() -> None:
@@ -105,13 +105,13 @@ def test_nothing_hides_in_what_a_person_approves() -> None:
                 "bank.example",
                 "c",
             )
-            told = summary_of(action) + label_of(action)
+            told = summarize_action(action) + action_label(action)
             table.check(f"{name} in the sentence", letter[0] not in told, told)
             digests.add(canonical_action(SCOPE, CLEAN, action, "p").digest)
             back = read_action(canonical_action(SCOPE, CLEAN, action, "p").text)[1]
             table.check(f"{name} is kept in the action", json.dumps(back.input) == json.dumps(action.input), back)
         table.check("each is another action", len(digests) == len(HIDDEN) + 1, len(digests))
-    assert "to = " in summary_of(plain), "the control: what can be seen is told"
+    assert "to = " in summarize_action(plain), "the control: what can be seen is told"
 
 
 @pytest.mark.parametrize("letter", HIDDEN.values())

@@ -15,7 +15,7 @@ from appliance.core.errors import Gone, RateLimited
 from appliance.documents.sharing import Shares
 from appliance.tenants import invitations
 from appliance.tenants.keys import make_key_text
-from appliance.tenants.sign_in import Door, EmailCodes, email_codes, sessions
+from appliance.tenants.sign_in import CodeTarget, EmailCodes, email_codes, sessions
 from appliance.testing.running import Running
 from appliance.webapps.publishing import previews
 from tests.redteam.attempts import Attempts, attempts
@@ -84,9 +84,9 @@ def _guess_sessions(running: Running, table: Attempts) -> None:
     def find(token: str, tenant: str | None = "acme") -> Any:
         return sessions.find_session(sealer, token, tenant, lifetime_ms=HOUR, request_id="r")
 
-    token = sessions.open_session(sealer, user, "acme", lifetime_ms=HOUR)
-    theirs = sessions.open_session(sealer, other, "acme", lifetime_ms=HOUR)
-    code = sessions.open_code(sealer, user, "acme", "enter", root="guessed")
+    token = sessions.create_session(sealer, user, "acme", lifetime_ms=HOUR)
+    theirs = sessions.create_session(sealer, other, "acme", lifetime_ms=HOUR)
+    code = sessions.create_code(sealer, user, "acme", "enter", root="guessed")
     secret = token.partition(".")[0]
     table.check("sessions: enough to guess", len(secret) * 6 >= BITS and len(code) * 6 >= BITS, secret)
     for name, guess in near_misses(token):
@@ -158,31 +158,31 @@ def _guess_shares(running: Running, acme: httpx.Client, table: Attempts) -> None
 def _guess_email_codes(running: Running, table: Attempts) -> None:
     codes, door = (
         EmailCodes(running.services.sealer),
-        Door(running.tenant("acme"), "webapp:guessed", "guessed--acme.content.localhost"),
+        CodeTarget(running.tenant("acme"), "webapp:guessed", "guessed--acme.content.localhost"),
     )
-    asked = codes.ask(door, "guessed@firma.example", "192.0.2.1", allowed=True)
-    for number in range(email_codes.MOST_TRIES):
+    asked = codes.issue(door, "guessed@firma.example", "192.0.2.1", allowed=True)
+    for number in range(email_codes.MAX_TRIES):
         wrong = f"{(int(asked.code) + number + 1) % 10**8:08}"
-        table.check(f"codes by e-mail: wrong number {number}", codes.take(door, asked.id, wrong, "192.0.2.1").email == "")
-    table.check("codes by e-mail: the right one too late", codes.take(door, asked.id, asked.code, "192.0.2.1").email == "")
-    another = codes.ask(door, "guessed@firma.example", "192.0.2.1", allowed=True)
+        table.check(f"codes by e-mail: wrong number {number}", codes.check(door, asked.id, wrong, "192.0.2.1").email == "")
+    table.check("codes by e-mail: the right one too late", codes.check(door, asked.id, asked.code, "192.0.2.1").email == "")
+    another = codes.issue(door, "guessed@firma.example", "192.0.2.1", allowed=True)
     for name, guess in near_misses(another.code) if another.code else ():
         if "".join(guess.split()) != another.code and len(table.names) % 2:  # five tries end it: half of them are enough
-            table.check(f"codes by e-mail: {name}", codes.take(door, another.id, guess, "192.0.2.1").email == "")
+            table.check(f"codes by e-mail: {name}", codes.check(door, another.id, guess, "192.0.2.1").email == "")
     limited: list[str] = []
-    for _ in range(email_codes.MOST_PER_NETWORK - 2):
-        codes.ask(door, "guessed@firma.example", "192.0.2.1", allowed=True)
+    for _ in range(email_codes.MAX_PER_NETWORK - 2):
+        codes.issue(door, "guessed@firma.example", "192.0.2.1", allowed=True)
     for name, network in (("a sixth", 0), *((f"from network {number}", number) for number in range(1, 30))):
         try:
-            codes.ask(door, "guessed@firma.example", f"192.0.2.{network + 1}", allowed=True)
+            codes.issue(door, "guessed@firma.example", f"192.0.2.{network + 1}", allowed=True)
         except RateLimited:
             limited.append(name)
     table.check("codes by e-mail: a sixth from one network", limited[0] == "a sixth", limited)
-    most = email_codes.MOST_PER_ADDRESS - email_codes.KEPT_FOR_KNOWN
-    table.check("codes by e-mail: from many networks", len(limited) == 30 - (most - email_codes.MOST_PER_NETWORK), limited)
-    email_codes.purge(clock.now_ms() + email_codes.KEPT_MS)  # nobody waits for letters that nobody sends
+    most = email_codes.MAX_PER_ADDRESS - email_codes.RESERVED_FOR_PROVEN
+    table.check("codes by e-mail: from many networks", len(limited) == 30 - (most - email_codes.MAX_PER_NETWORK), limited)
+    email_codes.purge(clock.now_ms() + email_codes.RETENTION_MS)  # nobody waits for letters that nobody sends
     # What is left for known networks is counted too: whoever guesses may sit in one.
-    chance = email_codes.MOST_TRIES * email_codes.MOST_PER_ADDRESS / 10**email_codes.DIGITS
+    chance = email_codes.MAX_TRIES * email_codes.MAX_PER_ADDRESS / 10**email_codes.DIGITS
     table.check("codes by e-mail: chance of an hour", chance < 1e-6, chance)
 
 

@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions import write_zip
-from appliance.tenants import ALL
-from appliance.tenants.grants import Assessor, Confirmation, confirmations, grace_of, grants
+from appliance.tenants import ALL_SCOPES
+from appliance.tenants.grants import Assessor, Confirmation, confirmations, grace_periods, grants
 from appliance.testing.running import Running
 from appliance.webapps.publishing import served_grants
 from tests.console.browser import Browser
@@ -33,7 +33,7 @@ def owner(running: Running) -> TenantScope:
     with running.api(TENANT) as client:
         customers = {"name": "customers", "fields": [{"name": "name", "type": "text"}], "access": {"list": "allow"}}
         client.post("/api/v1/datapool", json=customers).raise_for_status()
-    return TenantScope(TENANT, f"user:{running.user('owner@routing.test', 'correct horse battery', TENANT)}", ALL)
+    return TenantScope(TENANT, f"user:{running.user('owner@routing.test', 'correct horse battery', TENANT)}", ALL_SCOPES)
 
 
 def test_a_key_of_webapps_alone_serves_and_previews_no_collection(running: Running, owner: TenantScope) -> None:
@@ -44,7 +44,7 @@ def test_a_key_of_webapps_alone_serves_and_previews_no_collection(running: Runni
         for verb in ("publish", "preview"):
             error = client.post(f"{version}/{verb}", json={}).json()["error"]
             assert (error["code"], error["scopes"]) == ("grant_required", ["entities.read", "entities.write"])
-        (wanted,) = [each for each in confirmations.open_confirmations(owner) if each.subject == "webapp:leaky"]
+        (wanted,) = [each for each in confirmations.list_open(owner) if each.subject == "webapp:leaky"]
         running.services.confirmations.decide(owner, wanted.id, True)
         assert client.post(f"{version}/publish", json={}).status_code == 200
     with running.api(TENANT, [*WEBAPPS, "entities.read", "entities.write"]) as client:
@@ -59,7 +59,7 @@ def builder(running: Running, owner: TenantScope) -> Iterator[httpx.Client]:
 
 
 def open_about(scope: TenantScope, app: str) -> list[Confirmation]:
-    return [each for each in confirmations.open_confirmations(scope) if each.subject == f"webapp:{app}"]
+    return [each for each in confirmations.list_open(scope) if each.subject == f"webapp:{app}"]
 
 
 def before_the_upgrade(scope: TenantScope, app: str, publisher: str) -> None:
@@ -83,13 +83,13 @@ def key_of(scopes: Sequence[str]) -> str:
 def customers(running: Running, app: str) -> httpx.Response:
     """What a visitor gets from the app's route, looked up anew."""
     served = running.services.webapps
-    served.tell(TenantScope(TENANT, "system"), app)
+    served.notify_listeners(TenantScope(TENANT, "system"), app)
     with site(running, f"{app}--{TENANT}") as visitor:
         return visitor.get("/api/customers")
 
 
 def assess(running: Running) -> None:
-    assessor = served_grants.make_assessor(grace_of(running.config))
+    assessor = served_grants.build_assessor(grace_periods(running.config))
     while assessor.assess_some():
         pass
 
@@ -176,7 +176,7 @@ def test_what_was_withdrawn_from_an_app_holds_for_a_version_with_one_route_more(
     builder.post("/api/v1/datapool", json={"name": "others", "fields": [{"name": "name", "type": "text"}]}).raise_for_status()
     deploy(builder, "one-more", ROUTES).raise_for_status()
     (grant,) = grants.list_grants(owner, "webapp:one-more")
-    served_grants.withdraw(owner, running.services.webapps, "one-more", grant.digest)
+    served_grants.revoke(owner, running.services.webapps, "one-more", grant.digest)
     version = {"app.yaml": json.dumps({"routes": ROUTES + more}).encode(), "public/index.html": b"<h1>Shop</h1>"}
     path, header = "/api/v1/webapps/one-more/versions", {"Content-Type": "application/zip"}
     builder.post(path, content=write_zip(version), headers=header).raise_for_status()

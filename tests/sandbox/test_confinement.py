@@ -12,7 +12,7 @@ from typing import Any
 from appliance.core.confinement import landlock
 from appliance.sandbox import Pool, Program, Settings
 from appliance.sandbox.pool.process import FIRST_USER, USERS
-from appliance.sandbox.pool.protections import Protections, least
+from appliance.sandbox.pool.protections import Protections, weakest
 
 AS_ROOT = os.geteuid() == 0
 DECISION = {
@@ -171,6 +171,6 @@ def test_an_operator_reads_one_line_for_each_protection() -> None:
 
 def test_of_many_processes_the_least_protected_is_told() -> None:
     weak, strong = Protections(False, 0, None, True), Protections(True, 7, 65_100, True)
-    assert least([strong, weak]) == weak
-    assert least([strong, strong]) == strong
-    assert least([]) == Protections()
+    assert weakest([strong, weak]) == weak
+    assert weakest([strong, strong]) == strong
+    assert weakest([]) == Protections()

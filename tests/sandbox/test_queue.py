@@ -14,7 +14,7 @@ import pytest
 
 from appliance.sandbox import HostCall, Limits, Outcome, Pool, Program, Settings, Settled
 from appliance.sandbox.pool.lane import Bounds, Busy, Lane
-from appliance.sandbox.pool.waiting import Waiting
+from appliance.sandbox.pool.slot_queue import SlotQueue
 from tests.sandbox.held import CALLING, Running, Stopping, until
 
 Make = Callable[..., Program]
@@ -31,11 +31,11 @@ def started(**settings: Any) -> Any:
 
 
 def test_tenants_take_turns_however_many_steps_one_of_them_has() -> None:
-    waiting = Waiting(100)
+    waiting = SlotQueue(100)
     for namespace in ["a"] * 5 + ["b"] * 2 + ["c"]:
         assert waiting.add(namespace) is not None
     order = []
-    while (waiter := waiting.take()) is not None:
+    while (waiter := waiting.pop()) is not None:
         order.append(waiter.namespace)
     assert order == ["a", "b", "c", "a", "b", "a", "a", "a"]
     assert len(waiting) == 0
@@ -43,13 +43,13 @@ def test_tenants_take_turns_however_many_steps_one_of_them_has() -> None:
 
 
 def test_whoever_leaves_is_passed_over() -> None:
-    waiting = Waiting(3)
+    waiting = SlotQueue(3)
     first, second, third = (waiting.add(name) for name in "aba")
     assert waiting.add("c") is None
     assert first is not None
-    waiting.leave(first)
+    waiting.remove(first)
     assert waiting.oldest_seconds() > 0
-    assert [waiting.take(), waiting.take(), waiting.take()] == [third, second, None]
+    assert [waiting.pop(), waiting.pop(), waiting.pop()] == [third, second, None]
 
 
 def test_a_step_of_another_tenant_overtakes_the_queue_of_the_first(prepared: None, make_program: Make) -> None:

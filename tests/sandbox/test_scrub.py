@@ -7,7 +7,7 @@ from collections.abc import Callable
 import zstandard
 
 from appliance.sandbox import HostCall, Pool, Program, Settled
-from appliance.sandbox.worker.snapshot import Stored
+from appliance.sandbox.worker.snapshot import ParsedSnapshot
 from tests.sandbox.sleepy import SleepyHost, answers, finished, suspended
 
 MakeProgram = Callable[..., Program]
@@ -31,7 +31,7 @@ def test_of_what_a_step_let_go_next_to_nothing_is_stored(pool: Pool, make_progra
       rows = null;
       await api.human.request({}); return [count, kept.length] }""")
     snapshot = suspended(pool.run(program, None, FetchingHost()))
-    stored = zstandard.ZstdDecompressor().decompress(Stored.parse(snapshot.data).frame)
+    stored = zstandard.ZstdDecompressor().decompress(ParsedSnapshot.parse(snapshot.data).frame)
     # What lies in gaps that the template had already is stored as the difference to what lay there.
     assert stored.count(b"kept-") >= 10
     assert stored.count(b"dropped-") < 200

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from appliance.console.frame.kept_forms import FIELD
+from appliance.console.frame.saved_forms import FIELD
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
 from tests.screenshots.furnishing import LOGIN, Furnished, furnish

@@ -11,7 +11,7 @@ import httpx
 from appliance.agents import runs
 from appliance.core import clock
 from appliance.core.pages import PageRequest
-from appliance.solutions import Tools, apply_solution, starter_input, starter_solution, write_zip
+from appliance.solutions import SolutionServices, apply_solution, starter_input, starter_solution, write_zip
 from appliance.tenants import people, service
 from appliance.tenants.sign_in import sessions
 from appliance.testing.running import Running
@@ -78,7 +78,7 @@ def furnish(running: Running) -> Furnished:
         made = house.ask("POST", "/invitations", {"login": "iris@northgate.test", "role": "operator", "approver": True})
         house.things["invitation"] = made["link"].partition("token=")[2]
         for name, login, lifetime_ms in (("another", LOGIN, DAY_MS), ("ended", "ben@northgate.test", -1)):
-            house.things[name] = sessions.open_session(
+            house.things[name] = sessions.create_session(
                 running.services.sealer, users[login], TENANT, lifetime_ms=lifetime_ms
             )
     return house
@@ -87,7 +87,7 @@ def furnish(running: Running) -> Furnished:
 def _add_processes(house: Furnished) -> None:
     running = house.running
     url = f"http://localhost:{running.config.server.port}/demo"
-    apply_solution(running.tenant(TENANT), Tools(None, running.services.integrations), starter_solution(url))
+    apply_solution(running.tenant(TENANT), SolutionServices(None, running.services.integrations), starter_solution(url))
     for definition in furniture.PROCESSES:
         house.publish(definition)
     house.ask("PUT", "/processes/price-list", furniture.DRAFT)

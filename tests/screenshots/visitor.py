@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from appliance.console.frame.kept_forms import FIELD
+from appliance.console.frame.saved_forms import FIELD
 from appliance.console.frame.session import COOKIE
 from appliance.core.config import Config
 from appliance.testing.running import Running

@@ -16,14 +16,14 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.sites.front.tls import ServerConfig, make_server_config
+from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.sites.front.transport import Transport
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Authority, Certificates, Issuer, Registration, Worker
-from appliance.webapps.certificates.issuing import Standing, Wish
+from appliance.webapps.certificates.issuing import CertificateRequest, CertificateStatus
 from appliance.webapps.certificates.models import OrderRow
-from appliance.webapps.certificates.ordering import Ordering
+from appliance.webapps.certificates.order_processor import OrderProcessor
 from appliance.webapps.certificates.schedule import DAY, HOUR, MOST_TRIES
 from tests.sites.acme_server import AcmeServer, Problem, acme_server
 from tests.sites.served import fingerprint, peer, serving
@@ -34,17 +34,17 @@ ACME = TenantScope("acme", "key:acme")
 
 
 @dataclass
-class Wanted:
-    """Hosts that want certificates, and what was told about them."""
+class HostList:
+    """Hosts that need certificates, and the status reported for each."""
 
-    hosts: list[Wish] = field(default_factory=list)
-    told: dict[str, Standing] = field(default_factory=dict)
+    hosts: list[CertificateRequest] = field(default_factory=list)
+    statuses: dict[str, CertificateStatus] = field(default_factory=dict)
 
-    def wishes(self) -> list[Wish]:
+    def list_requests(self) -> list[CertificateRequest]:
         return self.hosts
 
-    def note(self, wish: Wish, standing: Standing) -> None:
-        self.told[wish.host] = standing
+    def report_status(self, request: CertificateRequest, status: CertificateStatus) -> None:
+        self.statuses[request.host] = status
 
 
 class World:
@@ -52,20 +52,20 @@ class World:
 
     def __init__(self, authority: AcmeServer, certificates: Certificates, server: ServerConfig) -> None:
         self.authority, self.certificates, self.server = authority, certificates, server
-        self.domains = Wanted([Wish(HOST, "acme", (HOST,))])
+        self.domains = HostList([CertificateRequest(HOST, "acme", (HOST,))])
         self.port = int(server.bind[0].rpartition(":")[2])
 
     def issuer(self, instance: str = "wrk_1", **more: Any) -> Issuer:
         """A process that looks after the orders; every other one is dead."""
-        ordering = Ordering(Authority(f"{self.authority.url}/directory", **more), self.certificates)
+        ordering = OrderProcessor(Authority(f"{self.authority.url}/directory", **more), self.certificates)
         return Issuer(self.certificates, self.domains, Worker(instance, lambda name: name == instance), ordering)
 
-    def rounds(self, issuer: Issuer, count: int = 6) -> Standing:
+    def rounds(self, issuer: Issuer, count: int = 6) -> CertificateStatus:
         """As many rounds, none of which waits for the next."""
         for _ in range(count):
-            issuer.look()
+            issuer.run_round()
             db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
-        return self.domains.told[HOST]
+        return self.domains.statuses[HOST]
 
     def order(self) -> OrderRow:
         row: OrderRow = OrderRow.get(OrderRow.host == HOST)
@@ -87,7 +87,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Certif
         tenants.create_tenant(name, name)
     certificates = Certificates(Sealer(b"k" * 32))
     config: Config = make_config(folder, server__tls="internal", tls__http_port=free_port())
-    server = make_server_config(config, certificates)
+    server = build_server_config(config, certificates)
     withdraw = certificates.on_change(server.reload)
     with serving(server, Transport(nothing_else, config, server)):
         yield certificates, server
@@ -198,7 +198,7 @@ def test_removing_and_adding_a_domain_does_not_raise_the_limit(world: World) -> 
     for _ in range(7):
         world.rounds(issuer, 1)
         hosts, world.domains.hosts = world.domains.hosts, []
-        issuer.look()
+        issuer.run_round()
         world.domains.hosts = hosts
     assert len(world.authority.orders) <= MOST_TRIES
 
@@ -209,7 +209,7 @@ def test_a_retry_after_a_failure_succeeds(world: World) -> None:
     assert world.rounds(issuer).state == "failed"
     world.authority.port = port
     world.later(2 * HOUR)
-    assert world.rounds(issuer) == Standing("active", None, None, world.certificates.get(ACME, HOST).facts.not_after)
+    assert world.rounds(issuer) == CertificateStatus("active", None, None, world.certificates.get(ACME, HOST).facts.not_after)
 
 
 def test_a_failed_renewal_keeps_the_certificate_and_is_reported(world: World) -> None:
@@ -224,7 +224,7 @@ def test_a_failed_renewal_keeps_the_certificate_and_is_reported(world: World) ->
 
 
 def test_an_unreachable_authority_is_reported_and_not_hammered(world: World) -> None:
-    source = Ordering(Authority(f"http://127.0.0.1:{free_port()}/directory"), world.certificates)
+    source = OrderProcessor(Authority(f"http://127.0.0.1:{free_port()}/directory"), world.certificates)
     issuer = Issuer(world.certificates, world.domains, Worker("wrk_1", lambda _: False), source)
     standing = world.rounds(issuer)
     assert (standing.state, standing.error) == ("failed", "the authority could not be reached: connection refused (unreachable)")
@@ -251,12 +251,12 @@ def test_names_are_validated_with_the_dns_hook(world: World, tmp_path: Path) -> 
     script.write_text(f'#!/bin/sh\ncase "$1" in add) echo "$3" >>"{records}/$2";; remove) rm -f "{records}/$2";; esac\n')
     script.chmod(stat.S_IRWXU)
     names = ("gos.example.com", "*.gos.example.com")
-    world.domains.hosts = [Wish("gos.example.com", None, names)]
+    world.domains.hosts = [CertificateRequest("gos.example.com", None, names)]
     issuer = world.issuer(dns_hook=(str(script),), hook_seconds=60)
     for _ in range(8):
-        issuer.look()
+        issuer.run_round()
         db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
-    assert world.domains.told["gos.example.com"].state == "active"
+    assert world.domains.statuses["gos.example.com"].state == "active"
     shown = leaf_print(world.authority.orders[0].chain)
     assert [peer(world.port, name)[0] for name in ("gos.example.com", "demo.gos.example.com")] == [shown, shown]
     assert list(records.iterdir()) == []
@@ -312,7 +312,7 @@ def test_an_uploaded_certificate_is_kept_until_it_expires(world: World) -> None:
 def test_a_host_that_goes_to_another_tenant_gets_another_certificate(world: World) -> None:
     issuer = world.issuer()
     world.rounds(issuer)
-    world.domains.hosts = [Wish(HOST, "globex", (HOST,))]
+    world.domains.hosts = [CertificateRequest(HOST, "globex", (HOST,))]
     assert world.rounds(issuer).state == "active"
     assert world.certificates.find(ACME, HOST) is None
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[1].chain)
@@ -339,7 +339,7 @@ def test_a_process_can_crash_at_every_write(world: World, point: int, monkeypatc
         patch.setattr(db, "write", dying)
         try:
             for _ in range(8):
-                first.look()
+                first.run_round()
                 write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
         except Died:
             pass
@@ -352,9 +352,9 @@ def test_a_process_can_crash_at_every_write(world: World, point: int, monkeypatc
 
 def test_an_order_of_a_live_process_is_not_claimed(world: World) -> None:
     first = world.issuer("wrk_first")
-    first.look()
+    first.run_round()
     db.write(lambda: db.execute("UPDATE certificate_order SET owner = 'wrk_first', due_at = 0"))
-    source = Ordering(Authority(f"{world.authority.url}/directory"), world.certificates)
+    source = OrderProcessor(Authority(f"{world.authority.url}/directory"), world.certificates)
     second = Issuer(world.certificates, world.domains, Worker("wrk_second", lambda _: True), source)
     world.rounds(second)
     assert world.certificates.find(ACME, HOST) is None

@@ -7,10 +7,10 @@ from typing import Any
 from quart import Quart
 from werkzeug.datastructures import Headers
 
-from appliance.sites.front.bodies import HELD_BYTES, PacedConnection, PacedRequest
+from appliance.sites.front.bodies import BUFFERED_BYTES, PacedConnection, PacedRequest
 
 PIECE = 1 << 16
-MOST = HELD_BYTES // PIECE
+MOST = BUFFERED_BYTES // PIECE
 
 
 class Sender:
@@ -60,7 +60,7 @@ def test_reading_stops_when_the_buffer_is_full() -> None:
         await settle()
         assert sender.taken == MOST
         first = await anext(request.body)
-        assert len(first) == HELD_BYTES
+        assert len(first) == BUFFERED_BYTES
         await settle()
         assert sender.taken == 2 * MOST
         rest = 0

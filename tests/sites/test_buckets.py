@@ -5,7 +5,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.networks import network_of
-from appliance.sites.front.buckets import Allowance, Buckets
+from appliance.sites.front.buckets import BucketLimit, Buckets
 
 ADA, BOB = ("route", "ada"), ("route", "bob")
 
@@ -19,7 +19,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_tokens_refill_evenly(now: list[float]) -> None:
-    buckets, few = Buckets(), Allowance(3, 60)
+    buckets, few = Buckets(), BucketLimit(3, 60)
     assert [buckets.take(ADA, few).remaining for _ in range(3)] == [2, 1, 0]
     with pytest.raises(RateLimited) as refused:
         buckets.take(ADA, few)
@@ -36,7 +36,7 @@ def test_tokens_refill_evenly(now: list[float]) -> None:
 
 
 def test_the_least_recent_callers_are_dropped(now: list[float]) -> None:
-    buckets, one = Buckets(most=2), Allowance(1, 60)
+    buckets, one = Buckets(max_buckets=2), BucketLimit(1, 60)
     for key in (ADA, BOB):
         buckets.take(key, one)
     with pytest.raises(RateLimited):

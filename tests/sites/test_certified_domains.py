@@ -21,8 +21,8 @@ from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.sites.front import tls
 from appliance.sites.front.answers import answer
-from appliance.sites.front.root import make_root
-from appliance.sites.front.tls import ServerConfig, make_server_config
+from appliance.sites.front.root import build_root
+from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.sites.front.transport import Transport
 from appliance.tenants import match_host
 from appliance.tenants import service as tenants
@@ -32,12 +32,12 @@ from appliance.webapps.certificates import (
     Issued,
     Issuer,
     Worker,
+    build_issuer,
     ca_certificate,
     check_pair,
     internal_certificate,
-    make_issuer,
 )
-from appliance.webapps.domains import Domains, Lookups, NewDomain, Outside, Settings
+from appliance.webapps.domains import Domains, DomainSettings, Lookups, NewDomain, Prober
 from appliance.webapps.models import WebAppRow
 from tests.sites.acme_server import AcmeServer, acme_server
 from tests.sites.served import await_that, peer, serving
@@ -63,8 +63,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def domains() -> Domains:
-    settings = Settings("localhost", "content.localhost", certificates=True)
-    return Domains(settings, Outside(settings, Lookups(["127.0.0.1:9"]), Egress()))
+    settings = DomainSettings("localhost", "content.localhost", certificates=True)
+    return Domains(settings, Prober(settings, Lookups(["127.0.0.1:9"]), Egress()))
 
 
 @pytest.fixture
@@ -78,12 +78,12 @@ def prove(domains: Domains, **more: Any) -> None:
 
 
 def issuer_of(config: Config, certificates: Certificates) -> Issuer:
-    return make_issuer(config, certificates, Worker("wrk_1", lambda name: name == "wrk_1"))
+    return build_issuer(config, certificates, Worker("wrk_1", lambda name: name == "wrk_1"))
 
 
 def rounds(issuer: Issuer, count: int = 8) -> None:
     for _ in range(count):
-        issuer.look()
+        issuer.run_round()
         db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
 
 
@@ -98,7 +98,7 @@ def acme_config(folder: Path, authority: AcmeServer) -> Config:
 def test_a_domain_gets_a_certificate_by_acme_and_becomes_active(folder: Path, domains: Domains, certificates: Certificates) -> None:
     with acme_server() as authority:
         config = acme_config(folder, authority)
-        server = make_server_config(config, certificates)
+        server = build_server_config(config, certificates)
         with serving(server, Transport(page, config, server)):
             prove(domains, redirect_from="www")
             assert domains.get_domain(ACME, "shop", HOST).state == "cert_pending"
@@ -132,7 +132,7 @@ def test_the_builtin_authority_issues_certificates(
     prove(domains)
     rounds(issuer_of(config, certificates), 2)
     assert domains.get_domain(ACME, "shop", HOST).state == "active"
-    server = make_server_config(config, certificates)
+    server = build_server_config(config, certificates)
     with serving(server, Transport(page, config, server)):
         found = ask(server, str(ca_certificate(config)))
     assert found.text == "a page"
@@ -162,10 +162,10 @@ def test_a_released_domain_leaves_no_key_behind(folder: Path, domains: Domains, 
     prove(domains, redirect_from="www")
     issuer = issuer_of(config, certificates)
     rounds(issuer, 2)
-    assert len(certificates.read_changed({})[0]) == 2
+    assert len(certificates.load_changed({})[0]) == 2
     domains.release_domain(ACME, "shop", HOST)
-    assert certificates.read_changed({})[0] == {}
-    issuer.look()
+    assert certificates.load_changed({})[0] == {}
+    issuer.run_round()
     assert db.rows("SELECT host FROM certificate_order") == []
 
 
@@ -186,7 +186,7 @@ def test_hsts_grows_step_by_step(folder: Path, certificates: Certificates) -> No
     authority = Authority()
     certificates.upload(ACME, HOST, authority.pair(HOST))
     config = make_config(folder, server__tls="internal")
-    server = make_server_config(config, certificates)
+    server = build_server_config(config, certificates)
     said = []
     with serving(server, Transport(page, config, server)):
         for days in (0, 2, 8, 31):
@@ -206,7 +206,7 @@ def test_hsts_grows_step_by_step(folder: Path, certificates: Certificates) -> No
     assert said == [None, "max-age=86400", "max-age=604800", "max-age=31536000"]
     certificates.upload(ACME, HOST, authority.pair(HOST))
     off = make_config(folder, server__tls="internal", tls__hsts=False)
-    server = make_server_config(off, certificates)
+    server = build_server_config(off, certificates)
     with serving(server, Transport(page, off, server)):
         assert "strict-transport-security" not in ask(server, authority.trust()).headers
 
@@ -232,7 +232,7 @@ def test_a_shared_certificate_sets_no_hsts(folder: Path, certificates: Certifica
     db.write(lambda: certificates.store(Issued("apps.example", None, "acme", pair, facts)))
     db.write(lambda: db.execute("UPDATE certificate SET since = 1 WHERE host = 'apps.example'"))
     config = make_config(folder, server__tls="internal")
-    server = make_server_config(config, certificates)
+    server = build_server_config(config, certificates)
     server.create_ssl_context()
     said = [asyncio.run(told_to(server, config, host)) for host in ("apps.example", "APPS.example:8443", "shop.apps.example")]
     assert said == [b"max-age=31536000", b"max-age=31536000", b""]
@@ -240,7 +240,7 @@ def test_a_shared_certificate_sets_no_hsts(folder: Path, certificates: Certifica
 
 def test_the_base_host_and_tenants_set_hsts(folder: Path, certificates: Certificates) -> None:
     def heard(config: Config) -> list[bytes]:
-        server = make_server_config(config, certificates)
+        server = build_server_config(config, certificates)
         server.create_ssl_context()
         others = ("shop--acme.apps.gos.example", "apps.gos.example", "gos.example.net")
         return [asyncio.run(told_to(server, config, host)) for host in ("gos.example", "acme.gos.example:8443", *others)]
@@ -259,7 +259,7 @@ def test_the_base_host_and_tenants_set_hsts(folder: Path, certificates: Certific
 
 def test_localhost_sets_no_hsts(folder: Path, certificates: Certificates) -> None:
     config = make_config(folder, server__tls="internal")
-    server = make_server_config(config, certificates)
+    server = build_server_config(config, certificates)
     server.create_ssl_context()
     hosts = ("localhost:8443", "acme.localhost", "shop--acme.content.localhost")
     said = [asyncio.run(told_to(server, config, host)) for host in hosts]
@@ -279,8 +279,8 @@ def test_the_doctor_reports_expiring_certificates(folder: Path, certificates: Ce
 
 def test_a_stored_certificate_is_served_at_once(folder: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "RELOAD_SECONDS", 3600.0)
-    server = make_server_config(make_config(folder, server__tls="internal"), certificates)
-    with server.following(), serving(server):
+    server = build_server_config(make_config(folder, server__tls="internal"), certificates)
+    with server.keep_current(), serving(server):
         port = int(server.bind[0].rpartition(":")[2])
         before = peer(port, HOST)[0]
         certificates.upload(ACME, HOST, Authority().pair(HOST))
@@ -296,7 +296,7 @@ async def test_the_root_certificate_is_served_on_the_base_host(folder: Path, mod
     internal_certificate(make_config(folder, server__tls="internal"))
     app = Quart(__name__)
     app.register_error_handler(NotFound, lambda error: (error.message, 404))
-    app.register_blueprint(make_root(config))
+    app.register_blueprint(build_root(config))
     found = await app.test_client().get("/ca.pem", scope_base={"gos.host": match_host(host, config.domains)})
     said = await found.get_data()
     assert (found.status_code, b"BEGIN CERTIFICATE" in said, b"PRIVATE" in said) == (status, status == 200, False)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from appliance.sites.front.answers import Receive, Scope, Send, answer
-from appliance.sites.webapps.domains import Permission
+from appliance.sites.webapps.domains import CertificatePermission
 from appliance.testing.running import Running, make_config
 from tests.sites.signing import Authority
 from tests.sites.test_webapps import deploy, new_app
@@ -129,7 +129,7 @@ def asked_by(
     """The status that a proxy at this address gets, of an appliance set up in this way."""
     networks = [trusted] if trusted else []
     config = make_config(running.config.data, server__trusted_proxies=networks, domains__base=base)
-    permission = Permission(nothing_here, config, running.services.webapps, running.services.threads)
+    permission = CertificatePermission(nothing_here, config, running.services.webapps, running.services.threads)
     scope = {
         "type": "http", "path": "/domains/permitted", "query_string": b"domain=home.test", "method": "GET",
         "headers": [(b"Host", host)], "client": (address, 1) if address else None,

@@ -13,7 +13,7 @@ import pytest
 
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import Exchange
-from appliance.sites.webapps.routes import Asked, Routes
+from appliance.sites.webapps.routes import RouteRequest, Routes
 from appliance.sites.webapps.sending import Sender
 from appliance.testing.running import Running
 from appliance.webapps.access import ANONYMOUS, Visitor
@@ -67,7 +67,7 @@ class Shop:
             sent.append(message)
 
         exchange = Exchange(scope, receive, send)
-        asked = Asked(exchange, TenantScope(self.tenant, "site"), "shop", self.table, False, visitor)
+        asked = RouteRequest(exchange, TenantScope(self.tenant, "site"), "shop", self.table, False, visitor)
         assert asyncio.run(self.routes.answer(asked))
         return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=sent[1]["body"])
 

@@ -114,7 +114,7 @@ def test_an_open_route_of_a_closed_app_is_followed_by_its_browser_only(running: 
 def test_one_tenant_does_not_use_up_the_streams(
     running: Running, route_shop: httpx.Client, acme: httpx.Client, globex: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.sites.webapps.following.MOST_OF_TENANT", 1)
+    monkeypatch.setattr("appliance.sites.webapps.following.MOST_PER_TENANT", 1)
     with running.client("route-shop--globex.content.localhost", SAME) as elsewhere:
         mine, another, theirs = begin_slow(route_shop, acme)[0], begin_slow(route_shop, acme)[0], begin_slow(elsewhere, globex)[0]
 

@@ -12,13 +12,13 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
-from appliance.sites.front.tls import make_server_config
+from appliance.sites.front.tls import build_server_config
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Authority, Certificates, Issuer, Worker, orders
-from appliance.webapps.certificates.issuing import Wish
+from appliance.webapps.certificates.issuing import CertificateRequest
 from appliance.webapps.certificates.models import OrderRow
-from appliance.webapps.certificates.ordering import Ordering
+from appliance.webapps.certificates.order_processor import OrderProcessor
 from appliance.webapps.certificates.schedule import DAY
 from tests.sites.acme_server import AcmeServer, acme_server
 from tests.sites.served import await_that
@@ -52,7 +52,7 @@ class Zone:
         )
         script.chmod(stat.S_IRWXU)
         self.authority, self.certificates = authority, certificates
-        self.hosts = [Wish(HOST, "acme", (HOST,))]
+        self.hosts = [CertificateRequest(HOST, "acme", (HOST,))]
         self.command = str(script)
         self.worker = self.process("wrk_1")
 
@@ -60,19 +60,19 @@ class Zone:
         """The next process, which takes the place of the one before."""
         self.worker = Worker(instance, lambda name: name == instance)
         settings = Authority(f"{self.authority.url}/directory", dns_hook=(self.command,), hook_seconds=600)
-        self.ordering = Ordering(settings, self.certificates, self.worker.stopping)
+        self.ordering = OrderProcessor(settings, self.certificates, self.worker.stopping)
         self.issuer = Issuer(self.certificates, self, self.worker, self.ordering)
         return self.worker
 
-    def wishes(self) -> list[Wish]:
+    def list_requests(self) -> list[CertificateRequest]:
         return self.hosts
 
-    def note(self, wish: Wish, standing: object) -> None:
+    def report_status(self, request: CertificateRequest, status: object) -> None:
         """Nobody asks."""
 
     def rounds(self, count: int) -> None:
         for _ in range(count):
-            self.issuer.look()
+            self.issuer.run_round()
             db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
 
     def names(self) -> list[str]:
@@ -121,7 +121,7 @@ def test_an_upload_is_checked_again_inside_the_write(certificates: Certificates)
         raise Conflict("released meanwhile")
 
     with pytest.raises(Conflict):
-        certificates.upload(ACME, HOST, Signer().pair(HOST), may=released)
+        certificates.upload(ACME, HOST, Signer().pair(HOST), check=released)
     assert certificates.find(ACME, HOST) is None
 
 
@@ -130,7 +130,7 @@ def test_a_missing_chain_can_be_added(tmp_path: Path, certificates: Certificates
     between = Signer("Between", root)
     leaf = Leaf([HOST])
     pair = (text_of(between.sign(leaf)), pem_of(leaf.key))
-    server = make_server_config(make_config(tmp_path, server__tls="internal"), certificates)
+    server = build_server_config(make_config(tmp_path, server__tls="internal"), certificates)
     server.create_ssl_context()
     served = []
     for chain in ("", text_of(between.certificate), text_of(between.certificate)):
@@ -191,8 +191,8 @@ def test_a_cancelled_order_removes_what_it_published(zone: Zone, by: str) -> Non
     elif by == "upload":
         zone.certificates.upload(ACME, HOST, zone.authority.signer.pair(HOST))
     else:
-        zone.hosts = [Wish(HOST, "acme", (HOST, f"www.{HOST}"), reachable=False)]
-    zone.issuer.look()
+        zone.hosts = [CertificateRequest(HOST, "acme", (HOST, f"www.{HOST}"), reachable=False)]
+    zone.issuer.run_round()
     assert zone.names() == []
 
 
@@ -213,7 +213,7 @@ def test_a_cancelled_order_is_deleted_when_its_attempts_expire(zone: Zone) -> No
     assert (row.due_at, len(row.tries)) == (orders.NEVER, 1)
     tries = [at - DAY for at in row.tries]
     db.write(lambda: OrderRow.update(tries=tries).execute())
-    zone.issuer.look()
+    zone.issuer.run_round()
     assert list(OrderRow.select()) == []
 
 
@@ -222,5 +222,5 @@ def test_challenges_of_a_deleted_tenant_are_removed(zone: Zone) -> None:
     zone.rounds(4)
     write = "INSERT INTO acme_challenge (token, host, order_host, answer) VALUES ('t1', ?, ?, 'a'), ('t2', 'gone', 'gone', 'a')"
     db.write(lambda: db.execute(write, (HOST, HOST)))
-    zone.issuer.look()
+    zone.issuer.run_round()
     assert db.rows("SELECT token FROM acme_challenge") == [("t1",)]

@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.core.errors import BrowserCallRefused
-from appliance.sites.webapps.origins import refuse_foreign
+from appliance.sites.webapps.origins import check_origin
 
 OWN = "https://shop.example.com"
 JSON = {"content-type": "application/json"}
@@ -12,7 +12,7 @@ FOLLOWED = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-f
 
 def passes(method: str, headers: dict[str, str], *, public: bool = True) -> bool:
     try:
-        refuse_foreign(method, OWN, headers, public=public)
+        check_origin(method, OWN, headers, public=public)
     except BrowserCallRefused:
         return False
     return True

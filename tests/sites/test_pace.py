@@ -19,7 +19,7 @@ from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.sites.front.connections import Connection
 from appliance.sites.front.front import Front
 from appliance.sites.front.pace import Pace
-from appliance.sites.front.tls import ServerConfig, make_server_config
+from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Certificates
 from tests.sites.served import PATIENCE, await_that, serving
@@ -174,7 +174,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
             server__tls="internal",
             tls__http_port=free_port(),
         )
-        server: ServerConfig = make_server_config(config, Certificates(Sealer(b"k" * 32)))
+        server: ServerConfig = build_server_config(config, Certificates(Sealer(b"k" * 32)))
         server.certificates = None  # no database is open
         for name, seconds in {"read_timeout": PATIENCE, "keep_alive_timeout": PATIENCE, **own}.items():
             setattr(server, name, seconds)

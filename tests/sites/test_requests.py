@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from appliance.sites.front.answers import VISITOR, Receive, Scope, Send, answer
-from appliance.sites.webapps.requests import NotedRequests
+from appliance.sites.webapps.requests import LoggedRequests
 from appliance.tenants import HostMatch
 from appliance.testing.running import Running
 from appliance.webapps.access import ANONYMOUS, Visitor
-from appliance.webapps.traffic import Quotas, RequestLog, SeenRequest
+from appliance.webapps.traffic import HandledRequest, Quotas, RequestLog
 from tests.sites.route_shop import executions
 from tests.sites.test_webapps import deploy, new_app, site
 
@@ -22,8 +22,8 @@ class Kept(RequestLog):
     """Shows what was noted."""
 
     @property
-    def noted(self) -> list[SeenRequest]:
-        return list(self._waiting)
+    def noted(self) -> list[HandledRequest]:
+        return list(self._buffer)
 
 
 def ask(app: Any, log: RequestLog, **more: Any) -> int:
@@ -43,7 +43,7 @@ def ask(app: Any, log: RequestLog, **more: Any) -> int:
     async def receive() -> Any:
         raise AssertionError("nobody reads")
 
-    asyncio.run(NotedRequests(app, log)(scope, receive, send))
+    asyncio.run(LoggedRequests(app, log)(scope, receive, send))
     return int(statuses[0])
 
 

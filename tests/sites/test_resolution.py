@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.sites.front.representation import accepted
-from appliance.sites.webapps.resolution import Found, Moved, Resolver
+from appliance.sites.front.representation import parse_accept_encoding
+from appliance.sites.webapps.resolution import FileMatch, Moved, Resolver
 from appliance.webapps import ServedFile, ServedVersion
 from appliance.webapps.files import parse_redirects, to_json
 
@@ -22,21 +22,21 @@ def resolver(rules: str = "", *, spa: bool = False, files: tuple[str, ...] = FIL
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/", Found("index.html")),
-        ("/index.html", Found("index.html")),
-        ("/about", Found("about.html")),
-        ("/about.html", Found("about.html")),
+        ("/", FileMatch("index.html")),
+        ("/index.html", FileMatch("index.html")),
+        ("/about", FileMatch("about.html")),
+        ("/about.html", FileMatch("about.html")),
         ("/about/", None),
         ("/docs", Moved("/docs/", 301)),
-        ("/docs/", Found("docs/index.html")),
-        ("/a b.txt", Found("a b.txt")),
+        ("/docs/", FileMatch("docs/index.html")),
+        ("/a b.txt", FileMatch("a b.txt")),
         ("/assets", None),
         ("/missing", None),
         ("//index.html", None),
         ("/../index.html", None),
         ("/docs/../index.html", None),
         ("/index.html/", None),
-        ("", Found("index.html")),
+        ("", FileMatch("index.html")),
     ],
 )
 def test_a_path_resolves_to_its_file(path: str, expected: object) -> None:
@@ -45,20 +45,20 @@ def test_a_path_resolves_to_its_file(path: str, expected: object) -> None:
 
 def test_a_single_page_app_serves_its_paths_but_no_missing_files() -> None:
     one = resolver(spa=True)
-    assert one.resolve("/orders/17", {}) == Found("index.html")
-    assert one.resolve("/about", {}) == Found("about.html")
+    assert one.resolve("/orders/17", {}) == FileMatch("index.html")
+    assert one.resolve("/about", {}) == FileMatch("about.html")
     assert one.resolve("/assets/gone.js", {}) is None
 
 
 def test_a_file_takes_precedence_unless_the_rule_is_forced() -> None:
-    assert resolver("/about /docs/ 302").resolve("/about", {}) == Found("about.html")
+    assert resolver("/about /docs/ 302").resolve("/about", {}) == FileMatch("about.html")
     assert resolver("/about /docs/ 302!").resolve("/about", {}) == Moved("/docs/", 302)
-    assert resolver("/* /index.html 200").resolve("/x/y.js", {}) == Found("index.html")
-    assert resolver("/* /index.html 200").resolve("/about", {}) == Found("about.html")
-    assert resolver("/old /404.html 404").resolve("/old", {}) == Found("404.html", 404)
+    assert resolver("/* /index.html 200").resolve("/x/y.js", {}) == FileMatch("index.html")
+    assert resolver("/* /index.html 200").resolve("/about", {}) == FileMatch("about.html")
+    assert resolver("/old /404.html 404").resolve("/old", {}) == FileMatch("404.html", 404)
     assert resolver("/old /nowhere 200").resolve("/old", {}) is None
-    assert resolver().missing() == Found("404.html", 404)
-    assert resolver(files=("index.html",)).missing() is None
+    assert resolver().not_found_page() == FileMatch("404.html", 404)
+    assert resolver(files=("index.html",)).not_found_page() is None
 
 
 @settings(deadline=None, max_examples=60)
@@ -75,7 +75,7 @@ def test_no_path_redirects_to_another_host(path: str) -> None:
 
 
 def test_accept_encoding_is_parsed_with_weights() -> None:
-    assert accepted("gzip, deflate, br, zstd") == {"gzip", "deflate", "br", "zstd"}
-    assert accepted("gzip;q=0, zstd;q=0.5") == {"zstd"}
-    assert accepted("xgzip, nonsense;;, ;q=1") == {"xgzip"}
-    assert accepted("GZIP;Q=1") == {"gzip"}
+    assert parse_accept_encoding("gzip, deflate, br, zstd") == {"gzip", "deflate", "br", "zstd"}
+    assert parse_accept_encoding("gzip;q=0, zstd;q=0.5") == {"zstd"}
+    assert parse_accept_encoding("xgzip, nonsense;;, ;q=1") == {"xgzip"}
+    assert parse_accept_encoding("GZIP;Q=1") == {"gzip"}

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from appliance.core.errors import ProcessFailed
-from appliance.sites.webapps.route_answers import Reply, output_shown, refused, succeeded
+from appliance.sites.webapps.route_answers import Reply, success, to_error_reply, visible_output
 
 
 def said(**response: Any) -> Reply:
-    return succeeded({"$response": response})
+    return success({"$response": response})
 
 
 def headers_of(reply: Reply) -> dict[str, str]:
@@ -78,7 +78,7 @@ def test_every_language_can_set_a_status() -> None:
 )
 def test_an_invalid_response_is_not_sent(response: Any) -> None:
     with pytest.raises(ProcessFailed):
-        succeeded({"$response": response})
+        success({"$response": response})
 
 
 def test_a_body_is_sent_with_its_type() -> None:
@@ -96,7 +96,7 @@ def test_a_body_is_sent_with_its_type() -> None:
 
 
 def test_default_headers_are_added() -> None:
-    for reply in (said(body="a"), said(body={}), said(status=204), succeeded({"a": 1}), refused(ProcessFailed("x"), "req_1")):
+    for reply in (said(body="a"), said(body={}), said(status=204), success({"a": 1}), to_error_reply(ProcessFailed("x"), "req_1")):
         told = headers_of(reply)
         assert (told["x-content-type-options"], told["x-frame-options"]) == ("nosniff", "SAMEORIGIN")
         assert (told["x-robots-tag"], told["cache-control"]) == ("noindex", "no-store")
@@ -105,5 +105,5 @@ def test_default_headers_are_added() -> None:
 
 
 def test_a_follower_sees_only_the_body() -> None:
-    assert output_shown({"$response": {"status": 201, "headers": {"X-Shop": "1"}, "body": {"a": 1}}}) == {"a": 1}
-    assert output_shown({"a": 1}) == {"a": 1}
+    assert visible_output({"$response": {"status": 201, "headers": {"X-Shop": "1"}, "body": {"a": 1}}}) == {"a": 1}
+    assert visible_output({"a": 1}) == {"a": 1}

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from appliance.documents import HOLDERS
+from appliance.documents import BLOB_TABLES
 from appliance.documents.contents import ScannedBlobs, Scanner
 from appliance.testing.running import Running
 from tests.sites.route_shop import PNG
@@ -67,7 +67,7 @@ def test_scanner_results_are_shown_to_the_visitor(
     running: Running, route_shop: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for command, status, code in ((["/bin/false"], 422, "infected"), (["/bin/sh", "-c", "exit 3"], 503, "scan_failed")):
-        scanned = ScannedBlobs(running.services.blobs._places, HOLDERS, Scanner(command, 30))
+        scanned = ScannedBlobs(running.services.blobs._places, BLOB_TABLES, Scanner(command, 30))
         monkeypatch.setattr(running.services.documents, "_blobs", scanned)
         answer = route_shop.post("/api/photos", data={"name": "Ada"}, files=[("photo", ("a.png", PNG + b"x", "image/png"))])
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)

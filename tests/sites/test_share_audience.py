@@ -9,9 +9,9 @@ import pytest
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.documents.sharing import Audience, Leaving, OpenShare, Origin, Share, Shares
+from appliance.documents.sharing import Audience, DeliverableContent, OpenShare, Origin, Share, Shares
 from appliance.sites.front.answers import Exchange
-from appliance.sites.shares.share_gate import Asked, ShareGate
+from appliance.sites.shares.share_gate import ShareGate, ShareRequest
 from appliance.tenants.sign_in import EmailCodes
 from appliance.testing.running import Running
 from tests.console.browser import Browser as Console
@@ -282,14 +282,14 @@ def test_console_sessions_are_not_valid_here(
 @pytest.mark.parametrize(("scheme", "shown"), [("http", "needs_https.html"), ("https", "share_email.html")])
 def test_browsers_without_secure_cookies_get_an_explanation(scheme: str, shown: str) -> None:
     scope = {"scheme": scheme, "query_string": b"", "headers": []}
-    leaving = Leaving("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
+    leaving = DeliverableContent("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
     made = Share("shr_1", "doc_1", 1, 0, False, None, 0, "", 0, "", None, "active", Audience("couriers", (ANN,)))
     shares = Shares(cast(Any, None), SEALER)
     gate = ShareGate(shares, cast(Any, None), EmailCodes(SEALER), cast(Any, None))
     visit = gate.read_visit(OpenShare(made, leaving), [])
     exchange = Exchange(scope, cast(Any, None), cast(Any, None))
     host = {"host": "cdn--acme.files.example"}
-    asked = Asked(TenantScope("acme", "site"), "token", OpenShare(made, leaving), visit, Origin("", ""), exchange, host)
-    page = gate.turn_away(asked)
+    asked = ShareRequest(TenantScope("acme", "site"), "token", OpenShare(made, leaving), visit, Origin("", ""), exchange, host)
+    page = gate.show_next_step(asked)
     assert page.template == shown
     assert page.values.get("host", "cdn--acme.files.example/s/token") == "cdn--acme.files.example/s/token"

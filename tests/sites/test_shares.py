@@ -12,7 +12,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.documents.sharing import Shares
-from appliance.tenants.sign_in import WAITING, Attempt, DayPace
+from appliance.tenants.sign_in import MAX_WAITING, Attempt, DailyLimit
 from appliance.testing.running import Running
 from tests.sites.test_cdn import DOCUMENTS, upload
 
@@ -171,9 +171,9 @@ def give(visitor: httpx.Client, path: str, password: str, address: str) -> httpx
 def test_many_addresses_can_neither_guess_on_nor_block_the_share(
     acme: httpx.Client, visitor: httpx.Client, document: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = DayPace.begin
+    begin = DailyLimit.begin
 
-    def begin_after_two(pace: DayPace, key: tuple[str, ...]) -> None:
+    def begin_after_two(pace: DailyLimit, key: tuple[str, ...]) -> None:
         free, pace._free = pace._free, 2
         try:
             begin(pace, key)
@@ -185,7 +185,7 @@ def test_many_addresses_can_neither_guess_on_nor_block_the_share(
     assert give(visitor, path, right, "127.0.0.9").status_code == 303
     guesses = [give(visitor, path, wrong, f"127.0.0.{number}").status_code for number in range(2, 6)]
     assert guesses == [403] * 4
-    monkeypatch.setattr(DayPace, "begin", begin_after_two)
+    monkeypatch.setattr(DailyLimit, "begin", begin_after_two)
     first, second = (give(visitor, path, wrong, f"127.0.1.{number}") for number in range(2, 4))
     assert (first.status_code, second.status_code) == (403, 429), "one attempt in a while"
     assert 1 <= int(second.headers["retry-after"]) <= 60
@@ -198,13 +198,13 @@ def test_share_passwords_use_the_pool_of_login_checks(
 ) -> None:
     path = path_of(share(acme, document, password="a sentence to tell"))
     names: list[str] = []
-    check = Shares.is_password
+    check = Shares.verify_password
 
     def note_and_check(*args: Any) -> bool:
         names.append(threading.current_thread().name)
         return check(*args)
 
-    monkeypatch.setattr(Shares, "is_password", note_and_check)
+    monkeypatch.setattr(Shares, "verify_password", note_and_check)
     assert give(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
     assert give(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
     assert names[0].startswith("password_")
@@ -212,7 +212,7 @@ def test_share_passwords_use_the_pool_of_login_checks(
     free = threading.Event()
     checks = running.services.password_checks
     try:
-        waiting = [checks.submit(Attempt("x", f"10.77.0.{number}"), free.wait) for number in range(WAITING)]
+        waiting = [checks.submit(Attempt("x", f"10.77.0.{number}"), free.wait) for number in range(MAX_WAITING)]
         busy = give(visitor, path, "a sentence to tell", "127.0.2.2")
         assert (busy.status_code, "set-cookie" in busy.headers) == (503, False)
         assert int(busy.headers["retry-after"]) >= 1

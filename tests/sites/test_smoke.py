@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from appliance.core.database import db
-from appliance.processes.engine import ending
+from appliance.processes.engine import completion
 from appliance.sites.front.answers import Receive, Scope, Send, answer
-from appliance.sites.webapps.probing import Probing
+from appliance.sites.webapps.smoke_probe import SmokeProbe
 from appliance.testing.running import Running
 from appliance.webapps.models import VersionRow, WebAppRow
 from appliance.webapps.publishing import Check, publications
@@ -113,7 +113,7 @@ def test_checks_run_on_the_loop_of_the_server(running: Running) -> None:
 
     async def ask_from_a_thread() -> int:
         loops.append(asyncio.get_running_loop())
-        probing = Probing({"webapp": serve}, running.config, loops[0])
+        probing = SmokeProbe({"webapp": serve}, running.config, loops[0])
         return (await asyncio.to_thread(probing, running.tenant("acme"), "shop", None, Check("/"))).status
 
     assert asyncio.run(ask_from_a_thread()) == 200
@@ -123,7 +123,7 @@ def test_checks_run_on_the_loop_of_the_server(running: Running) -> None:
 def test_an_aborted_check_leaves_nothing_behind(
     running: Running, acme: httpx.Client, route_shop: httpx.Client, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.sites.webapps.probing.MOST_MS", 300)
+    monkeypatch.setattr("appliance.sites.webapps.smoke_probe.MOST_MS", 300)
     route = {"path": "/api/patient", "method": "GET", "process": "route-slow", "wait": 30, "access": "public"}
     settings = {"routes": [route], "smoke": [{"path": "/api/patient"}]}
     files = {"app.yaml": json.dumps(settings).encode(), "public/index.html": b"x"}
@@ -132,7 +132,7 @@ def test_an_aborted_check_leaves_nothing_behind(
 
     def waited_for() -> set[str]:
         new = {each["execution_id"] for each in executions(acme, "route-slow")} - before
-        return new & set(ending.finished._waiting)
+        return new & set(completion.completion_signal._callbacks)
 
     wait_until(lambda: not waited_for(), 60)
 
@@ -166,7 +166,7 @@ def test_a_publication_of_a_crashed_process_continues(running: Running, acme: ht
 
     def leave() -> None:
         row, of_app = scope.get(VersionRow, app_id=app, number=number), scope.get(WebAppRow, id=app)
-        publications.begin(scope, of_app, row, "wrk_dead")
+        publications.start(scope, of_app, row, "wrk_dead")
 
     db.write(leave)
     wait_until(lambda: publication(acme, app, number)["state"] == "published", 60)

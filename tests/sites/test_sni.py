@@ -12,7 +12,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.sites.front.tls import ServerConfig, make_server_config
+from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Certificates, Issued, ca_certificate, check_pair, internal_certificate
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def listening(folder: Path) -> Iterator[tuple[ServerConfig, Certificates]]:
     """A server that takes up certificates as they are stored."""
     certificates = Certificates(Sealer(b"k" * 32))
-    made = make_server_config(make_config(folder, server__tls="internal"), certificates)
+    made = build_server_config(make_config(folder, server__tls="internal"), certificates)
     withdraw = certificates.on_change(made.reload)
     with serving(made):
         yield made, certificates
@@ -198,7 +198,7 @@ def test_a_renewed_fallback_is_loaded_and_a_broken_one_is_not(
     chain.write_text(first[0])
     key.write_text(first[1])
     config = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key))
-    made = make_server_config(config, certificates)
+    made = build_server_config(config, certificates)
     with serving(made):
         chain.write_text(second[0])  # the key is still the first one's
         made.reload()

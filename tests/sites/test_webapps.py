@@ -15,7 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.solutions import write_zip
 from appliance.testing.running import Running
 from appliance.webapps.files import Compression
-from appliance.webapps.publishing import Served, served_grants
+from appliance.webapps.publishing import ServedState, served_grants
 from tests.sandbox.held import until
 
 PAGE = b"<!doctype html><title>Shop</title><script src=/assets/app-3f2a1b9c.js></script>"
@@ -284,7 +284,7 @@ def test_an_outdated_lookup_is_not_cached(running: Running, acme: httpx.Client, 
     look = served_grants.find_served
     looked: list[int | None] = []
 
-    def publish_meanwhile(scope: TenantScope, app: str) -> Served:
+    def publish_meanwhile(scope: TenantScope, app: str) -> ServedState:
         found = look(scope, app)
         if app == "site-overtaken" and not looked:
             looked.append(found.number)

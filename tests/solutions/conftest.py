@@ -13,7 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.solutions import service
 from appliance.solutions.archive import write_zip
 from appliance.solutions.definition import read_solution
-from appliance.solutions.service import ApplyOptions, Change, Tools
+from appliance.solutions.service import ApplyOptions, Change, SolutionServices
 from appliance.testing.running import Running
 
 _numbers = count(1)
@@ -29,9 +29,9 @@ class Place:
     api: httpx.Client
 
     @property
-    def tools(self) -> Tools:
+    def tools(self) -> SolutionServices:
         services = self.running.services
-        return Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
+        return SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
 
     @property
     def demo(self) -> str:

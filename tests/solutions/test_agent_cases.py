@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from appliance.agents import Answering, Rehearsed, ToolAnswer, ToolUse, Unanswered
+from appliance.agents import MockedTools, NoMatchingMock, RehearsalResult, ToolMock, ToolUse
 from appliance.agents.tools import Tool
 from appliance.core import yaml12
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.solutions.testing.agent_cases import AgentCase
-from appliance.solutions.testing.agent_judging import judge
+from appliance.solutions.testing.agent_evaluation import evaluate_run
 from appliance.solutions.testing.cases import Case, read_cases
 from tests.architecture.source_tree import ROOT
 
@@ -38,9 +38,9 @@ def case_of(expect: dict[str, Any], mocks: dict[str, Any] | None = None) -> Agen
 def judged(
     expect: dict[str, Any], *created: ToolUse, output: Any = None, status: str = "succeeded", error: Any = None, turns: int = 1
 ) -> list[str]:
-    answering = Answering(())
+    answering = MockedTools(())
     answering.calls.extend(created)
-    return list(judge(case_of(expect), Rehearsed(status, output, error, turns, {}), answering))
+    return list(evaluate_run(case_of(expect), RehearsalResult(status, output, error, turns, {}), answering))
 
 
 def test_a_file_is_read_with_answers_of_its_own_and_shared_ones() -> None:
@@ -56,9 +56,9 @@ def test_a_file_is_read_with_answers_of_its_own_and_shared_ones() -> None:
     [case] = cases
     assert isinstance(case, AgentCase)
     assert case.own_answers == (
-        ToolAnswer("erp:get", {"id": 1}, (5,)), ToolAnswer("erp:get", {}, (), {"code": "not_found", "message": "gone"}),
+        ToolMock("erp:get", {"id": 1}, (5,)), ToolMock("erp:get", {}, (), {"code": "not_found", "message": "gone"}),
     )  # fmt: skip
-    assert case.shared_answers == (ToolAnswer("query_entities", {}, ({"items": []},)),)
+    assert case.shared_answers == (ToolMock("query_entities", {}, ({"items": []},)),)
     assert (case.agent, case.input, case.expect.order) == ("triage", {"n": 1}, "any")
 
 
@@ -141,31 +141,33 @@ def test_status_error_and_turns_are_judged() -> None:
 
 def test_an_answer_that_nothing_asked_for_fails_its_case_and_so_does_a_call_without_one() -> None:
     case = case_of({}, {"erp:get": {"output": 5}})
-    answering = Answering(case.own_answers + case.shared_answers)
-    assert list(judge(case, Rehearsed("succeeded", None, None, 1, {}), answering)) == ["mocks: nothing asked for erp:get"]
-    with pytest.raises(Unanswered):
+    answering = MockedTools(case.own_answers + case.shared_answers)
+    assert list(evaluate_run(case, RehearsalResult("succeeded", None, None, 1, {}), answering)) == [
+        "mocks: nothing asked for erp:get"
+    ]
+    with pytest.raises(NoMatchingMock):
         answering.answer(TOOL, {"text": "hello"})
-    problems = list(judge(case, Rehearsed("succeeded", None, None, 1, {}), answering))
+    problems = list(evaluate_run(case, RehearsalResult("succeeded", None, None, 1, {}), answering))
     assert problems == ["mocks: no answer matches say with {'text': 'hello'}"]
 
 
 def test_answers_fit_the_tool_and_come_one_after_the_other_to_the_calls_they_are_for() -> None:
     answers = [{"when": {"text": "a"}, "outputs": [{"n": 1}, {"n": 2}]}, {"when": {"text": "b"}, "error": {"code": "conflict"}}]
-    answering = Answering((*case_of({}, {"say": answers}).own_answers, ToolAnswer("say", {}, ({"n": "x"},))))
+    answering = MockedTools((*case_of({}, {"say": answers}).own_answers, ToolMock("say", {}, ({"n": "x"},))))
     assert [answering.answer(TOOL, {"text": "a"}) for _ in range(3)] == [{"n": 1}, {"n": 2}, {"n": 2}]
     with pytest.raises(Conflict):
         answering.answer(TOOL, {"text": "b"})
     with pytest.raises(ValidationFailed):
         answering.answer(TOOL, {"text": 5})
     assert [use.input["text"] for use in answering.calls] == ["a", "a", "a", "b"]
-    with pytest.raises(Unanswered):
+    with pytest.raises(NoMatchingMock):
         answering.answer(TOOL, {"text": "c"})
     assert answering.problems == ['mocks: the answer does not match the output of say: /n: The value is not of type "integer".']
 
 
 def test_an_action_answers_as_its_tool_does() -> None:
     mocks = {"erp:get": [{"when": {"id": 1}, "output": [5]}, {"error": {"code": "policy_denied", "message": "no"}}]}
-    answering = Answering(case_of({}, mocks).own_answers)
+    answering = MockedTools(case_of({}, mocks).own_answers)
     about = {"integration": "erp", "operation": "get"}
     tool = replace(TOOL, name="execute_tenant_integration", input_schema={}, output_schema={})
     assert answering.answer(tool, {**about, "params": {"id": 1}}) == {**about, "status": "succeeded", "result": [5]}

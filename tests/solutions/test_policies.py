@@ -56,7 +56,7 @@ def test_what_the_folder_says_judges_once_it_is_applied(place: Place) -> None:
 
 def test_a_policy_is_written_back_as_it_judges(place: Place) -> None:
     place.apply(with_policy())
-    PolicyService().put_draft(place.scope, "clerk", {"mode": "observe", "rules": [{"id": "x", "effect": "deny", "reason": "no"}]})
+    PolicyService().save_draft(place.scope, "clerk", {"mode": "observe", "rules": [{"id": "x", "effect": "deny", "reason": "no"}]})
     for drafts, mode in ((False, "enforce"), (True, "observe")):
         files = export_solution(place.scope, place.tools.integrations, drafts=drafts)
         again = read({"solution.yaml": "name: x\n", "policies/clerk.yaml": files["policies/clerk.yaml"].decode()})

@@ -13,7 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.solutions import service as solutions
 from appliance.solutions.definition import Solution, read_solution
-from appliance.solutions.planning import Tools
+from appliance.solutions.planning import SolutionServices
 from appliance.solutions.resetting import reset_tenant
 from tests.backups.conftest import World, digests, make_world
 
@@ -24,10 +24,10 @@ WANTED = {
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Iterator[tuple[World, TenantScope, Tools]]:
+def filled(tmp_path: Path) -> Iterator[tuple[World, TenantScope, SolutionServices]]:
     world = make_world(tmp_path / "data")
     with world.opened() as sealer:
-        yield world, world.fill(), Tools(None, make_integrations(world.config, sealer))
+        yield world, world.fill(), SolutionServices(None, make_integrations(world.config, sealer))
 
 
 def wanted() -> Solution:
@@ -38,7 +38,7 @@ def collections(scope: TenantScope) -> list[str]:
     return [each["name"] for each in datapool.list_collections(scope, PageRequest(10)).items]
 
 
-def test_a_reset_leaves_what_the_solution_brings(filled: tuple[World, TenantScope, Tools]) -> None:
+def test_a_reset_leaves_what_the_solution_brings(filled: tuple[World, TenantScope, SolutionServices]) -> None:
     _, scope, tools = filled
     assert sorted(collections(scope)) == ["lines", "orders"]
     assert reset_tenant(scope, tools, wanted()).deleted > 0
@@ -49,7 +49,7 @@ def test_a_reset_leaves_what_the_solution_brings(filled: tuple[World, TenantScop
 
 @pytest.mark.parametrize("error", [StorageFull("the disk is full"), Conflict("something came between")])
 def test_one_that_fails_after_a_good_plan_leaves_everything(
-    filled: tuple[World, TenantScope, Tools], monkeypatch: pytest.MonkeyPatch, error: ApplianceError
+    filled: tuple[World, TenantScope, SolutionServices], monkeypatch: pytest.MonkeyPatch, error: ApplianceError
 ) -> None:
     _, scope, tools = filled
     before = digests()
@@ -57,7 +57,7 @@ def test_one_that_fails_after_a_good_plan_leaves_everything(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(solutions, "note_items", fail)  # the last thing that an apply writes
+    monkeypatch.setattr(solutions, "record_items", fail)  # the last thing that an apply writes
     with pytest.raises(type(error)):
         reset_tenant(scope, tools, wanted())
     assert digests() == before

@@ -12,7 +12,7 @@ from appliance.connectors.registry import Registry, load_registry
 from appliance.core import yaml12
 from appliance.core.errors import DefinitionInvalid
 from appliance.core.json_schema import Schema, compile_schema
-from appliance.solutions.checking import Checks, find_problems
+from appliance.solutions.checks import Checks, find_problems
 from appliance.solutions.schemas import schema_files
 from appliance.solutions.starter import starter_folder
 from tests.solutions.conftest import Gos, make_solution, read

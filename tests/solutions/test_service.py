@@ -9,7 +9,7 @@ from appliance.core.errors import Conflict, DefinitionInvalid, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.patches import make_patch
 from appliance.monitor import AuditFilter, audit
-from appliance.solutions.uses import names_used
+from appliance.solutions.references import list_references
 from tests.solutions.conftest import Place, make_solution, read
 
 THINGS = "collections/things.yaml"
@@ -223,7 +223,7 @@ steps: [{id: one, rule: {expression: = 1}}]
 
 def test_what_triggers_name_is_looked_for_too(place: Place) -> None:
     files = {"solution.yaml": "name: watching\n", "processes/watch/process.yaml": WATCHES}
-    assert ("process", "late") in names_used(read(files).processes["watch"].definition)
+    assert ("process", "late") in list_references(read(files).processes["watch"].definition)
     blocked = {f"{change.kind} {change.id}": change.blocked or "" for change in place.plan(files)}
     assert "gos secret set hook" in blocked["secret hook"]
     assert "uses the collection things, which is in neither the tenant nor the solution" in blocked["process watch"]

@@ -12,7 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.solutions import service
 from appliance.solutions.folder import write_folder
 from appliance.solutions.kinds.changes import Change
-from appliance.solutions.kinds.deploying import load_published
+from appliance.solutions.kinds.webapp_deployment import load_published
 from appliance.solutions.resetting import reset_tenant
 from appliance.webapps import NewApp, Settings
 from appliance.webapps.domains import NewDomain
@@ -101,7 +101,7 @@ def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeyp
         assert place.running.services.webapps.get_app(scope, "shop").published_version == 1
         raise Conflict("the last write of all is refused")
 
-    monkeypatch.setattr(service, "note_items", refuse)
+    monkeypatch.setattr(service, "record_items", refuse)
     with pytest.raises(Conflict, match="last write"):
         place.apply(with_app())
     assert place.api.get("/api/v1/webapps").json()["data"] == []
@@ -203,6 +203,6 @@ def test_an_app_too_large_for_a_solution_is_listed_and_left_out(
     gos: Gos, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.apply(with_app())
-    monkeypatch.setattr("appliance.solutions.kinds.deploying.MOST_PULLED_BYTES", 10)
+    monkeypatch.setattr("appliance.solutions.kinds.webapp_deployment.MAX_EXPORT_BYTES", 10)
     code, out, errors = gos("pull", tmp_path / "pulled")
     assert (code, "webapps/" in out, "left out: shop: too large for a solution" in errors) == (0, False, True)

@@ -119,7 +119,7 @@ def test_a_database_that_would_sort_otherwise_is_refused(cluster: Cluster, optio
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "mysql://there/db"])
 def test_a_database_that_is_not_there_is_named(url: str) -> None:
-    with pytest.raises(ConfigInvalid, match=r"^storage\.database: .*(refused|not served)"):
+    with pytest.raises(ConfigInvalid, match=r"^storage\.database: .*(refused|not supported)"):
         db.open_database(url)
 
 

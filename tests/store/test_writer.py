@@ -12,7 +12,7 @@ import peewee
 import pytest
 
 from appliance.core.database import db
-from appliance.core.database.postgresql import READERS, _Readers, convert
+from appliance.core.database.postgresql import MAX_READERS, _ReadPool, convert_placeholders
 from appliance.core.errors import Overloaded
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
@@ -169,20 +169,20 @@ def test_whoever_finds_no_further_connection_waits_for_one_that_comes_back(serve
         if made:
             refused.set()
             raise Overloaded("too many clients")
-        made.append(db.database.obj.open_own())
+        made.append(db.database.obj.open_connection())
         return made[0]
 
-    readers = _Readers(connect)
-    first = readers.take()
+    readers = _ReadPool(connect)
+    first = readers.acquire()
     with ThreadPoolExecutor(1) as threads:
-        second = threads.submit(readers.take)
+        second = threads.submit(readers.acquire)
         assert refused.wait(10)
-        readers.give_back(first)
+        readers.release(first)
         assert second.result(10) is first
-    readers.give_back(first)
+    readers.release(first)
     readers.shut()
     with pytest.raises(Overloaded, match="too many clients"):
-        readers.take()
+        readers.acquire()
 
 
 def test_a_callback_runs_after_the_commit_and_only_then(store: str) -> None:
@@ -238,18 +238,18 @@ def test_more_threads_than_connections_read_and_write(store: str) -> None:
             assert len(committed()) == before
         return len(committed())
 
-    count = READERS * 4
-    with ThreadPoolExecutor(READERS * 2) as threads:
+    count = MAX_READERS * 4
+    with ThreadPoolExecutor(MAX_READERS * 2) as threads:
         assert max(threads.map(work, range(count))) == count
     if not db.is_sqlite():
         ((connections,),) = db.rows("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-        assert connections <= READERS + 1
+        assert connections <= MAX_READERS + 1
 
 
 def test_marks_in_quotes_are_text(store: str) -> None:
     assert db.rows("SELECT 'a?%s%' || ?, 7 % ?, 'it''s?' AS \"why?%\"", ("b%s?", 4)) == [("a?%s%b%s?", 3, "it's?")]
     assert db.rows("SELECT 'a?%'") == [("a?%",)]
-    assert convert("a = ? AND b LIKE 'x''?%' AND \"?\" % ?") == "a = %s AND b LIKE 'x''?%%' AND \"?\" %% %s"
+    assert convert_placeholders("a = ? AND b LIKE 'x''?%' AND \"?\" % ?") == "a = %s AND b LIKE 'x''?%%' AND \"?\" %% %s"
 
 
 def test_truth_values_are_numbers(store: str) -> None:

@@ -15,8 +15,8 @@ from tests.store.opening import open_migrated
 @pytest.fixture
 def database(store_url: str) -> Iterator[None]:
     open_migrated(store_url)
-    lineage.forget_authorities()
-    service._known.clear()
+    lineage.clear_cache()
+    service._existing.clear()
     yield
     db.close_database()
 

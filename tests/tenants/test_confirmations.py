@@ -9,15 +9,19 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import AuditFilter, audit
 from appliance.tenants.grants import confirmations
-from appliance.tenants.grants.confirmations import MOST_OPEN, Ask, Confirmation, ConfirmationDecisions
+from appliance.tenants.grants.confirmations import MAX_OPEN, Confirmation, ConfirmationDecisions, ConfirmationRequest
 from appliance.tenants.keys import keys
 from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.models import Membership, Person
-from appliance.tenants.scopes import ALL, scopes_of_role
+from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
 
 
 def asked(scope: TenantScope, digest: str = "d1", deadline: int | None = None) -> Confirmation:
-    return db.write(lambda: confirmations.ask(scope, Ask("grant", "orders", digest, {"needs": ["entities.read"]}, deadline)))
+    return db.write(
+        lambda: confirmations.request_confirmation(
+            scope, ConfirmationRequest("grant", "orders", digest, {"needs": ["entities.read"]}, deadline)
+        )
+    )
 
 
 def person(scope: TenantScope, role: str) -> TenantScope:
@@ -36,16 +40,16 @@ def hold(scope: TenantScope, role: str) -> None:
 def test_the_same_thing_is_asked_once_and_listed_with_what_ends_soonest_first(one: TenantScope, two: TenantScope) -> None:
     first, later, soon = asked(one), asked(one, "d2"), asked(one, "d3", deadline=5)
     assert asked(one) == first
-    assert [each.id for each in confirmations.open_confirmations(one)] == [soon.id, first.id, later.id]
-    assert confirmations.find(one, "grant", "orders", "d1") == first
-    assert confirmations.find(one, "secret", "orders", "d1") is None
-    assert confirmations.find(two, "grant", "orders", "d1") is None
-    assert confirmations.open_confirmations(two) == []
+    assert [each.id for each in confirmations.list_open(one)] == [soon.id, first.id, later.id]
+    assert confirmations.find_confirmation(one, "grant", "orders", "d1") == first
+    assert confirmations.find_confirmation(one, "secret", "orders", "d1") is None
+    assert confirmations.find_confirmation(two, "grant", "orders", "d1") is None
+    assert confirmations.list_open(two) == []
 
 
 def test_only_a_signed_in_owner_decides(one: TenantScope, two: TenantScope) -> None:
     wanted, decisions = asked(one), ConfirmationDecisions()
-    for other in (one, person(one, "builder"), one.acting("key:k"), one.acting("execution:e")):
+    for other in (one, person(one, "builder"), one.with_actor("key:k"), one.with_actor("execution:e")):
         with pytest.raises(ScopeMissing):
             decisions.decide(other, wanted.id, True)
     with pytest.raises(NotFound):
@@ -53,8 +57,8 @@ def test_only_a_signed_in_owner_decides(one: TenantScope, two: TenantScope) -> N
     decided = decisions.decide(person(one, "owner"), wanted.id, True)
     assert (decided.state, decided.decided_by) == ("confirmed", "user:owner")
     assert asked(one) == decided
-    assert confirmations.open_confirmations(one) == []
-    assert [each.id for each in confirmations.decided_confirmations(one, 10)] == [wanted.id]
+    assert confirmations.list_open(one) == []
+    assert [each.id for each in confirmations.list_decided(one, 10)] == [wanted.id]
 
 
 def test_who_is_owner_no_more_decides_nothing_with_what_a_request_began_with(one: TenantScope) -> None:
@@ -83,7 +87,7 @@ def test_a_decision_is_carried_out_with_it_or_not_at_all(one: TenantScope) -> No
     decisions.register("grant", fail)
     with pytest.raises(Conflict):
         decisions.decide(owner, wanted.id, True)
-    known = confirmations.find(one, "grant", "orders", "d1")
+    known = confirmations.find_confirmation(one, "grant", "orders", "d1")
     assert known is not None
     assert known.state == "refused"
     actions = [each.action for each in audit.list_entries(one, AuditFilter(subject="orders"), PageRequest(10)).items]
@@ -91,35 +95,37 @@ def test_a_decision_is_carried_out_with_it_or_not_at_all(one: TenantScope) -> No
 
 
 def test_keys_of_keys_count_as_who_they_go_back_to(one: TenantScope, sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmations, "MOST_OPEN", 3)
+    monkeypatch.setattr(confirmations, "MAX_OPEN", 3)
     owner = person(one, "owner")
-    first, _ = keys.issue_key(owner, sealer, KeySpec("ci", sorted(ALL)))
-    children = [keys.issue_key(owner.acting(f"key:{first.id}"), sealer, KeySpec("child", sorted(ALL)))[0] for _ in range(4)]
+    first, _ = keys.issue_key(owner, sealer, KeySpec("ci", sorted(ALL_SCOPES)))
+    children = [
+        keys.issue_key(owner.with_actor(f"key:{first.id}"), sealer, KeySpec("child", sorted(ALL_SCOPES)))[0] for _ in range(4)
+    ]
     for number, key in enumerate([first, *children]):
-        asked(one.acting(f"key:{key.id}"), f"k{number}")
-    assert {each.digest for each in confirmations.open_confirmations(one)} == {"k2", "k3", "k4"}
+        asked(one.with_actor(f"key:{key.id}"), f"k{number}")
+    assert {each.digest for each in confirmations.list_open(one)} == {"k2", "k3", "k4"}
 
 
 def test_the_requester_who_has_most_gives_way_once_a_tenant_has_too_many(
     one: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confirmations, "MOST_OPEN_IN_TENANT", 4)
+    monkeypatch.setattr(confirmations, "MAX_OPEN_IN_TENANT", 4)
     kept = asked(one, "of the appliance")
     for number in range(3):
-        asked(one.acting("key:busy"), f"busy{number}")
+        asked(one.with_actor("key:busy"), f"busy{number}")
     for number in range(3):
-        asked(one.acting(f"key:quiet{number}"), f"quiet{number}")
-    left = {each.digest for each in confirmations.open_confirmations(one)}
+        asked(one.with_actor(f"key:quiet{number}"), f"quiet{number}")
+    left = {each.digest for each in confirmations.list_open(one)}
     assert left == {kept.digest, "busy2", "quiet0", "quiet1", "quiet2"}
 
 
 def test_nobody_fills_the_page_and_what_is_settled_goes(one: TenantScope) -> None:
-    key, kept = one.acting("key:busy"), asked(one, "of the appliance")
-    for number in range(MOST_OPEN + 3):
+    key, kept = one.with_actor("key:busy"), asked(one, "of the appliance")
+    for number in range(MAX_OPEN + 3):
         asked(key, f"k{number}")
-    open_now = {each.digest for each in confirmations.open_confirmations(one)}
-    assert len(open_now) == MOST_OPEN + 1
+    open_now = {each.digest for each in confirmations.list_open(one)}
+    assert len(open_now) == MAX_OPEN + 1
     assert {"k0", "k1", "k2"}.isdisjoint(open_now)
     assert kept.digest in open_now
-    assert db.write(lambda: confirmations.withdraw(one, "grant", "orders", "k9")) == 1
-    assert db.write(lambda: confirmations.withdraw(one, "grant", "orders")) == MOST_OPEN
+    assert db.write(lambda: confirmations.withdraw_open(one, "grant", "orders", "k9")) == 1
+    assert db.write(lambda: confirmations.withdraw_open(one, "grant", "orders")) == MAX_OPEN

@@ -137,11 +137,11 @@ def test_those_of_another_tenant_are_not_there(owner: TenantScope, two: TenantSc
     for verb in (invitations.get_invitation, invitations.revoke_invitation):
         with pytest.raises(NotFound):
             verb(two, made.id)
-    invitations.note_sending(two, made.id, "failed")
+    invitations.record_sending(two, made.id, "failed")
     assert invitations.get_invitation(owner, made.id).sending == "link"
 
 
 def test_what_was_over_long_ago_is_forgotten(owner: TenantScope, sealer: Sealer) -> None:
     made, _ = invitations.invite(owner, sealer, NEW)
-    assert invitations.purge(made.expires_at + invitations.KEPT_MS - 1) == 0
-    assert invitations.purge(made.expires_at + invitations.KEPT_MS) == 1
+    assert invitations.purge(made.expires_at + invitations.RETENTION_MS - 1) == 0
+    assert invitations.purge(made.expires_at + invitations.RETENTION_MS) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.tenants.keys.key_leaks import holds_key
+from appliance.tenants.keys.key_leaks import contains_key
 from appliance.tenants.keys.keys import make_key_text
 
 KEY = make_key_text("live").encode()
@@ -12,16 +12,16 @@ KEY = make_key_text("live").encode()
 @pytest.mark.parametrize("behind", [b"", b"'", b"\n" * 300, b"_"])
 def test_a_key_is_found_wherever_it_is_cut(before: bytes, behind: bytes) -> None:
     text = before + KEY + behind
-    assert holds_key([text])
+    assert contains_key([text])
     for at in range(0, len(text) + 1, 3):
-        assert holds_key([text[:at], text[at:]]), at
-    assert holds_key(text[at : at + 1] for at in range(len(text)))
-    assert holds_key([b"", *(text[at : at + 7] for at in range(0, len(text), 7)), b""])
+        assert contains_key([text[:at], text[at:]]), at
+    assert contains_key(text[at : at + 1] for at in range(len(text)))
+    assert contains_key([b"", *(text[at : at + 7] for at in range(0, len(text), 7)), b""])
 
 
 def test_what_only_looks_like_a_key_is_none() -> None:
     other = b"0" if KEY[-1:] != b"0" else b"1"
     for text in (KEY[:-1] + other, KEY[:-1], KEY.replace(b"gos_", b"sog_"), KEY.upper(), b"gos_live_" + b"0" * 36, b"", KEY + b"0"):
-        assert not holds_key([text]), text
-    assert not holds_key([KEY[:20], b"-", KEY[20:]])
-    assert not holds_key([])
+        assert not contains_key([text]), text
+    assert not contains_key([KEY[:20], b"-", KEY[20:]])
+    assert not contains_key([])

@@ -15,7 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants.keys import keys
 from appliance.tenants.keys.keys import KeySpec
-from appliance.tenants.scopes import ALL, ROLES, SCOPES, scopes_of_role
+from appliance.tenants.scopes import ALL_SCOPES, ROLES, SCOPES, scopes_of_role
 from appliance.tenants.sign_in import sessions
 from appliance.tenants.sign_in.password_checks import SignInFailed
 from tests.hashing import PROPER
@@ -46,9 +46,9 @@ def test_a_password_is_checked_and_never_kept(ann: str) -> None:
 def proper_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hashed as outside of tests."""
     monkeypatch.setattr(people, "_hasher", PROPER)
-    people._hash_of_nobody.cache_clear()
+    people._dummy_hash.cache_clear()
     yield
-    people._hash_of_nobody.cache_clear()
+    people._dummy_hash.cache_clear()
 
 
 def test_a_password_is_hashed_as_strongly_as_is_recommended(proper_hashes: None, ann: str) -> None:
@@ -119,8 +119,8 @@ def test_nobody_gives_a_role_that_may_more(one: TenantScope, ann: str) -> None:
 def test_who_lost_a_role_during_the_request_gives_and_takes_none(one: TenantScope, ann: str, sealer: Sealer) -> None:
     people.create_user("bob@example.com", PASSWORD)
     bob = people.add_member(one, "bob@example.com", "owner").user_id
-    key, _text = keys.issue_key(one, sealer, KeySpec("ci", sorted(ALL)))
-    stale = [TenantScope("one", f"user:{bob}", ALL), TenantScope("one", f"key:{key.id}", ALL)]
+    key, _text = keys.issue_key(one, sealer, KeySpec("ci", sorted(ALL_SCOPES)))
+    stale = [TenantScope("one", f"user:{bob}", ALL_SCOPES), TenantScope("one", f"key:{key.id}", ALL_SCOPES)]
     people.add_member(one, "bob@example.com", "viewer")
     keys.revoke_key(one, key.id)
     for scope in stale:
@@ -144,7 +144,7 @@ def find(sealer: Sealer, token: str, tenant: str | None) -> people.SignedIn | No
 
 
 def test_a_session_is_good_on_its_own_host_only(one: TenantScope, two: TenantScope, ann: str, sealer: Sealer) -> None:
-    token = sessions.open_session(sealer, ann, "one", lifetime_ms=HOUR)
+    token = sessions.create_session(sealer, ann, "one", lifetime_ms=HOUR)
     found = find(sealer, token, "one")
     assert found is not None
     assert found.scope == TenantScope("one", f"user:{ann}", scopes_of_role("owner"), "req_1")
@@ -160,7 +160,7 @@ def test_a_session_ends_with_time_sign_out_role_and_password(one: TenantScope, a
     people.add_member(one, "bob@example.com", "owner")
 
     def open_one() -> str:
-        return sessions.open_session(sealer, ann, "one", lifetime_ms=HOUR)
+        return sessions.create_session(sealer, ann, "one", lifetime_ms=HOUR)
 
     token = open_one()
     sessions.close_sign_in(sealer, token)
@@ -180,7 +180,7 @@ def test_a_session_ends_with_time_sign_out_role_and_password(one: TenantScope, a
 
 
 def test_use_prolongs_a_session(ann: str, sealer: Sealer) -> None:
-    token = sessions.open_session(sealer, ann, "one", lifetime_ms=HOUR // 2)
+    token = sessions.create_session(sealer, ann, "one", lifetime_ms=HOUR // 2)
     before = db.rows("SELECT expires_at FROM session")[0][0]
     assert find(sealer, token, "one") is not None
     db.write(lambda: None)
@@ -188,19 +188,19 @@ def test_use_prolongs_a_session(ann: str, sealer: Sealer) -> None:
 
 
 def test_a_code_is_good_once_for_its_tenant_and_is_no_session(ann: str, two: TenantScope, sealer: Sealer) -> None:
-    code = sessions.open_code(sealer, ann, "one", "enter", root="r")
+    code = sessions.create_code(sealer, ann, "one", "enter", root="r")
     assert find(sealer, code, "one") is None
     assert sessions.redeem_code(sealer, code, "two", "enter") is None
     redeemed = sessions.redeem_code(sealer, code, "one", "enter")
     assert redeemed is not None
     assert redeemed.user_id == ann
     assert sessions.redeem_code(sealer, code, "one", "enter") is None
-    session = sessions.open_session(sealer, ann, "one", lifetime_ms=HOUR)
+    session = sessions.create_session(sealer, ann, "one", lifetime_ms=HOUR)
     assert sessions.redeem_code(sealer, session, "one", "enter") is None
-    leaving = sessions.open_code(sealer, ann, "one", "sign-out", root="")
+    leaving = sessions.create_code(sealer, ann, "one", "sign-out", root="")
     assert sessions.redeem_code(sealer, leaving, "one", "enter") is None
     assert sessions.redeem_code(sealer, leaving, "one", "sign-out") is not None
-    late = sessions.open_code(sealer, ann, "one", "enter", root="r")
+    late = sessions.create_code(sealer, ann, "one", "enter", root="r")
     clock.move(sessions.CODE_MS + 1)
     try:
         assert sessions.redeem_code(sealer, late, "one", "enter") is None

@@ -12,7 +12,7 @@ from appliance.core.logs import redact
 from appliance.core.scope import TenantScope
 from appliance.tenants import service
 from appliance.tenants.hosts import HostMatch, match_host, split_host
-from appliance.tenants.scopes import check_scopes
+from appliance.tenants.scopes import validate_scopes
 
 
 def test_a_tenant_is_made_once(one: TenantScope) -> None:
@@ -52,22 +52,22 @@ def test_a_deleted_tenant_leaves_nothing(one: TenantScope, two: TenantScope, sea
 def test_a_secret_is_sealed_for_its_tenant_and_name(one: TenantScope, two: TenantScope, sealer: Sealer) -> None:
     service.set_secret(one, sealer, "token", "first value")
     service.set_secret(one, sealer, "token", "second value")
-    assert service.open_secret(one, sealer, "token") == "second value"
+    assert service.unseal_secret(one, sealer, "token") == "second value"
     assert redact("it is second value") == "it is [redacted]"
     with pytest.raises(NotFound):
-        service.open_secret(two, sealer, "token")
+        service.unseal_secret(two, sealer, "token")
     sealed = db.rows("SELECT sealed FROM secret")[0][0]
     assert b"second" not in sealed
     db.write(lambda: db.execute("INSERT INTO secret VALUES ('two', 'token', ?, 0)", (sealed,)))
     with pytest.raises(Exception, match="cannot be decrypted"):
-        service.open_secret(two, sealer, "token")
+        service.unseal_secret(two, sealer, "token")
 
 
 @pytest.mark.parametrize("names", [[], ["nope"], ["logs.read", "logs.*"], ["*"]])
 def test_only_known_scopes_are_granted(names: list[str]) -> None:
     with pytest.raises(ValidationFailed):
-        check_scopes(names)
-    assert check_scopes(["logs.read", "keys.read", "logs.read"]) == ["keys.read", "logs.read"]
+        validate_scopes(names)
+    assert validate_scopes(["logs.read", "keys.read", "logs.read"]) == ["keys.read", "logs.read"]
 
 
 DOMAINS = Domains("gos.example", "gos-content.example")

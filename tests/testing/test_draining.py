@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.testing.draining import open_work
+from appliance.testing.draining import list_open_work
 from appliance.testing.kit import LocalGos
 from appliance.testing.tenants import QaTenant
 
@@ -26,7 +26,7 @@ def publish(tenant: QaTenant, definition: dict[str, Any]) -> None:
 
 def left(gos: LocalGos, tenant: QaTenant) -> list[str]:
     """What would go on by itself in this tenant."""
-    return open_work(gos.running.services.queue, [tenant.id], tells_at_once=False)
+    return list_open_work(gos.running.services.queue, [tenant.id], tells_at_once=False)
 
 
 def test_what_is_paused_is_at_rest_and_goes_on_afterwards(gos: LocalGos) -> None:

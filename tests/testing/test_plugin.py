@@ -93,7 +93,7 @@ def test_has_its_own_letters_at_once(office, gos_mail):
 """
 ELSEWHERE = """
 import pytest
-from appliance.testing.kit import NotHere
+from appliance.testing.kit import NotSupportedRemotely
 
 def test_a_page_is_opened_by_whoever_was_named(gos, gos_tenant, gos_page_as):
     page = gos_page_as("viewer")
@@ -103,9 +103,9 @@ def test_a_page_is_opened_by_whoever_was_named(gos, gos_tenant, gos_page_as):
     assert gos.content_domain == f"content.{gos.domain}"
     with pytest.raises(LookupError, match="there is no login for the role owner"):
         gos_page_as("owner")
-    with pytest.raises(NotHere, match="clock"):
+    with pytest.raises(NotSupportedRemotely, match="clock"):
         gos.clock.advance(hours=1)
-    with pytest.raises(NotHere, match="belongs to the tenant elsewhere"):
+    with pytest.raises(NotSupportedRemotely, match="belongs to the tenant elsewhere"):
         gos.tenant("other")
 """
 COSTS = """

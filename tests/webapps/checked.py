@@ -7,8 +7,8 @@ from typing import Any
 from appliance.blobs import Blobs
 from appliance.core.scope import TenantScope
 from appliance.webapps.publishing.publications import Publication
-from appliance.webapps.publishing.publishing import Publishing
-from appliance.webapps.publishing.smoke import Check, Seen
+from appliance.webapps.publishing.publisher import Publisher
+from appliance.webapps.publishing.smoke import Check, CheckResponse
 from appliance.webapps.records import FileSpec, NewVersion, Settings
 from appliance.webapps.service import WebApps
 
@@ -16,8 +16,8 @@ SECONDS = 60
 CHECKS = ({"path": "/"}, {"path": "/about", "contains": "us"})
 
 
-def seen(status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Mapping[str, str] | None = None) -> Seen:
-    return Seen(status, headers or {"content-type": "text/html"}, body, ms)
+def seen(status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Mapping[str, str] | None = None) -> CheckResponse:
+    return CheckResponse(status, headers or {"content-type": "text/html"}, body, ms)
 
 
 class Visitor:
@@ -25,14 +25,14 @@ class Visitor:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int | None, str]] = []
-        self.answer: Callable[[int | None, str], Seen] = lambda version, path: seen()
+        self.answer: Callable[[int | None, str], CheckResponse] = lambda version, path: seen()
 
-    def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> Seen:
+    def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> CheckResponse:
         self.asked.append((version, check.path))
         return self.answer(version, check.path)
 
 
-def failing(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], Seen]:
+def failing(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], CheckResponse]:
     return lambda version, asked: seen(500, b"broken") if (asked, version is not None) == (path, in_preview) else seen()
 
 
@@ -42,7 +42,7 @@ class Held:
     def __init__(self, *, live: bool) -> None:
         self.live, self.arrived, self.go_on = live, threading.Event(), threading.Event()
 
-    def __call__(self, version: int | None, path: str) -> Seen:
+    def __call__(self, version: int | None, path: str) -> CheckResponse:
         if (version is None) == self.live:
             self.arrived.set()
             assert self.go_on.wait(SECONDS)
@@ -57,8 +57,8 @@ def make_version(webapps: WebApps, blobs: Blobs, acme: TenantScope, smoke: tuple
     return number
 
 
-def publish(publishing: Publishing, acme: TenantScope, number: int) -> Publication:
+def publish(publishing: Publisher, acme: TenantScope, number: int) -> Publication:
     started = publishing.publish_version(acme, "shop", number)
-    assert started.over is not None
-    started.over.result(SECONDS)
+    assert started.future is not None
+    started.future.result(SECONDS)
     return publishing.get_publication(acme, "shop", number)

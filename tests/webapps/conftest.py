@@ -8,10 +8,10 @@ import pytest
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.tenants import ALL
+from appliance.tenants import ALL_SCOPES
 from appliance.tenants import service as tenants
-from appliance.webapps.publishing.publishing import Publishing
-from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
+from appliance.webapps.publishing.publisher import Publisher
+from appliance.webapps.service import BLOB_TABLES, Limits, NewApp, WebApps
 from tests.store.opening import open_migrated
 from tests.webapps.checked import Visitor, make_version
 
@@ -26,7 +26,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS)
+    return Blobs(LocalPlaces(tmp_path / "blobs"), BLOB_TABLES)
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def webapps(store_url: str, blobs: Blobs, acme: TenantScope) -> Iterator[WebApps
 
 @pytest.fixture
 def acme() -> TenantScope:
-    return TenantScope("acme", "key:acme", ALL)
+    return TenantScope("acme", "key:acme", ALL_SCOPES)
 
 
 @pytest.fixture
 def globex() -> TenantScope:
-    return TenantScope("globex", "key:globex", ALL)
+    return TenantScope("globex", "key:globex", ALL_SCOPES)
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def visitor() -> Visitor:
 
 
 @pytest.fixture
-def publishing(webapps: WebApps, visitor: Visitor) -> Iterator[Publishing]:
+def publishing(webapps: WebApps, visitor: Visitor) -> Iterator[Publisher]:
     """One process; `shop` has version 1, published, without checks."""
-    made = Publishing(webapps, "wrk_one", lambda owner: owner == "wrk_one")
-    made.check_through(visitor)
+    made = Publisher(webapps, "wrk_one", lambda owner: owner == "wrk_one")
+    made.set_probe(visitor)
     yield made
     made.stop()
 

@@ -12,10 +12,10 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in import Attempts, DayPace
+from appliance.tenants.sign_in import Attempts, DailyLimit
 from appliance.webapps.access import visits
 from appliance.webapps.access.access import PUBLIC, Access, parse_access
-from appliance.webapps.access.sign_ins import Place, SignIns
+from appliance.webapps.access.sign_ins import SignIns, SignInTarget
 from appliance.webapps.access.visitors import Visitor
 from appliance.webapps.access.visits import Visits
 from appliance.webapps.files.archive import read_settings
@@ -106,8 +106,8 @@ def test_only_listed_addresses_are_allowed() -> None:
 def test_a_public_path_exposes_no_other_file() -> None:
     access = parse_access({"members": {}, "paths": {"public": ["/", "/assets/*", "/help"]}})
     assert [access.is_open(path) for path in ("/", "/assets/a.js", "/help", "/admin")] == [True, True, True, False]
-    assert [access.shows(file) for file in ("index.html", "assets/a.js", "help.html")] == [True] * 3
-    assert [access.shows(file) for file in ("404.html", "admin/index.html", "data.json")] == [False] * 3
+    assert [access.is_public_file(file) for file in ("index.html", "assets/a.js", "help.html")] == [True] * 3
+    assert [access.is_public_file(file) for file in ("404.html", "admin/index.html", "data.json")] == [False] * 3
 
 
 # -- visits
@@ -121,7 +121,7 @@ def test_a_visit_is_valid_for_its_app_and_tenant_only(
     found = known.find_visitor(acme, "shop", BY_EMAIL, token)
     assert found is not None
     assert (found.kind, found.email, found.session[:4]) == ("user", ANN.email, "vis_")
-    assert known.recall(acme, "shop", BY_EMAIL, token) == found
+    assert known.find_cached_visitor(acme, "shop", BY_EMAIL, token) == found
     assert known.find_visitor(acme, "other", BY_EMAIL, token) is None
     assert known.find_visitor(globex, "shop", BY_EMAIL, token) is None
     assert known.find_visitor(acme, "shop", BY_EMAIL, f"{token}x") is None
@@ -159,11 +159,11 @@ def test_a_visit_ends_when_its_password_or_access_changes(known: Visits, acme: T
     assert known.find_visitor(acme, "shop", BY_EMAIL, token) is None  # another kind of access
     tenants.set_secret(acme, SEALER, "DOOR", "another word")
     time.pass_ms(1000)
-    assert known.recall(acme, "shop", door, token) is None
+    assert known.find_cached_visitor(acme, "shop", door, token) is None
     assert known.find_visitor(acme, "shop", door, token) is None
     ann = known.open_visit(acme, "shop", BY_EMAIL, ANN)
     without = parse_access({"email": {**EMAIL, "allow": ["*@elsewhere.example"]}})
-    assert known.recall(acme, "shop", without, ann) is None
+    assert known.find_cached_visitor(acme, "shop", without, ann) is None
     assert known.find_visitor(acme, "shop", without, ann) is None
     assert known.find_visitor(acme, "shop", parse_access({"email": {**EMAIL, "allow": ["ann@firma.example"]}}), ann) is not None
 
@@ -176,10 +176,10 @@ def test_a_member_visit_lasts_as_long_as_the_membership(known: Visits, time: Clo
     token = known.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
     assert known.find_visitor(scope, "shop", everybody, token) is not None
     assert known.find_visitor(scope, "shop", owners, token) is None
-    people.on_new_password(visits.forget_person)
+    people.on_password_change(visits.forget_person)
     people.set_password("mia@acme.test", "another horse battery")
     time.pass_ms(1000)
-    assert known.recall(scope, "shop", everybody, token) is None
+    assert known.find_cached_visitor(scope, "shop", everybody, token) is None
     assert known.find_visitor(scope, "shop", everybody, token) is None
     again = known.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
     people.add_member(scope, "mia@acme.test", "viewer")
@@ -188,7 +188,7 @@ def test_a_member_visit_lasts_as_long_as_the_membership(known: Visits, time: Clo
     people.add_member(scope, "boss@acme.test", "owner")
     people.remove_member(scope, person.id)
     time.pass_ms(1000)
-    assert known.recall(scope, "shop", everybody, again) is None
+    assert known.find_cached_visitor(scope, "shop", everybody, again) is None
     assert known.find_visitor(scope, "shop", everybody, again) is None
 
 
@@ -200,7 +200,7 @@ def test_operators_list_and_revoke_visits(known: Visits, acme: TenantScope, glob
     with pytest.raises(NotFound):
         known.revoke_visit(globex, "shop", visit.id)
     known.revoke_visit(acme, "shop", visit.id)
-    assert known.recall(acme, "shop", BY_EMAIL, token) is None
+    assert known.find_cached_visitor(acme, "shop", BY_EMAIL, token) is None
     assert known.find_visitor(acme, "shop", BY_EMAIL, token) is None
     assert known.list_visits(acme, "shop", PageRequest()).items == []
 
@@ -209,17 +209,17 @@ def test_operators_list_and_revoke_visits(known: Visits, acme: TenantScope, glob
 
 
 def test_a_member_code_works_once_for_one_target_and_browser(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
-    codes, place = SignIns(SEALER), Place(acme, "shop", HOST)
-    code = codes.give_member_code(place, "state", "usr_1")
-    assert codes.take_member_code(Place(globex, "shop", HOST), "state", code) is None
-    assert codes.take_member_code(Place(acme, "shop", "shop.example"), "state", code) is None
-    assert codes.take_member_code(place, "another browser", code) is None
-    assert codes.take_member_code(place, "state", code) == "usr_1"
-    assert codes.take_member_code(place, "state", code) is None
+    codes, place = SignIns(SEALER), SignInTarget(acme, "shop", HOST)
+    code = codes.create_member_code(place, "state", "usr_1")
+    assert codes.redeem_member_code(SignInTarget(globex, "shop", HOST), "state", code) is None
+    assert codes.redeem_member_code(SignInTarget(acme, "shop", "shop.example"), "state", code) is None
+    assert codes.redeem_member_code(place, "another browser", code) is None
+    assert codes.redeem_member_code(place, "state", code) == "usr_1"
+    assert codes.redeem_member_code(place, "state", code) is None
 
 
 def test_a_member_code_is_deleted_after_an_hour(known: Visits, acme: TenantScope, time: Clock) -> None:
-    SignIns(SEALER).give_member_code(Place(acme, "shop", HOST), "state", "usr_1")
+    SignIns(SEALER).create_member_code(SignInTarget(acme, "shop", HOST), "state", "usr_1")
     assert visits.purge(clock.now_ms()) == 0
     assert visits.purge(clock.now_ms() + visits.SIGN_IN_KEPT_MS) == 1
 
@@ -255,7 +255,7 @@ def test_attempts_are_delayed_per_address_without_delaying_others(attempts: Atte
 
 
 def test_many_failures_in_a_day_pace_further_attempts(time: Clock) -> None:
-    pace, door = DayPace(3, 60.0), ("acme", "shop")
+    pace, door = DailyLimit(3, 60.0), ("acme", "shop")
     assert not pace.has_failed(door)
     for _ in range(3):
         pace.begin(door)
@@ -273,8 +273,8 @@ def test_many_failures_in_a_day_pace_further_attempts(time: Clock) -> None:
 
 
 def test_memory_for_failed_attempts_is_bounded(time: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MOST_KNOWN", 50)
-    pace = DayPace(3, 60.0)
+    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MAX_TRACKED", 50)
+    pace = DailyLimit(3, 60.0)
     for number in range(200):
         pace.fail(("acme", str(number)))
     assert len(pace._days) <= 50

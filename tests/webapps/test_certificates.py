@@ -12,8 +12,8 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.webapps.certificates.checking import check_pair
 from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.certificates.validation import check_pair
 from appliance.webapps.service import WebApps
 from tests.sites.signing import Authority, Leaf, pem_of, text_of
 
@@ -118,7 +118,7 @@ def test_a_stored_certificate_is_shown_without_its_key_to_its_tenant_only(
     shown = certificates.upload(acme, HOST, (certificate, key))
     assert shown == certificates.get(acme, HOST)
     assert (shown.origin, shown.facts.names, shown.facts.key) == ("uploaded", (HOST,), "ECDSA secp256r1")
-    assert "PRIVATE" not in repr(certificates.read_changed({}))
+    assert "PRIVATE" not in repr(certificates.load_changed({}))
     with pytest.raises(NotFound):
         certificates.get(globex, HOST)
     with pytest.raises(NotFound):

@@ -13,7 +13,7 @@ from appliance.blobs import Blobs, quota
 from appliance.core.scope import TenantScope
 from appliance.solutions import write_zip
 from appliance.webapps.files.compression import Compression
-from appliance.webapps.files.preparing import Form
+from appliance.webapps.files.preparation import EncodedForm
 from appliance.webapps.publishing.served_grants import find_served
 from appliance.webapps.service import NewApp, WebApps
 
@@ -66,7 +66,7 @@ def test_a_version_is_ready_before_its_contents_are_compressed(
 
 def test_a_stopped_process_leaves_the_rest_to_the_next(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     class Stopped(Compression):
-        def _compress(self, scope: TenantScope, content: str) -> list[Form]:
+        def _compress(self, scope: TenantScope, content: str) -> list[EncodedForm]:
             self.signal()
             return super()._compress(scope, content)
 
@@ -80,7 +80,7 @@ def test_a_stopped_process_leaves_the_rest_to_the_next(webapps: WebApps, blobs: 
 @BOTH
 def test_contents_deleted_in_the_meantime_get_no_forms(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     class Overtaken(Compression):
-        def _compress(self, scope: TenantScope, content: str) -> list[Form]:
+        def _compress(self, scope: TenantScope, content: str) -> list[EncodedForm]:
             webapps.delete_app(scope, "shop", force=True)
             return super()._compress(scope, content)
 

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa, x25519
 
 from appliance.core.errors import ValidationFailed
-from appliance.webapps.certificates.checking import check_pair
+from appliance.webapps.certificates.validation import check_pair
 from tests.sites.signing import Authority, Leaf, pem_of, text_of
 
 HOST = "shop.example.com"

@@ -1,7 +1,7 @@
 """Probing of domains: what verifies one, how DNS answers are handled, and how the state changes over time."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -12,16 +12,16 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
-from appliance.webapps.domains import checking, looking, lookups
-from appliance.webapps.domains.looking import Outside
+from appliance.webapps.domains import checking, lookups, probing
 from appliance.webapps.domains.lookups import Lookups
-from appliance.webapps.domains.service import Domain, Domains, NewDomain, Settings
+from appliance.webapps.domains.probing import Prober
+from appliance.webapps.domains.service import Domain, Domains, DomainSettings, NewDomain
 from appliance.webapps.service import NewApp, WebApps
 from tests.webapps.name_server import NameServer, running_name_server
 
 HOUR, DAY = 3_600_000, 86_400_000
 OURS, OTHER = "127.0.0.1", "127.9.9.9"
-SETTINGS = Settings("gos.example", "apps.example", (OURS, "2001:db8::/48"))
+SETTINGS = DomainSettings("gos.example", "apps.example", (OURS, "2001:db8::/48"))
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ class World:
         self.ends: list[Callable[[], None]] = []
         self.domains = self.make()
 
-    def make(self, *, allow: tuple[str, ...] = ("127.0.0.0/8",), http_port: int = 80, settings: Settings = SETTINGS) -> Domains:
-        self.domains = Domains(settings, Outside(settings, Lookups([self.dns.address]), Egress.of(allow), http_port))
+    def make(self, *, allow: Sequence[str] = ("127.0.0.0/8",), http_port: int = 80, settings: DomainSettings = SETTINGS) -> Domains:
+        self.domains = Domains(settings, Prober(settings, Lookups([self.dns.address]), Egress.of(allow), http_port))
         self.ends.append(self.domains.table.watch())
         return self.domains
 
@@ -64,7 +64,7 @@ def world(
     webapps: WebApps, dns: NameServer, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     monkeypatch.setattr(lookups, "SECONDS", 30.0)  # a busy machine proves nothing about the product
-    monkeypatch.setattr(looking, "HTTP_SECONDS", 30.0)
+    monkeypatch.setattr(probing, "HTTP_SECONDS", 30.0)
     webapps.create_app(globex, NewApp("shop"))
     dns.records.clear()
     dns.behaviour.clear()
@@ -109,7 +109,7 @@ def test_a_cname_to_us_points_here_whatever_its_address(world: World) -> None:
 
 
 def test_without_public_addresses_it_is_unknown_where_a_name_points(world: World) -> None:
-    world.make(settings=Settings("gos.example", "apps.example", certificates=True))
+    world.make(settings=DomainSettings("gos.example", "apps.example", certificates=True))
     world.dns.set("corp.example", "A", OTHER)
     seen = world.prove("corp.example")
     assert (seen.state, seen.leads_here, seen.records[1].finding) == ("cert_pending", None, "unchecked")
@@ -160,7 +160,7 @@ def test_a_silent_name_server_costs_no_more_than_the_deadline(world: World, monk
     monkeypatch.setattr(lookups, "SECONDS", 0.3)
     world.dns.behaviour["shop.corp.example"] = "silence"
     found = Lookups([world.dns.address]).addresses("shop.corp.example")
-    assert (found.values, found.passing) == ((), True)
+    assert (found.values, found.is_temporary) == ((), True)
     assert "in time" in found.error
 
 
@@ -363,10 +363,10 @@ def test_only_one_process_checks_and_a_late_result_is_dropped(world: World, monk
     time = Time(monkeypatch)
     world.claim("corp.example")
     time.now += 60_000
-    second = Domains(SETTINGS, Outside(SETTINGS, Lookups([world.dns.address]), Egress()))
+    second = Domains(SETTINGS, Prober(SETTINGS, Lookups([world.dns.address]), Egress()))
     first = world.domains.checker
     during: list[int] = []
-    look = first._outside.look
+    look = first._outside.probe
 
     def slow(*args: object, **more: object) -> object:
         """While this process looks, another one finds nothing to do, and a person has the domain looked at."""
@@ -377,7 +377,7 @@ def test_only_one_process_checks_and_a_late_result_is_dropped(world: World, monk
         second.verify_domain(world.scope, "shop", "corp.example")
         return seen
 
-    monkeypatch.setattr(first._outside, "look", slow)
+    monkeypatch.setattr(first._outside, "probe", slow)
     assert first.check_due() == 0
     assert during == [0]
     assert world.domains.get_domain(world.scope, "shop", "corp.example").state == "verified"
@@ -391,7 +391,7 @@ def test_a_check_of_a_crashed_process_is_repeated_by_another(world: World, monke
     def die(*args: object, **more: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(world.domains.checker._outside, "look", die)
+    monkeypatch.setattr(world.domains.checker._outside, "probe", die)
     with pytest.raises(KeyboardInterrupt):
         world.domains.checker.check_due()
     world.make()

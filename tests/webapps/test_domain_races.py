@@ -11,17 +11,17 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.webapps.certificates.service import Certificates
-from appliance.webapps.domains.looking import Outside
 from appliance.webapps.domains.lookups import Lookups
+from appliance.webapps.domains.probing import Prober
 from appliance.webapps.domains.records import Domain
-from appliance.webapps.domains.service import Domains, NewDomain, Settings, note_certificate
+from appliance.webapps.domains.service import Domains, DomainSettings, NewDomain, save_certificate_status
 from appliance.webapps.service import NewApp, WebApps
 from tests.sites.signing import Authority
 from tests.webapps.name_server import NameServer, running_name_server
 
 OURS, OTHER = "127.0.0.1", "127.9.9.9"
 DAY = 86_400_000
-SETTINGS = Settings("gos.example", "apps.example", (OURS,), certificates=True)
+SETTINGS = DomainSettings("gos.example", "apps.example", (OURS,), certificates=True)
 HOST = "www.corp.example"
 
 
@@ -32,7 +32,7 @@ def dns() -> Iterator[NameServer]:
 
 
 def seen_through(dns: NameServer) -> Domains:
-    return Domains(SETTINGS, Outside(SETTINGS, Lookups([dns.address]), Egress()))
+    return Domains(SETTINGS, Prober(SETTINGS, Lookups([dns.address]), Egress()))
 
 
 @pytest.fixture
@@ -50,15 +50,15 @@ def told(host: str = HOST) -> list[str]:
 def during_a_look(monkeypatch: pytest.MonkeyPatch, domains: Domains, happens: Callable[[], object]) -> None:
     """Have something happen when the next look has seen all it looks at, and before that is written."""
     outside = domains.checker._outside
-    look = outside.look
+    look = outside.probe
 
     def slow(*args: object, **more: object) -> object:
-        monkeypatch.setattr(outside, "look", look)
+        monkeypatch.setattr(outside, "probe", look)
         seen = look(*args, **more)  # type: ignore[arg-type]
         happens()
         return seen
 
-    monkeypatch.setattr(outside, "look", slow)
+    monkeypatch.setattr(outside, "probe", slow)
 
 
 def claim(domains: Domains, scope: TenantScope, dns: NameServer, **more: object) -> Domain:
@@ -109,7 +109,7 @@ def test_a_domain_that_does_not_point_here_waits_despite_its_certificate(
     dns.set(HOST, "A", OTHER)
     claim(domains, acme, dns, primary=True)
     assert domains.verify_domain(acme, "shop", HOST).state == "verified"
-    note_certificate(acme, HOST, standing, not_after=clock.now_ms() + 90 * DAY)  # type: ignore[arg-type]
+    save_certificate_status(acme, HOST, standing, not_after=clock.now_ms() + 90 * DAY)  # type: ignore[arg-type]
     days_pass(domains, monkeypatch, 9)
     waiting = domains.get_domain(acme, "shop", HOST)
     assert (waiting.state, waiting.failing_since, domains.table.primary_of("acme", "shop")) == ("verified", None, None)
@@ -124,7 +124,7 @@ def test_an_approved_domain_waits_until_it_points_here(
     dns.set(HOST, "A", OTHER)
     domains.claim_domain(acme, "shop", NewDomain(HOST))
     domains.approve_domain(acme, HOST)
-    note_certificate(acme, HOST, "active", not_after=clock.now_ms() + 90 * DAY)
+    save_certificate_status(acme, HOST, "active", not_after=clock.now_ms() + 90 * DAY)
     days_pass(domains, monkeypatch, 9)
     assert domains.get_domain(acme, "shop", HOST).state == "verified"
     assert "domain.failing" not in told()
@@ -148,7 +148,7 @@ def test_a_released_domain_leaves_no_certificate_behind(
     dns.clear(HOST)
     days_pass(domains, monkeypatch, 9)
     assert "domain.disable" in told()
-    assert list(certificates.read_changed({})[0]) == ["other.example"]
+    assert list(certificates.load_changed({})[0]) == ["other.example"]
 
 
 def test_one_tenant_does_not_use_up_the_checks_of_others(

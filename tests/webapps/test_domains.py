@@ -12,13 +12,13 @@ from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationF
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
-from appliance.webapps.domains import checking, holding
+from appliance.webapps.domains import checking, name_ownership
 from appliance.webapps.domains import service as domain_service
-from appliance.webapps.domains.looking import Outside
+from appliance.webapps.domains.host_table import CustomHost
 from appliance.webapps.domains.lookups import Lookups
 from appliance.webapps.domains.models import DomainRow
-from appliance.webapps.domains.service import Domains, NewDomain, Settings, hosts_wanting_certificates, note_certificate
-from appliance.webapps.domains.table import CustomHost
+from appliance.webapps.domains.probing import Prober
+from appliance.webapps.domains.service import Domains, DomainSettings, NewDomain, list_certifiable_hosts, save_certificate_status
 from appliance.webapps.service import NewApp, WebApps
 
 DAY = 86_400_000
@@ -36,12 +36,12 @@ RESERVED = (
     "a_b.example.com", "a..example.com", "x" * 64 + ".com", ".".join(["a" * 60] * 4) + ".com", "sh op.example.com",
     "x\0.example.com", "xn--a.com", "\u202e.com", "a.invalid", "a.onion", "1.in-addr.arpa",
 )  # fmt: skip
-SETTINGS = Settings("gos.example", "apps.example", ("192.0.2.10",))
+SETTINGS = DomainSettings("gos.example", "apps.example", ("192.0.2.10",))
 
 
-def make_domains(settings: Settings) -> Domains:
+def make_domains(settings: DomainSettings) -> Domains:
     """With a name server that nobody has to ask here."""
-    return Domains(settings, Outside(settings, Lookups(["127.0.0.1:9"]), Egress()))
+    return Domains(settings, Prober(settings, Lookups(["127.0.0.1:9"]), Egress()))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_neither_name_of_a_pair_can_be_reserved(domains: Domains, acme: TenantSc
         with pytest.raises(ValidationFailed):
             domains.claim_domain(acme, "shop", NewDomain(host, redirect_from=redirect))  # type: ignore[arg-type]
     with pytest.raises(ValidationFailed):
-        make_domains(Settings("www.corp.example", "apps.example")).claim_domain(
+        make_domains(DomainSettings("www.corp.example", "apps.example")).claim_domain(
             acme, "shop", NewDomain("corp.example", redirect_from="www")
         )
 
@@ -124,7 +124,7 @@ def test_a_held_name_is_refused_without_naming_its_holder(domains: Domains, acme
     with pytest.raises(AlreadyExists) as refused:
         domains.claim_domain(globex, "shop", NewDomain("corp.example"))
     answers.add(refused.value.message)
-    assert answers == {holding.TAKEN}
+    assert answers == {name_ownership.NOT_AVAILABLE}
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
@@ -156,11 +156,11 @@ def test_a_proof_from_before_another_tenants_release_does_not_count(
     for host in ("corp.example", "other.example"):
         row = globex.get(DomainRow, host=host)
         with pytest.raises(AlreadyExists, match="claim it again"):
-            db.write(partial(checking.prove, globex, row))
+            db.write(partial(checking.mark_verified, globex, row))
     domains.release_domain(globex, "shop", "corp.example")
     domains.claim_domain(globex, "shop", NewDomain("corp.example"))
     row = globex.get(DomainRow, host="corp.example")
-    db.write(lambda: checking.prove(globex, row))
+    db.write(lambda: checking.mark_verified(globex, row))
     assert domains.table.find("corp.example") == CustomHost("globex", "shop", "corp.example")
 
 
@@ -172,7 +172,7 @@ def test_the_releasing_tenant_can_reclaim_at_once_and_the_operator_can_lift(
     hold(domains, acme, "corp.example")
     assert db.rows("SELECT count(*) FROM domain_tombstone") == [(0,)]
     domains.release_domain(acme, "shop", "corp.example")
-    assert db.write(lambda: holding.lift("corp.example"))
+    assert db.write(lambda: name_ownership.remove_tombstone("corp.example"))
     hold(domains, globex, "corp.example")
 
 
@@ -204,7 +204,7 @@ def test_a_name_held_by_another_domain_is_not_taken_from_it(domains: Domains, ac
 
     def take() -> None:
         with db.savepoint():
-            holding.hold(acme, late)
+            name_ownership.acquire(acme, late)
 
     with pytest.raises(AlreadyExists):
         db.write(take)
@@ -255,10 +255,10 @@ def test_a_table_notices_changes_by_another_process(
 
 
 def test_every_held_name_needs_a_certificate(webapps: WebApps, acme: TenantScope) -> None:
-    domains = make_domains(Settings("gos.example", "apps.example", certificates=True))
+    domains = make_domains(DomainSettings("gos.example", "apps.example", certificates=True))
     domains.claim_domain(acme, "shop", NewDomain("later.example"))
     hold(domains, acme, "corp.example", redirect_from="www")
-    wanted = hosts_wanting_certificates()
+    wanted = list_certifiable_hosts()
     assert [(each.tenant, each.app, each.host, each.leads_here) for each in wanted] == [
         ("acme", "shop", "corp.example", None), ("acme", "shop", "www.corp.example", None),
     ]  # fmt: skip
@@ -266,11 +266,11 @@ def test_every_held_name_needs_a_certificate(webapps: WebApps, acme: TenantScope
 
 
 def test_the_state_follows_the_certificate(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
-    domains = make_domains(Settings("gos.example", "apps.example", certificates=True))
+    domains = make_domains(DomainSettings("gos.example", "apps.example", certificates=True))
     hold(domains, acme, "corp.example", redirect_from="www")
 
     def told(state: str, error: str | None = None, not_after: int | None = None, host: str = "corp.example") -> object:
-        assert note_certificate(acme, host, state, error, not_after=not_after)  # type: ignore[arg-type]
+        assert save_certificate_status(acme, host, state, error, not_after=not_after)  # type: ignore[arg-type]
         found = domains.get_domain(acme, "shop", "corp.example")
         assert found.certificate is not None
         return found.state, found.certificate.error
@@ -284,8 +284,8 @@ def test_the_state_follows_the_certificate(webapps: WebApps, acme: TenantScope, 
     assert told("active", not_after=clock.now_ms() + DAY) == ("active", None)
     assert told("failed", "refused", host="www.corp.example") == ("active", "www.corp.example: refused")
     assert told("active", host="www.corp.example") == ("active", None)
-    assert not note_certificate(globex, "corp.example", "active")
-    assert not note_certificate(acme, "unknown.example", "active")
+    assert not save_certificate_status(globex, "corp.example", "active")
+    assert not save_certificate_status(acme, "unknown.example", "active")
 
 
 def test_every_step_is_in_the_audit_trail(domains: Domains, acme: TenantScope) -> None:

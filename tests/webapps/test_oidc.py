@@ -10,7 +10,7 @@ import pytest
 from appliance.connectors.egress import Egress
 from appliance.connectors.oauth import make_verifier
 from appliance.webapps.access.access import parse_access
-from appliance.webapps.access.oidc import Identity, OidcClient, ProviderFailed, Returned
+from appliance.webapps.access.oidc import AuthorizationResponse, Identity, OidcClient, ProviderFailed
 from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signed, unsigned
 
 BACK = "http://shop--acme.content.localhost/_gos/oidc"
@@ -27,10 +27,10 @@ def provider() -> Iterator[IdentityProvider]:
 def identify(provider: IdentityProvider, client: OidcClient | None = None, **changed: str) -> Identity:
     """A whole sign-in."""
     client, access, verifier = client or OidcClient(EGRESS), parse_access(provider.access()), make_verifier()
-    address = client.address(access, BACK, "state", ("nonce-1", verifier))
+    address = client.build_sign_in_url(access, BACK, "state", ("nonce-1", verifier))
     provider.sign_in(address)
     back = {"code": "code-1", "issuer": "", "nonce": "nonce-1", "verifier": verifier, "redirect_uri": BACK, **changed}
-    return client.identify(access, SECRET, Returned(**back))
+    return client.identify(access, SECRET, AuthorizationResponse(**back))
 
 
 @pytest.mark.parametrize("sign", [signed(EC, "ES256"), signed(RSA, "RS256")], ids=["ES256", "RS256"])
@@ -114,13 +114,13 @@ def test_keys_are_fetched_again_when_they_rotate(
     provider.keys, provider.sign = [fresh], signed(fresh, "ES256")
     with pytest.raises(ProviderFailed, match="does not publish"):
         identify(provider, client)
-    monkeypatch.setattr("appliance.webapps.access.oidc.KEYS_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("appliance.webapps.access.oidc.KEYS_REFRESH_SECONDS", 0.0)
     assert identify(provider, client).subject == "u-1"
     fetched = [request.path for request in provider.server.received].count("/jwks")
     assert fetched == 2
 
 
 def test_the_sign_in_url_has_the_required_parameters(provider: IdentityProvider) -> None:
-    address = OidcClient(EGRESS).address(parse_access(provider.access()), BACK, "state-1", ("nonce-1", make_verifier()))
+    address = OidcClient(EGRESS).build_sign_in_url(parse_access(provider.access()), BACK, "state-1", ("nonce-1", make_verifier()))
     asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
     assert (asked["scope"], asked["nonce"], asked["state"], asked["redirect_uri"]) == ("openid email", "nonce-1", "state-1", BACK)

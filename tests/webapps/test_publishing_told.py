@@ -13,10 +13,10 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
-from appliance.monitor import Deliverer, DeliveryRow, Spec, Webhooks
+from appliance.monitor import Deliverer, DeliveryRow, Webhooks, WebhookSpec
 from appliance.webapps.models import PublicationRow
 from appliance.webapps.publishing import publications
-from appliance.webapps.publishing.publishing import Publishing
+from appliance.webapps.publishing.publisher import Publisher
 from appliance.webapps.service import WebApps
 from tests.webapps.checked import SECONDS, Held, Visitor, failing, make_version, publish, seen
 
@@ -27,7 +27,7 @@ EVENTS = ("webapp.published", "webapp.publish_failed")
 
 def subscribe(scope: TenantScope, url: str = "http://127.0.0.1:9/hook") -> str:
     """The secret of a new webhook."""
-    return Webhooks(SEALER, LOOPBACK).create_webhook(scope, Spec(url, EVENTS))[1]
+    return Webhooks(SEALER, LOOPBACK).create_webhook(scope, WebhookSpec(url, EVENTS))[1]
 
 
 def told(scope: TenantScope) -> list[tuple[str, dict[str, Any]]]:
@@ -41,7 +41,7 @@ def published(number: int, previous: int | None) -> tuple[str, dict[str, Any]]:
 
 
 def test_no_event_before_every_check_has_passed(
-    publishing: Publishing, visitor: Visitor, acme: TenantScope, globex: TenantScope, two: int
+    publishing: Publisher, visitor: Visitor, acme: TenantScope, globex: TenantScope, two: int
 ) -> None:
     for scope in (acme, globex):
         subscribe(scope)
@@ -59,7 +59,7 @@ def test_no_event_before_every_check_has_passed(
 
 @pytest.mark.parametrize(("in_preview", "state"), [(True, "refused"), (False, "switched_back")])
 def test_a_failed_version_emits_only_its_failure(
-    publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int, in_preview: bool, state: str
+    publishing: Publisher, visitor: Visitor, acme: TenantScope, two: int, in_preview: bool, state: str
 ) -> None:
     subscribe(acme)
     visitor.answer = failing(in_preview=in_preview)
@@ -70,7 +70,7 @@ def test_a_failed_version_emits_only_its_failure(
 
 
 def test_an_overtaken_version_emits_nothing(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=True)
     started = publishing.publish_version(acme, "shop", two)
@@ -78,8 +78,8 @@ def test_an_overtaken_version_emits_nothing(
     subscribe(acme)
     webapps.unpublish_app(acme, "shop")
     held.go_on.set()
-    assert started.over is not None
-    started.over.result(SECONDS)
+    assert started.future is not None
+    started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).state == "overtaken"
     assert told(acme) == []
 
@@ -132,7 +132,7 @@ def test_events_are_signed_and_retried_until_accepted(
 
 
 def test_only_one_of_two_processes_continues_a_publication(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=False)
     publishing.publish_version(acme, "shop", two)

@@ -10,8 +10,8 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.solutions import write_zip
 from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.files.archive import read_settings, settings_of
-from appliance.webapps.routes.mapping import Sent, Text, map_input
+from appliance.webapps.files.archive import read_settings, validate_settings
+from appliance.webapps.routes.mapping import RequestData, Text, map_input
 from appliance.webapps.routes.route_table import RouteTable
 from appliance.webapps.routes.routes import RateLimit, Upload, find_conflicts, parse_routes
 from appliance.webapps.service import FileSpec, NewVersion, Settings, WebApps
@@ -148,10 +148,10 @@ def test_a_file_hidden_by_a_route_is_named() -> None:
 )  # fmt: skip
 def test_a_route_for_visitors_that_cannot_exist_is_refused(access: Any, wanted: str, message: str) -> None:
     with pytest.raises(ValidationFailed, match=f"the route /api/orders/:id is for .* {message}") as refused:
-        settings_of({"routes": [{**ORDER, "access": wanted}], "access": access})
+        validate_settings({"routes": [{**ORDER, "access": wanted}], "access": access})
     assert refused.value.details[0].pointer == "/routes/0/access"
     for fine in ("members", {"members": None}):
-        assert settings_of({"routes": [{**ORDER, "access": wanted}], "access": fine}).routes
+        assert validate_settings({"routes": [{**ORDER, "access": wanted}], "access": fine}).routes
 
 
 SCHEMA = {
@@ -165,41 +165,41 @@ SCHEMA = {
 
 def test_the_input_follows_the_mapping() -> None:
     visitor = Visitor("user", "usr_1", "a@b.example", "s")
-    sent = Sent({"id": "7"}, {"q": "x"}, {"name": "Ada", "deep": {"er": [1]}}, visitor)
+    sent = RequestData({"id": "7"}, {"q": "x"}, {"name": "Ada", "deep": {"er": [1]}}, visitor)
     mapped = map_input(FULL["input"], sent)
     assert mapped == {"order": {"name": "Ada", "deep": {"er": [1]}}, "by": "a@b.example", "n": "7", "q": ["x", "$5", 7]}
     assert map_input({"e": "$body.deep.er", "no": "$body.none.at", "m": "$body.name.x", "k": "$visitor.kind"}, sent) == {
         "e": [1], "k": "user",
     }  # fmt: skip
-    assert map_input({"by": "$visitor.email", "of": "$visitor.roles", "q": "$query.none"}, Sent()) == {}
-    member = Sent(visitor=Visitor("member", "usr_1", roles=("viewer", "approver")))
+    assert map_input({"by": "$visitor.email", "of": "$visitor.roles", "q": "$query.none"}, RequestData()) == {}
+    member = RequestData(visitor=Visitor("member", "usr_1", roles=("viewer", "approver")))
     assert map_input({"of": "$visitor.roles"}, member, {"properties": {"of": {"type": "array"}}}) == {"of": ["viewer", "approver"]}
 
 
 def test_without_a_mapping_the_request_is_passed_on_and_the_path_wins() -> None:
-    assert map_input(None, Sent({"id": "7"}, {"id": "8"}, {"id": "9", "a": 1})) == {"id": "7", "a": 1}
-    assert map_input(None, Sent({}, {"q": "x"})) == {"q": "x"}
-    assert map_input("$body", Sent({}, {}, {"a": None})) == {"a": None}
+    assert map_input(None, RequestData({"id": "7"}, {"id": "8"}, {"id": "9", "a": 1})) == {"id": "7", "a": 1}
+    assert map_input(None, RequestData({}, {"q": "x"})) == {"q": "x"}
+    assert map_input("$body", RequestData({}, {}, {"a": None})) == {"a": None}
     for body in ([1], "text", 7):
         for mapping in (None, "$body"):
             with pytest.raises(ValidationFailed, match="must be a JSON object"):
-                map_input(mapping, Sent(body=body))
+                map_input(mapping, RequestData(body=body))
 
 
 def test_form_values_are_converted_to_the_schema() -> None:
     form = {name: Text(value) for name, value in {"n": "7", "price": "1.5", "gift": "on", "name": "12", "tags": "3"}.items()}
-    assert map_input(None, Sent(body=form), SCHEMA) == {"n": 7, "price": 1.5, "gift": True, "name": "12", "tags": [3]}
-    assert map_input({"n": "$query.n"}, Sent(query={"n": Text("")}), SCHEMA) == {}
-    assert map_input(None, Sent(body={"n": Text("7x"), "price": Text("1e999"), "name": Text("")}), SCHEMA) == {
+    assert map_input(None, RequestData(body=form), SCHEMA) == {"n": 7, "price": 1.5, "gift": True, "name": "12", "tags": [3]}
+    assert map_input({"n": "$query.n"}, RequestData(query={"n": Text("")}), SCHEMA) == {}
+    assert map_input(None, RequestData(body={"n": Text("7x"), "price": Text("1e999"), "name": Text("")}), SCHEMA) == {
         "n": "7x", "price": "1e999", "name": "",
     }  # fmt: skip
-    assert map_input(None, Sent(body={"n": "7"}), SCHEMA) == {"n": "7"}
+    assert map_input(None, RequestData(body={"n": "7"}), SCHEMA) == {"n": "7"}
 
 
 def test_a_version_stores_its_routes(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     page = blobs.put(acme, b"page")
     files = {"index.html": FileSpec(page.sha256, page.size)}
-    settings = settings_of({"routes": [FULL]})
+    settings = validate_settings({"routes": [FULL]})
     assert read_settings(b"routes:\n  - {path: /a, method: GET, process: p, access: public}\n").routes[0]["path"] == "/a"
     made = webapps.create_version(acme, "shop", NewVersion(files, settings))
     webapps.finalize_version(acme, "shop", made.number)

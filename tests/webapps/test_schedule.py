@@ -2,14 +2,22 @@
 
 from itertools import pairwise
 
-from appliance.webapps.certificates.schedule import DAY, HOUR, LONGEST_PAUSE, MOST_TRIES, earliest_try, next_try, renewal_time
+from appliance.webapps.certificates.schedule import (
+    DAY,
+    HOUR,
+    LONGEST_PAUSE,
+    MOST_TRIES,
+    earliest_attempt_time,
+    next_attempt_time,
+    renewal_time,
+)
 
 NOW = 1_800_000_000_000
 HOSTS = [f"shop{number}.example.com" for number in range(200)]
 
 
 def pause(host: str, failures: int, retry_after: int = 0) -> int:
-    return next_try(host, failures, [], NOW, retry_after) - NOW
+    return next_attempt_time(host, failures, [], NOW, retry_after) - NOW
 
 
 def test_pauses_grow_up_to_half_a_day_and_are_spread() -> None:
@@ -31,11 +39,11 @@ def test_retry_after_is_respected_within_bounds() -> None:
 
 def test_no_host_is_tried_more_than_five_times_a_day() -> None:
     tries = [NOW - DAY + number * HOUR for number in range(1, MOST_TRIES + 1)]
-    assert earliest_try(tries[:-1]) == 0
-    assert earliest_try(tries) == earliest_try(tries[::-1]) == tries[0] + DAY
-    assert next_try(HOSTS[0], 1, tries, NOW) == tries[0] + DAY
-    assert next_try(HOSTS[0], 1, tries[:-1], NOW) == NOW + pause(HOSTS[0], 1)
-    assert earliest_try([NOW - 10 * DAY, *tries]) == tries[0] + DAY
+    assert earliest_attempt_time(tries[:-1]) == 0
+    assert earliest_attempt_time(tries) == earliest_attempt_time(tries[::-1]) == tries[0] + DAY
+    assert next_attempt_time(HOSTS[0], 1, tries, NOW) == tries[0] + DAY
+    assert next_attempt_time(HOSTS[0], 1, tries[:-1], NOW) == NOW + pause(HOSTS[0], 1)
+    assert earliest_attempt_time([NOW - 10 * DAY, *tries]) == tries[0] + DAY
 
 
 def test_renewal_is_at_two_thirds_of_the_lifetime_or_a_little_earlier() -> None:

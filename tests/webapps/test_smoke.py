@@ -17,8 +17,8 @@ from appliance.webapps.files.archive import read_settings
 from appliance.webapps.models import PublicationRow
 from appliance.webapps.publishing import publications
 from appliance.webapps.publishing.publications import Publication
-from appliance.webapps.publishing.publishing import MOST_CLAIMS, Publishing
-from appliance.webapps.publishing.smoke import Check, Seen, evidence, parse_smoke, problem_of
+from appliance.webapps.publishing.publisher import MOST_CLAIMS, Publisher
+from appliance.webapps.publishing.smoke import Check, CheckResponse, parse_smoke, problem_of, to_result
 from appliance.webapps.service import WebApps
 from tests.webapps.checked import CHECKS, SECONDS, Held, Visitor, failing, make_version, publish, seen
 
@@ -57,20 +57,20 @@ def test_checks_are_read_from_app_yaml() -> None:
         (Check("/", header={"Content-Type": "text"}), seen(), "the header Content-Type is 'text/html' instead of 'text'"),
         (Check("/", header={"X-A": ""}), seen(), "the header X-A is missing"),
         (Check("/", max_ms=3), seen(), None), (Check("/", max_ms=2), seen(), "took 3 ms; the limit is 2 ms"),
-        (Check("/"), Seen(0, {}, b"", 3, "did not respond"), "did not respond"),
+        (Check("/"), CheckResponse(0, {}, b"", 3, "did not respond"), "did not respond"),
     ],
 )  # fmt: skip
-def test_a_response_is_evaluated(check: Check, answer: Seen, problem: str | None) -> None:
+def test_a_response_is_evaluated(check: Check, answer: CheckResponse, problem: str | None) -> None:
     assert problem_of(check, answer) == problem
 
 
 def test_a_failed_check_stores_the_beginning_of_the_response() -> None:
-    told = evidence("live", Check("/"), seen(500, "é".encode() * 900))
+    told = to_result("live", Check("/"), seen(500, "é".encode() * 900))
     assert (told["outcome"], told["status"], told["seen"]) == ("failed", 500, "é" * 500)
-    assert "seen" not in evidence("live", Check("/"), seen())
+    assert "seen" not in to_result("live", Check("/"), seen())
 
 
-def ended(publishing: Publishing, acme: TenantScope, number: int) -> Publication:
+def ended(publishing: Publisher, acme: TenantScope, number: int) -> Publication:
     """A publication that another process has taken up, once it is over."""
     pause, ends = threading.Event(), clock.monotonic() + SECONDS
     while (found := publishing.get_publication(acme, "shop", number)).is_running:
@@ -84,17 +84,17 @@ def actions(acme: TenantScope) -> list[str]:
 
 
 def test_a_version_is_checked_as_a_preview_and_then_live(
-    publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     found = publish(publishing, acme, two)
     assert (found.state, found.previous, found.reason) == ("published", 1, None)
     assert visitor.asked == [(2, "/"), (2, "/about"), (None, "/"), (None, "/about")]
     assert [(check["phase"], check["outcome"]) for check in found.checks] == [("preview", "passed")] * 2 + [("live", "passed")] * 2
-    assert publishing.published(acme, "shop", two).state == "published"
+    assert publishing.get_published(acme, "shop", two).state == "published"
 
 
 def test_a_version_whose_preview_fails_is_never_served(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = failing(in_preview=True, path="/")
     found = publish(publishing, acme, two)
@@ -103,18 +103,18 @@ def test_a_version_whose_preview_fails_is_never_served(
     assert webapps.get_app(acme, "shop").published_version == 1
     assert actions(acme)[-2:] == ["webapp.check", "webapp.publish_failed"]
     with pytest.raises(Conflict) as refused:
-        publishing.published(acme, "shop", two)
+        publishing.get_published(acme, "shop", two)
     assert [detail.message for detail in refused.value.details] == ["GET /: answered 500 instead of 200"]
     visitor.answer = failing(in_preview=False, path="/nothing")
     assert publish(publishing, acme, two).state == "published"
 
 
 def test_a_version_that_fails_live_is_switched_back(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     served: list[int | None] = []
 
-    def answer(version: int | None, path: str) -> Seen:
+    def answer(version: int | None, path: str) -> CheckResponse:
         served.append(webapps.published_number(acme, "shop"))
         return failing(in_preview=False)(version, path)
 
@@ -134,7 +134,7 @@ def test_a_version_that_fails_live_is_switched_back(
 
 
 def test_a_first_version_that_fails_live_is_unpublished(
-    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope
+    publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope
 ) -> None:
     visitor.answer = failing(in_preview=False)
     found = publish(publishing, acme, make_version(webapps, blobs, acme))
@@ -142,10 +142,10 @@ def test_a_first_version_that_fails_live_is_unpublished(
     assert webapps.get_app(acme, "shop").published_version is None
 
 
-def test_without_checks_publishing_is_one_write(publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int) -> None:
+def test_without_checks_publishing_is_one_write(publishing: Publisher, visitor: Visitor, acme: TenantScope, two: int) -> None:
     started = publishing.publish_version(acme, "shop", 1, if_current=1)
     assert started.version is not None
-    assert (started.version.state, started.over, visitor.asked) == ("published", None, [])
+    assert (started.version.state, started.future, visitor.asked) == ("published", None, [])
     with pytest.raises(NotFound, match="has not been published with checks"):
         publishing.get_publication(acme, "shop", 1)
     with pytest.raises(Conflict, match="version 1 is published now"):
@@ -153,17 +153,17 @@ def test_without_checks_publishing_is_one_write(publishing: Publishing, visitor:
 
 
 def test_only_one_version_is_published_at_a_time(
-    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     three, visitor.answer = make_version(webapps, blobs, acme), (held := Held(live=False))
     first = publishing.publish_version(acme, "shop", two)
     again = publishing.publish_version(acme, "shop", two)
-    assert first.over is not None
-    assert again.over is first.over
+    assert first.future is not None
+    assert again.future is first.future
     with pytest.raises(Conflict, match="version 2 is being published"):
         publishing.publish_version(acme, "shop", three)
     held.go_on.set()
-    first.over.result(SECONDS)
+    first.future.result(SECONDS)
     assert publish(publishing, acme, three).state == "published"
     assert webapps.get_app(acme, "shop").published_version == three
 
@@ -171,7 +171,7 @@ def test_only_one_version_is_published_at_a_time(
 @pytest.mark.parametrize("live", [False, True], ids=["preview", "live"])
 @pytest.mark.parametrize("verb", ["roll back", "unpublish", "publish"])
 def test_changes_by_others_win_over_a_publication(
-    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, live: bool, verb: str
+    publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, live: bool, verb: str
 ) -> None:
     for _ in range(3):
         webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
@@ -186,40 +186,40 @@ def test_changes_by_others_win_over_a_publication(
         webapps.roll_back(acme, "shop")
     theirs = webapps.get_app(acme, "shop").published_version
     held.go_on.set()
-    assert started.over is not None
-    started.over.result(SECONDS)
+    assert started.future is not None
+    started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", checked).state == "overtaken"
     assert webapps.get_app(acme, "shop").published_version == theirs
 
 
-def leave(acme: TenantScope, publishing: Publishing, visitor: Visitor, number: int, *, after: int) -> None:
+def leave(acme: TenantScope, publishing: Publisher, visitor: Visitor, number: int, *, after: int) -> None:
     """A publication whose process has died `after` so many checks; after two the version is served already."""
 
     class Died(BaseException):
         pass
 
-    def die(version: int | None, path: str) -> Seen:
+    def die(version: int | None, path: str) -> CheckResponse:
         if len(visitor.asked) > after:
             raise Died
         return seen()
 
     visitor.answer = die
     started = publishing.publish_version(acme, "shop", number)
-    assert started.over is not None
-    assert isinstance(started.over.exception(SECONDS), Died)
+    assert started.future is not None
+    assert isinstance(started.future.exception(SECONDS), Died)
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_a_publication_of_a_crashed_process_continues(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, after: int
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, after: int
 ) -> None:
     leave(acme, publishing, visitor, two, after=after)
     live = after >= len(CHECKS)
     assert webapps.get_app(acme, "shop").published_version == (two if live else 1)
     assert publishing.get_publication(acme, "shop", two).state == ("switched" if live else "checking")
-    other = Publishing(webapps, "wrk_two", lambda owner: owner == "wrk_two")
-    other.check_through(visitor)
+    other = Publisher(webapps, "wrk_two", lambda owner: owner == "wrk_two")
+    other.set_probe(visitor)
     visitor.asked.clear()
     visitor.answer = failing(in_preview=False)
     assert publishing.resume() == 0
@@ -234,7 +234,7 @@ def test_a_publication_of_a_crashed_process_continues(
 
 
 def test_a_process_that_lost_its_claim_changes_nothing(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=False)
     started = publishing.publish_version(acme, "shop", two)
@@ -242,14 +242,14 @@ def test_a_process_that_lost_its_claim_changes_nothing(
     row = acme.get(PublicationRow, number=two)
     db.write(lambda: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_two"))
     held.go_on.set()
-    assert started.over is not None
-    started.over.result(SECONDS)
+    assert started.future is not None
+    started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).checks == ()
     assert webapps.get_app(acme, "shop").published_version == 1
 
 
 def test_responses_of_a_stopping_appliance_are_not_evaluated(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     held = Held(live=True)
     visitor.answer = lambda version, path: (held(version, path), seen(503 if version is None else 200))[1]
@@ -260,36 +260,36 @@ def test_responses_of_a_stopping_appliance_are_not_evaluated(
         assert publishing._stopping.wait(SECONDS)
         held.go_on.set()
         ending.result(SECONDS)
-    assert started.over is not None
-    started.over.result(SECONDS)
+    assert started.future is not None
+    started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).state == "switched"
     assert webapps.get_app(acme, "shop").published_version == two
 
 
 def test_a_publication_started_during_shutdown_continues_after_restart(
-    publishing: Publishing, acme: TenantScope, two: int
+    publishing: Publisher, acme: TenantScope, two: int
 ) -> None:
     publishing.stop()
     started = publishing.publish_version(acme, "shop", two)
-    assert started.over is not None
-    started.over.result(SECONDS)
+    assert started.future is not None
+    started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).state == "checking"
 
 
 def test_publishing_again_needs_no_second_approval(
-    publishing: Publishing, webapps: WebApps, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, acme: TenantScope, two: int
 ) -> None:
     publish(publishing, acme, two)
     used: list[int] = []
-    again = publishing.publish_version(acme, "shop", two, beside=lambda: used.append(two))
+    again = publishing.publish_version(acme, "shop", two, also=lambda: used.append(two))
     assert (again.version, used) == (webapps.get_version(acme, "shop", two), [])
     with pytest.raises(Conflict, match="version 2 is published now"):
-        publishing.publish_version(acme, "shop", two, if_current=1, beside=lambda: used.append(two))
+        publishing.publish_version(acme, "shop", two, if_current=1, also=lambda: used.append(two))
 
 
 @pytest.mark.parametrize("live", [False, True], ids=["checking", "switched"])
 def test_a_publication_that_crashes_every_process_is_aborted(
-    publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, live: bool
+    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, live: bool
 ) -> None:
     leave(acme, publishing, visitor, two, after=2 if live else 0)
     for _ in range(MOST_CLAIMS):
@@ -310,7 +310,7 @@ def one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("one_kept")
 def test_versions_in_use_by_a_publication_are_not_purged(
-    publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
+    publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=True)
     started = publishing.publish_version(acme, "shop", two)
@@ -318,7 +318,7 @@ def test_versions_in_use_by_a_publication_are_not_purged(
     make_version(webapps, blobs, acme)
     assert {row.number for row in webapps.list_versions(acme, "shop", PageRequest(9)).items} == {1, 2, 3}
     held.go_on.set()
-    assert started.over is not None
-    started.over.result(SECONDS)
+    assert started.future is not None
+    started.future.result(SECONDS)
     make_version(webapps, blobs, acme)
     assert {row.number for row in webapps.list_versions(acme, "shop", PageRequest(9)).items} == {2, 4}

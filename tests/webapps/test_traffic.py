@@ -14,22 +14,24 @@ from appliance.monitor import metrics
 from appliance.sites.webapps import following
 from appliance.tenants import service as tenants
 from appliance.webapps.service import FileSpec, Limits, NewApp, NewVersion, WebApps
-from appliance.webapps.traffic import describing, noting
-from appliance.webapps.traffic.noting import RequestLog, SeenRequest
+from appliance.webapps.traffic import anonymization, request_log
+from appliance.webapps.traffic.daily_totals import DAY, DayTraffic, traffic_of_day
 from appliance.webapps.traffic.quotas import Quotas
-from appliance.webapps.traffic.reading import RequestFilter, Window, list_requests, read_traffic
-from appliance.webapps.traffic.sums import DAY, DayTraffic, traffic_of_day
+from appliance.webapps.traffic.request_log import HandledRequest, RequestLog
+from appliance.webapps.traffic.statistics import RequestFilter, Window, list_requests, read_traffic
 
 BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 CHROME = "Mozilla/5.0 (X11) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/139.0 Safari/537.36"
 HOST = "shop--acme.content.localhost"
 NOON = 1_750_000_000_000 // DAY * DAY + DAY // 2
-SEEN = SeenRequest("acme", "shop", NOON, "GET", "/", 200, 1000, 2.5, "203.0.113.77", FIREFOX, "https://search.example/?q=x", HOST)
+SEEN = HandledRequest(
+    "acme", "shop", NOON, "GET", "/", 200, 1000, 2.5, "203.0.113.77", FIREFOX, "https://search.example/?q=x", HOST
+)
 EVERYTHING = RequestFilter()
 
 
-def log_of(*requests: SeenRequest, addresses: describing.Addresses = "truncated") -> RequestLog:
+def log_of(*requests: HandledRequest, addresses: anonymization.Addresses = "truncated") -> RequestLog:
     log = RequestLog(addresses, Quotas(0, 0))
     for request in requests:
         log.add(request)
@@ -52,8 +54,8 @@ def paths(scope: TenantScope, wanted: RequestFilter = EVERYTHING) -> list[str]:
     ],
 )
 def test_addresses_are_stored_as_configured(address: str, kept: tuple[str, str]) -> None:
-    assert (describing.shown_address(address, "truncated"), describing.shown_address(address, "full")) == kept
-    assert describing.shown_address(address, "none") == ""
+    assert (anonymization.stored_address(address, "truncated"), anonymization.stored_address(address, "full")) == kept
+    assert anonymization.stored_address(address, "none") == ""
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_addresses_are_stored_as_configured(address: str, kept: tuple[str, str])
     ],
 )  # fmt: skip
 def test_only_the_browser_family_is_stored(agent: str, family: str) -> None:
-    assert describing.agent_family(agent) == family
+    assert anonymization.agent_family(agent) == family
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_only_the_browser_family_is_stored(agent: str, family: str) -> None:
     ],
 )
 def test_only_the_referrer_host_is_stored(referrer: str, host: str) -> None:
-    assert describing.referrer_host(referrer, HOST) == host
+    assert anonymization.referrer_host(referrer, HOST) == host
 
 
 @BOTH
@@ -146,15 +148,15 @@ def test_statistics_over_time(webapps: WebApps, acme: TenantScope) -> None:
 
 @BOTH
 def test_followed_executions_count_as_one_page(webapps: WebApps, acme: TenantScope) -> None:
-    followed = describing.FOLLOWED
+    followed = anonymization.FOLLOWED
     assert followed == following.PREFIX
     log_of(SEEN, replace(SEEN, path=f"{followed}one", at=NOON + 1), replace(SEEN, path=f"{followed}two", at=NOON + 2))
-    assert paths(acme) == [describing.FOLLOWED_SHOWN] * 2 + ["/"]
+    assert paths(acme) == [anonymization.FOLLOWED_SHOWN] * 2 + ["/"]
     old = "UPDATE webapp_request SET path = ? WHERE at = ?"  # as they were kept before
     db.write(lambda: db.execute(old, (f"{followed}old", NOON + 2)))
     day = read_traffic(acme, "shop", Window(NOON, NOON + 3_600_000))
     assert day.paths == {"/_gos/executions/<ticket>": 2, "/": 1}
-    assert len(paths(acme, RequestFilter(path=describing.FOLLOWED_SHOWN))) == 2
+    assert len(paths(acme, RequestFilter(path=anonymization.FOLLOWED_SHOWN))) == 2
 
 
 def dropped() -> float:
@@ -189,7 +191,7 @@ def test_requests_are_deleted_by_age_and_with_their_app(webapps: WebApps, acme: 
     webapps.create_app(globex, NewApp("shop"))
     now = clock.now_ms()
     log_of(SEEN, replace(SEEN, at=now), replace(SEEN, tenant="globex", at=now))
-    assert noting.purge(now - DAY) == 1
+    assert request_log.purge(now - DAY) == 1
     assert len(paths(acme)) == 1
     assert db.rows("SELECT COUNT(*) FROM webapp_traffic") == [(2,)]
     webapps.delete_app(acme, "shop")

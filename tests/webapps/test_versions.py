@@ -28,10 +28,10 @@ from appliance.core.scope import TenantScope
 from appliance.solutions import write_zip
 from appliance.tenants.keys import make_key_text
 from appliance.webapps import versions
-from appliance.webapps.files import arrivals
+from appliance.webapps.files import uploads
 from appliance.webapps.files.compression import Compression
 from appliance.webapps.files.limits import LONGEST_RULES, check_settings
-from appliance.webapps.files.preparing import prepare_contents
+from appliance.webapps.files.preparation import prepare_contents
 from appliance.webapps.files.rules import LARGEST_FILE, read_rule_file
 from appliance.webapps.service import FileSpec, NewApp, NewVersion, Settings, Version, WebApps
 
@@ -138,7 +138,7 @@ def test_uploading_to_a_deleted_version_is_not_found(webapps: WebApps, blobs: Bl
     row = versions.get_row(acme, "shop", 1)
     webapps.delete_app(acme, "shop")
     with pytest.raises(NotFound):
-        arrivals.keep_forms(acme, blobs, row, [])
+        uploads.save_forms(acme, blobs, row, [])
 
 
 @BOTH

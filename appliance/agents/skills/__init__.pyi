@@ -1,6 +1,6 @@
 from . import service as service
 from . import trust as trust
-from .difference import FileChange as FileChange
+from .comparison import FileChange as FileChange
 from .format import LARGEST_SET as LARGEST_SET
 from .format import SKILL_FILE as SKILL_FILE
 from .format import is_grantable as is_grantable

@@ -13,10 +13,10 @@ from appliance.blobs import Paths
 from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.tenants.keys import holds_key
+from appliance.tenants.keys import contains_key
 
+from .invisible_characters import describe_character, find_invisible
 from .records import ParsedSkill, SkillFile, digest_of
-from .visible import find_unseen, name_of
 
 SKILL_FILE = "SKILL.md"
 MOST_FILES = 200
@@ -67,7 +67,7 @@ def parse_skill(name: str, files: Mapping[str, bytes]) -> ParsedSkill:
     Raises ValidationFailed with a detail for each problem (pointers `/files/<path>`), PayloadTooLarge, ApiKeyLeaked.
     """
     check_name(name)
-    check_size(len(files), sum(len(content) for content in files.values()))
+    check_limits(len(files), sum(len(content) for content in files.values()))
     reader = _Reader()
     described = [reader.describe(path, content) for path, content in files.items()]
     front, instructions = reader.split(files.get(SKILL_FILE))
@@ -86,7 +86,7 @@ def _line(front: Mapping[str, Any], member: str) -> str:
     return " ".join(front.get(member, "").split())
 
 
-def check_size(files: int, size: int) -> None:
+def check_limits(files: int, size: int) -> None:
     """Raise PayloadTooLarge if a skill has too many files or bytes."""
     if files > MOST_FILES:
         raise PayloadTooLarge(Sentence("a skill may have at most %(most_files)s files", most_files=MOST_FILES))
@@ -157,18 +157,20 @@ class _Reader:
             self.problem(ascii(path)[1:-1], error.message, code=error.code)
         if len(content) > LARGEST_FILE:
             self.problem(path, f"a file may have at most {LARGEST_FILE >> 20} MiB", code="payload_too_large")
-        if holds_key([content]):
+        if contains_key([content]):
             self.problem(path, "it contains an API key, which models would read; revoke the key", code=ApiKeyLeaked.code)
         text = decode_text(content)
         if text is not None:
-            self.unseen(path, text.removeprefix("\ufeff") if path != SKILL_FILE else text)
+            self.check_visible(path, text.removeprefix("\ufeff") if path != SKILL_FILE else text)
         return SkillFile(path, hashlib.sha256(content).hexdigest(), len(content), text is not None)
 
-    def unseen(self, path: str, text: str) -> None:
-        index = find_unseen(text, allowed=_LINES)
+    def check_visible(self, path: str, text: str) -> None:
+        index = find_invisible(text, allowed=_LINES)
         if index is not None:
             line, column = text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
-            message = f"line {line}, column {column} contains {name_of(text[index])}, invisible to people but read by models"
+            message = (
+                f"line {line}, column {column} contains {describe_character(text[index])}, invisible to people but read by models"
+            )
             self.problem(path, f"{message}; remove it", code="unseen_character")
 
     def split(self, content: bytes | None) -> tuple[dict[str, Any], str]:
@@ -215,8 +217,9 @@ class _Reader:
             )
         self.metadata(front.get("metadata", {}))
         for text in _texts(front):  # escape sequences can produce characters that the file itself does not contain
-            if (index := find_unseen(text, allowed="\t\n")) is not None:
-                message = f"its front matter contains {name_of(text[index])}, invisible to people but read by models; remove it"
+            if (index := find_invisible(text, allowed="\t\n")) is not None:
+                character = describe_character(text[index])
+                message = f"its front matter contains {character}, invisible to people but read by models; remove it"
                 self.problem(SKILL_FILE, message, code="unseen_character")
         try:
             list(self.tools(front.get("allowed-tools", "")))

@@ -12,7 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
-from .difference import LONGEST_TEXT, FileChange, compare_texts
+from .comparison import LONGEST_TEXT, FileChange, compare_texts
 from .format import LARGEST_FILE, LARGEST_SET, MOST_FILES, SKILL_FILE, instructions_of, parse_skill
 from .models import SkillFileRow, SkillRow, SkillVersionRow
 from .records import Grant, LoadedSkill, ParsedSkill, Skill, SkillFile, SkillSummary
@@ -148,7 +148,7 @@ class Skills:
         """
         scope.require("skills.write")
         parsed = parse_skill(name, files)
-        store = self.prepare(scope, parsed)
+        store = self.prepare_version(scope, parsed)
 
         def put() -> tuple[Skill, bool]:
             row = scope.find(SkillRow, name=name)
@@ -159,7 +159,7 @@ class Skills:
 
         return db.write(put)
 
-    def prepare(self, scope: TenantScope, parsed: ParsedSkill) -> Callable[[], None]:
+    def prepare_version(self, scope: TenantScope, parsed: ParsedSkill) -> Callable[[], None]:
         """Store the contents as blobs, outside a transaction; returns a function that makes them current inside one."""
         for content in dict.fromkeys(parsed.contents.values()):
             self._blobs.put(scope, content)

@@ -67,7 +67,7 @@ def revoke_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: str
     return db.write(revoke)
 
 
-def used_now(scope: TenantScope, name: str, digest: str) -> SkillUsed:
+def current_trust(scope: TenantScope, name: str, digest: str) -> SkillUsed:
     """The current trust of a skill that a run loaded: trusted only while it exists, unchanged and approved."""
     row = scope.find(SkillRow, name=name)
     if row is None or row.digest != digest or row.approved_digest != digest:
@@ -75,7 +75,7 @@ def used_now(scope: TenantScope, name: str, digest: str) -> SkillUsed:
     return SkillUsed(name, digest, True, tuple(row.granted_tools or ()))
 
 
-def may_decide(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None:
+def find_refusal(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None:
     """The reason why this person cannot approve the current version, or None if they can."""
     try:
         _check_person(scope, person, skill)
@@ -84,7 +84,7 @@ def may_decide(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None
     return None
 
 
-def may_revoke(scope: TenantScope, person: SignedIn) -> bool:
+def can_revoke(scope: TenantScope, person: SignedIn) -> bool:
     """Whether this person can revoke approvals."""
     try:
         _deciding_member(scope, person)

@@ -1,6 +1,5 @@
 from .documents import DocumentTools as DocumentTools
 from .entities import entity_tools as entity_tools
-from .fitting import TRUNCATED as TRUNCATED
 from .human import HumanTools as HumanTools
 from .integrations import IntegrationTools as IntegrationTools
 from .logs import LogTools as LogTools
@@ -10,7 +9,8 @@ from .shapes import Shapes as Shapes
 from .skills import SkillTools as SkillTools
 from .tool import APPROVAL_ID as APPROVAL_ID
 from .tool import Caller as Caller
+from .tool import PendingResult as PendingResult
 from .tool import Tool as Tool
-from .tool import Waiting as Waiting
 from .toolbox import Toolbox as Toolbox
+from .truncation import TRUNCATED as TRUNCATED
 from .webapps import WebAppTools as WebAppTools

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core.database.full_text import search_words
+from appliance.core.database.full_text import parse_search
 from appliance.core.pages import PageRequest
-from appliance.documents import Documents, Wanted
+from appliance.documents import DocumentFilter, Documents
 from appliance.documents.contents import texts
 
 from .shapes import COUNT, TEXT, Shape, inputs, listed, outputs, page
@@ -61,12 +61,12 @@ class DocumentTools:
         """Like GET /documents."""
         words = arguments.get("search")
         name, tag, folder, media_type = (arguments.get(name) for name in ("name", "tag", "folder", "media_type"))
-        filters = Wanted(name, tag, folder, media_type, arguments.get("metadata", {}), words)
+        filters = DocumentFilter(name, tag, folder, media_type, arguments.get("metadata", {}), words)
         request = PageRequest(arguments.get("limit", 20), arguments.get("cursor"))
         documents = self.documents.list_documents(caller.scope, filters, request)
         snippets: Mapping[str, str] = {}
         if words is not None:
-            snippets = texts.snippets(caller.scope, [each.sha256 for each in documents.items], search_words(words))
+            snippets = texts.snippets(caller.scope, [each.sha256 for each in documents.items], parse_search(words))
         return page(documents, lambda each: self.shape.show(each, snippets.get(each.sha256)))
 
     def read(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:

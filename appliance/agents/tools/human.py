@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from appliance.core import clock
 from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import ActionApprovals, Approval, HumanInput, Wish, approvals, request_human_input
+from appliance.governance.approvals import ActionApprovals, Approval, HumanInput, RequestOptions, approvals, request_human_input
 from appliance.governance.executor import DEFAULT_SECONDS
 from appliance.governance.policies import ToolAction
 
-from .integrations import Considers
+from .integrations import PolicyEvaluator
 from .shapes import TEXT, inputs, outputs
-from .tool import Caller, Hints, Tool, Waiting
+from .tool import Caller, Hints, PendingResult, Tool
 
 ASK, LOOK = "request_human_input", "get_human_input"
 _LONGEST_WAIT = 60
@@ -36,7 +36,7 @@ class HumanTools:
     """Tools for approvals; `review_url` returns the console address where people of the tenant decide."""
 
     actions: ActionApprovals
-    governor: Considers
+    governor: PolicyEvaluator
     find_action: FindAction
     review_url: Callable[[TenantScope, str], str]
     submit: Submit
@@ -76,7 +76,7 @@ class HumanTools:
             ),
         ]  # fmt: skip
 
-    def ask(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+    def ask(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | PendingResult:
         """Store the request; a repeated idempotency key returns the same one.
 
         An action is resolved in the thread pool for external systems, because its definition may have to be fetched from one.
@@ -85,8 +85,8 @@ class HumanTools:
         if (kind == "approval") != (action is not None):
             raise ValidationFailed("`action` is required for kind approval and not allowed for other kinds", pointer="/action")
         if action is None:
-            return self._told(caller.scope, request_human_input(caller.scope, caller.subject, HumanInput(**arguments)))
-        running = self.submit(caller.scope, lambda: self._told(caller.scope, self._request_approval(caller, action, arguments)))
+            return self._to_view(caller.scope, request_human_input(caller.scope, caller.subject, HumanInput(**arguments)))
+        running = self.submit(caller.scope, lambda: self._to_view(caller.scope, self._request_approval(caller, action, arguments)))
 
         def look(last: bool) -> dict[str, Any] | None:
             if running.done():
@@ -95,27 +95,27 @@ class HumanTools:
                 raise TimedOut("the external system took too long to list its actions; try again in a moment")
             return None
 
-        return Waiting(look, DEFAULT_SECONDS + 10, running)
+        return PendingResult(look, DEFAULT_SECONDS + 10, running)
 
     def _request_approval(self, caller: Caller, call: Mapping[str, Any], arguments: Mapping[str, Any]) -> Approval:
         action = self.find_action(caller, call["tool"], call["arguments"])
-        decision = self.governor.consider(caller.scope, caller.subject, action)
+        decision = self.governor.evaluate(caller.scope, caller.subject, action)
         seconds, key = arguments.get("ttl_seconds"), arguments.get("idempotency_key")
-        request = Wish(arguments["title"], arguments.get("reason", ""), seconds, key)
+        request = RequestOptions(arguments["title"], arguments.get("reason", ""), seconds, key)
         return self.actions.request_action(caller.scope, caller.subject, action, decision, request)
 
-    def look(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+    def look(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | PendingResult:
         """Like GET /approvals/{id}, at once or when it is decided."""
         request_id, scope = arguments["request_id"], caller.scope
 
         def look(last: bool) -> dict[str, Any] | None:
             approval = approvals.get_approval(scope, request_id)
-            return self._told(scope, approval) if last or approval.status != "pending" else None
+            return self._to_view(scope, approval) if last or approval.status != "pending" else None
 
         seconds = float(arguments.get("wait_seconds", 0))
-        return look(seconds == 0) or Waiting(look, seconds)
+        return look(seconds == 0) or PendingResult(look, seconds)
 
-    def _told(self, scope: TenantScope, approval: Approval) -> dict[str, Any]:
+    def _to_view(self, scope: TenantScope, approval: Approval) -> dict[str, Any]:
         about = approval.about
         view = {
             "request_id": approval.id, "status": approval.status, "summary": about.summary or approval.request.title,

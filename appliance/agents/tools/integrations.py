@@ -11,14 +11,14 @@ from appliance.connectors.contract import Action
 from appliance.core.errors import ApplianceError, ApprovalRequired, ConnectorFailed, IdempotencyInFlight, NotFound, PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import Subject, told_of
+from appliance.governance import Subject, decision_view
 from appliance.governance.executor import MOST_SECONDS, ActionRequest, ActionResult, GovernedExecutor
 from appliance.governance.policies import Decision, ToolAction
 from appliance.integrations import Integration, Integrations
 
-from .fitting import MOST_BYTES, size_of
 from .shapes import TEXT, Shape, inputs, listed, outputs
-from .tool import APPROVAL_ID, Caller, Hints, Tool, Waiting
+from .tool import APPROVAL_ID, Caller, Hints, PendingResult, Tool
+from .truncation import MOST_BYTES, size_of
 
 EXECUTE = "execute_tenant_integration"
 _OPERATIONS = 25
@@ -27,10 +27,10 @@ _STATUSES = ["previewed", "approval_required", "denied", "queued", "succeeded", 
 _LONG = ("result", "preview")
 
 
-class Considers(Protocol):
+class PolicyEvaluator(Protocol):
     """Evaluates policies without recording anything; implemented by the governor."""
 
-    def consider(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
+    def evaluate(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """Return the decision about an action."""
 
 
@@ -40,7 +40,7 @@ class IntegrationTools:
 
     integrations: Integrations
     executor: GovernedExecutor
-    governor: Considers
+    governor: PolicyEvaluator
     preview: Shape
 
     def tools(self) -> list[Tool]:
@@ -157,7 +157,7 @@ class IntegrationTools:
 
     def _operation(self, caller: Caller, integration: Integration, action: Action) -> dict[str, Any]:
         about = ToolAction(EXECUTE, action.effect, {}, integration.slug, action.name, integration.connector)
-        decision = self.governor.consider(caller.scope, caller.subject, about)
+        decision = self.governor.evaluate(caller.scope, caller.subject, about)
         return {
             "operation": action.name, "summary": action.summary, "effect": action.effect, "params": dict(action.input),
             "approval": _APPROVAL[decision.verdict], "reasons": list(decision.reasons),
@@ -167,16 +167,16 @@ class IntegrationTools:
         """The action with its connector, target and credentials."""
         return self.executor.describe_action(caller.scope, self._request(caller, arguments))
 
-    def execute(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+    def execute(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | PendingResult:
         """Like POST /integrations/{slug}/execute, in the thread pool for external systems."""
         scope = caller.scope
         request = self._request(caller, arguments)
         running: Future[ActionResult] = self.executor.submit(scope, lambda: self.executor.execute(scope, request))
 
         def look(last: bool) -> dict[str, Any] | None:
-            return self._told(request, running) if last or running.done() else None
+            return self._to_view(request, running) if last or running.done() else None
 
-        return Waiting(look, MOST_SECONDS + 60, running)
+        return PendingResult(look, MOST_SECONDS + 60, running)
 
     def _request(self, caller: Caller, arguments: Mapping[str, Any]) -> ActionRequest:
         scope, key = caller.scope, arguments.get("idempotency_key")
@@ -187,7 +187,7 @@ class IntegrationTools:
             subject=caller.subject, approval_id=arguments.get(APPROVAL_ID),
         )  # fmt: skip
 
-    def _told(self, request: ActionRequest, running: "Future[ActionResult]") -> dict[str, Any]:
+    def _to_view(self, request: ActionRequest, running: "Future[ActionResult]") -> dict[str, Any]:
         about: dict[str, Any] = {"integration": request.integration, "operation": request.action}
         try:
             result = running.result(timeout=0)
@@ -202,7 +202,10 @@ class IntegrationTools:
         about |= {"effect": result.effect} | ({"execution_id": result.call_id} if result.call_id else {})
         if result.status == "previewed":
             if result.ruling is not None:
-                about |= {"action_digest": result.ruling.action_digest, "policy": _policy_view(told_of(result.ruling.decision))}
+                about |= {
+                    "action_digest": result.ruling.action_digest,
+                    "policy": _policy_view(decision_view(result.ruling.decision)),
+                }
             return about | {"status": "previewed", "preview": self.preview.show(request.integration, result)}
         return about | {"status": "succeeded", "recorded": result.status == "recorded", "result": result.output}
 

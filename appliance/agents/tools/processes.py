@@ -9,12 +9,12 @@ from typing import Any
 from appliance.core.errors import NotFound, NotPublished
 from appliance.core.scope import TenantScope
 from appliance.processes import Execution, ProcessFlow
-from appliance.processes.engine import FINISHED, ending
+from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
 
 from .shapes import TEXT, Shape, inputs, with_truncated
-from .tool import Caller, Hints, Tool, Waiting
+from .tool import Caller, Hints, PendingResult, Tool
 
 _LONG = ("output", "input", "waiting_for", "aftermath")
 
@@ -49,7 +49,7 @@ class ProcessTools:
                 "`wait` seconds; a failed execution is a normal result with `status: failed` and `error`. Follow it with "
                 "get_execution.",
                 execute, execution, "write", frozenset({"processflow.execute"}), self.execute, Hints(open_world=True), _LONG,
-                consumes=True, settles={"version": self.published_version},
+                consumes=True, defaults={"version": self.published_version},
             ),
             Tool(
                 "get_execution", "Show an execution",
@@ -62,15 +62,15 @@ class ProcessTools:
     def published_version(self, caller: Caller, arguments: Mapping[str, Any]) -> int | None:
         """The version to execute if the call names none; None if there is none, which the call reports once it is allowed."""
         try:
-            return executions.version_to_run(caller.scope, arguments["process_id"], None)
+            return executions.resolve_version(caller.scope, arguments["process_id"], None)
         except (NotFound, NotPublished):
             return None
 
-    def execute(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+    def execute(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | PendingResult:
         """Like POST /processes/{id}/execute."""
         scope, seconds = caller.scope, float(arguments.get("wait", 0))
-        if caller.has_begun:
-            return self._begun(scope, _token(scope, arguments), seconds)
+        if caller.has_started:
+            return self._resume(scope, _token(scope, arguments), seconds)
         request = StartRequest(
             arguments.get("input", {}), arguments.get("version"), label=arguments.get("label"), token=_token(scope, arguments),
             depth=_depth_for(caller), tainted_by=caller.subject.tainted_by,
@@ -78,7 +78,7 @@ class ProcessTools:
         finished: Future[None] = Future()
         callback = (lambda: finished.set_result(None)) if seconds else None
         row = self.flow.start_execution(
-            scope, arguments["process_id"], request, soon=seconds > 0, when_finished=callback, beside=caller.consume
+            scope, arguments["process_id"], request, immediate=seconds > 0, on_finished=callback, write_related=caller.consume
         )
         if callback is None or row.status in FINISHED or row.wait_reason == pausing.PAUSED:
             return self.shape.show(row)
@@ -86,12 +86,12 @@ class ProcessTools:
         def look(last: bool) -> dict[str, Any] | None:
             now: Execution = executions.get_execution(scope, row.id)
             if last and not finished.done():
-                ending.finished.drop(row.id, callback)
+                completion.completion_signal.unsubscribe(row.id, callback)
             return self.shape.show(now) if last or now.status in FINISHED else None
 
-        return Waiting(look, seconds, finished)
+        return PendingResult(look, seconds, finished)
 
-    def _begun(self, scope: TenantScope, token: str, seconds: float) -> dict[str, Any] | Waiting:
+    def _resume(self, scope: TenantScope, token: str, seconds: float) -> dict[str, Any] | PendingResult:
         """Return the execution that this call started before a crash; never starts another one."""
         row = executions.find_started(scope, token)
 
@@ -99,7 +99,7 @@ class ProcessTools:
             now = executions.get_execution(scope, row.id)
             return self.shape.show(now) if last or now.status in FINISHED else None
 
-        return look(not seconds) or Waiting(look, seconds)
+        return look(not seconds) or PendingResult(look, seconds)
 
     def get(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Like GET /processes/{id}/executions/{eid}."""

@@ -24,7 +24,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class JournalPlace:
     """The place of a call in a run's journal, which identifies the call after a crash.
 
     `dispatch` records what the call starts with, inside the transaction that starts its effect; `begun` is that record from
@@ -32,7 +32,7 @@ class Place:
     """
 
     dispatch: Callable[[Mapping[str, Any]], None]
-    begun: Mapping[str, Any] | None = None
+    dispatched: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Caller:
     scope: TenantScope
     subject: Subject
     consume: Callable[[], None] = _nothing
-    place: Place | None = None
+    place: JournalPlace | None = None
     execution_id: str | None = None
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether this call had started before a crash; a tool that `consumes` then only looks up the result."""
-        return self.place is not None and self.place.begun is not None
+        return self.place is not None and self.place.dispatched is not None
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingResult:
     """A pending result.
 
     `look(False)` returns the result, or None while it is pending; `look(True)` returns the current state once `seconds` have
@@ -65,7 +65,7 @@ class Waiting:
 
     look: Callable[[bool], dict[str, Any] | None]
     seconds: float
-    over: "Future[Any] | None" = None
+    ready: "Future[Any] | None" = None
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Tool:
     """A tool that agents and MCP clients can call by name.
 
     The caller needs all `scopes`; policies evaluate `effect`.  `call` gets arguments that match `input_schema` and returns an
-    object that matches `output_schema`, or a `Waiting`.  `long` lists the members of a result that may be truncated (and are
+    object that matches `output_schema`, or a `PendingResult`.  `long` lists the members of a result that may be truncated (and are
     then named in `truncated`): an array loses its last elements, a text its end, any other optional member is removed.
 
     If an approval is needed, the call runs inside the transaction that consumes it.  A tool with `consumes` does that itself,
     in the transaction that starts its effect, because work that starts before a commit must not depend on another transaction;
     called again after a crash with `has_begun`, it starts nothing.  A tool with `describe` knows more about its action than
-    name and arguments, and passes the gate itself.  `settles` computes arguments that the call left open; they are fixed
+    name and arguments, and passes the gate itself.  `defaults` computes arguments that the call left open; they are fixed
     before policies are evaluated, so that exactly what was approved is executed.
     """
 
@@ -100,12 +100,12 @@ class Tool:
     output_schema: Mapping[str, Any]
     effect: Effect
     scopes: frozenset[str]
-    call: Callable[[Caller, Mapping[str, Any]], "dict[str, Any] | Waiting"]
+    call: Callable[[Caller, Mapping[str, Any]], "dict[str, Any] | PendingResult"]
     hints: Hints = Hints()
     long: tuple[str, ...] = ()
     consumes: bool = False
     describe: "Callable[[Caller, Mapping[str, Any]], ToolAction] | None" = None
-    settles: Mapping[str, Callable[[Caller, Mapping[str, Any]], Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Callable[[Caller, Mapping[str, Any]], Any]] = field(default_factory=dict)
 
     @property
     def is_read_only(self) -> bool:

@@ -13,31 +13,31 @@ from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
 from appliance.core.json_schema import Schema, compile_schema
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance import Held, Subject
+from appliance.governance import Subject, UsedApproval
 from appliance.governance.policies import ToolAction
 
-from .fitting import MOST_BYTES, fit
-from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Tool, Waiting
+from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, PendingResult, Tool
+from .truncation import MOST_BYTES, truncate
 
 POLL_SECONDS = 0.2
 _never = threading.Event()
 
 
-class Leave(Protocol):
+class Permission(Protocol):
     """Permission to execute one action once; implemented by the governor's `Permit`."""
 
     @property
-    def is_owing(self) -> bool:
+    def needs_write(self) -> bool:
         """Whether something must be written before the action starts."""
 
     @property
-    def holds(self) -> Held | None:
+    def resumable_approval(self) -> UsedApproval | None:
         """The approval that it consumes, if any."""
 
-    def take(self, by: str) -> ToolAction:
+    def consume(self, by: str) -> ToolAction:
         """Consume the approval and count the action, inside the transaction that starts it; returns the action to execute."""
 
-    def conceal(self, result: Any) -> Any:
+    def redact(self, result: Any) -> Any:
         """Redact the parts of the result that policy rules hide."""
 
 
@@ -45,14 +45,19 @@ class Gate(Protocol):
     """Checks every call before it is made; implemented by the governor."""
 
     def permit(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None
-    ) -> Leave:
+        self,
+        scope: TenantScope,
+        subject: Subject,
+        action: ToolAction,
+        approval_id: str | None = None,
+        used_approval: UsedApproval | None = None,
+    ) -> Permission:
         """Permission to execute this action once.
 
         Raises PolicyDenied; ApprovalRequired if an approval is needed and none is named or held.
         """
 
-    def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Leave:
+    def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Permission:
         """Permission to read the result of an action that had started.  Raises PolicyDenied if it is denied now."""
 
     def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
@@ -90,7 +95,7 @@ class Toolbox:
         """The names of all tools, in the order of their registration."""
         return list(self._tools)
 
-    def offered(self, scope: TenantScope) -> list[Tool]:
+    def list_offered(self, scope: TenantScope) -> list[Tool]:
         """The tools that the scopes of this caller allow."""
         return [each.tool for each in self._tools.values() if each.tool.scopes <= scope.scopes]
 
@@ -100,7 +105,7 @@ class Toolbox:
         Raises NotFound (tool), ScopeMissing, ValidationFailed (pointers into the arguments), PolicyDenied, ApprovalRequired, and
         whatever the tool raises.
         """
-        result_or_pending = self.begin(caller, name, arguments)
+        result_or_pending = self.start(caller, name, arguments)
         if isinstance(result_or_pending, dict):
             return result_or_pending
         deadline = clock.monotonic() + result_or_pending.seconds
@@ -108,8 +113,10 @@ class Toolbox:
             _pause(result_or_pending, deadline)
         return result
 
-    def begin(self, caller: Caller, name: str, arguments: Mapping[str, Any], *, most: int = MOST_BYTES) -> dict[str, Any] | Waiting:
-        """Like `call`, but returns a `Waiting` for a result that takes time; its `look` returns the validated result.
+    def start(
+        self, caller: Caller, name: str, arguments: Mapping[str, Any], *, most: int = MOST_BYTES
+    ) -> dict[str, Any] | PendingResult:
+        """Like `call`, but returns a `PendingResult` for a result that takes time; its `look` returns the validated result.
 
         `most` is the maximum size in bytes of a result that is returned at once.
         """
@@ -118,20 +125,20 @@ class Toolbox:
         if tool.describe is None:
             return self._call_gated(caller, registered, arguments, most)
         result = tool.call(caller, arguments)
-        if isinstance(result, Waiting):
-            return Waiting(partial(_look, registered, result, _unredacted), result.seconds, result.over)
+        if isinstance(result, PendingResult):
+            return PendingResult(partial(_look, registered, result, _unredacted), result.seconds, result.ready)
         return _validate_result(registered, result, most)
 
     def action_of(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
         """The action that policies and approvals would see for this call, without making it.  Raises as `call` for bad calls."""
         tool = self._validate_call(caller, name, arguments).tool
-        resolved = self._settled(caller, tool, arguments)
+        resolved = self._with_defaults(caller, tool, arguments)
         return ToolAction(tool.name, tool.effect, resolved) if tool.describe is None else tool.describe(caller, resolved)
 
-    def settled_action(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
+    def resolved_action(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
         """The action of a call that arrived another way (such as REST), whose arguments are already validated."""
         tool = self._find(name).tool
-        return ToolAction(tool.name, tool.effect, self._settled(caller, tool, arguments))
+        return ToolAction(tool.name, tool.effect, self._with_defaults(caller, tool, arguments))
 
     def _validate_call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> _RegisteredTool:
         registered = self._find(name)
@@ -150,51 +157,51 @@ class Toolbox:
 
     def _call_gated(
         self, caller: Caller, registered: _RegisteredTool, arguments: Mapping[str, Any], most: int
-    ) -> dict[str, Any] | Waiting:
+    ) -> dict[str, Any] | PendingResult:
         tool = registered.tool
-        before = caller.place.begun if caller.place is not None else None
+        before = caller.place.dispatched if caller.place is not None else None
         if before is not None and tool.consumes:
             action = ToolAction(tool.name, tool.effect, before["input"])
             permission = self._gate.recall(caller.scope, caller.subject, action)
             result = tool.call(caller, action.input)
         else:
-            action = ToolAction(tool.name, tool.effect, self._settled(caller, tool, arguments))
+            action = ToolAction(tool.name, tool.effect, self._with_defaults(caller, tool, arguments))
             permission = self._permit(caller, action, arguments.get(APPROVAL_ID))
-            result = self._begin(caller, tool, permission, action)
-        if isinstance(result, Waiting):
-            return Waiting(partial(_look, registered, result, permission.conceal), result.seconds, result.over)
-        return _redacted(_validate_result(registered, result, most), permission.conceal)
+            result = self._start(caller, tool, permission, action)
+        if isinstance(result, PendingResult):
+            return PendingResult(partial(_look, registered, result, permission.redact), result.seconds, result.ready)
+        return _redacted(_validate_result(registered, result, most), permission.redact)
 
-    def _settled(self, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Fill in the arguments that `Tool.settles` computes: with the approved values, otherwise with the current ones."""
+    def _with_defaults(self, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Fill in the arguments that `Tool.defaults` computes: with the approved values, otherwise with the current ones."""
         resolved, approval_id = _without_approval(arguments), arguments.get(APPROVAL_ID)
-        if all(name in resolved for name in tool.settles):
+        if all(name in resolved for name in tool.defaults):
             return resolved
         approved = self._gate.approved_input(caller.scope, approval_id) if approval_id is not None else {}
-        for name, find in tool.settles.items():
+        for name, find in tool.defaults.items():
             value = approved[name] if name in approved else find(caller, resolved)
             if value is not None:
                 resolved.setdefault(name, value)
         return resolved
 
-    def _permit(self, caller: Caller, action: ToolAction, approval_id: str | None) -> Leave:
+    def _permit(self, caller: Caller, action: ToolAction, approval_id: str | None) -> Permission:
         """Get permission; a read that consumed its approval before a crash keeps it for the same call."""
-        before = caller.place.begun if caller.place is not None else None
+        before = caller.place.dispatched if caller.place is not None else None
         if before is None:
             return self._gate.permit(caller.scope, caller.subject, action, approval_id)
-        consumed = Held(**before["approval"]) if before["approval"] is not None else None
+        consumed = UsedApproval(**before["approval"]) if before["approval"] is not None else None
         return self._gate.permit(caller.scope, caller.subject, action, None, consumed)
 
-    def _begin(self, caller: Caller, tool: Tool, permission: Leave, action: ToolAction) -> dict[str, Any] | Waiting:
+    def _start(self, caller: Caller, tool: Tool, permission: Permission, action: ToolAction) -> dict[str, Any] | PendingResult:
         def take() -> ToolAction:
-            permitted = permission.take(f"tool:{tool.name}")
+            permitted = permission.consume(f"tool:{tool.name}")
             if caller.place is not None and (tool.consumes or tool.effect == "read"):
-                approval = permission.holds
+                approval = permission.resumable_approval
                 caller.place.dispatch({"input": dict(permitted.input), "approval": None if approval is None else asdict(approval)})
             return permitted
 
         if tool.effect == "read":
-            if permission.is_owing and not caller.has_begun:
+            if permission.needs_write and not caller.has_started:
                 db.write(take)
             return tool.call(caller, action.input)
         if tool.consumes:
@@ -227,28 +234,28 @@ def _unredacted(result: Any) -> Any:
     return result
 
 
-def _look(registered: _RegisteredTool, waiting: Waiting, conceal: Callable[[Any], Any], last: bool) -> dict[str, Any] | None:
+def _look(registered: _RegisteredTool, waiting: PendingResult, redact: Callable[[Any], Any], last: bool) -> dict[str, Any] | None:
     result = waiting.look(last)
-    return None if result is None else _redacted(_validate_result(registered, result), conceal)
+    return None if result is None else _redacted(_validate_result(registered, result), redact)
 
 
-def _redacted(result: dict[str, Any], conceal: Callable[[Any], Any]) -> dict[str, Any]:
-    redacted: dict[str, Any] = conceal(result)
+def _redacted(result: dict[str, Any], redact: Callable[[Any], Any]) -> dict[str, Any]:
+    redacted: dict[str, Any] = redact(result)
     return redacted
 
 
 def _validate_result(registered: _RegisteredTool, result: dict[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
     """Truncate the result to the maximum size; raises RuntimeError if it violates the tool's own schema, which is a bug."""
-    fitted = fit(result, registered.tool.long, most)
+    fitted = truncate(result, registered.tool.long, most)
     problem = registered.output.first_problem(fitted)
     if problem is not None:
         raise RuntimeError(f"the result of the tool {registered.tool.name} does not match its output schema: {problem}")
     return fitted
 
 
-def _pause(waiting: Waiting, deadline: float) -> None:
+def _pause(waiting: PendingResult, deadline: float) -> None:
     left = max(0.0, deadline - clock.monotonic())
-    if waiting.over is None or waiting.over.done():  # poll: it may be done without a result, if another worker continues it
+    if waiting.ready is None or waiting.ready.done():  # poll: it may be done without a result, if another worker continues it
         _never.wait(min(POLL_SECONDS, left))
     else:
-        wait([waiting.over], left)
+        wait([waiting.ready], left)

@@ -5,17 +5,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing import Publisher
 
 from .shapes import TEXT, Shape, inputs, outputs
-from .tool import Caller, Hints, Tool, Waiting
+from .tool import Caller, Hints, PendingResult, Tool
 
 
 @dataclass(frozen=True)
 class WebAppTools:
     """Tools for WebApps; `version` renders a version, `publication` the progress of its publication."""
 
-    publishing: Publishing
+    publishing: Publisher
     version: Shape
     publication: Shape
 
@@ -40,16 +40,16 @@ class WebAppTools:
             )
         ]  # fmt: skip
 
-    def publish(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
+    def publish(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | PendingResult:
         """Like POST /webapps/{app}/versions/{version}/publish."""
         scope, app, number = caller.scope, arguments["app"], arguments["version"]
         over: Future[None] | None = None
-        if not caller.has_begun:  # publishing again could undo an unpublish that happened since the crash
+        if not caller.has_started:  # publishing again could undo an unpublish that happened since the crash
             expected = arguments.get("if_current")
-            started = self.publishing.publish_version(scope, app, number, if_current=expected, beside=caller.consume)
+            started = self.publishing.publish_version(scope, app, number, if_current=expected, also=caller.consume)
             if started.version is not None:
                 return {"state": "published", "version": self.version.show(started.version)}
-            over = started.over
+            over = started.future
 
         def look(last: bool) -> dict[str, Any] | None:
             version = self.publishing.find_published(scope, app, number)
@@ -58,4 +58,4 @@ class WebAppTools:
             publication = self.publishing.get_publication(scope, app, number)
             return {"state": "checking", "publication": self.publication.show(publication)} if last else None
 
-        return look(False) or Waiting(look, float(arguments.get("wait", 30)), over)
+        return look(False) or PendingResult(look, float(arguments.get("wait", 30)), over)

@@ -14,10 +14,10 @@ from appliance.api.tenants.tenants import NoQuery
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.tenants.grants import standing
+from appliance.tenants.grants import continued_access
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
-_ONE = "/agents/{agent_id}/runs/{run_id}"
+_RUN_PATH = "/agents/{agent_id}/runs/{run_id}"
 
 
 class StartRun(Body):
@@ -148,19 +148,19 @@ def list_runs(call: Call, agent_id: str) -> Page[RunView]:
     return runs.list_runs(call.scope, agent_id, call.query.page, call.query.status).map(run_view)
 
 
-@route("GET", _ONE, scope="agents.read", returns=RunView)
+@route("GET", _RUN_PATH, scope="agents.read", returns=RunView)
 def get_run(call: Call, agent_id: str, run_id: str) -> RunView:
     """Show a run: its status, what it is waiting for, its output or error, and its usage."""
     return run_view(runs.get_run(call.scope, agent_id, run_id))
 
 
-@route("GET", f"{_ONE}/trace", scope="agents.read", returns=TraceView, listed=True)
+@route("GET", f"{_RUN_PATH}/trace", scope="agents.read", returns=TraceView, listed=True)
 def list_trace(call: Call, agent_id: str, run_id: str) -> Page[TraceView]:
     """List everything a run did, in order: model turns, tool calls with arguments and results, waits, and the end."""
     return runs.list_entries(call.scope, agent_id, run_id, call.query.page).map(trace_view)
 
 
-@route("GET", f"{_ONE}/events", scope="agents.read", media="text/event-stream", query=NoQuery)
+@route("GET", f"{_RUN_PATH}/events", scope="agents.read", media="text/event-stream", query=NoQuery)
 async def follow_run(call: Call, agent_id: str, run_id: str) -> Answer:
     """Stream the entries of a run's trace as server-sent events until the run finishes.
 
@@ -176,9 +176,9 @@ async def follow_run(call: Call, agent_id: str, run_id: str) -> Answer:
 
 async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int, str, Any]]:
     loop = asyncio.get_running_loop()
-    while await loop.run_in_executor(call.services.threads, partial(standing.is_still_allowed, call.scope, "agents.read")):
-        is_over = await loop.run_in_executor(call.services.threads, partial(runs.is_over, call.scope, run_id))
-        entries = await loop.run_in_executor(call.services.threads, partial(runs.entries_after, call.scope, run_id, last))
+    while await loop.run_in_executor(call.services.threads, partial(continued_access.is_still_allowed, call.scope, "agents.read")):
+        is_over = await loop.run_in_executor(call.services.threads, partial(runs.is_finished, call.scope, run_id))
+        entries = await loop.run_in_executor(call.services.threads, partial(runs.list_entries_after, call.scope, run_id, last))
         for entry in entries:
             last = entry.number
             yield entry.number, entry.kind, trace_view(entry).model_dump()
@@ -187,10 +187,10 @@ async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int
         if not entries:
             if is_over:
                 return
-            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
+            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
 
 
-@route("POST", f"{_ONE}/cancel", scope="agents.run", returns=RunView)
+@route("POST", f"{_RUN_PATH}/cancel", scope="agents.run", returns=RunView)
 def cancel_run(call: Call, agent_id: str, run_id: str) -> RunView:
     """Cancel a run. A waiting run ends at once and withdraws its open requests; a running one stops before its next step."""
     return run_view(runs.cancel_run(call.scope, agent_id, run_id))

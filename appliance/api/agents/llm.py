@@ -10,7 +10,7 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page
-from appliance.llm import KEEP, NANO, Budgets, KeyChange, Parameters, Prices, Profile, Redaction, Settings, StoredProfile, Used
+from appliance.llm import KEEP, NANO, Budgets, KeyChange, Parameters, Prices, Profile, Redaction, Settings, StoredProfile, UsageSum
 from appliance.solutions.testing import try_profile
 
 
@@ -192,7 +192,7 @@ def get_llm_usage(call: Call, slug: str) -> UsageView:
     )  # fmt: skip
 
 
-def _sums(used: Used) -> dict[str, float]:
+def _sums(used: UsageSum) -> dict[str, float]:
     return {
         "calls": used.calls, "input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO,
     }  # fmt: skip

@@ -161,10 +161,10 @@ def _read_files(call: Call) -> dict[str, bytes]:
         body = NewFiles.model_validate_json(raw)
     except ValidationError as error:
         raise from_pydantic(error) from error
-    return {path: _content(path, content) for path, content in body.files.items()}
+    return {path: _decode(path, content) for path, content in body.files.items()}
 
 
-def _content(path: str, content: str | Base64Content) -> bytes:
+def _decode(path: str, content: str | Base64Content) -> bytes:
     if isinstance(content, str):
         return content.encode("utf8")
     try:

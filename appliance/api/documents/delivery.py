@@ -11,7 +11,7 @@ from appliance.core import clock
 from appliance.documents.sharing import NewPublication, Publication
 
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
-WantedRevision = Number | Literal["latest", "latest_approved"]
+RevisionChoice = Number | Literal["latest", "latest_approved"]
 Cache = Annotated[int, Field(ge=0, le=31_536_000)] | Literal["immutable", "revalidate"]
 
 
@@ -19,7 +19,7 @@ class PublishDocument(Body):
     """`path` is on the CDN host; `cache: immutable` needs a numbered revision, other cache settings take any revision."""
 
     path: str
-    revision: WantedRevision = "latest"
+    revision: RevisionChoice = "latest"
     cache: Cache = "revalidate"
 
 
@@ -29,7 +29,7 @@ class PublicationView(View):
     document_id: str
     path: str
     url: str
-    revision: WantedRevision
+    revision: RevisionChoice
     cache: Cache
     serves: int | None = None
     created_at: str

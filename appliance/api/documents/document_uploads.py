@@ -13,7 +13,7 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, InvalidRequest, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.documents import LIFETIME_MS, NewDocument, NewUpload, Part, Upload, offset_told
+from appliance.documents import LIFETIME_MS, NewDocument, NewUpload, Part, Upload, offset_header
 
 from .documents import MediaType
 
@@ -62,7 +62,7 @@ def upload_view(upload: Upload) -> UploadView:
 
 def _upload_answer(call: Call, upload: Upload, status: int | None = None) -> Answer:
     headers = {
-        **offset_told(upload.received), "Upload-Complete": "?1" if upload.state == "done" else "?0",
+        **offset_header(upload.received), "Upload-Complete": "?1" if upload.state == "done" else "?0",
         "Upload-Length": str(upload.size),
         "Upload-Limit": f"max-size={call.services.uploads.most}, max-age={LIFETIME_MS // 1000}",
     }  # fmt: skip
@@ -123,7 +123,7 @@ async def append_upload(call: Call, upload_id: str) -> Answer:
     """
     uploads, threads, loop = call.services.uploads, call.services.threads, asyncio.get_running_loop()
     offset = _offset(call.headers)
-    part: Part = await loop.run_in_executor(threads, uploads.begin_part, call.scope, upload_id, offset)
+    part: Part = await loop.run_in_executor(threads, uploads.start_part, call.scope, upload_id, offset)
     try:
         async for piece in call.body:
             await loop.run_in_executor(threads, part.write, piece)
@@ -135,7 +135,7 @@ async def append_upload(call: Call, upload_id: str) -> Answer:
 
 def _save_rest(part: Part) -> None:
     try:
-        part.keep()
+        part.flush()
     except ApplianceError as error:  # another request sends the same upload, or it was deleted meanwhile
         log.info("the received bytes of an interrupted upload were discarded: %s", error.message)
     except Exception:

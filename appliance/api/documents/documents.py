@@ -9,11 +9,11 @@ from appliance.api.frame.contents import CACHE, answer_content
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Json, ListQuery, Query, Upload, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.database.full_text import search_words
+from appliance.core.database.full_text import parse_search
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
 from appliance.core.sentences import Sentence
-from appliance.documents import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
+from appliance.documents import Changes, Document, DocumentFilter, NewDocument, Revision, clean_name, read_metadata
 from appliance.documents.contents import texts
 
 MediaType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+*-]{1,100}$")]
@@ -148,12 +148,12 @@ def revision_view(revision: Revision) -> RevisionView:
     )  # fmt: skip
 
 
-def shown(document: Document, status: int | None = None) -> Answer:
+def document_answer(document: Document, status: int | None = None) -> Answer:
     headers = {"Location": f"/api/v1/documents/{document.id}"} if status == 201 else {}
     return Answer(document_view(document), status, headers, etag=str(document.version))
 
 
-def wanted_version(call: Call) -> int | None:
+def expected_version(call: Call) -> int | None:
     """The version in If-Match, or None without it; VersionConflict for an ETag that this appliance cannot have issued."""
     if call.if_match is None:
         return None
@@ -167,7 +167,7 @@ def wanted_version(call: Call) -> int | None:
     return int(call.if_match)
 
 
-def said(call: Call, *names: str) -> dict[str, str]:
+def merge_parameters(call: Call, *names: str) -> dict[str, str]:
     """Merge the query parameters and the form's fields; ValidationFailed for an unknown field or one that is sent twice."""
     upload: Upload = call.body
     query = {name: value for name, value in call.query.model_dump().items() if value is not None}
@@ -206,11 +206,11 @@ def list_documents(call: Call) -> object:
     """
     query: DocumentListQuery = call.query
     metadata = read_metadata(query.metadata) if query.metadata is not None else {}
-    filters = Wanted(query.name, query.tag, query.folder, query.media_type, metadata, query.search, query.under)
+    filters = DocumentFilter(query.name, query.tag, query.folder, query.media_type, metadata, query.search, query.under)
     page = call.services.documents.list_documents(call.scope, filters, query.page)
     snippets: Mapping[str, str] = {}
     if query.search is not None:
-        snippets = texts.snippets(call.scope, [each.sha256 for each in page.items], search_words(query.search))
+        snippets = texts.snippets(call.scope, [each.sha256 for each in page.items], parse_search(query.search))
     return page.map(lambda each: document_view(each, snippets.get(each.sha256)))
 
 
@@ -222,7 +222,7 @@ def create_document(call: Call) -> Answer:
     (comma-separated), `media_type` and `metadata` (JSON) are query parameters or form fields. The media type is detected from
     the content; the name and `media_type` only decide between kinds of text and of office files.
     """
-    parameters = said(call, "name", "folder", "tags", "media_type", "metadata")
+    parameters = merge_parameters(call, "name", "folder", "tags", "media_type", "metadata")
     upload: Upload = call.body
     name = parameters.get("name") or (clean_name(upload.filename) if upload.filename else None)
     if name is None:
@@ -230,7 +230,7 @@ def create_document(call: Call) -> Answer:
     tags = tuple(tag.strip() for tag in parameters.get("tags", "").split(",") if tag.strip())
     metadata = read_metadata(parameters["metadata"]) if "metadata" in parameters else {}
     new = NewDocument(name, parameters.get("media_type"), parameters.get("folder", ""), tags, metadata)
-    return shown(call.services.documents.create_document(call.scope, new, upload.content), 201)
+    return document_answer(call.services.documents.create_document(call.scope, new, upload.content), 201)
 
 
 @route("GET", "/documents/folders", scope="documents.read", query=FolderListQuery, returns=FolderView, listed=True)
@@ -252,7 +252,7 @@ def move_folder(call: Call) -> MovedView:
 @route("GET", "/documents/{document_id}", scope="documents.read", returns=DocumentView, acts=Acts("read_document"))
 def get_document(call: Call, document_id: str) -> Answer:
     """Show a document."""
-    return shown(call.services.documents.get_document(call.scope, document_id))
+    return document_answer(call.services.documents.get_document(call.scope, document_id))
 
 
 @route("PATCH", "/documents/{document_id}", scope="documents.write", body=ChangeDocument, returns=DocumentView)
@@ -261,14 +261,14 @@ def change_document(call: Call, document_id: str) -> Answer:
     body: ChangeDocument = call.body
     tags = None if body.tags is None else tuple(body.tags)
     changes = Changes(body.name, body.folder, tags, body.media_type, body.metadata)
-    version = wanted_version(call)
-    return shown(call.services.documents.update_document(call.scope, document_id, changes, if_version=version))
+    version = expected_version(call)
+    return document_answer(call.services.documents.update_document(call.scope, document_id, changes, if_version=version))
 
 
 @route("DELETE", "/documents/{document_id}", scope="documents.write", returns=DeletedView)
 def delete_document(call: Call, document_id: str) -> DeletedView:
     """Delete a document with all its revisions. Takes If-Match."""
-    call.services.documents.delete_document(call.scope, document_id, if_version=wanted_version(call))
+    call.services.documents.delete_document(call.scope, document_id, if_version=expected_version(call))
     return DeletedView(deleted=document_id)
 
 
@@ -303,7 +303,7 @@ def get_document_text(call: Call, document_id: str) -> Answer:
         "Content-Type": "text/plain; charset=utf-8",
     }  # fmt: skip
     if text.pieces is None:
-        texts.refuse_missing(text)
+        texts.check_available(text)
         return Answer(b"", 202, {**headers, "Retry-After": "2"})
     return Answer(b"".join(text.pieces), 200, headers)
 
@@ -332,9 +332,9 @@ def add_revision(call: Call, document_id: str) -> Answer:
 
     Content equal to that of the newest revision changes nothing.
     """
-    parameters = said(call, "comment", "media_type")
+    parameters = merge_parameters(call, "comment", "media_type")
     document = call.services.documents.add_revision(
         call.scope, document_id, call.body.content, comment=parameters.get("comment", ""), media_type=parameters.get("media_type"),
-        if_version=wanted_version(call),
+        if_version=expected_version(call),
     )  # fmt: skip
-    return shown(document, 201)
+    return document_answer(document, 201)

@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Body, Call, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.documents import FolderRule, Keeping, folder_rules, keeping
+from appliance.documents import FolderRule, Retention, folder_rules, retention
 
 
 class LegalHoldView(View):
@@ -59,7 +59,7 @@ class FolderQuery(Query):
     folder: str
 
 
-def _view(state: Keeping) -> RetentionView:
+def _view(state: Retention) -> RetentionView:
     hold = None
     if state.hold is not None:
         hold = LegalHoldView(reason=state.hold.reason, held_at=clock.rfc3339(state.hold.held_at), held_by=state.hold.held_by)
@@ -77,7 +77,7 @@ def _rule_view(rule: FolderRule) -> FolderRuleView:
 @route("GET", "/documents/{document_id}/retention", scope="documents.read", returns=RetentionView)
 def get_document_retention(call: Call, document_id: str) -> RetentionView:
     """Show the retention and legal hold that keep a document from being deleted or moved."""
-    return _view(keeping.get_keeping(call.scope, document_id))
+    return _view(retention.get_retention(call.scope, document_id))
 
 
 @route("PUT", "/documents/{document_id}/retention", scope="documents.retain", body=RetainDocument, returns=RetentionView)
@@ -85,19 +85,19 @@ def retain_document(call: Call, document_id: str) -> RetentionView:
     """Retain a document until a time; before then it cannot be deleted or moved."""
     body: RetainDocument = call.body
     until = None if body.retain_until is None else clock.parse_rfc3339(body.retain_until, pointer="/retain_until")
-    return _view(keeping.set_retention(call.scope, document_id, until))
+    return _view(retention.set_retention(call.scope, document_id, until))
 
 
 @route("PUT", "/documents/{document_id}/legal-hold", scope="documents.retain", body=HoldDocument, returns=RetentionView)
 def hold_document(call: Call, document_id: str) -> RetentionView:
     """Put a document under a legal hold; until it is released, the document cannot be deleted or moved."""
-    return _view(keeping.set_hold(call.scope, document_id, call.body.reason))
+    return _view(retention.set_hold(call.scope, document_id, call.body.reason))
 
 
 @route("DELETE", "/documents/{document_id}/legal-hold", scope="documents.retain", returns=RetentionView)
 def release_document(call: Call, document_id: str) -> RetentionView:
     """Release a document from its legal hold."""
-    return _view(keeping.release_hold(call.scope, document_id))
+    return _view(retention.release_hold(call.scope, document_id))
 
 
 @route("GET", "/documents/folder-rules", scope="documents.read", returns=list[FolderRuleView])

@@ -11,7 +11,7 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.documents.sharing import AudienceChange, Download, NewShare, Share, downloads
 
-from .delivery import WantedRevision
+from .delivery import RevisionChoice
 
 
 class CreateAudience(Body):
@@ -31,7 +31,7 @@ class ChangeAudience(Body):
 class CreateShare(Body):
     """`expires_at` is at most 366 days ahead (default: 14 days); with an `audience`, only those people may download."""
 
-    revision: WantedRevision = "latest"
+    revision: RevisionChoice = "latest"
     expires_at: str | None = None
     password: str | None = None
     max_downloads: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -57,7 +57,7 @@ class ShareView(View):
 
     id: str
     document_id: str
-    revision: WantedRevision
+    revision: RevisionChoice
     state: Literal["active", "expired", "used_up", "revoked"]
     expires_at: str
     has_password: bool

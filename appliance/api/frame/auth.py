@@ -7,7 +7,7 @@ from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissin
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.solutions import Services
-from appliance.tenants import HostMatch, NoPlace, RequestPlace, no_turn
+from appliance.tenants import AdmissionSlot, HostMatch, NoSlot, release_nothing
 from appliance.tenants.keys import keys
 
 from .routing import Route, Upload
@@ -16,7 +16,7 @@ LONGEST_KEY = 200
 
 
 @dataclass(frozen=True)
-class Arrived:
+class IncomingRequest:
     """A request: what the ASGI front has established about it, and its own parts; authenticating it appends to `callers`."""
 
     host: HostMatch
@@ -31,8 +31,8 @@ class Arrived:
     stream: AsyncIterator[bytes] | None = None
     callers: list[TenantScope] = field(default_factory=list)
     trace: str = ""
-    place: RequestPlace = field(default_factory=NoPlace)
-    end_turn: Callable[[], None] = no_turn
+    place: AdmissionSlot = field(default_factory=NoSlot)
+    end_turn: Callable[[], None] = release_nothing
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
@@ -47,7 +47,7 @@ def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
         )
 
 
-def authenticate(services: Services, route: Route, incoming: Arrived) -> tuple[keys.Caller, dict[str, str]]:
+def authenticate(services: Services, route: Route, incoming: IncomingRequest) -> tuple[keys.Caller, dict[str, str]]:
     """The caller and its RateLimit headers; a coded error when the key is missing or wrong, has used up its rate or lacks the
     route's scope."""
     host = incoming.host

@@ -38,7 +38,7 @@ async def _read(source: Iterator[bytes], threads: Executor) -> AsyncIterator[byt
 
 
 @dataclass(frozen=True)
-class Asked:
+class ContentRequest:
     """The conditional and range headers of a request; header names are in lower case."""
 
     headers: Mapping[str, str]
@@ -55,7 +55,7 @@ def answer_content(content: Content, headers: Mapping[str, str]) -> Answer:
 
     The content is sent as an attachment with a sandbox that allows nothing, so that no browser runs or shows it.
     """
-    request, modified = Asked(headers), _whole_seconds(content.created_at)
+    request, modified = ContentRequest(headers), _whole_seconds(content.created_at)
     response_headers = {
         "ETag": f'"{content.sha256}"', "Last-Modified": http_date(modified), "Cache-Control": CACHE, "Accept-Ranges": "bytes",
     }  # fmt: skip
@@ -78,21 +78,21 @@ def _whole_seconds(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC)
 
 
-def _refuse_outdated(request: Asked, etag: str, modified: datetime) -> None:
+def _refuse_outdated(request: ContentRequest, etag: str, modified: datetime) -> None:
     etags, since = request.etags("if-match"), request.since("if-unmodified-since")
     by_date = since is not None and modified > since
     if by_date if etags is None else not etags.contains(etag):
         raise VersionConflict("the content has changed since; read the document again")
 
 
-def _is_unmodified(request: Asked, etag: str, modified: datetime) -> bool:
+def _is_unmodified(request: ContentRequest, etag: str, modified: datetime) -> bool:
     etags, since = request.etags("if-none-match"), request.since("if-modified-since")
     if etags is not None:
         return etags.contains_weak(etag)
     return since is not None and modified <= since
 
 
-def _range(request: Asked, content: Content, modified: datetime) -> tuple[int, int] | None:
+def _range(request: ContentRequest, content: Content, modified: datetime) -> tuple[int, int] | None:
     """The requested range of bytes; None for the whole content, which also answers several ranges and a range of other content."""
     match = _ONE_RANGE.fullmatch(request.headers.get("range", ""))
     if match is None or not _has_same_content(request, content.sha256, modified):
@@ -110,7 +110,7 @@ def _range(request: Asked, content: Content, modified: datetime) -> tuple[int, i
     return first, content.size if last is None else min(last + 1, content.size)
 
 
-def _has_same_content(request: Asked, etag: str, modified: datetime) -> bool:
+def _has_same_content(request: ContentRequest, etag: str, modified: datetime) -> bool:
     if "if-range" not in request.headers:
         return True
     condition = parse_if_range_header(request.headers["if-range"])

@@ -28,11 +28,11 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance import Permit
 from appliance.solutions import Services
-from appliance.tenants import PLACE, KeptAnswer, NoPlace, RequestKey, idempotency
+from appliance.tenants import PLACE, NoSlot, RequestKey, StoredResponse, idempotency
 from appliance.tenants.keys import Caller
 
-from . import auth, governing, parsing
-from .auth import Arrived
+from . import agent_policies, auth, parsing
+from .auth import IncomingRequest
 from .contents import stream_pieces
 from .errors import error_body
 from .events import stream_events
@@ -41,12 +41,16 @@ from .uploads import DRAIN_BYTES, receive_upload
 
 
 @dataclass(frozen=True)
-class Sent:
+class RawResponse:
     """A complete response: status, body and headers."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
+
+
+AnyResponse = RawResponse | Response
+SyncResult = RawResponse | tuple[Call, Answer, dict[str, str]]  # the latter is streamed
 
 
 def make_blueprint(services: Services) -> Blueprint:
@@ -88,7 +92,7 @@ async def _serve(services: Services, route: Route, **path_args: str) -> Response
     started, callers = clock.monotonic(), list[TenantScope]()
     response = await _answer(services, route, path_args, callers)
     for scope in callers[:1]:
-        services.key_traffic.note(scope, response.status_code, (clock.monotonic() - started) * 1000, response.content_length or 0)
+        services.key_traffic.add(scope, response.status_code, (clock.monotonic() - started) * 1000, response.content_length or 0)
     return response
 
 
@@ -100,10 +104,10 @@ async def _answer(services: Services, route: Route, path_args: dict[str, str], c
         try:
             headers = {name.lower(): value for name, value in request.headers.items()}
             auth.refuse_browser(headers, f"{request.scheme}://{request.host}")
-            incoming = Arrived(
+            incoming = IncomingRequest(
                 front["gos.host"], request_id, front["gos.address"], headers,
                 {name: request.args.getlist(name) for name in request.args}, request.path, b"", callers=callers,
-                trace=front.get("gos.trace", ""), place=front.get(PLACE) or NoPlace(),
+                trace=front.get("gos.trace", ""), place=front.get(PLACE) or NoSlot(),
             )  # fmt: skip
             if route.takes_upload:
                 sent = await _serve_upload(services, route, incoming, path_args)
@@ -116,7 +120,7 @@ async def _answer(services: Services, route: Route, path_args: dict[str, str], c
                     sent = await work(services, route, replace(incoming, end_turn=end), path_args)
         except Exception as error:  # noqa: BLE001  _refuse logs and answers it
             return _response(_refuse(error, request_id, accept))
-    if isinstance(sent, Sent):
+    if isinstance(sent, RawResponse):
         return _response(sent)
     return _head_response(sent) if request.method == "HEAD" else sent
 
@@ -130,7 +134,7 @@ def _head_response(response: Response) -> Response:
     return bare
 
 
-async def _serve_upload(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Sent | Response:
+async def _serve_upload(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> AnyResponse:
     """Stream an authenticated upload to disk and serve it; the file is deleted with the request unless it became a blob."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
     caller, headers = await in_thread(_caller_of, services, route, incoming)
@@ -138,8 +142,8 @@ async def _serve_upload(services: Services, route: Route, incoming: Arrived, pat
         upload = await receive_upload(services, form=route.body.kind == "file")
     try:
         if route.body.kind == "file":
-            blob = await in_thread(services.documents.keep_received, caller.scope, upload.received)
-            upload = replace(upload, kept=blob)
+            blob = await in_thread(services.documents.store_received, caller.scope, upload.received)
+            upload = replace(upload, stored=blob)
         return await _sync_work(services, route, replace(incoming, upload=upload, admitted=(caller, headers)), path_args)
     finally:
         await in_thread(upload.received.discard)
@@ -160,11 +164,11 @@ async def _read_body(services: Services) -> bytes:
     return b"".join(parts)
 
 
-async def _sync_work(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Sent | Response:
+async def _sync_work(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> AnyResponse:
     """Run authentication, parsing, the handler and rendering in one thread job."""
     call = partial(_run_sync, services, route, incoming, path_args)
     result = await asyncio.get_running_loop().run_in_executor(services.threads, call)
-    return result if isinstance(result, Sent) else _stream(*result)
+    return result if isinstance(result, RawResponse) else _stream(*result)
 
 
 def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
@@ -175,9 +179,7 @@ def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
     return stream_events(answer.data, headers)
 
 
-def _run_sync(
-    services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]
-) -> Sent | tuple[Call, Answer, dict[str, str]]:
+def _run_sync(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> SyncResult:
     with logs.log_context(request_id=incoming.request_id):
         prepared = _prepare(services, route, incoming, path_args)
         with _add_rate_limit_headers(prepared[1]):
@@ -187,21 +189,21 @@ def _run_sync(
 Prepared = tuple[Call, dict[str, str], Permit | None]
 
 
-def _prepare(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Prepared:
+def _prepare(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Prepared:
     """Authenticate, parse and apply policies; in a thread, because parsing a large body would block the event loop."""
     caller, headers = _caller_of(services, route, incoming)
     with _add_rate_limit_headers(headers):
-        call, permit = governing.admit_agent(route, _make_call(services, route, incoming, caller), path_args)
+        call, permit = agent_policies.admit_agent(route, _make_call(services, route, incoming, caller), path_args)
     return call, headers, permit
 
 
 def _perform_sync(
-    route: Route, incoming: Arrived, path_args: dict[str, str], prepared: Prepared
-) -> Sent | tuple[Call, Answer, dict[str, str]]:
+    route: Route, incoming: IncomingRequest, path_args: dict[str, str], prepared: Prepared
+) -> SyncResult:
     call, headers, permit = prepared
 
     def perform() -> Answer:
-        governing.begin(permit, call)
+        agent_policies.begin(permit, call)
         return as_answer(route, route.handler(call, **path_args))
 
     if call.idempotency is None:
@@ -216,7 +218,7 @@ def _perform_sync(
     return _perform_then_record(route, call, perform, incoming, headers)
 
 
-def _caller_of(services: Services, route: Route, incoming: Arrived) -> tuple[Caller, dict[str, str]]:
+def _caller_of(services: Services, route: Route, incoming: IncomingRequest) -> tuple[Caller, dict[str, str]]:
     """The caller and its RateLimit headers; an upload was already authenticated before its body was read."""
     if incoming.admitted is not None:
         return incoming.admitted
@@ -239,14 +241,14 @@ def _key(call: Call) -> RequestKey:
     return call.idempotency
 
 
-def _claim(call: Call) -> KeptAnswer | None:
+def _claim(call: Call) -> StoredResponse | None:
     """Claim the Idempotency-Key, or return its recorded answer; call inside a write, see `idempotency.begin`."""
     return idempotency.begin(call.scope, _key(call), call.services.instance, call.services.is_alive)
 
 
 def _perform_and_record(
-    route: Route, call: Call, perform: Callable[[], Answer], incoming: Arrived, headers: dict[str, str]
-) -> Sent:
+    route: Route, call: Call, perform: Callable[[], Answer], incoming: IncomingRequest, headers: dict[str, str]
+) -> RawResponse:
     """Perform and record in one transaction; an error is recorded as the answer, and its effects are rolled back."""
     if recorded := _claim(call):
         return _replay(recorded, headers)
@@ -256,14 +258,14 @@ def _perform_and_record(
     except ApplianceError as error:
         sent = _refuse(error, incoming.request_id, incoming.headers.get("accept", ""))
         if isinstance(error, GrantRequired):
-            idempotency.forget(call.scope, _key(call))
+            idempotency.release(call.scope, _key(call))
         else:
             idempotency.finish(call.scope, _key(call), _to_record(sent))
-        return Sent(sent.status, sent.body, {**headers, **sent.headers})
+        return RawResponse(sent.status, sent.body, {**headers, **sent.headers})
     return _record(route, call, answer, incoming, headers)
 
 
-def _record(route: Route, call: Call, answer: Answer, incoming: Arrived, headers: dict[str, str]) -> Sent:
+def _record(route: Route, call: Call, answer: Answer, incoming: IncomingRequest, headers: dict[str, str]) -> RawResponse:
     """Record the answer that repeated requests get (`replay` where secrets are left out); call inside a write."""
     sent = _finish(route, answer, incoming.request_id, headers)
     repeated = sent
@@ -275,8 +277,8 @@ def _record(route: Route, call: Call, answer: Answer, incoming: Arrived, headers
 
 
 def _perform_then_record(
-    route: Route, call: Call, perform: Callable[[], Answer], incoming: Arrived, headers: dict[str, str]
-) -> Sent:
+    route: Route, call: Call, perform: Callable[[], Answer], incoming: IncomingRequest, headers: dict[str, str]
+) -> RawResponse:
     """Perform an action that leaves the process; its answer is recorded afterwards, in a transaction of its own."""
     try:
         answer = perform()
@@ -284,12 +286,12 @@ def _perform_then_record(
         _record_refusal(call, error, incoming)
         raise
     except BaseException:
-        db.write(lambda: idempotency.forget(call.scope, _key(call)))
+        db.write(lambda: idempotency.release(call.scope, _key(call)))
         raise
     return db.write(lambda: _record(route, call, answer, incoming, headers))
 
 
-def _record_refusal(call: Call, error: ApplianceError, incoming: Arrived) -> None:
+def _record_refusal(call: Call, error: ApplianceError, incoming: IncomingRequest) -> None:
     """Record an error as the answer, unless it is about the Idempotency-Key itself or is retryable.
 
     A call that needs an approval is sent again with another body, and one that needs a grant succeeds once an owner grants it:
@@ -297,22 +299,22 @@ def _record_refusal(call: Call, error: ApplianceError, incoming: Arrived) -> Non
     """
     released = IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired | GrantRequired
     if isinstance(error, released) or error.extra.get("retryable"):
-        db.write(lambda: idempotency.forget(call.scope, _key(call)))
+        db.write(lambda: idempotency.release(call.scope, _key(call)))
         return
     sent = _refuse(error, incoming.request_id, incoming.headers.get("accept", ""))
     db.write(lambda: idempotency.finish(call.scope, _key(call), _to_record(sent)))
 
 
-def _to_record(sent: Sent) -> KeptAnswer:
+def _to_record(sent: RawResponse) -> StoredResponse:
     names = ("Location", "ETag", "Content-Type")
-    return KeptAnswer(sent.status, {n: v for n, v in sent.headers.items() if n in names}, sent.body.decode())
+    return StoredResponse(sent.status, {n: v for n, v in sent.headers.items() if n in names}, sent.body.decode())
 
 
-def _replay(recorded: KeptAnswer, headers: Mapping[str, str]) -> Sent:
-    return Sent(recorded.status, recorded.body.encode(), {**headers, **recorded.headers, "Idempotency-Replayed": "true"})
+def _replay(recorded: StoredResponse, headers: Mapping[str, str]) -> RawResponse:
+    return RawResponse(recorded.status, recorded.body.encode(), {**headers, **recorded.headers, "Idempotency-Replayed": "true"})
 
 
-async def _async_work(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Sent | Response:
+async def _async_work(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> AnyResponse:
     """Run an asynchronous handler: database work runs in threads, waiting occupies none."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
     call, headers, permit = await in_thread(_prepare, services, route, incoming, path_args)
@@ -333,21 +335,21 @@ async def _async_work(services: Services, route: Route, incoming: Arrived, path_
             await in_thread(_record_refusal, call, error, incoming)
             raise
         except BaseException:  # A bug, or the caller disconnected: the next request with this key must not wait for this one.
-            db.submit(partial(idempotency.forget, call.scope, _key(call)))
+            db.submit(partial(idempotency.release, call.scope, _key(call)))
             raise
         return await in_thread(db.write, partial(_record, route, call, answer, incoming, headers))
 
 
 async def _begin(in_thread: Callable[..., Awaitable[Any]], permit: Permit | None, call: Call) -> None:
     if permit is not None:
-        await in_thread(governing.begin, permit, call)
+        await in_thread(agent_policies.begin, permit, call)
 
 
 async def _await(result: Awaitable[Any]) -> Any:
     return await result
 
 
-def _make_call(services: Services, route: Route, incoming: Arrived, caller: Caller) -> Call:
+def _make_call(services: Services, route: Route, incoming: IncomingRequest, caller: Caller) -> Call:
     query = parsing.parse_query(route, incoming.args)
     content_type = incoming.headers.get("content-type", "")
     fingerprint = incoming.raw
@@ -376,21 +378,21 @@ def _if_match(header: str | None) -> str | None:
     return match[1]
 
 
-def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str, str]) -> Sent:
+def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str, str]) -> RawResponse:
     own = {**headers, **answer.headers}
     if answer.etag is not None:
         own["ETag"] = f'"{answer.etag}"'
     if route.media != "application/json" or isinstance(answer.data, bytes):
-        return Sent(answer.status or 200, answer.data, {"Content-Type": route.media, **own})
-    return Sent(answer.status or 200, render(route, answer.data, request_id), {**own, "Content-Type": "application/json"})
+        return RawResponse(answer.status or 200, answer.data, {"Content-Type": route.media, **own})
+    return RawResponse(answer.status or 200, render(route, answer.data, request_id), {**own, "Content-Type": "application/json"})
 
 
-def _refuse(error: BaseException, request_id: str, accept: str) -> Sent:
+def _refuse(error: BaseException, request_id: str, accept: str) -> RawResponse:
     status, body, headers = error_body(error, request_id, accept)
-    return Sent(status, body, headers)
+    return RawResponse(status, body, headers)
 
 
-def _response(sent: Sent) -> Response:
+def _response(sent: RawResponse) -> Response:
     response = Response(sent.body, sent.status)
     for name, value in sent.headers.items():
         response.headers[name] = value

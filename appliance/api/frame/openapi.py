@@ -10,7 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from appliance import __version__
 from appliance.core.errors import error_classes, http_status
 
-from .families import tags
+from .route_groups import tags
 from .routing import PREFIX, ROUTES, Json, Query, Route
 
 _REF = "#/components/schemas/{model}"

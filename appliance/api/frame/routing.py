@@ -8,11 +8,11 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
 
-from appliance.blobs import Received, StoredBlob
+from appliance.blobs import ReceivedFile, StoredBlob
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions import Services
-from appliance.tenants import SCOPES, NoPlace, RequestKey, RequestPlace, no_turn
+from appliance.tenants import SCOPES, AdmissionSlot, NoSlot, RequestKey, release_nothing
 
 H = TypeVar("H", bound=Callable[..., Any])
 PREFIX = "/api/v1"
@@ -82,17 +82,17 @@ class Upload:
     `received` exists for the duration of the request; for routes of the kind `file` it is already stored as `content`.
     """
 
-    received: Received
+    received: ReceivedFile
     filename: str | None
     media_type: str | None
     fields: Mapping[str, str]
-    kept: StoredBlob | None = None
+    stored: StoredBlob | None = None
 
     @property
     def content(self) -> StoredBlob:
-        if self.kept is None:
+        if self.stored is None:
             raise RuntimeError("only an upload of the kind `file` is stored")
-        return self.kept
+        return self.stored
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Call:
     if_match: str | None = None
     idempotency: RequestKey | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    place: RequestPlace = field(default_factory=NoPlace)
-    end_turn: Callable[[], None] = no_turn
+    place: AdmissionSlot = field(default_factory=NoSlot)
+    end_turn: Callable[[], None] = release_nothing
 
     @property
     def token(self) -> str:

@@ -27,13 +27,13 @@ def refuse_spent_keys(services: Services, app: App) -> App:
     limiter = services.rate_limiter
 
     async def serve(scope: Scope, receive: Any, send: Any) -> None:
-        if limiter.has_spent() and scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
+        if limiter.has_exhausted() and scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
             started, headers = clock.monotonic(), _headers(scope)
             refused = await _refuse_spent(services, scope, headers)
             if refused is not None:
                 caller, error = refused
                 status, body, more = error_body(error, scope["gos.request_id"], headers.get("accept", ""))
-                services.key_traffic.note(caller, status, (clock.monotonic() - started) * 1000, len(body))
+                services.key_traffic.add(caller, status, (clock.monotonic() - started) * 1000, len(body))
                 await _answer(send, status, body, more)
                 return
         await app(scope, receive, send)
@@ -45,21 +45,21 @@ async def _refuse_spent(services: Services, scope: Scope, headers: Mapping[str, 
     """The caller to refuse and the error; None if the application should answer the request."""
     text = headers.get("x-api-key", "").strip()[:LONGEST_KEY]
     digest = services.sealer.digest(text.encode())
-    if not text or not services.rate_limiter.is_spent(digest):
+    if not text or not services.rate_limiter.is_exhausted(digest):
         return None
-    authority = lineage.find_remembered(digest)
+    authority = lineage.find_cached(digest)
     if authority is None:
         authority = await asyncio.get_running_loop().run_in_executor(services.threads, lineage.find_by_digest, digest)
     host = scope["gos.host"]
     try:
         refuse_browser(headers, f"{scope['scheme']}://{headers.get('host', '')}")
-        caller = keys.admit_key(
+        caller = keys.authorize_key(
             authority, text, tenant_id=host.tenant, address=scope["gos.address"], request_id=scope["gos.request_id"]
         )
     except ApplianceError:
         return None
     try:
-        services.rate_limiter.refuse_spent(caller)
+        services.rate_limiter.refuse_exhausted(caller)
     except RateLimited as error:
         return caller.scope, error
     return None

@@ -8,7 +8,7 @@ from .routing import Call
 Arguments = Callable[[Call, Mapping[str, str]], dict[str, Any]]
 
 
-def operation(op: str) -> Arguments:
+def operation_arguments(op: str) -> Arguments:
     """Build the arguments of `write_entities` with one operation."""
 
     def arguments(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
@@ -24,18 +24,18 @@ def operation(op: str) -> Arguments:
     return arguments
 
 
-def batch(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
+def batch_arguments(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of `write_entities` for a batch."""
     return {"operations": call.body.operations, **({"dry_run": True} if call.body.dry_run else {})}
 
 
-def execution(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
+def execution_arguments(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of `execute_process`."""
     options = call.query.model_dump(mode="json", exclude_unset=True, exclude={"wait"})
     return {"process_id": path_args["process_id"], "input": call.body, **options}
 
 
-def publication(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
+def publication_arguments(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of `publish_webapp`."""
     number = path_args["version"]
     version = int(number) if number.isdecimal() and len(number) < 10 else number

@@ -39,7 +39,7 @@ async def receive_upload(services: Services, *, form: bool) -> Upload:
     if form and media.startswith("multipart/"):
         reader = Form(services.blobs.receiver, options.get("boundary", "") if media == "multipart/form-data" else "", most)
     else:
-        reader = Whole(await run(services.blobs.receiver), media)
+        reader = WholeBody(await run(services.blobs.receiver), media)
     try:
         if (request.content_length or 0) > most + DRAIN_BYTES:
             raise _too_large(most)
@@ -62,7 +62,7 @@ def _too_large(most: int) -> PayloadTooLarge:
     return PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
 
 
-class Whole:
+class WholeBody:
     """Reads a body that is the file itself."""
 
     def __init__(self, receiver: Receiver, media_type: str) -> None:

@@ -12,7 +12,16 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.governance import Subject, subject_of
-from appliance.governance.approvals import ActionApprovals, Approval, ApprovalFilter, HumanInput, Vote, Wish, approvals, human_input
+from appliance.governance.approvals import (
+    ActionApprovals,
+    Approval,
+    ApprovalFilter,
+    HumanInput,
+    RequestOptions,
+    Vote,
+    approvals,
+    human_input,
+)
 
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 
@@ -160,21 +169,21 @@ def _create_request(call: Call) -> Answer:
     body: HumanInputBody = call.body
     subject, key = subject_of(call.scope), body.idempotency_key or call.token or None
     if body.action is not None:
-        approval = _request_action(call, subject, body, Wish(body.title, body.reason, body.ttl_seconds, key))
+        approval = _request_action(call, subject, body, RequestOptions(body.title, body.reason, body.ttl_seconds, key))
     else:
         request = HumanInput(body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, key)
         approval = human_input.request_human_input(call.scope, subject, request)
     return Answer(approval_view(call, approval), headers={"Location": f"/api/v1/approvals/{approval.id}"})
 
 
-def _request_action(call: Call, subject: Subject, body: HumanInputBody, preferences: Wish) -> Approval:
+def _request_action(call: Call, subject: Subject, body: HumanInputBody, preferences: RequestOptions) -> Approval:
     call_to_approve, services = body.action, call.services
     if call_to_approve is None or body.kind != "approval" or body.answer_schema is not None or body.choices is not None:
         raise ValidationFailed(
             "`action` needs the kind `approval`, which has neither `schema` nor `choices`", pointer="/action"
         )
     action = services.tools.action_of(Caller(call.scope, subject), call_to_approve.tool, call_to_approve.arguments)
-    decision = services.governor.consider(call.scope, subject, action)
+    decision = services.governor.evaluate(call.scope, subject, action)
     return ActionApprovals(services.sealer).request_action(call.scope, subject, action, decision, preferences)
 
 

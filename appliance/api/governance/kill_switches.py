@@ -9,7 +9,7 @@ from appliance.api.tenants.tenants import NoQuery
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.governance import KillSwitch, Kind, switches
+from appliance.governance import KillSwitch, Kind, kill_switches
 
 
 class KillSwitchView(View):
@@ -47,7 +47,7 @@ def _view(switch: KillSwitch) -> KillSwitchView:
 @route("GET", "/kill-switches", scope="integrations.read", returns=KillSwitchView, listed=True, query=NoQuery)
 def list_kill_switches(call: Call) -> Page[KillSwitchView]:
     """List everything that is switched off."""
-    return Page([_view(switch) for switch in switches.list_switches(call.scope)])
+    return Page([_view(switch) for switch in kill_switches.list_switches(call.scope)])
 
 
 @route("PUT", "/kill-switches", scope="integrations.write", body=PutKillSwitch, returns=KillSwitchView)
@@ -57,14 +57,14 @@ def put_kill_switch(call: Call) -> KillSwitchView:
     Anything but an integration also needs the scope `agents.write`.
     """
     kind, name = _kind_and_name(call.body)
-    call.scope.require(switches.SCOPE_OF[kind])
+    call.scope.require(kill_switches.SCOPES[kind])
     if kind == "integration":
         call.services.integrations.get_integration(call.scope, name)
     if not call.body.off:
-        switches.switch_on(call.scope, kind, name)
+        kill_switches.switch_on(call.scope, kind, name)
         return KillSwitchView(kind=kind, name=name, off=False, integration=name if kind == "integration" else None)
-    switches.switch_off(call.scope, kind, name, call.body.reason)
-    [switch] = [each for each in switches.list_switches(call.scope) if (each.kind, each.name) == (kind, name)]
+    kill_switches.switch_off(call.scope, kind, name, call.body.reason)
+    [switch] = [each for each in kill_switches.list_switches(call.scope) if (each.kind, each.name) == (kind, name)]
     return _view(switch)
 
 
@@ -77,4 +77,4 @@ def _kind_and_name(body: PutKillSwitch) -> tuple[Kind, str]:
         raise ValidationFailed("say what to switch: send `kind` and `name`, or `integration`", pointer="/kind")
     if (body.kind == "tenant") != (body.name is None):
         raise ValidationFailed("the kind `tenant` takes no `name`; every other kind needs one", pointer="/name")
-    return body.kind, body.name or switches.WHOLE_TENANT
+    return body.kind, body.name or kill_switches.WHOLE_TENANT

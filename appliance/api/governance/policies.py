@@ -12,7 +12,7 @@ from appliance.core import clock
 from appliance.core.pages import Page
 from appliance.governance import Credential, SkillUsed, Subject, Via, credential_of
 from appliance.governance.policies import (
-    Compiled,
+    CompiledPolicies,
     Decision,
     Facts,
     Finding,
@@ -23,7 +23,7 @@ from appliance.governance.policies import (
     ToolAction,
     Verdict,
     decide,
-    differences,
+    diff_policies,
     explain,
     parse_policy,
 )
@@ -236,7 +236,7 @@ def put_policy(call: Call, policy: str) -> Answer:
     If the draft is invalid, the error lists every problem with a JSON pointer. With If-Match, the draft must still have that
     ETag.
     """
-    stored, is_new = call.services.policies.put_draft(call.scope, policy, call.body.data, if_digest=call.if_match)
+    stored, is_new = call.services.policies.save_draft(call.scope, policy, call.body.data, if_digest=call.if_match)
     headers = {"Location": f"/api/v1/policies/{stored.name}"} if is_new else {}
     return Answer(_view(call, stored), status=201 if is_new else 200, headers=headers, etag=stored.draft_digest)
 
@@ -266,7 +266,7 @@ def get_policy_diff(call: Call, policy: str) -> PolicyDifferenceView:
     stored = call.services.policies.get_policy(call.scope, policy)
     number = stored.active_version if call.query.against == "active" else call.query.against
     before = {} if number is None else call.services.policies.get_version(call.scope, policy, number).document
-    changes = differences(before, stored.draft)
+    changes = diff_policies(before, stored.draft)
     return PolicyDifferenceView(from_=number, to="draft", identical=not changes, changes=[_change_view(each) for each in changes])
 
 
@@ -311,7 +311,7 @@ def evaluate_policies(call: Call) -> EvaluationView:
     return evaluate(policies, facts)
 
 
-def evaluate(policies: Compiled, facts: Facts) -> EvaluationView:
+def evaluate(policies: CompiledPolicies, facts: Facts) -> EvaluationView:
     return evaluation_view(decide(policies, facts), explain(policies, facts))
 
 

@@ -9,12 +9,12 @@ from pydantic import Field
 from appliance.api.frame.routing import READS, Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import ConcurrencyLimited, ValidationFailed
-from appliance.governance.policies import MOST_SHOWN, Policy, Rejudged, ReplayRequest, parse_policy, replay
+from appliance.governance.policies import MAX_LISTED, Policy, ReplayedCall, ReplayRequest, parse_policy, replay
 
 DAYS_MS = 30 * 86_400_000
 LONGEST_WAIT = 20.0
 """Seconds that a replay may wait to start; once started, it takes `MOST_SECONDS` at most."""
-Known = Literal["allow", "require_approval", "deny", "undecidable"]
+ReplayDecision = Literal["allow", "require_approval", "deny", "undecidable"]
 
 
 class ReplayPolicyBody(Body):
@@ -25,7 +25,7 @@ class ReplayPolicyBody(Body):
     policy: dict[str, Any] | None = None
     since: str | None = None
     until: str | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = 100
     cursor: Annotated[str, Field(max_length=500)] | None = None
 
 
@@ -39,8 +39,8 @@ class RejudgedView(View):
     actor: str
     at: str
     status: str
-    before: Known
-    after: Known
+    before: ReplayDecision
+    after: ReplayDecision
     rules: list[str]
     unknown: list[str]
 
@@ -52,8 +52,8 @@ class PolicyReplayView(View):
     """
 
     scanned: int
-    before: dict[Known, int]
-    after: dict[Known, int]
+    before: dict[ReplayDecision, int]
+    after: dict[ReplayDecision, int]
     changed: list[RejudgedView]
     undecidable_count: int
     undecidable: list[RejudgedView]
@@ -107,11 +107,11 @@ def _draft(call: Call, body: ReplayPolicyBody) -> Policy:
     return parse_policy(policies.get_policy(call.scope, body.name).draft, body.name)
 
 
-def _counts(counts: Any) -> dict[Known, int]:
+def _counts(counts: Any) -> dict[ReplayDecision, int]:
     return dict(counts)
 
 
-def _view(replayed: Rejudged) -> RejudgedView:
+def _view(replayed: ReplayedCall) -> RejudgedView:
     call = replayed.call
     return RejudgedView(
         call_id=call.id, integration=call.integration, action=call.action, effect=call.effect, actor=call.actor,

@@ -12,16 +12,16 @@ from appliance.connectors.registry import Installed, Problem
 from appliance.core import clock
 from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
-from appliance.governance import told_of
+from appliance.governance import decision_view
 from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.integrations import (
-    MOST_AT_ONCE,
-    USUAL_AT_ONCE,
+    DEFAULT_CONCURRENCY,
+    MAX_CONCURRENCY,
     CallRecord,
     Check,
     Health,
     Integration,
-    Spec,
+    IntegrationSpec,
     connecting,
     history,
     merged_spec,
@@ -32,7 +32,7 @@ from .calls import CallView, call_links, call_view
 from .oauth import ConnectionView, connection_view
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Concurrency = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]
 """How many calls of an integration run at once in each process of the appliance."""
 
 
@@ -100,7 +100,7 @@ class CreateIntegration(Body):
     connector: Name
     name: Name | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
-    concurrency: Concurrency = USUAL_AT_ONCE
+    concurrency: Concurrency = DEFAULT_CONCURRENCY
 
 
 class ChangeIntegration(Body):
@@ -169,7 +169,7 @@ class ResultView(View):
     links: dict[str, str] | None = None
 
 
-def connector_view(installed: Installed, *, whole: bool = False) -> ConnectorView:
+def connector_view(installed: Installed, *, with_schemas: bool = False) -> ConnectorView:
     connector = installed.connector
     actions = [action_view(each) for each in connector.actions]
     triggers = [
@@ -178,8 +178,8 @@ def connector_view(installed: Installed, *, whole: bool = False) -> ConnectorVie
     ]
     return ConnectorView(
         name=connector.name, distribution=installed.distribution, title=connector.title, version=connector.version,
-        settings_schema=dict(connector.settings_schema) if whole else None, actions=actions if whole else None,
-        triggers=triggers if whole else None,
+        settings_schema=dict(connector.settings_schema) if with_schemas else None, actions=actions if with_schemas else None,
+        triggers=triggers if with_schemas else None,
     )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def preview_view(slug: str, result: ActionResult) -> PreviewView | None:
 def ruling_view(result: ActionResult) -> RulingView | None:
     if result.ruling is None:
         return None
-    return RulingView(action_digest=result.ruling.action_digest, **told_of(result.ruling.decision))
+    return RulingView(action_digest=result.ruling.action_digest, **decision_view(result.ruling.decision))
 
 
 @route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
@@ -237,7 +237,7 @@ def list_connectors(call: Call) -> Page[ConnectorView]:
 @route("GET", "/integrations/connectors/{connector}", scope="integrations.read", returns=ConnectorView)
 def get_connector(call: Call, connector: str) -> ConnectorView:
     """Show a connector: the schema of its settings, and its actions with their inputs, outputs and effects."""
-    return connector_view(call.services.integrations.get_connector(connector), whole=True)
+    return connector_view(call.services.integrations.get_connector(connector), with_schemas=True)
 
 
 @route(
@@ -261,7 +261,7 @@ def create_integration(call: Call) -> Answer:
     to a secret of the tenant.
     """
     body: CreateIntegration = call.body
-    spec = Spec(body.connector, body.settings, body.name or "", body.concurrency)
+    spec = IntegrationSpec(body.connector, body.settings, body.name or "", body.concurrency)
     integration = call.services.integrations.create_integration(call.scope, body.slug, spec)
     return _answer(integration, headers={"Location": f"/api/v1/integrations/{integration.slug}"})
 
@@ -340,7 +340,7 @@ async def try_settings(call: Call, connector: str) -> CheckView:
     executor = call.services.executor
     call.services.integrations.get_connector(connector)
     call.end_turn()
-    test = partial(executor.try_settings, call.scope, Spec(connector, body.settings), body.integration)
+    test = partial(executor.try_settings, call.scope, IntegrationSpec(connector, body.settings), body.integration)
     return check_view(await asyncio.wrap_future(executor.submit(call.scope, test)))
 
 

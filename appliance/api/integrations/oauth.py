@@ -43,7 +43,7 @@ def start_oauth(call: Call, slug: str) -> ConsentView:
     confirms. The console's own button needs no second confirmation.
     """
     redirect_uri = f"{call.services.config.tenant_url(call.scope.tenant_id)}{CALLBACK}"
-    consent = connecting.ask_consent(call.services.integrations, call.scope, slug, redirect_uri)
+    consent = connecting.start_consent(call.services.integrations, call.scope, slug, redirect_uri)
     return ConsentView(url=consent.url, expires_at=clock.rfc3339(consent.expires_at), redirect_uri=redirect_uri)
 
 

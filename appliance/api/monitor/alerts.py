@@ -10,16 +10,16 @@ from appliance.core import clock
 from appliance.core.pages import Page
 from appliance.monitor.alerts import (
     Action,
+    AlertChange,
     AlertEventRow,
     AlertRow,
-    Change,
+    AlertSpec,
     Condition,
-    Spec,
     actions_of,
     condition_of,
     conditions,
     describe,
-    shown_duration,
+    format_duration,
 )
 from appliance.monitor.alerts import Kind as ActionKind
 
@@ -132,9 +132,9 @@ def _parse_duration(text: str | None, pointer: str) -> int | None:
 def _condition_view(condition: Condition) -> dict[str, Any]:
     """A condition as requests write it, with durations such as `15m`."""
     members = condition.members()
-    for stored, name in conditions.WRITTEN.items():
+    for stored, name in conditions.EXTERNAL_NAMES.items():
         if stored in members:
-            members[name] = shown_duration(members.pop(stored))
+            members[name] = format_duration(members.pop(stored))
     return members
 
 
@@ -142,11 +142,11 @@ def _view(call: Call, row: AlertRow) -> AlertView:
     condition = condition_of(row)
     members = {
         "id": row.id, "name": row.name, "condition": _condition_view(condition), "says": describe(condition),
-        "actions": [each.stored() for each in actions_of(row)], "for": shown_duration(row.for_ms) if row.for_ms else "0s",
-        "repeat": shown_duration(row.repeat_ms) if row.repeat_ms else "0s", "enabled": row.enabled,
+        "actions": [each.to_stored() for each in actions_of(row)], "for": format_duration(row.for_ms) if row.for_ms else "0s",
+        "repeat": format_duration(row.repeat_ms) if row.repeat_ms else "0s", "enabled": row.enabled,
         "silenced_until": clock.optional_rfc3339(row.silenced_until), "state": row.state, "since": clock.rfc3339(row.since),
-        "now": call.services.alerts.look(call.scope, row).text, "problem": row.problem, "created_at": clock.rfc3339(row.created_at),
-        "created_by": row.created_by, "updated_at": clock.rfc3339(row.updated_at),
+        "now": call.services.alerts.evaluate(call.scope, row).text, "problem": row.problem,
+        "created_at": clock.rfc3339(row.created_at), "created_by": row.created_by, "updated_at": clock.rfc3339(row.updated_at),
     }  # fmt: skip
     return AlertView(**members)
 
@@ -172,7 +172,7 @@ def create_alert(call: Call) -> Answer:
     `processflow.execute`. Each event is notified once; an alert without actions still records its history.
     """
     body: CreateAlert = call.body
-    spec = Spec(
+    spec = AlertSpec(
         body.name, body.condition.condition, [each.action for each in body.actions],
         clock.parse_duration(body.for_, pointer="/for"), clock.parse_duration(body.repeat, pointer="/repeat"),
     )  # fmt: skip
@@ -194,7 +194,7 @@ def change_alert(call: Call, alert_id: str) -> AlertView:
     if "silenced_until" in body.model_fields_set:
         until = body.silenced_until
         silenced_until = 0 if until is None else clock.parse_rfc3339(until, pointer="/silenced_until")
-    change = Change(
+    change = AlertChange(
         body.name, None if body.condition is None else body.condition.condition,
         None if body.actions is None else [each.action for each in body.actions],
         _parse_duration(body.for_, "/for"), _parse_duration(body.repeat, "/repeat"), body.enabled, silenced_until,

@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import Line, LineFilter, Tail, analytics, audit, failures, logs
-from appliance.processes.executions import FailedWork
-from appliance.tenants.grants import standing
+from appliance.processes.executions import FailureRetries
+from appliance.tenants.grants import continued_access
 
 POLL_SECONDS = 0.5
 
@@ -23,7 +23,7 @@ Name = Annotated[str, Field(max_length=200)]
 Moment = Annotated[str, Field(max_length=40, description="RFC 3339 time, or a duration such as 24h for that long ago.")]
 
 
-def moment(text: str | None, name: str) -> int | None:
+def parse_moment(text: str | None, name: str) -> int | None:
     """The epoch milliseconds of a time, or of a duration before now."""
     if text is None:
         return None
@@ -45,10 +45,10 @@ class LogQuery(ListQuery):
     follow: bool = False
 
     @property
-    def wanted(self) -> LineFilter:
+    def filters(self) -> LineFilter:
         return LineFilter(
             self.text, self.level, self.source, self.execution, self.process,
-            moment(self.since, "since"), moment(self.until, "until"),
+            parse_moment(self.since, "since"), parse_moment(self.until, "until"),
         )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def list_logs(call: Call) -> Page[LineView] | Answer:
     query: LogQuery = call.query
     if query.follow:
         return Answer(Events(_follow(call, _tail(call, query))))
-    return logs.list_lines(call.scope, query.wanted, query.page).map(line_view)
+    return logs.list_lines(call.scope, query.filters, query.page).map(line_view)
 
 
 def _tail(call: Call, query: LogQuery) -> Tail:
@@ -92,8 +92,8 @@ def _tail(call: Call, query: LogQuery) -> Tail:
     if last_event_id:
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 18):
             raise InvalidRequest("Last-Event-ID must be the id of an event of this stream", pointer="/Last-Event-ID")
-        return Tail(call.scope, replace(query.wanted, since=None), int(last_event_id))
-    return Tail(call.scope, query.wanted, 0 if query.since is not None else logs.last_number())
+        return Tail(call.scope, replace(query.filters, since=None), int(last_event_id))
+    return Tail(call.scope, query.filters, 0 if query.since is not None else logs.last_number())
 
 
 async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str, Any]]:
@@ -101,13 +101,13 @@ async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str
     loop, scope = asyncio.get_running_loop(), call.scope
 
     def poll() -> list[Line] | None:
-        return tail.look() if standing.is_still_allowed(scope, "logs.read") else None
+        return tail.read() if continued_access.is_still_allowed(scope, "logs.read") else None
 
     while (lines := await loop.run_in_executor(call.services.threads, poll)) is not None:
         for line in lines:  # A slow reader blocks here.
             yield line.number, "line", line_view(line).model_dump(exclude_none=True)
         if not tail.is_behind:
-            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
+            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
 
 
 class AnalyticsQuery(Query):
@@ -150,7 +150,7 @@ class AnalyticsView(View):
 
 def _summary(summary: analytics.Summary) -> dict[str, Any]:
     return {
-        "count": summary.count, "failures": summary.failures, "by_outcome": dict(summary.by_outcome),
+        "count": summary.count, "failures": summary.failures, "by_outcome": dict(summary.by_result),
         "mean_ms": summary.mean_ms, "p50_ms": summary.percentile(0.5), "p95_ms": summary.percentile(0.95),
         "p99_ms": summary.percentile(0.99),
     }  # fmt: skip
@@ -167,7 +167,7 @@ def get_analytics(call: Call) -> AnalyticsView:
     query: AnalyticsQuery = call.query
     now = clock.now_ms()
     window = analytics.Window(
-        moment(query.since, "since") or 0, moment(query.until, "until") or now + 1,
+        parse_moment(query.since, "since") or 0, parse_moment(query.until, "until") or now + 1,
         clock.parse_duration(query.bucket, pointer="/bucket") if query.bucket else None, query.kind, query.name,
     )  # fmt: skip
     series = analytics.read_series(call.scope, window)
@@ -298,7 +298,7 @@ def retry_failures(call: Call, failure_id: str) -> RetryAllView:
     execution is retried once this way. Skipped are executions that were already retried or deleted, that failed before the
     group was resolved, or that are retried together with the execution that waited for them.
     """
-    result = failures.retry_all(call.scope, failure_id, FailedWork(call.services.processes))
+    result = failures.retry_all(call.scope, failure_id, FailureRetries(call.services.processes))
     return RetryAllView(
         retried=result.retried, refused=result.refused, waiting=list(result.waiting), remaining=result.remaining
     )  # fmt: skip
@@ -329,7 +329,7 @@ class AuditView(View):
 def list_audit(call: Call) -> Page[AuditView]:
     """List the audit trail, newest first; the hash of each entry covers that of the entry before it."""
     query: AuditQuery = call.query
-    since, until = moment(query.since, "since"), moment(query.until, "until")
+    since, until = parse_moment(query.since, "since"), parse_moment(query.until, "until")
     filters = audit.AuditFilter(query.actor, query.action, query.subject, since, until)
     return audit.list_entries(call.scope, filters, query.page).map(_audit_view)
 

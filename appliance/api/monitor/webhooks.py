@@ -9,7 +9,7 @@ from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, rou
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.monitor import Change, DeliveryRow, Spec, WebhookRow
+from appliance.monitor import DeliveryRow, WebhookChange, WebhookRow, WebhookSpec
 
 Url = Annotated[str, Field(min_length=1, max_length=2000)]
 Description = Annotated[str, Field(max_length=500)]
@@ -127,7 +127,9 @@ def create_webhook(call: Call) -> Answer:
     three days; the order of messages is not guaranteed.
     """
     body: CreateWebhook = call.body
-    return _answer_with_secret(*call.services.webhooks.create_webhook(call.scope, Spec(body.url, body.events, body.description)))
+    return _answer_with_secret(
+        *call.services.webhooks.create_webhook(call.scope, WebhookSpec(body.url, body.events, body.description))
+    )
 
 
 @route("GET", "/webhooks/{webhook_id}", scope="integrations.read", returns=WebhookView)
@@ -140,7 +142,7 @@ def get_webhook(call: Call, webhook_id: str) -> WebhookView:
 def change_webhook(call: Call, webhook_id: str) -> WebhookView:
     """Change, disable or enable a webhook; disabling it discards pending deliveries."""
     body: ChangeWebhook = call.body
-    change = Change(body.url, body.events, body.description, body.enabled)
+    change = WebhookChange(body.url, body.events, body.description, body.enabled)
     return webhook_view(call.services.webhooks.change_webhook(call.scope, webhook_id, change))
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
-from appliance.processes.executions import LONGEST_TEXT, By, ExecutionFilter, bulk
+from appliance.processes.executions import MAX_TEXT, ExecutionFilter, StartedBy, bulk
 
 from .execution_views import Status
 from .executions import FailureClass
@@ -24,9 +24,9 @@ class BulkFilter(Body):
     until: str | None = None
     q: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     version: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)] | None = None
     failed_step: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    started_by: By | None = None
+    started_by: StartedBy | None = None
     ids: Annotated[list[str], Field(min_length=1, max_length=500)] | None = None
 
 
@@ -72,6 +72,6 @@ def act_on_executions(call: Call) -> BulkView:
         search=members.get("q"), version=members.get("version"), text=members.get("text"), step=members.get("failed_step"),
         by=members.get("started_by"), ids=members.get("ids"),
     )  # fmt: skip
-    result = bulk.act(call.services.processes, call.scope, filters, body.action, body.after)
+    result = bulk.run_bulk(call.services.processes, call.scope, filters, body.action, body.after)
     refusals = [RefusalView(execution_id=each.execution_id, code=each.code, message=each.message) for each in result.refusals]
     return BulkView(matched=result.matched, done=result.done, refused=result.refused, next=result.next, refusals=refusals)

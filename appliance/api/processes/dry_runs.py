@@ -88,7 +88,7 @@ class TestView(View):
     duration_ms: int
 
 
-class _Teller:
+class _ViewBuilder:
     """Renders the views of a test, with values in full up to WHOLE_BYTES in total and shortened from then on."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class _Teller:
 
 
 def test_view(dry_run: DryRun) -> TestView:
-    builder = _Teller()
+    builder = _ViewBuilder()
     return TestView(
         process_id=dry_run.process_id, version=dry_run.version, status=dry_run.status,
         output=builder.show(dry_run.output) if dry_run.status == "succeeded" else None,

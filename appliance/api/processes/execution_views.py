@@ -9,7 +9,7 @@ from appliance.core import clock
 from appliance.monitor import logs
 from appliance.processes import Execution, JournalRow, StepRunRow
 from appliance.processes.executions import service as executions
-from appliance.processes.host import shorten, told_answer
+from appliance.processes.host import redact_answer, shorten
 
 SHOWN_TIMES = 100
 Status = Literal[
@@ -129,7 +129,7 @@ def _output(row: Execution | StepRunRow) -> Any:
 
 
 def execution_view(row: Execution) -> ExecutionView:
-    place = executions.queue_place(row)
+    place = executions.find_queue_place(row)
     base = f"/api/v1/processes/{row.process_id}/executions/{row.id}"
     return ExecutionView(
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
@@ -168,7 +168,7 @@ def step_view(row: StepRunRow) -> StepRunView:
 
 def journal_view(row: JournalRow) -> JournalView:
     args, args_size = shorten(row.args)
-    answer, answer_size = shorten(told_answer(row.method, bool(row.ok), row.answer))
+    answer, answer_size = shorten(redact_answer(row.method, bool(row.ok), row.answer))
     sizes = {"args": args_size, "answer": answer_size, "clock": len(row.clock) if len(row.clock) > SHOWN_TIMES else None}
     return JournalView(
         path=row.path, iteration=row.iteration or None, attempt=row.attempt, call=row.call, position=row.position,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, route
-from appliance.api.frame.tool_arguments import execution
+from appliance.api.frame.tool_arguments import execution_arguments
 from appliance.api.tenants.tenants import NoQuery
 from appliance.core import clock
 from appliance.core.errors import NotFound, ValidationFailed
@@ -16,10 +16,10 @@ from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
 from appliance.processes.definitions import versions
-from appliance.processes.engine import FINISHED, ending
-from appliance.processes.executions import LONGEST_TEXT, By, ExecutionFilter, Resumption, StartRequest, pausing
+from appliance.processes.engine import FINISHED, completion
+from appliance.processes.executions import MAX_TEXT, EventAnswer, ExecutionFilter, StartedBy, StartRequest, pausing
 from appliance.processes.executions import service as executions
-from appliance.tenants.grants import standing
+from appliance.tenants.grants import continued_access
 
 from .execution_views import (
     ExecutionView,
@@ -60,10 +60,10 @@ class ExecutionsQuery(ListQuery):
     until: str | None = None
     q: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     version: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)] | None = None
     failed_step: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     took_at_least: Annotated[str, Field(max_length=30)] | None = None
-    started_by: By | None = None
+    started_by: StartedBy | None = None
 
 
 class SearchQuery(ExecutionsQuery):
@@ -99,7 +99,7 @@ def _start_request(call: Call) -> StartRequest:
 @route(
     "POST", "/processes/{process_id}/execute", scope="processflow.execute", query=ExecuteQuery, returns=ExecutionView,
     status=202, also={200: ExecutionView}, body=Json("object", "The input object of the process."), atomic=False,
-    acts=Acts("execute_process", arguments=execution),
+    acts=Acts("execute_process", arguments=execution_arguments),
 )  # fmt: skip
 async def execute_process(call: Call, process_id: str) -> Answer:
     """Execute a process.
@@ -112,7 +112,12 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     over = asyncio.Event()
     callback: Callable[[], Any] | None = partial(loop.call_soon_threadsafe, over.set) if wait else None
     start = partial(
-        call.services.processes.start_execution, call.scope, process_id, _start_request(call), soon=wait > 0, when_finished=callback
+        call.services.processes.start_execution,
+        call.scope,
+        process_id,
+        _start_request(call),
+        immediate=wait > 0,
+        on_finished=callback,
     )
     in_thread = partial(loop.run_in_executor, call.services.threads)
     row = await in_thread(start)
@@ -123,7 +128,7 @@ async def execute_process(call: Call, process_id: str) -> Answer:
                 # A paused process may stay paused for long, so the caller gets the answer at once.
                 await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else wait)
         except TimeoutError:
-            ending.finished.drop(row.id, callback)
+            completion.completion_signal.unsubscribe(row.id, callback)
     if callback is not None:
         row = await in_thread(partial(executions.get_execution, call.scope, row.id))
     view = await in_thread(partial(execution_view, row)) if row.status == "queued" else execution_view(row)
@@ -163,16 +168,16 @@ def search_executions(call: Call) -> Page[ExecutionView]:
     return executions.list_executions(call.scope, filters, call.query.page).map(execution_view)
 
 
-_ONE = "/processes/{process_id}/executions/{execution_id}"
+_EXECUTION_PATH = "/processes/{process_id}/executions/{execution_id}"
 
 
-@route("GET", _ONE, scope="processflow.read", returns=ExecutionView, acts=Acts("get_execution"))
+@route("GET", _EXECUTION_PATH, scope="processflow.read", returns=ExecutionView, acts=Acts("get_execution"))
 def get_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
     """Show an execution; while it is queued, with its position in the queue."""
     return execution_view(executions.get_execution(call.scope, execution_id, process_id))
 
 
-@route("PATCH", _ONE, scope="processflow.execute", body=Relabel, returns=ExecutionView)
+@route("PATCH", _EXECUTION_PATH, scope="processflow.execute", body=Relabel, returns=ExecutionView)
 def change_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
     """Change the label of an execution, or remove it with null.
 
@@ -181,14 +186,14 @@ def change_execution(call: Call, process_id: str, execution_id: str) -> Executio
     return execution_view(executions.change_label(call.scope, execution_id, process_id, call.body.label))
 
 
-@route("GET", f"{_ONE}/steps", scope="processflow.read", returns=StepRunView, listed=True)
+@route("GET", f"{_EXECUTION_PATH}/steps", scope="processflow.read", returns=StepRunView, listed=True)
 def list_steps(call: Call, process_id: str, execution_id: str) -> Page[StepRunView]:
     """List the step runs of an execution in the order they started."""
     row = executions.get_execution(call.scope, execution_id, process_id)
     return executions.page_steps(call.scope, row, call.query.page).map(step_view)
 
 
-@route("GET", f"{_ONE}/logs", scope="processflow.read", returns=LogLineView, listed=True)
+@route("GET", f"{_EXECUTION_PATH}/logs", scope="processflow.read", returns=LogLineView, listed=True)
 def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[LogLineView]:
     """List the log lines of an execution, newest first unless sorted."""
     executions.get_execution(call.scope, execution_id, process_id)
@@ -196,14 +201,14 @@ def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[
     return logs.list_lines(call.scope, filters, call.query.page).map(log_line_view)
 
 
-@route("GET", f"{_ONE}/journal", scope="processflow.read", returns=JournalView, listed=True)
+@route("GET", f"{_EXECUTION_PATH}/journal", scope="processflow.read", returns=JournalView, listed=True)
 def list_journal(call: Call, process_id: str, execution_id: str) -> Page[JournalView]:
     """List the recorded host calls of an execution with their answers, clock values and seeds."""
     row = executions.get_execution(call.scope, execution_id, process_id)
     return executions.list_journal(call.scope, row, call.query.page).map(journal_view)
 
 
-@route("GET", f"{_ONE}/events", scope="processflow.read", media="text/event-stream", query=NoQuery)
+@route("GET", f"{_EXECUTION_PATH}/events", scope="processflow.read", media="text/event-stream", query=NoQuery)
 async def follow_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Stream the events of an execution until it finishes; send `Last-Event-ID` to resume an interrupted stream."""
     loop = asyncio.get_running_loop()
@@ -230,12 +235,12 @@ async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tup
             over = await loop.run_in_executor(call.services.threads, partial(_is_over, call, execution_id))
             if over:
                 return
-            await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
+            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
 
 
 def _events_after(scope: TenantScope, execution_id: str, last: int) -> Sequence[Any] | None:
     """The events after `last`; None once the stream's key may no longer read."""
-    if not standing.is_still_allowed(scope, "processflow.read"):
+    if not continued_access.is_still_allowed(scope, "processflow.read"):
         return None
     return executions.events_after(scope, execution_id, last)
 
@@ -249,13 +254,13 @@ def _is_over(call: Call, execution_id: str) -> bool:
     return row.status in FINISHED
 
 
-@route("POST", f"{_ONE}/cancel", scope="processflow.execute", returns=ExecutionView)
+@route("POST", f"{_EXECUTION_PATH}/cancel", scope="processflow.execute", returns=ExecutionView)
 def cancel_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
     """Cancel an execution; one in progress is `cancelling` until its step stops."""
     return execution_view(call.services.processes.cancel_execution(call.scope, execution_id, process_id))
 
 
-@route("POST", f"{_ONE}/retry", scope="processflow.execute", body=Retry, returns=ExecutionView, status=202)
+@route("POST", f"{_EXECUTION_PATH}/retry", scope="processflow.execute", body=Retry, returns=ExecutionView, status=202)
 def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Retry a finished execution as a new one.
 
@@ -272,7 +277,7 @@ def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     return Answer(view, headers={"Location": view.links["self"]})
 
 
-@route("POST", f"{_ONE}/resume", scope="processflow.execute", body=Resume, returns=ExecutionView, status=202)
+@route("POST", f"{_EXECUTION_PATH}/resume", scope="processflow.execute", body=Resume, returns=ExecutionView, status=202)
 def resume_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Deliver the event that an execution is waiting for.
 
@@ -280,5 +285,5 @@ def resume_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     are made in the console instead.
     """
     body: Resume = call.body
-    row = call.services.processes.resume_execution(call.scope, execution_id, process_id, Resumption(body.token, body.input))
+    row = call.services.processes.resume_execution(call.scope, execution_id, process_id, EventAnswer(body.token, body.input))
     return Answer(execution_view(row))

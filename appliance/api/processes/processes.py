@@ -12,7 +12,7 @@ from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
 from appliance.processes import Process, ProcessVersion
 from appliance.processes.definitions import Draft, PublishRequest, versions
-from appliance.processes.triggers import foretell, triggers_of
+from appliance.processes.triggers import parse_stored_triggers, preview_due_times
 
 DRAFT = Json("document", "`{definition, files}`, or the definition alone; JSON or YAML.")
 
@@ -123,10 +123,10 @@ def process_summary(row: Process) -> ProcessSummary:
     )  # fmt: skip
 
 
-def version_view(row: ProcessVersion, *, whole: bool = False) -> VersionView:
+def version_view(row: ProcessVersion, *, with_content: bool = False) -> VersionView:
     return VersionView(
         version=row.version, draft_digest=row.draft_digest, message=row.message, created_at=clock.rfc3339(row.created_at),
-        created_by=row.created_by, definition=row.definition if whole else None, files=row.files if whole else None,
+        created_by=row.created_by, definition=row.definition if with_content else None, files=row.files if with_content else None,
     )  # fmt: skip
 
 
@@ -191,10 +191,10 @@ def validate_process(call: Call, process_id: str) -> ValidationView:
             pointer=p.pointer, code=p.code, message=p.message, file=p.file, column=p.column,
             severity=p.severity, line=p.line if p.file is not None else versions.line_of(prefix + p.pointer, body.lines),
         )
-        for p in call.services.processes.problems_of(call.scope, draft, tests=call.query.tests)
+        for p in call.services.processes.find_problems(call.scope, draft, tests=call.query.tests)
     ]  # fmt: skip
     valid = all(problem.severity == "warning" for problem in problems)
-    forecast = foretell(triggers_of(draft.definition)) if valid else {}
+    forecast = preview_due_times(parse_stored_triggers(draft.definition)) if valid else {}
     due = {trigger: [clock.rfc3339(each) for each in times] for trigger, times in forecast.items()}
     return ValidationView(valid=valid, problems=problems, due=due)
 
@@ -240,7 +240,7 @@ def list_versions(call: Call, process_id: str) -> Page[VersionView]:
 @route("GET", "/processes/{process_id}/versions/{version}", scope="processflow.read", returns=VersionView)
 def get_version(call: Call, process_id: str, version: str) -> VersionView:
     """Show one version with its definition and files."""
-    return version_view(versions.get_version(call.scope, process_id, version_number(version)), whole=True)
+    return version_view(versions.get_version(call.scope, process_id, version_number(version)), with_content=True)
 
 
 def version_number(version: str) -> int:

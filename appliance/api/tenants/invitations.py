@@ -16,7 +16,7 @@ class Invite(Body):
     login: Annotated[str, Field(min_length=1, max_length=254)]
     role: Literal["viewer", "operator", "builder", "owner"]
     approver: bool = False
-    days: Annotated[int, Field(ge=1, le=invitations.MOST_DAYS)] = 7
+    days: Annotated[int, Field(ge=1, le=invitations.MAX_DAYS)] = 7
     by_email: bool | None = None
 
 

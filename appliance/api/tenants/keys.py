@@ -72,9 +72,9 @@ class KeyView(View):
     key: str | None = None
 
 
-def view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -> KeyView:
+def key_view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -> KeyView:
     """The view of a key; pass `text` only right after the key was issued, and `issuers` to render many keys efficiently."""
-    authority = lineage.read_authority(row, issuers)
+    authority = lineage.build_authority(row, issuers)
     return KeyView(
         issuer=row.issuer, effective_scopes=sorted(authority.scopes), ended=authority.ended or None,
         id=row.id, name=row.name, kind=row.kind, environment=row.environment, prefix=row.prefix, last4=row.last4, scopes=row.scopes,
@@ -89,8 +89,8 @@ def view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -
 @route("GET", "/keys", scope="keys.read", returns=KeyView, listed=True)
 def list_keys(call: Call) -> Page[KeyView]:
     """List the tenant's API keys."""
-    issuers = lineage.read_issuers(call.scope)
-    return keys.list_keys(call.scope, call.query.page).map(lambda row: view(row, issuers=issuers))
+    issuers = lineage.load_issuers(call.scope)
+    return keys.list_keys(call.scope, call.query.page).map(lambda row: key_view(row, issuers=issuers))
 
 
 @route("POST", "/keys", scope="keys.write", body=IssueKey, returns=KeyView, status=201)
@@ -110,7 +110,7 @@ def issue_key(call: Call) -> Answer:
         is_default_rate=body.rate_limit is None,
     )  # fmt: skip
     row, text = keys.issue_key(call.scope, call.services.sealer, spec, lifetime_ms=_lifetime(body.expires_at))
-    return Answer(view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=view(row))
+    return Answer(key_view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=key_view(row))
 
 
 def _lifetime(expires_at: str | None) -> int | None:
@@ -125,7 +125,7 @@ def _lifetime(expires_at: str | None) -> int | None:
 @route("GET", "/keys/{key_id}", scope="keys.read", returns=KeyView)
 def get_key(call: Call, key_id: str) -> KeyView:
     """Show one API key."""
-    return view(keys.get_key(call.scope, key_id))
+    return key_view(keys.get_key(call.scope, key_id))
 
 
 @route("PATCH", "/keys/{key_id}", scope="keys.write", body=ChangeKey, returns=KeyView)
@@ -134,7 +134,7 @@ def change_key(call: Call, key_id: str) -> KeyView:
 
     An agent key cannot become a service key again.
     """
-    return view(keys.make_agent_key(call.scope, key_id))
+    return key_view(keys.convert_to_agent_key(call.scope, key_id))
 
 
 @route("POST", "/keys/{key_id}/rotate", scope="keys.write", body=RotateKey, returns=KeyView, status=201)
@@ -145,7 +145,7 @@ def rotate_key(call: Call, key_id: str) -> Answer:
     key depend on the new one.
     """
     row, text = keys.rotate_key(call.scope, call.services.sealer, key_id, call.body.overlap_seconds)
-    return Answer(view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=view(row))
+    return Answer(key_view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=key_view(row))
 
 
 @route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView)
@@ -154,10 +154,10 @@ def adopt_key(call: Call, key_id: str) -> KeyView:
 
     You must have every scope of the key. Its text stays the same.
     """
-    return view(adoption.adopt_key(call.scope, key_id))
+    return key_view(adoption.adopt_key(call.scope, key_id))
 
 
 @route("DELETE", "/keys/{key_id}", scope="keys.write", returns=KeyView)
 def revoke_key(call: Call, key_id: str) -> KeyView:
     """Revoke an API key and every key that it issued, at once."""
-    return view(keys.revoke_key(call.scope, key_id))
+    return key_view(keys.revoke_key(call.scope, key_id))

@@ -11,7 +11,7 @@ from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
 from appliance.solutions import find_place
 from appliance.tenants import SecretName, service
-from appliance.tenants.grants import Binding, Destination, Kind, secret_bindings
+from appliance.tenants.grants import Binding, Kind, SecretDestination, secret_bindings
 
 from .tenants import DeletedView, NoQuery
 
@@ -104,7 +104,7 @@ def set_secret(call: Call, name: str) -> SecretView:
     return secret_view(stored, secret_bindings.list_bindings(call.scope, name))
 
 
-def _places(call: Call, bind: Bind) -> list[Destination]:
+def _places(call: Call, bind: Bind) -> list[SecretDestination]:
     integrations = [BoundIntegration(slug=each) if isinstance(each, str) else each for each in bind.integrations]
     places = [find_place(call.services, call.scope, "integration", each.slug, each.hosts or "") for each in integrations]
     return places + [find_place(call.services, call.scope, "process", each) for each in bind.processes]

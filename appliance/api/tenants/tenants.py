@@ -9,7 +9,7 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
-from appliance.solutions import departures
+from appliance.solutions import offboarding
 from appliance.tenants import Member, Tenant, people, service
 
 Role = Literal["viewer", "operator", "builder", "owner"]
@@ -29,7 +29,7 @@ class TenantView(View):
 class RenameTenant(Body):
     """The new name; the id and all addresses stay."""
 
-    name: Annotated[str, Field(min_length=1, max_length=service.LONGEST_NAME)]
+    name: Annotated[str, Field(min_length=1, max_length=service.MAX_NAME)]
 
 
 class MemberView(View):
@@ -170,10 +170,10 @@ def get_member_authority(call: Call, user_id: str) -> MemberAuthorityView:
 
     Their keys end or lose scopes unless another member adopts them; published versions keep running unless you stop them.
     """
-    return _authority_view(departures.read_authority(call.scope, user_id, call.query.role))
+    return _authority_view(offboarding.read_authority(call.scope, user_id, call.query.role))
 
 
-def _authority_view(authority: departures.MemberAuthority) -> MemberAuthorityView:
+def _authority_view(authority: offboarding.MemberAuthority) -> MemberAuthorityView:
     keys = [
         RestingKeyView(
             id=key.row.id, name=key.row.name, issuer=key.row.issuer, depth=key.depth, scopes=sorted(key.scopes),
@@ -205,8 +205,8 @@ def remove_member(call: Call, user_id: str) -> RemovedMemberView:
     Every key that depends on them ends, except those you adopt; their published processes keep running, except those you stop.
     """
     query: RemoveQuery = call.query
-    handover = departures.Handover(_ids(query.adopt_keys), _ids(query.adopt_processes), _ids(query.stop_processes))
-    departure = departures.remove_member(call.scope, user_id, handover)
+    handover = offboarding.Handover(_ids(query.adopt_keys), _ids(query.adopt_processes), _ids(query.stop_processes))
+    departure = offboarding.remove_member(call.scope, user_id, handover)
     return RemovedMemberView(deleted=user_id, **{name: list(ids) for name, ids in vars(departure).items()})
 
 

@@ -8,9 +8,9 @@ from pydantic import StringConstraints
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.webapps.certificates import Certificate, bring_certificate
+from appliance.webapps.certificates import Certificate, upload_certificate
 
-_ONE = "/webapps/{app}/domains/{host}/certificate"
+_CERTIFICATE_PATH = "/webapps/{app}/domains/{host}/certificate"
 Pem = Annotated[str, StringConstraints(max_length=64 << 10)]
 
 
@@ -52,14 +52,14 @@ def certificate_view(certificate: Certificate) -> StoredCertificateView:
     )  # fmt: skip
 
 
-@route("GET", _ONE, scope="webapps.read", returns=StoredCertificateView)
+@route("GET", _CERTIFICATE_PATH, scope="webapps.read", returns=StoredCertificateView)
 def get_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
     """Show the certificate of a domain; the domain itself shows the progress of an order."""
     domain = call.services.domains.get_domain(call.scope, app, host)
     return certificate_view(call.services.certificates.get(call.scope, domain.host))
 
 
-@route("PUT", _ONE, scope="webapps.publish", body=UploadCertificate, returns=StoredCertificateView)
+@route("PUT", _CERTIFICATE_PATH, scope="webapps.publish", body=UploadCertificate, returns=StoredCertificateView)
 def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
     """Upload your own certificate for a domain; none is ordered until it expires.
 
@@ -71,10 +71,10 @@ def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
     body: UploadCertificate = call.body
     pair = (body.certificate, body.private_key)
     find = partial(call.services.domains.get_domain, call.scope, app, host)
-    return certificate_view(bring_certificate(call.scope, call.services.certificates, find, pair, body.chain))
+    return certificate_view(upload_certificate(call.scope, call.services.certificates, find, pair, body.chain))
 
 
-@route("DELETE", _ONE, scope="webapps.publish", returns=DeletedView)
+@route("DELETE", _CERTIFICATE_PATH, scope="webapps.publish", returns=DeletedView)
 def delete_domain_certificate(call: Call, app: str, host: str) -> DeletedView:
     """Delete an uploaded certificate; a new one is ordered where possible."""
     domain = call.services.domains.get_domain(call.scope, app, host)

@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.webapps.domains import Domain, NewDomain
 
 _DOMAINS_PATH = "/webapps/{app}/domains"
-_ONE = f"{_DOMAINS_PATH}/{{host}}"
+_DOMAIN_PATH = f"{_DOMAINS_PATH}/{{host}}"
 
 
 class DnsRecordView(View):
@@ -112,25 +112,25 @@ def claim_webapp_domain(call: Call, app: str) -> Answer:
     return Answer(domain_view(domain), 201, {"Location": f"/api/v1/webapps/{app}/domains/{domain.host}"})
 
 
-@route("GET", _ONE, scope="webapps.read", returns=DomainView)
+@route("GET", _DOMAIN_PATH, scope="webapps.read", returns=DomainView)
 def get_webapp_domain(call: Call, app: str, host: str) -> DomainView:
     """Show a domain with its expected and observed records, last error, next check and certificate."""
     return domain_view(call.services.domains.get_domain(call.scope, app, host))
 
 
-@route("PATCH", _ONE, scope="webapps.write", body=ChangeDomain, returns=DomainView)
+@route("PATCH", _DOMAIN_PATH, scope="webapps.write", body=ChangeDomain, returns=DomainView)
 def change_webapp_domain(call: Call, app: str, host: str) -> DomainView:
     """Make a domain the primary one, to which the WebApp's own host redirects, or undo that."""
     return domain_view(call.services.domains.change_domain(call.scope, app, host, primary=call.body.primary))
 
 
-@route("POST", f"{_ONE}/verify", scope="webapps.write", returns=DomainView, atomic=False)
+@route("POST", f"{_DOMAIN_PATH}/verify", scope="webapps.write", returns=DomainView, atomic=False)
 def verify_webapp_domain(call: Call, app: str, host: str) -> DomainView:
     """Check a domain's records now; the appliance also checks them by itself, at `next_check_at`."""
     return domain_view(call.services.domains.verify_domain(call.scope, app, host))
 
 
-@route("DELETE", _ONE, scope="webapps.write", returns=DeletedView)
+@route("DELETE", _DOMAIN_PATH, scope="webapps.write", returns=DeletedView)
 def release_webapp_domain(call: Call, app: str, host: str) -> DeletedView:
     """Release a domain; if it was verified, only this tenant may claim it again within 30 days."""
     call.services.domains.release_domain(call.scope, app, host)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Query, View, route
-from appliance.api.frame.tool_arguments import publication
+from appliance.api.frame.tool_arguments import publication_arguments
 from appliance.api.processes.processes import version_number
 from appliance.core import clock
 from appliance.webapps.publishing import Publication, previews
@@ -84,7 +84,7 @@ def publication_view(publication: Publication) -> WebAppPublicationView:
 @route(
     "POST", "/webapps/{app}/versions/{version}/publish", scope="webapps.publish", body=PublishWebApp, query=PublishQuery,
     returns=WebAppVersionView, also={202: WebAppPublicationView}, atomic=False,
-    acts=Acts("publish_webapp", arguments=publication),
+    acts=Acts("publish_webapp", arguments=publication_arguments),
 )  # fmt: skip
 async def publish_webapp(call: Call, app: str, version: str) -> Answer:
     """Publish a version; with `if_current`, only if that version is still the published one.
@@ -99,12 +99,12 @@ async def publish_webapp(call: Call, app: str, version: str) -> Answer:
     started = await in_thread(partial(publishing.publish_version, call.scope, app, number, if_current=call.body.if_current))
     if started.version is not None:
         return Answer(version_view(started.version))
-    if started.over is not None:
-        await asyncio.wait([asyncio.wrap_future(started.over)], timeout=call.query.wait)
+    if started.future is not None:
+        await asyncio.wait([asyncio.wrap_future(started.future)], timeout=call.query.wait)
     current: Publication = await in_thread(partial(publishing.get_publication, call.scope, app, number))
     if current.is_running:
         return Answer(publication_view(current), 202, {"Location": f"/api/v1/webapps/{app}/versions/{number}/publication"})
-    return Answer(version_view(await in_thread(partial(publishing.published, call.scope, app, number))))
+    return Answer(version_view(await in_thread(partial(publishing.get_published, call.scope, app, number))))
 
 
 @route("GET", "/webapps/{app}/versions/{version}/publication", scope="webapps.read", returns=WebAppPublicationView)

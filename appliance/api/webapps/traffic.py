@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from appliance.api.frame.routing import Call, ListQuery, Query, View, route
-from appliance.api.monitor.logs import Moment, moment
+from appliance.api.monitor.logs import Moment, parse_moment
 from appliance.core import clock
-from appliance.webapps.traffic import RequestRow, reading, usage
+from appliance.webapps.traffic import RequestRow, statistics, usage
 
 
 class WebAppUsageView(View):
@@ -24,7 +24,7 @@ class WebAppUsageView(View):
 def read_usage(call: Call, app: str) -> WebAppUsageView:
     """Read the usage of a WebApp, which must exist."""
     own = call.services.config.webapps
-    allowance = usage.Allowance.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
+    allowance = usage.UsageLimits.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
     used = usage.read_usage(call.scope, app, call.services.webapps.stored_bytes(call.scope, app), allowance)
     return WebAppUsageView(
         stored_bytes=used.stored, stored_limit_bytes=allowance.stored, requests_today=used.requests_today,
@@ -105,8 +105,8 @@ class WebAppTrafficView(View):
 def list_webapp_requests(call: Call, app: str) -> object:
     """List the requests to a WebApp, newest first; a request appears a few seconds after it was answered."""
     query = call.query
-    filters = reading.RequestFilter(query.status, query.path, moment(query.since, "since"))
-    return reading.list_requests(call.scope, app, filters, query.page).map(_request_view)
+    filters = statistics.RequestFilter(query.status, query.path, parse_moment(query.since, "since"))
+    return statistics.list_requests(call.scope, app, filters, query.page).map(_request_view)
 
 
 def _request_view(row: RequestRow) -> WebAppRequestView:
@@ -118,11 +118,11 @@ def _request_view(row: RequestRow) -> WebAppRequestView:
 def get_webapp_analytics(call: Call, app: str) -> WebAppTrafficView:
     """Show the requests, bytes, errors and visitors of a WebApp over time."""
     query: TrafficQuery = call.query
-    window = reading.Window(
-        moment(query.since, "since") or 0, moment(query.until, "until") or clock.now_ms() + 1,
+    window = statistics.Window(
+        parse_moment(query.since, "since") or 0, parse_moment(query.until, "until") or clock.now_ms() + 1,
         clock.parse_duration(query.bucket, pointer="/bucket") if query.bucket else None,
     )  # fmt: skip
-    traffic = reading.read_traffic(call.scope, app, window)
+    traffic = statistics.read_traffic(call.scope, app, window)
     counted = {
         name: [WebAppCountView(value=value, requests=count) for value, count in getattr(traffic, name).items()]
         for name in ("paths", "referrers", "statuses", "agents")
@@ -133,11 +133,11 @@ def get_webapp_analytics(call: Call, app: str) -> WebAppTrafficView:
     )  # fmt: skip
 
 
-def _numbers(numbers: reading.Numbers) -> WebAppNumbersView:
+def _numbers(numbers: statistics.TrafficCounts) -> WebAppNumbersView:
     return WebAppNumbersView(
         requests=numbers.requests, bytes=numbers.bytes, errors=numbers.errors, visitors=numbers.visitors
     )  # fmt: skip
 
 
-def _point(at: int, numbers: reading.Numbers) -> WebAppPointView:
+def _point(at: int, numbers: statistics.TrafficCounts) -> WebAppPointView:
     return WebAppPointView(at=clock.rfc3339(at), **_numbers(numbers).model_dump())

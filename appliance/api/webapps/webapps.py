@@ -14,7 +14,7 @@ from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
 from appliance.core.sentences import Sentence
 from appliance.webapps import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
-from appliance.webapps.files import settings_of
+from appliance.webapps.files import validate_settings
 
 from .traffic import WebAppUsageView, read_usage
 
@@ -255,7 +255,7 @@ def _read_manifest(call: Call) -> NewVersion:
     except ValidationError as error:
         raise from_pydantic(error) from error
     members = {name: getattr(body, name) for name in ("spa", "redirects", "headers", "routes", "access", "smoke")}
-    settings: Settings = settings_of(members)
+    settings: Settings = validate_settings(members)
     files = {path: FileSpec(file.sha256, file.size) for path, file in body.files.items()}
     if any("\0" in text for text in (body.message, body.source.commit, body.source.ci_url)):
         raise ValidationFailed("`message` or `source` contains a NUL character, which is not allowed", pointer="/message")

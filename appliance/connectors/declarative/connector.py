@@ -12,7 +12,7 @@ from appliance.connectors.contract import (
     SystemFailure,
 )
 from appliance.connectors.declarative.answers import read_answer, sentence
-from appliance.connectors.declarative.pages import Question, most_of, read_pages
+from appliance.connectors.declarative.pages import PagedRequest, most_of, read_pages
 from appliance.connectors.declarative.plan import ActionPlan, ConnectorPlan
 from appliance.connectors.declarative.polling import poll
 from appliance.connectors.declarative.requests import build_request
@@ -63,7 +63,7 @@ class DeclarativeConnector(Connector):
         if planned.pages is None:
             raise AssertionError("only actions with pages come here")
         most = most_of(planned.pages, values)
-        question = Question(self.plan, planned.request, planned.pages, planned.errors, values, planned.action.effect)
+        question = PagedRequest(self.plan, planned.request, planned.pages, planned.errors, values, planned.action.effect)
         items: list[Any] = []
         complete, body = False, None
         for page in read_pages(question, ctx.http.send):

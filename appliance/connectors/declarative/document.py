@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
 from appliance.connectors.contract import Action, Trigger
-from appliance.connectors.declarative import judging
+from appliance.connectors.declarative import validation
 from appliance.connectors.declarative.form import connector_schema
 from appliance.connectors.declarative.plan import (
     ActionPlan,
@@ -52,7 +52,7 @@ def read_document(text: str) -> ConnectorPlan:
     plan = None
     if not findings:
         plan = _Reader(findings).connector(data)
-        findings += judging.judge(data, plan)
+        findings += validation.validate_plan(data, plan)
     if findings or plan is None:
         raise DocumentInvalid([_sentence(pointer, message, lines) for pointer, message in findings])
     return plan

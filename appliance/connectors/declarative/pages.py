@@ -19,7 +19,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Question:
+class PagedRequest:
     """A paginated request; its `errors` are checked before the connector's."""
 
     connector: ConnectorPlan
@@ -31,7 +31,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class PageOf:
+class Page:
     """One page: its body and items, and whether it is the last."""
 
     body: Any
@@ -39,7 +39,7 @@ class PageOf:
     last: bool
 
 
-def read_pages(question: Question, send: Send) -> Iterator[PageOf]:
+def read_pages(question: PagedRequest, send: Send) -> Iterator[Page]:
     """Yield pages until the last one, `max_pages` or 32 MiB; SystemFailure when a page repeats."""
     pages, plan = question.pages, question.connector
     page: dict[str, Any] = {"number": pages.first, "offset": 0} | ({} if pages.size is None else {"size": pages.size})
@@ -53,7 +53,7 @@ def read_pages(question: Question, send: Send) -> Iterator[PageOf]:
         items = items_at(body, pages.items)
         size += len(answer.content)
         following = _next(question, request, answer, body, page)
-        yield PageOf(body, items, following is None)
+        yield Page(body, items, following is None)
         if following is None or size >= _MOST_BYTES:
             return
         if _mark(following) in requested:
@@ -77,7 +77,7 @@ def items_at(body: Any, steps: tuple[str | int, ...]) -> list[Any]:
     return items
 
 
-def _next(question: Question, request: HttpRequest, answer: HttpAnswer, body: Any, page: dict[str, Any]) -> HttpRequest | None:
+def _next(question: PagedRequest, request: HttpRequest, answer: HttpAnswer, body: Any, page: dict[str, Any]) -> HttpRequest | None:
     """Return the request for the next page, None after the last; updates `page`, the values of {{ page.… }}."""
     pages = question.pages
     count = len(items_at(body, pages.items))
@@ -100,7 +100,7 @@ def _next(question: Question, request: HttpRequest, answer: HttpAnswer, body: An
     return build_request(question.connector, question.request, {**question.values, "page": page})
 
 
-def _request_at(question: Question, request: HttpRequest, current: str, target: str) -> HttpRequest:
+def _request_at(question: PagedRequest, request: HttpRequest, current: str, target: str) -> HttpRequest:
     """Return a request for a URL given by the service, which has its own parameters; only an API key in the query is added."""
     url = next_address(question.connector, question.values, current, target)
     auth = question.connector.auth

@@ -5,14 +5,14 @@ from typing import Any
 
 from appliance.connectors.contract import Item, Polled, SystemFailure
 from appliance.connectors.declarative.answers import read_answer
-from appliance.connectors.declarative.pages import Question, Send, items_at, read_pages
+from appliance.connectors.declarative.pages import PagedRequest, Send, items_at, read_pages
 from appliance.connectors.declarative.plan import ConnectorPlan, Steps, TriggerPlan
 from appliance.connectors.declarative.requests import build_request
 from appliance.connectors.declarative.templates import Values, fill_tree, follow
 
 MOST_AT_ONCE = 200
 
-Found = tuple[Any, str, Any]
+PolledItem = tuple[Any, str, Any]
 
 
 def poll(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, cursor: Any, send: Send) -> Polled:
@@ -39,12 +39,12 @@ def poll(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, cursor: Any,
     return Polled(items, _cursor(batch, cursor), more=not complete or len(batch) < len(new))
 
 
-def _is_new(each: Found, cursor: Mapping[str, Any]) -> bool:
+def _is_new(each: PolledItem, cursor: Mapping[str, Any]) -> bool:
     at, key, _ = each
     return bool(at > cursor["at"] or (at == cursor["at"] and key not in cursor["keys"]))
 
 
-def _cursor(entries: list[Found], before: Any) -> Any:
+def _cursor(entries: list[PolledItem], before: Any) -> Any:
     if not entries:
         return before
     at = max(each[0] for each in entries)
@@ -52,7 +52,7 @@ def _cursor(entries: list[Found], before: Any) -> Any:
     return {"at": at, "keys": sorted({*known_keys, *(key for value, key, _ in entries if value == at)})}
 
 
-def _newest(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> list[Found]:
+def _newest(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> list[PolledItem]:
     """Return existing items, at least those with the greatest cursor value."""
     if trigger.newest is None:
         entries, complete = _read(plan, trigger, values, send)
@@ -64,11 +64,11 @@ def _newest(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Sen
     return list(_entries(items_at(body, trigger.pages.items), trigger))
 
 
-def _read(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> tuple[list[Found], bool]:
+def _read(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> tuple[list[PolledItem], bool]:
     """Return the items and whether they are complete; if the service sorts ascending, reading may stop early."""
-    entries: list[Found] = []
+    entries: list[PolledItem] = []
     complete = False
-    for page in read_pages(Question(plan, trigger.request, trigger.pages, trigger.errors, values), send):
+    for page in read_pages(PagedRequest(plan, trigger.request, trigger.pages, trigger.errors, values), send):
         entries += _entries(page.items, trigger)
         complete = page.last
         if trigger.ascending and len(entries) >= 2 * MOST_AT_ONCE:
@@ -80,7 +80,7 @@ def _read(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send)
     return entries, complete
 
 
-def _entries(items: list[Any], trigger: TriggerPlan) -> Iterator[Found]:
+def _entries(items: list[Any], trigger: TriggerPlan) -> Iterator[PolledItem]:
     for item in items:
         at, key = _scalar(item, trigger.cursor, "cursor"), _scalar(item, trigger.key, "key")
         yield at, str(key), item

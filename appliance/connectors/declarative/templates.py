@@ -31,7 +31,7 @@ class TemplateInvalid(ValueError):
 
 
 @dataclass(frozen=True)
-class Hole:
+class Placeholder:
     """One placeholder `{{ … }}`: the path to its value, and the fallback when there is none."""
 
     root: str
@@ -51,15 +51,15 @@ class Hole:
 class Template:
     """A parsed text: literal parts and placeholders."""
 
-    parts: tuple[str | Hole, ...]
+    parts: tuple[str | Placeholder, ...]
 
     @property
-    def holes(self) -> Iterator[Hole]:
-        return (part for part in self.parts if isinstance(part, Hole))
+    def holes(self) -> Iterator[Placeholder]:
+        return (part for part in self.parts if isinstance(part, Placeholder))
 
     def value(self, values: Values) -> Any:
         """Return the value itself when the text is a single placeholder, otherwise a string; MISSING when a value is missing."""
-        if len(self.parts) == 1 and isinstance(self.parts[0], Hole):
+        if len(self.parts) == 1 and isinstance(self.parts[0], Placeholder):
             return self.parts[0].find(values)
         return self.text(values, lambda text: text)
 
@@ -108,7 +108,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
 
 def parse_template(text: str, roots: Collection[str]) -> Template:
     """Parse a template; TemplateInvalid for a placeholder that is not a path starting at one of `roots`."""
-    parts: list[str | Hole] = []
+    parts: list[str | Placeholder] = []
     end = 0
     for match in _HOLE.finditer(text):
         parts += [text[end : match.start()]] if match.start() > end else []
@@ -120,7 +120,7 @@ def parse_template(text: str, roots: Collection[str]) -> Template:
     return Template(tuple(parts))
 
 
-def _placeholder(text: str, roots: Collection[str]) -> Hole:
+def _placeholder(text: str, roots: Collection[str]) -> Placeholder:
     path, mark, written = text.partition("??")
     path = path.strip()
     root = _ROOT.match(path)
@@ -129,7 +129,7 @@ def _placeholder(text: str, roots: Collection[str]) -> Hole:
         raise TemplateInvalid(f"{{{{ {path[:80]} }}}} is no path; write for example {{{{ input.id }}}}")
     if root[0] not in roots:
         raise TemplateInvalid(f"{{{{ {path[:80]} }}}}: there is no {root[0]} here; there is {', '.join(sorted(roots))}")
-    return Hole(root[0], _steps(rest), _fallback(written) if mark else MISSING)
+    return Placeholder(root[0], _steps(rest), _fallback(written) if mark else MISSING)
 
 
 def _is_path(text: str) -> bool:
@@ -170,13 +170,13 @@ def fill_tree(tree: Any, values: Values) -> Any:
     return tree
 
 
-def holes_in(tree: Any) -> Iterator[Hole]:
+def placeholders_in(tree: Any) -> Iterator[Placeholder]:
     """Yield every placeholder of a tree."""
     if isinstance(tree, Template):
         yield from tree.holes
     elif isinstance(tree, Mapping):
         for inner in tree.values():
-            yield from holes_in(inner)
+            yield from placeholders_in(inner)
     elif isinstance(tree, list):
         for inner in tree:
-            yield from holes_in(inner)
+            yield from placeholders_in(inner)

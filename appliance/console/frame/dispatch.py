@@ -25,22 +25,22 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.solutions import Services
-from appliance.tenants import PLACE, NoPlace, SignedIn
+from appliance.tenants import PLACE, NoSlot, SignedIn
 from appliance.tenants.sign_in import sessions
 from appliance.uploads import FormLimits, FormReader
 
-from . import csrf, kept_forms, session
+from . import csrf, saved_forms, session
 from .rendering import Renderer
 from .routing import (
     Answer,
     Arrival,
-    Asked,
     BaseRoute,
+    ConsoleRequest,
     Data,
+    Deferred,
     Download,
     File,
     Form,
-    Later,
     Page,
     PageRoute,
     Picture,
@@ -51,13 +51,11 @@ from .routing import (
 
 log = logging.getLogger(__name__)
 
-MAX_FIELDS = 5000
-MOST_PARTS, MOST_FILES, TEXT_BYTES = 1000, 50, 1 << 20  # of a form with files
-HEARTBEAT_SECONDS = 15.0
-LOOK_SECONDS = 0.5
-LASTING = "private, max-age=86400, immutable"
+MAX_FIELDS, MOST_PARTS, MOST_FILES, TEXT_BYTES = 5000, 1000, 50, 1 << 20  # of a form; the last three with files
+HEARTBEAT_SECONDS, POLL_SECONDS = 15.0, 0.5
+CACHE_FOREVER = "private, max-age=86400, immutable"
 INTERNAL = mark_error("something went wrong in the appliance; tell its operator the request id, the log has the rest")
-FOREIGN = mark_error("this form was sent from another site or by a program; open the page here and submit it again")
+FOREIGN_FORM = mark_error("this form was sent from another site or by a program; open the page here and submit it again")
 NO_PAGE = mark_error("this page does not exist; use the menu to find what you need")
 TITLES = {
     401: mark("Signed out"),
@@ -69,7 +67,7 @@ TITLES = {
 }
 
 
-class Edge:
+class Dispatcher:
     """Runs the declared pages and turns their answers into HTTP responses."""
 
     def __init__(self, services: Services, renderer: Renderer) -> None:
@@ -77,11 +75,11 @@ class Edge:
         self._renderer = renderer
         self._policy = content_policy(services.config)
 
-    async def base(self, routes: Mapping[str, BaseRoute]) -> Response:
+    async def handle_base(self, routes: Mapping[str, BaseRoute]) -> Response:
         """Serve a page of the base host."""
         return await self._timed(partial(self._on_base, routes))
 
-    async def tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str]) -> Response:
+    async def handle_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str]) -> Response:
         """Serve a page of a tenant's host."""
         return await self._timed(partial(self._on_tenant, routes, path_args), routes.get("POST"))
 
@@ -93,17 +91,17 @@ class Edge:
         return response
 
     async def _serve(self, work: "Work", takes: PageRoute | None) -> Response:
-        request = self._asked(http_request.method)
+        request = self._read_request(http_request.method)
         if request.method == "POST" and takes is not None and takes.takes_files:
             return await self._serve_files(work, takes, request)
         try:
             if request.method == "POST":
-                request = self._asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
+                request = self._read_request("POST", await _read_own_form(self._services.config.limits.json_body_kb))
         except ApplianceError as error:
             return await self._run(partial(self._refuse, error), request)
         return await self._run(work, request)
 
-    async def _run(self, work: "Work", request: Asked) -> Response:
+    async def _run(self, work: "Work", request: ConsoleRequest) -> Response:
         loop = asyncio.get_running_loop()
         result = await loop.run_in_executor(self._services.threads, partial(self._run_logged, work, request))
         while isinstance(result, _Pending):
@@ -115,18 +113,18 @@ class Edge:
             result = await loop.run_in_executor(self._services.threads, partial(self._run_logged, result.finish, request))
         return result
 
-    def _asked(self, method: str, form: Form | None = None) -> Asked:
+    def _read_request(self, method: str, form: Form | None = None) -> ConsoleRequest:
         scope = cast(Mapping[str, Any], http_request.scope)
         language = self._services.languages.choose("", http_request.headers.get("Accept-Language", ""))
-        return Asked(
+        return ConsoleRequest(
             "GET" if method == "HEAD" else method, http_request.path, http_request.query_string.decode("latin1"),
             {name: http_request.args[name] for name in http_request.args}, form or {}, dict(http_request.cookies),
             http_request.host, http_request.scheme,
             scope["gos.host"].tenant, scope["gos.request_id"], http_request.headers.get("Last-Event-ID", ""), language,
-            trace=scope.get("gos.trace", ""), place=scope.get(PLACE) or NoPlace(), address=scope["gos.address"],
+            trace=scope.get("gos.trace", ""), place=scope.get(PLACE) or NoSlot(), address=scope["gos.address"],
         )  # fmt: skip
 
-    async def _serve_files(self, work: "Work", route: PageRoute, request: Asked) -> Response:
+    async def _serve_files(self, work: "Work", route: PageRoute, request: ConsoleRequest) -> Response:
         """Receive a form with files, if the sender may use the page; the files are deleted after the response."""
         loop = asyncio.get_running_loop()
         reader = None
@@ -146,12 +144,12 @@ class Edge:
             if reader is not None:
                 reader.discard()
 
-    def _may_send(self, route: PageRoute, request: Asked) -> bool:
+    def _may_send(self, route: PageRoute, request: ConsoleRequest) -> bool:
         """Whether the sender is signed in on this host with the scope and rights that the page needs."""
         person = session.find_person(self._services, request)
         if person is None or person.scope is None or (route.scope is not None and route.scope not in person.scope.scopes):
             return False
-        return not route.of_administrators or person.login in self._services.config.console.administrators
+        return not route.admins_only or person.login in self._services.config.console.administrators
 
     def _largest(self, route: PageRoute) -> int:
         """The maximum size of one file in bytes.
@@ -159,11 +157,11 @@ class Edge:
         Administrators' uploads are unpacked next to the archive, so they may fill half of the free disk space.
         """
         config = self._services.config
-        return shutil.disk_usage(config.data).free // 2 if route.of_administrators else config.limits.upload_mb << 20
+        return shutil.disk_usage(config.data).free // 2 if route.admins_only else config.limits.upload_mb << 20
 
     # -- in a worker thread
 
-    def _run_logged(self, work: "Work", request: Asked) -> "Response | _Pending":
+    def _run_logged(self, work: "Work", request: ConsoleRequest) -> "Response | _Pending":
         began = clock.worked()
         with logs.log_context(request_id=request.request_id):
             result = work(request)
@@ -171,7 +169,7 @@ class Edge:
             result.headers.add("Server-Timing", f"cpu;dur={(clock.worked() - began) * 1000:.1f}")
         return result
 
-    def _on_base(self, routes: Mapping[str, BaseRoute], request: Asked) -> "Response | _Pending":
+    def _on_base(self, routes: Mapping[str, BaseRoute], request: ConsoleRequest) -> "Response | _Pending":
         if request.tenant is not None:
             here = request.path == "/" and request.method == "GET"
             return self._send(Redirect("/console/") if here else _problem_page(NotFound(NO_PAGE)), request, None)
@@ -182,7 +180,7 @@ class Edge:
         request = self._with_language(request, person)
         return self._perform(lambda: route.handler(Arrival(self._services, request, person)), request, None)
 
-    def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str], request: Asked) -> "Response | _Pending":
+    def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: "_PathArgs", request: ConsoleRequest) -> "Response | _Pending":
         if request.tenant is None:
             return self._send(Redirect("/"), request, None)
         route = routes.get(request.method)
@@ -203,22 +201,23 @@ class Edge:
         A form that another user wrote is not run: it is shown as saved, for them to submit.
         """
         try:
-            request = kept_forms.take_out(self._services.sealer, visit.asked, visit.person.user_id)
-        except kept_forms.OfSomebodyElse:
-            return _saved_form_page(visit.asked, visit.asked.field(kept_forms.FIELD), 403, person=visit.person.login)
-        return _run(route, replace(visit, asked=request), path_args)
+            request = saved_forms.restore_form(self._services.sealer, visit.request, visit.person.user_id)
+        except saved_forms.SavedByAnotherUser:
+            return _saved_form_page(visit.request, visit.request.field(saved_forms.FIELD), 403, person=visit.person.login)
+        return _run(route, replace(visit, request=request), path_args)
 
-    def _signed_out(self, routes: Mapping[str, PageRoute], request: Asked, person: SignedIn | None) -> Page | Redirect:
+    def _signed_out(self, routes: Mapping[str, PageRoute], request: ConsoleRequest, person: SignedIn | None) -> Page | Redirect:
         """Redirect to sign-in; a submitted form is saved in a page from which it can be submitted again afterwards."""
         if request.is_fragment:
             return Page("problem.html", {"title": TITLES[401], "message": mark_error("sign in again to go on")}, 401)
         route = routes.get(request.method)
         if request.method == "GET" or person is not None or route is None or route.path == session.SIGN_OUT:
-            return session.ask_base(self._services, request)
+            return session.redirect_to_sign_in(self._services, request)
         writer = sessions.user_of_token(self._services.sealer, request.cookies.get(session.COOKIE, ""))
-        return _saved_form_page(request, kept_forms.keep(self._services.sealer, request, writer), 401, has_files=route.takes_files)
+        form = saved_forms.save_form(self._services.sealer, request, writer)
+        return _saved_form_page(request, form, 401, has_files=route.takes_files)
 
-    def _refuse(self, error: ApplianceError, request: Asked) -> Response:
+    def _refuse(self, error: ApplianceError, request: ConsoleRequest) -> Response:
         """The error page for a refused form, in the sender's language, with the console's frame if they are signed in."""
         person = session.find_person(self._services, request)
         request = self._with_language(request, person)
@@ -226,19 +225,19 @@ class Edge:
             return self._send(_problem_page(error), request, None)
         return self._send(_problem_page(error), request, self._visit(request, person, person.scope))
 
-    def _visit(self, request: Asked, person: SignedIn, scope: TenantScope) -> Visit:
+    def _visit(self, request: ConsoleRequest, person: SignedIn, scope: TenantScope) -> Visit:
         return Visit(self._services, request, person, replace(scope, trace=request.trace) if request.trace else scope)
 
-    def _with_language(self, request: Asked, person: SignedIn | None) -> Asked:
+    def _with_language(self, request: ConsoleRequest, person: SignedIn | None) -> ConsoleRequest:
         """The request with the language that the person has chosen in their account, if any."""
         preferred = self._services.languages.get(person.language) if person is not None and person.language else None
         return request if preferred is None else replace(request, language=preferred)
 
-    def _perform(self, work: Callable[[], Answer], request: Asked, visit: Visit | None) -> "Response | _Pending":
+    def _perform(self, work: Callable[[], Answer], request: ConsoleRequest, visit: Visit | None) -> "Response | _Pending":
         try:
-            with texts.speaking(request.language):
+            with texts.use_language(request.language):
                 answer = work()
-            if isinstance(answer, Later):
+            if isinstance(answer, Deferred):
                 return _Pending(answer.work, lambda _: self._perform(answer.then, request, visit))
             return self._send(answer, request, visit)
         except ApplianceError as error:
@@ -247,14 +246,14 @@ class Edge:
             log.exception("unhandled error in the console")
             return self._send(_problem_page(ApplianceError(INTERNAL)), request, visit)
 
-    def _send(self, answer: "Now", request: Asked, visit: Visit | None) -> Response:
+    def _send(self, answer: "Now", request: ConsoleRequest, visit: Visit | None) -> Response:
         response = self._response(answer, request, visit)
-        response.headers["Cache-Control"] = LASTING if isinstance(answer, Picture) else "no-store"
+        response.headers["Cache-Control"] = CACHE_FOREVER if isinstance(answer, Picture) else "no-store"
         is_foreign = isinstance(answer, File | Picture)
         response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if is_foreign else self._policy
         return response
 
-    def _response(self, answer: "Now", request: Asked, visit: Visit | None) -> Response:
+    def _response(self, answer: "Now", request: ConsoleRequest, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
@@ -282,7 +281,7 @@ class Edge:
         if isinstance(answer, Picture):
             return Response(answer.content, 200, content_type=answer.media)
         rendered_page = cast(Page, answer)
-        with texts.speaking(request.language):
+        with texts.use_language(request.language):
             html = self._renderer.render(rendered_page, request, visit)
         return Response(html, rendered_page.status, dict(rendered_page.headers), content_type="text/html; charset=utf-8")
 
@@ -292,26 +291,26 @@ class Edge:
         while piece := await loop.run_in_executor(self._services.threads, next, source, b""):
             yield piece
 
-    async def _events(self, stream: Stream, request: Asked, visit: Visit) -> AsyncIterator[bytes]:
+    async def _events(self, stream: Stream, request: ConsoleRequest, visit: Visit) -> AsyncIterator[bytes]:
         """Server-sent events from polling, until the client disconnects or loses access; a slow client delays the next poll."""
         loop, last_sent = asyncio.get_running_loop(), clock.monotonic()
         yield b"retry: 2000\n: connected\n\n"
-        while (events := await loop.run_in_executor(self._services.threads, self._look, stream, request, visit)) is not None:
+        while (events := await loop.run_in_executor(self._services.threads, self._poll_events, stream, request, visit)) is not None:
             for event in events:
                 yield event
             if events or clock.monotonic() - last_sent > HEARTBEAT_SECONDS:
                 last_sent = clock.monotonic()
                 yield b": still here\n\n"  # Keeps proxies from closing an idle connection.
-            await asyncio.sleep(self._services.streams.pause(LOOK_SECONDS))
+            await asyncio.sleep(self._services.streams.poll_interval(POLL_SECONDS))
 
-    def _look(self, stream: Stream, request: Asked, visit: Visit) -> list[bytes] | None:
+    def _poll_events(self, stream: Stream, request: ConsoleRequest, visit: Visit) -> list[bytes] | None:
         """The new events; None when the session has ended or has lost a scope that the stream started with."""
         person = session.find_person(self._services, request)
         if person is None or person.scope is None or not set(visit.scope.scopes) <= set(person.scope.scopes):
             return None
-        with texts.speaking(request.language):
+        with texts.use_language(request.language):
             rendered = [
-                (number, self._renderer.render(Page(stream.template, values), request, visit)) for number, values in stream.look()
+                (number, self._renderer.render(Page(stream.template, values), request, visit)) for number, values in stream.poll()
             ]
         return [f"id: {number}\ndata: {json.dumps(html)}\n\n".encode() for number, html in rendered]
 
@@ -325,7 +324,8 @@ class _Pending:
 
 
 Now = Page | Redirect | Download | Data | File | Picture | Stream
-Work = Callable[[Asked], Response | _Pending]
+_PathArgs = Mapping[str, str]
+Work = Callable[[ConsoleRequest], Response | _Pending]
 
 
 def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
@@ -334,13 +334,13 @@ def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer
     return route.handler(visit, **path_args)
 
 
-def _saved_form_page(request: Asked, sealed_form: str, status: int, *, has_files: bool = False, person: str = "") -> Page:
+def _saved_form_page(request: ConsoleRequest, sealed_form: str, status: int, *, has_files: bool = False, person: str = "") -> Page:
     """A page that holds a form which was not accepted, for its author to submit again.
 
     `person` is the login of the user who is signed in now, when that is not the author.
     """
     values = {
-        "action": f"{request.path}?{request.query}".rstrip("?"), "kept": sealed_form, "field": kept_forms.FIELD,
+        "action": f"{request.path}?{request.query}".rstrip("?"), "kept": sealed_form, "field": saved_forms.FIELD,
         "has_files": has_files, "person": person,
     }  # fmt: skip
     return Page("base/signed_out.html", values, status)
@@ -354,7 +354,7 @@ def _problem_page(error: ApplianceError) -> Page:
 def _refuse_foreign() -> None:
     headers = {name.lower(): value for name, value in http_request.headers.items()}
     if not csrf.is_own_page(headers, f"{http_request.scheme}://{http_request.host}"):
-        raise PolicyDenied(FOREIGN)
+        raise PolicyDenied(FOREIGN_FORM)
 
 
 def _multipart_boundary() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from appliance.core.errors import Detail
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
-from appliance.core.texts import tell
+from appliance.core.texts import translate
 
 from .routing import Form
 
@@ -39,7 +39,7 @@ class Field:
     schema: Mapping[str, Any] = field(default_factory=dict)
     value: str = ""
     error: str = ""
-    kept: str = ""
+    secret_state: str = ""
     is_unchosen: bool = False
 
     @property
@@ -112,7 +112,7 @@ class InputForm:
         """Fill the fields from a JSON value."""
         _fill(self.root, value)
 
-    def point_out(self, details: Sequence[Detail]) -> None:
+    def show_errors(self, details: Sequence[Detail]) -> None:
         """Show each error at the innermost field that its pointer names; errors without a field go to `general`."""
         for detail in details:
             owners = [f for f in self.all_fields() if f.kind != "group" and _is_inside(detail.pointer, f.pointer)]
@@ -121,7 +121,7 @@ class InputForm:
                 continue
             owner = max(owners, key=lambda each: len(each.pointer))
             inner = detail.pointer.removeprefix(owner.pointer)
-            text = f"{inner}: {tell(detail.message)}" if inner else tell(detail.message)
+            text = f"{inner}: {translate(detail.message)}" if inner else translate(detail.message)
             owner.error = f"{owner.error} {text}".strip()
 
 
@@ -277,7 +277,7 @@ def _fill(target: Field, value: Any) -> None:
 def read_form(form: InputForm, sent: Form) -> Any:
     """The JSON value that was submitted; `form` keeps the entered texts and collects parse errors in `problems`."""
     value = _read(form, form.root, sent)
-    form.point_out(form.problems)
+    form.show_errors(form.problems)
     return {} if value is None else value
 
 

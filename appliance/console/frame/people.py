@@ -13,21 +13,21 @@ class Names:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        self._known: dict[str, str] = {f"user:{visit.person.user_id}": visit.person.login, "system": _("the appliance")}
+        self._names: dict[str, str] = {f"user:{visit.person.user_id}": visit.person.login, "system": _("the appliance")}
         self._members_read = False
 
     def of(self, actor: str) -> str:
         """The login of a user, the name of an API key, or the actor as stored when there is no better name."""
-        if actor not in self._known and actor.startswith("user:"):
+        if actor not in self._names and actor.startswith("user:"):
             self._read_members()
-        if actor not in self._known:
-            self._known[actor] = self._look_up(actor)
-        return self._known[actor]
+        if actor not in self._names:
+            self._names[actor] = self._look_up(actor)
+        return self._names[actor]
 
     def _read_members(self) -> None:
         if not self._members_read:
             self._members_read = True
-            self._known |= {f"user:{m.user_id}": m.login for m in people.list_members(self._visit.scope)}
+            self._names |= {f"user:{m.user_id}": m.login for m in people.list_members(self._visit.scope)}
 
     def _look_up(self, actor: str) -> str:
         kind, _colon, name = actor.partition(":")

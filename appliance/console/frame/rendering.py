@@ -13,9 +13,9 @@ from appliance.core.config import Config
 from appliance.tenants import people
 from appliance.tenants.grants import count_open
 
-from . import showing
+from . import formatting
 from .menu import menu_for
-from .routing import Asked, Page, Visit
+from .routing import ConsoleRequest, Page, Visit
 
 
 class Renderer:
@@ -32,9 +32,9 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        texts.teach(self._environment)
-        self._environment.filters.update({name: _as_context_filter(formatter) for name, formatter in showing.FILTERS.items()})
-        self._environment.globals |= {"asset": self._asset, "phrases": showing.phrases}
+        texts.install_translations(self._environment)
+        self._environment.filters.update({name: _as_context_filter(formatter) for name, formatter in formatting.FILTERS.items()})
+        self._environment.globals |= {"asset": self._asset, "phrases": formatting.phrases}
 
     def _asset(self, name: str) -> str:
         """URL of a static file; it contains a digest of the content, so that browsers can cache it forever."""
@@ -42,7 +42,7 @@ class Renderer:
             self._digests[name] = hashlib.sha256((self._static / name).read_bytes()).hexdigest()[:12]
         return f"/static/{name}?v={self._digests[name]}"
 
-    def render(self, page: Page, request: Asked, visit: Visit | None) -> str:
+    def render(self, page: Page, request: ConsoleRequest, visit: Visit | None) -> str:
         """The HTML of a page; with a visit, in the frame of the tenant's console (menu and tenant switcher)."""
         values: dict[str, Any] = {
             "asked": request, "request_id": request.request_id, "visit": visit, "menu": [], "section": "", "counts": {},

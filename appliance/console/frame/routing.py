@@ -9,7 +9,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
 from appliance.solutions import Services
-from appliance.tenants import NoPlace, RequestPlace, SignedIn
+from appliance.tenants import AdmissionSlot, NoSlot, SignedIn
 from appliance.uploads import SentFile
 
 Form = Mapping[str, list[str]]
@@ -74,22 +74,22 @@ class Stream:
     """Server-sent events: each `look()` returns (event id, template values) pairs; no thread is held between two calls."""
 
     template: str
-    look: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]]
+    poll: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]]
 
 
 @dataclass(frozen=True)
-class Later:
+class Deferred:
     """An answer that `then` builds once `work` has finished or failed; no thread is held while waiting."""
 
     work: "Future[Any]"
     then: "Callable[[], Answer]"
 
 
-Answer = Page | Redirect | Download | Data | File | Picture | Stream | Later
+Answer = Page | Redirect | Download | Data | File | Picture | Stream | Deferred
 
 
 @dataclass(frozen=True)
-class Asked:
+class ConsoleRequest:
     """A browser's request, independent of the web framework."""
 
     method: str
@@ -106,7 +106,7 @@ class Asked:
     language: Language = ENGLISH
     files: Sequence[SentFile] = ()
     trace: str = ""
-    place: RequestPlace = field(default_factory=NoPlace)
+    place: AdmissionSlot = field(default_factory=NoSlot)
     address: str = ""
 
     @property
@@ -129,7 +129,7 @@ class Visit:
     """A request on a tenant's host by a signed-in member."""
 
     services: Services
-    asked: Asked
+    request: ConsoleRequest
     person: SignedIn
     scope: TenantScope
 
@@ -139,7 +139,7 @@ class Visit:
 
     def page(self, *, limit: int = PAGE_ROWS, sort: str | None = None, count: bool = False) -> PageRequest:
         """The page of a list that the URL's `cursor` points to."""
-        return PageRequest(limit, self.asked.args.get("cursor") or None, sort, count)
+        return PageRequest(limit, self.request.args.get("cursor") or None, sort, count)
 
 
 @dataclass(frozen=True)
@@ -147,20 +147,20 @@ class Arrival:
     """A request to a page that needs no session, mostly on the base host; `person` is None unless someone is signed in."""
 
     services: Services
-    asked: Asked
+    request: ConsoleRequest
     person: SignedIn | None
 
 
 TOKEN_CHARACTERS = 64
 
 
-def token_of(visit: Visit) -> str:
+def idempotency_token(visit: Visit) -> str:
     """The idempotency key of a form, so that submitting it twice has one effect; empty when the form has no token.
 
     It includes the user id, so that one person's token has no effect for another.
     """
-    token = visit.asked.field("token")[:TOKEN_CHARACTERS]
-    return f"console/{visit.person.user_id}/{visit.asked.path}/{token}" if token else ""
+    token = visit.request.field("token")[:TOKEN_CHARACTERS]
+    return f"console/{visit.person.user_id}/{visit.request.path}/{token}" if token else ""
 
 
 Method = Literal["GET", "POST"]
@@ -171,7 +171,7 @@ Handler = Callable[..., Answer]
 class PageRoute:
     """One declared page of a tenant's host; `scope` None admits every member.
 
-    With `takes_files` its form may contain files; with `of_administrators` only administrators of the appliance may upload,
+    With `takes_files` its form may contain files; with `admins_only` only administrators of the appliance may upload,
     and the usual size limit does not apply.
     """
 
@@ -181,7 +181,7 @@ class PageRoute:
     handler: Handler
     needs_session: bool = True
     takes_files: bool = False
-    of_administrators: bool = False
+    admins_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,12 +204,12 @@ def page(
     scope: str | None,
     needs_session: bool = True,
     takes_files: bool = False,
-    of_administrators: bool = False,
+    admins_only: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Declare a page under /console of a tenant's host; with `needs_session=False` the handler gets an Arrival, not a Visit."""
 
     def declare(handler: Handler) -> Handler:
-        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session, takes_files, of_administrators))
+        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session, takes_files, admins_only))
         return handler
 
     return declare

@@ -15,7 +15,7 @@ from appliance.solutions import Services
 from appliance.tenants import SignedIn, people, split_host
 from appliance.tenants.sign_in import devices, sessions
 
-from .routing import Asked, Redirect
+from .routing import ConsoleRequest, Redirect
 
 COOKIE = "__Host-gos"
 DEVICE_COOKIE = "__Host-gos-device"
@@ -29,13 +29,13 @@ def lifetime_ms(config: Config) -> int:
     return config.console.session_hours * HOUR_MS
 
 
-def can_hold_cookies(request: Asked) -> bool:
+def can_hold_cookies(request: ConsoleRequest) -> bool:
     """Whether browsers accept `__Host-` cookies on this host: over HTTPS always, over plain HTTP only on localhost."""
     name = split_host(request.host)
     return request.scheme == "https" or name == "localhost" or name.endswith(".localhost")
 
 
-def find_person(services: Services, request: Asked) -> SignedIn | None:
+def find_person(services: Services, request: ConsoleRequest) -> SignedIn | None:
     """The person who is signed in on the requested host; None without a valid session."""
     token = request.cookies.get(COOKIE, "")
     if not token:
@@ -45,31 +45,31 @@ def find_person(services: Services, request: Asked) -> SignedIn | None:
     )
 
 
-def open_on(services: Services, user_id: str, tenant: str | None, root: str | None = None) -> str:
+def open_session(services: Services, user_id: str, tenant: str | None, root: str | None = None) -> str:
     """Open a session that belongs to the sign-in `root`, or to a new one; returns the cookie's value."""
-    return sessions.open_session(services.sealer, user_id, tenant, lifetime_ms=lifetime_ms(services.config), root=root)
+    return sessions.create_session(services.sealer, user_id, tenant, lifetime_ms=lifetime_ms(services.config), root=root)
 
 
-def replace_on_base(services: Services, request: Asked, user_id: str, root: str | None = None) -> dict[str, str]:
+def replace_base_session(services: Services, request: ConsoleRequest, user_id: str, root: str | None = None) -> dict[str, str]:
     """Start a new sign-in on the base host and return its cookies; the browser's previous sign-in ends on every host."""
     if old := request.cookies.get(COOKIE):
         sessions.close_sign_in(services.sealer, old)
-    return {COOKIE: open_on(services, user_id, None, root)}
+    return {COOKIE: open_session(services, user_id, None, root)}
 
 
-def device_of(services: Services, request: Asked, login: str) -> str:
+def find_device(services: Services, request: ConsoleRequest, login: str) -> str:
     """The id of this browser if this login has been used in it before; empty otherwise."""
-    return devices.known_device(services.sealer, request.cookies.get(DEVICE_COOKIE, ""), login)
+    return devices.find_device(services.sealer, request.cookies.get(DEVICE_COOKIE, ""), login)
 
 
-def remember_device(services: Services, request: Asked, login: str) -> dict[str, str]:
+def remember_device(services: Services, request: ConsoleRequest, login: str) -> dict[str, str]:
     """The cookie that identifies this browser at the next sign-in."""
     return {DEVICE_COOKIE: devices.remember_device(services.sealer, request.cookies.get(DEVICE_COOKIE, ""), login)}
 
 
 def cookie_seconds(name: str) -> int | None:
     """The Max-Age of a cookie in seconds; None for a session cookie."""
-    return devices.KEPT_DAYS * 86_400 if name == DEVICE_COOKIE else None
+    return devices.RETENTION_DAYS * 86_400 if name == DEVICE_COOKIE else None
 
 
 def safe_target(target: str) -> str:
@@ -77,7 +77,7 @@ def safe_target(target: str) -> str:
     return target if target.startswith("/console/") and is_own_path(target) else "/console/"
 
 
-def ask_base(services: Services, request: Asked) -> Redirect:
+def redirect_to_sign_in(services: Services, request: ConsoleRequest) -> Redirect:
     """Redirect a visitor without a session to the base host; the state binds the reply to this browser."""
     state = secrets.token_urlsafe(16)
     target = safe_target(f"{request.path}?{request.query}".rstrip("?")) if request.method == "GET" else "/console/"
@@ -85,15 +85,15 @@ def ask_base(services: Services, request: Asked) -> Redirect:
     return Redirect(f"{services.config.base_url}/hand-over?{query}", {STATE_COOKIE: state})
 
 
-def join(services: Services, request: Asked, user_id: str, tenant: str) -> Redirect:
+def join_tenant(services: Services, request: ConsoleRequest, user_id: str, tenant: str) -> Redirect:
     """Redirect a person who has just become a member to the tenant's host, with a one-time code that identifies them."""
     root = sessions.new_root()
-    cookies = replace_on_base(services, request, user_id, root)
-    code = sessions.open_code(services.sealer, user_id, tenant, "joined", root=root)
+    cookies = replace_base_session(services, request, user_id, root)
+    code = sessions.create_code(services.sealer, user_id, tenant, "joined", root=root)
     return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", cookies)
 
 
-def begin_anew(services: Services, request: Asked) -> Redirect:
+def finish_join(services: Services, request: ConsoleRequest) -> Redirect:
     """Redirect a new member to the console.
 
     If another user is signed in on this host, their session ends first, so that the new member does not act as that user.
@@ -106,17 +106,17 @@ def begin_anew(services: Services, request: Asked) -> Redirect:
     return Redirect("/console/", {COOKIE: ""})
 
 
-def hand_over(services: Services, person: SignedIn, request: Asked) -> Redirect:
+def hand_over(services: Services, person: SignedIn, request: ConsoleRequest) -> Redirect:
     """Redirect to the tenant's host with a one-time code; NotFound unless the person is a member of the tenant."""
     tenant = request.args.get("tenant", "")
     if tenant not in [row.id for row, _ in people.tenants_of(person.user_id)]:
         raise NotFound(Sentence("you are not a member of the tenant %(tenant)s; choose one of yours", tenant=repr(tenant[:40])))
-    code = sessions.open_code(services.sealer, person.user_id, tenant, "enter", root=person.root)
+    code = sessions.create_code(services.sealer, person.user_id, tenant, "enter", root=person.root)
     query = urlencode({"code": code, "state": request.args.get("state", ""), "to": safe_target(request.args.get("to", ""))})
     return Redirect(f"{services.config.tenant_url(tenant)}/console/enter?{query}")
 
 
-def enter(services: Services, request: Asked) -> Redirect:
+def enter(services: Services, request: ConsoleRequest) -> Redirect:
     """Exchange the one-time code for a session on this tenant's host; an invalid code or state restarts the sign-in."""
     state, expected = request.args.get("state", ""), request.cookies.get(STATE_COOKIE, "")
     if not expected or not hmac.compare_digest(state.encode(), expected.encode()):
@@ -124,16 +124,16 @@ def enter(services: Services, request: Asked) -> Redirect:
     redeemed = sessions.redeem_code(services.sealer, request.args.get("code", ""), request.tenant or "", "enter")
     if redeemed is None:
         return Redirect("/console/", {STATE_COOKIE: ""})
-    token = open_on(services, redeemed.user_id, request.tenant, redeemed.root)
+    token = open_session(services, redeemed.user_id, request.tenant, redeemed.root)
     return Redirect(safe_target(request.args.get("to", "")), {COOKIE: token, STATE_COOKIE: ""})
 
 
-def leave(services: Services, person: SignedIn, request: Asked) -> Redirect:
+def sign_out(services: Services, person: SignedIn, request: ConsoleRequest) -> Redirect:
     """Sign this browser out on every host.
 
     The redirect lets the base host delete its own cookie; the code proves that the person requested it.
     """
     sessions.close_sign_in(services.sealer, request.cookies.get(COOKIE, ""))
     tenant = request.tenant or ""
-    code = sessions.open_code(services.sealer, person.user_id, tenant, "sign-out", root="")
+    code = sessions.create_code(services.sealer, person.user_id, tenant, "sign-out", root="")
     return Redirect(f"{services.config.base_url}/sign-out?{urlencode({'tenant': tenant, 'code': code})}", {COOKIE: ""})

@@ -1,1 +1,1 @@
-"""What a process that handles foreign code gives up before it does."""
+"""Confines a process before it handles untrusted code: drops privileges, file access, system calls and memory."""

@@ -1,6 +1,7 @@
-"""What a child process that handles foreign code or content gives up before it does; its environment is empty already.
+"""Limits and dropped privileges of a child process that handles untrusted code or content; it starts with an empty environment.
 
-Everything here but the limits holds for the calling thread and those it makes later, so it comes before them.
+Except for the resource limits, everything here applies to the calling thread and the threads it starts later, so call it
+before starting threads.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 # Linux UAPI linux/capability.h: the third layout, two words of each set; there are at most 64 capabilities.
 CAPABILITY_VERSION, CAPABILITIES = 0x20080522, 64
-# When memory runs out, the kernel looks here first: what a child does can be tried again, the appliance cannot.
+# When memory runs out, the kernel kills these processes first: a child's work can be retried, the appliance's cannot.
 OOM_SCORE = "800"
-# Wasmtime reserves 4 GiB of addresses and guards for each place; none of it is memory until it is used.
+# Wasmtime reserves 4 GiB of addresses and guard pages per instance slot; none of it is memory until it is used.
 ADDRESS_SPACE = 1 << 40
 OPEN_FILES = 1024
 WRITTEN_BYTES = 1 << 20
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the thread that made it ends; must come first."""
+    """Let the kernel kill this process when the thread that started it ends; call it first."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def confine(address_space: int = ADDRESS_SPACE, written_bytes: int = WRITTEN_BYTES) -> None:
-    """Lower every limit that nothing here needs."""
-    with suppress(OSError):  # somebody wants us ended even sooner, or /proc cannot be written: then it stays
+    """Lower every resource limit to what the child needs."""
+    with suppress(OSError):  # the score is higher already, or /proc is not writable
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     os.chdir("/")
     os.umask(0o077)
-    # Whoever stops the appliance lets it finish; its children end with it, not before.
+    # A signal to the whole process group stops the appliance gracefully; its children must not end before it.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     limits = {
@@ -59,13 +60,13 @@ def confine(address_space: int = ADDRESS_SPACE, written_bytes: int = WRITTEN_BYT
 
 
 def become_nobody(user: int | None) -> int | None:
-    """Give up all capabilities and, as root, become a user and group that nobody else is; answers that user's number.
+    """Drop all capabilities and, as root, switch to the unused user and group `user`; returns the user id switched to.
 
-    None when this process was not root, was to stay it, or lies in a user namespace that does not know the number.
+    Returns None when this process is not root, `user` is None, or the user namespace does not map the id.
     """
     for capability in range(CAPABILITIES):
         if _library().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
-            break  # beyond the last one, or not ours to drop
+            break  # beyond the last capability, or not permitted
     became = user if user is not None and os.geteuid() == 0 and _change_user(user) else None
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
@@ -75,7 +76,7 @@ def become_nobody(user: int | None) -> int | None:
 
 
 def _has_capabilities() -> bool:
-    """Whether there was anything to give up: a service manager may forbid the call, having taken them all."""
+    """Whether any capability is left; a service manager that dropped them all may also forbid the `capset` call."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return any(line.startswith(("CapPrm:", "CapInh:")) and int(line.split()[1], 16) for line in lines)
 
@@ -88,14 +89,14 @@ def _change_user(user: int) -> bool:
         os.setresuid(user, user, user)
     except OSError:
         return False
-    # The kernel forgets both when a process changes its user.
+    # The kernel resets both when a process changes its user.
     _prctl(PR_SET_DUMPABLE, 0)
     die_with_parent(parent)
     return True
 
 
 def forbid_processes() -> None:
-    """No further thread or process, when all threads are there; the kernel exempts root, which `become_nobody` ends."""
+    """Forbid further threads and processes; the kernel exempts root, so call `become_nobody` before."""
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 

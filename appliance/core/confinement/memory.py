@@ -1,4 +1,4 @@
-"""What the C library does with memory that is given back."""
+"""Makes the C library return freed memory to the system."""
 
 import ctypes
 from contextlib import suppress
@@ -9,10 +9,10 @@ _LARGE_BYTES, _ARENAS = 128 << 10, 2
 
 
 def give_back() -> None:
-    """Let large blocks go back to the system when they are freed, in this process from now on.
+    """Return large blocks to the system as soon as they are freed, in this process from now on.
 
-    glibc makes an arena for every thread, up to eight for each core, and each keeps what the largest request of its thread took;
-    and once it has freed a large block it keeps the next of that size.  Other C libraries do neither, and have no such function.
+    By default glibc uses up to eight arenas per core, each of which keeps the peak of its threads, and after freeing one large
+    block it keeps the next ones of that size.  Other C libraries do neither and have no `mallopt`.
     """
     with suppress(AttributeError):
         adjust = ctypes.CDLL(None).mallopt

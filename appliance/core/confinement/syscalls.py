@@ -1,7 +1,7 @@
-"""A seccomp filter for a child process that is ready: from then on it computes and talks over the sockets it has.
+"""A seccomp filter that leaves a child process only computation and the sockets it already has.
 
-No file is opened, no process started, no socket made, no memory made executable; threads only where `threads` allows
-them (a decision engine makes two for every decision). Everything not listed answers EPERM.
+It can open no file, start no process, create no socket and make no memory executable; threads only with `threads` (the
+decision engine starts two per decision).  Calls that are not listed fail with EPERM.
 Layout of instructions and data: Linux UAPI linux/filter.h and linux/seccomp.h.
 """
 
@@ -90,12 +90,12 @@ def _instruction(code: int, value: int, when: int = 0, otherwise: int = 0) -> by
 
 
 def _argument(number: int) -> bytes:
-    """Load the low half of an argument of the call."""
+    """Load the low half of a system call argument."""
     return _instruction(LOAD_WORD, ARGUMENTS_AT + 8 * number)
 
 
 def _for_threads(here: _Architecture) -> list[bytes]:
-    """A thread may be made, and named; clone3 hides its flags behind a pointer, so libc is told to use clone."""
+    """Allow starting and naming threads; clone3 passes its flags by pointer, so it answers ENOSYS and libc uses clone."""
     refuse, allow = _instruction(RETURN, REFUSE), _instruction(RETURN, ALLOW)
     out = [_instruction(JUMP_EQUAL, CLONE3, otherwise=1), _instruction(RETURN, UNKNOWN)]
     out += [_instruction(JUMP_EQUAL, here.clone, otherwise=4), _argument(0)]
@@ -112,7 +112,7 @@ def _program(here: _Architecture, threads: bool) -> bytes:
     for call in (here.mmap, here.mprotect):
         out += [_instruction(JUMP_EQUAL, call, otherwise=4), _argument(2)]
         out += [_instruction(JUMP_ANY_BIT, PROT_EXEC, when=1), allow, refuse]
-    # abort() signals itself; nobody else may be signalled.
+    # abort() sends a signal to its own process; signals to others are denied.
     out += [_instruction(JUMP_EQUAL, here.tgkill, otherwise=4), _argument(0)]
     out += [_instruction(JUMP_EQUAL, os.getpid(), otherwise=1), allow, refuse]
     if threads:
@@ -129,7 +129,7 @@ class _Filter(ctypes.Structure):
 
 
 def confine_calls(threads: bool) -> bool:
-    """Put the filter on all threads; False where the kernel or the architecture does not know it. Needs no_new_privs."""
+    """Install the filter on all threads; False if the kernel or architecture does not support it.  Needs no_new_privs."""
     here = _ARCHITECTURES.get(platform.machine())
     if here is None:
         return False

@@ -1,22 +1,22 @@
-"""Numbers of the users that confined processes become: two processes of this machine have none in common at the same time."""
+"""User ids for confined processes, so that no two processes of this machine use the same one at the same time."""
 
 import os
 import socket
 from itertools import count
 from typing import Self
 
-_next = count(os.getpid())  # processes that begin together try other numbers first
+_next = count(os.getpid())  # processes that start together try different ids first
 
 
 class TakenUser:
-    """A number that is taken until `give_back`, at the latest until this process ends; 0 is nobody else's user and is not taken."""
+    """A user id reserved until `give_back`, or until this process ends; 0 means that no other user is needed."""
 
-    def __init__(self, number: int, held: socket.socket | None) -> None:
-        self.number, self._held = number, held
+    def __init__(self, number: int, reservation: socket.socket | None) -> None:
+        self.number, self._reservation = number, reservation
 
     def give_back(self) -> None:
-        if self._held is not None:
-            self._held.close()
+        if self._reservation is not None:
+            self._reservation.close()
 
     def __enter__(self) -> Self:
         return self
@@ -26,20 +26,20 @@ class TakenUser:
 
 
 def take_user(first: int, most: int) -> TakenUser:
-    """One of `most` numbers from `first` on that no process has, of this appliance or of another in the same network namespace.
+    """Reserve one of `most` ids from `first` on that no process in the same network namespace uses; 0 if `first` is 0.
 
-    With `first` 0 it is 0. Where all are taken two have the same: what holds a process does not rest on its user alone.
-    The kernel frees the name of an abstract socket (unix(7)) with the process that bound it, however that ends.
+    If all are in use, two processes share one: confinement does not rest on the user alone.  An id is reserved by binding
+    an abstract socket (unix(7)), whose name the kernel frees when the process ends, even by a crash.
     """
     if not first:
         return TakenUser(0, None)
     for _ in range(most):
         number = first + next(_next) % most
-        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            held.bind(f"\0gos-user-{number}")
+            reservation.bind(f"\0gos-user-{number}")
         except OSError:
-            held.close()
+            reservation.close()
         else:
-            return TakenUser(number, held)
+            return TakenUser(number, reservation)
     return TakenUser(first + next(_next) % most, None)

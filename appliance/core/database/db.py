@@ -29,7 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 database = peewee.DatabaseProxy()
-BATCH = 128
+MAX_BATCH = 128
 
 class _WriterState(threading.local):
     inside = False
@@ -40,7 +40,7 @@ _writer_state = _WriterState()
 
 
 class _Job:
-    __slots__ = ("callbacks", "error", "fn", "future", "lasting", "result")
+    __slots__ = ("callbacks", "error", "fn", "future", "result", "unconditional")
 
     def __init__(self, fn: Callable[[], Any]) -> None:
         self.fn = fn
@@ -48,7 +48,7 @@ class _Job:
         self.result: Any = None
         self.error: BaseException | None = None
         self.callbacks: list[Callable[[], None]] = []
-        self.lasting: list[Callable[[], Any]] = []
+        self.unconditional: list[Callable[[], Any]] = []
 
 
 class _Writer(threading.Thread):
@@ -61,7 +61,7 @@ class _Writer(threading.Thread):
         self._wake = threading.Condition(threading.Lock())
         self.is_full = False
 
-    def note_full(self, reason: str) -> None:
+    def record_full_disk(self, reason: str) -> None:
         """Record that the disk is full; logs it once, until a write succeeds again."""
         if not self.is_full:
             self.is_full = True
@@ -88,7 +88,7 @@ class _Writer(threading.Thread):
             if self._jobs[0] is None:
                 return None
             batch: list[_Job] = []
-            while self._jobs and len(batch) < BATCH and (job := self._jobs[0]) is not None:
+            while self._jobs and len(batch) < MAX_BATCH and (job := self._jobs[0]) is not None:
                 self._jobs.popleft()
                 if job.future.set_running_or_notify_cancel():
                     batch.append(job)
@@ -112,7 +112,7 @@ class _Writer(threading.Thread):
             for job in batch:
                 job.future.set_exception(_storage_error(job.error or coded))
             return
-        if lasting := [_Job(fn) for job in batch if job.error is not None for fn in job.lasting]:
+        if lasting := [_Job(fn) for job in batch if job.error is not None for fn in job.unconditional]:
             self._commit(lasting)  # Before resolving the futures, so that callers who see the failure find these rows.
             for lost in filter(None, (job.future.exception() for job in lasting)):
                 log.error("a write registered with in_any_case was lost", exc_info=lost)
@@ -124,7 +124,7 @@ def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
     _writer_state.job = job
     try:
         job.result = job.fn()
-        for fn in job.lasting:
+        for fn in job.unconditional:
             fn()
         if not db.is_connection_usable():  # PostgreSQL would answer COMMIT with a rollback.
             raise peewee.InternalError("a statement failed inside db.write and its error was ignored; wrap it in db.savepoint")
@@ -165,7 +165,7 @@ _DISK = re.compile("full|disk I/O|No space left on device")
 def _storage_error(error: BaseException) -> BaseException:
     if isinstance(error, peewee.OperationalError) and _DISK.search(str(error)):
         if _writer is not None:
-            _writer.note_full(str(error))
+            _writer.record_full_disk(str(error))
         return StorageFull("the disk of the appliance is full or failing; free space and try again")
     return error
 
@@ -217,7 +217,7 @@ def is_sqlite() -> bool:
     return isinstance(database.obj, peewee.SqliteDatabase)
 
 
-def size_bytes() -> int:
+def get_size() -> int:
     """The size of the database, without the write-ahead log of an SQLite file."""
     ((size,),) = rows(database.obj.size_sql)
     return int(size)
@@ -229,14 +229,14 @@ def writer_depth() -> int:
 
 
 def is_full() -> bool:
-    """Whether a write of this process failed because the disk is full, and `look_for_room` has not succeeded since."""
+    """Whether a write of this process failed because the disk is full, and `probe_free_space` has not succeeded since."""
     return _writer is not None and _writer.is_full
 
 
-def look_for_room(size: int) -> bool:
+def probe_free_space(size: int) -> bool:
     """Whether `size` bytes can be written, tested with a write that is rolled back; called while `is_full`."""
     try:
-        write(partial(_fill, size))
+        write(partial(_try_write, size))
     except _TrialSucceeded:
         _running_writer().is_full = False
         log.warning("the disk has free space again; writes are accepted")
@@ -249,7 +249,7 @@ class _TrialSucceeded(Exception):
     """The trial write succeeded; raised so that it is rolled back."""
 
 
-def _fill(size: int) -> None:
+def _try_write(size: int) -> None:
     execute("CREATE TABLE room_trial (filler TEXT NOT NULL)")
     execute("INSERT INTO room_trial VALUES (?)", (os.urandom(size // 2).hex(),))
     raise _TrialSucceeded
@@ -297,9 +297,9 @@ def after_commit(fn: Callable[[], None]) -> None:
     _current_job("after_commit").callbacks.append(fn)
 
 
-def in_any_case(fn: Callable[[], Any]) -> None:
+def always_write(fn: Callable[[], Any]) -> None:
     """Inside a write: run `fn` as its last part or, after a rollback, in another write before the caller gets the error."""
-    _current_job("in_any_case").lasting.append(fn)
+    _current_job("in_any_case").unconditional.append(fn)
 
 
 def _current_job(verb: str) -> _Job:
@@ -314,7 +314,7 @@ def snapshot() -> Iterator[None]:
     if _writer_state.inside:
         yield
         return
-    with database.obj.held(), database.atomic(*database.obj.snapshot_begin):
+    with database.obj.keep_connection(), database.atomic(*database.obj.snapshot_begin):
         yield
 
 

@@ -15,13 +15,13 @@ from appliance.core.sentences import Sentence
 
 from . import db
 
-LONGEST_WORD = 60
-MOST_WORDS = 10  # Maximum number of words in a search.
+MAX_WORD_LENGTH = 60
+MAX_SEARCH_WORDS = 10  # Maximum number of words in a search.
 _WORD = re.compile(r"[^\W_]+")
 _PLAIN_WORD = re.compile(r"[a-z0-9]+")
 
 
-def statements(table: str) -> tuple[list[str], list[str]]:
+def index_statements(table: str) -> tuple[list[str], list[str]]:
     """The DDL of the index of a table, for SQLite and for PostgreSQL."""
     vectors = _VECTORS.format(table=table)
     options = f"content='{table}', content_rowid='id', tokenize='unicode61 remove_diacritics 0'"
@@ -35,13 +35,13 @@ def statements(table: str) -> tuple[list[str], list[str]]:
 _VECTORS = "array_to_tsvector(string_to_array({table}.words, ' '))"
 
 
-def words_in(text: str) -> Iterator[tuple[int, int, str]]:
+def iterate_words(text: str) -> Iterator[tuple[int, int, str]]:
     """The start, the end and the folded form of each word in a text."""
     for match in _WORD.finditer(text):
         yield match.start(), match.end(), fold(match[0])
 
 
-def begin_of(text: str, number: int) -> int:
+def find_word_start(text: str, number: int) -> int:
     """The start of the word with this number, from 0."""
     return next(islice(_WORD.finditer(text), number, None)).start()
 
@@ -50,22 +50,22 @@ def fold(word: str) -> str:
     """Remove case and accents from a word, and cut it to 60 characters; the result is never empty and has no spaces."""
     plain = unicodedata.normalize("NFKD", word).casefold()
     letters = "".join(letter for letter in plain if letter.isalnum())
-    return (letters or "".join(letter for letter in word if letter.isalnum()))[:LONGEST_WORD]
+    return (letters or "".join(letter for letter in word if letter.isalnum()))[:MAX_WORD_LENGTH]
 
 
-def distinct_words(text: str) -> str:
+def fold_text(text: str) -> str:
     """The value of `words` for a text, with each word once."""
     if text.isascii():  # The common case, which is ten times as fast.
-        return " ".join(dict.fromkeys(word[:LONGEST_WORD] for word in _PLAIN_WORD.findall(text.lower())))
-    return " ".join(dict.fromkeys(word for _, _, word in words_in(text)))
+        return " ".join(dict.fromkeys(word[:MAX_WORD_LENGTH] for word in _PLAIN_WORD.findall(text.lower())))
+    return " ".join(dict.fromkeys(word for _, _, word in iterate_words(text)))
 
 
-def search_words(search: str, pointer: str = "/search") -> list[str]:
+def parse_search(search: str, pointer: str = "/search") -> list[str]:
     """The folded words of a search; InvalidRequest when there are none or too many."""
-    words = list(dict.fromkeys(word for _, _, word in words_in(search[:2000])))
-    if not words or len(words) > MOST_WORDS:
+    words = list(dict.fromkeys(word for _, _, word in iterate_words(search[:2000])))
+    if not words or len(words) > MAX_SEARCH_WORDS:
         raise InvalidRequest(
-            Sentence("search accepts 1 to %(max_words)s words of letters and digits", max_words=MOST_WORDS), pointer=pointer
+            Sentence("search accepts 1 to %(max_words)s words of letters and digits", max_words=MAX_SEARCH_WORDS), pointer=pointer
         )
     return words
 

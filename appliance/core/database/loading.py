@@ -7,14 +7,14 @@ from typing import Any
 
 from . import db
 
-MOST_PARAMETERS = 8_000  # Maximum number of parameters per statement.
+MAX_PARAMETERS = 8_000  # Maximum number of parameters per statement.
 
 
 def insert_rows(table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> int:
     """Inside a write: insert rows into a table; returns their number."""
     booleans = set() if db.is_sqlite() else _boolean_columns(table)
     row_sql = f"({', '.join('CAST(CAST(? AS INTEGER) AS BOOLEAN)' if column in booleans else '?' for column in columns)})"
-    column_list, batch_size = ", ".join(f'"{column}"' for column in columns), max(1, MOST_PARAMETERS // len(columns))
+    column_list, batch_size = ", ".join(f'"{column}"' for column in columns), max(1, MAX_PARAMETERS // len(columns))
     remaining, count = iter(rows), 0
     while batch := list(islice(remaining, batch_size)):
         sql = f'INSERT INTO "{table}" ({column_list}) VALUES {", ".join([row_sql] * len(batch))}'  # noqa: S608  # names of our own
@@ -33,7 +33,7 @@ def _boolean_columns(table: str) -> set[str]:
 
 
 @contextmanager
-def references_later(tables: Iterable[str]) -> Iterator[None]:
+def defer_foreign_keys(tables: Iterable[str]) -> Iterator[None]:
     """Inside a write: allow foreign keys of these tables to refer to rows that are inserted later in the block.
 
     SQLite checks them at the commit, PostgreSQL at the end of the block.
@@ -59,7 +59,7 @@ def _foreign_keys(tables: set[str]) -> list[tuple[str, str]]:
     return [(str(table), str(name)) for table, name in db.rows(sql) if table in tables]
 
 
-def advance_numbers() -> None:
+def advance_sequences() -> None:
     """Inside a write: move all sequences behind the largest ids in their tables; SQLite does this automatically."""
     if db.is_sqlite():
         return

@@ -20,9 +20,9 @@ from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
 from .presence import Presence
-from .sqlite import TOO_SLOW
+from .sqlite import TIMEOUT_MESSAGE
 
-READERS = 16
+MAX_READERS = 16
 WAIT_SECONDS = 20.0
 WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # The advisory lock that every write of every process takes.
 _PRESENCE = b"gos:presence:"
@@ -36,7 +36,7 @@ _QUOTED_OR_PLACEHOLDER = re.compile(r"""'[^']*'|"[^"]*"|\?|%""")
 
 
 @lru_cache(maxsize=2048)
-def convert(sql: str) -> str:
+def convert_placeholders(sql: str) -> str:
     """Convert `?` to the driver's `%s`, except in quotes, and escape `%`."""
     return _QUOTED_OR_PLACEHOLDER.sub(lambda found: "%s" if found[0] == "?" else found[0].replace("%", "%%"), sql)
 
@@ -89,8 +89,8 @@ class _Savepoints(threading.local):
         self._unsent.clear()
 
 
-class _Readers:
-    """A pool of at most `READERS` read-only connections, each used for one statement or snapshot; fewer if the server has
+class _ReadPool:
+    """A pool of at most `MAX_READERS` read-only connections, each used for one statement or snapshot; fewer if the server has
     no more."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
@@ -100,10 +100,10 @@ class _Readers:
         self._in_use = 0
         self._free = threading.Condition()
 
-    def take(self) -> Any:
+    def acquire(self) -> Any:
         """Take a connection; Overloaded if none is free within `WAIT_SECONDS`, or the pool is empty and the server refuses one."""
         deadline = clock.monotonic() + WAIT_SECONDS
-        limit = READERS
+        limit = MAX_READERS
         while True:
             with self._free:
                 if not self._free.wait_for(lambda: self._in_use < limit, max(0.0, deadline - clock.monotonic())):  # noqa: B023
@@ -121,7 +121,7 @@ class _Readers:
                 if not isinstance(error, Overloaded) or limit == 0:
                     raise
 
-    def give_back(self, connection: Any) -> None:
+    def release(self, connection: Any) -> None:
         if connection.closed:
             self.close_idle()  # The server was probably restarted, which closes the other connections too.
         elif connection.info.transaction_status == TransactionStatus.IDLE:
@@ -155,7 +155,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         # A client-side cursor inserts parameters as literals, so that their types follow from the statement, as on SQLite.
         options = {"cursor_factory": psycopg.ClientCursor, "client_encoding": "utf8", "connect_timeout": 10}
         super().__init__(url, prefer_psycopg3=True, **options)
-        self._readers = _Readers(lambda: self._open(_READER_SETTINGS))
+        self._readers = _ReadPool(lambda: self._open(_READER_SETTINGS))
         self._savepoints = _Savepoints()
 
     def check(self) -> None:
@@ -176,7 +176,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
     def statement(self, sql: str) -> str:
         """Convert an SQL statement for the driver."""
-        return convert(sql)
+        return convert_placeholders(sql)
 
     def _open(self, settings: str) -> Any:
         try:
@@ -190,34 +190,34 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     def _connect(self) -> Any:
         return self._open(_WRITER_SETTINGS)
 
-    def open_own(self) -> Any:
+    def open_connection(self) -> Any:
         """Open a connection outside the pool; the caller must close it."""
         return self._open(_READER_SETTINGS)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def keep_connection(self) -> Iterator[None]:
         """Inside the block, this thread keeps its connection."""
         if not self._state.closed:
             yield
             return
-        connection = self._readers.take()
+        connection = self._readers.acquire()
         self._state.set_connection(connection)
         try:
             yield
         finally:
             self._state.reset()
-            self._readers.give_back(connection)
+            self._readers.release(connection)
 
     def _execute_cursor(self, sql: str, params: Any, **options: Any) -> Any:
         if not self._state.closed:
             return self._execute_on_own(sql, params, **options)
-        with self.held():
+        with self.keep_connection():
             try:
                 return super()._execute_cursor(sql, params, **options)
             except peewee.OperationalError:
                 if not self._state.conn.closed:
                     raise
-        with self.held():  # The connection was lost; a read statement can be repeated.
+        with self.keep_connection():  # The connection was lost; a read statement can be repeated.
             return super()._execute_cursor(sql, params, **options)
 
     def _execute_on_own(self, sql: str, params: Any, **options: Any) -> Any:
@@ -239,7 +239,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
         """Let the server cancel each statement of this thread in the block after so many seconds; TimedOut."""
-        with self.held():
+        with self.keep_connection():
             connection = self.connection()
             connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")
             try:
@@ -247,7 +247,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             except peewee.OperationalError as error:
                 if not isinstance(error.orig, psycopg.errors.QueryCanceled):
                     raise
-                raise TimedOut(TOO_SLOW.format(seconds=seconds)) from error
+                raise TimedOut(TIMEOUT_MESSAGE.format(seconds=seconds)) from error
             finally:
                 if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
                     connection.execute("RESET statement_timeout")  # Back to the default of the server, role or database.
@@ -328,7 +328,7 @@ class LockPresence(Presence):
             self.renew()
         if owner == self.instance:
             return True
-        high, low = divmod(lock_of(owner), 1 << 32)
+        high, low = divmod(lock_number(owner), 1 << 32)
         cursor = self._database.execute_sql(
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid::bigint = %s "
             "AND objid::bigint = %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
@@ -357,12 +357,12 @@ class LockPresence(Presence):
             except psycopg.OperationalError:
                 self._connection = None
             if self._connection is None:
-                self._connection = self._database.open_own()
-                self._connection.execute(f"SELECT pg_advisory_lock({_signed(lock_of(self.instance))})")
+                self._connection = self._database.open_connection()
+                self._connection.execute(f"SELECT pg_advisory_lock({_signed(lock_number(self.instance))})")
             self._checked_at = clock.monotonic()
 
 
-def lock_of(owner: str) -> int:
+def lock_number(owner: str) -> int:
     """The number of the advisory lock of the process with the instance id `owner`."""
     return int.from_bytes(sha256(_PRESENCE + owner.encode()).digest()[:8], "big")
 

@@ -18,7 +18,7 @@ def open_presence(folder: Path) -> "Presence":
     return LockPresence(db.database.obj)
 
 
-def anyone_alive(folder: Path) -> bool:
+def is_any_alive(folder: Path) -> bool:
     """Whether any process of this machine holds a lock in the folder; changes nothing."""
     return any(is_locked(path) for path in (folder.iterdir() if folder.is_dir() else ()))
 

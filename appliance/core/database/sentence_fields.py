@@ -9,7 +9,7 @@ from appliance.core.sentences import Sentence, find_sentences, pack, restore_sen
 
 from .db import JsonField, dump_json
 
-MADE_OF = "$sentences"
+SENTENCES_MEMBER = "$sentences"
 """The member of a stored error object with the ids and values of its sentences; internal to this module."""
 _LIST_MEMBER = "$list"
 _SEPARATOR = "\x1e"
@@ -52,13 +52,13 @@ def dump_error(value: Any) -> str:
     sentences = {pointer: pack(each) for pointer, each in find_sentences(value).items()}
     if not sentences:
         return dump_json(value)
-    return dump_json({**(value if isinstance(value, dict) else {_LIST_MEMBER: value}), MADE_OF: sentences})
+    return dump_json({**(value if isinstance(value, dict) else {_LIST_MEMBER: value}), SENTENCES_MEMBER: sentences})
 
 
 def load_error(text: str) -> Any:
     """Restore the object or list that `dump_error` serialized, including its Sentences."""
     value = json.loads(text)
-    if not isinstance(value, dict) or MADE_OF not in value:
+    if not isinstance(value, dict) or SENTENCES_MEMBER not in value:
         return value
-    packed = value.pop(MADE_OF)
+    packed = value.pop(SENTENCES_MEMBER)
     return restore_sentences(value.get(_LIST_MEMBER, value), packed)

@@ -12,7 +12,7 @@ from appliance.core import clock
 from appliance.core.errors import TimedOut
 
 BUSY_SECONDS = 20
-TOO_SLOW = "the query took longer than {seconds:g} s and was stopped; filter by an indexed field, or request fewer rows"
+TIMEOUT_MESSAGE = "the query took longer than {seconds:g} s and was stopped; filter by an indexed field, or request fewer rows"
 _CHECK_INTERVAL = 50_000  # Instructions of SQLite's virtual machine, about a millisecond.
 
 _READER_PRAGMAS = ("PRAGMA query_only=1",)
@@ -48,7 +48,7 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         """Convert an SQL statement for the driver."""
         return sql
 
-    def held(self) -> Any:
+    def keep_connection(self) -> Any:
         """Inside the block, this thread keeps its connection."""
         return self.connection_context() if self.is_closed() else nullcontext()
 
@@ -62,7 +62,7 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         except peewee.OperationalError as error:
             if "interrupted" not in str(error):
                 raise
-            raise TimedOut(TOO_SLOW.format(seconds=seconds)) from error
+            raise TimedOut(TIMEOUT_MESSAGE.format(seconds=seconds)) from error
         finally:
             connection.set_progress_handler(None, 0)
 

@@ -1,7 +1,7 @@
-"""JSON Schema 2020-12 for everything that judges data from outside: inputs, answers of people, tools, connectors, models.
+"""JSON Schema 2020-12 validation of all outside data: inputs, people's answers, tools, connectors and models.
 
-`schema` compiles and validates, and says what the library cannot bound; `graph` finds the subschemas, `patterns` and `costs`
-what they cost, `values` how much work a value makes, and `checking` where it is done when that is much.
+`schema` compiles and validates, and lists what the library does not bound; `graph` finds the subschemas, `patterns` and `costs`
+estimate what they cost, `values` how much work a value causes, and `checking` hands expensive checks to a worker process.
 """
 
 from .checking import Findings, OutOfBounds, Question, Worker, register_worker, withdraw_worker

@@ -1,7 +1,7 @@
-"""Where values are checked that may take long: in a worker process, which whoever starts this process provides.
+"""Hands checks that may take long to a worker process.
 
-What is proven cheap never comes here.  A process that serves one person, such as a command line, has no worker and checks
-everything itself; the appliance registers its worker when its sandbox starts: once, for the whole process.
+Checks that are proven cheap run in the calling thread.  The appliance registers one worker for the whole process when its
+sandbox starts; a process that serves one person, such as a command line, has none and checks everything itself.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from typing import Protocol
 from appliance.core.errors import Detail
 from appliance.core.sentences import Sentence
 
-# What one thread may do at once while all others wait for it: some 10 ms, and some 20 ms.
+# The most that one thread does while it blocks the others: about 10 ms of checks and 20 ms of building errors.
 MOST_CHECKS, MOST_ERRORS = 1_000_000, 1_000
-# What a worker gets: the time to tell whether a value is valid and to find the first error, and the time to list more.
+# A worker's time limits: to decide whether a value is valid and find the first error, and to list more errors.
 CHECK_SECONDS, LIST_SECONDS = 2.0, 1.0
 MOST_LISTED = 100
-# More errors than this would not fit the worker's memory; nobody tries to list them, unless the value is too small for that many.
+# More errors do not fit the worker's memory, so they are listed only for values too small to cause that many.
 MOST_LISTABLE, SMALL_BYTES = 200_000, 16 << 10
 
 
 @dataclass(frozen=True)
 class Question:
-    """A JSON Schema and a value, both as JSON; `namespace` is the tenant whose turn is used.  `lists`: whether all problems
-    are worth trying to list, or the first will do."""
+    """A JSON Schema and a value, both as JSON; `namespace` is the tenant that the check counts for.  `lists`: whether to list
+    all problems or only the first."""
 
     schema: bytes
     value: bytes
@@ -32,33 +32,33 @@ class Question:
 
 @dataclass(frozen=True)
 class Findings:
-    """What is wrong with the value; `is_complete`: there is no more, or more than are shown anywhere."""
+    """The problems of a value; `is_complete` unless there may be more that no list shows."""
 
     problems: list[Detail]
     is_complete: bool = True
 
 
 class OutOfBounds(Exception):
-    """The worker used up its time or its memory; the message says which."""
+    """The worker ran out of time or memory; the message says which."""
 
 
 class Worker(Protocol):
-    """Checks values elsewhere; thread-safe."""
+    """Checks values in another process; thread-safe."""
 
     def check(self, question: Question) -> Findings:
-        """OutOfBounds, or the coded error Overloaded when nobody had time."""
+        """Check a value; OutOfBounds, or Overloaded when no worker is free."""
 
 
 _workers: list[Worker] = []
 
 
 def register_worker(worker: Worker) -> None:
-    """Let this worker check from now on, until it is withdrawn."""
+    """Use this worker until it is withdrawn."""
     _workers.append(worker)
 
 
 def withdraw_worker(worker: Worker) -> None:
-    """Let it check no more; the one before it does again."""
+    """Stop using this worker; the one registered before it is used again."""
     if worker in _workers:
         _workers.remove(worker)
 
@@ -68,7 +68,7 @@ def current_worker() -> Worker | None:
 
 
 def details_of(findings: Findings, under: str) -> list[Detail]:
-    """The problems with their pointers under `under`, and a word about those that are not listed."""
+    """The problems with their pointers below `under`, and a note if some are not listed."""
     details = [Detail(under + each.pointer, each.code, each.message) for each in findings.problems]
     if not findings.is_complete:
         message = "There may be more problems, too many to be listed. Correct this one and send the value again."

@@ -1,8 +1,8 @@
-"""What a JSON Schema can cost: an upper bound of the work for each value, by how deep the value lies in what is validated.
+"""Estimates the cost of a JSON Schema: an upper bound of the work per value, by the value's depth in the validated document.
 
-The unit is one keyword held against one value, about 10 ns.  A subschema costs what its own keywords and those of everything
-it applies to the same value cost (references, allOf, anyOf, …): a graph of references is counted as if it were written out,
-each node once.  At the depth below, it costs what it applies to the members there.
+The unit is one keyword checked against one value, about 10 ns.  A subschema costs its own keywords plus those of everything it
+applies to the same value (references, allOf, anyOf, …): a graph of references is counted as if it were written out, each
+node once.  One level deeper, it costs what it applies to the members there.
 """
 
 import itertools
@@ -14,16 +14,16 @@ from typing import Any
 
 from .graph import UNEVALUATED, Graph, Node, TooLarge, order_of
 
-# A subschema counts once for each way on which a value comes to it.  Real ones stay below a thousand.
+# A subschema counts once for each path on which a value reaches it.  Real schemas stay below a thousand.
 MOST_UNFOLDED = 100_000
-# References behind references to the same value take the native stack of the thread.
+# Chains of references for the same value use the thread's native stack.
 MOST_HEIGHT = 500
-# So deep is looked: a schema that contains itself in several places grows with each level.
+# The number of levels computed: a schema that contains itself in several places grows with each.
 _LEVELS = 24
 _FORMAT, _HASHED, _COMPARED, _COMPARED_PART = 10, 4, 15, 10
-# What comparing a value with all of an `enum` may cost: some 2,800 objects of one member.  More is a table, and takes megabytes.
+# The maximum cost of comparing a value with an `enum`: about 2,800 objects of one member.  More belongs into a table.
 MOST_COMPARED = 100_000
-# An error carries the text of its keyword: so many bytes of it count as one error more.
+# An error contains the text of its keyword; this many bytes of it count as one more error.
 _ERROR_BYTES = 200
 
 Weigh = Callable[[Node], float]
@@ -31,10 +31,10 @@ Weigh = Callable[[Node], float]
 
 @dataclass(frozen=True)
 class Costs:
-    """For each value of one depth: `checks` until it is known whether it is valid, `errors` that may be built when it is not.
+    """For a value at each depth: the `checks` to decide whether it is valid, and the `errors` built if it is not.
 
-    The last figure holds for everything deeper.  `height`: how many subschemas stand behind one another for one value.
-    `is_recursive`: it may be applied to values of any depth.  `multiplies`: the work counts for each member of an object again.
+    The last figure applies to everything deeper.  `height`: the longest chain of subschemas applied to one value.
+    `is_recursive`: the schema applies to values of any depth.  `multiplies`: the work is repeated for each member of an object.
     """
 
     checks: tuple[float, ...]
@@ -56,9 +56,9 @@ UNKNOWN = Costs((inf,), (inf,), MOST_HEIGHT, is_recursive=True, multiplies=True)
 
 
 def estimate(graph: Graph, patterns: Mapping[str, int]) -> Costs:
-    """The costs of a schema; UNKNOWN where a reference cannot be followed or leads back without going into the value.
+    """The costs of a schema; UNKNOWN if a reference cannot be followed or refers back without descending into the value.
 
-    TooLarge when it is too much once all references are written out.
+    TooLarge if the schema is too large once all references are written out.
     """
     _refuse_long_enums(graph.nodes)
     ordered = order_of(graph.nodes)
@@ -71,7 +71,7 @@ def estimate(graph: Graph, patterns: Mapping[str, int]) -> Costs:
     errors, _ = _by_depth(ordered, _errors_of, _member_errors)
     if any(node.schema.get("uniqueItems") is True for node in ordered):
         hashed, _ = _by_depth(ordered, lambda node: _HASHED * (node.schema.get("uniqueItems") is True), lambda _: 0)
-        # A list is hashed as a whole, with everything that lies below it.
+        # A list is hashed as a whole, including everything nested in it.
         below = list(itertools.accumulate(hashed))
         pairs = itertools.zip_longest(checks, below)
         checks = [(checks[-1] if one is None else one) + (below[-1] if other is None else other) for one, other in pairs]
@@ -83,32 +83,32 @@ def _refuse_long_enums(nodes: Iterable[Node]) -> None:
     for node in nodes:
         if _enum_cost(node.schema.get("enum")) > MOST_COMPARED:
             raise TooLarge(
-                f"the enum at {node.pointer} has too many objects, lists or values of several types: every value is compared with "
-                "each of them; list texts or numbers alone, or look the value up in a collection"
+                f"the enum at {node.pointer} has too many objects, lists or values of mixed types, and every value is "
+                "compared with each of them; use only strings or only numbers, or look the value up in a collection"
             )
 
 
 def _refuse_unfolded(ordered: list[Node]) -> int:
-    """The greatest height; TooLarge where a value meets too many subschemas, or too many behind one another."""
+    """The greatest height; TooLarge if too many subschemas, or too long a chain of them, apply to one value."""
     unfolded, heights = [0] * len(ordered), [0] * len(ordered)
     for node in ordered:
         unfolded[node.number] = 1 + sum(unfolded[each.number] for each in node.same)
         heights[node.number] = 1 + max((heights[each.number] for each in node.same), default=0)
         if unfolded[node.number] > MOST_UNFOLDED:
             raise TooLarge(
-                f"with its references written out, the part at {node.pointer} has more than {MOST_UNFOLDED:,} subschemas for one "
-                "value; let fewer alternatives (anyOf, oneOf, allOf) lead to the same definition"
+                f"with its references written out, the part at {node.pointer} applies more than {MOST_UNFOLDED:,} subschemas to "
+                "one value; refer to the same definition from fewer alternatives (anyOf, oneOf, allOf)"
             )
         if heights[node.number] > MOST_HEIGHT:
             raise TooLarge(
-                f"at {node.pointer}, more than {MOST_HEIGHT} references and combinations stand behind one another for one value; "
+                f"at {node.pointer}, more than {MOST_HEIGHT} references and combinations are chained for one value; "
                 "write the definitions out"
             )
     return max(heights)
 
 
 def _by_depth(ordered: list[Node], own: Weigh, of_member: Weigh) -> tuple[list[float], bool]:
-    """The weight of the root for each depth, and whether it goes on for ever."""
+    """The weight of the root at each depth, and whether it is unbounded."""
     below = [0.0] * len(ordered)
     levels: list[float] = []
     inner = [
@@ -143,7 +143,7 @@ def _numbers(nodes: list[Node]) -> list[int]:
 
 
 def _is_unevaluated(node: Node) -> bool:
-    """What is already judged is found out by judging again."""
+    """Whether the library repeats the node's checks to find out which members were evaluated."""
     return any(name in node.schema for name in UNEVALUATED)
 
 
@@ -162,7 +162,7 @@ def _checks_of(node: Node, patterns: Mapping[str, int]) -> float:
 
 
 def _enum_cost(values: Any) -> float:
-    """Texts or numbers alone are looked up; whatever else, one is compared after the other."""
+    """The cost of an `enum`: only strings or only numbers are looked up, anything else is compared one by one."""
     if not isinstance(values, list | tuple):
         return 0
     kinds = {type(value) for value in values if value is not None}
@@ -181,9 +181,9 @@ def _parts(value: Any) -> int:
 
 
 def _member_checks(node: Node, patterns: Mapping[str, int]) -> float:
-    """Names of members are held against every pattern."""
-    named = node.schema.get("patternProperties")
-    return sum(patterns.get(pattern, 0) for pattern in named) if isinstance(named, dict) else 0
+    """The cost of matching a member's name against every pattern."""
+    pattern_properties = node.schema.get("patternProperties")
+    return sum(patterns.get(pattern, 0) for pattern in pattern_properties) if isinstance(pattern_properties, dict) else 0
 
 
 def _errors_of(node: Node) -> float:
@@ -193,7 +193,7 @@ def _errors_of(node: Node) -> float:
 
 
 def _member_errors(node: Node) -> float:
-    """A member that must not be there is an error of its own."""
+    """The errors per member: each unexpected member is an error of its own."""
     return sum(node.schema.get(name) is False for name in ("additionalProperties", *UNEVALUATED)) + ("propertyNames" in node.schema)
 
 

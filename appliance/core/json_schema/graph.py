@@ -1,17 +1,17 @@
-"""The subschemas of a JSON Schema that a validator can reach, and what each of them applies to the same value or to its members."""
+"""The subschemas of a JSON Schema that a validator can reach, and which of them apply to the same value or to its members."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-# Larger schemas take seconds to compile, and nothing else runs in the meantime.
+# Larger schemas take seconds to compile, which blocks every other thread.
 MOST_VALUES, MOST_SUBSCHEMAS = 200_000, 10_000
 
 
 @dataclass(frozen=True)
 class _Link:
-    """What a keyword leads to: subschemas of this `kind` of a node."""
+    """How a keyword's subschemas belong to its node: `kind` is the list of `Node` they go into."""
 
     kind: str
     holds_map: bool = False
@@ -30,13 +30,13 @@ UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
 
 
 class TooLarge(ValueError):
-    """The schema is larger than any that is compiled; the text says by what."""
+    """The schema exceeds a limit of those that are compiled; the message says which."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A subschema at `pointer`.  `same` apply to the same value; of `either` at most one applies to a member of the value, of
-    `each` all may."""
+    """A subschema at `pointer`.  `same` apply to the same value; at most one of `either` applies to a member of the value, and
+    all of `each` may."""
 
     schema: dict[str, Any]
     pointer: str
@@ -48,7 +48,7 @@ class Node:
 
 @dataclass
 class Document:
-    """What the whole text of a schema holds: its patterns, its anchors, and whether a part of it has an address of its own."""
+    """The patterns and anchors in the whole text of a schema, and whether a part of it has its own `$id`."""
 
     patterns: set[str] = field(default_factory=set)
     anchors: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Document:
 
 
 def read_document(schema: Any) -> Document:
-    """Look through everything that stands in a schema, also where the validator does not look; TooLarge."""
+    """Collect these from every part of a schema, including parts the validator ignores; TooLarge."""
     document = Document()
     parts = [schema]
     count = 0
@@ -77,8 +77,8 @@ def read_document(schema: Any) -> Document:
 def _read_part(document: Document, part: dict[str, Any], is_root: bool) -> None:
     if isinstance(pattern := part.get("pattern"), str):
         document.patterns.add(pattern)
-    if isinstance(named := part.get("patternProperties"), dict):
-        document.patterns.update(named)
+    if isinstance(pattern_properties := part.get("patternProperties"), dict):
+        document.patterns.update(pattern_properties)
     for keyword in ("$anchor", "$dynamicAnchor"):
         if isinstance(name := part.get(keyword), str):
             document.anchors.setdefault(name, []).append(part)
@@ -87,8 +87,8 @@ def _read_part(document: Document, part: dict[str, Any], is_root: bool) -> None:
 
 
 class Graph:
-    """The nodes of a schema, the root first.  `is_whole` is False where a reference leads to what this module cannot follow:
-    into a part with an address of its own, or to the meta-schema.  TooLarge."""
+    """The nodes of a schema, the root first.  `is_whole` is False if a reference cannot be followed here: into a part with its
+    own `$id`, or to the meta-schema.  TooLarge."""
 
     def __init__(self, root: dict[str, Any], document: Document) -> None:
         self.nodes: list[Node] = []
@@ -96,11 +96,11 @@ class Graph:
         self._root, self._document = root, document
         self._known: dict[int, Node] = {}
         list(self._add(root, "#"))
-        for node in self.nodes:  # grows while it is walked through
+        for node in self.nodes:  # grows during the iteration
             self._connect(node)
 
     def _add(self, schema: Any, pointer: str) -> Iterator[Node]:
-        """The node of a subschema; none for `true`, `false` and what is no schema, which the compiler refuses."""
+        """The node of a subschema; none for `true`, `false` and anything that is not a schema, which the compiler refuses."""
         if not isinstance(schema, dict):
             return
         node = self._known.get(id(schema))
@@ -144,7 +144,7 @@ class Graph:
             yield from self._add(self._at(fragment), reference)
 
     def _at(self, fragment: str) -> Any:
-        """What a JSON pointer leads to; None for nothing, which the compiler refuses."""
+        """The part at a JSON pointer; None if there is none, which the compiler refuses."""
         part: Any = self._root
         for token in fragment.split("/")[1:]:
             name = token.replace("~1", "/").replace("~0", "~")
@@ -158,7 +158,7 @@ class Graph:
 
 
 def order_of(nodes: list[Node]) -> list[Node] | None:
-    """The nodes, each after those that apply to the same value as it; None where one of them applies itself again."""
+    """The nodes in dependency order, each after those it applies to the same value; None if there is a cycle."""
     done, entered, ordered = set[int](), set[int](), list[Node]()
     for first in nodes:
         stack = [(first, iter(first.same))] if first.number not in done else []

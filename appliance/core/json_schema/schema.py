@@ -1,16 +1,16 @@
-"""A compiled JSON Schema 2020-12, and what is wrong with a value.
+"""Compiles a JSON Schema 2020-12 and lists the problems of a value.
 
-What the library (`jsonschema_rs`) cannot do, and what is done about it here:
+Limits of the library (`jsonschema_rs`), and how they are handled here:
 
-- It holds the interpreter's lock while it compiles and validates, and cannot be interrupted.  So schemas are bounded before
-  they are compiled (`graph`, `costs`), and a value is checked in this thread only where the work is proven small (`values`).
-- `iter_errors` builds every error before it answers the first: 15 µs and 2 KB for each, more for the branches of an `anyOf`.
-  So `is_valid` is asked first, which builds none, and errors are built here only where there cannot be many.
-- A graph of references is walked through once for each way that leads to a part, so forty lines may take for ever.
-- An `enum` of objects, or of several types, is compared one after the other.
-- `unevaluatedProperties` judges what stands beside it again for every member, and nested ones multiply.
-- Native recursion is not bounded: a value nested some thousand levels deep ends the process.
-- What it prints of a value is masked; of a schema it prints everything, so an error is as large as its `enum`.
+- It holds the interpreter's lock while it compiles and validates, and cannot be interrupted.  So schemas are limited before
+  they are compiled (`graph`, `costs`), and a value is checked in this thread only if the work is proven small (`values`).
+- `iter_errors` builds every error before it returns the first: 15 µs and 2 KB each, more for the branches of an `anyOf`.
+  So `is_valid`, which builds none, runs first, and errors are built here only if there cannot be many.
+- A graph of references is traversed once per path to a part, so forty lines may take forever.
+- An `enum` of objects, or of mixed types, is compared one by one.
+- `unevaluatedProperties` repeats the checks of its neighbours for every member, and nested ones multiply.
+- Native recursion is unbounded: a value nested a few thousand levels deep crashes the process.
+- Error messages mask the value but quote the schema in full, so an error is as large as its `enum`.
 """
 
 from collections.abc import Mapping
@@ -40,24 +40,24 @@ from .graph import Document, Graph, TooLarge, read_document
 from .patterns import TooManyPatterns, costs_of
 from .values import Work, as_json, exact_work, quick_work
 
-# Stand in for the schema's own mention in an error message, so that a secret value is never repeated in it.
+# Replaces the value in the library's error messages, so that no secret is repeated in them.
 _MASK = "the value"
 _TOO_DEEP = "The value is nested too deeply, or holds something that JSON cannot."
-# A value that makes more bytes than this is not looked at member by member before it goes to the worker.
+# A larger value goes to the worker without counting its members first.
 _MOST_LOOKED_AT = 1 << 18
 _MOST_KEPT_BYTES = 1 << 16
 _MOST_NAMED = 30
 
 
 class SchemaInvalid(ValueError):
-    """The schema itself is wrong, refers to something outside itself, or costs too much."""
+    """The schema is invalid, refers to something outside itself, or is too expensive."""
 
 
 @dataclass(frozen=True)
 class Schema:
     """A compiled JSON Schema.  `namespace` in its methods is the tenant that a long check counts for.
 
-    Its methods may wait for a worker process, so never call them inside a write; Overloaded when that has no time.
+    Its methods may wait for a worker process, so never call them inside a write; Overloaded when no worker is free.
     """
 
     validator: "jsonschema_rs.Draft202012Validator"
@@ -65,12 +65,12 @@ class Schema:
     costs: Costs
 
     def problems(self, value: Any, *, under: str = "", namespace: str = "") -> list[Detail]:
-        """Ways in which `value` breaks the schema, named by keyword; pointers begin with `under`.
+        """The problems of `value`, with the keyword as code; pointers begin with `under`.
 
-        Every way when the value is small.  Of a large one at most a hundred, or the first with a word about the others; one
-        with the code `too_costly` when it could not be found out in time.
+        All problems of a small value; of a large one at most a hundred, or the first with a note about the others; a single one
+        with the code `too_costly` if the check ran out of time.
         """
-        return [self._named(each, under) for each in self._problems(value, under, namespace)]
+        return [self._with_location(each, under) for each in self._problems(value, under, namespace)]
 
     def _problems(self, value: Any, under: str, namespace: str) -> list[Detail]:
         text = as_json(value)
@@ -80,7 +80,7 @@ class Schema:
         try:
             if self.validator.is_valid(value):
                 return []
-        except ValueError:  # a class of its own, such as a Sentence, is a text in JSON only
+        except ValueError:  # a subclass of str, such as a Sentence, becomes a plain string only as JSON
             if text is None:
                 raise
             return self._problems(from_json(text), under, namespace)
@@ -91,7 +91,7 @@ class Schema:
         return list_problems(self.validator, value, under)
 
     def first_problem(self, value: Any, *, namespace: str = "") -> Detail | None:
-        """The first way in which `value` breaks the schema; None when it does not."""
+        """The first problem of `value`; None if it is valid."""
         return next(iter(self.problems(value, namespace=namespace)), None)
 
     def _work_of(self, value: Any, text: bytes | None) -> Work:
@@ -101,7 +101,7 @@ class Schema:
         return work if work.is_shallow and work.checks <= MOST_CHECKS else self._looked_at(value, text, work)
 
     def _looked_at(self, value: Any, text: bytes | None, work: Work) -> Work:
-        """The work more exactly, where looking closer does not take long itself."""
+        """The work more exactly, if that does not take long itself."""
         return exact_work(value, self.costs) if text is None or len(text) <= _MOST_LOOKED_AT else work
 
     def _ask_worker(self, value: Any, text: bytes | None, work: Work, under: str, namespace: str) -> list[Detail]:
@@ -116,8 +116,8 @@ class Schema:
         except OutOfBounds as reason:
             return [too_costly(reason, under)]
 
-    def _named(self, detail: Detail, under: str) -> Detail:
-        """An unknown member with the members that are known in its place, where the schema lists a few of them there."""
+    def _with_location(self, detail: Detail, under: str) -> Detail:
+        """Add the known members to a problem about an unknown one, if the schema lists only a few there."""
         if detail.code != "additionalProperties":
             return detail
         schema: Any = self.source
@@ -142,10 +142,10 @@ def _items(schema: Any, part: str) -> Any:
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Schema:
-    """The schema, ready to validate; SchemaInvalid when it is none, refers elsewhere, or costs too much."""
+    """Compile a schema; SchemaInvalid if it is invalid, refers outside itself, or is too expensive."""
     try:
         source = dict(schema)
-        document = read_document(source)  # first: parts that are shared may be without end when they are written out
+        document = read_document(source)  # first, because shared parts may be endless once written out
         text = as_json(source)
         if text is None or len(text) > _MOST_KEPT_BYTES:
             return _compile(source, document)
@@ -158,7 +158,7 @@ def compile_schema(schema: Mapping[str, Any]) -> Schema:
 
 @lru_cache(maxsize=128)
 def _compile_text(text: bytes) -> Schema:
-    """Kept: schemas that were discovered or asked for are compiled at every call."""
+    """Cached, because discovered and requested schemas are compiled at every call."""
     source = from_json(text)
     return _compile(source, read_document(source))
 
@@ -169,20 +169,20 @@ def _compile(source: dict[str, Any], document: Document) -> Schema:
 
 
 def make_validator(schema: dict[str, Any]) -> "jsonschema_rs.Draft202012Validator":
-    """The library's own, of a schema that has passed `compile_schema`."""
+    """The library's validator of a schema that has passed `compile_schema`."""
     return jsonschema_rs.Draft202012Validator(
         schema, validate_formats=True, offline=True, mask=_MASK, pattern_options=jsonschema_rs.RegexOptions()
     )
 
 
 def list_problems(validator: "jsonschema_rs.Draft202012Validator", value: Any, under: str = "") -> list[Detail]:
-    """Every problem; there is at least one in a value that is not valid."""
+    """Every problem of an invalid value, at least one."""
     details = [detail for error in validator.iter_errors(value) for detail in _details(error, under)]
     return details or [Detail(under, "schema", "The value does not fit its schema.")]
 
 
 def first_error(validator: "jsonschema_rs.Draft202012Validator", value: Any) -> list[Detail]:
-    """The problems of the first error that is met, without building the others; none when the value is valid."""
+    """The problems of the first error, without building the others; none if the value is valid."""
     try:
         validator.validate(value)
     except jsonschema_rs.ValidationError as error:
@@ -191,7 +191,7 @@ def first_error(validator: "jsonschema_rs.Draft202012Validator", value: Any) -> 
 
 
 def _details(error: "jsonschema_rs.ValidationError", under: str) -> list[Detail]:
-    """One finding, or one per member where members are missing or unexpected: the pointer then names the member."""
+    """The problems of one error: one per missing or unexpected member, whose pointer then names the member, otherwise one."""
     where = under + "".join(f"/{pointer_token(part)}" for part in error.instance_path)
     kind = error.kind
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):

@@ -1,4 +1,4 @@
-"""How large a value is for a schema: an upper bound of the work it makes, found in a fraction of that work."""
+"""Estimates the work to validate a value: an upper bound, computed in a fraction of that work."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from pydantic_core import to_json
 
 from .costs import Costs
 
-# No value of an array or an object takes less than this as JSON, its comma or brackets included.
+# The minimum size of a member of an array or object as JSON, including its comma or brackets.
 BYTES_A_VALUE = 2
-# So many characters of a text are about as much work as one value.
+# This many characters of a string are about as much work as one value.
 _CHARACTERS = 5
-# Values that are nested deeper are nobody's input; whatever makes JSON text stops at a few hundred levels.
+# No real input is nested deeper; JSON serializers stop at a few hundred levels.
 MOST_DEPTH = 1_000
-# Native stack: values behind one another times subschemas behind one another.  The library needs about 400 bytes for each,
-# and the stack of a thread is 8 MiB: measured, 20,000 are too many.
+# Native stack: nesting depth of the value times the chain of subschemas.  The library needs about 400 bytes for each, and a
+# thread's stack has 8 MiB; measured, 20,000 are too many.
 MOST_NESTED = 4_000
-# Values that are looked at one by one before it is given up.
+# The number of values counted one by one before giving up.
 _MOST_VISITED = 50_000
 
 
 @dataclass(frozen=True)
 class Work:
-    """At most so many `checks` and `errors`; `is_shallow`: it fits the native stack of any thread."""
+    """Upper bounds of `checks` and `errors`; `is_shallow`: the check fits the native stack of any thread."""
 
     checks: float
     errors: float
@@ -35,7 +35,7 @@ TOO_MUCH = Work(inf, inf, is_shallow=False)
 
 
 def as_json(value: Any) -> bytes | None:
-    """The value as JSON; None when it is nested too deeply or holds what is no JSON."""
+    """The value as JSON; None if it is nested too deeply or contains something JSON cannot represent."""
     try:
         return to_json(value)
     except (ValueError, RecursionError):
@@ -43,14 +43,14 @@ def as_json(value: Any) -> bytes | None:
 
 
 def quick_work(size: int, costs: Costs) -> Work:
-    """By nothing but the bytes of its JSON."""
+    """The work, estimated only from the size of the value as JSON."""
     count = size / BYTES_A_VALUE
     factor = count if costs.multiplies else 1
     return Work(costs.most_checks * count * factor, costs.most_errors * count, not costs.is_recursive)
 
 
 def exact_work(value: Any, costs: Costs) -> Work:
-    """By the number of values at each depth; TOO_MUCH for a value too large to look at in this way."""
+    """The work, from the number of values at each depth; TOO_MUCH for a value too large to count."""
     level: list[Any] = [value]
     checks = errors = 0.0
     visited, depth, widest = 0, 0, 1
@@ -69,7 +69,7 @@ def exact_work(value: Any, costs: Costs) -> Work:
 
 
 def _look_at(level: Iterable[Any]) -> tuple[float, list[Any]]:
-    """How many values these count for, five characters of a text for one more, and the members of all of them."""
+    """The number of values, counting five characters of a string as one more, and the members of all of them."""
     count: float = 0
     following: list[Any] = []
     for value in level:

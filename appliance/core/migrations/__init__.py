@@ -32,16 +32,16 @@ class Migration:
 
 def all_migrations() -> list[Migration]:
     """Every migration of this release in order; numbers are unique and without gaps."""
-    found = []
+    migrations = []
     for module in pkgutil.iter_modules(__path__):
         number, _, name = module.name.removeprefix("m").partition("_")
         written = importlib.import_module(f"{__name__}.{module.name}")
         more = {True: getattr(written, "ON_SQLITE", ()), False: getattr(written, "ON_POSTGRESQL", ())}
-        found.append(Migration(int(number), name, list(written.STATEMENTS), more))
-    found.sort(key=lambda m: m.number)
-    if [m.number for m in found] != list(range(1, len(found) + 1)):
-        raise ConfigInvalid(f"migrations must be numbered without gaps, not {[m.number for m in found]}")
-    return found
+        migrations.append(Migration(int(number), name, list(written.STATEMENTS), more))
+    migrations.sort(key=lambda m: m.number)
+    if [m.number for m in migrations] != list(range(1, len(migrations) + 1)):
+        raise ConfigInvalid(f"migrations must be numbered without gaps, not {[m.number for m in migrations]}")
+    return migrations
 
 
 def migrate(until: int | None = None) -> list[str]:

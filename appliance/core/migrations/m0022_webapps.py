@@ -1,6 +1,6 @@
 """WebApps, their versions with the files of each, and the compressed forms of files.
 
-Files name contents before these have been sent, so that they refer to blobs without a foreign key: `Blobs.hold` and the
+Files name contents before these have been sent, so that they refer to blobs without a foreign key: `Blobs.acquire` and the
 list of holders keep what is there.
 """
 

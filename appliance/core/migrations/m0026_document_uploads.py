@@ -1,6 +1,6 @@
 """Uploads of documents that come in parts, and what a tenant says of its documents.
 
-A part refers to its bytes without a foreign key: `Blobs.hold` and the list of holders keep what is there.
+A part refers to its bytes without a foreign key: `Blobs.acquire` and the list of holders keep what is there.
 """
 
 STATEMENTS = [

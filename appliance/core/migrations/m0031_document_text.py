@@ -1,6 +1,6 @@
 """The text of documents' contents, found by its words; contents that are there already are read as well."""
 
-from appliance.core.database.full_text import statements
+from appliance.core.database.full_text import index_statements
 
 STATEMENTS = [
     """CREATE TABLE document_text (
@@ -12,4 +12,4 @@ STATEMENTS = [
     """INSERT INTO document_text (tenant_id, content, media_type, state, reason, size, tries, next_try_at)
         SELECT tenant_id, sha256, MIN(media_type), 'pending', '', 0, 0, 0 FROM document GROUP BY tenant_id, sha256""",
 ]
-ON_SQLITE, ON_POSTGRESQL = statements("document_text")
+ON_SQLITE, ON_POSTGRESQL = index_statements("document_text")

@@ -4,7 +4,6 @@ from .media_types import settle_media_type as settle_media_type
 from .previews import MEDIA_TYPE as MEDIA_TYPE
 from .previews import MOST_PAGE as MOST_PAGE
 from .previews import Previews as Previews
-from .reading import make_readings as make_readings
 from .scanning import Infected as Infected
 from .scanning import ScanFailed as ScanFailed
 from .scanning import ScannedBlobs as ScannedBlobs
@@ -12,4 +11,5 @@ from .scanning import Scanner as Scanner
 from .scanning import check_command as check_command
 from .scanning import eicar as eicar
 from .scanning import incoming_blobs as incoming_blobs
+from .text_extraction import build_text_tasks as build_text_tasks
 from .texts import Text as Text

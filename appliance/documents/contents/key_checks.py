@@ -13,10 +13,10 @@ from appliance.core.database.db import TenantModel
 from appliance.core.errors import Overloaded, StorageFull
 from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRevision
-from appliance.tenants.keys import holds_key
+from appliance.tenants.keys import contains_key
 
 log = logging.getLogger(__name__)
-MOST_REMEMBERED = 20_000
+MAX_CACHED = 20_000
 WAIT_SECONDS = 10.0  # for another thread that is checking the same content, which can have 2 GiB
 Key = tuple[str, str]
 
@@ -38,21 +38,21 @@ class KeyChecks:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._known: dict[Key, bool] = {}
+        self._cache: dict[Key, bool] = {}
         self._running: dict[Key, threading.Event] = {}
         self._lock = threading.Lock()
 
     def holds_key(self, scope: TenantScope, sha256: str) -> bool:
         """Whether the content contains an API key. Not inside a write. Overloaded while another thread takes long to check it."""
         key = (scope.tenant_id, sha256)
-        while (result := self._known.get(key)) is None:
-            with self._turn(key) as is_ours:
+        while (result := self._cache.get(key)) is None:
+            with self._claim(key) as is_ours:
                 if is_ours:
-                    self._cache_result(key, self._found(scope, sha256))
+                    self._cache_result(key, self._load_or_check(scope, sha256))
         return result
 
     @contextmanager
-    def _turn(self, key: Key) -> Iterator[bool]:
+    def _claim(self, key: Key) -> Iterator[bool]:
         """Yields whether this thread should check the content; if not, another one has just finished or failed."""
         with self._lock:
             other = self._running.get(key)
@@ -71,15 +71,15 @@ class KeyChecks:
             finished.set()
 
     def _cache_result(self, key: Key, has_key: bool) -> None:
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        self._known[key] = has_key
+        if len(self._cache) >= MAX_CACHED:
+            self._cache.clear()
+        self._cache[key] = has_key
 
-    def _found(self, scope: TenantScope, sha256: str) -> bool:
+    def _load_or_check(self, scope: TenantScope, sha256: str) -> bool:
         row = scope.find(KeyCheckRow, content=sha256)
         if row is not None:
             return bool(row.holds_key)
-        has_key = holds_key(self._blobs.read(scope, sha256))
+        has_key = contains_key(self._blobs.read(scope, sha256))
         try:
             db.write(lambda: _save(scope, sha256, has_key))
         except StorageFull as error:  # the answer does not depend on whether it can be stored

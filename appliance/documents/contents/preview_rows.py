@@ -31,7 +31,7 @@ class PreviewRow(TenantModel):
 
 
 @dataclass(frozen=True)
-class Frame:
+class PreviewKey:
     """A page of a content, at a width."""
 
     content: str
@@ -40,7 +40,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PreviewResult:
     """The result of rendering: a blob, or the code and sentence of a refusal."""
 
     sha256: str | None = None
@@ -49,13 +49,13 @@ class Outcome:
     reason: str | None = None
 
 
-def find(scope: TenantScope, frame: Frame) -> Outcome | None:
+def find(scope: TenantScope, frame: PreviewKey) -> PreviewResult | None:
     """The stored result; None when it was never rendered."""
     row = scope.find(PreviewRow, content=frame.content, page=frame.page, width=frame.width)
-    return None if row is None else Outcome(row.sha256, row.size, row.refusal, row.reason)
+    return None if row is None else PreviewResult(row.sha256, row.size, row.refusal, row.reason)
 
 
-def refused(scope: TenantScope, contents: Iterable[str], width: int) -> set[str]:
+def list_refused(scope: TenantScope, contents: Iterable[str], width: int) -> set[str]:
     """The contents whose first page is known not to render at this width."""
     rows = scope.select(PreviewRow).where(
         PreviewRow.content.in_(list(contents)), PreviewRow.page == 1, PreviewRow.width == width, PreviewRow.sha256.is_null()
@@ -63,7 +63,7 @@ def refused(scope: TenantScope, contents: Iterable[str], width: int) -> set[str]
     return {row.content for row in rows}
 
 
-def keep(scope: TenantScope, key: Frame, result: Outcome) -> None:
+def save(scope: TenantScope, key: PreviewKey, result: PreviewResult) -> None:
     """Inside a write that holds the blob; an earlier result stays. NotFound when the last document was deleted in the meantime."""
     if not scope.select(DocumentRevision).where(DocumentRevision.sha256 == key.content).exists():
         raise NotFound("the document was deleted while its preview was rendered")

@@ -18,15 +18,15 @@ from appliance.documents.service import Documents
 from appliance.formats import Bounds, FormatFailed, Formats, Work
 
 from . import preview_rows, quarantine
-from .preview_rows import Frame, Outcome
+from .preview_rows import PreviewKey, PreviewResult
 
 MEDIA_TYPE = "image/webp"
 WIDTHS = (160, 320, 640, 1280)
 LARGEST = 64 << 20
 MOST_BYTES = 8 << 20
 MOST_PAGE = 5_000
-WAITING = 8  # waiting requests; each holds a thread of the edge
-PATIENCE_SECONDS = 30.0
+MAX_WAITING = 8  # waiting requests; each holds a thread of the edge
+WAIT_SECONDS = 30.0
 _BOUNDS = Bounds(60, 512, MOST_BYTES)
 # The only decoder allowed for a content, by media type.
 _DECODERS = {
@@ -59,8 +59,8 @@ def has_preview(media_type: str) -> bool:
 def documents_with_preview(scope: TenantScope, documents: Iterable[Document], width: int) -> set[str]:
     """The ids of documents whose newest content probably has a preview, judged without opening it."""
     likely = [document for document in documents if has_preview(document.media_type) and document.size <= LARGEST]
-    refused = preview_rows.refused(scope, [document.sha256 for document in likely], width)
-    refused |= quarantine.kept_back_of(scope, [document.sha256 for document in likely])
+    refused = preview_rows.list_refused(scope, [document.sha256 for document in likely], width)
+    refused |= quarantine.list_quarantined(scope, [document.sha256 for document in likely])
     return {document.id for document in likely if document.sha256 not in refused}
 
 
@@ -69,8 +69,8 @@ class Previews:
 
     def __init__(self, blobs: Blobs, formats: Formats, documents: Documents) -> None:
         self._blobs, self._formats, self._documents = blobs, formats, documents
-        self._waiting = threading.BoundedSemaphore(WAITING)
-        self._turn = threading.Lock()
+        self._waiting = threading.BoundedSemaphore(MAX_WAITING)
+        self._lock = threading.Lock()
 
     def get_preview(self, scope: TenantScope, document_id: str, page: int, width: int, revision: int | None = None) -> Preview:
         """The preview of a page at one of WIDTHS, of the newest revision by default. NotFound when the type has no previews or
@@ -83,7 +83,7 @@ class Previews:
             )
         if page != 1 and (decoder not in _MULTI_PAGE or not 1 <= page <= MOST_PAGE):
             raise NotFound(Sentence("the document has no page %(page)s", page=page))
-        key = Frame(content.sha256, page, width)
+        key = PreviewKey(content.sha256, page, width)
         result = preview_rows.find(scope, key) or self._render(scope, content, key)
         if result.sha256 is None:
             raise PreviewFailed(
@@ -91,41 +91,41 @@ class Previews:
             )
         return Preview(result.sha256, self._blobs.read_whole(scope, result.sha256, MOST_BYTES), content.revision)
 
-    def _render(self, scope: TenantScope, content: Content, key: Frame) -> Outcome:
+    def _render(self, scope: TenantScope, content: Content, key: PreviewKey) -> PreviewResult:
         if content.size > LARGEST:
-            return Outcome(refusal="content_too_large", reason=f"contents of more than {LARGEST >> 20} MiB have no preview")
+            return PreviewResult(refusal="content_too_large", reason=f"contents of more than {LARGEST >> 20} MiB have no preview")
         with self._exclusive():
             existing = preview_rows.find(scope, key)  # by the previous holder of the lock
             if existing is not None:
                 return existing
             try:
-                data = self._perform(scope, content, key)
+                data = self._run_worker(scope, content, key)
             except FormatFailed as error:
-                return self._refused(scope, key, error)
+                return self._save_refusal(scope, key, error)
             stored = self._blobs.put(scope, data)
 
             def save() -> None:
                 self._blobs.hold(scope, stored.sha256)
-                preview_rows.keep(scope, key, Outcome(stored.sha256, stored.size))
+                preview_rows.save(scope, key, PreviewResult(stored.sha256, stored.size))
 
             db.write(save)
-            return Outcome(stored.sha256, stored.size)
+            return PreviewResult(stored.sha256, stored.size)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         if not self._waiting.acquire(blocking=False):
             raise _busy()
         try:
-            if not self._turn.acquire(timeout=PATIENCE_SECONDS):
+            if not self._lock.acquire(timeout=WAIT_SECONDS):
                 raise _busy()
             try:
                 yield
             finally:
-                self._turn.release()
+                self._lock.release()
         finally:
             self._waiting.release()
 
-    def _perform(self, scope: TenantScope, content: Content, key: Frame) -> bytes:
+    def _run_worker(self, scope: TenantScope, content: Content, key: PreviewKey) -> bytes:
         with self._formats.scratch() as file:
             for piece in self._blobs.read_checked(scope, content.sha256):
                 file.write(piece)
@@ -134,15 +134,15 @@ class Previews:
             with self._formats.perform(Work("preview", options, [file]), _BOUNDS) as answer:
                 return answer.output.read()
 
-    def _refused(self, scope: TenantScope, key: Frame, error: FormatFailed) -> Outcome:
+    def _save_refusal(self, scope: TenantScope, key: PreviewKey, error: FormatFailed) -> PreviewResult:
         """Store the refusal if the content is the cause; temporary failures are tried again by the next request."""
         if error.code == "page_missing":
             raise NotFound(error.message) from error
         if error.failure_class == "system":
             raise _busy() from error
-        result = Outcome(refusal=error.code, reason=error.message)
+        result = PreviewResult(refusal=error.code, reason=error.message)
         if error.failure_class != "timeout":
-            db.write(lambda: preview_rows.keep(scope, key, result))
+            db.write(lambda: preview_rows.save(scope, key, result))
         return result
 
 

@@ -9,8 +9,8 @@ from appliance.core.sentences import Sentence
 from appliance.documents.sharing.delivery_models import ScanRow
 
 CLEAN = "clean"
-# The same condition as `kept_back`, for a table with the columns tenant_id and content, in queries across tenants.
-SQL_NOT_KEPT_BACK = (
+# The same condition as `quarantined`, for a table with the columns tenant_id and content, in queries across tenants.
+SQL_NOT_QUARANTINED = (
     "NOT EXISTS (SELECT 1 FROM document_scan s WHERE s.tenant_id = {table}.tenant_id AND s.sha256 = {table}.content "
     "AND s.state <> 'clean')"
 )
@@ -22,22 +22,22 @@ class Quarantined(ApplianceError):
     code, status = "quarantined", 409
 
 
-def kept_back(scope: TenantScope) -> Any:
+def quarantined(scope: TenantScope) -> Any:
     """The sha256 of every quarantined or infected content, as a subquery."""
     return scope.select(ScanRow, ScanRow.sha256).where(ScanRow.state != CLEAN)
 
 
-def is_kept_back(scope: TenantScope, sha256: str) -> bool:
+def is_quarantined(scope: TenantScope, sha256: str) -> bool:
     """Whether the content is quarantined or infected."""
-    return bool(kept_back(scope).where(ScanRow.sha256 == sha256).exists())
+    return bool(quarantined(scope).where(ScanRow.sha256 == sha256).exists())
 
 
-def kept_back_of(scope: TenantScope, contents: Iterable[str]) -> set[str]:
+def list_quarantined(scope: TenantScope, contents: Iterable[str]) -> set[str]:
     """Those of the contents that are quarantined or infected."""
-    return {row.sha256 for row in kept_back(scope).where(ScanRow.sha256.in_(sorted(set(contents))))}
+    return {row.sha256 for row in quarantined(scope).where(ScanRow.sha256.in_(sorted(set(contents))))}
 
 
-def refuse_kept_back(scope: TenantScope, sha256: str) -> None:
+def check_not_quarantined(scope: TenantScope, sha256: str) -> None:
     """Quarantined when the content is quarantined or infected."""
     row = scope.find(ScanRow, sha256=sha256)
     if row is not None and row.state != CLEAN:

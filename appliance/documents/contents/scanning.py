@@ -17,21 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from appliance.blobs import Blobs, Places, Received, StoredBlob
+from appliance.blobs import Blobs, Places, ReceivedFile, StoredBlob
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
 from appliance.core.sentences import Sentence
+from appliance.documents.bounded_work import BoundedWork
 from appliance.documents.sharing.delivery_models import ScanRow
-from appliance.documents.turns import Turns
 from appliance.monitor import audit, tenant_ids
 
 log = logging.getLogger(__name__)
-PLACE = "{file}"
-AT_ONCE, WAITING, WAIT_SECONDS = 4, 12, 30.0
-COPIES, LEFT_MS, FORGOTTEN_MS = "scan-", 3_600_000, 48 * 3_600_000
+PLACEHOLDER = "{file}"
+MAX_RUNNING, MAX_WAITING, WAIT_SECONDS = 4, 12, 30.0
+COPY_PREFIX, STRAY_AFTER_MS, FORGET_AFTER_MS = "scan-", 3_600_000, 48 * 3_600_000
 LONGEST_OUTPUT, LONGEST_FINDING = 64 << 10, 200
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
@@ -49,7 +49,7 @@ class ScanFailed(ApplianceError):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ScanResult:
     """The result of a scan, and the last line that the scanner printed."""
 
     state: Literal["clean", "infected", "unknown"]
@@ -64,18 +64,18 @@ class Scanner:
     timeout_s: float
     on_error: Literal["refuse", "quarantine"] = "refuse"
 
-    def look_at(self, path: Path) -> Verdict:
+    def scan(self, path: Path) -> ScanResult:
         """Scan a file: without a shell, our environment or input, and with a timeout of `timeout_s`. Overloaded."""
-        command = [part.replace(PLACE, str(path)) for part in self.command]
-        if not any(PLACE in part for part in self.command):
+        command = [part.replace(PLACEHOLDER, str(path)) for part in self.command]
+        if not any(PLACEHOLDER in part for part in self.command):
             command.append(str(path))
-        with _running.taken():
+        with _running.slot():
             try:
                 return self._run(command)
             except OSError as error:
-                return Verdict("unknown", f"{self.command[0]} could not be started: {error.strerror}")
+                return ScanResult("unknown", f"{self.command[0]} could not be started: {error.strerror}")
 
-    def _run(self, command: Sequence[str]) -> Verdict:
+    def _run(self, command: Sequence[str]) -> ScanResult:
         process = subprocess.Popen(  # noqa: S603  the operator's own command, without a shell
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT, cwd="/",
             start_new_session=True,
@@ -89,14 +89,14 @@ class Scanner:
         finally:
             timer.cancel()
         if timed_out.is_set():
-            return Verdict("unknown", f"no result within {self.timeout_s:g} s")
+            return ScanResult("unknown", f"no result within {self.timeout_s:g} s")
         finding = _last_line(output)
         if process.returncode in (0, 1):
-            return Verdict("clean" if process.returncode == 0 else "infected", finding)
-        return Verdict("unknown", finding or f"exit status {process.returncode}")
+            return ScanResult("clean" if process.returncode == 0 else "infected", finding)
+        return ScanResult("unknown", finding or f"exit status {process.returncode}")
 
 
-_running = Turns("the malware scanner", AT_ONCE, WAITING, WAIT_SECONDS)
+_running = BoundedWork("the malware scanner", MAX_RUNNING, MAX_WAITING, WAIT_SECONDS)
 
 
 def _kill(pid: int, timed_out: threading.Event) -> None:
@@ -131,21 +131,21 @@ class ScannedBlobs(Blobs):
         super().__init__(places, holders)
         self._scanner = scanner
 
-    def put_all(self, scope: TenantScope, received: Sequence[Received], *, is_counted: bool = False) -> list[StoredBlob]:
+    def put_all(self, scope: TenantScope, received: Sequence[ReceivedFile], *, is_counted: bool = False) -> list[StoredBlob]:
         """Like Blobs.put_all; Infected, Overloaded, and ScanFailed unless contents with an unknown result are quarantined."""
         try:
             for item in received:
-                self._judge(scope, item)
+                self._scan_received(scope, item)
         except BaseException:
             for item in received:
                 item.discard()
             raise
         return super().put_all(scope, received, is_counted=is_counted)
 
-    def _judge(self, scope: TenantScope, received: Received) -> None:
-        result = self._scanner.look_at(received.path)
+    def _scan_received(self, scope: TenantScope, received: ReceivedFile) -> None:
+        result = self._scanner.scan(received.path)
         if result.state == "infected":
-            self._refuse(scope, received, result)
+            self._reject(scope, received, result)
         if result.state == "unknown" and self._scanner.on_error == "refuse":
             log.error("the scanner could not scan an upload", extra={"fields": {"finding": result.finding}})
             raise ScanFailed(
@@ -156,19 +156,19 @@ class ScannedBlobs(Blobs):
             log.error("a content was quarantined", extra={"fields": {"sha256": received.sha256, "finding": result.finding}})
             db.write(partial(_set_state, scope, received.sha256, "quarantined", result.finding))
         elif scope.find(ScanRow, sha256=received.sha256) is not None:
-            db.write(partial(_forget, scope, received.sha256))
+            db.write(partial(_delete_row, scope, received.sha256))
 
-    def _refuse(self, scope: TenantScope, received: Received, result: Verdict) -> None:
+    def _reject(self, scope: TenantScope, received: ReceivedFile, result: ScanResult) -> None:
         data = {"sha256": received.sha256, "finding": result.finding}
         db.write(partial(audit.record, scope, "document.infected", received.sha256, data))
         message = Sentence("the file contains malware (%(name)s) and was not stored", name=result.finding or "unnamed")
         raise Infected(message, extra={"finding": result.finding})
 
-    def scan_again(self, folder: Path) -> int:
+    def rescan_quarantined(self, folder: Path) -> int:
         """Scan quarantined contents again, using copies in `folder`; returns how many are clean now."""
         freed = 0
         _delete_strays(folder)
-        with tempfile.TemporaryDirectory(prefix=COPIES, dir=folder) as copies:
+        with tempfile.TemporaryDirectory(prefix=COPY_PREFIX, dir=folder) as copies:
             for tenant_id in tenant_ids():
                 scope = TenantScope(tenant_id, "system")
                 for row in list(scope.select(ScanRow).where(ScanRow.state == "quarantined")):
@@ -179,7 +179,7 @@ class ScannedBlobs(Blobs):
         path = folder / f"{scope.tenant_id}-{sha256}"
         try:
             self.copy_to(scope, sha256, path)
-            result = self._scanner.look_at(path)
+            result = self._scanner.scan(path)
         except ApplianceError as error:
             log.warning("a quarantined content could not be read: %s", error.message)
             return 0
@@ -188,7 +188,7 @@ class ScannedBlobs(Blobs):
         if result.state == "unknown":
             return 0
         if result.state == "clean":
-            db.write(partial(_forget, scope, sha256))
+            db.write(partial(_delete_row, scope, sha256))
             return 1
 
         def mark_infected() -> None:
@@ -222,13 +222,13 @@ def eicar() -> bytes:
 
 def _delete_strays(folder: Path) -> None:
     """Delete copies left by a killed process, and rows of contents that were never stored or have been collected."""
-    for copy in folder.glob(f"{COPIES}*"):
+    for copy in folder.glob(f"{COPY_PREFIX}*"):
         try:
-            if copy.stat().st_mtime_ns // 1_000_000 < clock.now_ms() - LEFT_MS:
+            if copy.stat().st_mtime_ns // 1_000_000 < clock.now_ms() - STRAY_AFTER_MS:
                 shutil.rmtree(copy)
         except FileNotFoundError:  # deleted by another process
             continue
-    before = clock.now_ms() - FORGOTTEN_MS  # the content of a newer row may still be on its way
+    before = clock.now_ms() - FORGET_AFTER_MS  # the content of a newer row may still be on its way
     db.write(
         lambda: db.execute(
             "DELETE FROM document_scan WHERE scanned_at < ? AND NOT EXISTS "
@@ -244,5 +244,5 @@ def _set_state(scope: TenantScope, sha256: str, state: str, finding: str) -> Non
         scope.insert(ScanRow, sha256=sha256, **values)
 
 
-def _forget(scope: TenantScope, sha256: str) -> None:
+def _delete_row(scope: TenantScope, sha256: str) -> None:
     scope.delete(ScanRow).where(ScanRow.sha256 == sha256).execute()

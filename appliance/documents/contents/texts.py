@@ -19,7 +19,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.documents.models import DocumentRevision
 
-from .quarantine import SQL_NOT_KEPT_BACK, kept_back
+from .quarantine import SQL_NOT_QUARANTINED, quarantined
 from .text_models import TextRow
 
 TextState = Literal["none", "pending", "ready", "failed"]
@@ -65,7 +65,7 @@ def is_readable(media_type: str) -> bool:
     return media_type in PLAIN or media_type in OFFICE or media_type == PDF or media_type in PICTURES
 
 
-def want_text(scope: TenantScope, content: str, media_type: str) -> None:
+def request_text(scope: TenantScope, content: str, media_type: str) -> None:
     """Inside the write that refers to the content: queue the extraction of its text, unless that was done before."""
     if is_readable(media_type):
         db.execute(
@@ -106,7 +106,7 @@ def get_text(scope: TenantScope, blobs: Blobs, content: str) -> Text:
 
 
 @dataclass(frozen=True)
-class ReadText:
+class ExtractedText:
     """A text to be stored: the sha256 of its blob, its size, and its beginning with the words of that."""
 
     sha256: str
@@ -115,13 +115,13 @@ class ReadText:
     words: str
 
     @classmethod
-    def of(cls, sha256: str, text: str) -> "ReadText":
+    def of(cls, sha256: str, text: str) -> "ExtractedText":
         """Build from the text; slow, so not inside a write."""
         beginning = text[:SEARCHED_CHARACTERS]
         return cls(sha256, len(text), beginning, _words(beginning))
 
 
-def store_text(scope: TenantScope, row_id: int, extracted: ReadText) -> None:
+def store_text(scope: TenantScope, row_id: int, extracted: ExtractedText) -> None:
     """Inside a write that holds the blob: store the text, unless the row is no longer pending."""
     changes: dict[str, Any] = {
         "state": "ready", "reason": "", "sha256": extracted.sha256, "size": extracted.size, "beginning": extracted.beginning,
@@ -132,16 +132,16 @@ def store_text(scope: TenantScope, row_id: int, extracted: ReadText) -> None:
 
 
 def _words(text: str) -> str:
-    joined = " ".join(word for _, _, word in full_text.words_in(text))
+    joined = " ".join(word for _, _, word in full_text.iterate_words(text))
     while len(joined.encode()) > SEARCHED_BYTES:
         joined = joined[: len(joined) * 3 // 4].rpartition(" ")[0]
     return joined
 
 
-def found_in(scope: TenantScope, words: list[str]) -> Any:
+def contents_with_words(scope: TenantScope, words: list[str]) -> Any:
     """The readable contents whose text has all the words, as a subquery."""
     condition, value = full_text.condition(TABLE, words)
-    not_quarantined = SQL_NOT_KEPT_BACK.format(table=TABLE)
+    not_quarantined = SQL_NOT_QUARANTINED.format(table=TABLE)
     sql = f"(SELECT content FROM document_text WHERE tenant_id = ? AND {not_quarantined} AND {condition})"  # noqa: S608
     return SQL(db.database.obj.statement(sql), (scope.tenant_id, value))
 
@@ -149,7 +149,7 @@ def found_in(scope: TenantScope, words: list[str]) -> Any:
 def snippets(scope: TenantScope, contents: Iterable[str], words: list[str]) -> dict[str, str]:
     """An HTML excerpt around the first match in each content: escaped, with each matching word in `<mark>`."""
     query = scope.select(TextRow, TextRow.content, TextRow.beginning, TextRow.words)
-    conditions = (TextRow.content.in_(sorted(set(contents))), TextRow.content.not_in(kept_back(scope)))
+    conditions = (TextRow.content.in_(sorted(set(contents))), TextRow.content.not_in(quarantined(scope)))
     rows = query.where(*conditions, TextRow.state == "ready")
     excerpts = ((row.content, _snippet(row.beginning, row.words, words)) for row in rows.iterator())
     return {content: snippet for content, snippet in excerpts if snippet}
@@ -161,11 +161,11 @@ def _snippet(text: str, joined: str, words: list[str]) -> str:
     if not positions:
         return ""
     number = joined.count(" ", 0, min(positions))
-    begin = full_text.begin_of(text, number)
+    begin = full_text.find_word_start(text, number)
     first, last = max(0, begin - _BEFORE), min(len(text), begin + _AFTER)
     part = text[first:last]
     parts, at = ["…" if first else ""], 0
-    for start, end, word in full_text.words_in(part):
+    for start, end, word in full_text.iterate_words(part):
         if any(word.startswith(each) for each in words):
             parts += [escape(part[at:start]), "<mark>", escape(part[start:end]), "</mark>"]
             at = end
@@ -178,7 +178,7 @@ class TextFailed(ApplianceError):
     code, status = "text_failed", 422
 
 
-def refuse_missing(text: Text) -> None:
+def check_available(text: Text) -> None:
     """NotFound or TextFailed unless the text is ready or pending."""
     if text.state == "none":
         raise NotFound(Sentence("this content has no text: %(reason)s", reason=text.reason))

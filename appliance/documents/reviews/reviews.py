@@ -26,7 +26,7 @@ from .review_models import ReviewRow, VoteRow
 
 Status = Literal["pending", "approved", "rejected", "expired", "withdrawn"]
 Decision = Literal["approve", "reject"]
-Reviewed = Literal["none", "pending", "approved", "rejected"]
+ReviewState = Literal["none", "pending", "approved", "rejected"]
 MOST_REVIEWERS = 20
 DEFAULT_DAYS = 30
 LONGEST_DAYS = 365
@@ -81,10 +81,10 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ReviewSummary:
     """The review state of a document's newest content, and its newest approved revision."""
 
-    review: Reviewed = "none"
+    review: ReviewState = "none"
     approved_revision: int | None = None
 
 
@@ -184,7 +184,7 @@ def list_reviews(scope: TenantScope, document_id: str, request: PageRequest) -> 
         return Page(_reviews(scope, page.items), page.next_cursor, page.total)
 
 
-def waiting_for(scope: TenantScope, user_id: str) -> list[Review]:
+def list_waiting(scope: TenantScope, user_id: str) -> list[Review]:
     """Open reviews that this person has not decided yet, the earliest due first."""
     is_open = (ReviewRow.status == "pending") & (ReviewRow.due_at > clock.now_ms()) & ReviewRow.reviewers.contains(f'"{user_id}"')
     voted = scope.select(VoteRow, VoteRow.review_id).where(VoteRow.user_id == user_id)
@@ -282,7 +282,7 @@ def _expire(scope: TenantScope, document_id: str, review_id: str, now: int) -> i
 def latest_approved(scope: TenantScope, document_id: str) -> int | None:
     """The newest approved revision; None when there is none."""
     row = scope.find(DocumentRow, id=document_id)
-    return None if row is None else standings(scope, [row])[document_id].approved_revision
+    return None if row is None else summarize(scope, [row])[document_id].approved_revision
 
 
 def is_approved(scope: TenantScope, document_id: str, revision: int) -> bool:
@@ -296,11 +296,11 @@ def is_approved(scope: TenantScope, document_id: str, revision: int) -> bool:
     return last is not None and last.status == "approved"
 
 
-def standings(scope: TenantScope, rows: Iterable[DocumentRow]) -> Mapping[str, Standing]:
+def summarize(scope: TenantScope, rows: Iterable[DocumentRow]) -> Mapping[str, ReviewSummary]:
     """The review summary of each document."""
     newest = {str(row.id): str(row.sha256) for row in rows}
     is_listed = ReviewRow.document_id.in_(list(newest))
-    states: dict[str, Reviewed] = {}
+    states: dict[str, ReviewState] = {}
     decided: dict[tuple[str, str], str] = {}
     now = clock.now_ms()
     for row in scope.select(ReviewRow).where(is_listed).order_by(ReviewRow.created_at, ReviewRow.id):
@@ -308,9 +308,9 @@ def standings(scope: TenantScope, rows: Iterable[DocumentRow]) -> Mapping[str, S
         if status in ("approved", "rejected"):
             decided[row.document_id, row.sha256] = status
         if row.sha256 == newest[row.document_id] and status in ("pending", "approved", "rejected"):
-            states[row.document_id] = cast(Reviewed, status)
+            states[row.document_id] = cast(ReviewState, status)
     approved = _approved_revisions(scope, {key for key, status in decided.items() if status == "approved"})
-    return {each: Standing(states.get(each, "none"), approved.get(each)) for each in newest}
+    return {each: ReviewSummary(states.get(each, "none"), approved.get(each)) for each in newest}
 
 
 def _approved_revisions(scope: TenantScope, approved: set[tuple[str, str]]) -> dict[str, int]:

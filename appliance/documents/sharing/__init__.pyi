@@ -2,11 +2,11 @@ from . import downloads as downloads
 from . import shares as shares
 from .audiences import Audience as Audience
 from .audiences import AudienceChange as AudienceChange
+from .delivery import DeliverableContent as DeliverableContent
+from .delivery import DeliveryPolicy as DeliveryPolicy
+from .delivery import RevisionChoice as RevisionChoice
 from .downloads import Download as Download
 from .downloads import Origin as Origin
-from .leaving import Exits as Exits
-from .leaving import Leaving as Leaving
-from .leaving import Wanted as Wanted
 from .publications import FOREVER as FOREVER
 from .publications import NewPublication as NewPublication
 from .publications import Publication as Publication

@@ -6,10 +6,10 @@ from typing import Any
 
 from appliance.core import ids
 from appliance.core.errors import ValidationFailed
-from appliance.tenants.sign_in import check_listed, is_listed
+from appliance.tenants.sign_in import is_listed, validate_allowlist
 
 POINTER = "/audience"
-MOST_TOLD = 20
+MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,19 @@ class AudienceChange:
         if integration is None:
             raise ValidationFailed("choose the integration that sends the e-mails", pointer=f"{POINTER}/integration")
         slug = ids.check_slug(integration, pointer=f"{POINTER}/integration")
-        return Audience(slug, check_listed(allow or (), f"{POINTER}/allow"))
+        return Audience(slug, validate_allowlist(allow or (), f"{POINTER}/allow"))
 
 
-def stored(audience: Audience | None) -> dict[str, Any] | None:
+def to_json(audience: Audience | None) -> dict[str, Any] | None:
     """The JSON stored in the row."""
     return None if audience is None else {"integration": audience.integration, "allow": list(audience.allow)}
 
 
-def read_stored(stored_audience: Mapping[str, Any] | None) -> Audience | None:
+def from_json(stored_audience: Mapping[str, Any] | None) -> Audience | None:
     """The audience of stored JSON."""
     return None if stored_audience is None else Audience(stored_audience["integration"], tuple(stored_audience["allow"]))
 
 
-def told(audience: Audience | None) -> dict[str, Any]:
+def audit_data(audience: Audience | None) -> dict[str, Any]:
     """The audit trail's data about the audience: the first addresses, and how many there are."""
-    return {} if audience is None else {"audience": list(audience.allow[:MOST_TOLD]), "audience_size": len(audience.allow)}
+    return {} if audience is None else {"audience": list(audience.allow[:MAX_LISTED]), "audience_size": len(audience.allow)}

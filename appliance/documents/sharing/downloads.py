@@ -13,7 +13,7 @@ from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRow
-from appliance.formats import FORMULA
+from appliance.formats import FORMULA_PREFIXES
 from appliance.monitor import delete_older
 
 from .delivery_models import DownloadRow
@@ -80,7 +80,7 @@ def agent_family(user_agent: str) -> str:
     return next((family for family, pattern in _KNOWN_AGENTS if pattern.search(user_agent[:500])), "other")
 
 
-def note(scope: TenantScope, document_id: str, share_id: str, result: tuple[int, str], origin: Origin) -> str:
+def record(scope: TenantScope, document_id: str, share_id: str, result: tuple[int, str], origin: Origin) -> str:
     """Inside a write: log a download with its (revision, outcome); returns its id."""
     download_id, (revision, outcome) = ids.new("dwl"), result
     scope.insert(
@@ -107,7 +107,7 @@ def export_downloads(scope: TenantScope, document_id: str) -> Iterator[str]:
     for row in query.order_by(DownloadRow.at, DownloadRow.id).limit(MOST_EXPORTED).iterator():
         yield _drain(line)
         # An address chosen by a person could be interpreted as a formula by a spreadsheet.
-        person = f"'{row.person}" if row.person.startswith(FORMULA) else row.person
+        person = f"'{row.person}" if row.person.startswith(FORMULA_PREFIXES) else row.person
         writer.writerow([clock.rfc3339(row.at), *(getattr(row, name) for name in COLUMNS[1:-1]), person])
     yield _drain(line)
 
@@ -129,21 +129,21 @@ class PublicDeliveries:
     grow with the number of requests. A crash loses about a second of counts."""
 
     def __init__(self) -> None:
-        self._counted: dict[tuple[str, str, int, int], list[int]] = {}
+        self._counts: dict[tuple[str, str, int, int], list[int]] = {}
         self._lock = threading.Lock()
 
     def count(self, tenant_id: str, document_id: str, revision: int, size: int) -> None:
         """Count one delivery of `size` bytes."""
         key = (tenant_id, document_id, revision, clock.now_ms() // MINUTE)
         with self._lock:
-            totals = self._counted.setdefault(key, [0, 0])
+            totals = self._counts.setdefault(key, [0, 0])
             totals[0] += 1
             totals[1] += size
 
-    def write_down(self) -> None:
+    def flush(self) -> None:
         """Add the counts to the log."""
         with self._lock:
-            counts, self._counted = self._counted, {}
+            counts, self._counts = self._counts, {}
         def add() -> None:
             for key, (count, size) in counts.items():
                 _add(key, count, size)

@@ -13,9 +13,9 @@ from appliance.documents.models import DocumentRow
 from appliance.documents.naming import LONGEST_FOLDER, clean_name
 from appliance.monitor import audit
 
+from .delivery import DeliverableContent, DeliveryPolicy, RevisionChoice, parse_choice
 from .delivery_models import PublicationRow
 from .downloads import PublicDeliveries
-from .leaving import Exits, Leaving, Wanted, parse_wanted
 
 FOREVER, CHECKED = "immutable", "revalidate"
 LONGEST_CACHE_S = 31_536_000
@@ -27,7 +27,7 @@ class NewPublication:
     """A publication to create: `cache` is `immutable` (for a numbered revision only), `revalidate`, or seconds."""
 
     path: str
-    revision: Wanted = "latest"
+    revision: RevisionChoice = "latest"
     cache: str | int = CHECKED
 
 
@@ -37,7 +37,7 @@ class Publication:
 
     document_id: str
     path: str
-    revision: Wanted
+    revision: RevisionChoice
     cache: str | int
     serves: int | None
     created_at: int
@@ -47,8 +47,8 @@ class Publication:
 class Publications:
     """The public documents of every tenant."""
 
-    def __init__(self, policy: Exits) -> None:
-        self._exits = policy
+    def __init__(self, policy: DeliveryPolicy) -> None:
+        self._policy = policy
         self.deliveries = PublicDeliveries()
 
     def publish(self, scope: TenantScope, document_id: str, new: NewPublication) -> Publication:
@@ -58,7 +58,7 @@ class Publications:
         """
         path = check_path(new.path)
         _check_cache(new)
-        self._exits.check(scope, document_id, new.revision)
+        self._policy.check(scope, document_id, new.revision)
         values = {"path": path, "revision": str(new.revision), "cache": str(new.cache)}
 
         def save() -> PublicationRow:
@@ -77,7 +77,7 @@ class Publications:
             audit.record(scope, "document.publish", document_id, values)
             return scope.get(PublicationRow, document_id=document_id)
 
-        return self._shown(scope, db.write(save))  # may read a content, so not inside the write
+        return self._to_publication(scope, db.write(save))  # may read a content, so not inside the write
 
     def unpublish(self, scope: TenantScope, document_id: str) -> None:
         """Stop publishing the document; does nothing when it is not public."""
@@ -91,17 +91,17 @@ class Publications:
 
     def get_publication(self, scope: TenantScope, document_id: str) -> Publication:
         """The publication of the document; NotFound."""
-        return self._shown(scope, scope.get(PublicationRow, document_id=document_id))
+        return self._to_publication(scope, scope.get(PublicationRow, document_id=document_id))
 
-    def find_public(self, scope: TenantScope, path: str) -> tuple[Leaving, str | int] | None:
+    def find_public(self, scope: TenantScope, path: str) -> tuple[DeliverableContent, str | int] | None:
         """The content delivered at a path, and its cache setting; None when there is none."""
         row = None if "\0" in path else scope.find(PublicationRow, path=path)  # PostgreSQL refuses NUL in text
-        content = None if row is None else self._exits.find(scope, row.document_id, parse_wanted(row.revision))
+        content = None if row is None else self._policy.find(scope, row.document_id, parse_choice(row.revision))
         return None if row is None or content is None else (content, _parse_cache(row.cache))
 
-    def _shown(self, scope: TenantScope, row: PublicationRow) -> Publication:
-        choice = parse_wanted(row.revision)
-        content = self._exits.find(scope, row.document_id, choice)
+    def _to_publication(self, scope: TenantScope, row: PublicationRow) -> Publication:
+        choice = parse_choice(row.revision)
+        content = self._policy.find(scope, row.document_id, choice)
         serves = None if content is None else content.revision
         return Publication(row.document_id, row.path, choice, _parse_cache(row.cache), serves, row.created_at, row.created_by)
 

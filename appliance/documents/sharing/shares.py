@@ -18,15 +18,15 @@ from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.documents.bounded_work import BoundedWork
 from appliance.documents.models import DocumentRow
-from appliance.documents.turns import Turns
 from appliance.monitor import audit, delete_older
 
 from . import audiences, downloads
 from .audiences import Audience, AudienceChange
+from .delivery import DeliverableContent, DeliveryPolicy, RevisionChoice, parse_choice
 from .delivery_models import DownloadRow, ShareRow
 from .downloads import Origin
-from .leaving import Exits, Leaving, Wanted, parse_wanted
 
 DAY = 86_400_000
 DEFAULT_DAYS, LONGEST_DAYS = 14, 366
@@ -34,14 +34,14 @@ MOST_SHARES = 1_000
 LONGEST_NOTE = 1_000
 VISIT_MS = 24 * 3_600_000  # how long a download can be continued
 _hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)  # OWASP's recommendation for argon2id
-_hashing = Turns("password hashing", 4, 8, 5.0)
+_hashing = BoundedWork("password hashing", 4, 8, 5.0)
 
 
 @dataclass(frozen=True)
 class NewShare:
     """A share to create; times in milliseconds."""
 
-    revision: Wanted = "latest"
+    revision: RevisionChoice = "latest"
     expires_at: int | None = None
     password: str | None = None
     max_downloads: int | None = None
@@ -55,7 +55,7 @@ class Share:
 
     id: str
     document_id: str
-    revision: Wanted
+    revision: RevisionChoice
     expires_at: int
     has_password: bool
     max_downloads: int | None
@@ -74,14 +74,14 @@ class OpenShare:
     """A followed share link that is still valid, with its content."""
 
     share: Share
-    leaving: Leaving
+    content: DeliverableContent
 
 
 class Shares:
     """The shares of every tenant."""
 
-    def __init__(self, policy: Exits, sealer: Sealer) -> None:
-        self._exits = policy
+    def __init__(self, policy: DeliveryPolicy, sealer: Sealer) -> None:
+        self._policy = policy
         self._sealer = sealer
 
     # -- for members
@@ -92,7 +92,7 @@ class Shares:
         now = clock.now_ms()
         expires_at = now + DEFAULT_DAYS * DAY if new.expires_at is None else new.expires_at
         _validate(new, expires_at, now)
-        self._exits.check(scope, document_id, new.revision)
+        self._policy.check(scope, document_id, new.revision)
         token = secrets.token_urlsafe(24)
         password_hash = None if new.password is None else _hash_password(new.password)
         audience = None if new.audience is None else new.audience.applied(None)
@@ -109,11 +109,11 @@ class Shares:
             scope.insert(
                 ShareRow, id=share_id, document_id=document_id, digest=self._digest(token), revision=str(new.revision),
                 expires_at=expires_at, password_hash=password_hash, max_downloads=new.max_downloads, downloads=0, note=new.note,
-                created_at=now, created_by=scope.actor, audience=audiences.stored(audience), audience_number=0,
+                created_at=now, created_by=scope.actor, audience=audiences.to_json(audience), audience_number=0,
             )  # fmt: skip
             data = {
                 "document": document_id, "revision": str(new.revision), "expires_at": clock.rfc3339(expires_at),
-                "password": password_hash is not None, "max_downloads": new.max_downloads, **audiences.told(audience),
+                "password": password_hash is not None, "max_downloads": new.max_downloads, **audiences.audit_data(audience),
             }  # fmt: skip
             audit.record(scope, "share.create", share_id, data)
             return _to_share(scope.get(ShareRow, id=share_id))
@@ -136,10 +136,10 @@ class Shares:
 
         def update() -> Share:
             row = scope.get(ShareRow, document_id=document_id, id=share_id)
-            audience = change.applied(audiences.read_stored(row.audience))
-            fields = {"audience": audiences.stored(audience), "audience_number": row.audience_number + 1}
+            audience = change.applied(audiences.from_json(row.audience))
+            fields = {"audience": audiences.to_json(audience), "audience_number": row.audience_number + 1}
             scope.update(ShareRow, **fields).where(ShareRow.id == share_id).execute()
-            audit.record(scope, "share.change", share_id, {"document": document_id, **audiences.told(audience)})
+            audit.record(scope, "share.change", share_id, {"document": document_id, **audiences.audit_data(audience)})
             return _to_share(scope.get(ShareRow, id=share_id))
 
         return db.write(update)
@@ -165,10 +165,10 @@ class Shares:
         row = scope.find(ShareRow, digest=self._digest(token)) if len(token) <= 100 else None
         if row is None or row.revoked_at is not None or row.expires_at <= clock.now_ms():
             return None
-        content = self._exits.find(scope, row.document_id, parse_wanted(row.revision))
+        content = self._policy.find(scope, row.document_id, parse_choice(row.revision))
         return None if content is None else OpenShare(_to_share(row), content)
 
-    def is_password(self, scope: TenantScope, opened: OpenShare, password: str, origin: Origin) -> bool:
+    def verify_password(self, scope: TenantScope, opened: OpenShare, password: str, origin: Origin) -> bool:
         """Whether the password is correct; a wrong one is logged. Callers must limit the rate and concurrency, because a check
         takes 19 MiB and noticeable CPU time."""
         password_hash = scope.get(ShareRow, id=opened.share.id).password_hash
@@ -181,10 +181,10 @@ class Shares:
 
     def note_failure(self, scope: TenantScope, opened: OpenShare, outcome: str, origin: Origin) -> None:
         """Log a failed attempt to open the share."""
-        result = (opened.leaving.revision, outcome)
-        db.write(partial(downloads.note, scope, opened.share.document_id, opened.share.id, result, origin))
+        result = (opened.content.revision, outcome)
+        db.write(partial(downloads.record, scope, opened.share.document_id, opened.share.id, result, origin))
 
-    def begin_download(self, scope: TenantScope, opened: OpenShare, origin: Origin) -> str | None:
+    def start_download(self, scope: TenantScope, opened: OpenShare, origin: Origin) -> str | None:
         """Count and log a download; returns its id, or None when no downloads are left, or the share has ended or its audience
         changed."""
 
@@ -197,15 +197,15 @@ class Shares:
             )  # fmt: skip
             if not query.execute():
                 return None
-            result = (opened.leaving.revision, "started")
-            return downloads.note(scope, opened.share.document_id, opened.share.id, result, origin)
+            result = (opened.content.revision, "started")
+            return downloads.record(scope, opened.share.document_id, opened.share.id, result, origin)
 
         return db.write(start)
 
     def may_continue(self, scope: TenantScope, opened: OpenShare, download_id: str, person: str = "") -> bool:
         """Whether a counted download can be continued: by the same person, with the same revision, within a day."""
         row = scope.find(DownloadRow, share_id=opened.share.id, id=download_id, person=person)
-        return row is not None and row.revision == opened.leaving.revision and row.at > clock.now_ms() - VISIT_MS
+        return row is not None and row.revision == opened.content.revision and row.at > clock.now_ms() - VISIT_MS
 
     def end_download(self, scope: TenantScope, download_id: str, size: int, *, complete: bool) -> None:
         """Log the end of a download, or of a further part of it."""
@@ -217,7 +217,7 @@ class Shares:
 
         db.write(save)
 
-    def give_back(self, scope: TenantScope, download_id: str) -> None:
+    def uncount_download(self, scope: TenantScope, download_id: str) -> None:
         """Undo the counting of a download that failed before its first byte, and log it as failed."""
 
         def uncount() -> None:
@@ -253,7 +253,7 @@ def purge(before_ms: int) -> int:
 
 
 def _hash_password(password: str) -> str:
-    with _hashing.taken():
+    with _hashing.slot():
         return _hasher.hash(password)
 
 
@@ -272,9 +272,9 @@ def _validate(new: NewShare, expires_at: int, now: int) -> None:
 
 def _to_share(row: ShareRow) -> Share:
     return Share(
-        row.id, row.document_id, parse_wanted(row.revision), row.expires_at, row.password_hash is not None, row.max_downloads,
+        row.id, row.document_id, parse_choice(row.revision), row.expires_at, row.password_hash is not None, row.max_downloads,
         row.downloads, row.note, row.created_at, row.created_by, row.revoked_at, _state(row),
-        audiences.read_stored(row.audience), row.audience_number,
+        audiences.from_json(row.audience), row.audience_number,
     )  # fmt: skip
 
 

@@ -11,10 +11,18 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, ConfigInvalid, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance.actions import Canonical, StoredAction, canonical_action, find_changes, label_of, read_action, summary_of
+from appliance.governance.actions import (
+    Canonical,
+    StoredAction,
+    action_label,
+    canonical_action,
+    find_changes,
+    read_action,
+    summarize_action,
+)
 from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import About, Approval
-from appliance.governance.approvals.questions import LONGEST_MS, NOWHERE, Origin, parse_request
+from appliance.governance.approvals.approvals import Approval, RequestContext
+from appliance.governance.approvals.human_requests import MAX_TTL_MS, NO_ORIGIN, Origin, parse_request
 from appliance.governance.models import ApprovalRow
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
@@ -33,7 +41,7 @@ _REASON_OF = {"pending": "pending", "rejected": "rejected", "expired": "expired"
 
 
 @dataclass(frozen=True)
-class Wish:
+class RequestOptions:
     """Options of an approval request: the requester's title and reason, always shown as their words, and how it is made.
 
     `ttl_seconds` can only shorten the policy's time limit; `origin` locates the request in an execution.
@@ -44,7 +52,7 @@ class Wish:
     reason: str = ""
     ttl_seconds: int | None = None
     idempotency_key: str | None = None
-    origin: Origin = NOWHERE
+    origin: Origin = NO_ORIGIN
 
 
 class ActionApprovals:
@@ -54,7 +62,7 @@ class ActionApprovals:
         self._sealer = sealer
 
     def request_action(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, options: Wish | None = None
+        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, options: RequestOptions | None = None
     ) -> Approval:
         """Request an approval of exactly this action, from the approvers and within the time limit that the decision names.
 
@@ -67,29 +75,29 @@ class ActionApprovals:
                 Sentence("this cannot be approved: %(reasons)s", reasons="; ".join(decision.reasons) or "a policy denies it"),
                 extra=extra,
             )
-        options, canonical = options or Wish(), canonical_action(scope, subject, action, decision.version)
+        options, canonical = options or RequestOptions(), canonical_action(scope, subject, action, decision.version)
         owed = decision.obligations
-        seconds = min(owed.ttl_seconds, LONGEST_MS // 1000)
+        seconds = min(owed.ttl_seconds, MAX_TTL_MS // 1000)
         if options.ttl_seconds is not None and (seconds := min(seconds, options.ttl_seconds)) < 1:
             raise ValidationFailed("ttl_seconds must be at least 1", pointer="/ttl_seconds")
-        heading = label_of(action)
+        heading = action_label(action)
         fields = {"kind": "approval", "title": options.title or heading[:200], "reason": options.reason, "expires": f"{seconds}s"}
         request = parse_request(fields | {"approvers": list(owed.approvers)}, options.origin, clock.now_ms())
-        about = About(
-            subject.actor, subject.agent, subject.run_id, max(1, owed.needed), heading, summary_of(action), canonical.digest,
+        about = RequestContext(
+            subject.actor, subject.agent, subject.run_id, max(1, owed.needed), heading, summarize_action(action), canonical.digest,
             {"version": decision.version, "rules": list(decision.rules), "reasons": list(decision.reasons)},
             options.idempotency_key,
         )  # fmt: skip
         seal = partial(self._seal, scope, subject, canonical)
-        return db.write(lambda: approvals.keep_request(scope, request, about, seal))
+        return db.write(lambda: approvals.create_request(scope, request, about, seal))
 
-    def find_asked(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
+    def find_open_request(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
         """The subject's newest request for the action with this digest, if it is pending, approved and unused, or rejected;
         None if it ended in a way that permits a new request."""
         same = (ApprovalRow.asked_by == subject.actor) & (ApprovalRow.run_id == subject.run_id)
         rows = scope.select(ApprovalRow).where(same & (ApprovalRow.action_digest == digest))
         for approval in approvals.read_rows(scope, list(rows.order_by(ApprovalRow.id.desc()).limit(1))):
-            if approval.status == "rejected" or (approval.status in ("pending", "approved") and not is_over(approval)):
+            if approval.status == "rejected" or (approval.status in ("pending", "approved") and not has_expired(approval)):
                 return approval
         return None
 
@@ -112,7 +120,7 @@ class ActionApprovals:
             (now, by, scope.tenant_id, approval_id, presented.digest, now),
         )
         if updated != 1:
-            raise self._refused(scope, approval_id, presented, by)
+            raise self._audited_refusal(scope, approval_id, presented, by)
         stored = self.read_action(scope, approval_id)
         audit.record(scope, "approval.use", approval_id, {"action_digest": presented.digest, "by": by})
         return stored
@@ -125,14 +133,14 @@ class ActionApprovals:
         """
         stored = self.read_action(scope, approval_id)
         if stored.canonical.digest != presented.digest:
-            raise self._refused(scope, approval_id, presented, by)
+            raise self._audited_refusal(scope, approval_id, presented, by)
         return stored
 
-    def _refused(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> ApplianceError:
+    def _audited_refusal(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> ApplianceError:
         """The refusal, recorded even if the write is rolled back."""
         error = self._refusal(scope, approval_id, presented)
         details = {"action_digest": presented.digest, "by": by} | error.extra
-        db.in_any_case(lambda: audit.record(scope, "approval.refuse", approval_id, details))
+        db.always_write(lambda: audit.record(scope, "approval.refuse", approval_id, details))
         return error
 
     def _refusal(self, scope: TenantScope, approval_id: str, presented: Canonical) -> ApplianceError:
@@ -146,7 +154,7 @@ class ActionApprovals:
         elif approval.about.digest != presented.digest:
             stored = self.read_action(scope, approval_id)
             reason, extra["changed"] = "digest_differs", find_changes(stored.canonical.text, presented.text)
-        elif approval.status in ("pending", "approved") and is_over(approval):
+        elif approval.status in ("pending", "approved") and has_expired(approval):
             reason = "expired"
         else:
             reason = _REASON_OF.get(approval.status, "pending")
@@ -179,7 +187,7 @@ class ActionApprovals:
         return self._sealer.seal(db.dump_json(payload).encode(), _context(scope, approval_id))
 
 
-def is_over(approval: Approval) -> bool:
+def has_expired(approval: Approval) -> bool:
     """Whether a request has passed its expiry time, even if it is not marked as expired yet."""
     expires_at = approval.request.expires_at
     return expires_at is not None and expires_at <= clock.now_ms()

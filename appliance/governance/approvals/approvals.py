@@ -16,13 +16,13 @@ from appliance.governance.models import ApprovalRow, ApprovalVoteRow
 from appliance.monitor import audit, webhooks
 from appliance.tenants import SignedIn
 
-from .crowding import refuse_crowd
-from .deciders import check_decides
+from .deciders import check_may_decide
+from .human_requests import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
 from .links import review_url
-from .questions import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
-from .starters import find_starter, on_starter
+from .request_limits import check_request_limits
+from .starters import find_starter, register_starter
 
-__all__ = ["HumanRequest", "Origin", "find_starter", "on_starter", "parse_request"]
+__all__ = ["HumanRequest", "Origin", "find_starter", "parse_request", "register_starter"]
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 Verdict = Literal["approve", "reject", "answer"]
 _VERDICTS: dict[Kind, tuple[Verdict, ...]] = {"approval": ("approve", "reject"), "input": ("answer",), "choice": ("answer",)}
@@ -40,7 +40,7 @@ class Vote:
 
 
 @dataclass(frozen=True)
-class About:
+class RequestContext:
     """Who makes a request, and which action it is about, if any.
 
     `asked_by` is the requesting actor, `agent` and `run_id` name an agent's run.  `heading` and `summary` describe the action in
@@ -73,7 +73,7 @@ class Approval:
     status: Status
     digest: str
     requested_by: str
-    about: About
+    about: RequestContext
     created_at: int
     closed_at: int | None = None
     decided_by: str | None = None
@@ -122,7 +122,7 @@ def on_decided(listener: Listener) -> Callable[[], None]:
     return lambda: _listeners.remove(listener)
 
 
-def tell_listeners(scope: TenantScope, decided: Approval) -> None:
+def notify_listeners(scope: TenantScope, decided: Approval) -> None:
     """Inside the write that closes a request: call the listeners."""
     for listener in _listeners.copy():
         listener(scope, decided)
@@ -130,10 +130,12 @@ def tell_listeners(scope: TenantScope, decided: Approval) -> None:
 
 def request_approval(scope: TenantScope, request: HumanRequest) -> Approval:
     """Inside a write: create a request of an execution.  NotFound if there is no such execution."""
-    return keep_request(scope, request, About(f"execution:{request.origin.execution_id}"))
+    return create_request(scope, request, RequestContext(f"execution:{request.origin.execution_id}"))
 
 
-def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: Callable[[str], bytes] | None = None) -> Approval:
+def create_request(
+    scope: TenantScope, request: HumanRequest, about: RequestContext, seal: Callable[[str], bytes] | None = None
+) -> Approval:
     """Inside a write: create a request.  `seal` takes the id and returns the sealed action.
 
     A repeated idempotency key of one requester returns the existing request as it is now; IdempotencyMismatch if the request
@@ -141,7 +143,7 @@ def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: 
     """
     if (existing := _find_repeated(scope, request, about)) is not None:
         return existing
-    refuse_crowd(scope, about.asked_by, about.agent)
+    check_request_limits(scope, about.asked_by, about.agent)
     approval_id, origin = ids.new("apr"), request.origin
     scope.insert(
         ApprovalRow, id=approval_id, kind=request.kind, title=request.title, reason=request.reason, details=request.details,
@@ -154,12 +156,12 @@ def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: 
         idempotency_key=about.idempotency_key, sealed=seal(approval_id) if seal else None,
     )  # fmt: skip
     approval = get_approval(scope, approval_id)
-    audit.record(scope, "approval.request", approval_id, facts_of(approval))
+    audit.record(scope, "approval.request", approval_id, audit_details(approval))
     webhooks.emit(scope, "approval.requested", lambda: _webhook_payload(scope, approval))
     return approval
 
 
-def _find_repeated(scope: TenantScope, request: HumanRequest, about: About) -> Approval | None:
+def _find_repeated(scope: TenantScope, request: HumanRequest, about: RequestContext) -> Approval | None:
     key = about.idempotency_key
     if key is None:
         return None
@@ -251,9 +253,9 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
         decided = get_approval(scope, approval_id)
         if decision.verdict == "answer":
             details["answer_digest"] = _sha256(answer)
-        audit.record(scope, f"approval.{decision.verdict}", approval_id, facts_of(decided) | details)
+        audit.record(scope, f"approval.{decision.verdict}", approval_id, audit_details(decided) | details)
         if is_last:
-            tell_listeners(scope, decided)
+            notify_listeners(scope, decided)
         return decided
 
     return db.write(decide)
@@ -278,11 +280,11 @@ def withdraw_approval(scope: TenantScope, approval_id: str, reason: str) -> None
 def expire_approval(scope: TenantScope, approval_id: str) -> Approval:
     """Inside a write: mark a request as expired.  Returns the request, unchanged if somebody decided first."""
     if _close(scope, approval_id, "expired"):
-        audit.record(scope, "approval.expire", approval_id, facts_of(get_approval(scope, approval_id)))
+        audit.record(scope, "approval.expire", approval_id, audit_details(get_approval(scope, approval_id)))
     return get_approval(scope, approval_id)
 
 
-def answer_of(approval: Approval) -> dict[str, Any]:
+def answer_view(approval: Approval) -> dict[str, Any]:
     """The answer for the requesting code: `{status, answer, comment, decided_by, decided_at, request_id}`; times in RFC 3339.
 
     `decided_by` is a login, `status` is approved, rejected, answered or expired; ValueError for a pending or cancelled request.
@@ -301,7 +303,7 @@ def answer_of(approval: Approval) -> dict[str, Any]:
 
 def check_decider(scope: TenantScope, person: SignedIn, approval: Approval) -> bool:
     """PolicyDenied unless this person may decide; returns whether they would approve their own request."""
-    return check_decides(scope, person.user_id, approval.request, approval.askers)
+    return check_may_decide(scope, person.user_id, approval.request, approval.askers)
 
 
 def _refuse_closed(approval: Approval) -> None:
@@ -330,7 +332,7 @@ def _close(scope: TenantScope, approval_id: str, status: Status, **facts: Any) -
     return bool(update.where((ApprovalRow.id == approval_id) & is_open).execute())
 
 
-def facts_of(approval: Approval) -> dict[str, Any]:
+def audit_details(approval: Approval) -> dict[str, Any]:
     """The audit details of a request."""
     request, about = approval.request, approval.about
     details = {
@@ -341,7 +343,7 @@ def facts_of(approval: Approval) -> dict[str, Any]:
     return {name: value for name, value in details.items() if value != ""}
 
 
-def _digest_of(request: HumanRequest, about: About) -> str:
+def _digest_of(request: HumanRequest, about: RequestContext) -> str:
     content = asdict(request)
     if about.digest:
         content |= {"action_digest": about.digest, "summary": about.summary, "needed": about.needed}
@@ -367,7 +369,7 @@ def _from_row(row: ApprovalRow, votes: Sequence[Vote]) -> Approval:
         kind=cast(Kind, row.kind), title=row.title, origin=origin, reason=row.reason, details=row.details,
         schema=row.answer_schema, choices=tuple(row.choices), approvers=tuple(row.approvers), expires_at=row.expires_at,
     )  # fmt: skip
-    about = About(
+    about = RequestContext(
         row.asked_by or f"execution:{row.execution_id}", row.agent, row.run_id, row.needed, row.heading, row.summary,
         row.action_digest, row.policy, row.idempotency_key,
     )  # fmt: skip

@@ -10,11 +10,11 @@ from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Approval, Decision
 from appliance.tenants import SignedIn
 
-MOST = 100
+MAX_REQUESTS = 100
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BatchResult:
     """The result for one request of the list: its new state, or the error."""
 
     approval_id: str
@@ -22,19 +22,19 @@ class Outcome:
     error: ApplianceError | None = None
 
 
-def decide_approvals(scope: TenantScope, person: SignedIn, approval_ids: Sequence[str], decision: Decision) -> list[Outcome]:
+def decide_approvals(scope: TenantScope, person: SignedIn, approval_ids: Sequence[str], decision: Decision) -> list[BatchResult]:
     """Decide each request in its own write, in the name of a signed-in person; a failure does not stop the others.
 
     ValidationFailed unless there are 1 to 100 requests.
     """
     unique_ids = list(dict.fromkeys(approval_ids))
-    if not 1 <= len(unique_ids) <= MOST:
-        raise ValidationFailed(Sentence("select 1 to %(most)s requests to decide together", most=MOST), pointer="/approval")
+    if not 1 <= len(unique_ids) <= MAX_REQUESTS:
+        raise ValidationFailed(Sentence("select 1 to %(most)s requests to decide together", most=MAX_REQUESTS), pointer="/approval")
     return [_decide(scope, person, approval_id, decision) for approval_id in unique_ids]
 
 
-def _decide(scope: TenantScope, person: SignedIn, approval_id: str, decision: Decision) -> Outcome:
+def _decide(scope: TenantScope, person: SignedIn, approval_id: str, decision: Decision) -> BatchResult:
     try:
-        return Outcome(approval_id, approvals.decide_approval(scope, person, approval_id, decision))
+        return BatchResult(approval_id, approvals.decide_approval(scope, person, approval_id, decision))
     except ApplianceError as error:
-        return Outcome(approval_id, error=error)
+        return BatchResult(approval_id, error=error)

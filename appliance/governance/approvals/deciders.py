@@ -9,10 +9,10 @@ from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES, Member, people, service
 from appliance.tenants.keys import lineage
 
-from .questions import HumanRequest
+from .human_requests import HumanRequest
 
 
-def check_decides(scope: TenantScope, user_id: str, request: HumanRequest, askers: Sequence[str]) -> bool:
+def check_may_decide(scope: TenantScope, user_id: str, request: HumanRequest, askers: Sequence[str]) -> bool:
     """PolicyDenied unless this person may decide; returns whether they would approve their own request.
 
     An approval needs the flag `approver` or the role owner; an input or a choice the role operator or higher.  If a request
@@ -23,10 +23,10 @@ def check_decides(scope: TenantScope, user_id: str, request: HumanRequest, asker
     return _check(member, request, askers, partial(lineage.people_behind, scope), partial(_is_sandbox, scope))
 
 
-Asked = tuple[HumanRequest, Sequence[str]]
+AskedRequest = tuple[HumanRequest, Sequence[str]]
 
 
-def find_decidable(scope: TenantScope, user_id: str, requests: Mapping[str, Asked]) -> set[str]:
+def find_decidable(scope: TenantScope, user_id: str, requests: Mapping[str, AskedRequest]) -> set[str]:
     """The keys of the requests, given with their askers, that this person may decide; the number of queries is constant."""
     if not requests:
         return set()
@@ -79,7 +79,7 @@ def find_deciders(scope: TenantScope, request: HumanRequest, askers: Sequence[st
 
 def _may_decide(scope: TenantScope, member: Member, request: HumanRequest, askers: Sequence[str]) -> bool:
     try:
-        check_decides(scope, member.user_id, request, askers)
+        check_may_decide(scope, member.user_id, request, askers)
     except PolicyDenied:
         return False
     return True

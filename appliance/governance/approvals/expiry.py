@@ -30,7 +30,7 @@ def _expire(tenant_id: str, approval_id: str) -> int:
     scope = tenants.system_scope(tenant_id)
     if approvals.get_approval(scope, approval_id).status != "pending":
         return 0
-    approvals.tell_listeners(scope, approvals.expire_approval(scope, approval_id))
+    approvals.notify_listeners(scope, approvals.expire_approval(scope, approval_id))
     return 1
 
 
@@ -39,7 +39,7 @@ def _expire_unused(tenant_id: str, approval_id: str) -> int:
     unused = (ApprovalRow.id == approval_id) & (ApprovalRow.status == "approved")
     if not scope.update(ApprovalRow, status="expired").where(unused).execute():
         return 0
-    facts = approvals.facts_of(approvals.get_approval(scope, approval_id))
+    facts = approvals.audit_details(approvals.get_approval(scope, approval_id))
     audit.record(scope, "approval.expire", approval_id, facts | {"unused": True})
     return 1
 

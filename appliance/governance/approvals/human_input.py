@@ -10,11 +10,11 @@ from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import About, Approval
-from appliance.governance.approvals.questions import LONGEST_MS, NOWHERE, parse_request
+from appliance.governance.approvals.approvals import Approval, RequestContext
+from appliance.governance.approvals.human_requests import MAX_TTL_MS, NO_ORIGIN, parse_request
 from appliance.governance.subjects import Subject
 
-USUAL_SECONDS = 86_400
+DEFAULT_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class HumanInput:
 
 def request_human_input(scope: TenantScope, subject: Subject, question: HumanInput) -> Approval:
     """Make a request in words; an approval of it permits no action.  ValidationFailed, IdempotencyMismatch."""
-    seconds = USUAL_SECONDS if question.ttl_seconds is None else question.ttl_seconds
-    if not 1 <= seconds <= LONGEST_MS // 1000:
+    seconds = DEFAULT_SECONDS if question.ttl_seconds is None else question.ttl_seconds
+    if not 1 <= seconds <= MAX_TTL_MS // 1000:
         raise ValidationFailed(
-            Sentence("ttl_seconds must be between 1 and %(longest_ms)s", longest_ms=LONGEST_MS // 1000), pointer="/ttl_seconds"
+            Sentence("ttl_seconds must be between 1 and %(longest_ms)s", longest_ms=MAX_TTL_MS // 1000), pointer="/ttl_seconds"
         )
     fields: dict[str, Any] = {"kind": question.kind, "title": question.title, "reason": question.reason, "expires": f"{seconds}s"}
     fields |= {name: value for name in ("schema", "choices") if (value := getattr(question, name)) is not None}
-    request = parse_request(fields, NOWHERE, clock.now_ms())
-    about = About(subject.actor, subject.agent, subject.run_id, idempotency_key=question.idempotency_key)
-    return db.write(lambda: approvals.keep_request(scope, request, about))
+    request = parse_request(fields, NO_ORIGIN, clock.now_ms())
+    about = RequestContext(subject.actor, subject.agent, subject.run_id, idempotency_key=question.idempotency_key)
+    return db.write(lambda: approvals.create_request(scope, request, about))
 
 
 def cancel_request(scope: TenantScope, subject: Subject, approval_id: str) -> Approval:

@@ -8,7 +8,7 @@ Link = Callable[[str, str], str]
 _links: list[Link] = []
 
 
-def on_console(link: Link) -> Callable[[], None]:
+def register_link_builder(link: Link) -> Callable[[], None]:
     """Register `link(tenant_id, path)`, which builds the full address of a console page; returns the function that removes it."""
     _links.append(link)
     return lambda: _links.remove(link)

@@ -11,21 +11,21 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
-from appliance.core.texts import mark, ngettext, speaking
+from appliance.core.texts import mark, ngettext, use_language
 from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import is_over
+from appliance.governance.approvals.action_approvals import has_expired
 from appliance.governance.approvals.approvals import Approval
 from appliance.governance.approvals.deciders import find_deciders
+from appliance.governance.approvals.descriptions import describe_action
+from appliance.governance.approvals.email_dependencies import EmailDependencies
 from appliance.governance.approvals.links import console_url, review_url
-from appliance.governance.approvals.wording import action_of
-from appliance.governance.approvals.writing import Writing
 from appliance.governance.executor.requests import ActionRequest
 from appliance.governance.models import ApprovalRow
 from appliance.monitor import Line, write_lines
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in import as_email
+from appliance.tenants.sign_in import parse_email
 
-MOST_READERS = 50
+MAX_RECIPIENTS = 50
 _MOST_AT_ONCE, _MOST_NAMED = 1_000, 20
 _RECORD_NOTICE = "INSERT INTO approval_told (tenant_id, approval_id, user_id, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 SECONDS = 30.0
@@ -47,7 +47,7 @@ _KIND_LABELS = {
 
 
 @dataclass(frozen=True)
-class Reader:
+class Recipient:
     """A person who may decide and has an e-mail address; `language` is their preferred language, if any."""
 
     user_id: str
@@ -62,7 +62,7 @@ class Notices:
     E-mails are queued as calls of the integration, so each has a record and a restart loses none.
     """
 
-    def __init__(self, email: Writing, integration: str, letter_seconds: int = 0) -> None:
+    def __init__(self, email: EmailDependencies, integration: str, letter_seconds: int = 0) -> None:
         self._executor, self._integrations, self._languages = email.executor, email.integrations, email.languages
         self._integration = integration
         self._pause_ms = letter_seconds * 1000
@@ -72,19 +72,19 @@ class Notices:
         if not self._integration:
             return 0
         tenant_rows = db.rows("SELECT DISTINCT tenant_id FROM approval WHERE status = 'pending' AND notified_at IS NULL")
-        return sum(self._tell(tenants.system_scope(tenant_id)) for (tenant_id,) in tenant_rows)
+        return sum(self._notify_tenant(tenants.system_scope(tenant_id)) for (tenant_id,) in tenant_rows)
 
-    def _tell(self, scope: TenantScope) -> int:
+    def _notify_tenant(self, scope: TenantScope) -> int:
         is_unsent = (ApprovalRow.status == "pending") & ApprovalRow.notified_at.is_null()
         rows = scope.select(ApprovalRow).where(is_unsent).order_by(ApprovalRow.id).limit(_MOST_AT_ONCE)
-        requests = [each for each in approvals.read_rows(scope, list(rows)) if not is_over(each)]
+        requests = [each for each in approvals.read_rows(scope, list(rows)) if not has_expired(each)]
         try:
             self._integrations.get_integration(scope, self._integration)
         except NotFound:  # the tenant has not set up e-mail
             requests = []
-        recipients = self._readers(scope, requests)
-        notified = self._told(scope, [each.id for each in requests])
-        emails: dict[Reader, list[Approval]] = {}
+        recipients = self._recipients(scope, requests)
+        notified = self._already_notified(scope, [each.id for each in requests])
+        emails: dict[Recipient, list[Approval]] = {}
         for each in requests:
             for recipient in recipients[each.id]:
                 if (each.id, recipient.user_id) not in notified:
@@ -92,7 +92,7 @@ class Notices:
         waiting = {reader for reader in emails if self._is_too_soon(scope, reader)}
         sent, deferred = 0, {each.id for reader in waiting for each in emails[reader]}
         for recipient in emails.keys() - waiting:
-            number, later = self._write(scope, recipient, emails[recipient])
+            number, later = self._queue_email(scope, recipient, emails[recipient])
             sent += number
             deferred |= {each.id for each in later}
         completed = [row.id for row in rows if row.id not in deferred]
@@ -101,33 +101,33 @@ class Notices:
             db.write(update.execute)
         return sent
 
-    def _readers(self, scope: TenantScope, requests: Sequence[Approval]) -> dict[str, list[Reader]]:
+    def _recipients(self, scope: TenantScope, requests: Sequence[Approval]) -> dict[str, list[Recipient]]:
         """The readers of each request; requests with the same approvers and askers share one lookup."""
-        by_audience: dict[object, list[Reader]] = {}
+        by_audience: dict[object, list[Recipient]] = {}
         for each in requests:
             if (audience := _audience_of(each)) not in by_audience:
                 deciders = find_deciders(scope, each.request, each.askers)
-                recipients = [Reader(one.user_id, email, one.language) for one in deciders if (email := as_email(one.login))]
-                by_audience[audience] = recipients[:MOST_READERS]
+                recipients = [Recipient(one.user_id, email, one.language) for one in deciders if (email := parse_email(one.login))]
+                by_audience[audience] = recipients[:MAX_RECIPIENTS]
         return {each.id: by_audience[_audience_of(each)] for each in requests}
 
-    def _told(self, scope: TenantScope, approval_ids: Sequence[str]) -> set[tuple[str, str]]:
+    def _already_notified(self, scope: TenantScope, approval_ids: Sequence[str]) -> set[tuple[str, str]]:
         marks = ", ".join("?" for _ in approval_ids) or "NULL"
         sql = f"SELECT approval_id, user_id FROM approval_told WHERE tenant_id = ? AND approval_id IN ({marks})"  # noqa: S608
         return {(str(approval_id), str(user_id)) for approval_id, user_id in db.rows(sql, (scope.tenant_id, *approval_ids))}
 
-    def _is_too_soon(self, scope: TenantScope, recipient: Reader) -> bool:
+    def _is_too_soon(self, scope: TenantScope, recipient: Recipient) -> bool:
         sql = "SELECT 1 FROM approval_told WHERE tenant_id = ? AND user_id = ? AND at > ? LIMIT 1"
         return (
             bool(db.rows(sql, (scope.tenant_id, recipient.user_id, clock.now_ms() - self._pause_ms))) if self._pause_ms else False
         )
 
-    def _write(self, scope: TenantScope, recipient: Reader, about: Sequence[Approval]) -> tuple[int, Sequence[Approval]]:
+    def _queue_email(self, scope: TenantScope, recipient: Recipient, about: Sequence[Approval]) -> tuple[int, Sequence[Approval]]:
         """Queue one e-mail; returns 1 unless that failed, and the requests left for the next.  An e-mail queued before a crash
         is not queued again: its key shows it, but only its first request is known, so the others go into the next."""
         first = about[0]
-        with speaking(self._languages.choose(recipient.language)):
-            fields = letter(scope, about, recipient.email)
+        with use_language(self._languages.choose(recipient.language)):
+            fields = build_email(scope, about, recipient.email)
         key = f"approval/{first.id}/{recipient.user_id}"
         request = ActionRequest(self._integration, "send", fields, idempotency_key=key, seconds=SECONDS)
         sent, later = 1, about[:0]
@@ -138,12 +138,12 @@ class Notices:
         except ApplianceError as error:
             sent = 0
             for each in about:
-                self._note_failure(scope, each, error.message)
+                self._log_failure(scope, each, error.message)
         now = clock.now_ms()
         db.write(lambda: [db.execute(_RECORD_NOTICE, (scope.tenant_id, each.id, recipient.user_id, now)) for each in about])
         return sent, later
 
-    def _note_failure(self, scope: TenantScope, approval: Approval, message: str) -> None:
+    def _log_failure(self, scope: TenantScope, approval: Approval, message: str) -> None:
         message_text = f"the e-mail about the request {approval.id} could not be sent by {self._integration}: {message}"
         fields = {"approval_id": approval.id, "integration": self._integration}
         execution = approval.origin.execution_id or None
@@ -153,7 +153,7 @@ class Notices:
         db.write(partial(write_lines, scope, [line]))
 
 
-def letter(scope: TenantScope, about: Sequence[Approval], email: str) -> dict[str, Any]:
+def build_email(scope: TenantScope, about: Sequence[Approval], email: str) -> dict[str, Any]:
     """The e-mail, in the current language.  A request's content is only shown where it is decided; the requester's words are
     marked as theirs."""
     tenant = tenants.get_tenant(scope.tenant_id).name
@@ -171,7 +171,7 @@ def _describe_request(scope: TenantScope, approval: Approval, tenant: str) -> st
     about, request = approval.about, approval.request
     lines = [_(_INTRODUCTIONS[request.kind], tenant=tenant), ""]
     if about.heading:
-        lines.append(_("The action: %(action)s", action=action_of(approval) or about.heading))
+        lines.append(_("The action: %(action)s", action=describe_action(approval) or about.heading))
     if request.title != about.heading:
         lines.append(_('Requester\'s message: "%(title)s"', title=request.title))
     if about.needed > 1:
@@ -183,7 +183,7 @@ def _describe_request(scope: TenantScope, approval: Approval, tenant: str) -> st
 
 def _describe_requests(scope: TenantScope, about: Sequence[Approval], headline: str) -> str:
     """Counts per kind of request; the inbox shows them all."""
-    counted = Counter(action_of(each) or each.about.heading or _(_KIND_LABELS[each.request.kind]) for each in about)
+    counted = Counter(describe_action(each) or each.about.heading or _(_KIND_LABELS[each.request.kind]) for each in about)
     lines = [f"    {count} x {what}" for what, count in counted.most_common(_MOST_NAMED)]
     if (more := len(counted) - _MOST_NAMED) > 0:
         lines.append(f"    {ngettext('and %(num)s more kind of request', 'and %(num)s more kinds of requests', more)}")

@@ -12,7 +12,7 @@ _starters: dict[str, Starter] = {}
 _RUNS = ("agent", "run")
 
 
-def on_starter(kind: str, find: Starter) -> Callable[[], None]:
+def register_starter(kind: str, find: Starter) -> Callable[[], None]:
     """Register `find(scope, name)`, which returns the actor that started `<kind>:<name>`; returns the function that removes it."""
     _starters[kind] = find
 

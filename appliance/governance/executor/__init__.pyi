@@ -1,8 +1,8 @@
-from .documents import DocumentDoor as DocumentDoor
+from .action_lookup import ActionWithheld as ActionWithheld
+from .documents import CallDocumentsFactory as CallDocumentsFactory
 from .executor import TASK as TASK
 from .executor import GovernedExecutor as GovernedExecutor
 from .executor import Instance as Instance
-from .offers import ActionWithheld as ActionWithheld
 from .polling import POLL_SECONDS as POLL_SECONDS
 from .polling import PollRequest as PollRequest
 from .requests import DEFAULT_SECONDS as DEFAULT_SECONDS

@@ -12,7 +12,7 @@ from appliance.documents import Documents, NewDocument, clean_name
 
 
 @dataclass(frozen=True)
-class DocumentDoor:
+class CallDocumentsFactory:
     """Access to every tenant's documents; a document that a connector writes has at most `most_bytes`."""
 
     documents: Documents
@@ -27,7 +27,7 @@ class DocumentDoor:
 class CallDocuments:
     """The contract's `Documents` of one call; `deadline` is set when the call begins."""
 
-    door: DocumentDoor
+    factory: CallDocumentsFactory
     scope: TenantScope
     access: frozenset[str]
     deadline: float = 0.0
@@ -38,9 +38,9 @@ class CallDocuments:
 
     def open(self, document_id: str) -> DocumentContent:
         """See `Documents.open` in the connector contract."""
-        self._need("read")
+        self._check_access("read")
         try:
-            content = self.door.documents.open_content(self.scope, document_id)
+            content = self.factory.documents.open_content(self.scope, document_id)
         except NotFound as error:
             raise ConfigError(f"There is no document {document_id[:80]!r} in this tenant; check its id.") from error
         pieces = content.pieces
@@ -54,10 +54,12 @@ class CallDocuments:
 
     def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
         """See `Documents.create` in the connector contract."""
-        self._need("write")
+        self._check_access("write")
         draft = NewDocument(clean_name(name), content_type or None)
         try:
-            document = self.door.documents.store_document(self.scope, draft, self._until_deadline(self._capped(chunks), "written"))
+            document = self.factory.documents.store_document(
+                self.scope, draft, self._until_deadline(self._capped(chunks), "written")
+            )
         except StorageFull as error:
             raise TransientError(error.message) from error
         except ApplianceError as error:
@@ -66,7 +68,7 @@ class CallDocuments:
             ) from error
         return document.id
 
-    def _need(self, access: str) -> None:
+    def _check_access(self, access: str) -> None:
         if access not in self.access:
             raise ConfigError(
                 f"This call may not {access} documents; give the process grants: documents: [{access}], or use a key with "
@@ -77,10 +79,10 @@ class CallDocuments:
         size = 0
         for chunk in chunks:
             size += len(chunk)
-            if size > self.door.most_bytes:
+            if size > self.factory.most_bytes:
                 raise Rejected(Sentence(
                     "The content exceeds the maximum document size of %(most_bytes)s MB.",
-                    most_bytes=self.door.most_bytes >> 20,
+                    most_bytes=self.factory.most_bytes >> 20,
                 ))
             yield chunk
 

@@ -9,12 +9,12 @@ from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance.executor.describing import Describer, describe
-from appliance.governance.executor.hops import Hops
-from appliance.governance.governor import ActionNeedsApproval, Governor, Permit, told_of
+from appliance.governance.executor.redirects import HostChecks
+from appliance.governance.executor.tool_actions import ToolActionBuilder, build_tool_action
+from appliance.governance.governor import ActionNeedsApproval, Governor, Permit, decision_view
 from appliance.governance.subjects import subject_of
-from appliance.integrations import Gate, Integrations, Ready
-from appliance.integrations.calls import PollShot
+from appliance.integrations import Gate, Integrations, OpenedIntegration
+from appliance.integrations.calls import PollSpec
 
 POLL_SECONDS = 60.0
 
@@ -29,7 +29,7 @@ class PollRequest:
     cursor: Any = None
 
 
-def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRequest) -> tuple[Ready, Trigger]:
+def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRequest) -> tuple[OpenedIntegration, Trigger]:
     """The integration and its trigger; NotFound, ConnectorFailed, ValidationFailed for an invalid query."""
     ready = integrations.ready(scope, request.integration)
     trigger = ready.installed.triggers.get(request.trigger)
@@ -53,23 +53,28 @@ def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRe
     return ready, trigger
 
 
-def admit(
-    governor: Governor, scope: TenantScope, request: PollRequest, describer: Describer, ready: Ready, trigger: Trigger
+def permit_poll(
+    governor: Governor,
+    scope: TenantScope,
+    request: PollRequest,
+    describer: ToolActionBuilder,
+    ready: OpenedIntegration,
+    trigger: Trigger,
 ) -> Permit:
     """Permission for one poll, counted against the caps of the rules that match.
 
     PolicyDenied, BudgetExceeded.  A poll can neither wait for approval nor be previewed, so rules that require that refuse it.
     """
-    action = describe(ready, trigger.name, "read", dict(request.query), describer.kin_of(scope, ready))
+    action = build_tool_action(ready, trigger.name, "read", dict(request.query), describer.kin_of(scope, ready))
     try:
         permit = governor.permit(scope, subject_of(scope), action)
     except ActionNeedsApproval as refusal:
         raise _poll_refused(refusal.permit, "approval_at_poll", "a person's approval") from refusal
     if permit.decision.obligations.dry_run_first:
-        db.write(permit.note_refusal)
+        db.write(permit.audit_refusal)
         raise _poll_refused(permit, "preview_at_poll", "a preview first")
-    if permit.is_owing:
-        db.write(lambda: permit.take(f"poll:{request.integration}/{trigger.name}"))
+    if permit.needs_write:
+        db.write(lambda: permit.consume(f"poll:{request.integration}/{trigger.name}"))
     return permit
 
 
@@ -81,11 +86,15 @@ def _poll_refused(permit: Permit, reason: str, requirement: str) -> PolicyDenied
         "policy rule that allows this trigger to poll (subject: {actors: [%(actor)s]})",
         rules=rules, wanted=requirement, operation=action.operation, integration=action.integration, actor=permit.subject.actor,
     )
-    return PolicyDenied(message, extra={**told_of(permit.decision), "reason": reason})
+    return PolicyDenied(message, extra={**decision_view(permit.decision), "reason": reason})
 
 
 def poll(
-    integrations: Integrations, gate: Gate, scope: TenantScope, request: PollRequest, allow: Callable[[Ready, Trigger], Permit],
+    integrations: Integrations,
+    gate: Gate,
+    scope: TenantScope,
+    request: PollRequest,
+    allow: Callable[[OpenedIntegration, Trigger], Permit],
     governor: Governor,
 ) -> Polled:
     """The new items, once `allow` permits the poll, without what the rules redact; ConnectorError from the connector itself.
@@ -94,16 +103,16 @@ def poll(
     """
     ready, trigger = find_trigger(integrations, scope, request)
     permit = allow(ready, trigger)
-    hops = Hops(governor, permit)
+    hops = HostChecks(governor, permit)
 
     def call(seconds: float) -> Polled:
         permit.refuse_switched_off()
-        shot = PollShot(trigger.name, request.query, request.cursor, seconds, permit.hides, hops.admit)
+        shot = PollSpec(trigger.name, request.query, request.cursor, seconds, permit.redacts, hops.check)
         try:
             return integrations.calls.poll(ready, shot)
         except ConnectorError as error:
-            permit.conceal_failure(error)
+            permit.redact_failure(error)
             raise
 
     polled = gate.run(scope, ready.slug, POLL_SECONDS, call, ready.concurrency)
-    return replace(polled, items=[replace(each, data=permit.conceal(each.data)) for each in polled.items])
+    return replace(polled, items=[replace(each, data=permit.redact(each.data)) for each in polled.items])

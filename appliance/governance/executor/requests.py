@@ -11,7 +11,7 @@ from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, Polic
 from appliance.governance.governor import Permit
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.subjects import Subject
-from appliance.integrations import Draft, Origin, Ready, Withheld, retrying
+from appliance.integrations import Draft, OpenedIntegration, Origin, Withheld, retries
 
 DEFAULT_SECONDS = 30.0
 MOST_SECONDS = 900.0
@@ -49,11 +49,11 @@ class ActionResult:
     output: Any = None
     call_id: str | None = None
     preview: Preview | None = None
-    ruling: "Ruling | None" = None
+    ruling: "PreviewDecision | None" = None
 
 
 @dataclass(frozen=True)
-class Ruling:
+class PreviewDecision:
     """The policies' decision about a previewed action; an approval would refer to `action_digest`."""
 
     decision: Decision
@@ -65,14 +65,14 @@ class Proposal:
     """A validated call: the action, its effect, and its description for policies."""
 
     request: ActionRequest
-    ready: Ready
+    ready: OpenedIntegration
     action: Action
     effect: Effect
     subject: Subject
     described: ToolAction
 
     @property
-    def given(self) -> dict[str, Any]:
+    def input_values(self) -> dict[str, Any]:
         """The input to send."""
         return dict(self.described.input)
 
@@ -103,7 +103,7 @@ class ActionFailed(ConnectorFailed):
             self.extra["retry_after"] = self.retry_after
 
 
-def draft_of(proposal: Proposal, permit: Permit | None = None) -> Draft:
+def build_draft(proposal: Proposal, permit: Permit | None = None) -> Draft:
     """The record of a call, without secrets."""
     request, ready = proposal.request, proposal.ready
     return Draft(
@@ -112,7 +112,7 @@ def draft_of(proposal: Proposal, permit: Permit | None = None) -> Draft:
         action=request.action,
         effect=proposal.effect,
         input=ready.redactor.json(dict(request.input)),
-        digest=retrying.digest_of(request.action, request.input),
+        digest=retries.digest_of(request.action, request.input),
         key=request.idempotency_key,
         origin=request.origin,
         seconds=request.seconds,
@@ -121,7 +121,7 @@ def draft_of(proposal: Proposal, permit: Permit | None = None) -> Draft:
     )
 
 
-def coded(error: ConnectorError | PolicyDenied, effect: Effect, call_id: str) -> ApplianceError:
+def to_api_error(error: ConnectorError | PolicyDenied, effect: Effect, call_id: str) -> ApplianceError:
     """Convert a connector's error, or a late policy refusal, to the error callers receive."""
     if isinstance(error, PolicyDenied):
         return PolicyDenied(error.message, extra={**error.extra, "call_id": call_id})

@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Share:
+class PoolLimits:
     """A pool's threads and the maximum per tenant; `told` is the error message for a tenant at its maximum."""
 
     threads: int
     per_tenant: int
-    told: str
+    limit_message: str
     retry_seconds: int = 1
 
 
-FOREIGN = Share(32, 16, "16 calls of this tenant are in progress; wait for one to finish, or call with async=true")
-REPLAYS = Share(2, 1, "a policy replay is in progress in this tenant; wait until it finishes, then try again", 5)
+FOREIGN = PoolLimits(32, 16, "16 calls of this tenant are in progress; wait for one to finish, or call with async=true")
+REPLAYS = PoolLimits(2, 1, "a policy replay is in progress in this tenant; wait until it finishes, then try again", 5)
 
 
 def _work_for(tenant_id: str, work: Callable[[], T]) -> T:
@@ -36,10 +36,10 @@ def _work_for(tenant_id: str, work: Callable[[], T]) -> T:
 class TenantThreads:
     """A thread pool with a maximum of concurrent work per tenant."""
 
-    def __init__(self, share: Share = FOREIGN, name: str = "foreign") -> None:
+    def __init__(self, share: PoolLimits = FOREIGN, name: str = "foreign") -> None:
         self._share = share
         self._lock = threading.Lock()
-        self._under_way: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
         self._threads = ThreadPoolExecutor(share.threads, thread_name_prefix=name)
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
@@ -48,18 +48,18 @@ class TenantThreads:
         ConcurrencyLimited if the tenant has reached its maximum: slow systems of one tenant must not block the others.
         """
         with self._lock:
-            if self._under_way[scope.tenant_id] >= self._share.per_tenant:
-                raise ConcurrencyLimited(self._share.told, headers={"Retry-After": str(self._share.retry_seconds)})
-            self._under_way[scope.tenant_id] += 1
+            if self._running[scope.tenant_id] >= self._share.per_tenant:
+                raise ConcurrencyLimited(self._share.limit_message, headers={"Retry-After": str(self._share.retry_seconds)})
+            self._running[scope.tenant_id] += 1
         future = self._threads.submit(_work_for, scope.tenant_id, work)
-        future.add_done_callback(lambda _: self._count_down(scope.tenant_id))
+        future.add_done_callback(lambda _: self._release(scope.tenant_id))
         return future
 
-    def _count_down(self, tenant_id: str) -> None:
+    def _release(self, tenant_id: str) -> None:
         with self._lock:
-            self._under_way[tenant_id] -= 1
-            if not self._under_way[tenant_id]:
-                del self._under_way[tenant_id]
+            self._running[tenant_id] -= 1
+            if not self._running[tenant_id]:
+                del self._running[tenant_id]
 
     def stop(self, *, wait: bool = False) -> None:
         """Start no more work; work in progress runs to its end."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside
-from appliance.connectors import composed
+from appliance.connectors import to_nfc
 from appliance.connectors.network import normal_glob, normal_host, without_port
 from appliance.core.errors import ApplianceError
 from appliance.governance.policies.decision import Facts, ToolAction, Verdict
-from appliance.governance.policies.language import Duties, Policy, Rule, SubjectTest, condition_of, parse_policy
+from appliance.governance.policies.language import Policy, Rule, RuleObligations, SubjectTest, condition_of, parse_policy
 from appliance.governance.subjects import SkillUsed, Subject
 
 READABLE = frozenset({"method", "url", "query", "path", "headers"})
@@ -26,7 +26,7 @@ NamesTest = Callable[[str], bool]
 
 
 @dataclass(frozen=True)
-class Part:
+class Predicate:
     """One predicate of a rule, named after the rule's member it comes from."""
 
     name: str
@@ -37,19 +37,19 @@ class Part:
 class CompiledRule:
     """A rule; it matches if all of `on_action`, `on_subject` and `when` hold.  `named` is `policy/rule`."""
 
-    named: str
+    qualified_name: str
     effect: Verdict
     reason: str
-    duties: Duties
+    duties: RuleObligations
     is_enforced: bool
     is_for_tainted: bool
     is_for_skills: bool
-    on_action: tuple[Part, ...]
-    on_subject: tuple[Part, ...]
+    on_action: tuple[Predicate, ...]
+    on_subject: tuple[Predicate, ...]
     when: conditions.Test | None
     reads: frozenset[str] = frozenset()
     """The members of the input that `when` inspects."""
-    fault: str = ""
+    error: str = ""
     """Why the rule cannot be read; everything it could apply to is denied."""
 
     @property
@@ -90,19 +90,19 @@ class Active:
     document: Mapping[str, Any]
 
 
-class Compiled:
+class CompiledPolicies:
     """A compiled set of policies; `version` identifies the exact versions of these policies."""
 
     def __init__(self, active: Iterable[Active]) -> None:
         ordered = sorted(active, key=lambda each: each.name)
         self.version = version_of((each.name, each.version, each.digest) for each in ordered)
-        self.rules: tuple[CompiledRule, ...] = tuple(rule for each in ordered for rule in _read(each))
-        self._kept: dict[tuple[Any, ...], tuple[CompiledRule, ...]] = {}
+        self.rules: tuple[CompiledRule, ...] = tuple(rule for each in ordered for rule in _compile_policy(each))
+        self._matches: dict[tuple[Any, ...], tuple[CompiledRule, ...]] = {}
 
     @cached_property
     def looks_at_requests(self) -> bool:
         """Whether any rule inspects the request an action sends: its operation, host or input."""
-        return any(rule.fault or rule.reads or rule.looks_at_request for rule in self.rules)
+        return any(rule.error or rule.reads or rule.looks_at_request for rule in self.rules)
 
     @cached_property
     def looks_at_kin(self) -> bool:
@@ -114,17 +114,17 @@ class Compiled:
         """Whether any rule has a `when` condition."""
         return any(rule.when is not None for rule in self.rules)
 
-    def about(self, facts: Facts) -> tuple[CompiledRule, ...]:
+    def matching_rules(self, facts: Facts) -> tuple[CompiledRule, ...]:
         """The rules whose predicates on the action hold; cached, since the same few actions recur."""
         action = facts.action
         sent = (action.sent.methods, action.sent.host) if action.sent is not None else None
         key = (action.tool, action.integration, action.operation, action.effect, action.host, action.kin, sent)
-        rules = self._kept.get(key)
+        rules = self._matches.get(key)
         if rules is None:
             rules = tuple(rule for rule in self.rules if all(part.holds(facts) for part in rule.on_action))
-            if len(self._kept) >= _MAX_CACHED:
-                self._kept = {}
-            self._kept[key] = rules
+            if len(self._matches) >= _MAX_CACHED:
+                self._matches = {}
+            self._matches[key] = rules
         return rules
 
 
@@ -137,9 +137,9 @@ def version_of(parts: Iterable[tuple[str, int, str]]) -> str:
 def record_of(facts: Facts) -> dict[str, Any]:
     """The record that `when` is evaluated on."""
     subject, action = facts.subject, facts.action
-    credential = subject.judged_credential
+    credential = subject.policy_credential
     return {
-        "input": composed(action.input),
+        "input": to_nfc(action.input),
         "subject": {
             "actor": subject.actor, "kind": subject.kind, "via": "mcp" if credential == "agent" else subject.via,
             "credential": credential, "agent": subject.agent, "run_id": subject.run_id,
@@ -152,7 +152,7 @@ def record_of(facts: Facts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def names_test(globs: Iterable[str]) -> NamesTest:
+def name_matcher(globs: Iterable[str]) -> NamesTest:
     """A predicate for names that match one of the globs, in which `*` matches any characters; linear in the name's length."""
     exact = frozenset(glob for glob in globs if "*" not in glob)
     patterns = [glob.split("*") for glob in globs if "*" in glob]
@@ -179,13 +179,13 @@ def _matches_glob(name: str, parts: list[str]) -> bool:
 # -- compiling one rule
 
 
-def _read(active: Active) -> list[CompiledRule]:
+def _compile_policy(active: Active) -> list[CompiledRule]:
     try:
         policy = parse_policy(active.document, active.name)
     except ApplianceError as error:  # written for another release, so what it forbids is unknown
         is_observed = active.document.get("mode") == "observe"
         fault = f"version {active.version} of it cannot be read ({error.message}); activate another version"
-        return [CompiledRule(active.name, "deny", "", Duties(), not is_observed, False, False, (), (), None, fault=fault)]
+        return [CompiledRule(active.name, "deny", "", RuleObligations(), not is_observed, False, False, (), (), None, error=fault)]
     return [compile_rule(policy, rule) for rule in policy.rules]
 
 
@@ -194,9 +194,9 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
     subject = rule.subject or SubjectTest()
     condition = condition_of(rule)
     return CompiledRule(
-        f"{policy.name}/{rule.id}", rule.effect, rule.reason, rule.obligations or Duties(), policy.mode == "enforce",
+        f"{policy.name}/{rule.id}", rule.effect, rule.reason, rule.obligations or RuleObligations(), policy.mode == "enforce",
         subject.tainted is True, subject.skills is not None, tuple(_on_action(rule)), tuple(_on_subject(subject, rule.effect)),
-        None if condition is None else conditions.make_test(condition), frozenset(_members_read(condition)),
+        None if condition is None else conditions.compile_test(condition), frozenset(_members_read(condition)),
     )  # fmt: skip
 
 
@@ -219,22 +219,22 @@ def _names_of(condition: Condition) -> Iterable[str]:
             yield name
 
 
-def _on_action(rule: Rule) -> Iterable[Part]:
+def _on_action(rule: Rule) -> Iterable[Predicate]:
     restricts = rule.effect != "allow"
     if rule.tools is not None:
-        yield Part("tools", _match_name(rule.tools, lambda action: action.tool))
+        yield Predicate("tools", _match_name(rule.tools, lambda action: action.tool))
     if rule.integrations is not None:
         others = (lambda action: action.kin) if restricts else None
-        yield Part("integrations", _match_name(rule.integrations, lambda action: action.integration, others))
+        yield Predicate("integrations", _match_name(rule.integrations, lambda action: action.integration, others))
     if rule.operations is not None:
         reads_method = "method" in set(_members_read(condition_of(rule)))
         others = partial(_methods_of, reads_method) if restricts else None
-        yield Part("operations", _match_name(rule.operations, lambda action: action.operation, others))
+        yield Predicate("operations", _match_name(rule.operations, lambda action: action.operation, others))
     if rule.effects is not None and len(set(rule.effects)) == 1:
         wants_read = rule.effects[0] == "read"
-        yield Part("effects", lambda facts: (facts.action.effect == "read") is wants_read)
+        yield Predicate("effects", lambda facts: (facts.action.effect == "read") is wants_read)
     if rule.hosts is not None:
-        yield Part("hosts", _on_host(rule.hosts, restricts=rule.effect != "allow"))
+        yield Predicate("hosts", _on_host(rule.hosts, restricts=rule.effect != "allow"))
 
 
 def _methods_of(reads_method: bool, action: ToolAction) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def _match_name(
     globs: list[str], value: Callable[[ToolAction], str], others: Callable[[ToolAction], tuple[str, ...]] | None = None
 ) -> Test:
     """A predicate on the action's name, or on any of the `others` the action may stand for."""
-    fits = names_test(globs)
+    fits = name_matcher(globs)
     if others is None:
         return lambda facts: fits(value(facts.action))
 
@@ -262,7 +262,7 @@ def _match_name(
 def _on_host(globs: list[str], *, restricts: bool) -> Test:
     """A predicate on the action's hosts: to restrict, one match is enough; to allow, all must match.  An unknown host counts as
     any host, so it is restricted and never allowed.  A name matches with any port."""
-    fits = names_test([normal_glob(glob) for glob in globs])
+    fits = name_matcher([normal_glob(glob) for glob in globs])
 
     def holds(facts: Facts) -> bool:
         hosts = hosts_of(facts.action)
@@ -281,31 +281,31 @@ def hosts_of(action: ToolAction) -> list[str]:
     return hosts if not sent_host or {sent_host, without_port(sent_host)} & set(hosts) else [*hosts, sent_host]
 
 
-def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Part]:
+def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Predicate]:
     for member, globs, value in (
         ("subject.kinds", subject.kinds, lambda subject: subject.kind),
-        ("subject.credentials", subject.credentials, lambda subject: subject.judged_credential),
-        ("subject.via", subject.via, lambda subject: subject.road),
+        ("subject.credentials", subject.credentials, lambda subject: subject.policy_credential),
+        ("subject.via", subject.via, lambda subject: subject.policy_via),
         ("subject.actors", subject.actors, lambda subject: subject.actor),
         ("subject.agents", subject.agents, lambda subject: subject.agent),
     ):
         if globs is not None:
-            yield Part(member, _by_subject(list(globs), value))
+            yield Predicate(member, _by_subject(list(globs), value))
     if subject.skills is not None:
-        yield Part("subject.skills", _on_skills(subject.skills, restricts=effect != "allow"))
+        yield Predicate("subject.skills", _on_skills(subject.skills, restricts=effect != "allow"))
     if (is_tainted := subject.tainted) is not None:
-        yield Part("subject.tainted", lambda facts: facts.subject.is_tainted is is_tainted)
+        yield Predicate("subject.tainted", lambda facts: facts.subject.is_tainted is is_tainted)
 
 
 def _by_subject(globs: list[str], value: Callable[[Subject], str]) -> Test:
-    fits = names_test(globs)
+    fits = name_matcher(globs)
     return lambda facts: fits(value(facts.subject))
 
 
 def _on_skills(globs: list[str], *, restricts: bool) -> Test:
     """A predicate on a run's skills: to restrict, one match is enough; to allow, the run has loaded only matching skills, each
     trusted by a person or named by its digest."""
-    fits = names_test(globs)
+    fits = name_matcher(globs)
 
     def matches(skill: SkillUsed) -> bool:
         return fits(skill.digest) or ((skill.is_trusted or restricts) and fits(skill.name))

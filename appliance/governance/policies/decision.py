@@ -90,7 +90,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Looks:
+class InspectedDetails:
     """What rules inspect: the request an action sends, and which integrations share a credential."""
 
     requests: bool = False

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from appliance.conditions import Incomparable
-from appliance.governance.policies.compiled import Compiled, CompiledRule, record_of
+from appliance.governance.policies.compiled import CompiledPolicies, CompiledRule, record_of
 from appliance.governance.policies.decision import Decision, Facts, Obligations, RuleCaps, Verdict
 from appliance.tenants import ROLES
 
@@ -29,12 +29,12 @@ class Hit:
     @property
     def reason(self) -> str:
         if self.fault:
-            return f"{self.rule.named} could not be evaluated: {self.fault}"
-        return f"{self.rule.named}: {self.rule.reason}"
+            return f"{self.rule.qualified_name} could not be evaluated: {self.fault}"
+        return f"{self.rule.qualified_name}: {self.rule.reason}"
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     """The combined result of a set of hits."""
 
     verdict: Verdict
@@ -44,18 +44,18 @@ class Judged:
     caps: tuple[RuleCaps, ...] = ()
 
 
-def decide(policies: Compiled, facts: Facts) -> Decision:
+def decide(policies: CompiledPolicies, facts: Facts) -> Decision:
     """The decision about this action.  Never raises: what cannot be evaluated is denied."""
     hits = _hits(policies, facts)
     enforced = [hit for hit in hits if hit.rule.is_enforced]
-    evaluation = judge(enforced, facts)
+    evaluation = combine(enforced, facts)
     would_be: Verdict | None = None
     rules: tuple[str, ...] = ()
     if len(enforced) < len(hits):
-        other = judge(hits, facts)
+        other = combine(hits, facts)
         if other.verdict != evaluation.verdict:
             would_be = other.verdict
-            rules = tuple(hit.rule.named for hit in hits if not hit.rule.is_enforced and hit.effect == would_be)
+            rules = tuple(hit.rule.qualified_name for hit in hits if not hit.rule.is_enforced and hit.effect == would_be)
     return Decision(
         evaluation.verdict,
         evaluation.reasons,
@@ -68,18 +68,18 @@ def decide(policies: Compiled, facts: Facts) -> Decision:
     )
 
 
-def judge(hits: Sequence[Hit], facts: Facts) -> Judged:
+def combine(hits: Sequence[Hit], facts: Facts) -> Evaluation:
     """Combine the hits: deny > require_approval > allow, or the default without a hit.  A write of a tainted run always needs an
     approval, unless the rule that allows it names tainted runs."""
     if not hits:
         verdict, reason = _default(facts)
-        return _escalate_tainted(Judged(verdict, (reason,), (), Obligations()), facts)
+        return _escalate_tainted(Evaluation(verdict, (reason,), (), Obligations()), facts)
     verdict = max((hit.effect for hit in hits), key=STRICTNESS.__getitem__)
     deciding = [hit for hit in hits if hit.effect == verdict]
-    reasons, rules = tuple(hit.reason for hit in deciding), tuple(hit.rule.named for hit in deciding)
+    reasons, rules = tuple(hit.reason for hit in deciding), tuple(hit.rule.qualified_name for hit in deciding)
     if verdict == "deny":
-        return Judged("deny", reasons, rules, Obligations())
-    evaluation = Judged(verdict, reasons, rules, _merge_obligations(hits), _caps(hits))
+        return Evaluation("deny", reasons, rules, Obligations())
+    evaluation = Evaluation(verdict, reasons, rules, _merge_obligations(hits), _caps(hits))
     if verdict == "allow" and not any(hit.rule.is_for_tainted for hit in deciding):
         evaluation = _escalate_tainted(evaluation, facts)
     if not any(hit.rule.is_for_skills for hit in deciding):
@@ -87,12 +87,12 @@ def judge(hits: Sequence[Hit], facts: Facts) -> Judged:
     return _deny_if_unapprovable(evaluation, hits)
 
 
-def _hits(policies: Compiled, facts: Facts) -> list[Hit]:
+def _hits(policies: CompiledPolicies, facts: Facts) -> list[Hit]:
     hits: list[Hit] = []
     record: dict[str, Any] | None = None
-    for rule in policies.about(facts):
-        if rule.fault:
-            hits.append(Hit(rule, rule.fault))
+    for rule in policies.matching_rules(facts):
+        if rule.error:
+            hits.append(Hit(rule, rule.error))
             continue
         try:
             if rule.on_subject and not all(part.holds(facts) for part in rule.on_subject):
@@ -105,7 +105,7 @@ def _hits(policies: Compiled, facts: Facts) -> list[Hit]:
         except Incomparable as error:
             hits.append(Hit(rule, str(error)))
         except Exception as error:
-            log.exception("the rule %s could not be evaluated", rule.named)
+            log.exception("the rule %s could not be evaluated", rule.qualified_name)
             hits.append(Hit(rule, f"{type(error).__name__}; the log has the details"))
     return hits
 
@@ -127,7 +127,7 @@ def _describe_action(facts: Facts) -> str:
     return f"{action.operation} of {action.integration}" if action.integration else action.tool
 
 
-def _escalate_tainted(evaluation: Judged, facts: Facts) -> Judged:
+def _escalate_tainted(evaluation: Evaluation, facts: Facts) -> Evaluation:
     subject = facts.subject
     if evaluation.verdict != "allow" or facts.action.effect == "read" or not subject.is_tainted:
         return evaluation
@@ -139,7 +139,7 @@ def _escalate_tainted(evaluation: Judged, facts: Facts) -> Judged:
     return replace(evaluation, verdict="require_approval", reasons=(reason, *evaluation.reasons))
 
 
-def _escalate_skills(evaluation: Judged, facts: Facts) -> Judged:
+def _escalate_skills(evaluation: Evaluation, facts: Facts) -> Evaluation:
     """Require approval for a write that is not granted to every skill the run follows."""
     action = facts.action
     if evaluation.verdict != "allow" or action.effect == "read":
@@ -158,15 +158,15 @@ def _escalate_skills(evaluation: Judged, facts: Facts) -> Judged:
     return replace(evaluation, verdict="require_approval", reasons=(reason, *evaluation.reasons))
 
 
-def _deny_if_unapprovable(evaluation: Judged, hits: Sequence[Hit]) -> Judged:
+def _deny_if_unapprovable(evaluation: Evaluation, hits: Sequence[Hit]) -> Evaluation:
     """Deny if several rules name approvers and they have none in common."""
     if evaluation.verdict != "require_approval" or evaluation.obligations.approvers:
         return evaluation
-    naming = [hit.rule.named for hit in hits if hit.rule.duties.approvers]
+    naming = [hit.rule.qualified_name for hit in hits if hit.rule.duties.approvers]
     if not naming:
         return evaluation
     reason = f"{' and '.join(naming)} name different approvers, so no one can approve this; name the same approvers in each"
-    return Judged("deny", (reason, *evaluation.reasons), tuple(naming), Obligations())
+    return Evaluation("deny", (reason, *evaluation.reasons), tuple(naming), Obligations())
 
 
 # -- obligations
@@ -191,7 +191,7 @@ def _merge_obligations(hits: Sequence[Hit]) -> Obligations:
 
 def _caps(hits: Sequence[Hit]) -> tuple[RuleCaps, ...]:
     """The caps of each matching rule, counted separately."""
-    every = (RuleCaps(hit.rule.named, hit.rule.duties.calls_per_hour, hit.rule.duties.calls_per_run) for hit in hits)
+    every = (RuleCaps(hit.rule.qualified_name, hit.rule.duties.calls_per_hour, hit.rule.duties.calls_per_run) for hit in hits)
     return tuple(caps for caps in every if caps.calls_per_hour is not None or caps.calls_per_run is not None)
 
 

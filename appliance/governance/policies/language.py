@@ -9,11 +9,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside, Placeholder
-from appliance.connectors import composed
+from appliance.connectors import to_nfc
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, Detail, InvalidFilter, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.governance.approvals.questions import MOST_APPROVERS
+from appliance.governance.approvals.human_requests import MAX_APPROVERS
 from appliance.governance.policies.decision import Mode, Verdict
 from appliance.governance.subjects import Credential, Kind, Via
 from appliance.tenants import ROLES
@@ -21,12 +21,12 @@ from appliance.tenants import ROLES
 MAX_RULES = 500
 MAX_NAMES = 100
 MAX_BYTES = 256 << 10
-LONGEST_NAME = 300
+MAX_NAME = 300
 MAX_STARS = 8
 _SLUG = "^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 _APPROVER = rf"^(role:({'|'.join(ROLES)})|user:.{{1,254}})$"
 
-Glob = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[^\x00-\x20]+$")]
+Glob = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00-\x20]+$")]
 """A name, or a pattern in which `*` matches any characters, including none; every other character matches itself."""
 Globs = Annotated[list[Glob], Field(min_length=1, max_length=MAX_NAMES)]
 Pointer = Annotated[str, Field(max_length=500, pattern="^(/([^~/]|~[01])*)+$")]
@@ -68,10 +68,10 @@ class SubjectTest(_PolicyModel):
     tainted: bool | None = None
 
 
-class Duties(_PolicyModel):
+class RuleObligations(_PolicyModel):
     """Conditions attached to a permission; all are optional.  `approvers` and `needed` apply when an approval is requested."""
 
-    approvers: Annotated[list[Approver], Field(min_length=1, max_length=MOST_APPROVERS)] | None = None
+    approvers: Annotated[list[Approver], Field(min_length=1, max_length=MAX_APPROVERS)] | None = None
     needed: Annotated[int, Field(ge=1, le=10)] | None = None
     ttl_seconds: Annotated[int, Field(ge=60, le=90 * 86_400)] | None = None
     redact: Annotated[list[Pointer], Field(min_length=1, max_length=MAX_NAMES)] | None = None
@@ -81,7 +81,7 @@ class Duties(_PolicyModel):
     dry_run_first: bool | None = None
 
     @model_validator(mode="after")
-    def _can_be_met(self) -> "Duties":
+    def _can_be_met(self) -> "RuleObligations":
         people = self.approvers or []
         if people and all(name.startswith("user:") for name in people) and len(set(people)) < (self.needed or 1):
             raise ValueError(f"{self.needed} people must approve but only {len(set(people))} are named; name more, or a role")
@@ -100,7 +100,7 @@ class Rule(_PolicyModel):
     effects: Annotated[list[Literal["read", "write"]], Field(min_length=1)] | None = None
     hosts: Globs | None = None
     when: Annotated[dict[str, Any], Field(description="A filter over {input, subject, action}.")] | None = None
-    obligations: Duties | None = None
+    obligations: RuleObligations | None = None
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
     @model_validator(mode="after")
@@ -157,7 +157,7 @@ def parse_policy(document: Any, name: str) -> Policy:
 
 def condition_of(rule: Rule, pointer: str = "") -> Condition | None:
     """The rule's parsed `when`; InvalidFilter."""
-    return None if rule.when is None else conditions.parse(composed(rule.when), _FACTS, pointer=f"{pointer}/when")
+    return None if rule.when is None else conditions.parse(to_nfc(rule.when), _FACTS, pointer=f"{pointer}/when")
 
 
 def policy_schema() -> dict[str, Any]:
@@ -220,7 +220,7 @@ _PATTERNS = {
 def _members_at(place: tuple[str | int, ...]) -> Iterator[str]:
     path = [part for part in place if isinstance(part, str)]
     parts: Mapping[tuple[str, ...], type[_PolicyModel]] = {
-        (): Policy, ("rules",): Rule, ("rules", "subject"): SubjectTest, ("rules", "obligations"): Duties,
+        (): Policy, ("rules",): Rule, ("rules", "subject"): SubjectTest, ("rules", "obligations"): RuleObligations,
     }  # fmt: skip
     yield from parts[tuple(path)].model_fields
 

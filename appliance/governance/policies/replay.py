@@ -18,23 +18,23 @@ from appliance.core.errors import InvalidCursor, ValidationFailed
 from appliance.core.pages import decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance.policies.compiled import Active, Compiled, CompiledRule, record_of
+from appliance.governance.policies.compiled import Active, CompiledPolicies, CompiledRule, record_of
 from appliance.governance.policies.decision import Facts, ToolAction, Verdict
-from appliance.governance.policies.evaluation import Hit, judge
+from appliance.governance.policies.evaluation import Hit, combine
 from appliance.governance.policies.language import Policy
 from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
-from appliance.integrations import PastCall, past_calls
+from appliance.integrations import RecordedCall, list_recorded_calls
 
 TOOL = "execute_tenant_integration"
-MOST_SCANNED = 20_000
-MOST_SECONDS = 8.0
-MOST_SHOWN = 500
-MOST_OPEN = 6
+MAX_SCANNED = 20_000
+MAX_SECONDS = 8.0
+MAX_LISTED = 500
+MAX_UNDETERMINED = 6
 _ORDER = "replay"
 
-Outcome = Literal["unchanged", "changed", "undecidable"]
-Known = Verdict | Literal["undecidable"]
+ReplayResult = Literal["unchanged", "changed", "undecidable"]
+ReplayVerdict = Verdict | Literal["undecidable"]
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class ReplayRequest:
 
 
 @dataclass(frozen=True)
-class Rejudged:
+class ReplayedCall:
     """A call whose verdict the draft changes, or may change: both verdicts, the rules, and the missing data."""
 
-    call: PastCall
-    outcome: Outcome
-    before: Known
-    after: Known
+    call: RecordedCall
+    result: ReplayResult
+    before: ReplayVerdict
+    after: ReplayVerdict
     rules: tuple[str, ...]
     unknown: tuple[str, ...] = ()
 
 
 @dataclass
-class Replayed:
+class ReplayReport:
     """The result for the calls examined; `next_cursor` continues, and the counts of several pages add up.
 
     `undecidable` lists the first calls whose change cannot be determined, `undecidable_count` counts all of them.
@@ -69,29 +69,31 @@ class Replayed:
     scanned: int = 0
     before: Counter[str] = field(default_factory=Counter)
     after: Counter[str] = field(default_factory=Counter)
-    changed: list[Rejudged] = field(default_factory=list)
-    undecidable: list[Rejudged] = field(default_factory=list)
+    changed: list[ReplayedCall] = field(default_factory=list)
+    undecidable: list[ReplayedCall] = field(default_factory=list)
     undecidable_count: int = 0
     oldest_at: int | None = None
     next_cursor: str | None = None
 
 
-def replay(scope: TenantScope, draft: Policy, request: ReplayRequest) -> Replayed:
+def replay(scope: TenantScope, draft: Policy, request: ReplayRequest) -> ReplayReport:
     """Evaluate the calls of a period, newest first, with the active policies and with the draft enforced.
 
     Stops at the end of the period, at `limit` changed calls, or at the maximum of calls or seconds of one request.
     """
-    if not 1 <= request.limit <= MOST_SHOWN:
-        raise ValidationFailed(Sentence("limit must be between 1 and %(most_shown)s", most_shown=MOST_SHOWN), pointer="/limit")
+    if not 1 <= request.limit <= MAX_LISTED:
+        raise ValidationFailed(Sentence("limit must be between 1 and %(most_shown)s", most_shown=MAX_LISTED), pointer="/limit")
     if request.since >= request.until:
         raise ValidationFailed("since must be before until", pointer="/since")
     active = active_policies(scope)
     enforced = draft.model_copy(update={"mode": "enforce"})
     others = [each for each in active if each.name != draft.name]
     evaluator = _Evaluator(
-        Compiled(active), Compiled([*others, Active(draft.name, 0, draft.digest(), enforced.document())]), draft.name
+        CompiledPolicies(active),
+        CompiledPolicies([*others, Active(draft.name, 0, draft.digest(), enforced.document())]),
+        draft.name,
     )
-    report, ends = Replayed(), clock.monotonic() + MOST_SECONDS
+    report, ends = ReplayReport(), clock.monotonic() + MAX_SECONDS
     place: tuple[int, str] | None = None
     if request.cursor is not None:
         at, call_id = decode_cursor(request.cursor, _ORDER, 2)
@@ -99,28 +101,30 @@ def replay(scope: TenantScope, draft: Policy, request: ReplayRequest) -> Replaye
             raise InvalidCursor("the cursor does not belong to a replay; start again without it")
         place = (at, call_id)
     for call in _calls(scope, request, place, with_input=evaluator.reads_input):
-        _count(report, evaluator.rejudge(call), request.limit)
-        if len(report.changed) >= request.limit or report.scanned >= MOST_SCANNED or clock.monotonic() > ends:
+        _count(report, evaluator.evaluate(call), request.limit)
+        if len(report.changed) >= request.limit or report.scanned >= MAX_SCANNED or clock.monotonic() > ends:
             report.next_cursor = encode_cursor([call.created_at, call.id], _ORDER)
             break
     return report
 
 
-def _calls(scope: TenantScope, request: ReplayRequest, place: tuple[int, str] | None, *, with_input: bool) -> Iterator[PastCall]:
-    while batch := past_calls(scope, (request.since, request.until), place, with_input=with_input):
+def _calls(
+    scope: TenantScope, request: ReplayRequest, place: tuple[int, str] | None, *, with_input: bool
+) -> Iterator[RecordedCall]:
+    while batch := list_recorded_calls(scope, (request.since, request.until), place, with_input=with_input):
         yield from batch
         place = (batch[-1].created_at, batch[-1].id)
 
 
-def _count(report: Replayed, call: Rejudged, limit: int) -> None:
+def _count(report: ReplayReport, call: ReplayedCall, limit: int) -> None:
     report.scanned += 1
     report.oldest_at = call.call.created_at
     report.before[call.before] += 1
     report.after[call.after] += 1
     listed = replace(call, call=replace(call.call, input=None))  # the list would otherwise hold every input in memory
-    if call.outcome == "changed":
+    if call.result == "changed":
         report.changed.append(listed)
-    elif call.outcome == "undecidable":
+    elif call.result == "undecidable":
         report.undecidable_count += 1
         if len(report.undecidable) < min(limit, 20):
             report.undecidable.append(listed)
@@ -140,12 +144,12 @@ class _Undetermined:
 class _Evaluator:
     """Evaluates calls against the policies without and with the draft."""
 
-    def __init__(self, without: Compiled, with_it: Compiled, draft: str) -> None:
+    def __init__(self, without: CompiledPolicies, with_it: CompiledPolicies, draft: str) -> None:
         self._without, self._with, self._own = without, with_it, f"{draft}/"
         self.reads_input = without.reads_input or with_it.reads_input
 
-    def rejudge(self, call: PastCall) -> Rejudged:
-        facts = facts_of(call)
+    def evaluate(self, call: RecordedCall) -> ReplayedCall:
+        facts = call_facts(call)
         record = _record(call, facts)
         sides = [_match_rules(policies, facts, record) for policies in (self._without, self._with)]
         undetermined = {
@@ -154,40 +158,40 @@ class _Evaluator:
             for each in undetermined_rules
             for key in [self._key(side, each)]
         }
-        if len(undetermined) > MOST_OPEN:
-            return Rejudged(call, "undecidable", "undecidable", "undecidable", (), _reasons(undetermined.values()))
+        if len(undetermined) > MAX_UNDETERMINED:
+            return ReplayedCall(call, "undecidable", "undecidable", "undecidable", (), _reasons(undetermined.values()))
         pairs = set()
         rules: dict[str, None] = {}
         for assumption in product((False, True), repeat=len(undetermined)):
             matching = {key for key, holds in zip(undetermined, assumption, strict=True) if holds}
             evaluations = [
-                judge([*hits, *(each.hit for each in undetermined_rules if self._key(side, each) in matching)], facts)
+                combine([*hits, *(each.hit for each in undetermined_rules if self._key(side, each) in matching)], facts)
                 for side, (hits, undetermined_rules) in enumerate(sides)
             ]
             pairs.add((evaluations[0].verdict, evaluations[1].verdict))
             rules |= dict.fromkeys(evaluations[1].rules or evaluations[0].rules)
         before, after = ({pair[side] for pair in pairs} for side in (0, 1))
         differing = sum(one != other for one, other in pairs)
-        result: Outcome = "unchanged" if not differing else "changed" if differing == len(pairs) else "undecidable"
-        return Rejudged(
+        result: ReplayResult = "unchanged" if not differing else "changed" if differing == len(pairs) else "undecidable"
+        return ReplayedCall(
             call, result, _single_verdict(before), _single_verdict(after), tuple(rules), _reasons(undetermined.values())
         )
 
     def _key(self, side: int, each: _Undetermined) -> tuple[int, str]:
         """The identity of a rule: one in both sets matches in both or in neither; the draft's own rules count separately."""
-        name = each.hit.rule.named
+        name = each.hit.rule.qualified_name
         return (side if name.startswith(self._own) else 2, name)
 
 
-def _single_verdict(verdicts: set[Verdict]) -> Known:
+def _single_verdict(verdicts: set[Verdict]) -> ReplayVerdict:
     return next(iter(verdicts)) if len(verdicts) == 1 else "undecidable"
 
 
 def _reasons(undetermined: Iterable[_Undetermined]) -> tuple[str, ...]:
-    return tuple(sorted({f"{each.hit.rule.named}: {each.unknown}" for each in undetermined}))
+    return tuple(sorted({f"{each.hit.rule.qualified_name}: {each.unknown}" for each in undetermined}))
 
 
-def facts_of(call: PastCall) -> Facts:
+def call_facts(call: RecordedCall) -> Facts:
     """The facts of a recorded call; records without a decision predate agents."""
     decision = call.decision or {}
     via = decision.get("via", "process" if call.execution_id else "rest")
@@ -206,7 +210,7 @@ def facts_of(call: PastCall) -> Facts:
     return Facts(subject, ToolAction(TOOL, call.effect, input_values, call.integration, call.action, call.connector, hosts))
 
 
-def _record(call: PastCall, facts: Facts) -> dict[str, Any]:
+def _record(call: RecordedCall, facts: Facts) -> dict[str, Any]:
     record = record_of(facts)
     record["input"] = _mark_redacted(call.input) if call.input is not None else UNKNOWN
     record["action"]["credential"] = UNKNOWN
@@ -228,15 +232,15 @@ def _mark_redacted(value: Any) -> Any:
     return value
 
 
-def _match_rules(policies: Compiled, facts: Facts, record: Mapping[str, Any]) -> tuple[list[Hit], list[_Undetermined]]:
+def _match_rules(policies: CompiledPolicies, facts: Facts, record: Mapping[str, Any]) -> tuple[list[Hit], list[_Undetermined]]:
     """The enforced rules that match, and those whose match is undetermined."""
     hits: list[Hit] = []
     undetermined: list[_Undetermined] = []
     for rule in policies.rules:
         if not rule.is_enforced:
             continue
-        if rule.fault:
-            hits.append(Hit(rule, rule.fault))
+        if rule.error:
+            hits.append(Hit(rule, rule.error))
             continue
         unknown = _why_undetermined(rule, facts)
         if unknown is None:

@@ -11,8 +11,8 @@ from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed, Vers
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance.policies.compiled import Active, Compiled
-from appliance.governance.policies.decision import Decision, Facts, Looks, Mode, ToolAction
+from appliance.governance.policies.compiled import Active, CompiledPolicies
+from appliance.governance.policies.decision import Decision, Facts, InspectedDetails, Mode, ToolAction
 from appliance.governance.policies.evaluation import decide
 from appliance.governance.policies.language import MAX_RULES, Policy, parse_policy
 from appliance.governance.policies.models import PolicyRow, PolicyVersionRow
@@ -63,7 +63,7 @@ class PolicyService:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cached: dict[str, tuple[str, Compiled]] = {}
+        self._cached: dict[str, tuple[str, CompiledPolicies]] = {}
 
     # -- evaluation
 
@@ -71,29 +71,29 @@ class PolicyService:
         """The decision of the tenant's active policies; activations take effect immediately, in every process."""
         return decide(self.compiled(scope), Facts(subject, action))
 
-    def looks_at(self, scope: TenantScope) -> Looks:
+    def looks_at(self, scope: TenantScope) -> InspectedDetails:
         """Which details of an action the active policies inspect, besides its name and input."""
         compiled = self.compiled(scope)
-        return Looks(compiled.looks_at_requests, compiled.looks_at_kin)
+        return InspectedDetails(compiled.looks_at_requests, compiled.looks_at_kin)
 
-    def compiled(self, scope: TenantScope) -> Compiled:
+    def compiled(self, scope: TenantScope) -> CompiledPolicies:
         """The active policies, compiled and cached until they change."""
         stamp = _stamp(scope)
         cached = self._cached.get(scope.tenant_id)
         if cached is not None and cached[0] == stamp:
             return cached[1]
         with db.snapshot():
-            stamp, compiled = _stamp(scope), Compiled(active_policies(scope))
+            stamp, compiled = _stamp(scope), CompiledPolicies(active_policies(scope))
         with self._lock:
             while len(self._cached) >= _MAX_CACHED:
                 del self._cached[next(iter(self._cached))]
             self._cached[scope.tenant_id] = (stamp, compiled)
         return compiled
 
-    def compiled_with(self, scope: TenantScope, draft: Policy) -> Compiled:
+    def compiled_with(self, scope: TenantScope, draft: Policy) -> CompiledPolicies:
         """The active policies with this draft in place of the active version of its name."""
         others = [each for each in active_policies(scope) if each.name != draft.name]
-        return Compiled([*others, Active(draft.name, 0, draft.digest(), draft.document())])
+        return CompiledPolicies([*others, Active(draft.name, 0, draft.digest(), draft.document())])
 
     # -- reading
 
@@ -120,7 +120,9 @@ class PolicyService:
 
     # -- changing
 
-    def put_draft(self, scope: TenantScope, name: str, document: Any, *, if_digest: str | None = None) -> tuple[StoredPolicy, bool]:
+    def save_draft(
+        self, scope: TenantScope, name: str, document: Any, *, if_digest: str | None = None
+    ) -> tuple[StoredPolicy, bool]:
         """Create a policy, or replace its draft; it takes effect only with `activate`.  The flag says whether it is new.
 
         ValidationFailed with every error; VersionConflict if the stored draft's digest is not `if_digest`.
@@ -181,7 +183,7 @@ class PolicyService:
             place = (PolicyVersionRow.policy_id == name) & (PolicyVersionRow.number == target)
             scope.update(PolicyVersionRow, activated_at=now, activated_by=scope.actor).where(place).execute()
             fields = {"version": target, "digest": chosen.digest, "mode": policy.mode, "before": row.active_version}
-            audit.record(scope, "policy.activate", name, {**fields, "set": Compiled(active_policies(scope)).version})
+            audit.record(scope, "policy.activate", name, {**fields, "set": CompiledPolicies(active_policies(scope)).version})
             return target
 
         return self.get_version(scope, name, db.write(activate))
@@ -195,7 +197,7 @@ class PolicyService:
             before = scope.get(PolicyRow, id=name).active_version
             if before is not None:
                 scope.update(PolicyRow, active_version=None).where(PolicyRow.id == name).execute()
-                fields = {"version": before, "set": Compiled(active_policies(scope)).version}
+                fields = {"version": before, "set": CompiledPolicies(active_policies(scope)).version}
                 audit.record(scope, "policy.deactivate", name, fields)
 
         db.write(deactivate)

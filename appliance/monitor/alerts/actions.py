@@ -9,15 +9,15 @@ from appliance.core.errors import Detail, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from .judging import Turn
+from .transitions import Turn
 
 Kind = Literal["email", "webhook", "process"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MOST_ACTIONS = 10
-MOST_MEMBERS = 20
+MAX_ACTIONS = 10
+MAX_MEMBERS = 20
 OWNERS = ("role:owner",)
 # The scope that each kind of action needs, the same as for doing it without an alert.
-SCOPE_OF: Mapping[Kind, str] = {
+SCOPES: Mapping[Kind, str] = {
     "email": "integrations.execute", "webhook": "integrations.write", "process": "processflow.execute",
 }  # fmt: skip
 
@@ -36,12 +36,12 @@ class Action:
     webhook: str | None = None
     process: str | None = None
 
-    def stored(self) -> dict[str, Any]:
+    def to_stored(self) -> dict[str, Any]:
         fields = {"integration": self.integration, "webhook": self.webhook, "process": self.process, "members": list(self.members)}
         return {"kind": self.kind, **{name: value for name, value in fields.items() if value}}
 
 
-def read_action(stored: Mapping[str, Any]) -> Action:
+def load_action(stored: Mapping[str, Any]) -> Action:
     """Restore a stored action."""
     return Action(**{**stored, "members": tuple(stored.get("members", ()))})
 
@@ -67,34 +67,34 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class Letters:
+class EmailResult:
     """The result of sending e-mails: the recipients' sign-in names, and the problems."""
 
-    readers: Sequence[str]
+    recipients: Sequence[str]
     problems: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Reach:
+class Notifier:
     """Functions by which alerts use the rest of the appliance.
 
     `check` raises ValidationFailed for an action that cannot work; `start_process` returns problems.  Both `start_process` and
-    `send_letters` do nothing when repeated with the same notice key.
+    `send_emails` do nothing when repeated with the same notice key.
     """
 
     check: Callable[[TenantScope, Action], None]
-    send_letters: Callable[[TenantScope, Action, Notice], Letters]
+    send_emails: Callable[[TenantScope, Action, Notice], EmailResult]
     start_process: Callable[[TenantScope, Action, Notice], list[str]]
 
 
-def check_actions(scope: TenantScope, actions: Sequence[Action], notifier: Reach, existing: Sequence[Action] = ()) -> None:
+def validate_actions(scope: TenantScope, actions: Sequence[Action], notifier: Notifier, existing: Sequence[Action] = ()) -> None:
     """ValidationFailed, with a pointer, for actions that cannot work; ScopeMissing for those the actor could not do directly.
 
     The alert's existing actions are `known` and stay valid even if what they name was deleted.
     """
-    if len(actions) > MOST_ACTIONS:
+    if len(actions) > MAX_ACTIONS:
         raise ValidationFailed(
-            Sentence("an alert can have at most %(most_actions)s actions", most_actions=MOST_ACTIONS), pointer="/actions"
+            Sentence("an alert can have at most %(most_actions)s actions", most_actions=MAX_ACTIONS), pointer="/actions"
         )
     if sum(each.kind == "webhook" for each in actions) > 1 and any(each.kind == "webhook" and not each.webhook for each in actions):
         raise ValidationFailed(
@@ -108,11 +108,11 @@ def check_actions(scope: TenantScope, actions: Sequence[Action], notifier: Reach
             raise ValidationFailed(
                 Sentence("an action of kind %(kind)s needs %(name)s", kind=action.kind, name=name), pointer=f"{at}/{name}"
             )
-        if len(action.members) > MOST_MEMBERS:
+        if len(action.members) > MAX_MEMBERS:
             raise ValidationFailed(
-                Sentence("name at most %(most_members)s members, or a role", most_members=MOST_MEMBERS), pointer=f"{at}/members"
+                Sentence("name at most %(most_members)s members, or a role", most_members=MAX_MEMBERS), pointer=f"{at}/members"
             )
-        scope.require(SCOPE_OF[action.kind])
+        scope.require(SCOPES[action.kind])
         if action in existing:
             continue
         try:

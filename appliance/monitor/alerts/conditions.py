@@ -11,8 +11,8 @@ from appliance.core.texts import mark_error
 Kind = Literal["failures", "failure_rate", "duration", "queue_age", "integration_failing", "no_execution", "expiring", "disk_full"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MINUTE, DAY = 60_000, 86_400_000
-LONGEST_WINDOW = 30 * DAY
-LONGEST_AHEAD = 365 * DAY
+MAX_WINDOW = 30 * DAY
+MAX_AHEAD = 365 * DAY
 _MAX_COUNT = 1_000_000_000
 
 # By kind: required members, and optional ones.
@@ -26,7 +26,7 @@ MEMBERS: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "expiring": (("window_ms",), ()),
     "disk_full": (("above",), ()),
 }
-WRITTEN = {"window_ms": "window", "longer_than_ms": "longer_than"}
+EXTERNAL_NAMES = {"window_ms": "window", "longer_than_ms": "longer_than"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Condition:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def check_condition(condition: Condition) -> Condition:
+def validate_condition(condition: Condition) -> Condition:
     """Validate a condition and return it; ValidationFailed lists every error."""
     if condition.kind not in KINDS:
         raise ValidationFailed(Sentence("kind must be one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/condition/kind")
@@ -72,9 +72,9 @@ def _out_of_bounds(condition: Condition) -> list[tuple[str, str]]:
     most = 99.99 if condition.kind in ("failure_rate", "disk_full") else _MAX_COUNT
     if condition.above is not None and not 0 <= condition.above <= most:
         wrong.append(("above", f"above must be between 0 and {most:g}"))
-    if condition.longer_than_ms is not None and not 1 <= condition.longer_than_ms <= LONGEST_WINDOW:
+    if condition.longer_than_ms is not None and not 1 <= condition.longer_than_ms <= MAX_WINDOW:
         wrong.append(("longer_than_ms", "longer_than must be between 1ms and 30d"))
-    longest = LONGEST_AHEAD if condition.kind == "expiring" else LONGEST_WINDOW
+    longest = MAX_AHEAD if condition.kind == "expiring" else MAX_WINDOW
     if condition.window_ms is not None and not MINUTE <= condition.window_ms <= longest:
         wrong.append(("window_ms", f"window must be between 1m and {longest // DAY}d"))
     if condition.at_least is not None and not 1 <= condition.at_least <= _MAX_COUNT:
@@ -83,10 +83,10 @@ def _out_of_bounds(condition: Condition) -> list[tuple[str, str]]:
 
 
 def _external_name(name: str) -> str:
-    return WRITTEN.get(name, name)
+    return EXTERNAL_NAMES.get(name, name)
 
 
-def shown_duration(ms: float) -> str:
+def format_duration(ms: float) -> str:
     """`90s`, `15m`, `48h`, `30d`: a duration in the largest unit that is a whole number."""
     whole = int(ms)
     for unit, name in ((DAY, "d"), (3_600_000, "h"), (MINUTE, "m"), (1000, "s")):
@@ -130,6 +130,6 @@ def describe(condition: Condition) -> str:
         name += " of one"
     return _SENTENCES[name] % {
         "count": float(above), "percent": float(above), "process": condition.process, "failure": condition.failure,
-        "integration": condition.integration, "window": shown_duration(condition.window_ms or 0),
-        "longer": shown_duration(condition.longer_than_ms or 0),
+        "integration": condition.integration, "window": format_duration(condition.window_ms or 0),
+        "longer": format_duration(condition.longer_than_ms or 0),
     }  # fmt: skip

@@ -14,22 +14,22 @@ from appliance.monitor import audit
 from appliance.monitor.failures import get_failure
 from appliance.monitor.retention import delete_older
 
-from .actions import Action, Reach, check_actions
-from .conditions import LONGEST_WINDOW, MINUTE, Condition, check_condition
-from .measuring import Facts, Finding, measure
+from .actions import Action, Notifier, validate_actions
+from .conditions import MAX_WINDOW, MINUTE, Condition, validate_condition
+from .loops import actions_of, add_event, condition_of
+from .measurements import DataSources, Finding, measure
 from .models import AlertEventRow, AlertRow
-from .turning import actions_of, add_event, condition_of
 
-__all__ = ["AlertEventRow", "AlertRow", "Alerts", "Change", "Spec"]
+__all__ = ["AlertChange", "AlertEventRow", "AlertRow", "AlertSpec", "Alerts"]
 
-MOST_ALERTS = 100
-LONGEST_NAME = 200
-SHORTEST_REPEAT = 5 * MINUTE
+MAX_ALERTS = 100
+MAX_NAME = 200
+MIN_REPEAT = 5 * MINUTE
 _AUDITED = ("name", "condition", "enabled", "silenced_until")
 
 
 @dataclass(frozen=True)
-class Spec:
+class AlertSpec:
     """Properties of a new alert: `for_ms` is how long the condition must hold, `repeat_ms` the reminder interval (0: none)."""
 
     name: str
@@ -40,7 +40,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Change:
+class AlertChange:
     """Changes to an alert; None leaves a property unchanged.  `silenced_until` 0 ends a silence."""
 
     name: str | None = None
@@ -55,22 +55,22 @@ class Change:
 class Alerts:
     """Operations on alerts; `facts` and `reach` connect them to the rest of the appliance."""
 
-    def __init__(self, facts: Facts, notifier: Reach) -> None:
+    def __init__(self, facts: DataSources, notifier: Notifier) -> None:
         self.facts, self.reach = facts, notifier
 
-    def create_alert(self, scope: TenantScope, spec: Spec) -> AlertRow:
+    def create_alert(self, scope: TenantScope, spec: AlertSpec) -> AlertRow:
         """Create an alert, which is evaluated from now on.  ValidationFailed, ScopeMissing, Conflict."""
         self._check(scope, spec)
         alert_id, now = ids.new("alr"), clock.now_ms()
 
         def insert() -> AlertRow:
-            if scope.select(AlertRow).count() >= MOST_ALERTS:
+            if scope.select(AlertRow).count() >= MAX_ALERTS:
                 raise Conflict(Sentence(
-                    "a tenant can have at most %(most_alerts)s alerts; delete one that is no longer needed", most_alerts=MOST_ALERTS
+                    "a tenant can have at most %(most_alerts)s alerts; delete one that is no longer needed", most_alerts=MAX_ALERTS
                 ))
             scope.insert(
                 AlertRow, id=alert_id, name=spec.name, condition=spec.condition.members(),
-                actions=[each.stored() for each in spec.actions], for_ms=spec.for_ms, repeat_ms=spec.repeat_ms, enabled=True,
+                actions=[each.to_stored() for each in spec.actions], for_ms=spec.for_ms, repeat_ms=spec.repeat_ms, enabled=True,
                 silenced_until=None, state="ok", since=now, turn=0, told=False, next_notice_at=None, problem=None, armed_at=now,
                 revision=1, created_at=now, created_by=scope.actor, updated_at=now,
             )  # fmt: skip
@@ -93,11 +93,11 @@ class Alerts:
         query = scope.select(AlertEventRow).where(AlertEventRow.alert_id == alert_id)
         return paginate(query, page, {"at": AlertEventRow.at, "id": AlertEventRow.id}, default="-at")
 
-    def look(self, scope: TenantScope, row: AlertRow) -> Finding:
+    def evaluate(self, scope: TenantScope, row: AlertRow) -> Finding:
         """Evaluate the alert's condition now, without any effect."""
         return measure(scope, condition_of(row), self.facts, row.armed_at)
 
-    def change_alert(self, scope: TenantScope, alert_id: str, change: Change) -> AlertRow:
+    def change_alert(self, scope: TenantScope, alert_id: str, change: AlertChange) -> AlertRow:
         """Change, silence, enable or disable an alert.  A firing alert that is disabled or gets another condition is resolved.
         NotFound, and the errors of `create_alert`, except for deleted things it already names."""
         old = self.get_alert(scope, alert_id)
@@ -149,23 +149,23 @@ class Alerts:
 
         return db.write(add)
 
-    def _check(self, scope: TenantScope, spec: Spec, old: AlertRow | None = None) -> None:
+    def _check(self, scope: TenantScope, spec: AlertSpec, old: AlertRow | None = None) -> None:
         """Validate a spec; what the `old` alert already names may be deleted without preventing other changes."""
-        if not 1 <= len(spec.name.strip()) <= LONGEST_NAME:
+        if not 1 <= len(spec.name.strip()) <= MAX_NAME:
             raise ValidationFailed(
-                Sentence("name must have 1 to %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
+                Sentence("name must have 1 to %(longest_name)s characters", longest_name=MAX_NAME), pointer="/name"
             )
-        check_condition(spec.condition)
-        if not 0 <= spec.for_ms <= LONGEST_WINDOW:
+        validate_condition(spec.condition)
+        if not 0 <= spec.for_ms <= MAX_WINDOW:
             raise ValidationFailed("for must be between 0s and 30d", pointer="/for")
-        if spec.repeat_ms and not SHORTEST_REPEAT <= spec.repeat_ms <= LONGEST_WINDOW:
+        if spec.repeat_ms and not MIN_REPEAT <= spec.repeat_ms <= MAX_WINDOW:
             raise ValidationFailed("repeat must be between 5m and 30d, or 0s for never", pointer="/repeat")
         if spec.condition.failure is not None and (old is None or spec.condition.failure != condition_of(old).failure):
             try:
                 get_failure(scope, spec.condition.failure)
             except NotFound as error:
                 raise ValidationFailed(error.message, pointer="/condition/failure") from error
-        check_actions(scope, spec.actions, self.reach, () if old is None else actions_of(old))
+        validate_actions(scope, spec.actions, self.reach, () if old is None else actions_of(old))
 
 
 def purge(before_ms: int) -> int:
@@ -173,13 +173,13 @@ def purge(before_ms: int) -> int:
     return delete_older("alert_event", "id", "at", before_ms)
 
 
-def _changes_definition(change: Change) -> bool:
+def _changes_definition(change: AlertChange) -> bool:
     properties = (change.name, change.condition, change.actions, change.for_ms, change.repeat_ms)
     return bool(change.enabled) or any(each is not None for each in properties)
 
 
-def _merge_change(row: AlertRow, change: Change) -> Spec:
-    return Spec(
+def _merge_change(row: AlertRow, change: AlertChange) -> AlertSpec:
+    return AlertSpec(
         row.name if change.name is None else change.name,
         condition_of(row) if change.condition is None else change.condition,
         actions_of(row) if change.actions is None else change.actions,
@@ -188,13 +188,13 @@ def _merge_change(row: AlertRow, change: Change) -> Spec:
     )
 
 
-def _columns(change: Change) -> dict[str, Any]:
+def _columns(change: AlertChange) -> dict[str, Any]:
     plain = ("name", "for_ms", "repeat_ms", "enabled")
     columns: dict[str, Any] = {name: value for name in plain if (value := getattr(change, name)) is not None}
     if change.condition is not None:
         columns["condition"] = change.condition.members()
     if change.actions is not None:
-        columns["actions"] = [each.stored() for each in change.actions]
+        columns["actions"] = [each.to_stored() for each in change.actions]
     if change.silenced_until is not None:
         columns["silenced_until"] = change.silenced_until or None
     return columns

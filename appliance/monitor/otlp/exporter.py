@@ -18,12 +18,12 @@ from . import wire
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 4096
+MAX_QUEUED = 4096
 BATCH = 512
 SPAN_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
 TRIES = 4
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 _LATER = frozenset({408, 429, 502, 503, 504})
 Answer = Literal["taken", "refused", "later"]
 
@@ -50,7 +50,7 @@ class Exporter:
 
     def add(self, span: Span) -> None:
         """Queue a span; if the queue is full, it is dropped and counted."""
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_QUEUED:
             LOST.inc(1, "queue_full")
             return
         self._waiting.append(span)
@@ -88,7 +88,7 @@ class Exporter:
         while self._batch or self._waiting:
             while self._waiting and len(self._batch) < BATCH:
                 self._batch.append(self._waiting.popleft())
-            answer = self._post("traces", wire.traces(self._resource, self._batch))
+            answer = self._post("traces", wire.encode_traces(self._resource, self._batch))
             self._tries += 1
             if answer == "taken":
                 SENT.inc(len(self._batch))
@@ -96,7 +96,7 @@ class Exporter:
             elif answer == "refused" or self._tries >= TRIES:
                 self._drop_batch("refused" if answer == "refused" else "unreachable")
             if answer == "later":
-                self._paused_until = clock.monotonic() + min(2.0**self._tries, LONGEST_PAUSE)
+                self._paused_until = clock.monotonic() + min(2.0**self._tries, MAX_PAUSE)
                 return
 
     def _push_metrics(self, *, is_last: bool) -> None:
@@ -104,22 +104,22 @@ class Exporter:
         if not self._metrics_seconds or (now - self._measured < self._metrics_seconds and not is_last):
             return
         self._measured = now
-        self._post("metrics", wire.measures(self._resource, self._registry, self._began_ns, clock.now_ms() * 1_000_000))
+        self._post("metrics", wire.encode_metrics(self._resource, self._registry, self._began_ns, clock.now_ms() * 1_000_000))
 
     def _post(self, signal: str, content: bytes) -> Answer:
         try:
             with self._client.stream("POST", f"{self._base}/v1/{signal}", content=content) as response:
                 status = response.status_code  # the body could be endless
         except httpx.HTTPError as error:
-            return self._note(signal, f"cannot be reached ({type(error).__name__})", "later")
+            return self._record_failure(signal, f"cannot be reached ({type(error).__name__})", "later")
         if 200 <= status < 300:
             if not self._is_healthy:
                 log.info("the collector accepts traces and metrics again")
             self._is_healthy = True
             return "taken"
-        return self._note(signal, f"answered {status}", "later" if status in _LATER else "refused")
+        return self._record_failure(signal, f"answered {status}", "later" if status in _LATER else "refused")
 
-    def _note(self, signal: str, what: str, answer: Answer) -> Answer:
+    def _record_failure(self, signal: str, what: str, answer: Answer) -> Answer:
         """Count a failure; it is logged once until the collector recovers."""
         FAILED.inc(1, signal)
         if self._is_healthy:

@@ -27,14 +27,14 @@ _KINDS = {
 _FAILED = trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR)
 
 
-def traces(resource: About, spans: Iterable[Span]) -> bytes:
+def encode_traces(resource: About, spans: Iterable[Span]) -> bytes:
     """Encode spans as an ExportTraceServiceRequest."""
     scoped = trace_pb2.ScopeSpans(scope=_SCOPE, spans=map(_span, spans))
     spans_message = trace_pb2.ResourceSpans(resource=_resource(resource), scope_spans=[scoped])
     return bytes(ExportTraceServiceRequest(resource_spans=[spans_message]).SerializeToString())
 
 
-def measures(resource: About, registry: metrics.Registry, began_ns: int, now_ns: int) -> bytes:
+def encode_metrics(resource: About, registry: metrics.Registry, began_ns: int, now_ns: int) -> bytes:
     """Encode all metrics since `began_ns` as an ExportMetricsServiceRequest."""
     scoped = otlp.ScopeMetrics(scope=_SCOPE, metrics=[_metric(each, began_ns, now_ns) for each in registry.samples()])
     metrics_message = otlp.ResourceMetrics(resource=_resource(resource), scope_metrics=[scoped])

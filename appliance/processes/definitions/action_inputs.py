@@ -7,8 +7,8 @@ from appliance.connectors.contract import Action
 from appliance.core.errors import Detail
 from appliance.core.json_schema import compile_schema, pointer_token
 
+from .dependencies import Actions, Dependencies
 from .nodes import Definition, Problem, Step
-from .surroundings import Actions, Surroundings
 from .template import Template
 
 _MAX_LISTED = 20
@@ -21,7 +21,7 @@ def integrations_used(definition: Definition) -> list[str]:
     return sorted({step.settings["use"] for step in _integration_steps(definition)})
 
 
-def action_problems(definition: Definition, dependencies: Surroundings) -> list[Problem]:
+def action_problems(definition: Definition, dependencies: Dependencies) -> list[Problem]:
     """A problem for every action that its integration does not have, and for every literal that the action does not accept.
 
     Values of expressions are checked at run time.  Integrations whose actions are unknown are skipped.

@@ -16,12 +16,12 @@ MODULE_SUFFIXES = (".ts", ".js", ".mts", ".mjs")
 CODE_SUFFIXES = (*MODULE_SUFFIXES, ".json")
 PHP_SUFFIXES = (".php", ".json")
 INLINE_SUFFIX = {"typescript": ".ts", "javascript": ".js", "php": ".php"}
-KEPT = 256
+MAX_VERSIONS = 256
 VersionKey = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledVersion:
     """What the runner needs of one version.  `refusal`: why its input schema is unusable; no new execution can start then."""
 
     definition: Definition
@@ -33,11 +33,11 @@ class Compiled:
     refusal: str = ""
 
 
-def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> Compiled:
+def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> CompiledVersion:
     """Parse and index; DefinitionProblems when the stored definition is not valid."""
     definition = parse_definition(data, files)
     steps = {step.path: step for step in definition.all_steps()}
-    programs = {path: make_program(tenant_id, step, files) for path, step in steps.items() if step.kind == "code"}
+    programs = {path: build_program(tenant_id, step, files) for path, step in steps.items() if step.kind == "code"}
     decisions = {
         path: load_decision(step, files) for path, step in steps.items() if step.kind == "rule" and "decision" in step.settings
     }
@@ -46,10 +46,10 @@ def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> Comp
         schema = compile_schema(definition.input_schema) if definition.input_schema is not None else None
     except SchemaInvalid as error:  # published by an earlier release without limits: running executions may still finish
         refusal = str(error)
-    return Compiled(definition, files, schema, programs, decisions, steps, refusal)
+    return CompiledVersion(definition, files, schema, programs, decisions, steps, refusal)
 
 
-def make_program(tenant_id: str, step: Step, files: Mapping[str, str]) -> Program:
+def build_program(tenant_id: str, step: Step, files: Mapping[str, str]) -> Program:
     """The program of a code step: its file with every module of the process, or its inline source."""
     language, entry = step.settings["language"], step.settings["file"]
     suffixes = PHP_SUFFIXES if language == "php" else CODE_SUFFIXES
@@ -66,22 +66,22 @@ def load_decision(step: Step, files: Mapping[str, str]) -> Any:
     return yaml12.load(files[decision]) if isinstance(decision, str) else decision
 
 
-class CompiledVersions:
+class VersionCache:
     """An LRU cache of compiled versions, by (tenant, process, version, digest)."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[VersionKey, Compiled] = OrderedDict()
+        self._versions: OrderedDict[VersionKey, CompiledVersion] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: VersionKey) -> Compiled | None:
+    def get(self, key: VersionKey) -> CompiledVersion | None:
         with self._lock:
-            compiled = self._kept.get(key)
+            compiled = self._versions.get(key)
             if compiled is not None:
-                self._kept.move_to_end(key)
+                self._versions.move_to_end(key)
             return compiled
 
-    def put(self, key: VersionKey, compiled: Compiled) -> None:
+    def put(self, key: VersionKey, compiled: CompiledVersion) -> None:
         with self._lock:
-            self._kept[key] = compiled
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._versions[key] = compiled
+            while len(self._versions) > MAX_VERSIONS:
+                self._versions.popitem(last=False)

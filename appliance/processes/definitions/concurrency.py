@@ -12,12 +12,12 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from .reading import Reader
+from .reader import Reader
 from .template import Template, resolve_path
 
 Behaviour = Literal["queue", "cancel_running", "reject"]
 BEHAVIOURS = ("queue", "cancel_running", "reject")
-MOST_AT_ONCE = 10_000
+MAX_LIMIT = 10_000
 MAX_KEY = 500
 KEY_PATTERN = r"^=|\{\{.*\}\}"
 
@@ -40,12 +40,12 @@ class Slot:
     behaviour: str
 
 
-def read_concurrency(reader: Reader, value: Any, pointer: str) -> Concurrency | None:
+def parse_concurrency(reader: Reader, value: Any, pointer: str) -> Concurrency | None:
     """Parse the member `concurrency`, noting every problem; None if it is absent."""
     if value is None:
         return None
     members = reader.mapping(value, pointer, ("limit", "key", "behaviour"), ("limit",))
-    limit = reader.whole(members.get("limit", 1) or 0, f"{pointer}/limit", 1, MOST_AT_ONCE) or 1
+    limit = reader.integer(members.get("limit", 1) or 0, f"{pointer}/limit", 1, MAX_LIMIT) or 1
     behaviour = reader.choice(members.get("behaviour", "queue"), f"{pointer}/behaviour", BEHAVIOURS)
     key = _parse_key(reader, members["key"], f"{pointer}/key") if "key" in members else None
     return Concurrency(limit, key, "queue" if behaviour == "queue" else "reject" if behaviour == "reject" else "cancel_running")
@@ -92,7 +92,7 @@ class EntryRules:
     expires_ms: int | None = None
 
 
-def read_rules(scope: TenantScope, process_id: str, version: int) -> EntryRules:
+def load_rules(scope: TenantScope, process_id: str, version: int) -> EntryRules:
     """The rules of a stored version; the defaults for a version that is not stored."""
     rows = db.rows(
         "SELECT draft_digest FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?",
@@ -110,5 +110,5 @@ def _load_rules(tenant_id: str, process_id: str, version: int, digest: str) -> E
     )
     definition = json.loads(text)
     reader = Reader({})
-    expires = reader.duration(definition.get("expires"), "/expires", least=1)
-    return EntryRules(read_concurrency(reader, definition.get("concurrency"), "/concurrency"), expires)
+    expires = reader.duration(definition.get("expires"), "/expires", minimum=1)
+    return EntryRules(parse_concurrency(reader, definition.get("concurrency"), "/concurrency"), expires)

@@ -4,16 +4,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from appliance.processes.triggers.kinds import read_triggers
+from appliance.processes.triggers.kinds import parse_triggers
 
-from .concurrency import read_concurrency
-from .kinds import READERS
+from .concurrency import parse_concurrency
+from .kinds import PARSERS
 from .nodes import (
     AFTER_FAILURE,
     KINDS,
+    MAX_BRANCHES,
     MAX_DEPTH,
     MAX_STEPS,
-    MOST_BRANCHES,
     Block,
     Definition,
     DefinitionProblems,
@@ -23,13 +23,13 @@ from .nodes import (
     Step,
     StepLimits,
 )
-from .options import ON_ERROR, OPTIONS, read_cache, read_continue, read_retry
-from .reading import Reader, pointer_token
+from .options import ON_ERROR, OPTIONS, parse_cache, parse_continue, parse_retry
+from .reader import Reader, pointer_token
 from .template import Template
 
 __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definition"]
 
-Read = TypeVar("Read")
+Parsed = TypeVar("Parsed")
 
 # Kinds without limits of their own: a limit there would be mistaken for one on the work that the step waits for.
 _NO_LIMITS = {
@@ -65,7 +65,7 @@ class _Parser(Reader):
         super().__init__(files)
         self.ids: dict[str, str] = {}
         self.count = 0
-        self.is_after = False
+        self.is_after_end = False
 
     def process(self, data: Any) -> Definition | None:
         known = (
@@ -88,14 +88,14 @@ class _Parser(Reader):
             if document.get(name) is not None:
                 self.text(document[name], f"/{name}")
         output = document.get("output")
-        # Only checked here; `concurrency.read_rules` reads both again when an execution is recorded.
-        read_concurrency(self, document.get("concurrency"), "/concurrency")
-        self.duration(document.get("expires"), "/expires", least=1)
+        # Only checked here; `concurrency.load_rules` reads both again when an execution is recorded.
+        parse_concurrency(self, document.get("concurrency"), "/concurrency")
+        self.duration(document.get("expires"), "/expires", minimum=1)
         return Definition(
             process_id, str(document.get("name") or process_id), steps, schema,
             None if output is None else self.template(output, "/output"),
-            self.grants(document.get("grants"), "/grants"), self.duration(document.get("timeout"), "/timeout", least=1),
-            read_triggers(self, document.get("triggers")), on_failure,
+            self.grants(document.get("grants"), "/grants"), self.duration(document.get("timeout"), "/timeout", minimum=1),
+            parse_triggers(self, document.get("triggers")), on_failure,
         )  # fmt: skip
 
     def process_id(self, value: Any) -> str:
@@ -158,10 +158,10 @@ class _Parser(Reader):
         elif kind == "parallel":
             blocks = self.parallel(value[kind], at, inner_path, depth)
         elif isinstance(value[kind], dict):
-            settings, templates = READERS[kind](self, value[kind], at)
+            settings, templates = PARSERS[kind](self, value[kind], at)
         else:
             self.problem(at, "this must be an object")
-        if kind == "stop" and self.is_after:
+        if kind == "stop" and self.is_after_end:
             self.problem(at, "these steps run after the execution has ended; remove the stop")
         if value.get("undo") is not None and any(inner.id == "undo" for block in blocks for inner in block.steps):
             self.problem(f"{pointer}/undo", "a step in this one has the id 'undo'; give that another id")
@@ -170,11 +170,11 @@ class _Parser(Reader):
         return Step(
             step_id, kind, inner_path, pointer, settings, templates,
             self.expression(value.get("when"), f"{pointer}/when"),
-            read_retry(self, value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer, kind), blocks,
+            parse_retry(self, value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer, kind), blocks,
             self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
             self.mock(value, f"{pointer}/mock"),
-            read_continue(self, value.get("continue_on_error"), f"{pointer}/continue_on_error"),
-            read_cache(self, value, f"{pointer}/cache", kind), self.undo(value, pointer, inner_path, depth),
+            parse_continue(self, value.get("continue_on_error"), f"{pointer}/continue_on_error"),
+            parse_cache(self, value, f"{pointer}/cache", kind), self.undo(value, pointer, inner_path, depth),
         )  # fmt: skip
 
     def undo(self, step: Mapping[str, Any], pointer: str, path: str, depth: int) -> tuple[Step, ...]:
@@ -182,15 +182,15 @@ class _Parser(Reader):
         value = step.get("undo")
         if value is None:
             return ()
-        if self.is_after:
+        if self.is_after_end:
             self.problem(f"{pointer}/undo", "steps that run after the end are not undone; remove `undo`")
             return ()
         if isinstance(value, dict):
             self.count += 1
             with_id = {"id": f"undo_{step.get('id')}"[:63], **value}
-            parsed = self.after(lambda: self.step(with_id, f"{pointer}/undo", f"{path}/undo", depth + 1))
+            parsed = self.parse_after_end(lambda: self.step(with_id, f"{pointer}/undo", f"{path}/undo", depth + 1))
             return () if parsed is None else (parsed,)
-        return self.after(lambda: self.steps(value, f"{pointer}/undo", f"{path}/undo", depth + 1))
+        return self.parse_after_end(lambda: self.steps(value, f"{pointer}/undo", f"{path}/undo", depth + 1))
 
     def on_failure(self, value: Any) -> OnFailure:
         if value is None:
@@ -203,15 +203,15 @@ class _Parser(Reader):
             return OnFailure(process)
         if AFTER_FAILURE in self.ids:
             self.problem(self.ids[AFTER_FAILURE], f"{AFTER_FAILURE!r} is reserved because on_failure has steps; rename this step")
-        return OnFailure(process, self.after(lambda: self.steps(members["steps"], "/on_failure/steps", AFTER_FAILURE, 2)))
+        return OnFailure(process, self.parse_after_end(lambda: self.steps(members["steps"], "/on_failure/steps", AFTER_FAILURE, 2)))
 
-    def after(self, parse: Callable[[], Read]) -> Read:
+    def parse_after_end(self, parse: Callable[[], Parsed]) -> Parsed:
         """Parse steps that run only after the execution has ended."""
-        self.is_after = True
+        self.is_after_end = True
         try:
             return parse()
         finally:
-            self.is_after = False
+            self.is_after_end = False
 
     def mock(self, value: Mapping[str, Any], pointer: str) -> Template | None:
         """The output that replaces the step in a test."""
@@ -248,11 +248,11 @@ class _Parser(Reader):
         if "timeout" in value and "time" in members:
             self.problem(f"{pointer}/timeout", "`timeout` and `limits.time` mean the same; give only one of them")
         at = f"{pointer}/timeout" if "timeout" in value else f"{pointer}/limits/time"
-        time = self.duration(value.get("timeout", members.get("time")), at, least=1)
+        time = self.duration(value.get("timeout", members.get("time")), at, minimum=1)
         if time is not None and time > 15 * 60_000:
             self.problem(at, "a step runs at most 15m")
-        cpu = self.duration(members.get("cpu"), f"{pointer}/limits/cpu", least=1)
-        return StepLimits(time, cpu, self.whole(members.get("memory_mb"), f"{pointer}/limits/memory_mb", 8, 512))
+        cpu = self.duration(members.get("cpu"), f"{pointer}/limits/cpu", minimum=1)
+        return StepLimits(time, cpu, self.integer(members.get("memory_mb"), f"{pointer}/limits/memory_mb", 8, 512))
 
     # -- steps that contain steps
 
@@ -271,8 +271,8 @@ class _Parser(Reader):
         return tuple(blocks)
 
     def parallel(self, value: Any, pointer: str, path: str, depth: int) -> tuple[Block, ...]:
-        if not isinstance(value, dict) or not 1 <= len(value) <= MOST_BRANCHES:
-            self.problem(pointer, f"a parallel is an object of 1 to {MOST_BRANCHES} named lists of steps")
+        if not isinstance(value, dict) or not 1 <= len(value) <= MAX_BRANCHES:
+            self.problem(pointer, f"a parallel is an object of 1 to {MAX_BRANCHES} named lists of steps")
             return ()
         blocks = []
         for name, steps in value.items():
@@ -289,7 +289,7 @@ class _Parser(Reader):
         name = members.get("as", "item")
         if not isinstance(name, str) or not _STEP_ID.fullmatch(name) or name in _PREDEFINED_NAMES | _JAVASCRIPT_WORDS:
             self.problem(f"{pointer}/as", f"the item's name must be a plain word, none of {', '.join(sorted(_PREDEFINED_NAMES))}")
-        concurrency = self.whole(members.get("concurrency"), f"{pointer}/concurrency", 1, 50) or 1
+        concurrency = self.integer(members.get("concurrency"), f"{pointer}/concurrency", 1, 50) or 1
         collect = self.template(members["collect"], f"{pointer}/collect") if "collect" in members else None
         steps = self.steps(members["steps"], f"{pointer}/steps", path, depth + 1) if "steps" in members else ()
         items = {"items": self.template(members["items"], f"{pointer}/items")} if "items" in members else {}

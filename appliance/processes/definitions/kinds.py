@@ -7,11 +7,11 @@ from appliance.core.errors import ValidationFailed
 from appliance.governance.approvals import KINDS as HUMAN_KINDS
 from appliance.governance.approvals import MEMBERS as REQUEST_MEMBERS
 from appliance.governance.approvals import Origin, parse_request
-from appliance.processes.files.members import read_file, read_ocr
-from appliance.processes.host.model_calls import read_llm
+from appliance.processes.files.members import parse_file_step, parse_ocr_step
+from appliance.processes.host.model_calls import parse_llm_step
 
 from .nodes import MAX_EVENT_NAME
-from .reading import Reader
+from .reader import Reader
 from .template import Template
 
 Settings = dict[str, Any]
@@ -29,7 +29,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def read_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("expression", "decision", "input"))
     if ("expression" in members) == ("decision" in members):
         reader.problem(pointer, "a rule has either `expression` or `decision`")
@@ -50,7 +50,7 @@ def read_rule(reader: Reader, value: Any, pointer: str) -> Parsed:
     return {"decision": decision}, templates
 
 
-def read_code(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_code(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("language", "file", "source"), ("language",))
     language = reader.choice(members.get("language"), f"{pointer}/language", LANGUAGES)
     if ("file" in members) == ("source" in members):
@@ -64,14 +64,14 @@ def read_code(reader: Reader, value: Any, pointer: str) -> Parsed:
     return {"language": language, "file": members.get("file"), "source": members.get("source")}, {}
 
 
-def read_integration(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_integration(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("use", "action", "input"), ("use", "action"))
     templates = {"input": reader.template(members["input"], f"{pointer}/input")} if "input" in members else {}
     use = reader.text(members.get("use"), f"{pointer}/use")
     return {"use": use, "action": reader.text(members.get("action"), f"{pointer}/action")}, templates
 
 
-def read_datapool(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_datapool(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("collection", *OPERATIONS))
     chosen = [name for name in OPERATIONS if name in members]
     if len(chosen) != 1:
@@ -99,7 +99,7 @@ def _check_operation(reader: Reader, operation: str, value: Any, pointer: str) -
         reader.mapping(value, pointer, required, required)
 
 
-def read_wait(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_wait(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("for", "until", "event", "timeout"))
     if sum(name in members for name in ("for", "until", "event")) != 1:
         reader.problem(pointer, "a wait has exactly one of `for`, `until` and `event`")
@@ -125,7 +125,7 @@ def _parse_event(reader: Reader, members: Settings, pointer: str) -> Parsed:
     if len(reader.text(members["event"], f"{pointer}/event", "event")) > MAX_EVENT_NAME and "event" not in dynamic:
         reader.problem(f"{pointer}/event", f"a name has at most {MAX_EVENT_NAME} characters")
     if "timeout" not in dynamic:
-        reader.duration(members.get("timeout"), f"{pointer}/timeout", least=1)
+        reader.duration(members.get("timeout"), f"{pointer}/timeout", minimum=1)
     return {"awaits": "event"}, {"arguments": template}
 
 
@@ -134,7 +134,7 @@ def _dynamic_members(template: Template) -> set[str | int]:
     return {place[0] for place, _ in template.slots}
 
 
-def read_human(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_human(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, (*REQUEST_MEMBERS, "on_timeout"), ("kind", "title"))
     on_timeout = reader.choice(members.get("on_timeout", "reject"), f"{pointer}/on_timeout", ON_TIMEOUT)
     template = reader.template({name: members[name] for name in REQUEST_MEMBERS if name in members}, pointer)
@@ -157,7 +157,7 @@ def _check_request(reader: Reader, template: Template, pointer: str) -> None:
         reader.problem(f"{pointer}{error.details[0].pointer if error.details else ''}", error.message)
 
 
-def read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_process(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("use", "input", "wait"), ("use",))
     waits = members.get("wait", True)
     if not isinstance(waits, bool):
@@ -170,7 +170,7 @@ def read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
     return {"use": use, "wait": waits}, templates
 
 
-def read_agent(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_agent(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("use", "input", "trusted", "timeout"), ("use",))
     trusted = members.get("trusted", False)
     if not isinstance(trusted, bool):
@@ -180,26 +180,26 @@ def read_agent(reader: Reader, value: Any, pointer: str) -> Parsed:
         reader.problem(f"{pointer}/input", "this must be an object, a text or an expression")
     templates = {"input": reader.template(agent_input, f"{pointer}/input")} if "input" in members else {}
     use = reader.slug(members["use"], f"{pointer}/use") if "use" in members else ""
-    timeout_ms = reader.duration(members.get("timeout"), f"{pointer}/timeout", least=1)
+    timeout_ms = reader.duration(members.get("timeout"), f"{pointer}/timeout", minimum=1)
     return {"use": use, "trusted": trusted, "timeout_ms": timeout_ms}, templates
 
 
-def read_stop(reader: Reader, value: Any, pointer: str) -> Parsed:
+def parse_stop(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("output",))
     return {}, {"output": reader.template(members["output"], f"{pointer}/output")} if "output" in members else {}
 
 
-READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
-    "rule": read_rule,
-    "code": read_code,
-    "integration": read_integration,
-    "datapool": read_datapool,
-    "llm": read_llm,
-    "file": read_file,
-    "ocr": read_ocr,
-    "agent": read_agent,
-    "human": read_human,
-    "process": read_process,
-    "wait": read_wait,
-    "stop": read_stop,
+PARSERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
+    "rule": parse_rule,
+    "code": parse_code,
+    "integration": parse_integration,
+    "datapool": parse_datapool,
+    "llm": parse_llm_step,
+    "file": parse_file_step,
+    "ocr": parse_ocr_step,
+    "agent": parse_agent,
+    "human": parse_human,
+    "process": parse_process,
+    "wait": parse_wait,
+    "stop": parse_stop,
 }

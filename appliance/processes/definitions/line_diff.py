@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from .common_runs import Part, Work, find_parts, find_runs, group_parts, parts_of
+from .sequence_diff import Part, WorkBudget, find_matches, find_parts, group_parts, split_parts
 
 # The budget of comparison steps for the lines and words of all texts together; a fraction of a second.
-MOST_WORK = 600_000
+MAX_WORK = 600_000
 # The part of it that the words of two lines may use: about 200 very different words.  Beyond it, everything between the common
 # beginning and end of both lines is marked.
-WORK_OF_WORDS = 30_000
+MAX_WORD_WORK = 30_000
 # How much of all texts is shown, in bytes of HTML, and the markup around each line and each mark.
-MOST_SHOWN, AROUND_LINE, AROUND_MARK = 64_000, 230, 11
+MAX_BYTES, LINE_OVERHEAD, MARK_OVERHEAD = 64_000, 230, 11
 # A longer piece of a line is shortened in its middle.
-LONGEST_PIECE = 1_000
-AROUND = 3
+MAX_PIECE = 1_000
+CONTEXT_LINES = 3
 # Longer replacements are split into chunks that alternate old and new lines, so that both are seen if the end is cut off.
-AT_ONCE = 40
+MAX_CHUNK = 40
 # Lines less similar than this are shown as removed and added without marks: nearly every word would be marked.
-ALIKE = 0.4
+MIN_SIMILARITY = 0.4
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 
-Happened = Literal["added", "removed", "changed"]
+ChangeKind = Literal["added", "removed", "changed"]
 Sign = Literal["same", "removed", "added"]
 
 
@@ -61,7 +61,7 @@ class TextDiff:
     """One text that differs, with the number of removed and added lines and the hunks that are shown."""
 
     name: str
-    happened: Happened
+    happened: ChangeKind
     hunks: tuple[Hunk, ...]
     removed: int = 0
     added: int = 0
@@ -74,14 +74,14 @@ class TextDiff:
 
 def compare_texts(texts: Iterable[tuple[str, str | None, str | None]]) -> list[TextDiff]:
     """The differences of those (name, old, new) that differ; None stands for a missing text."""
-    work, diffs, room = Work(MOST_WORK), [], MOST_SHOWN
+    work, diffs, room = WorkBudget(MAX_WORK), [], MAX_BYTES
     for name, old, new in texts:
         if old == new:
             continue
-        happened: Happened = "added" if old is None else "removed" if new is None else "changed"
+        happened: ChangeKind = "added" if old is None else "removed" if new is None else "changed"
         before, after = (old or "").splitlines(), (new or "").splitlines()
         parts = find_parts(before, after, work)
-        hunks, room = _build_hunks(before, after, list(group_parts(parts, AROUND)), work, room)
+        hunks, room = _build_hunks(before, after, list(group_parts(parts, CONTEXT_LINES)), work, room)
         changed = [part for part in parts if not part.is_same]
         removed, added = sum(part.i2 - part.i1 for part in changed), sum(part.j2 - part.j1 for part in changed)
         diffs.append(TextDiff(name, happened, hunks, removed, added))
@@ -89,7 +89,7 @@ def compare_texts(texts: Iterable[tuple[str, str | None, str | None]]) -> list[T
 
 
 def _build_hunks(
-    old: Sequence[str], new: Sequence[str], groups: Sequence[Sequence[Part]], work: Work, room: int
+    old: Sequence[str], new: Sequence[str], groups: Sequence[Sequence[Part]], work: WorkBudget, room: int
 ) -> tuple[tuple[Hunk, ...], int]:
     """The hunks that fit into `room` bytes, and the bytes that remain."""
     hunks, end_of_previous = [], 0
@@ -106,21 +106,21 @@ def _build_hunks(
 
 
 def _size(line: Line) -> int:
-    return AROUND_LINE + sum(len(escape(each.text).encode()) + AROUND_MARK * each.is_changed for each in line.pieces)
+    return LINE_OVERHEAD + sum(len(escape(each.text).encode()) + MARK_OVERHEAD * each.is_changed for each in line.pieces)
 
 
 def _split_long(parts: Iterable[Part]) -> Iterator[Part]:
     """The parts, with long replacements split into chunks."""
     for part in parts:
         rest = part
-        while not rest.is_same and min(rest.i2 - rest.i1, rest.j2 - rest.j1) > AT_ONCE:
-            i, j = rest.i1 + AT_ONCE // 2, rest.j1 + AT_ONCE // 2
+        while not rest.is_same and min(rest.i2 - rest.i1, rest.j2 - rest.j1) > MAX_CHUNK:
+            i, j = rest.i1 + MAX_CHUNK // 2, rest.j1 + MAX_CHUNK // 2
             yield rest._replace(i2=i, j2=j)
             rest = rest._replace(i1=i, j1=j)
         yield rest
 
 
-def _lines(old: Sequence[str], new: Sequence[str], part: Part, work: Work) -> Iterator[Line]:
+def _lines(old: Sequence[str], new: Sequence[str], part: Part, work: WorkBudget) -> Iterator[Line]:
     """The lines of a part, one by one, so that the caller can stop when it has no more room."""
     _, i1, i2, j1, j2 = part
     if part.is_same:
@@ -135,28 +135,28 @@ def _lines(old: Sequence[str], new: Sequence[str], part: Part, work: Work) -> It
 
 
 def _line(sign: Sign, old: int | None, new: int | None, pieces: tuple[Piece, ...]) -> Line:
-    cut = sum(max(0, len(each.text) - LONGEST_PIECE) for each in pieces)
+    cut = sum(max(0, len(each.text) - MAX_PIECE) for each in pieces)
     return Line(sign, old, new, tuple(_shortened(each) for each in pieces) if cut else pieces, cut)
 
 
 def _shortened(piece: Piece) -> Piece:
-    half = LONGEST_PIECE // 2
-    return piece if len(piece.text) <= LONGEST_PIECE else Piece(f"{piece.text[:half]}…{piece.text[-half:]}", piece.is_changed)
+    half = MAX_PIECE // 2
+    return piece if len(piece.text) <= MAX_PIECE else Piece(f"{piece.text[:half]}…{piece.text[-half:]}", piece.is_changed)
 
 
-def _mark_words(one: str, other: str, work: Work) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+def _mark_words(one: str, other: str, work: WorkBudget) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
     """Both lines split into equal and changed pieces; each in one piece if they have too little in common."""
     whole = (Piece(one),), (Piece(other),)
-    work.left -= min(len(one) + len(other), work.left)
-    if not work.left:
+    work.remaining -= min(len(one) + len(other), work.remaining)
+    if not work.remaining:
         return whole
     old, new = _WORD.findall(one), _WORD.findall(other)
-    if _similarity(sum((Counter(old) & Counter(new)).values()), old, new) < ALIKE:
+    if _similarity(sum((Counter(old) & Counter(new)).values()), old, new) < MIN_SIMILARITY:
         return whole
-    runs, _ = find_runs(old, new, work, WORK_OF_WORDS)
-    if _similarity(sum(run.size for run in runs), old, new) < ALIKE:
+    runs, _ = find_matches(old, new, work, MAX_WORD_WORK)
+    if _similarity(sum(run.size for run in runs), old, new) < MIN_SIMILARITY:
         return whole
-    parts = list(parts_of(runs, len(old), len(new)))
+    parts = list(split_parts(runs, len(old), len(new)))
     return (
         tuple(Piece("".join(old[i1:i2]), not is_same) for is_same, i1, i2, _, _ in parts if i1 != i2),
         tuple(Piece("".join(new[j1:j2]), not is_same) for is_same, _, _, j1, j2 in parts if j1 != j2),

@@ -12,12 +12,12 @@ KINDS = (
     "rule", "code", "integration", "datapool", "file", "ocr", "llm", "agent", "human", "process", "wait", "stop", *BLOCK_KINDS,
 )  # fmt: skip
 # Kinds that may wait for an answer from outside; the wait must be closed when the step ends.
-ASKING_KINDS = ("agent", "code", "human", "llm", "process", "wait")
+WAITING_KINDS = ("agent", "code", "human", "llm", "process", "wait")
 FAILURE_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
 AFTER_FAILURE = "on_failure"  # the path prefix of its steps
 MAX_STEPS = 1000
 MAX_DEPTH = 8
-MOST_BRANCHES = 50
+MAX_BRANCHES = 50
 MAX_EVENT_NAME = 200
 
 
@@ -188,7 +188,7 @@ class Definition:
         yield from _walk((*self.steps, *self.on_failure.steps))
 
     @cached_property
-    def aftermath(self) -> frozenset[str]:
+    def compensation_paths(self) -> frozenset[str]:
         """The paths of steps that run only once the execution has failed or is cancelled."""
         roots = [*self.on_failure.steps, *(inner for step in self.all_steps() for inner in step.undo)]
         return frozenset(step.path for step in _walk(tuple(roots)))

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from .nodes import BLOCK_KINDS, FAILURE_CLASSES, Cache, Retry
-from .reading import Reader
+from .reader import Reader
 
 OPTIONS = ("id", "name", "when", "retry", "continue_on_error", "cache", "undo", "limits", "timeout", "grants", "input", "mock")
-NEVER_KEPT = ("agent", "human", "process", "wait", "stop", *BLOCK_KINDS)
+NEVER_CACHED = ("agent", "human", "process", "wait", "stop", *BLOCK_KINDS)
 ON_ERROR = ("stop", "continue", "collect")
 RETRIED_CLASSES = ("connector", "timeout", "system")
 _RETRY = ("max_attempts", "backoff", "initial", "max", "jitter", "classes")
 
 
-def read_retry(reader: Reader, value: Any, pointer: str, kind: str) -> tuple[Retry, ...]:
+def parse_retry(reader: Reader, value: Any, pointer: str, kind: str) -> tuple[Retry, ...]:
     """One policy, or a list of policies for different failure classes."""
     if value is None:
         return ()
@@ -38,7 +38,7 @@ def _policy(reader: Reader, value: Any, pointer: str, required: tuple[str, ...])
         reader.problem(f"{pointer}/jitter", "this must be true or false")
     backoff = reader.choice(members.get("backoff", "exponential"), f"{pointer}/backoff", ("constant", "exponential"))
     return Retry(
-        reader.whole(members.get("max_attempts"), f"{pointer}/max_attempts", 1, 100) or 1,
+        reader.integer(members.get("max_attempts"), f"{pointer}/max_attempts", 1, 100) or 1,
         "constant" if backoff == "constant" else "exponential",
         reader.duration(members.get("initial", "1s"), f"{pointer}/initial") or 0,
         reader.duration(members.get("max", "1m"), f"{pointer}/max") or 0, bool(jitter),
@@ -46,7 +46,7 @@ def _policy(reader: Reader, value: Any, pointer: str, required: tuple[str, ...])
     )  # fmt: skip
 
 
-def read_continue(reader: Reader, value: Any, pointer: str) -> tuple[str, ...]:
+def parse_continue(reader: Reader, value: Any, pointer: str) -> tuple[str, ...]:
     """The failure classes after which the process continues."""
     if value is None or isinstance(value, bool):
         return FAILURE_CLASSES if value else ()
@@ -56,19 +56,19 @@ def read_continue(reader: Reader, value: Any, pointer: str) -> tuple[str, ...]:
     return ()
 
 
-def read_cache(reader: Reader, step: Mapping[str, Any], pointer: str, kind: str) -> Cache | None:
+def parse_cache(reader: Reader, step: Mapping[str, Any], pointer: str, kind: str) -> Cache | None:
     """How long and under which key the step's output is cached across executions; None without a cache."""
     if step.get("cache") is None:
         return None
     settings = step[kind] if isinstance(step[kind], dict) else {}
-    if kind in NEVER_KEPT or (kind == "datapool" and not {"find", "query"} & settings.keys()):
+    if kind in NEVER_CACHED or (kind == "datapool" and not {"find", "query"} & settings.keys()):
         what = "writes to DataPool" if kind == "datapool" else kind
         reader.problem(pointer, f"{what} cannot be cached, it must run in every execution; remove `cache`")
     members = reader.mapping(step["cache"], pointer, ("ttl", "key"), ("ttl",))
     key = reader.template(members["key"], f"{pointer}/key") if members.get("key") is not None else None
     if kind == "rule" and "expression" in settings and key is None:
         reader.problem(pointer, "an expression can read everything; set `key` to what its value depends on")
-    ttl = reader.duration(members.get("ttl", "1s"), f"{pointer}/ttl", least=1)
+    ttl = reader.duration(members.get("ttl", "1s"), f"{pointer}/ttl", minimum=1)
     if "ttl" in members and members["ttl"] is None:
         reader.problem(f"{pointer}/ttl", "this must be a duration such as 1h")
     return None if ttl is None else Cache(ttl, key)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from .nodes import Grants
 
-Missing = tuple[str, str, str]
+MissingGrant = tuple[str, str, str]
 # Strings stay because they contain the names; comments are blanked, so that positions do not change.
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?P<comment>/\*.*?(?:\*/|\Z)|//[^\n]*|\#(?!\[)[^\n]*)", re.DOTALL)
 _NAME = r"(?:'([^'\\$]*)'|\"([^\"\\$]*)\")"
@@ -13,7 +13,7 @@ _CALL = re.compile(rf"->\s*(\w+)\s*->\s*(\w+)\s*\(\s*(?:{_NAME}\s*(?=[,)])(?:,\s
 _ACCESS = {"find": "read", "query": "read", "create": "write", "update": "write", "upsert": "write", "delete": "write"}
 
 
-def find_missing(source: str, grants: Grants) -> Iterator[tuple[int, int, Missing]]:
+def find_missing_grants(source: str, grants: Grants) -> Iterator[tuple[int, int, MissingGrant]]:
     """Line, column and the missing grant of every call that exceeds `grants`."""
     text = _TOKEN.sub(lambda token: re.sub(r"[^\n]", " ", token[0]) if token["comment"] else token[0], source)
     for call in _CALL.finditer(text):
@@ -23,7 +23,7 @@ def find_missing(source: str, grants: Grants) -> Iterator[tuple[int, int, Missin
             yield text.count("\n", 0, begin) + 1, begin - text.rfind("\n", 0, begin), missing
 
 
-def _missing_grant(call: re.Match[str], grants: Grants) -> Missing | None:
+def _missing_grant(call: re.Match[str], grants: Grants) -> MissingGrant | None:
     namespace, method = call[1], call[2]
     first = call[3] if call[3] is not None else call[4]
     second = call[5] if call[5] is not None else call[6]

@@ -4,9 +4,9 @@ from typing import Any
 
 from appliance.processes.triggers.schema import triggers_schema
 
-from .concurrency import BEHAVIOURS, KEY_PATTERN, MOST_AT_ONCE
+from .concurrency import BEHAVIOURS, KEY_PATTERN, MAX_LIMIT
 from .nodes import BLOCK_KINDS, FAILURE_CLASSES, KINDS
-from .options import NEVER_KEPT
+from .options import NEVER_CACHED
 from .schema_kinds import kind_schemas
 from .schema_parts import (
     ANY,
@@ -17,13 +17,13 @@ from .schema_parts import (
     SLUG,
     STEPS,
     TEXT,
-    Shape,
-    excluding,
-    listed,
+    JsonSchema,
+    integer,
+    list_of,
+    object_schema,
     one_of,
     optional,
-    shape,
-    whole,
+    without,
 )
 
 
@@ -40,30 +40,30 @@ def process_schema() -> dict[str, Any]:
         "triggers": optional(triggers_schema()),
         "concurrency": optional(concurrency_schema()),
         "expires": optional(DURATION),
-        "on_failure": optional(shape({"process": SLUG, "steps": STEPS}, minProperties=1)),
+        "on_failure": optional(object_schema({"process": SLUG, "steps": STEPS}, minProperties=1)),
         "steps": STEPS,
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Process",
-        **shape(members, ("id", "steps")),
-        "$defs": {"step": _step("id"), "undo": _step(), "steps": listed({"$ref": "#/$defs/step"}, minItems=1)},
+        **object_schema(members, ("id", "steps")),
+        "$defs": {"step": _step("id"), "undo": _step(), "steps": list_of({"$ref": "#/$defs/step"}, minItems=1)},
     }
 
 
-def concurrency_schema() -> Shape:
+def concurrency_schema() -> JsonSchema:
     key = {"type": "string", "pattern": KEY_PATTERN}
-    return shape({"limit": whole(1, MOST_AT_ONCE), "key": key, "behaviour": {"enum": list(BEHAVIOURS)}}, ("limit",))
+    return object_schema({"limit": integer(1, MAX_LIMIT), "key": key, "behaviour": {"enum": list(BEHAVIOURS)}}, ("limit",))
 
 
-def grants_schema() -> Shape:
-    words = listed({"type": "string"})
+def grants_schema() -> JsonSchema:
+    words = list_of({"type": "string"})
     actions = {"anyOf": [{"const": "*"}, words]}
-    return shape(
+    return object_schema(
         {
             "integrations": {"type": "object", "additionalProperties": actions},
-            "datapool": {"type": "object", "additionalProperties": listed({"enum": ["read", "write"]})},
-            "documents": listed({"enum": ["read", "write"]}),
+            "datapool": {"type": "object", "additionalProperties": list_of({"enum": ["read", "write"]})},
+            "documents": list_of({"enum": ["read", "write"]}),
             "processes": words,
             "secrets": words,
             "llm": words,
@@ -72,30 +72,30 @@ def grants_schema() -> Shape:
     )
 
 
-_CLASSES = listed({"enum": list(FAILURE_CLASSES)})
+_CLASSES = list_of({"enum": list(FAILURE_CLASSES)})
 
 
-def retry_schema() -> Shape:
-    return {"anyOf": [_policy("max_attempts"), listed(_policy("max_attempts", "classes"))]}
+def retry_schema() -> JsonSchema:
+    return {"anyOf": [_policy("max_attempts"), list_of(_policy("max_attempts", "classes"))]}
 
 
-def _policy(*required: str) -> Shape:
+def _policy(*required: str) -> JsonSchema:
     members = {
-        "max_attempts": optional(whole(1, 100)),
+        "max_attempts": optional(integer(1, 100)),
         "backoff": {"enum": ["constant", "exponential"]},
         "initial": optional(DURATION),
         "max": optional(DURATION),
         "jitter": FLAG,
         "classes": _CLASSES,
     }
-    return shape(members, required)
+    return object_schema(members, required)
 
 
-def limits_schema() -> Shape:
-    return shape({"time": optional(DURATION), "cpu": optional(DURATION), "memory_mb": optional(whole(8, 512))})
+def limits_schema() -> JsonSchema:
+    return object_schema({"time": optional(DURATION), "cpu": optional(DURATION), "memory_mb": optional(integer(8, 512))})
 
 
-def _step(*required: str) -> Shape:
+def _step(*required: str) -> JsonSchema:
     options = {
         "id": NAME,
         "name": {"description": "What people read instead of the id."},
@@ -104,21 +104,21 @@ def _step(*required: str) -> Shape:
         "timeout": optional(DURATION),
         "limits": limits_schema(),
         "retry": optional(retry_schema()),
-        "cache": optional(shape({"ttl": DURATION, "key": ANY}, ("ttl",))),
+        "cache": optional(object_schema({"ttl": DURATION, "key": ANY}, ("ttl",))),
         "undo": optional({"anyOf": [STEPS, {"$ref": "#/$defs/undo"}]}),
         "continue_on_error": optional({"anyOf": [FLAG, _CLASSES]}),
         "grants": optional(grants_schema()),
-        "mock": shape({"output": ANY}, ("output",)),
+        "mock": object_schema({"output": ANY}, ("output",)),
     }
     rules = [
-        {"if": {"required": ["limits"], "properties": {"limits": {"required": ["time"]}}}, "then": excluding("timeout")},
+        {"if": {"required": ["limits"], "properties": {"limits": {"required": ["time"]}}}, "then": without("timeout")},
         # Steps that wait have their own timeouts; a plain wait may still have the limits that earlier versions allowed.
-        *({"if": {"required": [kind]}, "then": excluding("timeout", "limits")} for kind in ("agent", "human", "process")),
+        *({"if": {"required": [kind]}, "then": without("timeout", "limits")} for kind in ("agent", "human", "process")),
         {
             "if": {"required": ["wait"], "properties": {"wait": {"required": ["event"]}}},
-            "then": excluding("timeout", "limits"),
+            "then": without("timeout", "limits"),
         },
         *({"if": {"required": [kind, "retry"]}, "then": {"properties": {"retry": {"type": "null"}}}} for kind in BLOCK_KINDS),
-        *({"if": {"required": [kind, "cache"]}, "then": {"properties": {"cache": {"type": "null"}}}} for kind in NEVER_KEPT),
+        *({"if": {"required": [kind, "cache"]}, "then": {"properties": {"cache": {"type": "null"}}}} for kind in NEVER_CACHED),
     ]
-    return shape({**options, **kind_schemas()}, required, **one_of(*KINDS), allOf=rules)
+    return object_schema({**options, **kind_schemas()}, required, **one_of(*KINDS), allOf=rules)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # A longer type is of no use in an editor and slows down the type checker.
-LONGEST, DEEPEST = 60_000, 24
+MAX_LENGTH, MAX_DEPTH = 60_000, 24
 _NAME = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _SIMPLE = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean", "null": "null"}
 _OBJECT = ("properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties")
@@ -21,24 +21,24 @@ _ARRAY = ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contai
 class Direction:
     """`anything`: the type of a value without a schema; `closed`: an object has no unlisted members unless it allows them."""
 
-    anything: str
+    unknown_type: str
     closed: bool
 
 
 # Values that code sends may be anything the schema does not forbid.  Values it receives have the listed members, and those that
 # the schema leaves open are typed `any`, so that code can use them without narrowing.
-GIVEN = Direction("unknown", closed=False)
+SENT = Direction("unknown", closed=False)
 RECEIVED = Direction("any", closed=True)
 OPEN = Direction("any", closed=False)
 
 
-def to_typescript(schema: Any, direction: Direction = GIVEN, *, root: Any = None) -> str:
-    """The type of the values that are valid against `schema`; `direction.anything` if it cannot be expressed.
+def to_typescript(schema: Any, direction: Direction = SENT, *, root: Any = None) -> str:
+    """The type of the values that are valid against `schema`; `direction.unknown_type` if it cannot be expressed.
 
     References are resolved in `root` if the schema is a part of a larger document.
     """
     text = _Converter(schema if root is None else root, direction).convert(schema, ())
-    return text if len(text) <= LONGEST else direction.anything
+    return text if len(text) <= MAX_LENGTH else direction.unknown_type
 
 
 def literal(value: Any) -> str:
@@ -74,10 +74,10 @@ class _Converter:
 
     def convert(self, schema: Any, open_references: tuple[str, ...]) -> str:
         """The type of `schema`; `open_references` are the enclosing ones, at which a recursive type stops."""
-        anything = self._direction.anything
+        anything = self._direction.unknown_type
         if schema is False:
             return "never"
-        if not isinstance(schema, Mapping) or self._length > LONGEST or len(open_references) > DEEPEST:
+        if not isinstance(schema, Mapping) or self._length > MAX_LENGTH or len(open_references) > MAX_DEPTH:
             return anything
         parts = [part for part in self._parts(schema, open_references) if part != anything]
         text = " & ".join(_grouped(part) for part in dict.fromkeys(parts)) if len(set(parts)) > 1 else (parts or [anything])[0]
@@ -95,7 +95,7 @@ class _Converter:
         elif isinstance(schema.get("enum"), list):
             yield union(literal(value) for value in schema["enum"])
         else:
-            yield self._typed(schema, open_references)
+            yield self._by_type(schema, open_references)
         for keyword in ("anyOf", "oneOf"):
             if isinstance(schema.get(keyword), list):
                 yield self._one_of(schema[keyword], open_references)
@@ -106,11 +106,11 @@ class _Converter:
     def _one_of(self, options: list[Any], open_references: tuple[str, ...]) -> str:
         """The union of the options; `anything` as soon as one of them is unknown."""
         types = [self.convert(each, (*open_references, "")) for each in options]
-        return self._direction.anything if self._direction.anything in types else union(types)
+        return self._direction.unknown_type if self._direction.unknown_type in types else union(types)
 
     def _reference(self, reference: str, open_references: tuple[str, ...]) -> str:
         if reference in open_references:
-            return self._direction.anything
+            return self._direction.unknown_type
         target = self._root
         for token in reference.removeprefix("#").split("/")[1:] if reference.startswith("#") else [""]:
             name = token.replace("~1", "/").replace("~0", "~")
@@ -120,7 +120,7 @@ class _Converter:
                 target = target.get(name, True) if isinstance(target, Mapping) else True
         return self.convert(target, (*open_references, reference))
 
-    def _typed(self, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
+    def _by_type(self, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
         kinds = schema.get("type")
         if isinstance(kinds, list):
             return union(_grouped(self._of_type(str(kind), schema, open_references)) for kind in kinds)
@@ -130,14 +130,14 @@ class _Converter:
             return self._object(schema, open_references)
         if "items" in schema or "prefixItems" in schema:
             return self._array(schema, open_references)
-        return self._direction.anything
+        return self._direction.unknown_type
 
     def _of_type(self, kind: str, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
         if kind == "object":
             return self._object(schema, open_references)
         if kind == "array":
             return self._array(schema, open_references)
-        return _SIMPLE.get(kind, self._direction.anything)
+        return _SIMPLE.get(kind, self._direction.unknown_type)
 
     def _array(self, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
         items = schema.get("items", True)
@@ -164,18 +164,18 @@ class _Converter:
         for name, each in properties.items():
             optional = "" if name in required else "?"
             members.append(f"{_describe(each)}{member_name(name)}{optional}: {self.convert(each, (*open_references, ''))};")
-        members += [f"{member_name(name)}: {self._direction.anything};" for name in required if name not in properties]
+        members += [f"{member_name(name)}: {self._direction.unknown_type};" for name in required if name not in properties]
         if others is not None:
-            members.append(f"[name: string]: {self._direction.anything};")
+            members.append(f"[name: string]: {self._direction.unknown_type};")
         return "{ " + " ".join(members) + " }"
 
     def _others(self, schema: Mapping[str, Any], listed: bool, open_references: tuple[str, ...]) -> str | None:
         """The type of members that are not listed; None if they are not allowed."""
         if schema.get("patternProperties"):
-            return self._direction.anything
+            return self._direction.unknown_type
         others = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
         if others is None:
-            return None if listed and self._direction.closed else self._direction.anything
+            return None if listed and self._direction.closed else self._direction.unknown_type
         return None if others is False else self.convert(others, (*open_references, ""))
 
 

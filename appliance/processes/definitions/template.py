@@ -81,7 +81,7 @@ def _scan(value: Any, place: tuple[str | int, ...], pointer: str, slots: list[An
     if value.startswith("\\="):
         value = value[1:]
     elif value.startswith("="):
-        slots.append((place, (make_expression(value[1:], pointer),)))
+        slots.append((place, (compile_expression(value[1:], pointer),)))
         return None
     if "{{" in value:
         parts = _parts(value, pointer)
@@ -95,13 +95,13 @@ def _parts(text: str, pointer: str) -> tuple[str | Expression, ...]:
     parts: list[str | Expression] = []
     end = 0
     for match in _EMBEDDED.finditer(text):
-        parts += [text[end : match.start()], make_expression(match[1], pointer)]
+        parts += [text[end : match.start()], compile_expression(match[1], pointer)]
         end = match.end()
     parts.append(text[end:])
     return tuple(part for part in parts if part != "")
 
 
-def make_expression(text: str, pointer: str) -> Expression:
+def compile_expression(text: str, pointer: str) -> Expression:
     """The expression of a text without its leading `=`."""
     text = text.strip()
     if not text:

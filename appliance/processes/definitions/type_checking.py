@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck, TypedExpression, instead_of, resolve
 
 from .action_inputs import integrations_used
-from .compiled import MODULE_SUFFIXES, make_program
+from .compiled import MODULE_SUFFIXES, build_program
+from .dependencies import Dependencies, LoadDependencies, References
 from .nodes import AFTER_FAILURE, Definition, Grants, Problem, Severity, Step
-from .php_grants import find_missing
-from .surroundings import Look, Named, Surroundings
+from .php_grants import find_missing_grants
 from .template import Expression, Template
 from .typings import API_FILE, agents_used, all_grants, code_steps, declare_expression_names, declare_process, grants_of
 
@@ -22,24 +22,24 @@ _MEMBERS_WITH_TYPES = ("id", "code", "grants", "input")
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenParts:
     """The parts of a draft with problems from other checks, which the type checker skips: places in the definition, and files.
 
-    `structure`: only a part of the definition could be parsed, so expressions may refer to what is missing.
+    `is_partial`: only a part of the definition could be parsed, so expressions may refer to what is missing.
     """
 
     pointers: Collection[str] = ()
     files: Collection[str] = ()
-    structure: bool = False
+    is_partial: bool = False
 
-    def touches(self, pointer: str) -> bool:
+    def contains(self, pointer: str) -> bool:
         """Whether there is a problem at this place or inside it."""
         return any(f"{each}/".startswith(f"{pointer}/") for each in self.pointers)
 
-    def touches_types(self, step: Step) -> bool:
+    def affects_types(self, step: Step) -> bool:
         """Whether there is a problem that the types of a code step depend on."""
         members = (f"{step.pointer}/{name}" for name in _MEMBERS_WITH_TYPES)
-        return step.pointer in self.pointers or any(map(self.touches, members))
+        return step.pointer in self.pointers or any(map(self.contains, members))
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Checkable:
 
     definition: Definition
     files: Mapping[str, str]
-    around: Surroundings
-    broken: Broken = Broken()
+    dependencies: Dependencies
+    broken: BrokenParts = BrokenParts()
 
 
 def has_typescript(definition: Definition) -> bool:
@@ -57,17 +57,17 @@ def has_typescript(definition: Definition) -> bool:
     return any(step.settings["language"] == "typescript" for step in code_steps(definition))
 
 
-def look_for(definition: Definition, load: Look) -> Surroundings:
+def load_used_dependencies(definition: Definition, load: LoadDependencies) -> Dependencies:
     """Load what the process is granted or uses in a step."""
     grants = all_grants(definition)
     integrations = sorted({*grants.integrations, *integrations_used(definition)})
-    return load(Named(integrations, sorted(grants.datapool), agents_used(definition)))
+    return load(References(integrations, sorted(grants.datapool), agents_used(definition)))
 
 
-def unknown_agents(definition: Definition, load: Look) -> list[Problem]:
+def unknown_agents(definition: Definition, load: LoadDependencies) -> list[Problem]:
     """A problem for every step whose agent does not exist."""
     used = agents_used(definition)
-    agents = load(Named(agents=used)).agents if used else {}
+    agents = load(References(agents=used)).agents if used else {}
     return [
         Problem(f"{step.pointer}/agent/use", "agent_unknown", f"there is no agent {step.settings['use']!r}; create it first")
         for step in definition.all_steps()
@@ -79,16 +79,16 @@ def type_problems(pool: Pool, tenant_id: str, process: Checkable) -> list[Proble
     """The findings of the type checker outside the broken parts.  They are only warnings in a process without TypeScript, and
     in files that no step uses."""
     broken = process.broken
-    if broken.touches("/grants"):
+    if broken.contains("/grants"):
         return []
-    if broken.touches("/input"):
+    if broken.contains("/input"):
         process = replace(process, definition=replace(process.definition, input_schema=None))
     definition, files = process.definition, process.files
     php_problems = _php_problems(tenant_id, process)
-    located = {} if broken.structure else {
+    located = {} if broken.is_partial else {
         key: each for key, each in _locate_expressions(definition) if each[0].pointer not in broken.pointers
     }  # fmt: skip
-    steps = [step for step in code_steps(definition) if not broken.touches_types(step)]
+    steps = [step for step in code_steps(definition) if not broken.affects_types(step)]
     unused = unused_files(definition, files) - set(broken.files)
     if not steps and not located and not unused:
         return php_problems
@@ -107,7 +107,7 @@ def unused_files(definition: Definition, files: Mapping[str, str]) -> set[str]:
     """The modules of a draft that no step imports, directly or indirectly."""
     imported: set[str] = set()
     for step in code_steps(definition):
-        program = make_program("", step, files)
+        program = build_program("", step, files)
         new = [program.entry]
         while new:
             path = new.pop()
@@ -121,10 +121,10 @@ def _php_problems(tenant_id: str, process: Checkable) -> list[Problem]:
     """Missing grants in PHP, where only calls with literal names are recognised; each file is reported once, for its first step."""
     problems: dict[tuple[str, int, int, str], Problem] = {}
     for step in process.definition.all_steps():
-        if step.kind != "code" or step.settings.get("language") != "php" or process.broken.touches_types(step):
+        if step.kind != "code" or step.settings.get("language") != "php" or process.broken.affects_types(step):
             continue
-        program = make_program(tenant_id, step, process.files)
-        for line, column, missing in find_missing(program.files.get(program.entry, ""), grants_of(process.definition, step)):
+        program = build_program(tenant_id, step, process.files)
+        for line, column, missing in find_missing_grants(program.files.get(program.entry, ""), grants_of(process.definition, step)):
             message = grant_sentence(missing)
             problem = Problem(f"{step.pointer}/code", "grant_missing", message, program.entry, line, column, "warning")
             problems.setdefault((program.entry, line, column, message), problem)
@@ -150,11 +150,11 @@ def _build_check(tenant_id: str, process: Checkable, checked: _CheckScope) -> Ty
     texts = {path: files[path] for path in checked.unused}
     steps = []
     for step in checked.steps:
-        program = make_program(tenant_id, step, files)
+        program = build_program(tenant_id, step, files)
         texts.update(program.files)
         steps.append(CodeStep(step.id, program.entry, _sandbox_grants(grants_of(definition, step))))
     texts.pop(API_FILE, None)
-    declared = declare_process(definition, process.around) + declare_expression_names(definition, process.around)
+    declared = declare_process(definition, process.dependencies) + declare_expression_names(definition, process.dependencies)
     expressions = [TypedExpression(key, expression.text, names) for key, (expression, names) in checked.located.items()]
     # The checker only follows steps and expressions, so each unused file is imported by an expression of its own.
     expressions += [TypedExpression(f"file:{path}", f'import("./process/{path}")', {}) for path in sorted(checked.unused)]
@@ -191,7 +191,7 @@ def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Exp
         for path, item in loops.items():
             if step.path == path or step.path.startswith(f"{path}/"):
                 visible |= {item: "any", "index": "number"}
-        if step.path in definition.aftermath:
+        if step.path in definition.compensation_paths:
             visible |= {"error": "any"} if step.path.startswith(f"{AFTER_FAILURE}/") else {"error": "any", "output": "any"}
         blocks = [template for block in step.blocks for template in (block.when, block.collect)]
         placed += [(template, visible) for template in (*step.option_templates, *step.templates.values(), *blocks)]
@@ -215,7 +215,7 @@ def _problem(steps: list[Step], located: Located, finding: Finding) -> Problem:
 
 
 def _entry(step: Step) -> str:
-    return make_program("", step, {}).entry
+    return build_program("", step, {}).entry
 
 
 def grant_sentence(missing: tuple[str, str, str]) -> str:

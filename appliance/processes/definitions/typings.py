@@ -7,15 +7,15 @@ from typing import Any
 
 from appliance.connectors.contract import Action
 
+from .dependencies import Dependencies, Fields
 from .nodes import Definition, Grants, Step
-from .schema_types import GIVEN, OPEN, RECEIVED, comment, literal, member_name, to_typescript, union
-from .surroundings import Fields, Surroundings
+from .schema_types import OPEN, RECEIVED, SENT, comment, literal, member_name, to_typescript, union
 from .template import Expression, Template
 
 API_FILE = "api.d.ts"
 _HEADER = "// Generated from process.yaml and its grants; do not edit. Regenerate with `gos check --write-types`.\n"
 _BASE = (Path(__file__).parent / "api.d.ts").read_text("utf8")
-MOST_TYPED = 100
+MAX_TYPED_ACTIONS = 100
 """With a grant of `*`, an integration with more actions than this is declared by their names only, without types."""
 _ANY = "any"
 _UNKNOWN_ACTION = "{ input: any; output: any }"
@@ -28,7 +28,7 @@ _FIELD_TYPES = {
 }  # fmt: skip
 
 
-def declare_process(definition: Definition, dependencies: Surroundings) -> str:
+def declare_process(definition: Definition, dependencies: Dependencies) -> str:
     """The text of api.d.ts."""
     steps = list(code_steps(definition))
     whole = all_grants(definition)
@@ -47,7 +47,7 @@ def declare_process(definition: Definition, dependencies: Surroundings) -> str:
     )
 
 
-def declare_expression_names(definition: Definition, dependencies: Surroundings) -> str:
+def declare_expression_names(definition: Definition, dependencies: Dependencies) -> str:
     """Declarations for expressions, beside those of api.d.ts: unknown members of open values are not an error there."""
     shape = to_typescript(definition.input_schema, OPEN) if definition.input_schema is not None else _ANY
     outputs = " ".join(f"{member_name(step.id)}: {_output(step, dependencies)};" for step in definition.all_steps())
@@ -65,7 +65,7 @@ def agents_used(definition: Definition) -> list[str]:
     return sorted({step.settings["use"] for step in definition.all_steps() if step.kind == "agent" and step.settings.get("use")})
 
 
-def _output(step: Step, dependencies: Surroundings) -> str:
+def _output(step: Step, dependencies: Dependencies) -> str:
     """The type of a successful step's output; that it is null for a skipped step is not expressed."""
     schema = dependencies.agents.get(step.settings.get("use", "")) if step.kind == "agent" else None
     if schema is None:
@@ -114,7 +114,7 @@ def _interface(name: str, members: Iterable[str]) -> str:
 # -- integrations
 
 
-def _integrations(grants: Grants, dependencies: Surroundings) -> str:
+def _integrations(grants: Grants, dependencies: Dependencies) -> str:
     def members() -> Iterator[str]:
         for slug, names in sorted(grants.integrations.items()):
             actions = dependencies.integrations.get(slug)
@@ -127,7 +127,7 @@ def _actions(actions: Mapping[str, Action] | None, names: frozenset[str]) -> str
     if actions is None and "*" in names:
         return f"{{ [action: string]: {_UNKNOWN_ACTION} }}"
     declared = actions or {}
-    if "*" in names and len(declared) > MOST_TYPED:
+    if "*" in names and len(declared) > MAX_TYPED_ACTIONS:
         return "{ " + " ".join(f"{member_name(name)}: {_UNKNOWN_ACTION};" for name in sorted(declared)) + " }"
     granted = sorted(declared) if "*" in names else sorted(names)
     return "{ " + " ".join(_action(name, declared.get(name)) for name in granted) + " }"
@@ -136,7 +136,7 @@ def _actions(actions: Mapping[str, Action] | None, names: frozenset[str]) -> str
 def _action(name: str, action: Action | None) -> str:
     if action is None:
         return f"{member_name(name)}: {_UNKNOWN_ACTION};"
-    input_type_text, output_type_text = to_typescript(action.input, GIVEN), to_typescript(action.output, RECEIVED)
+    input_type_text, output_type_text = to_typescript(action.input, SENT), to_typescript(action.output, RECEIVED)
     return f"{comment(action.summary)}{member_name(name)}: {{ input: {input_type_text}; output: {output_type_text} }};"
 
 
@@ -156,7 +156,7 @@ def _grant_set(grants: Grants) -> str:
 # -- collections
 
 
-def _collections(grants: Grants, dependencies: Surroundings) -> str:
+def _collections(grants: Grants, dependencies: Dependencies) -> str:
     names = [name for name in sorted(grants.datapool) if name in dependencies.collections]
     return _interface("Collections", (f"{member_name(name)}: {_collection(dependencies.collections[name])};" for name in names))
 

@@ -6,17 +6,17 @@ from typing import Any, Literal
 
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.processes.rehearsal.difference import Change, difference
+from appliance.processes.rehearsal.difference import Change, list_changes
 
 from . import versions
-from .common_runs import Work, find_parts, find_runs, group_parts
 from .nodes import BLOCK_KINDS
+from .sequence_diff import WorkBudget, find_matches, find_parts, group_parts
 
-Happened = Literal["added", "removed", "changed"]
+ChangeKind = Literal["added", "removed", "changed"]
 # The budget of comparison steps for all files together, a fraction of a second; beyond it whole blocks count as replaced.
-MOST_WORK = 600_000
-AROUND = 3
-LONGEST_DIFF = 200_000
+MAX_WORK = 600_000
+CONTEXT_LINES = 3
+MAX_DIFF = 200_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class StepChange:
     """
 
     step: str
-    happened: Happened
+    happened: ChangeKind
     moved: bool = False
     changes: list[Change] = field(default_factory=list)
 
@@ -37,7 +37,7 @@ class FileChange:
     """One file; `diff` is a unified diff, None if it is too long."""
 
     path: str
-    happened: Happened
+    happened: ChangeKind
     diff: str | None
 
 
@@ -55,28 +55,30 @@ class VersionDiff:
 
 
 Content = tuple[Mapping[str, Any], Mapping[str, str]]
-Named = int | Literal["draft"]
+VersionRef = int | Literal["draft"]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The difference from an older to a newer version; the draft is the newest, 0 stands for an empty process."""
 
-    older: Named
-    newer: Named
+    older: VersionRef
+    newer: VersionRef
     diff: VersionDiff
 
 
-def compare(scope: TenantScope, process_id: str, version: int, against: Named | None) -> Comparison:
+def compare(scope: TenantScope, process_id: str, version: int, against: VersionRef | None) -> Comparison:
     """Compare a version with another one, the draft, or (None) its predecessor; NotFound if one does not exist."""
     other = version - 1 if against is None else against
     if other == version:
         raise ValidationFailed("a version cannot be compared with itself; give another one, or draft", pointer="/against")
     older, newer = (version, other) if other == "draft" or other > version else (other, version)
-    return Comparison(older, newer, compare_versions(content_of(scope, process_id, older), content_of(scope, process_id, newer)))
+    return Comparison(
+        older, newer, compare_versions(load_content(scope, process_id, older), load_content(scope, process_id, newer))
+    )
 
 
-def content_of(scope: TenantScope, process_id: str, version: Named) -> Content:
+def load_content(scope: TenantScope, process_id: str, version: VersionRef) -> Content:
     """Definition and files of a version or the draft; NotFound if it does not exist."""
     if version == 0:
         return {}, {}
@@ -89,12 +91,12 @@ def compare_versions(old: Content, new: Content) -> VersionDiff:
     (before, files_before), (after, files_after) = old, new
     own = [{name: value for name, value in each.items() if name != "steps"} for each in (before, after)]
     paths = sorted(files_before.keys() | files_after.keys())
-    work, files = Work(MOST_WORK), []
+    work, files = WorkBudget(MAX_WORK), []
     for path in paths:
         texts = files_before.get(path), files_after.get(path)
         if texts[0] != texts[1]:
             files.append(_file_change(path, texts, work))
-    return VersionDiff(difference(own[0], own[1]), list(_step_changes(before, after)), files)
+    return VersionDiff(list_changes(own[0], own[1]), list(_step_changes(before, after)), files)
 
 
 # -- steps
@@ -113,21 +115,21 @@ def _step_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterat
     moved_steps = _find_moved(old, new)
     for name, step in new.items():
         if name not in old:
-            yield StepChange(name, "added", changes=difference(None, step.members))
+            yield StepChange(name, "added", changes=list_changes(None, step.members))
             continue
-        changes = difference(old[name].members, step.members)
+        changes = list_changes(old[name].members, step.members)
         if changes or name in moved_steps:
             yield StepChange(name, "changed", name in moved_steps, changes)
     for name, step in old.items():
         if name not in new:
-            yield StepChange(name, "removed", changes=difference(step.members, None))
+            yield StepChange(name, "removed", changes=list_changes(step.members, None))
 
 
 def _find_moved(old: Mapping[str, _PlacedStep], new: Mapping[str, _PlacedStep]) -> set[str]:
     """The steps of both versions whose block or order has changed."""
     moved = {name for name in old.keys() & new.keys() if old[name].block != new[name].block}
     orders = [[name for name in each if name in old and name in new and name not in moved] for each in (old, new)]
-    runs, _ = find_runs(orders[0], orders[1], Work(MOST_WORK), MOST_WORK)
+    runs, _ = find_matches(orders[0], orders[1], WorkBudget(MAX_WORK), MAX_WORK)
     in_place = {name for run in runs for name in orders[0][run.old : run.old + run.size]}
     return moved | (set(orders[0]) - in_place)
 
@@ -167,22 +169,22 @@ def _without_steps(kind: str, value: Any) -> Any:
 # -- files
 
 
-def _file_change(path: str, texts: tuple[str | None, str | None], work: Work) -> FileChange:
+def _file_change(path: str, texts: tuple[str | None, str | None], work: WorkBudget) -> FileChange:
     """One file that differs."""
-    happened: Happened = "added" if texts[0] is None else "removed" if texts[1] is None else "changed"
+    happened: ChangeKind = "added" if texts[0] is None else "removed" if texts[1] is None else "changed"
     names = ("/dev/null" if texts[0] is None else f"a/{path}", "/dev/null" if texts[1] is None else f"b/{path}")
     output, size = [f"--- {names[0]}\n+++ {names[1]}\n"], 0
     old, new = ((text or "").splitlines(keepends=True) for text in texts)
     for line in _unified(old, new, work):
         output.append(line)
         size += len(line)
-        if size > LONGEST_DIFF:
+        if size > MAX_DIFF:
             return FileChange(path, happened, None)
     return FileChange(path, happened, "".join(output) if size else "")
 
 
-def _unified(old: list[str], new: list[str], work: Work) -> Iterator[str]:
-    for group in group_parts(find_parts(old, new, work), AROUND):
+def _unified(old: list[str], new: list[str], work: WorkBudget) -> Iterator[str]:
+    for group in group_parts(find_parts(old, new, work), CONTEXT_LINES):
         first, last = group[0], group[-1]
         yield f"@@ -{_range(first.i1, last.i2)} +{_range(first.j1, last.j2)} @@\n"
         for part in group:

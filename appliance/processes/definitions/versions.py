@@ -23,8 +23,8 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
-from appliance.processes.engine import ending
-from appliance.processes.engine.failing import refuse_unchecked
+from appliance.processes.engine import completion
+from appliance.processes.engine.failures import raise_if_unchecked
 from appliance.processes.engine.store import OPEN
 from appliance.processes.host import version_grants
 from appliance.processes.host.authority import subject_of
@@ -33,16 +33,16 @@ from appliance.processes.models import Execution, Process, ProcessVersion
 from appliance.processes.rehearsal.rule_tests import table_problems
 from appliance.processes.triggers.registration import register_triggers
 from appliance.sandbox import Pool
-from appliance.tenants.grants import forget_subject, secret_bindings
+from appliance.tenants.grants import delete_grants, secret_bindings
 
 from .action_inputs import action_problems
-from .compiled import make_program
+from .compiled import build_program
 from .decisions import decision_problems
 from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
+from .dependencies import LoadDependencies
 from .nodes import BLOCK_KINDS
-from .surroundings import Look
 from .template import Expression, Template
-from .type_checking import Broken, Checkable, has_typescript, look_for, type_problems, unknown_agents
+from .type_checking import BrokenParts, Checkable, has_typescript, load_used_dependencies, type_problems, unknown_agents
 
 __all__ = ["Problem", "Process", "ProcessVersion"]
 MAX_FILES = 200
@@ -66,7 +66,7 @@ class Draft:
         return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
 
 
-def stamp_of(row: Process) -> str:
+def source_stamp(row: Process) -> str:
     """A hash of a draft including its YAML text, so that a changed comment counts as a change."""
     return hashlib.sha256(f"{row.draft_digest}\0{row.source}".encode("utf8", "surrogatepass")).hexdigest()
 
@@ -76,7 +76,7 @@ def is_path(text: str) -> bool:
     return len(text) <= 200 and _PATH.fullmatch(text) is not None
 
 
-def check_draft(process_id: str, draft: Draft) -> None:
+def validate_draft(process_id: str, draft: Draft) -> None:
     """Check what even an unfinished draft must satisfy: its id, and the number and paths of its files; ValidationFailed."""
     ids.check_slug(process_id, pointer="/definition/id")
     own_id = draft.definition.get("id", process_id)
@@ -102,10 +102,10 @@ def save_draft(
 ) -> tuple[Process, bool]:
     """Create or replace the draft; answers the process and whether it is new.
 
-    AlreadyExists with `create_only`; VersionConflict if the stored draft's digest is not `if_match`, or its `stamp_of` is not
+    AlreadyExists with `create_only`; VersionConflict if the stored draft's digest is not `if_match`, or its `source_stamp` is not
     `if_stamp`.
     """
-    check_draft(process_id, draft)
+    validate_draft(process_id, draft)
     definition = {"id": process_id, **draft.definition}
     name = str(definition.get("name") or process_id)[:200]
     now = clock.now_ms()
@@ -122,7 +122,7 @@ def save_draft(
                 pointer="/id",
             )
         is_other = if_match is not None and (row is None or row.draft_digest != if_match)
-        if is_other or (if_stamp is not None and (row is None or stamp_of(row) != if_stamp)):
+        if is_other or (if_stamp is not None and (row is None or source_stamp(row) != if_stamp)):
             raise VersionConflict("the draft has changed since you read it; read it again and repeat your change")
         if row is None:
             scope.insert(Process, id=process_id, created_at=now, **values)
@@ -144,7 +144,7 @@ def list_names(scope: TenantScope) -> list[tuple[str, str]]:
     return [(str(id_), str(name)) for id_, name in db.rows(sql, (scope.tenant_id,))]
 
 
-def list_briefly(scope: TenantScope, page: PageRequest) -> Page[Process]:
+def list_summaries(scope: TenantScope, page: PageRequest) -> Page[Process]:
     """Processes by name, without their drafts, which may be large."""
     columns = (Process.id, Process.name, Process.published_version, Process.created_at, Process.updated_at, Process.paused_at)
     return paginate(scope.select(Process, *columns), page, {"name": Process.name, "id": Process.id}, default="name")
@@ -186,17 +186,17 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
         if open_ids and not force:
             raise Conflict("the process has active executions; cancel them first or delete with ?force=true")
         for execution_id in open_ids:  # so that parents and callers waiting for one of them are notified
-            ending.close_execution(scope, ending.Child(execution_id, process_id, "cancelled"))
+            completion.close_execution(scope, completion.Child(execution_id, process_id, "cancelled"))
         scope.delete(Process).where(Process.id == process_id).execute()
-        forget_subject(scope, subject_of(process_id))
-        secret_bindings.forget_target(scope, process_id, "process", "webhook")
+        delete_grants(scope, subject_of(process_id))
+        secret_bindings.delete_bindings_to(scope, process_id, "process", "webhook")
         audit.record(scope, "process.delete", process_id)
 
     db.write(delete)
 
 
 @dataclass(frozen=True)
-class Judges:
+class CheckContext:
     """What the checks of a draft use: the sandbox, and a loader of what its types depend on.
 
     `thorough` always checks types, otherwise they are only checked if a step is TypeScript.  `tests` also runs the test
@@ -204,12 +204,12 @@ class Judges:
     """
 
     pool: Pool
-    look: Look
-    thorough: bool = True
-    tests: bool = False
+    load_dependencies: LoadDependencies
+    check_all_types: bool = True
+    run_tests: bool = False
 
 
-def problems_of(context: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
+def find_problems(context: CheckContext, tenant_id: str, draft: Draft) -> list[Problem]:
     """Every problem of a draft: structure, schemas, expressions, code, decisions, tests, types, grants and inputs of
     integrations.  Parts that depend on a broken part are only checked once that part is fixed."""
     problems: list[Problem] = []
@@ -221,14 +221,14 @@ def problems_of(context: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
         definition, problems = error.partial, error.problems
     is_partial = bool(problems)
     problems = problems + _sandbox_problems(context.pool, tenant_id, definition, draft, [each.pointer for each in problems])
-    problems += table_problems(context.pool, tenant_id, draft.files, run=context.tests)
-    problems += unknown_agents(definition, context.look)
-    dependencies = look_for(definition, context.look)
+    problems += table_problems(context.pool, tenant_id, draft.files, run=context.run_tests)
+    problems += unknown_agents(definition, context.load_dependencies)
+    dependencies = load_used_dependencies(definition, context.load_dependencies)
     problems += action_problems(definition, dependencies)
-    if not (context.thorough or has_typescript(definition)):
+    if not (context.check_all_types or has_typescript(definition)):
         return problems
     errors = [problem for problem in problems if problem.severity == "error"]
-    broken = Broken({each.pointer for each in errors}, {each.file for each in errors if each.file is not None}, is_partial)
+    broken = BrokenParts({each.pointer for each in errors}, {each.file for each in errors if each.file is not None}, is_partial)
     return problems + type_problems(context.pool, tenant_id, Checkable(definition, draft.files, dependencies, broken))
 
 
@@ -274,14 +274,14 @@ def _step_problems(pool: Pool, tenant_id: str, definition: Definition, step: Ste
                 failure.position.line if failure.position else None,
                 failure.position.column if failure.position else None,
             )
-            for failure in pool.compile(make_program(tenant_id, step, files))
+            for failure in pool.compile(build_program(tenant_id, step, files))
         ]  # fmt: skip
     if step.kind == "rule" and "decision" in step.settings:
         return decision_problems(pool, definition, step, files)
     return []
 
 
-def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
+def raise_problems(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
     """Raise DefinitionInvalid with every error, and line numbers where known; do nothing if there are only warnings.
 
     Overloaded if the sandbox could not check the definition: unchecked does not mean invalid.
@@ -289,8 +289,8 @@ def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> N
     problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
         return
-    refuse_unchecked(problem.code for problem in problems)
-    details = [Detail(p.pointer, p.code, describe(p, lines or {})) for p in problems]
+    raise_if_unchecked(problem.code for problem in problems)
+    details = [Detail(p.pointer, p.code, describe_problem(p, lines or {})) for p in problems]
     count = Sentence("%(problems)s problems, the first: ", problems=len(problems)) if len(problems) > 1 else ""
     raise DefinitionInvalid(
         Sentence("the definition is not valid; %(count)s%(message)s", count=count, message=details[0].message), details=details
@@ -304,7 +304,7 @@ def line_of(pointer: str, lines: Mapping[str, int]) -> int | None:
     return lines.get(pointer)
 
 
-def describe(problem: Problem, lines: Mapping[str, int]) -> str:
+def describe_problem(problem: Problem, lines: Mapping[str, int]) -> str:
     """The problem's sentence, prefixed with its place."""
     if problem.file is not None:
         place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
@@ -326,10 +326,10 @@ class PublishRequest:
     tests: bool = False
 
 
-def publish_process(scope: TenantScope, context: Judges, process_id: str, request: PublishRequest) -> ProcessVersion:
+def publish_process(scope: TenantScope, context: CheckContext, process_id: str, request: PublishRequest) -> ProcessVersion:
     """Publish the draft as the next version; an unchanged draft republishes and answers the existing version."""
     row = scope.get(Process, id=process_id)
-    refuse(problems_of(context, scope.tenant_id, Draft(row.definition, row.files)))
+    raise_problems(find_problems(context, scope.tenant_id, Draft(row.definition, row.files)))
     return db.write(lambda: publish_checked(scope, process_id, row.draft_digest, request))
 
 
@@ -363,7 +363,7 @@ def _make_current(scope: TenantScope, process_id: str, version: int) -> None:
     GrantRequired unless the publisher has every permission it uses, or an owner has granted them.
     """
     row = get_version(scope, process_id, version)
-    version_grants.require(scope, row)
+    version_grants.require_grant(scope, row)
     register_triggers(scope, process_id, row.definition)
     bind_published(scope, process_id, row.definition, row.files)
     scope.update(Process, published_version=version).where(Process.id == process_id).execute()

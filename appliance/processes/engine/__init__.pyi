@@ -1,11 +1,11 @@
 from . import caching as caching
-from . import ending as ending
+from . import completion as completion
 from . import suspension as suspension
 from .attempts import LONGEST_RETRY_AFTER_S as LONGEST_RETRY_AFTER_S
 from .children import MAX_DEPTH as MAX_DEPTH
-from .ending import on_withdrawn as on_withdrawn
-from .failing import refuse_unchecked as refuse_unchecked
-from .store import CLOSING as CLOSING
+from .completion import on_withdrawn as on_withdrawn
+from .failures import raise_if_unchecked as raise_if_unchecked
+from .store import CLOSING_LINE as CLOSING_LINE
 from .store import FINISHED as FINISHED
 from .store import OPEN as OPEN
 from .store import Claim as Claim

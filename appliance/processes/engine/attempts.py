@@ -9,16 +9,16 @@ from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, StorageFull
 from appliance.processes.definitions.nodes import Step
-from appliance.processes.host.closing import with_moment
+from appliance.processes.host.final_entries import with_evaluation_time
 from appliance.processes.host.journal import Cancelled
 from appliance.processes.steps import finish, for_each, perform
 
-from . import caching, outcome, store, suspension
+from . import caching, store, suspension, transitions
 from .decide import Close, Ready, StepRun
 from .evaluation import fill, is_true
-from .failing import LOST_CODES, StepFailed, check_output, from_coded
-from .job import Begun, Job, Performed
-from .task import Result, Suspending, Task, Tools
+from .failures import LOST_CODES, StepFailed, check_output, from_appliance_error
+from .job import Job, Performed, RunningAttempt
+from .task import Result, StepServices, Suspension, Task
 
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
@@ -37,7 +37,7 @@ class _RolledBack(Exception):
 class Attempts:
     """Performs the steps that the engine found ready; thread-safe."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: StepServices) -> None:
         self._tools = tools
 
     def attempt(self, job: Job, ready: Ready) -> Performed:
@@ -49,7 +49,7 @@ class Attempts:
             state=before.state if before else None, started_at=before.started_at if before and before.started_at else now,
         )  # fmt: skip
         key = (step.path, ready.iteration)
-        job.attempts[key] = Begun(run, clock.monotonic())
+        job.attempts[key] = RunningAttempt(run, clock.monotonic())
         try:
             with logs.log_context(execution_id=job.claim.execution_id, step=step.path):
                 result = self._perform(job, ready, run, now)
@@ -61,13 +61,13 @@ class Attempts:
         except StorageFull:
             raise
         except ApplianceError as error:
-            performed = _failed(step, run, from_coded(error))
+            performed = _failed(step, run, from_appliance_error(error))
         finally:
             del job.attempts[key]
         if performed.result.suspending:
             performed.run.state = {**(run.state or {}), "now": now}  # the step resumes with the time it started with
         elif now != run.started_at and _is_moment_due(ready, performed):
-            performed.result.journal = with_moment(performed.result.journal, now)
+            performed.result.journal = with_evaluation_time(performed.result.journal, now)
         return performed
 
     def perform_in_commit(self, job: Job, each: Performed) -> Performed:
@@ -90,7 +90,7 @@ class Attempts:
         except StorageFull:
             raise
         except ApplianceError as error:
-            return _failed(job.compiled.steps[each.run.path], each.run, from_coded(error))
+            return _failed(job.compiled.steps[each.run.path], each.run, from_appliance_error(error))
 
     def _settle(self, job: Job, each: Performed, settle: Callable[[], Result | StepFailed]) -> Performed:
         step = job.compiled.steps[each.run.path]
@@ -100,15 +100,15 @@ class Attempts:
         except StorageFull:
             raise
         except ApplianceError as error:
-            return _failed(step, each.run, from_coded(error))
+            return _failed(step, each.run, from_appliance_error(error))
         if isinstance(settled, StepFailed):
             return _failed(step, each.run, settled)
-        return self._record(each.run, replace(settled, journal=each.result.journal, keep_as=each.result.keep_as))
+        return self._record(each.run, replace(settled, journal=each.result.journal, cache_digest=each.result.cache_digest))
 
-    def _suspend(self, job: Job, each: Performed, suspending: Suspending) -> Performed:
+    def _suspend(self, job: Job, each: Performed, suspending: Suspension) -> Performed:
         run, claim = each.run, job.claim
         key = (run.path, run.iteration, each.attempt)
-        suspension.keep_vm(claim, key, suspending.stored, self._tools.sealer)
+        suspension.save_vm(claim, key, suspending.stored, self._tools.sealer)
         # Its calls are already in the journal: each was recorded when it started.
         store.add_clock(claim, key, suspending.clock)
         state = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it progressed: stop counting
@@ -129,11 +129,11 @@ class Attempts:
                 error = _located(failed.error, run)
                 return Performed(replace(run, status="failed", output=None, error=error), Result(), run.attempt)
             if close.errors:
-                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
+                run.state = {**run.state, "errors": for_each.summarize_errors(close.errors)}
         return self._record(run, Result(output=run.output, state=run.state))
 
     @staticmethod
-    def give_up(run: StepRun) -> Performed:
+    def abandon(run: StepRun) -> Performed:
         """Finish a step run that will not be continued, with the status the engine gave it."""
         return Performed(replace(run, finished_at=clock.now_ms(), next_run_at=None), Result(status=run.status), run.attempt)
 
@@ -148,10 +148,10 @@ class Attempts:
             if not is_true(filled["when"]):
                 return Result(status="skipped")
         filled = (run.state or {}).get("filled", {}) if is_resumed else self._fill(job, run, names, now)
-        run.input = ready.run.input if is_resumed and ready.run else shown_input(filled)
+        run.input = ready.run.input if is_resumed and ready.run else visible_input(filled)
         task = Task(
             step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
-            filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.is_cut_short,
+            filled.get("step_input", job.claim.input), now, max(1, job.remaining_ms()), job.is_cut_short,
             is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
         if is_resumed:
@@ -162,7 +162,7 @@ class Attempts:
         cached = caching.find_output(task, digest)
         if cached is not None:
             return Result(output=cached.output, is_cached=True)
-        return replace(perform(self._tools, task), keep_as=digest)
+        return replace(perform(self._tools, task), cache_digest=digest)
 
     def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
         """The step's settings with their expressions evaluated.
@@ -178,7 +178,7 @@ class Attempts:
         filled = fill(self._tools.pool, templates, names, now)
         if step.kind in ("integration", "code") and step.is_volatile:
             run.state = {"filled": filled}
-            db.write(lambda: outcome.write_begun(job.claim, run))
+            db.write(lambda: transitions.write_started(job.claim, run))
         return filled
 
     def _record(self, run: StepRun, result: Result) -> Performed:
@@ -247,7 +247,7 @@ def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | No
     return max(policy.delay_ms(attempt, _RANDOM.random()), int(requested_seconds * 1000))
 
 
-def shown_input(filled: Mapping[str, Any]) -> Any:
+def visible_input(filled: Mapping[str, Any]) -> Any:
     """What the step run shows as its input; None if that is only the execution's own input."""
     for name in ("step_input", "input", "arguments"):
         if name in filled:

@@ -15,12 +15,12 @@ from .evaluation import fill
 from .store import Claim, load_journal
 from .task import Task
 
-MOST_BYTES = 256 << 10
-MOST_TENANT_BYTES = 64 << 20
+MAX_BYTES = 256 << 10
+MAX_TENANT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedOutput:
     """A cached output, which may be None."""
 
     output: Any
@@ -42,20 +42,20 @@ def digest_of(pool: Pool, task: Task, key: Template | None) -> str:
     return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
 
 
-def find_output(task: Task, digest: str) -> Kept | None:
+def find_output(task: Task, digest: str) -> CachedOutput | None:
     """The output cached under this digest; none for code that a crash interrupted, which continues from its journal."""
     scope, execution_id = task.claim.scope, task.claim.execution_id
     if task.is_rerun and task.step.kind == "code" and load_journal(scope, execution_id, task.run_key):
         return None
     sql = "SELECT output FROM step_cache WHERE tenant_id = ? AND digest = ? AND expires_at > ?"
     rows = db.rows(sql, (scope.tenant_id, digest, clock.now_ms()))
-    return Kept(json.loads(rows[0][0])) if rows else None
+    return CachedOutput(json.loads(rows[0][0])) if rows else None
 
 
-def keep_output(claim: Claim, digest: str, output: Any, ttl_ms: int) -> None:
+def store_output(claim: Claim, digest: str, output: Any, ttl_ms: int) -> None:
     """Inside the commit that records the step: cache its output unless it is larger than MOST_BYTES."""
     text = db.dump_json(output)
-    if len(text) > MOST_BYTES:
+    if len(text) > MAX_BYTES:
         return
     now = clock.now_ms()
     db.execute(
@@ -70,7 +70,7 @@ def purge() -> int:
     """Delete expired outputs, and the oldest ones of tenants above MOST_TENANT_BYTES; answers how many."""
     deleted = db.write(lambda: db.execute("DELETE FROM step_cache WHERE expires_at <= ?", (clock.now_ms(),)))
     sql = "SELECT tenant_id FROM step_cache GROUP BY tenant_id HAVING sum(size) > ?"
-    for (tenant_id,) in db.rows(sql, (MOST_TENANT_BYTES,)):
+    for (tenant_id,) in db.rows(sql, (MAX_TENANT_BYTES,)):
         deleted += db.write(partial(_shrink, tenant_id))
     return deleted
 
@@ -80,7 +80,7 @@ def _shrink(tenant_id: str) -> int:
     total, surplus = 0, []
     for digest, size in rows:
         total += size
-        if total > MOST_TENANT_BYTES:
+        if total > MAX_TENANT_BYTES:
             surplus.append(digest)
     for digest in surplus:
         db.execute("DELETE FROM step_cache WHERE tenant_id = ? AND digest = ?", (tenant_id, digest))

@@ -7,9 +7,9 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Birth, StartRequest
+from appliance.processes.executions.service import ExecutionOrigin, StartRequest
 from appliance.processes.host import tainting
 from appliance.processes.scheduling import backlog
 
@@ -19,7 +19,7 @@ from .waits import Child
 MAX_DEPTH = 10
 
 
-def refuse_too_deep(depth: int) -> None:
+def check_depth(depth: int) -> None:
     """Conflict if an execution would be nested deeper than MAX_DEPTH."""
     if depth > MAX_DEPTH:
         raise Conflict(Sentence(
@@ -27,10 +27,10 @@ def refuse_too_deep(depth: int) -> None:
         ))
 
 
-class StartedChildren:
+class ChildStarter:
     """Starts children in this appliance; `load` compiles a version, `enqueue` queues an execution inside a write."""
 
-    def __init__(self, load: Callable[[TenantScope, str, int], Compiled], enqueue: Callable[[str, str, int], None]) -> None:
+    def __init__(self, load: Callable[[TenantScope, str, int], CompiledVersion], enqueue: Callable[[str, str, int], None]) -> None:
         self._load = load
         self._enqueue = enqueue
 
@@ -43,13 +43,13 @@ class StartedChildren:
         scope = claim.scope
         if not isinstance(child_input, dict):
             raise ValidationFailed("the input of a process must be an object", pointer="/input")
-        version = executions.version_to_run(scope, process_id, None)
+        version = executions.resolve_version(scope, process_id, None)
         executions.check_input(scope, self._load(scope, process_id, version), child_input)
         parent_key = (scope.tenant_id, claim.execution_id)
         sql = "SELECT depth, priority, root, rank FROM execution WHERE tenant_id = ? AND id = ?"
         ((parent_depth, priority, parent_root, rank),) = db.rows(sql, parent_key)
         depth = parent_depth + 1
-        refuse_too_deep(depth)
+        check_depth(depth)
         request = StartRequest(child_input, version, None, priority)
 
         root = parent_root or claim.execution_id
@@ -57,9 +57,9 @@ class StartedChildren:
         backlog.admit_queued(scope)
 
         def insert() -> dict[str, Any]:
-            origin = Birth(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)
+            origin = ExecutionOrigin(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)
             row, _ = executions.insert_execution(scope, process_id, version, request, origin)
-            tainting.note_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
+            tainting.add_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
             self._enqueue(scope.tenant_id, row.id, row.priority)
             return {"execution_id": row.id, "process_id": process_id, "version": version, "status": row.status}
 

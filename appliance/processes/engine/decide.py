@@ -93,7 +93,7 @@ class Decision:
         """Whether there are steps to perform or finish."""
         return bool(self.ready or self.close or self.give_up)
 
-    def take(self, part: "Decision") -> None:
+    def merge(self, part: "Decision") -> None:
         """Merge the decision for a part of the process."""
         self.ready += part.ready
         self.close += part.close
@@ -116,7 +116,7 @@ class _Progress(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Undoing:
+class Compensation:
     """A step run to be undone by `steps`, and the progress of that: `finished`, or the run it `failed` with."""
 
     run: StepRun
@@ -134,12 +134,12 @@ class History:
 
     def __init__(self, definition: Definition, after: str | None = None) -> None:
         self.definition = definition
-        self.after = after
+        self.final_status = after
         self._pending_compensations: list[tuple[tuple[Step, ...], str]] | None = None
         self.runs: dict[Key, StepRun] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._errors: dict[str, dict[str, Any]] = {}
-        self._keeping = {step.path: step for step in definition.all_steps() if step.keeps_errors}
+        self._error_keeping = {step.path: step for step in definition.all_steps() if step.keeps_errors}
         self._items: dict[Key, _Items] = {}
         self.stopped: StepRun | None = None
         self._branches = {step.path: _inner_ids(step) for step in definition.all_steps() if step.kind in _SAME_ITERATION}
@@ -149,7 +149,7 @@ class History:
         self.runs[run.path, run.iteration] = run
         if run.kind == "stop" and run.status == "succeeded":
             self.stopped = self.stopped or run
-        step = self._keeping.get(run.path)
+        step = self._error_keeping.get(run.path)
         if run.status in FINISHED or (step is not None and is_over(step, run)):
             outputs = self._outputs.setdefault(run.iteration, {})
             outputs[run.step] = run.output
@@ -169,7 +169,7 @@ class History:
     def decide(self, now: int) -> Decision:
         """What to do next, as of `now` (milliseconds)."""
         decision = Decision(now)
-        if self.after is not None:
+        if self.final_status is not None:
             self._decide_compensation(decision)
             return decision
         if self.stopped is not None:
@@ -179,7 +179,7 @@ class History:
         decision.done, decision.output, decision.failed = progress
         return decision
 
-    def undoings(self) -> list[Undoing]:
+    def compensations(self) -> list[Compensation]:
         """The step runs to undo, last finished first, with the progress of each."""
         steps = {step.path: (index, step) for index, step in enumerate(self.definition.all_steps()) if step.undo}
         runs = [run for run in self.runs.values() if run.undo_order is not None and run.path in steps and run.status == "succeeded"]
@@ -188,14 +188,14 @@ class History:
         for run in runs:
             undo = steps[run.path][1].undo
             finished, _, failed = self._steps(undo, run.iteration, Decision(0))
-            compensations.append(Undoing(run, undo, finished, failed))
+            compensations.append(Compensation(run, undo, finished, failed))
         return compensations
 
     def _decide_compensation(self, decision: Decision) -> None:
         """Undo one step after the other; a failed undo does not prevent the others."""
         if self._pending_compensations is None:
-            self._pending_compensations = [(each.steps, each.run.iteration) for each in self.undoings()]
-            if self.after != "cancelled":
+            self._pending_compensations = [(each.steps, each.run.iteration) for each in self.compensations()]
+            if self.final_status != "cancelled":
                 self._pending_compensations.append((self.definition.on_failure.steps, ""))
         while self._pending_compensations:
             steps, iteration = self._pending_compensations[0]
@@ -204,7 +204,7 @@ class History:
             if failed is not None:
                 decision.give_up += self._close_open_runs((Block(steps),), iteration, failed)
             elif not finished:
-                decision.take(part)
+                decision.merge(part)
                 return
             if decision.give_up:
                 return
@@ -238,7 +238,7 @@ class History:
             part = Decision(decision.now)
             failed = self._block(step, iteration, run, part)
             if failed is None:
-                decision.take(part)
+                decision.merge(part)
             elif not step.continues_after(failed.error):
                 return failed
             else:
@@ -303,7 +303,7 @@ class History:
             items.outputs[index], items.failed[index] = None, failed
             return False
         elif continues:
-            decision.take(part)
+            decision.merge(part)
         if finished:
             items.outputs[index] = output
         return not finished
@@ -335,7 +335,7 @@ def is_over(step: Step, run: StepRun) -> bool:
     return run.status in FINISHED or (run.status == "failed" and step.continues_after(run.error))
 
 
-def holds_any(close: Close, keys: Iterable[Key]) -> bool:
+def contains_any(close: Close, keys: Iterable[Key]) -> bool:
     """Whether one of these step runs is inside the step to be closed."""
     path, iteration = f"{close.step.path}/", f"{close.iteration}." if close.iteration else ""
     return any(key[0].startswith(path) and f"{key[1]}.".startswith(iteration) for key in keys)

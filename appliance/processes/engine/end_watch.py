@@ -4,9 +4,9 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.periodic import Periodic
 
-from . import ending, store
+from . import completion, store
 
-LEAST_SECONDS = 0.1
+MIN_SECONDS = 0.1
 ROWS_PER_SECOND = 2000  # for all callers of one OS process together
 BATCH = 200
 
@@ -15,26 +15,26 @@ class EndWatch:
     """Polls the rows that callers wait for, together every 0.1 s, or less often if there are many."""
 
     def __init__(self) -> None:
-        self._last: frozenset[tuple[str, str]] = frozenset()
+        self._previous: frozenset[tuple[str, str]] = frozenset()
         self._next = 0.0
-        self._work = Periodic("end-watch", LEAST_SECONDS, self.look)
+        self._periodic = Periodic("end-watch", MIN_SECONDS, self.check)
 
     def start(self) -> None:
-        self._work.start()
+        self._periodic.start()
 
     def stop(self) -> None:
-        self._work.stop()
+        self._periodic.stop()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """One round.  Checks only rows that were awaited in the previous round too: most executions finish in this process."""
         if clock.monotonic() < self._next:
             return
-        awaited = ending.finished.awaited()
-        waiting, self._last = sorted(self._last & awaited), awaited
+        awaited = completion.completion_signal.list_awaited()
+        waiting, self._previous = sorted(self._previous & awaited), awaited
         self._next = clock.monotonic() + len(waiting) / ROWS_PER_SECOND
         for begin in range(0, len(waiting), BATCH):
             for execution_id in _finished(waiting[begin : begin + BATCH]):
-                ending.finished.announce(execution_id)
+                completion.completion_signal.notify(execution_id)
 
 
 def _finished(waiting: list[tuple[str, str]]) -> list[str]:

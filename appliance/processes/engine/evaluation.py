@@ -8,7 +8,7 @@ from appliance.core.sentences import Sentence
 from appliance.processes.definitions.template import Expression, Template, resolve_path
 from appliance.sandbox import Pool
 
-from .failing import failed_validation, from_sandbox
+from .failures import failed_validation, from_sandbox
 
 _STEP_MENTION = re.compile(r"\bsteps\b(?:\s*\.\s*([A-Za-z_$][\w$]*))?", re.ASCII)
 

@@ -10,13 +10,13 @@ from appliance.core.database import db
 
 from . import store
 from .decide import Key
-from .job import Begun, Job
+from .job import Job, RunningAttempt
 from .store import Fenced
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.1
-TICKS_PER_LOOK = 10
-SHOWN_AFTER_SECONDS = 0.3
+TICKS_PER_CANCEL_CHECK = 10
+SLOW_AFTER_SECONDS = 0.3
 
 
 class Heartbeat:
@@ -41,7 +41,7 @@ class Heartbeat:
         for tick in itertools.count(1):
             if self._stop.wait(TICK_SECONDS):
                 return
-            if tick % TICKS_PER_LOOK == 0 and self._active:
+            if tick % TICKS_PER_CANCEL_CHECK == 0 and self._active:
                 self._check_cancellations()
             for job in list(self._active.values()):
                 try:
@@ -67,19 +67,19 @@ class Heartbeat:
         """Renew the lease, and store attempts that have been running for a while; Fenced if the claim is lost."""
         now = clock.monotonic()
         running = list(job.attempts.items())
-        slow = {key: begun for key, begun in running if not begun.shown and now - begun.at >= SHOWN_AFTER_SECONDS}
-        if not slow and now - job.prolonged < self._every:
+        slow = {key: call for key, call in running if not call.is_shown and now - call.started >= SLOW_AFTER_SECONDS}
+        if not slow and now - job.lease_renewed < self._every:
             return
-        if db.write(lambda: self._note(job, slow)):
+        if db.write(lambda: self._record(job, slow)):
             job.cancel.set()
-        job.prolonged = now
+        job.lease_renewed = now
         for attempt in slow.values():
-            attempt.shown = True
+            attempt.is_shown = True
 
-    def _note(self, job: Job, slow: Mapping[Key, Begun]) -> bool:
+    def _record(self, job: Job, slow: Mapping[Key, RunningAttempt]) -> bool:
         """Inside a write: renew the lease and store the running attempts; answers whether a cancel was requested."""
         claim = job.claim
-        is_cancel_requested = store.prolong(claim, self._lease(), job.active_ms())
+        is_cancel_requested = store.renew_lease(claim, self._lease(), job.active_ms())
         for key, attempt in slow.items():
             if job.attempts.get(key) is attempt:
                 run = attempt.run

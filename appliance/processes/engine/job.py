@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.core import clock
-from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.compiled import CompiledVersion
 
 from .decide import History, Key, StepRun, is_undoable
 from .store import Claim
@@ -16,12 +16,12 @@ from .task import Result
 
 
 @dataclass(eq=False)
-class Begun:
+class RunningAttempt:
     """A running attempt, started `at` (monotonic clock); `shown` once its row says that it is running."""
 
     run: StepRun
-    at: float
-    shown: bool = False
+    started: float
+    is_shown: bool = False
 
 
 @dataclass
@@ -33,47 +33,47 @@ class Job:
     """
 
     claim: Claim
-    compiled: Compiled
+    compiled: CompiledVersion
     history: History
     limit_ms: int
-    began: float = field(default_factory=clock.monotonic)
+    started: float = field(default_factory=clock.monotonic)
     cancel: threading.Event = field(default_factory=threading.Event)
-    attempts: dict[Key, Begun] = field(default_factory=dict)
-    prolonged: float = field(default_factory=clock.monotonic)
-    answered: Future[None] = field(default_factory=Future)
-    after: Mapping[str, Any] | None = None
-    undoable: int | None = None
+    attempts: dict[Key, RunningAttempt] = field(default_factory=dict)
+    lease_renewed: float = field(default_factory=clock.monotonic)
+    answer_signal: Future[None] = field(default_factory=Future)
+    compensation: Mapping[str, Any] | None = None
+    last_undo_order: int | None = None
     refusal: dict[str, Any] | None = None
-    apart: int | None = None
+    clock_offset: int | None = None
 
     def note_answer(self) -> None:
         """From any thread: a call that one of its steps waits for has been answered."""
         with suppress(InvalidStateError):  # already set, and not yet handled
-            self.answered.set_result(None)
+            self.answer_signal.set_result(None)
 
     def is_cut_short(self) -> bool:
         """Whether running attempts are no longer needed: the execution is being cancelled, or a step has ended it."""
-        return self.after is None and (self.cancel.is_set() or self.history.stopped is not None)
+        return self.compensation is None and (self.cancel.is_set() or self.history.stopped is not None)
 
-    def begin_aftermath(self, compensation: Mapping[str, Any], history: History) -> None:
+    def start_compensation(self, compensation: Mapping[str, Any], history: History) -> None:
         """Switch to compensation: the end is decided; `history` was loaded with the same status."""
         self.limit_ms += compensation["from_ms"]
-        self.after, self.history = compensation, history
+        self.compensation, self.history = compensation, history
 
-    def numbered(self, performed: "Performed") -> "Performed":
+    def with_undo_order(self, performed: "Performed") -> "Performed":
         """The same with the next `undo_order`, if the run can be undone."""
         run = performed.run
         if run.undo_order is not None or not is_undoable(self.compiled.steps[run.path], run):
             return performed
-        if self.undoable is None:
-            self.undoable = max((each.undo_order or 0 for each in self.history.runs.values()), default=0)
-        self.undoable += 1
-        return replace(performed, run=replace(run, undo_order=self.undoable))
+        if self.last_undo_order is None:
+            self.last_undo_order = max((each.undo_order or 0 for each in self.history.runs.values()), default=0)
+        self.last_undo_order += 1
+        return replace(performed, run=replace(run, undo_order=self.last_undo_order))
 
     def active_ms(self) -> int:
-        return self.claim.active_ms + int((clock.monotonic() - self.began) * 1000)
+        return self.claim.active_ms + int((clock.monotonic() - self.started) * 1000)
 
-    def left_ms(self) -> int:
+    def remaining_ms(self) -> int:
         return self.limit_ms - self.active_ms()
 
     def names(self, iteration: str, path: str | None = None) -> dict[str, Any]:
@@ -93,11 +93,11 @@ class Job:
             return names
         if iteration:
             names |= self._item_names(path, iteration)
-        return names | self._compensation_names(path, iteration) if self.after is not None else names
+        return names | self._compensation_names(path, iteration) if self.compensation is not None else names
 
     def _compensation_names(self, path: str, iteration: str) -> dict[str, Any]:
         """The error that ended the execution, and for steps that undo another one its output."""
-        names: dict[str, Any] = {"error": (self.after or {})["error"]}
+        names: dict[str, Any] = {"error": (self.compensation or {})["error"]}
         steps, parts = self.compiled.steps, path.split("/")
         loops = 0
         for depth in range(1, len(parts)):

@@ -13,45 +13,43 @@ from appliance.core.database.presence import Presence
 from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.processes.definitions.compiled import Compiled, CompiledVersions, compile_version
+from appliance.processes.definitions.compiled import CompiledVersion, VersionCache, compile_version
 from appliance.processes.host import version_grants
 from appliance.processes.models import Execution, ProcessVersion
 from appliance.processes.scheduling.clock_jumps import ClockJumps, move_durations
-from appliance.processes.scheduling.shared_threads import SharedThreads
+from appliance.processes.scheduling.fair_threads import FairThreadPool
 from appliance.processes.scheduling.timers import Timers
-from appliance.tenants.grants import grace_of
+from appliance.tenants.grants import grace_periods
 
-from . import aftermath, caching, outcome, store, tracing
+from . import caching, compensation, store, tracing, transitions
 from .attempts import Attempts
-from .decide import FINISHED, Decision, History, Ready, holds_any
+from .decide import FINISHED, Decision, History, Ready, contains_any
 from .evaluation import fill
-from .failing import StepFailed, from_coded, make_error
+from .failures import StepFailed, from_appliance_error, make_error
 from .heartbeat import Heartbeat
 from .job import Job, Performed
 from .store import Claim, Fenced
-from .task import Tools
+from .task import StepServices
 
 log = logging.getLogger(__name__)
-UnderWay = dict[Future[Performed], Ready]
+RunningSteps = dict[Future[Performed], Ready]
 
 
 class Runner:
     """Drives executions; thread-safe.  The fence ensures that only one `drive` per execution has effects."""
 
-    def __init__(self, config: Config, presence: Presence, tools: Tools, timers: Timers) -> None:
-        self.config = config
-        self.presence = presence
-        self.tools = tools
-        self.timers = timers
+    def __init__(self, config: Config, presence: Presence, tools: StepServices, timers: Timers) -> None:
+        self.config, self.presence = config, presence
+        self.tools, self.timers = tools, timers
         self.attempts = Attempts(tools)
-        self.compiled = CompiledVersions()
-        self._grace = grace_of(config)
+        self.compiled = VersionCache()
+        self._grace = grace_periods(config)
         self.active: dict[str, Job] = {}
         self._idle = threading.Condition()
         self._stopping = threading.Event()
         self.jumps = ClockJumps([move_durations, tools.agents.move_durations], self._wake_loops)
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
-        self._steps = SharedThreads(config.queue.workers * 4, "step")
+        self._steps = FairThreadPool(config.queue.workers * 4, "step")
 
     def start(self) -> None:
         self._heartbeat.start()
@@ -116,19 +114,19 @@ class Runner:
             return row.id not in self.active and row.lease_until < now
         return row.owner is None or not self.presence.is_alive(row.owner)  # the sweeper handles an owner that hangs
 
-    def load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
+    def load(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
         """The compiled version, cached.  Its digest distinguishes it from a deleted process with the same id."""
-        return self._find(scope, process_id, version)[0]
+        return self._find_version(scope, process_id, version)[0]
 
-    def load_to_run(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
+    def load_to_run(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
         """Like `load`, for a version about to run; PolicyDenied if what it accesses is not granted any more."""
-        compiled, digest, until = self._find(scope, process_id, version)
+        compiled, digest, until = self._find_version(scope, process_id, version)
         if digest is None:
             until = version_grants.assess(scope, process_id, version, self._grace)
         version_grants.refuse_suspended(process_id, version, until)
         return compiled
 
-    def _find(self, scope: TenantScope, process_id: str, version: int) -> tuple[Compiled, str | None, int | None]:
+    def _find_version(self, scope: TenantScope, process_id: str, version: int) -> tuple[CompiledVersion, str | None, int | None]:
         """The version, the digest of its grant, and until when it may start."""
         rows = db.rows(
             "SELECT draft_digest, grant_digest, allowed_until FROM process_version "
@@ -180,25 +178,25 @@ class Runner:
     def _open(self, claim: Claim, *, is_new: bool) -> Job:
         compiled, refusal = self._load_version(claim)
         limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
-        apart = self.jumps.apart
+        apart = self.jumps.offset_ms
         job = Job(claim, compiled, History(compiled.definition) if is_new else self._load_history(claim, compiled), limit)
-        job.refusal, job.apart = refusal, apart
-        if claim.aftermath is not None:
-            job.begin_aftermath(claim.aftermath, job.history)
+        job.refusal, job.clock_offset = refusal, apart
+        if claim.compensation is not None:
+            job.start_compensation(claim.compensation, job.history)
         if claim.cancel_requested:
             job.cancel.set()
         return job
 
-    def _load_version(self, claim: Claim) -> tuple[Compiled, dict[str, Any] | None]:
+    def _load_version(self, claim: Claim) -> tuple[CompiledVersion, dict[str, Any] | None]:
         """The version of an execution, and the error if it is not allowed to run any more."""
         try:
             return self.load_to_run(claim.scope, claim.process_id, claim.version), None
         except PolicyDenied as error:
-            return self.load(claim.scope, claim.process_id, claim.version), from_coded(error).error
+            return self.load(claim.scope, claim.process_id, claim.version), from_appliance_error(error).error
 
     @staticmethod
-    def _load_history(claim: Claim, compiled: Compiled, final_status: str | None = None) -> History:
-        history = History(compiled.definition, final_status or (claim.aftermath or {}).get("status"))
+    def _load_history(claim: Claim, compiled: CompiledVersion, final_status: str | None = None) -> History:
+        history = History(compiled.definition, final_status or (claim.compensation or {}).get("status"))
         for run in store.load_runs(claim.scope, claim.execution_id):
             history.put(run)
         return history
@@ -207,13 +205,13 @@ class Runner:
         """Decide, perform and commit until the execution is finished or waits."""
         if job.claim.claims >= self.config.queue.max_claims:
             error = make_error("poisoned", "system", Sentence("claimed %(claims)s times without progress", claims=job.claim.claims))
-            if not self._begin_aftermath(job, [], outcome.failed(error)):
-                self._commit(job, [], aftermath.conclude(job, error) if job.after is not None else outcome.failed(error))
+            if not self._start_compensation(job, [], transitions.failed(error)):
+                self._commit(job, [], compensation.fail(job, error))
                 return
         if job.refusal is not None:
-            self._commit(job, [], aftermath.conclude(job, job.refusal) if job.after is not None else outcome.failed(job.refusal))
+            self._commit(job, [], compensation.fail(job, job.refusal))
             return
-        under_way: UnderWay = {}
+        under_way: RunningSteps = {}
         finished: list[Performed] = []
         while True:
             if self._stopping.is_set():
@@ -228,20 +226,20 @@ class Runner:
             decision = job.history.decide(now)
             end = self._end(job, decision)
             if end is not None and not under_way:
-                if self._begin_aftermath(job, finished, end):
+                if self._start_compensation(job, finished, end):
                     finished = []
                     continue
                 self._commit(job, finished, end)
                 return
             if finished:
                 self._commit(job, finished, None)
-            finished = self._advance(job, decision, under_way) if end is None else self._next(job, under_way, None)
+            finished = self._advance(job, decision, under_way) if end is None else self._wait_for_attempts(job, under_way, None)
 
     def _follow_clock(self, job: Job) -> int:
         """The wall clock.  If it was set since the history was read, waiting runs are read again with their moved times."""
         now = self.jumps.now_ms()
-        if job.apart != self.jumps.apart:
-            job.apart = self.jumps.apart
+        if job.clock_offset != self.jumps.offset_ms:
+            job.clock_offset = self.jumps.offset_ms
             self._read_waiting(job)
         return now
 
@@ -251,22 +249,22 @@ class Runner:
             if run.status in ("waiting", "retrying"):
                 job.history.put(run)
 
-    def _begin_aftermath(self, job: Job, finished: list[Performed], end: outcome.Ending) -> bool:
+    def _start_compensation(self, job: Job, finished: list[Performed], end: transitions.Transition) -> bool:
         """Start compensation if there is something to undo before `end`; answers whether there is."""
-        plan = aftermath.begun(job, end)
+        plan = compensation.plan_compensation(job, end)
         if plan is None:
             return False
         if finished:
             self._commit(job, finished, None)
-        db.write(lambda: aftermath.write_begin(job.claim, plan, self.lease()))
-        job.begin_aftermath(plan, self._load_history(job.claim, job.compiled, plan["status"]))
+        db.write(lambda: compensation.write_start(job.claim, plan, self.lease()))
+        job.start_compensation(plan, self._load_history(job.claim, job.compiled, plan["status"]))
         return True
 
-    def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
+    def _advance(self, job: Job, decision: Decision, under_way: RunningSteps) -> list[Performed]:
         """Perform the next steps and return the finished attempts; none if a timer was due first."""
         busy = {(ready.step.path, ready.iteration) for ready in under_way.values()}
-        abandoned = [self.attempts.give_up(run) for run in decision.give_up if (run.path, run.iteration) not in busy]
-        closed = [self.attempts.close(job, each) for each in decision.close if not holds_any(each, busy)]
+        abandoned = [self.attempts.abandon(run) for run in decision.give_up if (run.path, run.iteration) not in busy]
+        closed = [self.attempts.close(job, each) for each in decision.close if not contains_any(each, busy)]
         if abandoned or closed:
             return abandoned + closed
         to_start = [ready for ready in decision.ready if (ready.step.path, ready.iteration) not in busy]
@@ -274,92 +272,93 @@ class Runner:
             return [self.attempts.attempt(job, to_start[0])]
         for ready in to_start:
             under_way[self._steps.submit(job.claim.scope.tenant_id, partial(self.attempts.attempt, job, ready))] = ready
-        return self._next(job, under_way, decision.wake_at)
+        return self._wait_for_attempts(job, under_way, decision.wake_at)
 
-    def _next(self, job: Job, under_way: UnderWay, wake_at: int | None) -> list[Performed]:
+    def _wait_for_attempts(self, job: Job, under_way: RunningSteps, wake_at: int | None) -> list[Performed]:
         """The attempts that finish first; returns at the latest when a timer is due or a waiting step has an answer."""
         timeout = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
-        futures: list[Future[Any]] = [*under_way, job.answered]
+        futures: list[Future[Any]] = [*under_way, job.answer_signal]
         wait(futures, timeout, FIRST_COMPLETED)
-        if job.answered.done():
-            job.answered = Future()  # before reading the rows, so that a later answer is noticed again
+        if job.answer_signal.done():
+            job.answer_signal = Future()  # before reading the rows, so that a later answer is noticed again
             self._read_waiting(job)
         finished = [each for each in under_way if each.done()]
         for each in finished:
             del under_way[each]
         return [each.result() for each in finished]
 
-    def _end(self, job: Job, decision: Decision) -> outcome.Ending | None:
+    def _end(self, job: Job, decision: Decision) -> transitions.Transition | None:
         """How the runner leaves the execution, or None while there are steps to perform."""
-        if job.after is not None:
+        if job.compensation is not None:
             return self._end_compensation(job, decision)
         if job.cancel.is_set():
-            return outcome.cancelled()
+            return transitions.cancelled()
         failed = decision.failed
-        if job.left_ms() <= 0 and not decision.done and (failed is None or (failed.error or {}).get("failure_class") == "timeout"):
-            return outcome.timed_out(job.limit_ms)
+        is_timeout = failed is None or (failed.error or {}).get("failure_class") == "timeout"
+        if job.remaining_ms() <= 0 and not decision.done and is_timeout:
+            return transitions.timed_out(job.limit_ms)
         if failed is not None:
-            return outcome.failed(dict(failed.error or {}))
+            return transitions.failed(dict(failed.error or {}))
         max_runs = self.config.limits.execution_steps
         if len(job.history.runs) > max_runs:
-            return outcome.failed(
+            return transitions.failed(
                 make_error("too_many_steps", "validation", Sentence("an execution has at most %(most)s step runs", most=max_runs))
             )
         if decision.has_work:
             return None
         if decision.done:
             return self._finish(job, decision)
-        return outcome.waiting(decision, job.history)
+        return transitions.waiting(decision, job.history)
 
     @staticmethod
-    def _end_compensation(job: Job, decision: Decision) -> outcome.Ending | None:
+    def _end_compensation(job: Job, decision: Decision) -> transitions.Transition | None:
         """The same during compensation."""
-        if job.left_ms() <= 0 and not decision.done:
-            return aftermath.conclude(job, outcome.timed_out(job.limit_ms).error)
+        if job.remaining_ms() <= 0 and not decision.done:
+            return compensation.conclude(job, transitions.timed_out(job.limit_ms).error)
         if decision.has_work:
             return None
-        return aftermath.conclude(job) if decision.done else outcome.waiting(decision, job.history)
+        return compensation.conclude(job) if decision.done else transitions.waiting(decision, job.history)
 
-    def _finish(self, job: Job, decision: Decision) -> outcome.Ending:
+    def _finish(self, job: Job, decision: Decision) -> transitions.Transition:
         """Succeed with the output of the step that stopped it, else of the definition, else of the last step."""
         template = job.compiled.definition.output
         now = clock.now_ms()
         if decision.stopped or template is None:
-            return outcome.succeeded(decision.output, now, decision.stopped)
+            return transitions.succeeded(decision.output, now, decision.stopped)
         try:
-            return outcome.succeeded(fill(self.tools.pool, {"output": template}, job.names(""), now)["output"], now)
+            return transitions.succeeded(fill(self.tools.pool, {"output": template}, job.names(""), now)["output"], now)
         except StepFailed as failed:
-            return outcome.failed(failed.error, now)
+            return transitions.failed(failed.error, now)
 
     # -- commit
 
-    def _commit(self, job: Job, performed: list[Performed], end: outcome.Ending | None) -> None:
+    def _commit(self, job: Job, performed: list[Performed], end: transitions.Transition | None) -> None:
         """Write the results of this round in one transaction under the fence."""
         claim = job.claim
-        handler = None if end is None else aftermath.prepare_handler(self.tools.children, job, end)
+        handler = None if end is None else compensation.prepare_handler(self.tools.children, job, end)
 
-        def write() -> tuple[list[Performed], outcome.Ending | None, bool]:
+        def write() -> tuple[list[Performed], transitions.Transition | None, bool]:
             cancel_requested = False
             if end is None or end.status == "waiting":
-                cancel_requested = store.progress(claim, self.lease(), job.active_ms())
+                cancel_requested = store.record_progress(claim, self.lease(), job.active_ms())
             else:
                 store.check_fence(claim)
-            recorded = [job.numbered(self.attempts.perform_in_commit(job, each)) for each in performed]
+            recorded = [job.with_undo_order(self.attempts.perform_in_commit(job, each)) for each in performed]
             for each in recorded:
-                outcome.write_step(claim, each)
+                transitions.write_step(claim, each)
                 cache = job.compiled.steps[each.run.path].cache
-                if cache is not None and each.result.keep_as is not None and each.run.status == "succeeded":
-                    caching.keep_output(claim, each.result.keep_as, each.run.output, cache.ttl_ms)
-            is_cancelled = cancel_requested and end is not None and end.status == "waiting" and job.after is None
-            final = outcome.cancelled() if is_cancelled else end
+                if cache is not None and each.result.cache_digest is not None and each.run.status == "succeeded":
+                    caching.store_output(claim, each.result.cache_digest, each.run.output, cache.ttl_ms)
+            is_cancelled = cancel_requested and end is not None and end.status == "waiting" and job.compensation is None
+            final = transitions.cancelled() if is_cancelled else end
             if final is not None and final.status == "waiting":
-                final = outcome.with_open_calls(claim, final, job.history)
+                final = transitions.with_open_calls(claim, final, job.history)
             if final is not None:
-                outcome.write_end(claim, job.active_ms(), aftermath.start_handler(claim, final, handler))
+                transitions.write_transition(claim, job.active_ms(), compensation.start_handler(claim, final, handler))
             return recorded, final, cancel_requested
 
         recorded, final, cancel_requested = db.write(write)
-        job.prolonged = clock.monotonic()
+        job.lease_renewed = clock.monotonic()
         for each in recorded:
             job.history.put(each.run)
         if cancel_requested:
@@ -370,18 +369,18 @@ class Runner:
     def _fail_system(self, claim: Claim, job: Job | None) -> None:
         """Fail the execution; if there are steps to undo, release it so that another claim undoes them."""
         error = make_error("internal", "system", "the appliance failed while running this execution; its log has the reason")
-        end = outcome.failed(error)
-        plan = None if job is None else aftermath.begun(job, end)
-        if job is not None and job.after is not None:
-            end = aftermath.conclude(job, error)
-        handler = None if job is None else aftermath.prepare_handler(self.tools.children, job, end)
+        end = transitions.failed(error)
+        plan = None if job is None else compensation.plan_compensation(job, end)
+        if job is not None and job.compensation is not None:
+            end = compensation.conclude(job, error)
+        handler = None if job is None else compensation.prepare_handler(self.tools.children, job, end)
 
         def write() -> None:
             if plan is not None:
-                aftermath.write_begin(claim, plan, self.lease())
+                compensation.write_start(claim, plan, self.lease())
                 store.release(claim)
             else:
-                outcome.write_end(claim, claim.active_ms, aftermath.start_handler(claim, end, handler))
+                transitions.write_transition(claim, claim.active_ms, compensation.start_handler(claim, end, handler))
 
         try:
             db.write(write)

@@ -14,7 +14,7 @@ from .decide import StepRun
 
 OPEN = ("scheduled", "queued", "running", "waiting", "cancelling")
 FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
-CLOSING = 0  # the number of a journal's closing line; calls count from 1
+CLOSING_LINE = 0  # the number of a journal's closing line; calls count from 1
 
 
 class Fenced(Exception):
@@ -38,7 +38,7 @@ class Claim:
     cancel_requested: bool
     request_id: str
     claims: int
-    aftermath: Mapping[str, Any] | None = None
+    compensation: Mapping[str, Any] | None = None
     handles: str | None = None
     trace: str = ""
 
@@ -46,7 +46,7 @@ class Claim:
 @dataclass(frozen=True)
 class JournalEntry:
     """One host call of a step run and its answer.  `position` is the order in which the code received the answers, -1 for a
-    call that was sent and has no answer yet.  The line with the number CLOSING is not a call, see `closing`."""
+    call that was sent and has no answer yet.  The line with the number CLOSING is not a call, see `final_entries`."""
 
     call: int
     position: int
@@ -78,7 +78,7 @@ def check_fence(claim: Claim) -> None:
         raise Fenced(claim.execution_id)
 
 
-def prolong(claim: Claim, lease_until: int, active_ms: int) -> bool:
+def renew_lease(claim: Claim, lease_until: int, active_ms: int) -> bool:
     """Renew the lease under the fence; answers whether a cancel was requested.  Fenced if the claim is lost.
 
     Unlike `progress` it does not reset the number of claims: being alive is not progress.
@@ -86,7 +86,7 @@ def prolong(claim: Claim, lease_until: int, active_ms: int) -> bool:
     return _update_lease(claim, "lease_until = ?, active_ms = ?", lease_until, active_ms)
 
 
-def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
+def record_progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
     """Renew the lease and reset the number of claims; answers whether a cancel was requested.  Fenced if the claim is lost."""
     return _update_lease(claim, "lease_until = ?, claims = 0, active_ms = ?", lease_until, active_ms)
 
@@ -154,7 +154,7 @@ def close_runs(scope: TenantScope, execution_id: str, blocks: str) -> None:
     )
 
 
-def close_around(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
+def close_enclosing(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
     """Close the blocks around the step at `path`, which has ended the execution, as succeeded."""
     parts, indexes = path.split("/"), iteration.split(".")
     for depth in range(1, len(parts)):
@@ -172,7 +172,7 @@ def has_undoable(scope: TenantScope, execution_id: str) -> bool:
     return bool(db.rows(sql, (scope.tenant_id, execution_id)))
 
 
-def begin_aftermath(claim: Claim, compensation: Mapping[str, Any]) -> None:
+def start_compensation(claim: Claim, compensation: Mapping[str, Any]) -> None:
     """Under the fence: record the decided end; from now on the execution only runs compensation."""
     db.execute(
         "UPDATE execution SET aftermath = ? WHERE tenant_id = ? AND id = ? AND fence = ?",
@@ -231,7 +231,7 @@ def add_clock(claim: Claim, run_key: tuple[str, str, int], values: Sequence[int]
 
 def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
     """The recorded host calls of (path, iteration, attempt) in the order of their answers."""
-    return [entry for entry in load_lines(scope, execution_id, run_key) if entry.call != CLOSING]
+    return [entry for entry in load_lines(scope, execution_id, run_key) if entry.call != CLOSING_LINE]
 
 
 def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:

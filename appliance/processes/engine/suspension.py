@@ -66,7 +66,7 @@ def add_call(claim: Claim, pending: PendingCall) -> None:
     )  # fmt: skip
 
 
-def forget_answered(claim: Claim, run_key: RunKey, call: int) -> None:
+def delete_answer(claim: Claim, run_key: RunKey, call: int) -> None:
     """Delete the answer of a call that has to wait again."""
     db.execute(
         f"DELETE FROM pending_call WHERE {_OF_RUN} AND call = ? AND ok IS NOT NULL",  # noqa: S608 our own names
@@ -109,7 +109,7 @@ def _pending(row: tuple[Any, ...]) -> PendingCall:
 def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
     """Answer the call with this token and wake its execution; False if no call waits for it (any more)."""
     now = clock.now_ms()
-    if not note_answer(scope, token, ok, value):
+    if not save_answer(scope, token, ok, value):
         return False
     row = db.rows(
         "SELECT execution_id, path, iteration FROM pending_call WHERE tenant_id = ? AND token = ?", (scope.tenant_id, token)
@@ -123,7 +123,7 @@ def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
         "UPDATE execution SET next_run_at = ? WHERE tenant_id = ? AND id = ? AND status = 'waiting'",
         (now, scope.tenant_id, row[0]),
     )
-    db.after_commit(lambda: woken.announce(scope.tenant_id, row[0]))
+    db.after_commit(lambda: woken_signal.notify(scope.tenant_id, row[0]))
     return True
 
 
@@ -136,7 +136,7 @@ def answer_profile(scope: TenantScope, slug: str) -> list[str]:
     return tokens
 
 
-def note_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None) -> None:
+def save_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None) -> None:
     """Inside a write: record what the run awaited under `token` is itself waiting for (`approval_id`, `title`, `reason`), or
     None if it continues."""
     text = None if detail is None else db.dump_json(detail)
@@ -164,7 +164,7 @@ def note_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None
         add_event(scope, execution_id, "waiting", {"status": "waiting"})
 
 
-def note_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
+def save_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
     """Store the answer of the call with this token; False if it already has one."""
     changed = db.execute(
         "UPDATE pending_call SET ok = ?, answer = ?, answered_at = ? WHERE tenant_id = ? AND token = ? AND ok IS NULL",
@@ -173,7 +173,7 @@ def note_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
     return changed == 1
 
 
-def keep_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> None:
+def save_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> None:
     """Store the VM of a step run, replacing an earlier one."""
     snapshot = stored.snapshot
     db.execute(
@@ -234,7 +234,7 @@ def templates_in_use() -> set[str]:
     return {row[0] for row in db.rows("SELECT DISTINCT template FROM suspended_step")}
 
 
-class Woken:
+class ExecutionSignal:
     """Subscribers in this OS process: to `woken` for executions that were answered and are due, to `stopped` for executions to
     cancel.  Without subscribers the sweeper and the heartbeat of the running worker notice later."""
 
@@ -242,22 +242,22 @@ class Woken:
         self._callbacks: list[Callable[[str, str], None]] = []
         self._lock = Lock()
 
-    def when(self, callback: Callable[[str, str], None]) -> None:
+    def subscribe(self, callback: Callable[[str, str], None]) -> None:
         """Call `callback(tenant_id, execution_id)` after the commit."""
         with self._lock:
             self._callbacks.append(callback)
 
-    def drop(self, callback: Callable[[str, str], None]) -> None:
+    def unsubscribe(self, callback: Callable[[str, str], None]) -> None:
         """Remove a callback."""
         with self._lock:
             self._callbacks = [each for each in self._callbacks if each != callback]
 
-    def announce(self, tenant_id: str, execution_id: str) -> None:
+    def notify(self, tenant_id: str, execution_id: str) -> None:
         with self._lock:
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback(tenant_id, execution_id)
 
 
-woken = Woken()
-stopped = Woken()
+woken_signal = ExecutionSignal()
+cancel_signal = ExecutionSignal()

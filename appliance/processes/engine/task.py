@@ -8,14 +8,14 @@ from typing import Any
 from appliance.core.crypto import Sealer
 from appliance.documents import Documents
 from appliance.formats import Formats
-from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.definitions.nodes import Grants, Step
 from appliance.processes.host.agent_runs import Agents
-from appliance.processes.host.model_calls import ModelReach
-from appliance.processes.host.reached import Actions, PreparedData
+from appliance.processes.host.model_calls import ModelCalls
+from appliance.processes.host.protocols import Actions, PreparedData
 from appliance.sandbox import LogLine, Pool
 
-from .failing import StepFailed
+from .failures import StepFailed
 from .store import Claim, JournalEntry
 from .suspension import StoredVM
 from .tracing import span_key
@@ -23,7 +23,7 @@ from .waits import Children
 
 
 @dataclass(frozen=True)
-class Tools:
+class StepServices:
     """The services and limits that steps use.  `submit_io` runs work of a tenant in a thread, `submit_call` the same with a
     deadline, for host calls of step code."""
 
@@ -37,12 +37,12 @@ class Tools:
     output_bytes: int
     answer_bytes: int
     host_calls: int
-    longest_wait_ms: int
-    most_items: int
+    max_wait_ms: int
+    max_items: int
     sealer: Sealer
     children: Children
     documents: Documents
-    models: ModelReach
+    models: ModelCalls
     formats: Formats
     agents: Agents
 
@@ -58,7 +58,7 @@ class Task:
     iteration: str
     attempt: int
     claim: Claim
-    compiled: Compiled
+    compiled: CompiledVersion
     names: Mapping[str, Any]
     filled: Mapping[str, Any]
     input: Any
@@ -82,7 +82,7 @@ class Task:
         return min(self.time_ms + used_ms, self.step.limits.time_ms or default_ms)
 
     @property
-    def where(self) -> str:
+    def idempotency_scope(self) -> str:
         """Identifies this step run in idempotency keys; the same for every attempt."""
         return ".".join(part for part in (self.step.path, self.iteration) if part)
 
@@ -93,7 +93,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Suspending:
+class Suspension:
     """A step to suspend: its VM, when it is due at the latest (called inside the commit), and clock values to record with its
     last call."""
 
@@ -105,7 +105,7 @@ class Suspending:
 @dataclass
 class Result:
     """The result of an attempt.  `in_commit` runs inside the commit that records it and returns the output; `settle` runs there
-    too and returns the whole result.  `is_cached`: it comes from an earlier execution; `keep_as` is the digest under which to
+    too and returns the whole result.  `is_cached`: it comes from an earlier execution; `cache_digest` is the digest under which to
     cache it.  `measured_by`: the boot id of the machine that measures the duration until `next_run_at`."""
 
     output: Any = None
@@ -116,9 +116,9 @@ class Result:
     in_commit: Callable[[], Any] | None = None
     journal: list[JournalEntry] = field(default_factory=list)
     logs: list[LogLine] = field(default_factory=list)
-    suspending: Suspending | None = None
+    suspending: Suspension | None = None
     is_cached: bool = False
-    keep_as: str | None = None
+    cache_digest: str | None = None
     settle: "Callable[[], Result | StepFailed] | None" = None
 
     @property

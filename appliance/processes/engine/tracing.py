@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.monitor import Place, Span, spans
+from appliance.monitor import Span, SpanContext, spans
 
 from .decide import StepRun
 from .store import Claim
@@ -13,12 +13,12 @@ from .store import Claim
 
 def scope_of(scope: TenantScope, execution_id: str, trace: str) -> TenantScope:
     """The scope in which the execution works, so that its calls are children of its span.  `trace` is its parent's context."""
-    return replace(scope, trace=str(spans.under(spans.read(trace), execution_id))) if spans.is_on else scope
+    return replace(scope, trace=str(spans.child_of(spans.parse(trace), execution_id))) if spans.is_on else scope
 
 
 def scope_of_step(claim: Claim, step: str) -> TenantScope:
     """The same for the calls of a step run; `step` is its `span_key`."""
-    parent = spans.read(claim.scope.trace)
+    parent = spans.parse(claim.scope.trace)
     return claim.scope if parent is None else replace(claim.scope, trace=str(_child_place(parent, claim, step)))
 
 
@@ -27,9 +27,9 @@ def span_key(path: str, iteration: str) -> str:
     return f"{path}/{iteration}"
 
 
-def tell_step(claim: Claim, run: StepRun, took_ms: int) -> None:
+def add_step_span(claim: Claim, run: StepRun, took_ms: int) -> None:
     """Inside a commit: add the span of a finished step run."""
-    parent = spans.read(claim.scope.trace)
+    parent = spans.parse(claim.scope.trace)
     if parent is None or run.started_at is None:
         return
     attributes = _attributes(claim) | {"gos.step": run.step, "gos.step.kind": run.kind, "gos.step.status": run.status}
@@ -42,9 +42,9 @@ def tell_step(claim: Claim, run: StepRun, took_ms: int) -> None:
     db.after_commit(_add_later(span))
 
 
-def tell_execution(claim: Claim, status: str, took_ms: int, failure_class: str) -> None:
+def add_execution_span(claim: Claim, status: str, took_ms: int, failure_class: str) -> None:
     """Inside a commit: add the span of a finished execution, from its acceptance to its end."""
-    place, outer = spans.read(claim.scope.trace), spans.read(claim.trace)
+    place, outer = spans.parse(claim.scope.trace), spans.parse(claim.trace)
     if place is None:
         return
     attributes = _attributes(claim) | {"gos.status": status, "gos.version": claim.version}
@@ -59,8 +59,8 @@ def _add_later(span: Span) -> Callable[[], None]:
     return lambda: spans.add(span)
 
 
-def _child_place(around: Place, claim: Claim, step: str) -> Place:
-    return spans.under(around, f"{claim.execution_id}/{step}")
+def _child_place(around: SpanContext, claim: Claim, step: str) -> SpanContext:
+    return spans.child_of(around, f"{claim.execution_id}/{step}")
 
 
 def _attributes(claim: Claim) -> dict[str, str | int]:

@@ -14,7 +14,7 @@ from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.governance import Permit
-from appliance.governance.approvals import Wish, approvals
+from appliance.governance.approvals import RequestOptions, approvals
 from appliance.processes.definitions.nodes import MAX_EVENT_NAME, Grants
 from appliance.sandbox import HostCall
 
@@ -47,7 +47,7 @@ class Children(Protocol):
 
 
 @dataclass(frozen=True)
-class Begun:
+class PreparedCall:
     """A call ready to be recorded: `record`, inside a write, returns the pending call, or None and the call's value."""
 
     record: Callable[[], tuple[PendingCall | None, Any]]
@@ -55,16 +55,16 @@ class Begun:
 
 @dataclass(frozen=True)
 class Waits:
-    """The pending calls of one step run; `longest_ms` is the maximum duration of each."""
+    """The pending calls of one step run; `max_wait_ms` is the maximum duration of each."""
 
     claim: Claim
     run_key: RunKey
     step: str
     grants: Grants
     children: Children
-    longest_ms: int
+    max_wait_ms: int
 
-    def begin(self, call: HostCall) -> Begun:
+    def prepare(self, call: HostCall) -> PreparedCall:
         """Check a call and prepare it; an ApplianceError is the answer to the call."""
         if call.method == "human.request":
             return self._ask_person(call)
@@ -75,9 +75,9 @@ class Waits:
         due, name = self._until(call) if call.method.startswith("wait.") else self._event(call)
         kind = "event" if call.method == "events.wait" else "timer"
         pending = self._pending(call, kind, ids.new("wai"), name, due)
-        return Begun(lambda: (self._noted(pending), None))
+        return PreparedCall(lambda: (self._add(pending), None))
 
-    def _ask_person(self, call: HostCall) -> Begun:
+    def _ask_person(self, call: HostCall) -> PreparedCall:
         if not self.grants.human:
             raise PolicyDenied("this step is not granted to ask people; add grants: human: true")
         path, iteration, attempt = self.run_key
@@ -85,19 +85,19 @@ class Waits:
         (arguments,) = _arguments(call, 1, "api.human.request({kind, title, …})")
         now = clock.now_ms()
         parsed = approvals.parse_request(arguments, origin, now)
-        request = replace(parsed, expires_at=parsed.expires_at or now + self.longest_ms)
+        request = replace(parsed, expires_at=parsed.expires_at or now + self.max_wait_ms)
 
         def record() -> tuple[PendingCall, None]:
             approval = approvals.request_approval(self.claim.scope, request)
             kind = "approval" if request.kind == "approval" else "input"
-            return self._noted(self._pending(call, kind, approval.id, request.title, request.expires_at)), None
+            return self._add(self._pending(call, kind, approval.id, request.title, request.expires_at)), None
 
-        return Begun(record)
+        return PreparedCall(record)
 
-    def _await_profile(self, call: HostCall) -> Begun:
+    def _await_profile(self, call: HostCall) -> PreparedCall:
         """Wait for a profile; a person may answer instead, unless the question is too large for an approval request."""
         (question,) = call.args
-        slug, due = question["profile"], clock.now_ms() + self.longest_ms
+        slug, due = question["profile"], clock.now_ms() + self.max_wait_ms
         path, iteration, attempt = self.run_key
         origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
         try:
@@ -107,9 +107,9 @@ class Waits:
 
         def record() -> tuple[PendingCall, None]:
             token = ids.new("wai") if request is None else approvals.request_approval(self.claim.scope, request).id
-            return self._noted(self._pending(call, "model", token, slug, due)), None
+            return self._add(self._pending(call, "model", token, slug, due)), None
 
-        return Begun(record)
+        return PreparedCall(record)
 
     def _until(self, call: HostCall) -> tuple[int, str]:
         (text,) = _arguments(call, 1, "api.wait.for(duration) or api.wait.until(time)")
@@ -119,9 +119,9 @@ class Waits:
             )
         now = clock.now_ms()
         due = now + clock.parse_duration(text) if call.method == "wait.for" else clock.parse_rfc3339(text)
-        if due - now > self.longest_ms:
+        if due - now > self.max_wait_ms:
             raise ValidationFailed(
-                Sentence("an execution waits at most %(longest_ms)s days", longest_ms=self.longest_ms // 86400000)
+                Sentence("an execution waits at most %(longest_ms)s days", longest_ms=self.max_wait_ms // 86400000)
             )
         return due, text
 
@@ -141,7 +141,7 @@ class Waits:
             raise ValidationFailed('timeout must be a duration such as "48h"', pointer="/timeout")
         return clock.now_ms() + clock.parse_duration(timeout, pointer="/timeout"), name
 
-    def _start_child(self, call: HostCall) -> Begun:
+    def _start_child(self, call: HostCall) -> PreparedCall:
         process_id, child_input, options = [*call.args, None, None, None][:3]
         usage = "call api.processes.execute(process, input, {wait: true | false})"
         if len(call.args) > 3 or not isinstance(process_id, str):
@@ -162,48 +162,48 @@ class Waits:
             started = child.insert()
             if not waits:
                 return None, started
-            return self._noted(self._pending(call, "child", started["execution_id"], process_id, None)), None
+            return self._add(self._pending(call, "child", started["execution_id"], process_id, None)), None
 
-        return Begun(record)
+        return PreparedCall(record)
 
     def _pending(self, call: HostCall, kind: str, token: str, name: str, due: int | None) -> PendingCall:
-        latest = clock.now_ms() + self.longest_ms
+        latest = clock.now_ms() + self.max_wait_ms
         is_point = kind in _DECIDED_BY_PEOPLE or call.method == "wait.until"
         return PendingCall(
             *self.run_key, call.id, kind, token, name, latest if due is None else min(due, latest),
             measured_by=None if is_point else clock.boot_id(),
         )  # fmt: skip
 
-    def _noted(self, pending: PendingCall) -> PendingCall:
+    def _add(self, pending: PendingCall) -> PendingCall:
         suspension.add_call(self.claim, pending)
         return pending
 
-    def await_approval(self, number: int, permit: Permit) -> Begun:
+    def await_approval(self, number: int, permit: Permit) -> PreparedCall:
         """Wait until people have decided about an action; PolicyDenied if the policy has no approvers."""
         path, iteration, attempt = self.run_key
         origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, number, attempt)
 
         def record() -> tuple[PendingCall, None]:
-            suspension.forget_answered(self.claim, self.run_key, number)  # an approval that is no longer valid
-            approval = permit.ask(Wish(origin=origin))
+            suspension.delete_answer(self.claim, self.run_key, number)  # an approval that is no longer valid
+            approval = permit.request_approval(RequestOptions(origin=origin))
             call, request = HostCall(number, "", []), approval.request
-            return self._noted(self._pending(call, "approval", approval.id, request.title, request.expires_at)), None
+            return self._add(self._pending(call, "approval", approval.id, request.title, request.expires_at)), None
 
-        return Begun(record)
+        return PreparedCall(record)
 
     def await_run(self, number: int, run_id: str, agent_id: str, due: int | None) -> PendingCall:
         """Inside a write: wait for the end of an agent's run."""
-        return self._noted(self._pending(HostCall(number, "", []), "agent", run_id, agent_id, due))
+        return self._add(self._pending(HostCall(number, "", []), "agent", run_id, agent_id, due))
 
     # -- what ends them
 
-    def settle_due(self, pending: PendingCall) -> tuple[bool, Any]:
+    def answer_due(self, pending: PendingCall) -> tuple[bool, Any]:
         """Inside a write: the answer (ok, value) of a call that is due without having been answered."""
         scope, token = self.claim.scope, pending.token
         if pending.kind == "timer":
             return True, None
         if pending.kind in ("approval", "input"):
-            return True, approvals.answer_of(approvals.expire_approval(scope, token))
+            return True, approvals.answer_view(approvals.expire_approval(scope, token))
         if pending.kind == "model":
             approvals.withdraw_approval(scope, token, "the step is no longer waiting for an LLM profile")
         subject = _TIMED_OUT_TEXTS.get(pending.kind, "{} did not finish").format(pending.name)
@@ -216,7 +216,7 @@ class Waits:
         }  # fmt: skip
 
 
-def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
+def error_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The error of an action that people did not approve, by their answer."""
     decided_by, request = answer.get("decided_by"), answer["request_id"]
     if answer["status"] == "expired":
@@ -239,18 +239,19 @@ _TIMED_OUT_TEXTS = {
 _MAX_QUESTION = 16_000
 
 
-def _to_approval_request(given: Mapping[str, Any]) -> dict[str, Any]:
+def _to_approval_request(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The request to a person who answers in place of a missing LLM profile."""
-    slug, schema = given["profile"], given.get("output")
-    texts = [given.get("system"), given.get("prompt"), *(str(each.get("content")) for each in given.get("messages") or ())]
-    if given.get("input") is not None:
-        texts.append(f"Input: {db.dump_json(given['input'])}")
+    slug, schema = arguments["profile"], arguments.get("output")
+    messages = (str(each.get("content")) for each in arguments.get("messages") or ())
+    texts = [arguments.get("system"), arguments.get("prompt"), *messages]
+    if arguments.get("input") is not None:
+        texts.append(f"Input: {db.dump_json(arguments['input'])}")
     text = "\n\n".join(text for text in texts if text)
     return {
         "kind": "input", "title": f"Answer in place of the LLM profile {slug}",
         "reason": f"There is no LLM profile {slug}. Create it (POST /api/v1/llm-profiles) and the model answers; or answer here.",
-        "details": {"question": text[:_MAX_QUESTION], "documents": len(given.get("documents") or ()),
-                    "images": len(given.get("images") or ())},
+        "details": {"question": text[:_MAX_QUESTION], "documents": len(arguments.get("documents") or ()),
+                    "images": len(arguments.get("images") or ())},
     } | ({"schema": schema} if schema is not None else {})  # fmt: skip
 
 
@@ -265,7 +266,7 @@ def _arguments(call: HostCall, count: int, usage: str) -> list[Any]:
     return call.args
 
 
-def told(pending: PendingCall, step: str) -> dict[str, Any]:
+def to_view(pending: PendingCall, step: str) -> dict[str, Any]:
     """A pending call as shown to callers in `waiting_for`."""
     view: dict[str, Any] = {"kind": "human" if pending.kind in ("approval", "input") else pending.kind, "step": step}
     view |= {"path": pending.path, "call": pending.call, "until": clock.rfc3339(pending.due_at)}

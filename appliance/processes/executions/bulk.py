@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from appliance.processes.service import ProcessFlow
 
 Action = Literal["cancel", "retry"]
-MOST = 500
-MOST_TOLD = 50
+MAX_EXECUTIONS = 500
+MAX_LISTED_REFUSALS = 50
 _CANCELLABLE = ("scheduled", "queued", "running", "waiting")
 _RETRYABLE = ("failed", "cancelled", "timed_out", "expired")
 
@@ -42,25 +42,30 @@ class BulkResult:
     refusals: list[Refusal] = field(default_factory=list)
 
 
-def targets(scope: TenantScope, criteria: ExecutionFilter, action: Action, after: str = "") -> list[str]:
+def find_targets(scope: TenantScope, criteria: ExecutionFilter, action: Action, after: str = "") -> list[str]:
     """The oldest executions that match the filter and allow the action, up to one more than a request handles.
 
     Executions that have been retried already are skipped, so that a request can be repeated.
     """
-    query = executions.matching(scope, criteria).where(Execution.status.in_(_CANCELLABLE if action == "cancel" else _RETRYABLE))
+    query = executions.matching_query(scope, criteria).where(
+        Execution.status.in_(_CANCELLABLE if action == "cancel" else _RETRYABLE)
+    )
     if action == "retry":
         retried = scope.select(Execution, Execution.retry_of).where(Execution.retry_of.is_null(False))
         query = query.where(Execution.id.not_in(retried))
     if after:
         query = query.where(Execution.id > after)
-    return [row.id for row in query.order_by(Execution.id).limit(MOST + 1)]
+    return [row.id for row in query.order_by(Execution.id).limit(MAX_EXECUTIONS + 1)]
 
 
-def act(flow: "ProcessFlow", scope: TenantScope, criteria: ExecutionFilter, action: Action, after: str = "") -> BulkResult:
-    """Act on at most `MOST` executions after `after`; refusals are counted, and the first `MOST_TOLD` are listed."""
-    execution_ids = targets(scope, criteria, action, after)
-    result = BulkResult(matched=min(len(execution_ids), MOST), next=execution_ids[MOST - 1] if len(execution_ids) > MOST else None)
-    for execution_id in execution_ids[:MOST]:
+def run_bulk(flow: "ProcessFlow", scope: TenantScope, criteria: ExecutionFilter, action: Action, after: str = "") -> BulkResult:
+    """Act on at most `MAX_EXECUTIONS` executions after `after`; counts refusals, and lists the first `MAX_LISTED_REFUSALS`."""
+    execution_ids = find_targets(scope, criteria, action, after)
+    result = BulkResult(
+        matched=min(len(execution_ids), MAX_EXECUTIONS),
+        next=execution_ids[MAX_EXECUTIONS - 1] if len(execution_ids) > MAX_EXECUTIONS else None,
+    )
+    for execution_id in execution_ids[:MAX_EXECUTIONS]:
         try:
             _act_on(flow, scope, execution_id, action)
             result.done += 1
@@ -68,7 +73,7 @@ def act(flow: "ProcessFlow", scope: TenantScope, criteria: ExecutionFilter, acti
             raise
         except ApplianceError as error:
             result.refused += 1
-            if len(result.refusals) < MOST_TOLD:
+            if len(result.refusals) < MAX_LISTED_REFUSALS:
                 result.refusals.append(Refusal(execution_id, error.code, error.message))
     return result
 

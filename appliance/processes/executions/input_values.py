@@ -16,30 +16,30 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.models import InputValueRow
 
-MOST_VALUES = 20
-MOST_LOOKED_AT = 1_000
-DEEPEST = 5
-LONGEST = 200
+MAX_VALUES = 20
+MAX_VISITED = 1_000
+MAX_DEPTH = 5
+MAX_LENGTH = 200
 _BY_PATH = re.compile(r"([A-Za-z_$][\w$-]*(?:\.[\w$-]+)*)=(.*)", re.ASCII | re.DOTALL)
 
 
-def values_of(input_data: Any) -> Iterator[tuple[str, str]]:
+def iter_values(input_data: Any) -> Iterator[tuple[str, str]]:
     """(path, text) of each indexed value of an input, with paths such as `order.lines.sku`."""
     queue: deque[tuple[str, Any, int]] = deque([("", input_data, 0)])
     count = visited = 0
-    while queue and count < MOST_VALUES and visited < MOST_LOOKED_AT:
+    while queue and count < MAX_VALUES and visited < MAX_VISITED:
         path, value, depth = queue.popleft()
         visited += 1
         if isinstance(value, dict | list):
-            if depth < DEEPEST:
+            if depth < MAX_DEPTH:
                 inner = value.items() if isinstance(value, dict) else (("", item) for item in value)
                 for name, item in inner:
-                    if len(queue) >= MOST_LOOKED_AT:
+                    if len(queue) >= MAX_VISITED:
                         break
                     queue.append((".".join(part for part in (path, str(name)) if part), item, depth + 1))
             continue
         text = text_of(value)
-        if text is not None and 1 <= len(text) <= LONGEST and len(path) <= LONGEST:
+        if text is not None and 1 <= len(text) <= MAX_LENGTH and len(path) <= MAX_LENGTH:
             count += 1
             yield path, text
 
@@ -53,9 +53,9 @@ def text_of(value: Any) -> str | None:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else db.dump_json(value)
 
 
-def keep_values(scope: TenantScope, execution_id: str, input_data: Any) -> None:
+def save_values(scope: TenantScope, execution_id: str, input_data: Any) -> None:
     """Inside the write that accepts an execution: index the values of its input."""
-    pairs = list(values_of(input_data))
+    pairs = list(iter_values(input_data))
     if not pairs:
         return
     rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(pairs))
@@ -73,8 +73,8 @@ def executions_with(scope: TenantScope, search: str) -> Any:
     """
     match = None if search.startswith("=") else _BY_PATH.fullmatch(search)
     path, value = (match[1], match[2]) if match else (None, search.removeprefix("="))
-    if not 1 <= len(value) <= LONGEST:
-        raise ValidationFailed(Sentence("a value to search for has 1 to %(longest)s characters", longest=LONGEST), pointer="/q")
+    if not 1 <= len(value) <= MAX_LENGTH:
+        raise ValidationFailed(Sentence("a value to search for has 1 to %(longest)s characters", longest=MAX_LENGTH), pointer="/q")
     query = scope.select(InputValueRow, InputValueRow.execution_id).where(InputValueRow.value.in_({value, _as_number(value)}))
     return query.where(InputValueRow.path == path) if path is not None else query
 

@@ -13,7 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.processes.models import EventRow, Execution, StepRunRow
 
 # The statuses of runs that need attention or are not finished.
-TROUBLE = ("failed", "timed_out", "retrying", "waiting", "running", "cancelled")
+ATTENTION_STATUSES = ("failed", "timed_out", "retrying", "waiting", "running", "cancelled")
 MOST_EVENTS = 500
 
 
@@ -24,7 +24,7 @@ class StepCount:
     path: str
     step: str
     kind: str
-    began: int | None = None
+    started: int | None = None
     ended: int | None = None
     by_status: dict[str, int] = field(default_factory=dict)
     is_loop: bool = False
@@ -44,7 +44,7 @@ class RunFilter:
 
 
 @dataclass(frozen=True)
-class Try:
+class Attempt:
     """One attempt of a step run: how it ended, and when."""
 
     attempt: int
@@ -64,20 +64,20 @@ def count_steps(scope: TenantScope, execution: Execution) -> list[StepCount]:
         if step_count is None:
             step_count = counts[path] = StepCount(path, step, kind, began, ended if finished == count else None)
         else:
-            step_count.began = began if step_count.began is None else min(step_count.began, began or step_count.began)
+            step_count.started = began if step_count.started is None else min(step_count.started, began or step_count.started)
             step_count.ended = None if step_count.ended is None or finished < count else max(step_count.ended, ended)
         step_count.by_status[status] = count
         step_count.is_loop = step_count.is_loop or bool(items) or step_count.total > 1
-    return sorted(counts.values(), key=lambda each: (each.began is None, each.began or 0, each.path))
+    return sorted(counts.values(), key=lambda each: (each.started is None, each.started or 0, each.path))
 
 
-def runs_outside_loops(scope: TenantScope, execution: Execution) -> dict[str, StepRunRow]:
+def list_single_runs(scope: TenantScope, execution: Execution) -> dict[str, StepRunRow]:
     """The complete step runs outside of loops by path; at most as many as the definition has steps."""
     query = scope.select(StepRunRow).where((StepRunRow.execution_id == execution.id) & (StepRunRow.iteration == ""))
     return {row.path: row for row in query}
 
 
-def runs_of(scope: TenantScope, execution: Execution, path: str, criteria: RunFilter) -> Page[StepRunRow]:
+def list_runs(scope: TenantScope, execution: Execution, path: str, criteria: RunFilter) -> Page[StepRunRow]:
     """The runs of one step in the order of their iteration, without input and output."""
     query = _without_values(scope, execution).where(StepRunRow.path == path)
     if criteria.statuses:
@@ -91,17 +91,19 @@ def runs_of(scope: TenantScope, execution: Execution, path: str, criteria: RunFi
     return Page(rows[: criteria.limit], rows[criteria.limit - 1].iteration if len(rows) > criteria.limit else None)
 
 
-def runs_in_loops(
+def list_loop_runs(
     scope: TenantScope, execution: Execution, counts: Sequence[StepCount], few: int, most: int
 ) -> dict[str, list[StepRunRow]]:
     """Runs of the steps in loops by path, without values: all runs if a step has at most `few`, else only those in TROUBLE."""
     loops = [each for each in counts if each.is_loop]
     small = [each.path for each in loops if each.total <= few]
-    noteworthy = [each.path for each in loops if each.total > few and any(each.by_status.get(status) for status in TROUBLE)]
+    noteworthy = [
+        each.path for each in loops if each.total > few and any(each.by_status.get(status) for status in ATTENTION_STATUSES)
+    ]
     query = _without_values(scope, execution).where(StepRunRow.iteration != "")
     rows = list(query.where(StepRunRow.path.in_(small))) if small else []
     if noteworthy:
-        rows.extend(query.where(StepRunRow.status.in_(TROUBLE) & StepRunRow.path.in_(noteworthy)).limit(most))
+        rows.extend(query.where(StepRunRow.status.in_(ATTENTION_STATUSES) & StepRunRow.path.in_(noteworthy)).limit(most))
     by_path: dict[str, list[StepRunRow]] = {}
     for row in sorted(rows, key=lambda row: (len(row.iteration), row.iteration)):
         by_path.setdefault(row.path, []).append(row)
@@ -125,19 +127,19 @@ def get_run(scope: TenantScope, execution: Execution, path: str, iteration: str)
     return row
 
 
-def paths_of(scope: TenantScope, execution: Execution) -> list[str]:
+def list_paths(scope: TenantScope, execution: Execution) -> list[str]:
     """The paths of the steps that have run."""
     sql = "SELECT DISTINCT path FROM step_run WHERE tenant_id = ? AND execution_id = ? ORDER BY path"
     return [str(path) for (path,) in db.rows(sql, (scope.tenant_id, execution.id))]
 
 
-def tries_of(scope: TenantScope, execution: Execution) -> Mapping[tuple[str, str], list[Try]]:
+def list_attempts(scope: TenantScope, execution: Execution) -> Mapping[tuple[str, str], list[Attempt]]:
     """The finished attempts by path and iteration, for step runs with more than one; from the first 500 events."""
     query = scope.select(EventRow).where((EventRow.execution_id == execution.id) & (EventRow.type == "step"))
-    attempts: dict[tuple[str, str], list[Try]] = {}
+    attempts: dict[tuple[str, str], list[Attempt]] = {}
     for event in query.order_by(EventRow.id).limit(MOST_EVENTS):
         data = event.data
         if data.get("status") != "running":
             key = (str(data.get("path")), str(data.get("iteration") or ""))
-            attempts.setdefault(key, []).append(Try(int(data.get("attempt", 1)), str(data.get("status")), event.at))
+            attempts.setdefault(key, []).append(Attempt(int(data.get("attempt", 1)), str(data.get("status")), event.at))
     return {key: tries for key, tries in attempts.items() if tries[-1].attempt > 1}

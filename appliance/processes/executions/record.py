@@ -3,17 +3,17 @@
 from dataclasses import dataclass, replace
 
 from appliance.core.scope import TenantScope
-from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.engine import store
 from appliance.processes.engine.decide import Key, StepRun
 from appliance.processes.engine.runner import claim_of
-from appliance.processes.engine.store import CLOSING, Claim, JournalEntry
-from appliance.processes.host.closing import Closing, read_closing
+from appliance.processes.engine.store import CLOSING_LINE, Claim, JournalEntry
+from appliance.processes.host.final_entries import FinalEntry, parse_final_entry
 from appliance.processes.models import Execution
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """One step run of the record; `claim` belongs to the execution that performed it (a retry reuses step runs)."""
 
     run: StepRun
@@ -26,18 +26,18 @@ class Recorded:
         return self.run.status == "cancelled" or (self.run.status == "failed" and self.run.error is not None)
 
 
-class Record:
+class ExecutionRecord:
     """Everything recorded about a finished execution, which ran `compiled`."""
 
-    def __init__(self, scope: TenantScope, row: Execution, compiled: Compiled) -> None:
+    def __init__(self, scope: TenantScope, row: Execution, compiled: CompiledVersion) -> None:
         self.scope, self.row, self.compiled = scope, row, compiled
         self.claim = _claim(scope, row)
-        own = {(run.path, run.iteration): Recorded(run, self.claim) for run in store.load_runs(scope, row.id)}
-        self.runs = own | self._reused({key: each.run for key, each in own.items() if each.run.result_source == "reused"})
+        own = {(run.path, run.iteration): RecordedRun(run, self.claim) for run in store.load_runs(scope, row.id)}
+        self.runs = own | self._find_originals({key: each.run for key, each in own.items() if each.run.result_source == "reused"})
 
-    def _reused(self, reused: dict[Key, StepRun]) -> dict[Key, Recorded]:
+    def _find_originals(self, reused: dict[Key, StepRun]) -> dict[Key, RecordedRun]:
         """Those runs with the executions that performed them; if one has been deleted, its runs count as performed here."""
-        originals: dict[Key, Recorded] = {}
+        originals: dict[Key, RecordedRun] = {}
         before = self.row.retry_of
         while reused and before is not None:
             row = self.scope.find(Execution, id=before)
@@ -47,20 +47,20 @@ class Record:
             runs = {(run.path, run.iteration): run for run in store.load_runs(self.scope, row.id)}
             # A stop that a retry passed over is skipped in the retry only, so its status differs from the original run.
             matches = {key: run for key, run in runs.items() if key in reused and _is_original(run, reused[key])}
-            originals |= {key: Recorded(run, claim, is_reused=True) for key, run in matches.items()}
+            originals |= {key: RecordedRun(run, claim, is_reused=True) for key, run in matches.items()}
             reused = {key: run for key, run in reused.items() if key not in matches}
             before = row.retry_of
-        return originals | {key: Recorded(run, self.claim, is_reused=True) for key, run in reused.items()}
+        return originals | {key: RecordedRun(run, self.claim, is_reused=True) for key, run in reused.items()}
 
-    def find(self, path: str, iteration: str) -> Recorded | None:
+    def find(self, path: str, iteration: str) -> RecordedRun | None:
         return self.runs.get((path, iteration))
 
-    def journal(self, recorded: Recorded) -> tuple[list[JournalEntry], Closing]:
+    def journal(self, recorded: RecordedRun) -> tuple[list[JournalEntry], FinalEntry]:
         """The calls of the last attempt, and its closing line."""
         run = recorded.run
         lines = store.load_lines(self.scope, recorded.claim.execution_id, (run.path, run.iteration, run.attempt))
-        closing_line = next((line for line in lines if line.call == CLOSING), None)
-        return [line for line in lines if line.call != CLOSING], read_closing(closing_line)
+        closing_line = next((line for line in lines if line.call == CLOSING_LINE), None)
+        return [line for line in lines if line.call != CLOSING_LINE], parse_final_entry(closing_line)
 
 
 def _is_original(run: StepRun, reused: StepRun) -> bool:

@@ -7,7 +7,7 @@ from appliance.monitor import failures
 from appliance.processes.models import Execution
 from appliance.processes.triggers.models import Firing
 
-from .failed_work import RETRIED, waited_for
+from .failure_retries import FAILED_STATUSES, failed_children
 
 MOST_RETRIES = 100
 
@@ -16,10 +16,10 @@ def note_success(scope: TenantScope, retry_of: str) -> None:
     """Inside a commit: a retry of this execution succeeded.  This recovers the whole chain of retries behind it, and the
     children whose failure made a step of these fail."""
     chain = _chain(scope, retry_of)
-    failures.note_recovered(scope, [*chain, *_children(scope, chain)], left_failed)
+    failures.record_recovered(scope, [*chain, *_children(scope, chain)], find_failed)
 
 
-def success_of(scope: TenantScope, execution_id: str) -> str | None:
+def find_success(scope: TenantScope, execution_id: str) -> str | None:
     """The newest successful retry of this execution, directly or through other retries; None if there is none."""
     pending, successes = [execution_id], list[str]()
     for _ in range(MOST_RETRIES):
@@ -32,9 +32,9 @@ def success_of(scope: TenantScope, execution_id: str) -> str | None:
     return max(successes, default=None)
 
 
-def left_failed(scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
+def find_failed(scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
     """Those that still exist and have failed: executions, and trigger events that started none."""
-    rows = scope.select(Execution, Execution.id).where(Execution.id.in_(failed_ids), Execution.status.in_(RETRIED))
+    rows = scope.select(Execution, Execution.id).where(Execution.id.in_(failed_ids), Execution.status.in_(FAILED_STATUSES))
     events = scope.select(Firing, Firing.id).where(Firing.id.in_(failed_ids) & (Firing.status == "failed"))
     return {row.id for row in rows} | {row.id for row in events}
 
@@ -55,8 +55,8 @@ def _children(scope: TenantScope, parents: Sequence[str]) -> set[str]:
     pending = set(parents)
     while pending:
         rows = scope.select(Execution, Execution.id, Execution.parent).where(
-            Execution.parent.in_(pending), Execution.status.in_(RETRIED)
+            Execution.parent.in_(pending), Execution.status.in_(FAILED_STATUSES)
         )  # fmt: skip
-        pending = waited_for(scope, {row.id: row.parent for row in rows}) - children
+        pending = failed_children(scope, {row.id: row.parent for row in rows}) - children
         children |= pending
     return children

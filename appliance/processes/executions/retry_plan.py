@@ -10,19 +10,19 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
-from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.compiled import CompiledVersion
+from appliance.processes.definitions.dependencies import Actions
 from appliance.processes.definitions.nodes import BLOCK_KINDS, Step
-from appliance.processes.definitions.surroundings import Actions
 from appliance.processes.engine.decide import FINISHED, StepRun
 from appliance.processes.engine.waits import CHILD
 from appliance.processes.files.naming import LOAD, READ_FILES, file_method
-from appliance.processes.host.agent_runs import RUN, Agents, MadeCall
+from appliance.processes.host.agent_runs import RUN, AgentEffect, Agents
 from appliance.processes.host.journal import ACTION, READS, WRITES
 from appliance.processes.host.model_calls import GENERATE
 from appliance.processes.host.vault import SECRET
 
-from . import retrying
-from .record import Record, Recorded
+from . import retries
+from .record import ExecutionRecord, RecordedRun
 
 Fate = Literal["reused", "continued", "passed_over", "again", "first", "dropped"]
 FindActions = Callable[[str], Actions | None]
@@ -112,20 +112,22 @@ class RetryPlan:
 
 
 @dataclass(frozen=True)
-class Around:
+class PlanContext:
     """What the plan needs from other rooms: the actions of integrations, and the runs of agents."""
 
     find_actions: FindActions
     agents: Agents
 
 
-def plan_retry(record: Record, compiled: Compiled, context: Around, start_from: str, version: int) -> RetryPlan:
+def plan_retry(
+    record: ExecutionRecord, compiled: CompiledVersion, context: PlanContext, start_from: str, version: int
+) -> RetryPlan:
     """The plan of a retry with `compiled`; raises the same errors as the retry."""
-    reused = {(run.path, run.iteration): run for run in retrying.reusable_runs(record.scope, record.row, start_from, compiled)}
+    reused = {(run.path, run.iteration): run for run in retries.reusable_runs(record.scope, record.row, start_from, compiled)}
     plan = RetryPlan(record.row.id, start_from, version)
     runs = sorted(record.runs.values(), key=lambda each: (each.run.started_at or 0, each.run.path, each.run.iteration))
-    again: list[Recorded] = []
-    compensation_paths = record.compiled.definition.aftermath | compiled.definition.aftermath
+    again: list[RecordedRun] = []
+    compensation_paths = record.compiled.definition.compensation_paths | compiled.definition.compensation_paths
     for recorded in runs:
         run = recorded.run
         if run.path in compensation_paths:
@@ -156,8 +158,8 @@ def _ended(sentence: Sentence) -> Sentence:
 # -- effects
 
 
-def _effects(record: Record, again: list[Recorded], context: Around) -> Iterator[RepeatedEffect]:
-    describer = _Teller(record.compiled, context.find_actions)
+def _effects(record: ExecutionRecord, again: list[RecordedRun], context: PlanContext) -> Iterator[RepeatedEffect]:
+    describer = _EffectDescriber(record.compiled, context.find_actions)
     calls = _Calls(record.scope)
     for recorded in again:
         run = recorded.run
@@ -165,7 +167,7 @@ def _effects(record: Record, again: list[Recorded], context: Around) -> Iterator
             continue
         if run.kind == "code":
             for attempt, method, args, answered in calls.of(recorded):
-                yield from describer.tell(run, attempt, method, args, certain=answered)
+                yield from describer.describe(run, attempt, method, args, certain=answered)
         elif run.kind == "agent":
             calls_made = context.agents.effects_of(record.scope, recorded.claim.execution_id, run.path, run.iteration)
             yield from _agent_effects(record.compiled.steps[run.path], run, calls_made)
@@ -173,7 +175,7 @@ def _effects(record: Record, again: list[Recorded], context: Around) -> Iterator
             yield from _step_effects(describer, record.compiled.steps[run.path], run)
 
 
-def _agent_effects(step: Step, run: StepRun, calls: list[MadeCall]) -> Iterator[RepeatedEffect]:
+def _agent_effects(step: Step, run: StepRun, calls: list[AgentEffect]) -> Iterator[RepeatedEffect]:
     """The effects of an agent step: a new run decides for itself, so it may repeat what the previous one did."""
     name = step.settings["use"]
     place = (run.step, run.path, run.iteration, run.attempt)
@@ -184,27 +186,29 @@ def _agent_effects(step: Step, run: StepRun, calls: list[MadeCall]) -> Iterator[
         yield RepeatedEffect(*place, RUN, f"{name}/{call.target}", False, _ended(sentence))
 
 
-def _step_effects(describer: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
+def _step_effects(describer: "_EffectDescriber", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
     """The effects of a step other than code: it makes a single call, which may have had its effect even if it failed."""
     settings, is_finished = step.settings, run.status in FINISHED
     if step.kind == "datapool":
         if is_finished:  # a failed write is rolled back
-            yield from describer.tell(run, run.attempt, f"datapool.{settings['operation']}", [settings["collection"]], certain=True)
+            yield from describer.describe(
+                run, run.attempt, f"datapool.{settings['operation']}", [settings["collection"]], certain=True
+            )
     elif step.kind == "integration":
         if is_finished or (run.error or {}).get("failure_class") in ("connector", "timeout", "system") or run.status == "cancelled":
-            yield from describer.tell(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=is_finished)
+            yield from describer.describe(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=is_finished)
     elif step.kind == "llm":
-        yield from describer.tell(run, run.attempt, GENERATE, [{"profile": settings["profile"]}], certain=is_finished)
+        yield from describer.describe(run, run.attempt, GENERATE, [{"profile": settings["profile"]}], certain=is_finished)
     elif step.kind in ("file", "ocr"):
         if is_finished and (method := file_method(step)) not in READ_FILES:
             target = [settings["to"]["collection"]] if method == LOAD else []
-            yield from describer.tell(run, run.attempt, method, target, certain=True)
+            yield from describer.describe(run, run.attempt, method, target, certain=True)
     elif step.kind == "process":
-        yield from describer.tell(run, run.attempt, CHILD, [settings["use"]], certain=is_finished)
+        yield from describer.describe(run, run.attempt, CHILD, [settings["use"]], certain=is_finished)
     elif step.kind == "human":
-        yield from describer.tell(run, run.attempt, HUMAN, [], certain=is_finished)
+        yield from describer.describe(run, run.attempt, HUMAN, [], certain=is_finished)
     elif step.kind not in ("rule", "wait", "stop"):
-        yield from describer.tell(run, run.attempt, step.kind, [], certain=is_finished)
+        yield from describer.describe(run, run.attempt, step.kind, [], certain=is_finished)
 
 
 class _Calls:
@@ -212,14 +216,14 @@ class _Calls:
 
     def __init__(self, scope: TenantScope) -> None:
         self._scope = scope
-        self._found: dict[str, dict[tuple[str, str], list[tuple[int, str, Any, bool]]]] = {}
+        self._by_execution: dict[str, dict[tuple[str, str], list[tuple[int, str, Any, bool]]]] = {}
 
-    def of(self, recorded: Recorded) -> list[tuple[int, str, Any, bool]]:
+    def of(self, recorded: RecordedRun) -> list[tuple[int, str, Any, bool]]:
         """(attempt, method, args, whether it succeeded) of each call; refused calls had no effect and are left out."""
         execution_id = recorded.claim.execution_id
-        if execution_id not in self._found:
-            self._found[execution_id] = self._load(execution_id)
-        return self._found[execution_id].get((recorded.run.path, recorded.run.iteration), [])
+        if execution_id not in self._by_execution:
+            self._by_execution[execution_id] = self._load(execution_id)
+        return self._by_execution[execution_id].get((recorded.run.path, recorded.run.iteration), [])
 
     def _load(self, execution_id: str) -> dict[tuple[str, str], list[tuple[int, str, Any, bool]]]:
         calls: dict[tuple[str, str], list[tuple[int, str, Any, bool]]] = {}
@@ -241,15 +245,15 @@ def _is_refusal(fault: str | None) -> bool:
     return fault is not None and json.loads(fault).get("failure_class") in ("policy", "validation")
 
 
-class _Teller:
+class _EffectDescriber:
     """Describes which effect a call would repeat."""
 
-    def __init__(self, compiled: Compiled, find_actions: FindActions) -> None:
+    def __init__(self, compiled: CompiledVersion, find_actions: FindActions) -> None:
         self._steps = compiled.steps
         self._find_actions = find_actions
         self._actions: dict[str, Actions] = {}
 
-    def tell(self, run: StepRun, attempt: int, method: str, args: list[Any], *, certain: bool) -> Iterator[RepeatedEffect]:
+    def describe(self, run: StepRun, attempt: int, method: str, args: list[Any], *, certain: bool) -> Iterator[RepeatedEffect]:
         """The effect of the call; none if it only reads."""
         if method == GENERATE:
             args = [args[0].get("profile")]

@@ -19,22 +19,41 @@ from appliance.core.errors import (
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.processes.definitions.compiled import Compiled
-from appliance.processes.engine import ending, store, suspension
+from appliance.processes.definitions.compiled import CompiledVersion
+from appliance.processes.engine import completion, store, suspension
 from appliance.processes.engine.decide import Key
 from appliance.processes.host import tainting
 from appliance.processes.models import EventRow, Execution, JournalRow, StepRunRow
 from appliance.processes.scheduling import admission, backlog
-from appliance.processes.scheduling.admission import Wanted
+from appliance.processes.scheduling.admission import AdmissionRequest
 from appliance.processes.scheduling.slots import SLOT
-from appliance.tenants import KEEP_MS
+from appliance.tenants import RETENTION_MS
 
 from . import input_values
-from .finding import Brief, ExecutionFilter, children_of, list_briefs, list_executions, matching, newest_of, retries_of
+from .search import (
+    ExecutionFilter,
+    ExecutionSummary,
+    find_newest,
+    list_children,
+    list_executions,
+    list_retries,
+    list_summaries,
+    matching_query,
+)
 
 __all__ = [
-    "Brief", "EventRow", "Execution", "ExecutionFilter", "JournalRow", "StepRunRow", "children_of", "list_briefs",
-    "list_executions", "matching", "newest_of", "retries_of",
+    "EventRow",
+    "Execution",
+    "ExecutionFilter",
+    "ExecutionSummary",
+    "JournalRow",
+    "StepRunRow",
+    "find_newest",
+    "list_children",
+    "list_executions",
+    "list_retries",
+    "list_summaries",
+    "matching_query",
 ]  # fmt: skip
 PRIORITIES = range(-10, 11)
 MAX_LABEL = 200
@@ -68,7 +87,7 @@ class QueuePlace:
     enqueued_at: int
 
 
-def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
+def check_input(scope: TenantScope, compiled: CompiledVersion, value: Any) -> None:
     """ValidationFailed with everything in the input that violates the process's schema.  May block, so call it before a write."""
     if compiled.refusal:
         raise DefinitionInvalid(
@@ -86,7 +105,7 @@ def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
         raise ValidationFailed(Sentence("the input does not match the schema, %(first)s", first=first), details=problems[:100])
 
 
-def version_to_run(scope: TenantScope, process_id: str, requested: int | None) -> int:
+def resolve_version(scope: TenantScope, process_id: str, requested: int | None) -> int:
     """The requested version, or the published one; NotFound, NotPublished."""
     # Plain SQL: this runs before every execution, and building the query took longer than running it.
     mine = (scope.tenant_id, process_id)
@@ -108,7 +127,7 @@ def version_to_run(scope: TenantScope, process_id: str, requested: int | None) -
 
 
 @dataclass(frozen=True)
-class Birth:
+class ExecutionOrigin:
     """Where a new execution comes from.
 
     `owner` claims it at once until `lease_until`.  A retry names the execution it repeats, and with `only_retry` must be its
@@ -130,7 +149,7 @@ def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execu
     execution = scope.find(Execution, idempotency=request.token)
     if execution is None:
         return None
-    if now - execution.created_at >= KEEP_MS:
+    if now - execution.created_at >= RETENTION_MS:
         scope.update(Execution, idempotency=None).where(Execution.id == execution.id).execute()
         return None
     if execution.input != request.input:
@@ -139,7 +158,7 @@ def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execu
 
 
 def insert_execution(
-    scope: TenantScope, process_id: str, version: int, request: StartRequest, origin: Birth
+    scope: TenantScope, process_id: str, version: int, request: StartRequest, origin: ExecutionOrigin
 ) -> tuple[Execution, bool]:
     """Inside a write: insert an execution; answers its row, and False if the same request had already started it."""
     now = clock.now_ms()
@@ -147,9 +166,9 @@ def insert_execution(
         return repeated, False
     if origin.only_retry and (other := scope.find(Execution, retry_of=origin.retry_of)) is not None:
         raise Conflict(Sentence("the execution has already been retried as %(id)s", id=other.id))
-    entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
+    entry = admission.admit(scope, process_id, version, AdmissionRequest(request.input, request.run_at, request.expires_ms), now)
     slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if origin.rank is None else origin.rank
-    status = "scheduled" if entry.is_later else "running" if origin.owner and entry.held is None else "queued"
+    status = "scheduled" if entry.is_scheduled else "running" if origin.owner and entry.wait_reason is None else "queued"
     if status == "queued" and origin.parent is None:  # children are admitted before the commit that records their call
         backlog.admit_queued(scope)
     elif status == "scheduled":
@@ -158,10 +177,11 @@ def insert_execution(
         tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
         input=request.input, label_text=request.label, retry_of=origin.retry_of, priority=request.priority,
         idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
-        next_run_at=request.run_at if entry.is_later else None, active_ms=0, owner=origin.owner if status == "running" else None,
+        next_run_at=request.run_at if entry.is_scheduled else None, active_ms=0,
+        owner=origin.owner if status == "running" else None,
         lease_until=origin.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
         cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=origin.parent, root=origin.root,
-        depth=origin.depth, wait_reason=entry.held, rank=rank,
+        depth=origin.depth, wait_reason=entry.wait_reason, rank=rank,
         expires_at=entry.expires_at, waiting_for=entry.waiting_for(), trace=scope.trace or None,
     )  # fmt: skip
     db.execute(
@@ -172,19 +192,19 @@ def insert_execution(
         (
             row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
             row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
-            row.claims, 0, row.actor, row.request_id, origin.parent, origin.root, origin.depth, entry.held,
+            row.claims, 0, row.actor, row.request_id, origin.parent, origin.root, origin.depth, entry.wait_reason,
             None if row.waiting_for is None else db.dump_json(row.waiting_for), row.rank, row.expires_at,
             slot and slot.key, slot and slot.limit, slot and slot.behaviour, row.trace,
         ),
     )  # fmt: skip
-    input_values.keep_values(scope, row.id, request.input)
+    input_values.save_values(scope, row.id, request.input)
     if request.tainted_by:
-        tainting.note_sources(scope, row.id, request.tainted_by)
+        tainting.add_sources(scope, row.id, request.tainted_by)
     store.add_event(scope, row.id, status, {"status": status})
     return row, True
 
 
-def newest_of_all() -> int | None:
+def newest_created_at() -> int | None:
     """When the newest execution of any tenant was created; None if there is none."""
     ((at,),) = db.rows("SELECT MAX(created_at) FROM execution")
     return None if at is None else int(at)
@@ -212,7 +232,7 @@ def find_started(scope: TenantScope, token: str) -> Execution:
     return row
 
 
-def queue_place(execution: Execution) -> QueuePlace | None:
+def find_queue_place(execution: Execution) -> QueuePlace | None:
     """The position of an execution in its queue; None if it is not queued.
 
     Each tenant has its own queue; executions that wait for a slot or for a paused process have the queue of that slot or
@@ -305,19 +325,19 @@ def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -
         raise ExecutionFinished(
             Sentence("the execution is %(status)s already", status=row.status), extra={"execution_status": row.status}
         )
-    ending.cancel(scope, row)
+    completion.cancel(scope, row)
     return get_execution(scope, execution_id)
 
 
 @dataclass(frozen=True)
-class Resumption:
+class EventAnswer:
     """The event for a waiting execution: the `token` it waits under, and the event's data."""
 
     token: str
     input: Any = None
 
 
-def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
+def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer: EventAnswer) -> Execution:
     """Inside a write: deliver an event to the execution that waits for it.
 
     NotFound if the execution does not wait under this token, Conflict if the event was already delivered, ExecutionFinished

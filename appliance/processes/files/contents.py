@@ -12,8 +12,8 @@ from appliance.core.errors import ApplianceError
 from appliance.core.sentences import Sentence
 from appliance.documents import Content, Document, NewDocument, clean_name
 from appliance.formats import Answer, Bounds, FormatFailed, Work
-from appliance.processes.engine.failing import StepFailed, failed_validation, from_coded, make_error
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.failures import StepFailed, failed_validation, from_appliance_error, make_error
+from appliance.processes.engine.task import Result, StepServices, Task
 from appliance.processes.host.journal import Cancelled
 
 CHUNK = 1 << 20
@@ -29,7 +29,7 @@ _BY_TYPE = {
 }  # fmt: skip
 
 
-def open_document(tools: Tools, task: Task, reference: Any, revision: int | None = None) -> Content:
+def open_document(tools: StepServices, task: Task, reference: Any, revision: int | None = None) -> Content:
     """Opens the content of a document given by its id or an object with an id; raises StepFailed."""
     document_id = reference.get("id") if isinstance(reference, Mapping) else reference
     if not isinstance(document_id, str):
@@ -39,10 +39,10 @@ def open_document(tools: Tools, task: Task, reference: Any, revision: int | None
     try:
         return tools.documents.open_content(task.claim.scope, document_id, revision)
     except ApplianceError as error:
-        raise from_coded(error) from error
+        raise from_appliance_error(error) from error
 
 
-def format_of(content: Content) -> str:
+def detect_format(content: Content) -> str:
     """The format that follows from the name or the media type; raises StepFailed when neither is known."""
     detected = _BY_SUFFIX.get(PurePath(content.name).suffix.lower()) or _BY_TYPE.get(content.media_type)
     if detected is None:
@@ -54,7 +54,7 @@ def format_of(content: Content) -> str:
     return detected
 
 
-def spool(tools: Tools, task: Task, content: Content) -> IO[bytes]:
+def spool(tools: StepServices, task: Task, content: Content) -> IO[bytes]:
     """Copies the content into an unnamed temporary file for the worker."""
     file = tools.formats.scratch()
     try:
@@ -69,7 +69,7 @@ def spool(tools: Tools, task: Task, content: Content) -> IO[bytes]:
     return file
 
 
-def spool_values(tools: Tools, values: Sequence[Any]) -> IO[bytes]:
+def spool_values(tools: StepServices, values: Sequence[Any]) -> IO[bytes]:
     """Writes values as JSON lines into a temporary file."""
     file = tools.formats.scratch()
     for value in values:
@@ -79,7 +79,7 @@ def spool_values(tools: Tools, values: Sequence[Any]) -> IO[bytes]:
 
 
 @contextmanager
-def worked(tools: Tools, task: Task, work: Work, default_ms: int | None = None) -> Iterator[Answer]:
+def run_work(tools: StepServices, task: Task, work: Work, default_ms: int | None = None) -> Iterator[Answer]:
     """Performs work in a formats worker and yields its answer; errors become the step's failure."""
     memory = task.step.limits.memory_mb or tools.formats.settings.memory_mb
     wall = task.wall_ms(default_ms or tools.default_time_ms)
@@ -93,18 +93,20 @@ def worked(tools: Tools, task: Task, work: Work, default_ms: int | None = None) 
         raise StepFailed(make_error(failed.code, failed.failure_class, failed.message)) from failed
 
 
-def made_document(tools: Tools, task: Task, members: Mapping[str, Any], source: IO[bytes], facts: Mapping[str, Any]) -> Result:
+def create_document(
+    tools: StepServices, task: Task, members: Mapping[str, Any], source: IO[bytes], facts: Mapping[str, Any]
+) -> Result:
     """Stores a file as a document: its bytes now, its row in the transaction that records the step, so that it exists once."""
     new = _new_document(members, members["name"])
-    content = tools.documents.keep_content(task.claim.scope, source)
+    content = tools.documents.store_content(task.claim.scope, source)
 
     def commit() -> dict[str, Any]:
-        return {"document": shown(tools.documents.create_document(task.claim.scope, new, content)), **facts}
+        return {"document": to_view(tools.documents.create_document(task.claim.scope, new, content)), **facts}
 
     return Result(in_commit=commit)
 
 
-def made_documents(tools: Tools, task: Task, members: Mapping[str, Any], answer: Answer) -> Result:
+def create_documents(tools: StepServices, task: Task, members: Mapping[str, Any], answer: Answer) -> Result:
     """Stores each unzipped file as a document in the folder it had in the archive."""
     files = []
     for each in answer.facts["files"]:
@@ -114,11 +116,13 @@ def made_documents(tools: Tools, task: Task, members: Mapping[str, Any], answer:
         folder = "/".join([*filter(None, [members.get("folder", "")]), *(clean_name(part) for part in path.parent.parts)])
         new = _new_document({**members, "folder": folder}, clean_name(path.name))
         piece = _pieces(answer.output, each["offset"], each["size"])
-        files.append((new, each["path"], tools.documents.keep_content(task.claim.scope, piece)))
+        files.append((new, each["path"], tools.documents.store_content(task.claim.scope, piece)))
 
     def commit() -> dict[str, Any]:
         scope = task.claim.scope
-        documents = [{**shown(tools.documents.create_document(scope, new, content)), "path": path} for new, path, content in files]
+        documents = [
+            {**to_view(tools.documents.create_document(scope, new, content)), "path": path} for new, path, content in files
+        ]
         return {"documents": documents, "count": len(documents)}
 
     return Result(in_commit=commit)
@@ -136,7 +140,7 @@ def _pieces(file: IO[bytes], start: int, size: int) -> Iterator[bytes]:
         yield piece
 
 
-def shown(document: Document) -> dict[str, Any]:
+def to_view(document: Document) -> dict[str, Any]:
     """A created document, as in the step's output."""
     return {
         "id": document.id, "name": document.name, "folder": document.folder, "tags": list(document.tags),
@@ -144,7 +148,7 @@ def shown(document: Document) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def deadline(task: Task, tools: Tools) -> Callable[[], None]:
+def make_deadline_check(task: Task, tools: StepServices) -> Callable[[], None]:
     """Returns a check that ends the step when it is cancelled or out of time."""
     wall = task.wall_ms(tools.default_time_ms)
     ends = clock.monotonic() + wall / 1000

@@ -13,14 +13,14 @@ from appliance.core.errors import ApplianceError
 from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.formats import Answer, scalar_text
-from appliance.processes.engine.failing import StepFailed, from_coded, make_error
+from appliance.processes.engine.failures import StepFailed, from_appliance_error, make_error
 from appliance.processes.engine.store import JournalEntry, append_journal, check_fence, load_journal
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.task import Result, StepServices, Task
 
-from .contents import deadline
+from .contents import make_deadline_check
 
 ROWS_AT_ONCE = 1_000
-MOST_TOLD = 100
+MAX_ERRORS = 100
 METHOD = "file.rows"
 COUNTED = ("rows", "created", "updated", "unchanged", "failed")
 
@@ -49,14 +49,14 @@ class Progress:
             setattr(self, name, getattr(self, name) + counts[name])
 
 
-def load_rows(tools: Tools, task: Task, answer: Answer, load: Load) -> Result:
+def load_rows(tools: StepServices, task: Task, answer: Answer, load: Load) -> Result:
     """Stores every row; a retry skips rows of the same content that are stored already.
 
     A batch and its journal entry are committed together under the fence.  An invalid row fails the step with its number, or
     is reported in the output with `on_error: report`.
     """
     progress, errors, position = _load_progress(task, load.source)
-    check = deadline(task, tools)
+    check = make_deadline_check(task, tools)
     records = answer.records()
     for _ in islice(records, progress.rows):
         pass
@@ -64,7 +64,7 @@ def load_rows(tools: Tools, task: Task, answer: Answer, load: Load) -> Result:
         check()
         counts, row_errors = _store_batch(task, load, rows, progress.rows, position)
         progress.add(counts)
-        errors += row_errors[: MOST_TOLD - len(errors)]
+        errors += row_errors[: MAX_ERRORS - len(errors)]
         position += 1
     return Result(output={"collection": load.to["collection"], **vars(progress), "errors": errors})
 
@@ -82,7 +82,7 @@ def _load_progress(task: Task, source: str) -> tuple[Progress, list[dict[str, An
             lines += 1
             if entry.args[0]["content"] == source and entry.args[0]["from"] == progress.rows:
                 progress.add(entry.answer)
-                errors += entry.answer["errors"][: MOST_TOLD - len(errors)]
+                errors += entry.answer["errors"][: MAX_ERRORS - len(errors)]
     return progress, errors, lines
 
 
@@ -112,14 +112,14 @@ def _store_batch(
             raise _rows_refused(row_errors, before)
         counts = {name: getattr(report, name) for name in COUNTED}
         args = [{"content": load.source, "from": before, "rows": len(rows)}]
-        entry = JournalEntry(position + 1, position, METHOD, args, True, {**counts, "errors": row_errors[:MOST_TOLD]}, [])
+        entry = JournalEntry(position + 1, position, METHOD, args, True, {**counts, "errors": row_errors[:MAX_ERRORS]}, [])
         append_journal(task.claim, task.run_key, [entry])
         return counts, row_errors
 
     try:
         return db.write(commit)
     except ApplianceError as error:
-        raise from_coded(error) from error
+        raise from_appliance_error(error) from error
 
 
 def _rows_refused(row_errors: list[dict[str, Any]], before: int) -> StepFailed:

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from appliance.core.json_schema import Schema, compile_schema
-from appliance.processes.definitions.reading import Reader, pointer_token
-from appliance.processes.definitions.schema_parts import FILLED, FLAG, TEXT, Shape, listed, shape, whole
+from appliance.processes.definitions.reader import Reader, pointer_token
+from appliance.processes.definitions.schema_parts import FLAG, INTERPOLATED, TEXT, JsonSchema, integer, list_of, object_schema
 from appliance.processes.definitions.template import Template
 
 Variant = tuple[str, str | None]  # operation and format
@@ -16,80 +16,80 @@ CONSTANT = ("operation", "format", "to", "as")  # no expressions, because they d
 ROW_FORMATS = ("csv", "xlsx", "ndjson", "json", "xml")
 MOST_DOCUMENTS = 100
 
-_DOCUMENT: Shape = {
+_DOCUMENT: JsonSchema = {
     "anyOf": [TEXT, {"type": "object", "required": ["id"]}],
     "description": "The id of a document, or an object with an `id`, such as the output of another step.",
 }
-_ENCODING: Shape = {"type": "string", "minLength": 1, "maxLength": 40, "description": "utf-8, cp1252, …; detected by default."}
-_SIGN: Shape = {"type": "string", "minLength": 1, "maxLength": 1, "not": {"enum": ["\n", "\r", " "]}}
-_NAMES = listed({"type": "string"}, minItems=1, maxItems=16_384)
+_ENCODING: JsonSchema = {"type": "string", "minLength": 1, "maxLength": 40, "description": "utf-8, cp1252, …; detected by default."}
+_SIGN: JsonSchema = {"type": "string", "minLength": 1, "maxLength": 1, "not": {"enum": ["\n", "\r", " "]}}
+_NAMES = list_of({"type": "string"}, minItems=1, maxItems=16_384)
 _TYPES = {"type": "object", "additionalProperties": {"enum": ["text", "integer", "number", "boolean"]}}
-_PLACE: Shape = {"folder": {"type": "string"}, "tags": listed(TEXT, maxItems=50)}
-_DOCUMENT_MEMBERS: Shape = {"name": TEXT, **_PLACE}
-_READ: Shape = {"document": _DOCUMENT, "revision": whole(1, 1_000_000_000)}
-_TABLE: Shape = {"header": {"anyOf": [FLAG, _NAMES]}, "types": _TYPES}
-_TO: Shape = shape(
+_PLACE: JsonSchema = {"folder": {"type": "string"}, "tags": list_of(TEXT, maxItems=50)}
+_DOCUMENT_MEMBERS: JsonSchema = {"name": TEXT, **_PLACE}
+_READ: JsonSchema = {"document": _DOCUMENT, "revision": integer(1, 1_000_000_000)}
+_TABLE: JsonSchema = {"header": {"anyOf": [FLAG, _NAMES]}, "types": _TYPES}
+_TO: JsonSchema = object_schema(
     {
         "collection": TEXT,
-        "key": listed(TEXT, minItems=1),
+        "key": list_of(TEXT, minItems=1),
         "fields": {"type": "object", "minProperties": 1, "additionalProperties": TEXT},
         "on_error": {"enum": ["refuse", "report"]},
     },
     ("collection",),
 )
-_TARGET: Shape = {"to": _TO, "as": {"const": "document"}, **_DOCUMENT_MEMBERS}
-_PARSE: Mapping[str, Shape] = {
+_TARGET: JsonSchema = {"to": _TO, "as": {"const": "document"}, **_DOCUMENT_MEMBERS}
+_PARSE: Mapping[str, JsonSchema] = {
     "csv": {"encoding": _ENCODING, "delimiter": _SIGN, "quote": {"anyOf": [_SIGN, {"const": ""}]}, **_TABLE},
-    "xlsx": {"sheet": {"anyOf": [TEXT, whole(1, 10_000)]}, **_TABLE},
+    "xlsx": {"sheet": {"anyOf": [TEXT, integer(1, 10_000)]}, **_TABLE},
     "json": {"encoding": _ENCODING, "each": FLAG},
     "ndjson": {"encoding": _ENCODING},
-    "xml": {"encoding": _ENCODING, "each": TEXT, "lists": listed(TEXT)},
+    "xml": {"encoding": _ENCODING, "each": TEXT, "lists": list_of(TEXT)},
     "text": {"encoding": _ENCODING},
     "pdf": {"pages": TEXT},
 }
-_WRITE: Mapping[str, Shape] = {
+_WRITE: Mapping[str, JsonSchema] = {
     "csv": {
         "columns": _NAMES, "header": FLAG, "delimiter": _SIGN, "quote": _SIGN, "encoding": _ENCODING,
         "formulas": {"enum": ["escape", "keep"]}, "line_end": {"enum": ["\r\n", "\n"]},
     },
     "xlsx": {"columns": _NAMES, "header": FLAG, "sheet": TEXT},
-    "json": {"indent": whole(0, 8)},
+    "json": {"indent": integer(0, 8)},
     "ndjson": {},
     "xml": {"root": TEXT, "row": TEXT},
     "text": {"encoding": _ENCODING},
 }  # fmt: skip
-_CONVERT: Shape = {
-    "document": _DOCUMENT, "revision": whole(1, 1_000_000_000), "content": {"type": "string"},
+_CONVERT: JsonSchema = {
+    "document": _DOCUMENT, "revision": integer(1, 1_000_000_000), "content": {"type": "string"},
     "from": {"enum": ["markdown", "html", "text"]}, "encoding": _ENCODING, "title": {"type": "string"},
     "language": {"type": "string", "pattern": "^[a-z]{2,3}$"}, **_DOCUMENT_MEMBERS,
 }  # fmt: skip
-_PAPER: Shape = {"paper": {"enum": ["a4", "a3", "a5", "letter", "legal"]}, "landscape": FLAG, "page_numbers": FLAG}
-OCR: Shape = {
+_PAPER: JsonSchema = {"paper": {"enum": ["a4", "a3", "a5", "letter", "legal"]}, "landscape": FLAG, "page_numbers": FLAG}
+OCR: JsonSchema = {
     **_READ,
-    "languages": listed({"type": "string", "pattern": "^[a-z]{2}$"}, minItems=1),
+    "languages": list_of({"type": "string", "pattern": "^[a-z]{2}$"}, minItems=1),
     "pages": TEXT,
-    "dpi": whole(72, 600),
+    "dpi": integer(72, 600),
     "min_confidence": {"type": "number", "minimum": 0, "maximum": 1},
     "boxes": FLAG,
 }
 
 
-def _variants() -> dict[Variant, Shape]:
+def _variants() -> dict[Variant, JsonSchema]:
     """The settings allowed for each operation and format."""
-    anything: Shape = {}
-    variants: dict[Variant, Shape] = {
-        ("zip", None): shape(
-            {"documents": listed(_DOCUMENT, minItems=1, maxItems=MOST_DOCUMENTS), **_DOCUMENT_MEMBERS}, ("documents", "name")
+    anything: JsonSchema = {}
+    variants: dict[Variant, JsonSchema] = {
+        ("zip", None): object_schema(
+            {"documents": list_of(_DOCUMENT, minItems=1, maxItems=MOST_DOCUMENTS), **_DOCUMENT_MEMBERS}, ("documents", "name")
         ),
-        ("unzip", None): shape({**_READ, "only": listed(TEXT, minItems=1), **_PLACE}, ("document",)),
-        ("convert", "pdf"): shape({**_CONVERT, **_PAPER}, ("format", "name")),
-        ("convert", "html"): shape(_CONVERT, ("format", "name")),
-        ("parse", None): shape({**_READ, **_TARGET}, ("document",)),
+        ("unzip", None): object_schema({**_READ, "only": list_of(TEXT, minItems=1), **_PLACE}, ("document",)),
+        ("convert", "pdf"): object_schema({**_CONVERT, **_PAPER}, ("format", "name")),
+        ("convert", "html"): object_schema(_CONVERT, ("format", "name")),
+        ("parse", None): object_schema({**_READ, **_TARGET}, ("document",)),
     }
     for form, options in _PARSE.items():
-        variants["parse", form] = shape({**_READ, **(_TARGET if form in ROW_FORMATS else {}), **options}, ("document",))
+        variants["parse", form] = object_schema({**_READ, **(_TARGET if form in ROW_FORMATS else {}), **options}, ("document",))
     for form, options in _WRITE.items():
-        variants["write", form] = shape({"data": anything, **_DOCUMENT_MEMBERS, **options}, ("format", "data", "name"))
+        variants["write", form] = object_schema({"data": anything, **_DOCUMENT_MEMBERS, **options}, ("format", "data", "name"))
     return variants
 
 
@@ -108,10 +108,10 @@ def options_of(operation: str, form: str) -> frozenset[str]:
 # -- the parser
 
 
-_DYNAMIC = re.compile(FILLED["pattern"])
+_DYNAMIC = re.compile(INTERPOLATED["pattern"])
 
 
-def read_file(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
+def parse_file_step(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
     """Parses a `file` step into its constant settings and the template of the others."""
     if "operation" not in value:
         reader.problem(f"{pointer}/operation", "'operation' is required")
@@ -134,12 +134,12 @@ def read_file(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any],
     return settings, {"arguments": reader.template(rest, pointer)}
 
 
-def read_ocr(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
-    _check_literals(reader, value, pointer, shape(OCR, ("document",)))
+def parse_ocr_step(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
+    _check_literals(reader, value, pointer, object_schema(OCR, ("document",)))
     return {}, {"arguments": reader.template(value, pointer)}
 
 
-def _check_literals(reader: Reader, value: dict[str, Any], pointer: str, allowed: Shape) -> None:
+def _check_literals(reader: Reader, value: dict[str, Any], pointer: str, allowed: JsonSchema) -> None:
     """Validates literal values; expressions are validated once they have a value."""
     fixed = ("operation", "format") if allowed["properties"] is not OCR else ()
     names = (*fixed, *allowed["properties"])
@@ -166,7 +166,7 @@ def _check_combinations(reader: Reader, operation: str, value: dict[str, Any], p
             reader.problem(f"{pointer}/{name}", f"`{name}` needs `as: document`")
 
 
-_SHAPES: dict[str, Shape] = {}
+_SHAPES: dict[str, JsonSchema] = {}
 
 
 def _member(name: str, key: str) -> Schema:
@@ -179,7 +179,7 @@ def _compiled(key: str) -> Schema:
     return compile_schema(_SHAPES[key])
 
 
-for _shape in (*VARIANTS.values(), shape(OCR)):
+for _shape in (*VARIANTS.values(), object_schema(OCR)):
     for _each in _shape["properties"].values():
         _SHAPES[repr(_each)] = _each
 
@@ -189,12 +189,12 @@ for _shape in (*VARIANTS.values(), shape(OCR)):
 
 @cache
 def _compile_variant(variant: Variant) -> Schema:
-    allowed = shape(OCR, ("document",)) if variant[0] == "ocr" else VARIANTS[variant]
+    allowed = object_schema(OCR, ("document",)) if variant[0] == "ocr" else VARIANTS[variant]
     needed = [name for name in allowed.get("required", ()) if name != "format"]
     return compile_schema({**allowed, "required": needed})
 
 
-def check_given(variant: Variant, members: Mapping[str, Any]) -> list[str]:
+def check_members(variant: Variant, members: Mapping[str, Any]) -> list[str]:
     """The problems of the evaluated settings, each as `name: message`."""
     details = _compile_variant(variant).problems(dict(members))
     return [f"{detail.pointer.lstrip('/') or 'the step'}: {detail.message}" for detail in details]
@@ -203,7 +203,7 @@ def check_given(variant: Variant, members: Mapping[str, Any]) -> list[str]:
 # -- the published schema
 
 
-def file_schema() -> Shape:
+def file_schema() -> JsonSchema:
     """The schema of a `file` step for editors; the allowed settings depend on operation and format."""
     cases = []
     for operation in OPERATIONS:
@@ -212,7 +212,7 @@ def file_schema() -> Shape:
             {"if": {"properties": {"format": {"const": form}}, "required": ["format"]}, "then": _variant_schema(operation, form)}
             for form in formats
         ]
-        then: Shape = (
+        then: JsonSchema = (
             {"allOf": inner, "properties": {"format": {"enum": list(formats)}}} if formats else _variant_schema(operation, None)
         )
         if operation == "parse":
@@ -223,16 +223,16 @@ def file_schema() -> Shape:
     return {"type": "object", "required": ["operation"], "properties": {"operation": {"enum": list(OPERATIONS)}}, "allOf": cases}
 
 
-def ocr_schema() -> Shape:
-    return shape({name: {"anyOf": [FILLED, each]} for name, each in OCR.items()}, ("document",))
+def ocr_schema() -> JsonSchema:
+    return object_schema({name: {"anyOf": [INTERPOLATED, each]} for name, each in OCR.items()}, ("document",))
 
 
-def _variant_schema(operation: str, form: str | None) -> Shape:
+def _variant_schema(operation: str, form: str | None) -> JsonSchema:
     allowed = VARIANTS[operation, form]
-    members: Shape = {"operation": {"const": operation}} | ({"format": {"const": form}} if form else {})
+    members: JsonSchema = {"operation": {"const": operation}} | ({"format": {"const": form}} if form else {})
     for name, each in allowed["properties"].items():
-        members[name] = each if name in CONSTANT or not each else {"anyOf": [FILLED, each]}
-    schema = shape(members, tuple(allowed["required"]))
+        members[name] = each if name in CONSTANT or not each else {"anyOf": [INTERPOLATED, each]}
+    schema = object_schema(members, tuple(allowed["required"]))
     if operation == "convert":
         schema["oneOf"] = [{"required": ["document"]}, {"required": ["content"]}]
     if "to" in members:

@@ -15,7 +15,7 @@ RUN = "agents.run"
 
 
 @dataclass(frozen=True)
-class WantedRun:
+class AgentRunRequest:
     """A step's request to run an agent: its input, and the grants that apply in addition to the agent's own definition.
 
     `is_trusted` is true when the input is a literal of the definition or the builder vouches for it; any other input may
@@ -38,7 +38,7 @@ class PreparedRun:
 
 
 @dataclass(frozen=True)
-class MadeCall:
+class AgentEffect:
     """A side effect of a run: the tool it called (`integration/operation` for an action), and whether that surely happened."""
 
     target: str
@@ -51,13 +51,13 @@ class Agents(Protocol):
     def output_of(self, scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
         """The JSON Schema of the agent's answer, empty for plain text; None when the agent does not exist."""
 
-    def prepare(self, claim: Claim, request: WantedRun) -> PreparedRun:
+    def prepare(self, claim: Claim, request: AgentRunRequest) -> PreparedRun:
         """Validates a run before it is recorded; call it outside a write.
 
         Raises NotFound when the agent does not exist, ValidationFailed when the input is too large.
         """
 
-    def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
+    def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[AgentEffect]:
         """The side effects of the agent runs of a step run, in order."""
 
     def move_durations(self, by_ms: int) -> None:
@@ -70,10 +70,10 @@ class NoAgents:
     def output_of(self, scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
         return None
 
-    def prepare(self, claim: Claim, request: WantedRun) -> PreparedRun:
+    def prepare(self, claim: Claim, request: AgentRunRequest) -> PreparedRun:
         raise NotFound(Sentence("there is no agent %(agent_id)s here", agent_id=repr(request.agent_id)))
 
-    def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
+    def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[AgentEffect]:
         return []
 
     def move_durations(self, by_ms: int) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 from appliance.processes.definitions.definition import Definition, DefinitionProblems, Step, parse_definition
 from appliance.processes.definitions.nodes import Grants, Trigger
 from appliance.processes.steps.datapool import READS
-from appliance.tenants.grants import Reach, make_reach
+from appliance.tenants.grants import AccessSpec, build_access_spec
 
 EVERY_COLLECTION = "*"
 Members = dict[str, Any]
-_NOTHING = make_reach({})
+_NOTHING = build_access_spec({})
 
 
 def subject_of(process_id: str) -> str:
@@ -19,7 +19,7 @@ def subject_of(process_id: str) -> str:
     return f"process:{process_id}"
 
 
-def reach_of(definition: Definition) -> Reach:
+def required_access(definition: Definition) -> AccessSpec:
     """Everything outside itself that an execution of this definition may access."""
     collected = _AccessCollector()
     collected.add_grants(definition.grants)
@@ -31,13 +31,13 @@ def reach_of(definition: Definition) -> Reach:
         collected.sets["processes"].add(definition.on_failure.process)
     for trigger in definition.triggers:
         collected.add_trigger(trigger)
-    return make_reach({**collected.sets, **collected.maps, "human": collected.human, "on_documents": collected.on_documents})
+    return build_access_spec({**collected.sets, **collected.maps, "human": collected.human, "on_documents": collected.on_documents})
 
 
-def reach_of_draft(definition: Mapping[str, Any], files: Mapping[str, str]) -> Reach:
+def required_access_of_draft(definition: Mapping[str, Any], files: Mapping[str, str]) -> AccessSpec:
     """The access of a stored definition; empty when the definition is invalid, since it cannot run either."""
     try:
-        return reach_of(parse_definition(dict(definition), files))
+        return required_access(parse_definition(dict(definition), files))
     except DefinitionProblems:
         return _NOTHING
 

@@ -14,7 +14,7 @@ from appliance.core.sentences import Sentence
 from appliance.documents import Content, Document, Documents, NewDocument
 from appliance.processes.engine.store import Claim
 
-from .reached import Data
+from .protocols import Data
 
 SPACE = "documents."
 _NEW = ("name", "content", "encoding", "media_type", "folder", "tags")
@@ -41,7 +41,7 @@ class StoredData:
 
     def _get(self, scope: TenantScope, args: list[Any]) -> Callable[[], Any]:
         document_id, _ = _id_and_options("get", args, ())
-        return lambda: shown(self._documents.get_document(scope, document_id))
+        return lambda: to_view(self._documents.get_document(scope, document_id))
 
     def _read(self, scope: TenantScope, args: list[Any]) -> Callable[[], Any]:
         document_id, options = _id_and_options("read", args, _READ)
@@ -74,11 +74,11 @@ class StoredData:
             case _:
                 raise ValidationFailed("call api.documents.create({name, content, encoding?, media_type?, folder?, tags?})")
         new = _new_document(values)
-        content = self._documents.keep_content(scope, _decoded(values["content"], values.get("encoding")))
-        return lambda: shown(self._documents.create_document(scope, new, content))
+        content = self._documents.store_content(scope, _decoded(values["content"], values.get("encoding")))
+        return lambda: to_view(self._documents.create_document(scope, new, content))
 
 
-def shown(document: Document) -> dict[str, Any]:
+def to_view(document: Document) -> dict[str, Any]:
     """A document as returned to code."""
     return {
         "id": document.id, "name": document.name, "folder": document.folder, "tags": list(document.tags),

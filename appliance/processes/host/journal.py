@@ -18,18 +18,18 @@ from appliance.processes.engine import suspension, waits
 from appliance.processes.engine.store import Claim, JournalEntry, append_journal, check_fence
 from appliance.processes.engine.suspension import PendingCall, StoredVM
 from appliance.processes.engine.tracing import span_key
-from appliance.processes.engine.waits import Begun, Waits
+from appliance.processes.engine.waits import PreparedCall, Waits
 from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 
-from .closing import close_code
-from .faults import attempt, fault_of, too_large
-from .granting import need_action, need_reads, need_writes
-from .model_calls import GENERATE, Generated, ModelReach, answer_code, given_again, recorded_args, told_code
-from .reached import ActionCall, Actions, PreparedData
+from .call_errors import answer_too_large, error_object, try_call
+from .final_entries import build_final_entry
+from .grant_checks import check_action_grant, check_read_grants, check_write_grants
+from .model_calls import GENERATE, Generated, ModelCalls, answer_model_call, recorded_args, replay_answer, split_answer
+from .protocols import ActionCall, Actions, PreparedData
 from .vault import SECRET, Vault
 
 ACTION = "integrations.execute"
-BEGUN = -1  # the position of a call that was started and has no answer yet
+STARTED = -1  # the position of a call that was started and has no answer yet
 READS = frozenset({"datapool.find", "datapool.query", "documents.get", "documents.read"})
 WRITES = frozenset(
     {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
@@ -45,7 +45,7 @@ class Nondeterministic(Exception):
 
 
 @dataclass(frozen=True)
-class Reach:
+class StepContext:
     """Everything a step run can call, its limits, and the key under which it is recorded."""
 
     claim: Claim
@@ -57,7 +57,7 @@ class Reach:
     is_cancelled: Callable[[], bool]
     waits: Waits
     vault: Vault
-    models: ModelReach
+    models: ModelCalls
     answer_bytes: int = 8 << 20
     can_wait: bool = True
     """Whether the code can be suspended."""
@@ -71,17 +71,17 @@ class StepHost:
     when the code starts from the beginning.
     """
 
-    def __init__(self, context: Reach, recorded: list[JournalEntry], stored: StoredVM | None = None) -> None:
-        self._reach = context
+    def __init__(self, context: StepContext, recorded: list[JournalEntry], stored: StoredVM | None = None) -> None:
+        self._context = context
         self._recorded = {entry.call: entry for entry in recorded}
         answered = [entry for entry in recorded if entry.position >= 0]
         self._due = deque(entry.call for entry in sorted(answered, key=lambda e: e.position))
         pending = stored.snapshot.pending if stored else ()
-        self._asked: set[int] = set(pending)
+        self._submitted: set[int] = set(pending)
         self._waiting = {call for call in pending if call not in {entry.call for entry in answered}}
         actions = (entry for entry in recorded if entry.call in self._waiting and entry.method == ACTION)
         self._actions = {entry.call: HostCall(entry.call, entry.method, entry.args) for entry in actions}
-        self._under_way = self._told = 0
+        self._under_way = self._reported = 0
         self._new: deque[HostCall] = deque()
         self._live: queue.SimpleQueue[tuple[HostCall, Future[Any]]] = queue.SimpleQueue()
         self._clock: dict[int, list[int]] = {}
@@ -95,20 +95,20 @@ class StepHost:
     def submit(self, call: HostCall, clock: list[int]) -> None:
         """Accepts a call: compares it with the journal if it is recorded there, else queues it to be answered live."""
         entry = self._recorded.get(call.id)
-        self._told += len(clock)
+        self._reported += len(clock)
         if entry is None:
             self._clock[call.id] = clock
         elif (entry.method, entry.args) != (call.method, recorded_args(call.method, call.args)):
             raise Nondeterministic(
                 f"call {call.id} was {entry.method} in the recorded run and is {call.method} with other arguments now"
             )
-        self._asked.add(call.id)
+        self._submitted.add(call.id)
         if entry is None or entry.position < 0:
             self._new.append(call)
 
     def poll(self) -> None:
         """Called several times a second while the step computes; raises Cancelled to end it."""
-        if self._reach.is_cancelled():
+        if self._context.is_cancelled():
             raise Cancelled
 
     def wait(self, timeout: float) -> Settled | Suspend | None:
@@ -123,7 +123,7 @@ class StepHost:
         if answer is not None:
             return answer
         if self._waiting and not self._under_way:
-            answer = self._answered(timeout)
+            answer = self._next_waiting_answer(timeout)
             if answer is not None or not self._under_way:
                 return answer or SUSPEND
         try:
@@ -136,13 +136,13 @@ class StepHost:
             return self._await_approval(call, value)
         return self._settle(call, ok, value, durable=True)
 
-    def untold(self, clock: Sequence[int]) -> list[int]:
+    def unreported_clock(self, clock: Sequence[int]) -> list[int]:
         """The clock values of this visit that no call has reported, because they were read after the last call."""
-        return list(clock[self._told :])
+        return list(clock[self._reported :])
 
-    def check_all_asked(self) -> None:
+    def check_all_repeated(self) -> None:
         """Raises Nondeterministic when the code ended without making every call of the recorded run."""
-        missing = sorted(self._recorded.keys() - self._asked)
+        missing = sorted(self._recorded.keys() - self._submitted)
         if missing:
             entry = self._recorded[missing[0]]
             raise Nondeterministic(f"call {entry.call} was {entry.method} in the recorded run and is not made now")
@@ -150,14 +150,14 @@ class StepHost:
     def close(self, result: Outcome, seed: int, wall_ms: int) -> None:
         """Ends the attempt: queues the final entry with the clock values and the seed that the journal does not have yet."""
         values = [value for number in sorted(self._clock) for value in self._clock[number]]
-        lines = close_code(result, seed, wall_ms, self.position, [*values, *self.untold(result.clock)])
+        lines = build_final_entry(result, seed, wall_ms, self.position, [*values, *self.unreported_clock(result.clock)])
         self.unwritten += lines
 
     def _replay(self, number: int) -> Settled:
         entry = self._recorded[number]
-        if number not in self._asked:
+        if number not in self._submitted:
             raise Nondeterministic(f"call {number} was {entry.method} in the recorded run and is not made now")
-        return Settled(number, entry.ok, given_again(self._reach.vault, entry))
+        return Settled(number, entry.ok, replay_answer(self._context.vault, entry))
 
     def _begin_new(self, seconds: float) -> Settled | None:
         """Starts the new calls to foreign systems and those that wait; answers the first of the others at once."""
@@ -179,7 +179,7 @@ class StepHost:
             if first.method in WRITES:
                 return self._write(first)
             if first.method not in waits.METHODS:
-                return self._settle(first, *attempt(partial(self._read, first)))
+                return self._settle(first, *try_call(partial(self._read, first)))
             answer = self._begin_wait(first)
             if answer is not None:
                 return answer
@@ -193,7 +193,7 @@ class StepHost:
             return
         entries = []
         for call in calls:
-            entry = replace(self._entry(call, False, None), position=BEGUN)
+            entry = replace(self._entry(call, False, None), position=STARTED)
             self._forget_clock(call.id)
             entries.append(entry)
         db.write(lambda: self._flush(entries))
@@ -207,48 +207,48 @@ class StepHost:
             self._waiting.add(call.id)
             return None
         try:
-            return self._wait_for(call, self._reach.waits.begin(call))
+            return self._wait_for(call, self._context.waits.prepare(call))
         except ApplianceError as error:
-            return self._settle(call, False, fault_of(error))
+            return self._settle(call, False, error_object(error))
 
     def _await_approval(self, call: HostCall, refusal: ActionNeedsApproval) -> Settled | None:
         """Waits for the approval of an action, which is sent once it is granted."""
-        if not self._reach.can_wait:
-            return self._settle(call, False, fault_of(refusal), durable=True)
+        if not self._context.can_wait:
+            return self._settle(call, False, error_object(refusal), durable=True)
         self._actions[call.id] = call
         try:
-            return self._wait_for(call, self._reach.waits.await_approval(call.id, refusal.permit))
+            return self._wait_for(call, self._context.waits.await_approval(call.id, refusal.permit))
         except ApplianceError as error:
-            return self._settle(call, False, fault_of(error), durable=True)
+            return self._settle(call, False, error_object(error), durable=True)
 
     def _is_pending(self, call: HostCall) -> bool:
-        claim = self._reach.claim
+        claim = self._context.claim
         self._actions[call.id] = call
-        return call.id in suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        return call.id in suspension.load_calls(claim.scope, claim.execution_id, self._context.run_key)
 
-    def _wait_for(self, call: HostCall, wait: Begun) -> Settled | None:
+    def _wait_for(self, call: HostCall, wait: PreparedCall) -> Settled | None:
         pending, entry = db.write(lambda: self._record_wait(call, wait))
         self.unwritten.clear()
         if pending is None:
-            self._note(entry)
+            self._advance(entry)
             return Settled(call.id, entry.ok, entry.answer)
         self._forget_clock(call.id)
         self._waiting.add(call.id)
         return None
 
-    def _record_wait(self, call: HostCall, wait: Begun) -> tuple[PendingCall | None, JournalEntry]:
-        check_fence(self._reach.claim)
+    def _record_wait(self, call: HostCall, wait: PreparedCall) -> tuple[PendingCall | None, JournalEntry]:
+        check_fence(self._context.claim)
         pending, value = wait.record()
         entry = self._entry(call, pending is None, value)
         if pending is not None:
-            entry = replace(entry, position=BEGUN)
-        append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
+            entry = replace(entry, position=STARTED)
+        append_journal(self._context.claim, self._context.run_key, [*self.unwritten, entry])
         return pending, entry
 
-    def _answered(self, seconds: float) -> Settled | None:
+    def _next_waiting_answer(self, seconds: float) -> Settled | None:
         """The first answer to a waiting call; settles one whose deadline has passed, and sends an approved action."""
-        claim, now = self._reach.claim, clock.now_ms()
-        pending_calls = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        claim, now = self._context.claim, clock.now_ms()
+        pending_calls = suspension.load_calls(claim.scope, claim.execution_id, self._context.run_key)
         mine = [pending_calls[number] for number in sorted(self._waiting)]
         due = [each for each in mine if each.ok is not None or each.due_at <= now]
         if not due:
@@ -265,24 +265,24 @@ class StepHost:
 
     def _record_answer(self, pending: PendingCall) -> tuple[bool, Any] | None:
         """Records and returns the answer; None when it is the approval to send an action."""
-        claim = self._reach.claim
+        claim = self._context.claim
         check_fence(claim)
         current = suspension.find_call(claim.scope, claim.execution_id, pending.token) or pending
-        ok, value = (current.ok, current.answer) if current.ok is not None else self._reach.waits.settle_due(pending)
-        suspension.note_answer(claim.scope, pending.token, ok, value)
+        ok, value = (current.ok, current.answer) if current.ok is not None else self._context.waits.answer_due(pending)
+        suspension.save_answer(claim.scope, pending.token, ok, value)
         if ok and pending.call in self._actions:
             if value["status"] == "approved":
                 return None
-            ok, value = False, waits.fault_of_refusal(value)
+            ok, value = False, waits.error_of_refusal(value)
         entry = JournalEntry(pending.call, self.position, "", [], ok, value, [])  # completes the entry of its start
-        append_journal(claim, self._reach.run_key, [*self.unwritten, entry])
+        append_journal(claim, self._context.run_key, [*self.unwritten, entry])
         return ok, value
 
     def next_due(self) -> int:
         """The earliest deadline of the waiting calls (epoch ms); now when one has been answered.  Called in the transaction
         that suspends the step, so that no answer is missed."""
-        claim = self._reach.claim
-        pending_calls = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        claim = self._context.claim
+        pending_calls = suspension.load_calls(claim.scope, claim.execution_id, self._context.run_key)
         mine = [pending_calls[number] for number in self._waiting]
         return clock.now_ms() if any(each.ok is not None for each in mine) else min(each.due_at for each in mine)
 
@@ -291,9 +291,9 @@ class StepHost:
     def _settle(self, call: HostCall, ok: bool, value: Any, *, durable: bool = False) -> Settled:
         """Records an answer: with the next commit, or at once (`durable`) when the call may not be repeatable."""
         generated = value if isinstance(value, Generated) else None
-        ok, value, recorded = (ok, value, value) if generated is None else told_code(self._reach.vault, call.id, generated)
-        entry = self._entry(call, ok, self._reach.vault.seal(call.id, value) if call.method == SECRET and ok else recorded)
-        self._note(entry)
+        ok, value, recorded = (ok, value, value) if generated is None else split_answer(self._context.vault, call.id, generated)
+        entry = self._entry(call, ok, self._context.vault.seal(call.id, value) if call.method == SECRET and ok else recorded)
+        self._advance(entry)
         self.unwritten.append(entry)
         if durable:
             db.write(lambda: self._flush([], generated))
@@ -307,7 +307,7 @@ class StepHost:
         clock = [value for number in numbers for value in self._clock[number]]
         return JournalEntry(call.id, self.position, call.method, recorded_args(call.method, call.args), ok, value, clock)
 
-    def _note(self, entry: JournalEntry) -> None:
+    def _advance(self, entry: JournalEntry) -> None:
         """Advances the position past a recorded entry and drops its clock values."""
         self.position += 1
         self._forget_clock(entry.call)
@@ -318,74 +318,75 @@ class StepHost:
         self._clock = {number: values for number, values in self._clock.items() if number > call}
 
     def _flush(self, more: list[JournalEntry], generated: Generated | None = None) -> None:
-        check_fence(self._reach.claim)
+        check_fence(self._context.claim)
         if generated is not None:
-            generated.settle(self._reach.claim.scope)
-        append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, *more])
+            generated.settle(self._context.claim.scope)
+        append_journal(self._context.claim, self._context.run_key, [*self.unwritten, *more])
 
     def _read(self, call: HostCall) -> Any:
         if call.method == SECRET:
-            return self._reach.vault.open(call.args)
+            return self._context.vault.open(call.args)
         if call.method not in READS:
             raise ValidationFailed(Sentence("there is no api.%(method)s", method=call.method[:60]))
-        need_reads(self._reach.grants, call)
-        return self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
+        check_read_grants(self._context.grants, call)
+        return self._check_size(call, self._context.data.perform(self._context.claim, call.method, call.args))
 
     def _write(self, call: HostCall) -> Settled:
         """Performs a write and records it in one transaction, after checking the fence."""
 
         def commit() -> JournalEntry:
-            check_fence(self._reach.claim)
+            check_fence(self._context.claim)
             try:
                 with db.savepoint():
-                    ok, value = True, self._kept(call, perform())
+                    ok, value = True, self._check_size(call, perform())
             except ApplianceError as error:
-                ok, value = False, fault_of(error)
+                ok, value = False, error_object(error)
             entry = self._entry(call, ok, value)
-            append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
+            append_journal(self._context.claim, self._context.run_key, [*self.unwritten, entry])
             return entry
 
         try:
-            need_writes(self._reach.grants, call)
-            perform = self._reach.data.prepare(self._reach.claim, call.method, call.args)
+            check_write_grants(self._context.grants, call)
+            perform = self._context.data.prepare(self._context.claim, call.method, call.args)
         except ApplianceError as error:
-            return self._settle(call, False, fault_of(error))
+            return self._settle(call, False, error_object(error))
         entry = db.write(commit)
-        self._note(entry)
+        self._advance(entry)
         self.unwritten.clear()
         return Settled(call.id, entry.ok, entry.answer)
 
-    def _kept(self, call: HostCall, value: Any) -> Any:
+    def _check_size(self, call: HostCall, value: Any) -> Any:
         """The answer, if the journal can store it whole; a shortened one could not be replayed after a crash."""
-        size, most = len(db.dump_json(value)), self._reach.answer_bytes
+        size, most = len(db.dump_json(value)), self._context.answer_bytes
         if size <= most:
             return value
-        raise too_large(call.method, size, most, is_done=call.method == ACTION)
+        raise answer_too_large(call.method, size, most, is_done=call.method == ACTION)
 
     def _begin_action(self, call: HostCall, seconds: float, approval_id: str | None = None) -> None:
         """Executes an action in a thread, because foreign systems are slow and calls may overlap."""
-        where = ".".join(str(part) for part in (*self._reach.run_key[:2], call.id) if part)
+        where = ".".join(str(part) for part in (*self._context.run_key[:2], call.id) if part)
 
         def ask() -> tuple[bool, Any]:
             try:
                 action = replace(self._action_call(call, where), approval_id=approval_id)
-                return True, self._kept(call, self._reach.actions.execute(self._reach.claim, action, seconds))
+                return True, self._check_size(call, self._context.actions.execute(self._context.claim, action, seconds))
             except ActionNeedsApproval as refusal:
                 return False, refusal
             except ApplianceError as error:
                 self.retry_after = error.extra.get("retry_after")
-                return False, fault_of(error)
+                return False, error_object(error)
 
         self._under_way += 1
-        self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
+        self._context.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
     def _begin_prompt(self, call: HostCall, seconds: float) -> None:
         """Asks a model in a thread; unlike an action, the question may be repeated after a crash."""
-        context = self._reach
+        context = self._context
 
         def ask() -> tuple[bool, Any]:
             limits = clock.monotonic() + seconds, context.answer_bytes
-            ok, value = answer_code(context.models, context.claim, context.grants, (context.run_key, call.id, call.args), limits)
+            prompt = context.run_key, call.id, call.args
+            ok, value = answer_model_call(context.models, context.claim, context.grants, prompt, limits)
             self.retry_after = (value.retry_after if ok else None) or self.retry_after
             return ok, value
 
@@ -393,8 +394,6 @@ class StepHost:
         context.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
     def _action_call(self, call: HostCall, where: str) -> ActionCall:
-        slug, action, payload = need_action(self._reach.grants, call.args)
-        path, iteration, _ = self._reach.run_key
-        return ActionCall(slug, action, payload, where, self._reach.grants.documents, step=span_key(path, iteration))
-
-
+        slug, action, payload = check_action_grant(self._context.grants, call.args)
+        path, iteration, _ = self._context.run_key
+        return ActionCall(slug, action, payload, where, self._context.grants.documents, step=span_key(path, iteration))

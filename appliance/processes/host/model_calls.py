@@ -17,24 +17,34 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, PayloadTooLarge, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance import subject_of, switches
+from appliance.governance import kill_switches, subject_of
 from appliance.llm import MEMBERS, MOST_REPAIRS, Generated, Image, LanguageModels, Origin, check_output_schema, parse_prompt
 from appliance.processes.definitions.nodes import Grants
-from appliance.processes.definitions.reading import Reader
+from appliance.processes.definitions.reader import Reader
 from appliance.processes.definitions.template import Template
 from appliance.processes.engine.store import Claim, JournalEntry
 from appliance.processes.engine.suspension import RunKey
 
-from .faults import attempt, fault_of
-from .granting import need_documents
+from .call_errors import error_object, try_call
+from .grant_checks import check_document_grant
 from .vault import SECRET, Vault
 
 __all__ = [
-    "GENERATE", "Generated", "ModelReach", "answer_code", "check_prompt", "given_again", "need_model", "no_models", "place_of",
-    "read_llm", "recorded_args", "told_code",
+    "GENERATE",
+    "Generated",
+    "ModelCalls",
+    "answer_model_call",
+    "check_model_grant",
+    "check_prompt",
+    "no_models",
+    "parse_llm_step",
+    "place_of",
+    "recorded_args",
+    "replay_answer",
+    "split_answer",
 ]  # fmt: skip
 GENERATE = "llm.generate"
-SHOWN = "call api.llm.generate({profile, prompt, …})"
+USAGE = "call api.llm.generate({profile, prompt, …})"
 _LITERAL = ("profile", "output", "repair", "restore")
 
 # Reads a tenant's document in the form in which it is sent to a model.
@@ -42,7 +52,7 @@ ReadDocument = Callable[[TenantScope, str], "str | Image"]
 
 
 @dataclass(frozen=True)
-class ModelReach:
+class ModelCalls:
     """Sends the prompts of steps to language models."""
 
     models: LanguageModels
@@ -59,23 +69,23 @@ class ModelReach:
         """
         read = self.read_document
         prompt = parse_prompt(raw_prompt, *(() if read is None else [lambda document_id: read(claim.scope, document_id)]))
-        switches.refuse_switched_off(claim.scope, subject_of(claim.scope))
+        kill_switches.check_not_switched_off(claim.scope, subject_of(claim.scope))
         return self.models.generate(claim.scope, prompt, Origin(claim.execution_id, where), ends)
 
 
-def no_models(sealer: Sealer) -> ModelReach:
+def no_models(sealer: Sealer) -> ModelCalls:
     """For use without wiring: profiles can be stored; they have no secrets and reach public addresses only."""
 
     def no_secret(scope: TenantScope, name: str) -> str:
         raise NotFound(Sentence("there is no secret %(name)s here", name=repr(name[:80])))
 
-    return ModelReach(LanguageModels(Egress.of([]), sealer, no_secret))
+    return ModelCalls(LanguageModels(Egress.of([]), sealer, no_secret))
 
 
 # -- definitions
 
 
-def read_llm(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
+def parse_llm_step(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
     """Parses an `llm` step into settings and templates; the answer's schema is literal, so that publishing can check it."""
     members = reader.mapping(value, pointer, MEMBERS, ("profile",))
     profile = reader.slug(members["profile"], f"{pointer}/profile") if "profile" in members else ""
@@ -89,7 +99,7 @@ def read_llm(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], 
     restore = members.get("restore")
     if restore is not None and not isinstance(restore, bool):
         reader.problem(f"{pointer}/restore", "this must be true or false")
-    repair = reader.whole(members.get("repair"), f"{pointer}/repair", 0, MOST_REPAIRS)
+    repair = reader.integer(members.get("repair"), f"{pointer}/repair", 0, MOST_REPAIRS)
     template = reader.template({name: each for name, each in members.items() if name not in _LITERAL}, pointer)
     dynamic = {place[0] for place, _ in template.slots}
     if isinstance(template.value, dict) and len(reader.problems) == 0:
@@ -116,30 +126,30 @@ def check_prompt(prompt: Any) -> None:
 # -- calls of code
 
 
-def need_model(grants: Grants, args: list[Any]) -> Any:
+def check_model_grant(grants: Grants, args: list[Any]) -> Any:
     """The prompt of a call; raises PolicyDenied unless the grants allow its profile and the documents it names."""
     match args:
         case [{"profile": str() as profile} as prompt]:
             pass
         case _:
-            raise ValidationFailed(SHOWN, pointer="/profile")
+            raise ValidationFailed(USAGE, pointer="/profile")
     if profile not in grants.llm:
         name = profile[:63]
         raise PolicyDenied(Sentence("this step has no grant for the LLM profile %(name)s; add grants: llm: [%(name)s]", name=name))
-    if names_documents(prompt):
-        need_documents(grants, "read")
+    if reads_documents(prompt):
+        check_document_grant(grants, "read")
     return prompt
 
 
-def names_documents(prompt: Mapping[str, Any]) -> bool:
+def reads_documents(prompt: Mapping[str, Any]) -> bool:
     """Whether a prompt reads documents of the tenant."""
     images = prompt.get("images")
     inline = isinstance(images, list) and all(isinstance(each, str) and each.startswith("data:") for each in images)
     return bool(prompt.get("documents")) or not (inline or not images)
 
 
-def answer_code(
-    models: ModelReach, claim: Claim, grants: Grants, request: tuple[RunKey, int, list[Any]], limits: tuple[float, int]
+def answer_model_call(
+    models: ModelCalls, claim: Claim, grants: Grants, request: tuple[RunKey, int, list[Any]], limits: tuple[float, int]
 ) -> tuple[bool, Any]:
     """Sends a prompt of step code; returns (True, its result, even a failed one) or (False, the error object) if it was refused.
 
@@ -149,7 +159,7 @@ def answer_code(
     ends, most = limits
 
     def ask() -> Generated:
-        generated = models.ask(claim, need_model(grants, args), place_of(path, iteration, call), ends)
+        generated = models.ask(claim, check_model_grant(grants, args), place_of(path, iteration, call), ends)
         size = len(db.dump_json(generated.value))
         if size > most:
             generated.error = PayloadTooLarge(Sentence(
@@ -158,7 +168,7 @@ def answer_code(
             ))
         return generated
 
-    return attempt(ask)
+    return try_call(ask)
 
 
 def place_of(path: str, iteration: str, call: int) -> str:
@@ -178,15 +188,15 @@ def recorded_args(method: str, args: Any) -> Any:
     return [{"profile": prompt.get("profile"), "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}]
 
 
-def told_code(vault: Vault, call: int, generated: Generated) -> tuple[bool, Any, Any]:
+def split_answer(vault: Vault, call: int, generated: Generated) -> tuple[bool, Any, Any]:
     """(ok, the value for the code, the journal's answer): the journal has the exchanges for people, and the value sealed."""
     if generated.error is not None:
-        error = fault_of(generated.error)
-        return False, error, error | generated.told()
-    return True, generated.value, vault.seal(call, db.dump_json(generated.value)) | generated.told()
+        error = error_object(generated.error)
+        return False, error, error | generated.to_journal()
+    return True, generated.value, vault.seal(call, db.dump_json(generated.value)) | generated.to_journal()
 
 
-def given_again(vault: Vault, entry: JournalEntry) -> Any:
+def replay_answer(vault: Vault, entry: JournalEntry) -> Any:
     """The value that code receives for a recorded answer: unsealed, and without the parts recorded for people."""
     if entry.method == GENERATE and not entry.ok:
         return {name: each for name, each in entry.answer.items() if name not in ("exchanges", "usage")}

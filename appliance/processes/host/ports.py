@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from appliance.core.crypto import Sealer
 from appliance.documents import Documents
 from appliance.formats import Formats
-from appliance.processes.definitions.surroundings import FindActions, know_no_actions
-from appliance.processes.triggers.polls import Source
+from appliance.processes.definitions.dependencies import FindActions, find_no_actions
+from appliance.processes.triggers.polls import PollSource
 
 from .agent_runs import Agents
-from .model_calls import ModelReach
-from .reached import Actions, Data
+from .model_calls import ModelCalls
+from .protocols import Actions, Data
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Ports:
     sealer: Sealer
     documents: Documents
     formats: Formats
-    polls: Source
-    find_actions: FindActions = know_no_actions
-    models: ModelReach | None = None
+    polls: PollSource
+    find_actions: FindActions = find_no_actions
+    models: ModelCalls | None = None
     agents: Agents | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.governance import MOST_SOURCES
+from appliance.governance import MAX_SOURCES
 
 
 def sources_of(scope: TenantScope, execution_id: str) -> list[str]:
@@ -14,10 +14,10 @@ def sources_of(scope: TenantScope, execution_id: str) -> list[str]:
     return [] if not rows or rows[0][0] is None else list(json.loads(rows[0][0]))
 
 
-def note_sources(scope: TenantScope, execution_id: str, added: Iterable[str]) -> None:
+def add_sources(scope: TenantScope, execution_id: str, added: Iterable[str]) -> None:
     """Adds sources to the execution's taint; inside a write."""
     existing = sources_of(scope, execution_id)
     new = [each for each in dict.fromkeys(added) if each not in existing]
     if new:
-        text = db.dump_json([*existing, *new][:MOST_SOURCES])
+        text = db.dump_json([*existing, *new][:MAX_SOURCES])
         db.execute("UPDATE execution SET tainted_by = ? WHERE tenant_id = ? AND id = ?", (text, scope.tenant_id, execution_id))

@@ -43,7 +43,7 @@ class Vault:
         return self.sealer.open(base64.b64decode(recorded["sealed"]), f"{self.context}/{call}").decode()
 
 
-def told_answer(method: str, ok: bool, answer: Any) -> Any:
+def redact_answer(method: str, ok: bool, answer: Any) -> Any:
     """A recorded answer for display: of a secret only that it was read, of a model only the exchanges."""
     if method == SECRET and ok:
         return {"sealed": True}

@@ -14,14 +14,14 @@ from appliance.core.sentences import Sentence
 from appliance.processes.executions import service as executions
 from appliance.processes.models import Execution, Process, ProcessVersion
 from appliance.tenants import service as tenants
-from appliance.tenants.grants import Assessor, Grace, Published, Reach, confirmations, grant_assessment, grants
+from appliance.tenants.grants import AccessSpec, Assessor, GracePeriods, PublishedVersion, confirmations, grant_assessment, grants
 
-from .authority import reach_of_draft, subject_of
+from .authority import required_access_of_draft, subject_of
 
 
-def require(scope: TenantScope, row: ProcessVersion) -> None:
+def require_grant(scope: TenantScope, row: ProcessVersion) -> None:
     """Raises GrantRequired unless the version's access is granted; inside the write that publishes or restores it."""
-    access = reach_of_draft(row.definition, row.files)
+    access = required_access_of_draft(row.definition, row.files)
     is_new = grants.require_grant(scope, subject_of(row.process_id), access)
     mine = (ProcessVersion.process_id == row.process_id) & (ProcessVersion.version == row.version)
     scope.update(ProcessVersion, grant_digest=access.digest, allowed_until=None).where(mine).execute()
@@ -59,9 +59,9 @@ def refuse_suspended_process(scope: TenantScope, process_id: str) -> None:
 # -- decisions of owners
 
 
-def carry_out(scope: TenantScope, process_id: str, confirmation: confirmations.Confirmation) -> None:
+def apply_decision(scope: TenantScope, process_id: str, confirmation: confirmations.Confirmation) -> None:
     """Applies an owner's decision about the grant of a process; inside the write that records it."""
-    stopped = grants.carry_out(scope, confirmation)
+    stopped = grants.apply_decision(scope, confirmation)
     if confirmation.state == "confirmed":
         _allow(scope, process_id, confirmation.digest)
     else:
@@ -97,16 +97,16 @@ def adopt(scope: TenantScope, process_id: str, version: int) -> None:
     the actor is not an owner.
     """
     row = scope.get(ProcessVersion, process_id=process_id, version=version)
-    subject, access = subject_of(process_id), reach_of_draft(row.definition, row.files)
-    if excess := access.beyond(scope.scopes):
-        missing = ", ".join(str(need) for need in excess[: grants.MOST_NAMED])
+    subject, access = subject_of(process_id), required_access_of_draft(row.definition, row.files)
+    if excess := access.exceeding(scope.scopes):
+        missing = ", ".join(str(need) for need in excess[: grants.MAX_LISTED])
         raise ScopeMissing(Sentence(
             "you cannot take responsibility for the process %(process_id)s, because it needs permissions that you do not "
             "have: %(missing)s; ask an owner to do it",
             process_id=repr(process_id), missing=missing,
         ))
-    if not grants.is_granted(scope, subject, access) and grants.is_withheld(scope, subject, access):
-        raise grants.refusal_of(scope, subject, access, [])
+    if not grants.is_granted(scope, subject, access) and grants.is_blocked(scope, subject, access):
+        raise grants.build_refusal(scope, subject, access, [])
     if access.needs:
         grants.give_grant(scope, subject, access)
     mine = (ProcessVersion.process_id == process_id) & (ProcessVersion.version == version)
@@ -117,7 +117,7 @@ def adopt(scope: TenantScope, process_id: str, version: int) -> None:
 # -- trying out a draft
 
 
-def held_by(scope: TenantScope, process_id: str, access: Reach) -> frozenset[str]:
+def trial_scopes(scope: TenantScope, process_id: str, access: AccessSpec) -> frozenset[str]:
     """The scopes for trying out a draft: the actor's own, plus those of the draft's access if the process has that grant."""
     return scope.scopes | (access.scopes if grants.is_granted(scope, subject_of(process_id), access) else frozenset())
 
@@ -125,12 +125,12 @@ def held_by(scope: TenantScope, process_id: str, access: Reach) -> frozenset[str
 # -- versions published before grants were recorded
 
 
-def assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
+def assess(scope: TenantScope, process_id: str, version: int, grace: GracePeriods) -> int | None:
     """Records the access of a version published before the upgrade; returns until when it may start (epoch ms), or None."""
     return db.write(partial(_assess, tenants.system_scope(scope.tenant_id), process_id, version, grace))
 
 
-def make_assessor(grace: Grace) -> Assessor[tuple[str, str, int]]:
+def make_assessor(grace: GracePeriods) -> Assessor[tuple[str, str, int]]:
     """The background assessment of the published versions of every tenant."""
 
     def find() -> list[tuple[str, str, int]]:
@@ -143,13 +143,13 @@ def make_assessor(grace: Grace) -> Assessor[tuple[str, str, int]]:
     return Assessor(find, lambda key: assess(tenants.system_scope(key[0]), key[1], key[2], grace))
 
 
-def _assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
+def _assess(scope: TenantScope, process_id: str, version: int, grace: GracePeriods) -> int | None:
     row = scope.get(ProcessVersion, process_id=process_id, version=version)
     if row.grant_digest is not None:  # assessed concurrently
         allowed_until: int | None = row.allowed_until
         return allowed_until
-    access = reach_of_draft(row.definition, row.files)
-    published = Published(subject_of(process_id), version, access, row.created_by, row.created_at)
+    access = required_access_of_draft(row.definition, row.files)
+    published = PublishedVersion(subject_of(process_id), version, access, row.created_by, row.created_at)
     until = grant_assessment.assess(scope, published, grace)
     mine = (ProcessVersion.process_id == process_id) & (ProcessVersion.version == version)
     scope.update(ProcessVersion, grant_digest=access.digest, allowed_until=until).where(mine).execute()

@@ -1,13 +1,13 @@
-from . import earlier as earlier
+from . import recorded_contexts as recorded_contexts
 from . import samples as samples
 from .difference import Change as Change
 from .dry_run import DryRun as DryRun
 from .dry_run import DryRunRequest as DryRunRequest
 from .dry_run_calls import DryCall as DryCall
 from .dry_run_steps import StepDryRun as StepDryRun
-from .earlier import Seen as Seen
 from .expectations import find_differences as find_differences
 from .mocks import ERROR_MEMBERS as ERROR_MEMBERS
+from .recorded_contexts import RecordedContext as RecordedContext
 from .replay import Replay as Replay
 from .replay import ReplayRequest as ReplayRequest
 from .replay_steps import StepReplay as StepReplay

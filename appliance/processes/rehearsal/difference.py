@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-MOST_CHANGES = 200
+MAX_CHANGES = 200
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Change:
     to: Any = None
 
 
-def difference(recorded: Any, replayed: Any, most: int = MOST_CHANGES) -> list[Change]:
+def list_changes(recorded: Any, replayed: Any, most: int = MAX_CHANGES) -> list[Change]:
     """The changes that turn `recorded` into `replayed`, at most `most` of them; empty when they are the same JSON."""
     return list(islice(_changes(recorded, replayed, ""), most))
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same_json(one: Any, other: Any) -> bool:
     """Whether two values are the same JSON: 1 equals 1.0 but, unlike in Python, not true."""
     return next(_changes(one, other, ""), None) is None
 

@@ -8,21 +8,21 @@ from appliance.core import clock, ids
 from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.definitions.nodes import Step
 from appliance.processes.engine.decide import Close, Decision, History, Key, Ready, StepRun
 from appliance.processes.engine.evaluation import fill
-from appliance.processes.engine.failing import TOO_LONG, StepFailed, make_error
+from appliance.processes.engine.failures import TIMED_OUT_TEXT, StepFailed, make_error
 from appliance.processes.engine.job import Job
 from appliance.processes.engine.store import Claim
-from appliance.processes.engine.task import Tools
+from appliance.processes.engine.task import StepServices
 from appliance.processes.executions.service import check_input
-from appliance.processes.host.authority import reach_of
-from appliance.processes.host.version_grants import held_by
+from appliance.processes.host.authority import required_access
+from appliance.processes.host.version_grants import trial_scopes
 from appliance.processes.steps import for_each
 
-from .dry_run_calls import DryCall, DryCalls, Outside
-from .dry_run_host import out_of_time
+from .dry_run_calls import DryCall, DryCalls, RealSystems
+from .dry_run_host import timeout_message
 from .dry_run_steps import DrySteps, StepDryRun
 from .mocks import parse_mocks
 from .replay import find_step
@@ -78,11 +78,11 @@ class DryRun:
 class _Walk:
     """An execution in memory, driven by the engine; with `only`, the path of a step, no other step is performed."""
 
-    def __init__(self, tools: Tools, job: Job, steps: DrySteps, request: DryRunRequest, ends: float) -> None:
+    def __init__(self, tools: StepServices, job: Job, steps: DrySteps, request: DryRunRequest, ends: float) -> None:
         self._tools, self._job, self._steps, self._ends = tools, job, steps, ends
         self._outputs = {**request.pinned, **request.context_steps}
         self._items = request.context_items
-        self.told: dict[Key, StepDryRun] = {}
+        self.reports: dict[Key, StepDryRun] = {}
 
     def walk(self, only: str | None) -> Decision:
         """Runs until nothing is left to do or the step at path `only` has ended; returns the engine's last decision."""
@@ -92,7 +92,7 @@ class _Walk:
             if decision.failed is not None or self._is_over(only):
                 return decision
             for run in decision.give_up:
-                history.put(self._noted(run))
+                history.put(self._update_report(run))
             for close in decision.close:
                 history.put(self._close(close))
             if not decision.close and not decision.give_up:
@@ -108,19 +108,21 @@ class _Walk:
         return ready if only is None else ready[:1]
 
     def _is_over(self, only: str | None) -> bool:
-        return only is not None and any(path == only and report.run.status != "running" for (path, _), report in self.told.items())
+        return only is not None and any(
+            path == only and report.run.status != "running" for (path, _), report in self.reports.items()
+        )
 
     def _perform(self, ready: Ready, only: str | None) -> StepRun:
         if clock.monotonic() >= self._ends:
-            raise TimedOut(out_of_time())
-        if len(self.told) >= MOST_STEP_RUNS:
+            raise TimedOut(timeout_message())
+        if len(self.reports) >= MOST_STEP_RUNS:
             raise ValidationFailed(
                 Sentence("a test has at most %(most_step_runs)s step runs; test it with fewer items", most_step_runs=MOST_STEP_RUNS)
             )
         if only is not None and ready.step.path != only and not ready.step.path.startswith(f"{only}/"):
             return self._run_of_other(ready.step, ready.iteration, only)
         report = self._steps.perform(ready)
-        self.told[report.run.path, report.run.iteration] = report
+        self.reports[report.run.path, report.run.iteration] = report
         return report.run
 
     def _run_of_other(self, step: Step, iteration: str, only: str) -> StepRun:
@@ -156,11 +158,11 @@ class _Walk:
             except StepFailed as failed:
                 run = replace(run, status="failed", output=None, error={**failed.error, "step": run.step, "attempt": 1})
             if close.errors:
-                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
-        return self._noted(run)
+                run.state = {**run.state, "errors": for_each.summarize_errors(close.errors)}
+        return self._update_report(run)
 
-    def _noted(self, run: StepRun) -> StepRun:
-        report = self.told.get((run.path, run.iteration))
+    def _update_report(self, run: StepRun) -> StepRun:
+        report = self.reports.get((run.path, run.iteration))
         if report is not None:
             report.run = run
         return run
@@ -171,7 +173,7 @@ def _is_within(path: str, outer: str) -> bool:
 
 
 def run_dry(
-    tools: Tools, outside: Outside, scope: TenantScope, compiled: Compiled, request: DryRunRequest, seconds: float
+    tools: StepServices, outside: RealSystems, scope: TenantScope, compiled: CompiledVersion, request: DryRunRequest, seconds: float
 ) -> DryRun:
     """Runs `compiled` (of the requested version) for at most `seconds`; raises ValidationFailed for a wrong input, step or mock."""
     started = clock.monotonic()
@@ -181,7 +183,7 @@ def run_dry(
         request = replace(request, input=payload, pinned={**sample.steps, **request.pinned})
     payload = dict(request.input or {})
     only = find_step(request.step, compiled) if request.step is not None else None
-    if only is not None and only in compiled.definition.aftermath:
+    if only is not None and only in compiled.definition.compensation_paths:
         raise ValidationFailed("that step runs only after an execution has failed, so a test never reaches it", pointer="/step")
     if only is None:
         check_input(scope, compiled, payload)
@@ -193,12 +195,12 @@ def run_dry(
     )  # fmt: skip
     job = Job(claim, compiled, History(definition), definition.timeout_ms or int(seconds * 1000) + 1000)
     mocks = parse_mocks(request.mocks, compiled.steps)
-    calls = DryCalls(claim, outside, mocks, held_by(scope, definition.id, reach_of(definition)))
+    calls = DryCalls(claim, outside, mocks, trial_scopes(scope, definition.id, required_access(definition)))
     walk = _Walk(tools, job, DrySteps(tools, job, calls, request.pinned, started + seconds), request, started + seconds)
     report = DryRun(definition.id, request.version or "draft")
     decision = walk.walk(only)
-    _conclude(tools, job, report, decision, walk.told.get(_key_of(walk.told, only)) if only else None)
-    report.steps, report.calls, report.unused_mocks = list(walk.told.values()), calls.made, mocks.unused()
+    _conclude(tools, job, report, decision, walk.reports.get(_key_of(walk.reports, only)) if only else None)
+    report.steps, report.calls, report.unused_mocks = list(walk.reports.values()), calls.calls, mocks.unused()
     report.duration_ms = int((clock.monotonic() - started) * 1000)
     return report
 
@@ -207,14 +209,14 @@ def _key_of(reports: Mapping[Key, StepDryRun], only: str) -> Key:
     return next((key for key in reports if key[0] == only), (only, ""))
 
 
-def _conclude(tools: Tools, job: Job, report: DryRun, decision: Decision, only: StepDryRun | None) -> None:
+def _conclude(tools: StepServices, job: Job, report: DryRun, decision: Decision, only: StepDryRun | None) -> None:
     """Sets the status and output: those of the tested step, or those that the execution would have."""
     if decision.failed is not None:
         report.status, report.error = "failed", dict(decision.failed.error or {})
     elif only is not None:
         report.output = only.run.output
-    elif job.left_ms() <= 0:
-        message = TOO_LONG % {"seconds": job.limit_ms / 1000}
+    elif job.remaining_ms() <= 0:
+        message = TIMED_OUT_TEXT % {"seconds": job.limit_ms / 1000}
         report.status, report.error = "timed_out", make_error("execution_timeout", "timeout", message)
     else:
         report.output = decision.output

@@ -9,16 +9,16 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.definitions.nodes import Step
 from appliance.processes.engine.store import Claim
 from appliance.processes.engine.waits import CHILD, Child
 from appliance.processes.executions import service as executions
 from appliance.processes.files.naming import LOAD, READ_FILES
-from appliance.processes.host.faults import fault_of
+from appliance.processes.host.call_errors import error_object
 from appliance.processes.host.journal import ACTION, READS, WRITES
 from appliance.processes.host.model_calls import GENERATE
-from appliance.processes.host.reached import ActionCall, Actions, Data
+from appliance.processes.host.protocols import ActionCall, Actions, Data
 from appliance.processes.host.vault import SECRET
 
 from .mocks import Mocks
@@ -55,12 +55,12 @@ class _RollBack(Exception):
 
 
 @dataclass(frozen=True)
-class Outside:
+class RealSystems:
     """The real systems of a dry run: they answer reads and validate writes."""
 
     data: Data
     actions: Actions
-    load: Callable[[TenantScope, str, int], Compiled]
+    load: Callable[[TenantScope, str, int], CompiledVersion]
 
 
 class DryCalls:
@@ -71,11 +71,11 @@ class DryCalls:
     available for real calls; a mocked call needs none.
     """
 
-    def __init__(self, claim: Claim, outside: Outside, mocks: Mocks, scopes: frozenset[str]) -> None:
-        self._claim, self._outside, self.mocks, self._held = claim, outside, mocks, scopes
+    def __init__(self, claim: Claim, outside: RealSystems, mocks: Mocks, scopes: frozenset[str]) -> None:
+        self._claim, self._outside, self.mocks, self._scopes = claim, outside, mocks, scopes
         self._records: dict[tuple[str, str], Any] = {}
         self._contents: dict[str, Any] = {}
-        self.made: list[DryCall] = []
+        self.calls: list[DryCall] = []
 
     def answer(self, step: Step, iteration: str, method: str, args: list[Any], seconds: float = 0.0) -> tuple[bool, Any]:
         """(ok, the answer or error object) of a call whose grant has been checked; a read takes at most `seconds`."""
@@ -89,19 +89,19 @@ class DryCalls:
                 effect, by, value = self._act(step, iteration, args, seconds)
                 ok = True
             elif method in READS | WRITES:
-                self.require(_SCOPES[method.partition(".")[0]][method in WRITES], method)
+                self.require_scope(_SCOPES[method.partition(".")[0]][method in WRITES], method)
                 ok, value = True, (self._document if method.startswith("documents.") else self._data)(method, args)
                 by = "live" if method in READS else "default"
             else:
                 ok, value = True, _default_answer(method, args)
         except ApplianceError as error:
-            ok, value = False, fault_of(error)
-        self.made.append(DryCall(step.id, step.path, iteration, method, args, effect, by, ok, value))
+            ok, value = False, error_object(error)
+        self.calls.append(DryCall(step.id, step.path, iteration, method, args, effect, by, ok, value))
         return ok, value
 
-    def require(self, scope: str, what: str) -> None:
+    def require_scope(self, scope: str, what: str) -> None:
         """Raises PolicyDenied unless the tester has `scope`, because `what` would be performed for real."""
-        if scope not in self._held:
+        if scope not in self._scopes:
             raise PolicyDenied(
                 Sentence(
                     "%(what)s would be performed for real in this test, which requires the scope %(scope)s, and you do "
@@ -114,13 +114,13 @@ class DryCalls:
 
     def note_read(self, step: Step, iteration: str, method: str, args: list[Any], answer: Any) -> None:
         """Records a read that the step performed by itself."""
-        self.made.append(DryCall(step.id, step.path, iteration, method, args, "read", "live", True, answer))
+        self.calls.append(DryCall(step.id, step.path, iteration, method, args, "read", "live", True, answer))
 
     def _act(self, step: Step, iteration: str, args: list[Any], seconds: float) -> tuple[EffectOf, AnsweredBy, Any]:
-        where = ".".join(part for part in (step.path, iteration, str(len(self.made))) if part)
+        where = ".".join(part for part in (step.path, iteration, str(len(self.calls))) if part)
         call = ActionCall(args[0], args[1], args[2] if len(args) > 2 else {}, where)
         if self._outside.actions.preview(self._claim, call) == "read":
-            self.require("integrations.execute", f"{args[1]} of {args[0]}")
+            self.require_scope("integrations.execute", f"{args[1]} of {args[0]}")
             return "read", "live", self._outside.actions.execute(self._claim, call, seconds)
         return "write", "default", None
 
@@ -194,7 +194,7 @@ class DryCalls:
         if not isinstance(payload, dict):
             raise ValidationFailed("the input of a process is an object", pointer="/input")
         scope = self._claim.scope
-        version = executions.version_to_run(scope, process_id, None)
+        version = executions.resolve_version(scope, process_id, None)
         executions.check_input(scope, self._outside.load(scope, process_id, version), payload)
 
 
@@ -231,14 +231,14 @@ def _default_answer(method: str, args: list[Any]) -> Any:
     return None
 
 
-MADE_DOCUMENT = "doc_test"
+DEFAULT_DOCUMENT_ID = "doc_test"
 
 
 def _default_file_answer(method: str, args: list[Any]) -> Any:
     """The default answer of a `file` step that creates documents; None for one that stores rows."""
     if method == "file.unzip":
         return {"documents": [], "count": 0}
-    return None if method == LOAD else {"document": {"id": MADE_DOCUMENT, "name": args[0].get("name")}}
+    return None if method == LOAD else {"document": {"id": DEFAULT_DOCUMENT_ID, "name": args[0].get("name")}}
 
 
 def _default_human_answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -8,27 +8,27 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, TimedOut
 from appliance.processes.definitions.nodes import BLOCK_KINDS, Step
-from appliance.processes.engine.attempts import shown_input
+from appliance.processes.engine.attempts import visible_input
 from appliance.processes.engine.decide import Ready, StepRun
 from appliance.processes.engine.evaluation import fill, is_true
-from appliance.processes.engine.failing import LOST_CODES, StepFailed, check_output, from_coded, from_sandbox, make_error
+from appliance.processes.engine.failures import LOST_CODES, StepFailed, check_output, from_appliance_error, from_sandbox, make_error
 from appliance.processes.engine.job import Job
 from appliance.processes.engine.store import Claim
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.task import Result, StepServices, Task
 from appliance.processes.engine.waits import CHILD, Waits
 from appliance.processes.files.naming import READ_FILES, file_method
-from appliance.processes.host.agent_runs import RUN, WantedRun
+from appliance.processes.host.agent_runs import RUN, AgentRunRequest
 from appliance.processes.host.journal import ACTION
 from appliance.processes.host.model_calls import GENERATE
-from appliance.processes.host.reached import ActionCall
-from appliance.processes.steps import CONCLUSIONS, asking, perform
+from appliance.processes.host.protocols import ActionCall
+from appliance.processes.steps import CONCLUSIONS, pending_answers, perform
 from appliance.processes.steps.code import facts_of, limits_of, seed_of
-from appliance.processes.steps.llm import question_of
+from appliance.processes.steps.llm import prompt_of
 from appliance.sandbox import Entropy, LogLine
 
 from .dry_run_calls import HUMAN, DryCall, DryCalls
-from .dry_run_host import DryHost, out_of_time
-from .replay_steps import no_room
+from .dry_run_host import DryHost, timeout_message
+from .replay_steps import overloaded
 
 COMPUTED = frozenset({"rule", "stop", *BLOCK_KINDS})
 
@@ -73,13 +73,13 @@ class _DryTargets:
 class DrySteps:
     """Performs the steps of `job`, an execution in memory only, until the deadline `ends` (monotonic seconds)."""
 
-    def __init__(self, tools: Tools, job: Job, calls: DryCalls, pinned: Mapping[str, Any], ends: float) -> None:
+    def __init__(self, tools: StepServices, job: Job, calls: DryCalls, pinned: Mapping[str, Any], ends: float) -> None:
         self._tools, self._job, self._calls, self._pinned, self._ends = tools, job, calls, pinned, ends
 
     def perform(self, ready: Ready) -> StepDryRun:
         """Performs a step; the result has its calls and log lines."""
         step, started = ready.step, clock.now_ms()
-        first = len(self._calls.made)
+        first = len(self._calls.calls)
         report = StepDryRun(StepRun(step.path, ready.iteration, step.id, step.kind, "running", started_at=started))
         try:
             try:
@@ -88,15 +88,15 @@ class DrySteps:
             except ApplianceError as error:
                 if isinstance(error, TimedOut) and clock.monotonic() >= self._ends:
                     raise
-                raise from_coded(error) from error
+                raise from_appliance_error(error) from error
             report.run = replace(report.run, status=result.status, output=result.output, state=result.state)
         except StepFailed as failed:
             if failed.error["code"] in LOST_CODES:
-                raise no_room() from failed
+                raise overloaded() from failed
             error_object = {**failed.error, "step": step.id, "attempt": 1}
             report.run = replace(report.run, status="failed", error=error_object)
             report.logs = failed.logs
-        report.calls = self._calls.made[first:]
+        report.calls = self._calls.calls[first:]
         if report.run.status != "running":
             report.run.finished_at = clock.now_ms()
         return report
@@ -112,7 +112,7 @@ class DrySteps:
             return replacement
         templates = {name: template for name, template in step.templates.items() if name != "expression"}
         filled = fill(self._tools.pool, templates, names, now)
-        report.run.input = shown_input(filled)
+        report.run.input = visible_input(filled)
         task = Task(
             step, ready.iteration, 1, self._job.claim, self._job.compiled, names, filled,
             filled.get("step_input", self._job.claim.input), now, max(1, self._left_ms()), lambda: False,
@@ -121,9 +121,9 @@ class DrySteps:
             return self._run_code(task, report)
         if step.kind in COMPUTED:
             return perform(self._tools, task)
-        first = len(self._calls.made)
-        result = self._reach(task)
-        if any(call.answered_by != "live" for call in self._calls.made[first:]):
+        first = len(self._calls.calls)
+        result = self._perform_with_targets(task)
+        if any(call.answered_by != "live" for call in self._calls.calls[first:]):
             report.run.result_source = "mocked"
         return result
 
@@ -142,11 +142,11 @@ class DrySteps:
         return None
 
     def _left_ms(self) -> int:
-        return min(self._job.left_ms(), int((self._ends - clock.monotonic()) * 1000))
+        return min(self._job.remaining_ms(), int((self._ends - clock.monotonic()) * 1000))
 
     # -- steps with side effects
 
-    def _reach(self, task: Task) -> Result:
+    def _perform_with_targets(self, task: Task) -> Result:
         """Lets the step validate and make its call, which is answered here."""
         targets = _DryTargets(self._calls, task.step, task.iteration)
         children = self._calls.child_check(task.step)
@@ -157,7 +157,7 @@ class DrySteps:
         if task.step.kind in ("file", "ocr"):
             return self._perform_file_step(task, targets)
         if task.step.kind == "llm":
-            return Result(output=targets.answer(GENERATE, [question_of(task)]))
+            return Result(output=targets.answer(GENERATE, [prompt_of(task)]))
         if task.step.kind == "agent":
             return self._run_agent(task, targets)
         if task.step.kind not in ("human", "process", "wait"):
@@ -168,7 +168,7 @@ class DrySteps:
                 targets.answer("wait.until", [clock.rfc3339(result.next_run_at)])
             return Result(output=None)
         ok, value = self._calls.answer(task.step, task.iteration, *_waiting_call(task))
-        concluded = CONCLUSIONS.get(task.step.kind, asking.take_answer)(task, ok, value)
+        concluded = CONCLUSIONS.get(task.step.kind, pending_answers.take_answer)(task, ok, value)
         if isinstance(concluded, StepFailed):
             raise concluded
         return concluded
@@ -177,7 +177,7 @@ class DrySteps:
         """Validates an agent run, which never starts in a test; its answer comes from a mock."""
         agent_id, payload = task.step.settings["use"], task.filled.get("input", task.input)
         if not self._calls.mocks.has_call(task.step, RUN, [agent_id]):
-            request = WantedRun(agent_id, payload, task.run_key, task.step.id, task.grants)
+            request = AgentRunRequest(agent_id, payload, task.run_key, task.step.id, task.grants)
             self._tools.agents.prepare(task.claim, request)
         return Result(output=targets.answer(RUN, [agent_id, payload]))
 
@@ -186,7 +186,7 @@ class DrySteps:
         method, args, step = file_method(task.step), [dict(task.filled["arguments"])], task.step
         if method not in READ_FILES or self._calls.mocks.has_call(step, method, args):
             return Result(output=targets.answer(method, args))
-        self._calls.require("documents.read", method)
+        self._calls.require_scope("documents.read", method)
         result = perform(self._tools, task)
         self._calls.note_read(step, task.iteration, method, args, result.output)
         return result
@@ -195,7 +195,7 @@ class DrySteps:
 
     def _run_code(self, task: Task, report: StepDryRun) -> Result:
         tools, claim = self._tools, task.claim
-        checks = Waits(claim, task.run_key, task.step.id, task.grants, self._calls.child_check(task.step), tools.longest_wait_ms)
+        checks = Waits(claim, task.run_key, task.step.id, task.grants, self._calls.child_check(task.step), tools.max_wait_ms)
         host = DryHost(self._calls, task, checks, partial(tools.submit_io, task.claim.scope.tenant_id), self._ends)
         wall = task.wall_ms(tools.default_time_ms)
         result = tools.pool.run(
@@ -204,7 +204,7 @@ class DrySteps:
         )  # fmt: skip
         if result.failure is not None:
             if clock.monotonic() >= self._ends:
-                raise TimedOut(out_of_time())
+                raise TimedOut(timeout_message())
             raise StepFailed(from_sandbox(result.failure).error, result.logs)
         report.logs = list(result.logs)
         return Result(output=result.output)

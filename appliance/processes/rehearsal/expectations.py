@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.processes.definitions.reading import pointer_token
+from appliance.processes.definitions.reader import pointer_token
 
-SHOWN = 300
+MAX_CHARS = 300
 ABSENT = object()
 
 
@@ -17,11 +17,11 @@ class Difference:
 
     pointer: str
     expected: Any
-    found: Any
+    actual: Any
 
     def describe(self) -> str:
         """`/total: expected 440, found 441`."""
-        return f"{self.pointer or '/'}: expected {_describe(self.expected)}, found {_describe(self.found)}"
+        return f"{self.pointer or '/'}: expected {_describe(self.expected)}, found {_describe(self.actual)}"
 
 
 def find_differences(expected: Any, actual: Any, pointer: str = "") -> Iterator[Difference]:
@@ -56,4 +56,4 @@ def _describe(value: Any) -> str:
     if value is ABSENT:
         return "nothing"
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}… ({len(text)} characters)"

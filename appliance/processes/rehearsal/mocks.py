@@ -7,13 +7,13 @@ from typing import Any
 from appliance.core.errors import Detail, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.definition import Step
-from appliance.processes.definitions.reading import pointer_token
-from appliance.processes.engine.failing import NEXT
+from appliance.processes.definitions.reader import pointer_token
+from appliance.processes.engine.failures import NEXT_ACTIONS
 from appliance.processes.host.model_calls import GENERATE
 
 MEMBERS = ("output", "outputs", "error")
 ERROR_MEMBERS = ("code", "message", "failure_class", "retryable")
-MOST = 500
+MAX_MOCKS = 500
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ def parse_mocks(raw: Mapping[str, Any], steps: Mapping[str, Step], under: str = 
     parser = _MockParser()
     step_names = {step.id for step in steps.values()} | set(steps)
     mocks = Mocks()
-    if len(raw) > MOST:
-        parser.problem(under, Sentence("a test has at most %(most)s mocks", most=MOST))
+    if len(raw) > MAX_MOCKS:
+        parser.problem(under, Sentence("a test has at most %(most)s mocks", most=MAX_MOCKS))
     for name, value in raw.items():
         at = f"{under}/{pointer_token(name)}"
         if "." in name:
-            mocks.calls |= parser.named(name, value, at)
+            mocks.calls |= parser.parse_named(name, value, at)
         elif name not in step_names:
             listed = ", ".join(steps)[:500]
             parser.problem(
@@ -113,9 +113,9 @@ def parse_mocks(raw: Mapping[str, Any], steps: Mapping[str, Step], under: str = 
                 ),
             )
         elif isinstance(value, dict) and set(value) == {"calls"}:
-            mocks.step_calls[name] = parser.calls(value["calls"], f"{at}/calls")
+            mocks.step_calls[name] = parser.parse_calls(value["calls"], f"{at}/calls")
         else:
-            mocks.steps |= parser.named(name, value, at)
+            mocks.steps |= parser.parse_named(name, value, at)
     if parser.problems:
         first = parser.problems[0]
         raise ValidationFailed(
@@ -133,11 +133,11 @@ class _MockParser:
     def problem(self, pointer: str, message: str) -> None:
         self.problems.append(Detail(pointer, "mock_invalid", message))
 
-    def named(self, name: str, value: Any, pointer: str) -> dict[str, Mock]:
-        mock = self.mock(value, pointer)
+    def parse_named(self, name: str, value: Any, pointer: str) -> dict[str, Mock]:
+        mock = self.parse_mock(value, pointer)
         return {} if mock is None else {name: mock}
 
-    def mock(self, value: Any, pointer: str) -> Mock | None:
+    def parse_mock(self, value: Any, pointer: str) -> Mock | None:
         if not isinstance(value, dict) or len(value) != 1 or not set(value) <= set(MEMBERS):
             shapes = "{output: …}, {outputs: […]} and {error: {message, …}}; that of a step also {calls: {…}}"
             self.problem(pointer, Sentence("a mock is one of %(shapes)s", shapes=shapes))
@@ -145,13 +145,13 @@ class _MockParser:
         if "output" in value:
             return Mock((value["output"],))
         if "error" in value:
-            return self._error(value["error"], f"{pointer}/error")
+            return self._parse_error(value["error"], f"{pointer}/error")
         if not isinstance(value["outputs"], list) or not value["outputs"]:
             self.problem(f"{pointer}/outputs", "this must be a list with the first answer, the second and so on")
             return None
         return Mock(tuple(value["outputs"]))
 
-    def _error(self, value: Any, pointer: str) -> Mock | None:
+    def _parse_error(self, value: Any, pointer: str) -> Mock | None:
         if not isinstance(value, dict) or not set(value) <= set(ERROR_MEMBERS):
             self.problem(pointer, Sentence("an error is an object with %(error_members)s", error_members=', '.join(ERROR_MEMBERS)))
             return None
@@ -160,15 +160,15 @@ class _MockParser:
                 self.problem(f"{pointer}/{name}", "this must be true or false")
             elif name != "retryable" and not isinstance(text, str):
                 self.problem(f"{pointer}/{name}", "this must be a text")
-        if value.get("failure_class", "connector") not in NEXT:
-            self.problem(f"{pointer}/failure_class", Sentence("this must be one of %(next)s", next=', '.join(NEXT)))
+        if value.get("failure_class", "connector") not in NEXT_ACTIONS:
+            self.problem(f"{pointer}/failure_class", Sentence("this must be one of %(next)s", next=', '.join(NEXT_ACTIONS)))
         return Mock(error=value)
 
-    def calls(self, value: Any, pointer: str) -> dict[str, Mock]:
+    def parse_calls(self, value: Any, pointer: str) -> dict[str, Mock]:
         if not isinstance(value, dict):
             self.problem(pointer, "this must be an object of mocks by call, such as datapool.create/orders")
             return {}
         mocks: dict[str, Mock] = {}
         for name, mock in value.items():
-            mocks |= self.named(name, mock, f"{pointer}/{pointer_token(name)}")
+            mocks |= self.parse_named(name, mock, f"{pointer}/{pointer_token(name)}")
         return mocks

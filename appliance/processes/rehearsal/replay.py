@@ -8,22 +8,22 @@ from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions import versions
-from appliance.processes.definitions.compiled import Compiled, compile_version
+from appliance.processes.definitions.compiled import CompiledVersion, compile_version
 from appliance.processes.definitions.definition import DefinitionProblems
 from appliance.processes.engine.decide import Close, Decision, History, Key, Ready, StepRun
 from appliance.processes.engine.evaluation import fill
-from appliance.processes.engine.failing import StepFailed
+from appliance.processes.engine.failures import StepFailed
 from appliance.processes.engine.job import Job
-from appliance.processes.engine.task import Tools
-from appliance.processes.executions.record import Record
-from appliance.processes.host.authority import reach_of
-from appliance.processes.host.version_grants import held_by
+from appliance.processes.engine.task import StepServices
+from appliance.processes.executions.record import ExecutionRecord
+from appliance.processes.host.authority import required_access
+from appliance.processes.host.version_grants import trial_scopes
 from appliance.processes.models import Process
 from appliance.processes.steps import for_each
-from appliance.tenants import ALL
+from appliance.tenants import ALL_SCOPES
 
-from .difference import Change, difference, is_same
-from .replay_host import out_of_time
+from .difference import Change, is_same_json, list_changes
+from .replay_host import timeout_message
 from .replay_steps import Divergence, StepReplay, StepReplays, as_recorded, compare
 
 __all__ = ["Change", "Divergence", "StepReplay"]
@@ -63,23 +63,25 @@ class Replay:
         return next((step for step in self.steps if step.result != "identical"), None)
 
 
-def load_draft(scope: TenantScope, process_id: str) -> Compiled:
+def load_draft(scope: TenantScope, process_id: str) -> CompiledVersion:
     """The compiled draft; raises DefinitionInvalid when it cannot be parsed."""
     row = scope.get(Process, id=process_id)
     try:
         return compile_version(scope.tenant_id, row.definition, row.files)
     except DefinitionProblems as error:
-        versions.refuse(error.problems)
+        versions.raise_problems(error.problems)
         raise
 
 
-class Walk:
+class ReplayWalk:
     """Drives one execution through the engine again, replaying its recorded steps until nothing is left to do.
 
     Raises TimedOut when that takes longer than `seconds`.
     """
 
-    def __init__(self, tools: Tools, record: Record, compiled: Compiled, seconds: float, *, opens_secrets: bool) -> None:
+    def __init__(
+        self, tools: StepServices, record: ExecutionRecord, compiled: CompiledVersion, seconds: float, *, opens_secrets: bool
+    ) -> None:
         limit = compiled.definition.timeout_ms or 3_600_000
         self._tools, self._record = tools, record
         self._job = Job(record.claim, compiled, History(compiled.definition), limit)
@@ -87,7 +89,7 @@ class Walk:
         self._steps = StepReplays(tools, record, self._job, self._ends, opens_secrets=opens_secrets)
         self._is_own = compiled is record.compiled
         self._only: str | None = None
-        self.told: dict[Key, StepReplay] = {}
+        self.reports: dict[Key, StepReplay] = {}
 
     def walk(self, only: str | None) -> Decision:
         """Replays the step at path `only` with its inner steps, or everything; returns the engine's last decision."""
@@ -101,21 +103,21 @@ class Walk:
                     self._job.history.put(self._close(close))
                 continue
             batch = self._next(decision)
-            if not batch and (decision.done or not self._begin_aftermath()):
+            if not batch and (decision.done or not self._begin_completion()):
                 return decision
             for ready in batch:
                 if clock.monotonic() >= self._ends:
-                    raise TimedOut(out_of_time())
+                    raise TimedOut(timeout_message())
                 run, recorded = self._replay(ready), self._record.find(ready.step.path, ready.iteration)
                 self._job.history.put(run if recorded is None else replace(run, undo_order=recorded.run.undo_order))
 
-    def _begin_aftermath(self) -> bool:
+    def _begin_completion(self) -> bool:
         """Continues with compensation and the failure process if the record does, with the recorded error; whether it does."""
         state = self._record.row.aftermath or {}
-        if self._job.after is not None or "status" not in state:
+        if self._job.compensation is not None or "status" not in state:
             return False
-        self._job.history.after = state["status"]
-        self._job.begin_aftermath(state, self._job.history)
+        self._job.history.final_status = state["status"]
+        self._job.start_compensation(state, self._job.history)
         return True
 
     def _next(self, decision: Decision) -> list[Ready]:
@@ -132,7 +134,9 @@ class Walk:
         if succeeded or failed:
             return succeeded or failed
         # The recorded execution did not get this far, so the replay ends here.
-        ends_here = decision.failed is not None or (self._is_own and all(each.result == "identical" for each in self.told.values()))
+        ends_here = decision.failed is not None or (
+            self._is_own and all(each.result == "identical" for each in self.reports.values())
+        )
         return [] if ends_here else new
 
     def _replay(self, ready: Ready) -> StepRun:
@@ -145,10 +149,10 @@ class Walk:
                 return replace(recorded.run, status="running")
             return as_recorded(recorded)
         if recorded is not None and (recorded.run.status == "cancelled" or (self._is_own and recorded.is_reused)):
-            self._tell(StepReplay(ready.step.id, path, iteration, ready.step.kind, "identical"))
+            self._add_report(StepReplay(ready.step.id, path, iteration, ready.step.kind, "identical"))
             return self._reopened(ready, recorded.run) or as_recorded(recorded)
         run, report = self._steps.replay(ready, recorded)
-        self._tell(report)
+        self._add_report(report)
         return run
 
     @staticmethod
@@ -160,12 +164,12 @@ class Walk:
         """A run that was cut off by a failure in a parallel branch while the process continued."""
         key = (run.path, run.iteration)
         recorded = self._record.find(*key)
-        if key not in self.told and recorded is not None and recorded.run.status == run.status:
-            self._tell(StepReplay(run.step, run.path, run.iteration, run.kind, "identical"))
+        if key not in self.reports and recorded is not None and recorded.run.status == run.status:
+            self._add_report(StepReplay(run.step, run.path, run.iteration, run.kind, "identical"))
         return run
 
-    def _tell(self, report: StepReplay) -> None:
-        self.told[report.path, report.iteration] = report
+    def _add_report(self, report: StepReplay) -> None:
+        self.reports[report.path, report.iteration] = report
 
     def _close(self, close: Close) -> StepRun:
         """Finishes a branch or for_each and compares its result as a whole."""
@@ -181,8 +185,8 @@ class Walk:
             except StepFailed as failed:
                 run = replace(run, status="failed", output=None, error=failed.error)
             if close.errors:
-                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
-        report = self.told.get((close.step.path, close.iteration))
+                run.state = {**run.state, "errors": for_each.summarize_errors(close.errors)}
+        report = self.reports.get((close.step.path, close.iteration))
         if report is not None and report.result == "identical" and recorded is not None:
             compare(report, replace(recorded.run, state=None), replace(run, state=None))
         if run.status == "failed" and recorded is not None and not recorded.is_failed:
@@ -191,9 +195,9 @@ class Walk:
 
     # -- results
 
-    def left_out(self, decision: Decision) -> list[StepReplay]:
+    def unreached_runs(self, decision: Decision) -> list[StepReplay]:
         """The recorded step runs that the replay did not reach, except those cancelled by a stop that the replay had too."""
-        missing = [each.run for key, each in self._record.runs.items() if key not in self.told]
+        missing = [each.run for key, each in self._record.runs.items() if key not in self.reports]
         if decision.stopped:
             missing = [run for run in missing if run.status != "cancelled"]
         missing.sort(key=lambda run: (run.started_at or 0, run.path, run.iteration))
@@ -207,7 +211,7 @@ class Walk:
 
     def output(self, decision: Decision) -> tuple[bool, Any]:
         """(whether the execution succeeds, its output)."""
-        if not decision.done or self._job.after is not None:
+        if not decision.done or self._job.compensation is not None:
             return False, None
         template = self._job.compiled.definition.output
         if decision.stopped or template is None:
@@ -223,7 +227,7 @@ def _is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith(f"{outer}/")
 
 
-def find_step(name: str, *candidates: Compiled, pointer: str = "/step") -> str:
+def find_step(name: str, *candidates: CompiledVersion, pointer: str = "/step") -> str:
     """The path of the step with this id or path; raises ValidationFailed when no candidate has it."""
     for compiled in candidates:
         for path, step in compiled.steps.items():
@@ -235,24 +239,26 @@ def find_step(name: str, *candidates: Compiled, pointer: str = "/step") -> str:
     )
 
 
-def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequest, seconds: float) -> Replay:
+def replay(
+    tools: StepServices, record: ExecutionRecord, compiled: CompiledVersion, request: ReplayRequest, seconds: float
+) -> Replay:
     """Replays an execution with `compiled` and compares it with its record."""
     row = record.row
     report = Replay(row.id, row.version, "draft" if request.draft else request.version or row.version)
     # No owner has allowed a draft, so it may use no more than the person who replays it.
-    scopes = held_by(record.scope, row.process_id, reach_of(compiled.definition)) if request.draft else ALL
-    walk = Walk(tools, record, compiled, seconds, opens_secrets="secrets.write" in scopes)
+    scopes = trial_scopes(record.scope, row.process_id, required_access(compiled.definition)) if request.draft else ALL_SCOPES
+    walk = ReplayWalk(tools, record, compiled, seconds, opens_secrets="secrets.write" in scopes)
     if request.step is not None:
         path = find_step(request.step, compiled, record.compiled)
         walk.walk(path)
-        report.steps, report.is_whole = list(walk.told.values()), False
+        report.steps, report.is_whole = list(walk.reports.values()), False
         if not report.steps:
             raise ValidationFailed("this execution never reached that step, so there is nothing to replay", pointer="/step")
         return report
     decision = walk.walk(None)
-    report.steps = [*walk.told.values(), *walk.left_out(decision)]
+    report.steps = [*walk.reports.values(), *walk.unreached_runs(decision)]
     succeeds, output = walk.output(decision)
     report.recorded_output, report.replayed_output = row.output, output
-    report.changes = difference(row.output, output)
-    report.same_end = succeeds == (row.status == "succeeded") and is_same(row.output, output)
+    report.changes = list_changes(row.output, output)
+    report.same_end = succeeds == (row.status == "succeeded") and is_same_json(row.output, output)
     return report

@@ -8,23 +8,23 @@ from typing import Any, Literal
 from appliance.core import clock
 from appliance.core.errors import Overloaded, TimedOut
 from appliance.processes.definitions.nodes import BLOCK_KINDS
-from appliance.processes.engine.attempts import shown_input
+from appliance.processes.engine.attempts import visible_input
 from appliance.processes.engine.decide import FINISHED, Ready, StepRun
 from appliance.processes.engine.evaluation import fill, is_true
-from appliance.processes.engine.failing import LOST_CODES, StepFailed, check_output, from_sandbox
+from appliance.processes.engine.failures import LOST_CODES, StepFailed, check_output, from_sandbox
 from appliance.processes.engine.job import Job
 from appliance.processes.engine.store import JournalEntry
-from appliance.processes.engine.task import Task, Tools
-from appliance.processes.executions.record import Record, Recorded
-from appliance.processes.host.closing import Closing, recorded_clock
-from appliance.processes.host.model_calls import given_again
+from appliance.processes.engine.task import StepServices, Task
+from appliance.processes.executions.record import ExecutionRecord, RecordedRun
+from appliance.processes.host.final_entries import FinalEntry, recorded_clock
+from appliance.processes.host.model_calls import replay_answer
 from appliance.processes.host.vault import SECRET
 from appliance.processes.steps import perform
 from appliance.processes.steps.code import facts_of, limits_of, seed_of, vault_of
 from appliance.sandbox import Entropy, Outcome
 
-from .difference import Change, difference, is_same
-from .replay_host import Diverged, RecordEnds, ReplayHost, asked, out_of_time
+from .difference import Change, is_same_json, list_changes
+from .replay_host import EndOfRecord, ReplayDiverged, ReplayHost, timeout_message, to_view
 
 Comparison = Literal["identical", "output_differs", "diverged", "not_recorded", "skipped"]
 EVALUATED = frozenset({"rule", "stop", *BLOCK_KINDS})
@@ -65,11 +65,11 @@ class StepReplays:
     Side effects are never performed, so only the sandbox and the limits of `tools` are used.
     """
 
-    def __init__(self, tools: Tools, record: Record, job: Job, ends: float, *, opens_secrets: bool) -> None:
+    def __init__(self, tools: StepServices, record: ExecutionRecord, job: Job, ends: float, *, opens_secrets: bool) -> None:
         self._tools, self._record, self._job, self._ends = tools, record, job, ends
         self._opens_secrets = opens_secrets
 
-    def replay(self, ready: Ready, recorded: Recorded | None) -> tuple[StepRun, StepReplay]:
+    def replay(self, ready: Ready, recorded: RecordedRun | None) -> tuple[StepRun, StepReplay]:
         """The run with which the execution continues in memory, and its comparison."""
         if recorded is None or recorded.run.kind != ready.step.kind:
             return self._perform_new(ready)
@@ -78,12 +78,12 @@ class StepReplays:
             run = self._perform(ready, recorded)
         except StepFailed as failed:
             run = self._failed(ready, failed)
-        except Diverged as diverged:
+        except ReplayDiverged as diverged:
             report.result, report.divergence = "diverged", Divergence(diverged.call, diverged.recorded, diverged.replayed)
             return as_recorded(recorded), report
-        except RecordEnds as ends:
+        except EndOfRecord as ends:
             if (recorded.run.error or {}).get("failure_class") not in OUTSIDE:
-                call = asked(ends.call.method, ends.call.args)
+                call = to_view(ends.call.method, ends.call.args)
                 report.result = "diverged"
                 report.divergence = Divergence(ends.call.id, {**call, "answered": False} if ends.is_recorded else None, call)
             return as_recorded(recorded), report
@@ -102,15 +102,15 @@ class StepReplays:
         except StepFailed as failed:
             run = self._failed(ready, failed)
             report.error = run.error
-        except (Diverged, RecordEnds):
+        except (ReplayDiverged, EndOfRecord):
             run = self._run_of(ready, "succeeded", None)
         return run, report
 
     # -- performing
 
-    def _perform(self, ready: Ready, recorded: Recorded | None) -> StepRun:
+    def _perform(self, ready: Ready, recorded: RecordedRun | None) -> StepRun:
         step = ready.step
-        journal, final = self._record.journal(recorded) if recorded else ([], Closing())
+        journal, final = self._record.journal(recorded) if recorded else ([], FinalEntry())
         started = recorded.run.started_at if recorded else None
         now = final.now or started or self._record.row.finished_at or clock.now_ms()
         claim = recorded.claim if recorded else self._record.claim
@@ -141,21 +141,21 @@ class StepReplays:
 
     def _failed(self, ready: Ready, failed: StepFailed) -> StepRun:
         if failed.error["code"] in LOST_CODES:
-            raise no_room()
+            raise overloaded()
         return replace(self._run_of(ready, "failed", None), error=failed.error)
 
-    def _take_recorded(self, ready: Ready, task: Task, recorded: Recorded | None) -> StepRun:
+    def _take_recorded(self, ready: Ready, task: Task, recorded: RecordedRun | None) -> StepRun:
         """The recorded result of a step with side effects if its request is the same; else raises Diverged."""
         if recorded is None:
             return self._run_of(ready, "succeeded", None)
         if recorded.run.status == "skipped":
-            raise Diverged(None, {"status": "skipped"}, {"status": "performed"})
+            raise ReplayDiverged(None, {"status": "skipped"}, {"status": "performed"})
         before, after = self._recorded_request(ready, recorded), self._current_request(task)
-        if not is_same(before, after):
-            raise Diverged(None, before, after)
+        if not is_same_json(before, after):
+            raise ReplayDiverged(None, before, after)
         return as_recorded(recorded)
 
-    def _recorded_request(self, ready: Ready, recorded: Recorded) -> dict[str, Any]:
+    def _recorded_request(self, ready: Ready, recorded: RecordedRun) -> dict[str, Any]:
         step = self._record.compiled.steps[ready.step.path]
         if step.kind == "wait" and {"for", "until"} & step.templates.keys():
             return {"until": (recorded.run.state or {}).get("until")}
@@ -164,12 +164,12 @@ class StepReplays:
     def _current_request(self, task: Task) -> dict[str, Any]:
         if task.step.kind == "wait" and {"for", "until"} & task.filled.keys():
             return {"until": (perform(self._tools, task).state or {}).get("until")}
-        return {**task.step.settings, "input": shown_input(task.filled)}
+        return {**task.step.settings, "input": visible_input(task.filled)}
 
     # -- code
 
     def _run_code(
-        self, ready: Ready, task: Task, recorded: Recorded | None, record: tuple[list[JournalEntry], Closing]
+        self, ready: Ready, task: Task, recorded: RecordedRun | None, record: tuple[list[JournalEntry], FinalEntry]
     ) -> StepRun:
         error = (recorded.run.error or {}) if recorded else {}
         if recorded and error.get("code") in LOST_CODES:
@@ -179,15 +179,15 @@ class StepReplays:
         try:
             result = self._run(task, host, record)
             if result.failure is None:
-                host.check_all_asked()
-        except Diverged:
+                host.check_all_repeated()
+        except ReplayDiverged:
             if recorded and error.get("code") == "nondeterministic":
                 return as_recorded(recorded)
             raise
         if result.failure is None:
             return self._run_of(ready, "succeeded", result.output)
         if clock.monotonic() >= self._ends:
-            raise TimedOut(out_of_time())
+            raise TimedOut(timeout_message())
         raise from_sandbox(result.failure)
 
     def _answer(self, task: Task, entry: JournalEntry) -> Any:
@@ -195,14 +195,14 @@ class StepReplays:
         vault = vault_of(self._tools, task)
         if entry.method == SECRET and entry.ok and not (self._opens_secrets and entry.args[0] in vault.granted):
             return NOT_GRANTED
-        return given_again(vault, entry)
+        return replay_answer(vault, entry)
 
-    def _run(self, task: Task, host: ReplayHost, record: tuple[list[JournalEntry], Closing]) -> Outcome:
+    def _run(self, task: Task, host: ReplayHost, record: tuple[list[JournalEntry], FinalEntry]) -> Outcome:
         """Runs the code as `steps.code` does, with the recorded seed and clock."""
         (journal, final), tools = record, self._tools
         left_ms = int((self._ends - clock.monotonic()) * 1000)
         if left_ms <= 0:
-            raise TimedOut(out_of_time())
+            raise TimedOut(timeout_message())
         wall = min(task.wall_ms(tools.default_time_ms), left_ms)
         seed = seed_of(tools, task) if final.seed is None else final.seed
         return tools.pool.run(
@@ -215,11 +215,11 @@ class StepReplays:
         )
 
 
-def no_room() -> Overloaded:
+def overloaded() -> Overloaded:
     return Overloaded("the sandbox has no capacity for the replay right now; try again in a moment", headers={"Retry-After": "5"})
 
 
-def as_recorded(recorded: Recorded) -> StepRun:
+def as_recorded(recorded: RecordedRun) -> StepRun:
     """The recorded run, as a finished one."""
     status = recorded.run.status if recorded.run.status in FINISHED else "failed"
     return replace(recorded.run, status=status, result_source="replayed")
@@ -228,17 +228,17 @@ def as_recorded(recorded: Recorded) -> StepRun:
 def compare(report: StepReplay, recorded: StepRun, replayed: StepRun) -> None:
     """Stores in the report how the replayed run differs from the recorded one."""
     if replayed.status == "running" or (recorded.state is not None and recorded.kind in BLOCK_KINDS):
-        if not is_same(_initial_state(recorded), _initial_state(replayed)):
+        if not is_same_json(_initial_state(recorded), _initial_state(replayed)):
             report.result, report.divergence = "diverged", Divergence(None, _decision(recorded), _decision(replayed))
         return
     before, after = _result(recorded), _result(replayed)
-    if is_same(before, after):
+    if is_same_json(before, after):
         return
     is_other = "skipped" in (recorded.status, replayed.status)
     report.result, report.divergence = ("diverged" if is_other else "output_differs"), Divergence(None, before, after)
     report.recorded_output, report.replayed_output = recorded.output, replayed.output
     report.recorded_error, report.error = recorded.error, replayed.error
-    report.changes = difference(recorded.output, replayed.output)
+    report.changes = list_changes(recorded.output, replayed.output)
 
 
 def _initial_state(run: StepRun) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from appliance.sandbox import Pool
 
 from .expectations import find_differences
 
-ENDINGS = (".tests.yaml", ".tests.json")
+SUFFIXES = (".tests.yaml", ".tests.json")
 MOST_CASES = 500
 MEMBERS = ("name", "input", "output", "error")
 _MAX_DIFFERENCES = 5
@@ -46,11 +46,11 @@ class CaseResult:
 
 def decision_of(path: str) -> str | None:
     """The path of the decision a test table belongs to; None for any other file."""
-    suffix = next((each for each in ENDINGS if path.endswith(each)), None)
+    suffix = next((each for each in SUFFIXES if path.endswith(each)), None)
     return None if suffix is None else path.removesuffix(suffix) + ".json"
 
 
-def read_tables(files: Mapping[str, str]) -> tuple[list[RuleTable], list[Problem]]:
+def parse_tables(files: Mapping[str, str]) -> tuple[list[RuleTable], list[Problem]]:
     """Parses every test table of a draft; returns the valid ones and all problems."""
     tables: list[RuleTable] = []
     problems: list[Problem] = []
@@ -110,7 +110,7 @@ class _TableParser:
 
 def run_tables(pool: Pool, tenant_id: str, files: Mapping[str, str]) -> Iterator[CaseResult]:
     """Evaluates every case of every valid table; a decision that is not valid JSON fails its cases."""
-    for table in read_tables(files)[0]:
+    for table in parse_tables(files)[0]:
         try:
             model = yaml12.load(files[table.decision])
         except yaml12.YamlInvalid as error:
@@ -138,7 +138,7 @@ def _check_case(pool: Pool, tenant_id: str, model: Any, case: RuleCase) -> str |
 
 def table_problems(pool: Pool, tenant_id: str, files: Mapping[str, str], *, run: bool) -> list[Problem]:
     """The problems of a draft's test tables; with `run`, failed cases are included."""
-    problems = read_tables(files)[1]
+    problems = parse_tables(files)[1]
     if run:
         for result in run_tables(pool, tenant_id, files):
             if result.problem is not None:

@@ -13,9 +13,9 @@ from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import tally
-from appliance.processes.definitions.concurrency import Slot, read_rules, slot_of
-from appliance.processes.engine import ending
-from appliance.processes.engine.failing import make_error
+from appliance.processes.definitions.concurrency import Slot, load_rules, slot_of
+from appliance.processes.engine import completion
+from appliance.processes.engine.failures import make_error
 from appliance.processes.executions.pausing import PAUSED, is_paused
 from appliance.processes.models import Execution
 
@@ -32,7 +32,7 @@ def rank_of(at: int, priority: int) -> int:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AdmissionRequest:
     """A request to start an execution: its input, its due time (epoch ms) and how long after that it expires."""
 
     input: Mapping[str, Any]
@@ -41,37 +41,37 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Admission:
     """The initial state of an execution: `begins_at` is when it may start, `held` the reason why it has to wait, if any."""
 
     begins_at: int
-    is_later: bool
-    held: str | None = None
+    is_scheduled: bool
+    wait_reason: str | None = None
     slot: Slot | None = None
     expires_at: int | None = None
 
     def waiting_for(self) -> dict[str, Any] | None:
         """The slot it waits for, as shown to callers; None when it waits for none."""
-        return told_slot(self.slot) if self.slot is not None and self.held == slots.SLOT else None
+        return slot_to_view(self.slot) if self.slot is not None and self.wait_reason == slots.SLOT else None
 
 
-def told_slot(slot: Slot) -> dict[str, Any]:
+def slot_to_view(slot: Slot) -> dict[str, Any]:
     return {"concurrency": {"key": slot.key, "limit": slot.limit}}
 
 
-def enter(scope: TenantScope, process_id: str, version: int, request: Wanted, now: int) -> Entry:
+def admit(scope: TenantScope, process_id: str, version: int, request: AdmissionRequest, now: int) -> Admission:
     """Admits a new execution; raises ConcurrencyLimited when no slot is free and its process rejects in that case.
 
     With `cancel_running`, older executions of its key are cancelled, and the new one waits until they have stopped.
     """
-    rules = read_rules(scope, process_id, version)
+    rules = load_rules(scope, process_id, version)
     is_scheduled = request.run_at is not None and request.run_at > now
     begins_at = request.run_at if is_scheduled and request.run_at is not None else now
     expires_ms = request.expires_ms if request.expires_ms is not None else rules.expires_ms
     expires_at = None if expires_ms is None else begins_at + expires_ms
     slot = slot_of(rules.concurrency, request.input) if rules.concurrency else None
     if is_scheduled:
-        return Entry(begins_at, True, None, slot, expires_at)
+        return Admission(begins_at, True, None, slot, expires_at)
     if slot is not None and slot.behaviour == "reject" and not slots.is_free(scope, process_id, slot):
         key_text = Sentence(" with the key %(key)s", key=slot.key) if slot.key else ""
         raise ConcurrencyLimited(
@@ -81,7 +81,7 @@ def enter(scope: TenantScope, process_id: str, version: int, request: Wanted, no
             ),
             headers={"Retry-After": "1"},
         )
-    return Entry(begins_at, False, _find_wait_reason(scope, process_id, slot), slot, expires_at)
+    return Admission(begins_at, False, _find_wait_reason(scope, process_id, slot), slot, expires_at)
 
 
 def _find_wait_reason(scope: TenantScope, process_id: str, slot: Slot | None, own_id: str = "") -> str | None:
@@ -95,14 +95,14 @@ def _find_wait_reason(scope: TenantScope, process_id: str, slot: Slot | None, ow
 
 
 def _cancel_older(scope: TenantScope, process_id: str, slot: Slot, own_id: str) -> None:
-    older = slots.older_ones(scope, process_id, slot, but=own_id)
+    older = slots.list_older(scope, process_id, slot, but=own_id)
     for execution_id in older[: max(0, len(older) - slot.limit + 1)]:
         row = scope.find(Execution, id=execution_id)
         if row is not None and row.finished_at is None:
-            ending.cancel(scope, row)
+            completion.cancel(scope, row)
 
 
-def line_up(tenant_id: str, execution_id: str, now: int) -> bool:
+def queue_due(tenant_id: str, execution_id: str, now: int) -> bool:
     """Queues a due execution and returns whether it may start at once; one that is not due is left unchanged."""
     rows = db.rows(
         "SELECT process_id, started_at, slot, slot_limit, slot_behaviour FROM execution WHERE tenant_id = ? AND id = ? "
@@ -115,7 +115,7 @@ def line_up(tenant_id: str, execution_id: str, now: int) -> bool:
     scope = TenantScope(tenant_id, "system")
     slot = None if key is None else Slot(key, limit, behaviour)
     wait_reason = None if started_at is not None else _find_wait_reason(scope, process_id, slot, execution_id)
-    waiting_for = db.dump_json(told_slot(slot)) if slot is not None and wait_reason == slots.SLOT else None
+    waiting_for = db.dump_json(slot_to_view(slot)) if slot is not None and wait_reason == slots.SLOT else None
     db.execute(
         "UPDATE execution SET status = 'queued', enqueued_at = ?, next_run_at = NULL, wait_reason = ?, waiting_for = ? "
         "WHERE tenant_id = ? AND id = ?",
@@ -134,7 +134,7 @@ def is_ready(tenant_id: str, execution_id: str) -> bool:
     )
 
 
-def late_ones(now: int, most: int) -> list[tuple[str, str]]:
+def list_expired(now: int, most: int) -> list[tuple[str, str]]:
     """(tenant, execution) of up to `most` executions that expired before they started; reads only."""
     rows = db.rows(
         "SELECT tenant_id, id FROM execution WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL "
@@ -159,12 +159,12 @@ def expire(tenant_id: str, execution_id: str, now: int) -> bool:
     ((process_id, created_at),) = db.rows(
         "SELECT process_id, created_at FROM execution WHERE tenant_id = ? AND id = ?", (tenant_id, execution_id)
     )
-    store_end(scope, ending.Child(execution_id, process_id, EXPIRED, error=error), max(0, now - created_at))
+    record_end(scope, completion.Child(execution_id, process_id, EXPIRED, error=error), max(0, now - created_at))
     return True
 
 
-def store_end(scope: TenantScope, child: ending.Child, took_ms: int) -> None:
+def record_end(scope: TenantScope, child: completion.Child, took_ms: int) -> None:
     """Records the end of an execution that never ran and does what follows from it."""
-    ending.note_status(scope, child.execution_id, child.status, child.error)
-    ending.close_execution(scope, child)
+    completion.record_status(scope, child.execution_id, child.status, child.error)
+    completion.close_execution(scope, child)
     tally.add(scope, "execution", f"{child.process_id}:{child.status}", took_ms)

@@ -29,24 +29,24 @@ class ClockJumps:
     """
 
     def __init__(self, move: Sequence[Callable[[int], None]], on_jump: Callable[[], None]) -> None:
-        self.apart: int | None = None
+        self.offset_ms: int | None = None
         self._move = move
         self._on_jump = on_jump
 
     def now_ms(self) -> int:
         """The wall clock (epoch ms), after durations have been adjusted to it; use it to find due work.  Also inside a write."""
         offset = clock.apart_ms()
-        if self.apart is None or abs(offset - self.apart) >= JUMP_MS:
-            db.write(partial(self._settle, offset))
+        if self.offset_ms is None or abs(offset - self.offset_ms) >= JUMP_MS:
+            db.write(partial(self._store_offset, offset))
         return clock.since_boot_ms() + offset  # not the wall clock, which may have been set since the offset was read
 
-    def look(self) -> int:
+    def refresh(self) -> int:
         """The same after comparing with the row; call it now and then, because another process may have changed the row."""
-        if _read_offset() != self.apart:
-            db.write(lambda: self._settle(clock.apart_ms()))
+        if _read_offset() != self.offset_ms:
+            db.write(lambda: self._store_offset(clock.apart_ms()))
         return self.now_ms()
 
-    def _settle(self, offset: int) -> None:
+    def _store_offset(self, offset: int) -> None:
         boot_id, stored = clock.boot_id(), _read_offset()
         if stored is None:
             sql = "INSERT INTO machine_clock (boot_id, apart_ms) VALUES (?, ?) ON CONFLICT (boot_id) DO NOTHING"
@@ -57,10 +57,10 @@ class ClockJumps:
                 for move in self._move:
                     move(offset - stored)
         current = _read_offset()
-        db.after_commit(partial(self._take_up, offset if current is None else current))
+        db.after_commit(partial(self._apply_offset, offset if current is None else current))
 
-    def _take_up(self, offset: int) -> None:
-        before, self.apart = self.apart, offset
+    def _apply_offset(self, offset: int) -> None:
+        before, self.offset_ms = self.offset_ms, offset
         by = 0 if before is None else offset - before
         if abs(by) < JUMP_MS:
             return

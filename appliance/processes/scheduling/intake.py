@@ -10,11 +10,11 @@ from appliance.processes.engine.runner import Runner
 from appliance.processes.engine.store import Claim
 from appliance.processes.models import Execution
 
-from . import admission, turns
-from .turns import Turns
+from . import admission, fair_share
+from .fair_share import FairShare
 
 WAKE = "execution"
-ENOUGH_MESSAGES = 64  # more are useless: each wakes one worker, and a worker that starts something wakes the next
+MAX_MESSAGES = 64  # more are useless: each wakes one worker, and a worker that starts something wakes the next
 IN_A_ROW = 16  # then other kinds of messages are handled
 MOST_EXPIRED = 50  # in one write
 
@@ -22,7 +22,7 @@ MOST_EXPIRED = 50  # in one write
 class Intake:
     """Claims executions for the workers of this process; thread-safe.  Nothing is claimed once `draining` is set."""
 
-    def __init__(self, runner: Runner, places: Turns, queue: TaskQueue, draining: Event) -> None:
+    def __init__(self, runner: Runner, places: FairShare, queue: TaskQueue, draining: Event) -> None:
         self._runner = runner
         self._places = places
         self._queue = queue
@@ -30,31 +30,31 @@ class Intake:
 
     def wake(self, tenant_id: str, execution_id: str, priority: int = 0) -> None:
         """Wakes a worker unless enough messages are queued already; inside a write."""
-        if not self._queue.has(ENOUGH_MESSAGES):
+        if not self._queue.has_messages(MAX_MESSAGES):
             self._queue.enqueue(WAKE, tenant_id, execution_id, priority=priority)
 
     def wake_cancelled(self, tenant_id: str, execution_id: str) -> None:
         """Wakes a worker to end this execution, which is being cancelled and has no worker; inside a write."""
         self._queue.enqueue(WAKE, tenant_id, execution_id)
 
-    def serve(self, tenant_id: str, execution_id: str) -> None:
+    def handle_message(self, tenant_id: str, execution_id: str) -> None:
         """Handles a message: ends the execution it names if that is being cancelled, then runs whatever is next."""
         sql = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND status = 'cancelling'"
         if db.rows(sql, (tenant_id, execution_id)):
             self._runner.drive(tenant_id, execution_id)
         for _ in range(IN_A_ROW):
-            claim = self.take()
+            claim = self.claim_next()
             if claim is None:
                 return
             try:
                 self._runner.run(claim)
             finally:
-                self._places.give_back(claim.scope.tenant_id)
+                self._places.release(claim.scope.tenant_id)
         db.write(lambda: self.wake(tenant_id, execution_id))
 
-    def take(self) -> Claim | None:
+    def claim_next(self) -> Claim | None:
         """Claims the next execution; None when none may start here now.  The caller gives its place back afterwards."""
-        if self._draining.is_set() or not turns.anything_ready():
+        if self._draining.is_set() or not fair_share.anything_ready():
             return None
         placed: list[str] = []
         claim: Claim | None = None
@@ -62,23 +62,23 @@ class Intake:
             claim = db.write(lambda: self._take(placed))
         finally:
             for tenant_id in placed if claim is None else placed[:-1]:
-                self._places.give_back(tenant_id)
+                self._places.release(tenant_id)
         return claim
 
     def _take(self, placed: list[str]) -> Claim | None:
         for _ in range(MOST_EXPIRED):
-            tenant_id = self._places.take(turns.ready_tenants())
+            tenant_id = self._places.acquire(fair_share.ready_tenants())
             if tenant_id is None:
                 return None
             placed.append(tenant_id)
-            execution_id = turns.first_ready(tenant_id)
+            execution_id = fair_share.first_ready(tenant_id)
             scope = TenantScope(tenant_id, f"execution:{execution_id}")
             row = None if execution_id is None else scope.get(Execution, id=execution_id)
             if row is None or (row.expires_at is not None and admission.expire(tenant_id, row.id, clock.now_ms())):
-                self._places.give_back(placed.pop())
+                self._places.release(placed.pop())
                 continue
             claim = self._runner.claim_row(scope, row)
-            if not self._queue.has(1) and turns.anything_ready():
+            if not self._queue.has_messages(1) and fair_share.anything_ready():
                 self.wake(tenant_id, row.id)
             return claim
         return None

@@ -6,7 +6,7 @@ An execution holds its slot from the moment it may start until it is finished, a
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes.definitions.concurrency import Slot
-from appliance.processes.engine.suspension import woken
+from appliance.processes.engine.suspension import woken_signal
 from appliance.processes.executions.pausing import PAUSED, is_paused
 
 SLOT = "slot"  # the wait_reason of a queued execution that has no slot yet
@@ -24,7 +24,7 @@ def is_free(scope: TenantScope, process_id: str, slot: Slot) -> bool:
     return bool(db.rows(sql, (scope.tenant_id, process_id, slot.key, slot.limit))[0][0] < slot.limit)
 
 
-def older_ones(scope: TenantScope, process_id: str, slot: Slot, but: str = "") -> list[str]:
+def list_older(scope: TenantScope, process_id: str, slot: Slot, but: str = "") -> list[str]:
     """The unfinished executions of this key that are not being cancelled, oldest first, except `but`; inside a write."""
     mine = (scope.tenant_id, process_id, slot.key)
     rows = db.rows(f"SELECT created_at, id FROM execution WHERE {_WAITERS}", mine)  # noqa: S608
@@ -61,4 +61,4 @@ def fill_slots(scope: TenantScope, process_id: str, key: str) -> None:
 
 
 def _announce(tenant_id: str, execution_id: str) -> None:
-    db.after_commit(lambda: woken.announce(tenant_id, execution_id))
+    db.after_commit(lambda: woken_signal.notify(tenant_id, execution_id))

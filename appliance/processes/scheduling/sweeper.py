@@ -10,7 +10,7 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 
-from . import admission, turns
+from . import admission, fair_share
 from .clock_jumps import ClockJumps, move_durations
 
 log = logging.getLogger(__name__)
@@ -61,15 +61,15 @@ class Sweeper:
 
     def sweep(self) -> int:
         """Runs one round; returns the size of its largest batch."""
-        now = self.jumps.look()
-        orphans, due, late = self._orphans(now), self._due(now), admission.late_ones(now, BATCH)
+        now = self.jumps.refresh()
+        orphans, due, late = self._find_orphans(now), self._find_due(now), admission.list_expired(now, BATCH)
         if orphans or due or late:
             db.write(lambda: self._recover(orphans, due, late))
-        if not self._queue.has(1) and turns.anything_ready():
+        if not self._queue.has_messages(1) and fair_share.anything_ready():
             db.write(lambda: self._wakes.wake("", ""))  # one is enough: a worker that starts something wakes the next
         return max(len(orphans), len(due), len(late))
 
-    def _orphans(self, now: int) -> list[tuple[str, str, int]]:
+    def _find_orphans(self, now: int) -> list[tuple[str, str, int]]:
         """Running executions whose worker is dead, has been silent too long, or does not know them."""
         rows = db.rows("SELECT tenant_id, id, fence, owner, lease_until FROM execution WHERE status IN ('running', 'cancelling')")
         alive: dict[str | None, bool] = {None: False}
@@ -94,7 +94,7 @@ class Sweeper:
         return orphans[:BATCH]
 
     @staticmethod
-    def _due(now: int) -> list[tuple[str, str]]:
+    def _find_due(now: int) -> list[tuple[str, str]]:
         rows = db.rows(
             "SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'scheduled') AND next_run_at <= ? "
             "ORDER BY next_run_at LIMIT ?",
@@ -106,7 +106,7 @@ class Sweeper:
         now = self.jumps.now_ms()  # the clock may have been set since
         self._requeue(orphans)
         for tenant_id, execution_id in due:
-            if admission.line_up(tenant_id, execution_id, now):
+            if admission.queue_due(tenant_id, execution_id, now):
                 self._wakes.wake(tenant_id, execution_id)
         for tenant_id, execution_id in late:
             admission.expire(tenant_id, execution_id, now)

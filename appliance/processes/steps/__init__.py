@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.task import Result, StepServices, Task
 
 from . import (
     agent,
-    asking,
     branch,
     code,
     datapool,
@@ -17,13 +16,14 @@ from . import (
     llm,
     ocr,
     parallel,
+    pending_answers,
     process,
     rule,
     stop,
     wait,
 )
 
-PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
+PERFORMERS: Mapping[str, Callable[[StepServices, Task], Result]] = {
     "rule": rule.perform,
     "code": code.perform,
     "integration": integration.perform,
@@ -40,16 +40,16 @@ PERFORMERS: Mapping[str, Callable[[Tools, Task], Result]] = {
     "for_each": for_each.perform,
     "parallel": parallel.perform,
 }
-CONCLUSIONS: Mapping[str, asking.Conclude] = {
+CONCLUSIONS: Mapping[str, pending_answers.Conclude] = {
     "human": human.conclude, "llm": llm.conclude, "agent": agent.conclude, "integration": integration.conclude,
 }  # fmt: skip
 
 
-def perform(tools: Tools, task: Task) -> Result:
+def perform(tools: StepServices, task: Task) -> Result:
     """Performs an attempt; raises StepFailed when it fails, Cancelled when the execution is being cancelled."""
     return PERFORMERS[task.step.kind](tools, task)
 
 
-def finish(tools: Tools, task: Task) -> Result:
+def finish(tools: StepServices, task: Task) -> Result:
     """Continues a step, other than code, that has waited for an answer."""
-    return asking.finish(tools, task, CONCLUSIONS.get(task.step.kind, asking.take_answer))
+    return pending_answers.finish(tools, task, CONCLUSIONS.get(task.step.kind, pending_answers.take_answer))

@@ -6,16 +6,16 @@ from typing import Any
 
 from appliance.core.sentences import Sentence
 from appliance.processes.engine import suspension
-from appliance.processes.engine.failing import LOST_CODES, StepFailed, from_sandbox, make_error
+from appliance.processes.engine.failures import LOST_CODES, StepFailed, from_sandbox, make_error
 from appliance.processes.engine.store import JournalEntry, load_journal
 from appliance.processes.engine.suspension import StoredVM
-from appliance.processes.engine.task import Result, Suspending, Task, Tools
+from appliance.processes.engine.task import Result, StepServices, Suspension, Task
 from appliance.processes.engine.waits import Waits
-from appliance.processes.host.closing import recorded_clock
-from appliance.processes.host.journal import Nondeterministic, Reach, StepHost
+from appliance.processes.host.final_entries import recorded_clock
+from appliance.processes.host.journal import Nondeterministic, StepContext, StepHost
 from appliance.processes.host.vault import Vault
 from appliance.sandbox import Entropy, Limits, Outcome
-from appliance.tenants.grants import Destination, open_bound
+from appliance.tenants.grants import SecretDestination, open_bound
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class _EarlierRun:
         return self.stored.used_ms if self.stored else 0
 
 
-def perform(tools: Tools, task: Task) -> Result:
+def perform(tools: StepServices, task: Task) -> Result:
     """The function's return value, or a suspended VM.
 
     After a crash the same attempt runs again against its journal, from the last stored VM or from the start.
@@ -40,7 +40,7 @@ def perform(tools: Tools, task: Task) -> Result:
     try:
         result = _run(tools, task, host, earlier_run)
         if result.failure is None and result.snapshot is None:
-            host.check_all_asked()
+            host.check_all_repeated()
     except Nondeterministic as error:
         raise StepFailed(
             make_error(
@@ -58,12 +58,12 @@ def perform(tools: Tools, task: Task) -> Result:
         raise StepFailed(error_object, result.logs, host.unwritten)
     if result.snapshot is not None:
         stored = StoredVM(result.snapshot, host.position, earlier_run.used_ms + round(result.wall_ms))
-        suspending = Suspending(stored, host.next_due, host.untold(result.clock))
+        suspending = Suspension(stored, host.next_due, host.unreported_clock(result.clock))
         return Result(status="waiting", journal=host.unwritten, logs=result.logs, suspending=suspending)
     return Result(output=result.output, journal=host.unwritten, logs=result.logs)
 
 
-def _load_earlier_run(tools: Tools, task: Task) -> _EarlierRun:
+def _load_earlier_run(tools: StepServices, task: Task) -> _EarlierRun:
     claim = task.claim
     journal = load_journal(claim.scope, claim.execution_id, task.run_key)
     stored = suspension.load_vm(claim.scope, claim.execution_id, task.run_key, tools.sealer)
@@ -72,26 +72,26 @@ def _load_earlier_run(tools: Tools, task: Task) -> _EarlierRun:
     return _EarlierRun(stored, tuple(journal))
 
 
-def _build_context(tools: Tools, task: Task) -> Reach:
+def _build_context(tools: StepServices, task: Task) -> StepContext:
     claim, key, grants = task.claim, task.run_key, task.grants
-    waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
-    return Reach(
+    waits = Waits(claim, key, task.step.id, grants, tools.children, tools.max_wait_ms)
+    return StepContext(
         claim, key, grants, tools.data, tools.actions, partial(tools.submit_call, claim.scope.tenant_id), task.is_cancelled,
         waits, vault_of(tools, task), tools.models, tools.answer_bytes, task.step.settings["language"] != "php",
     )  # fmt: skip
 
 
-def vault_of(tools: Tools, task: Task) -> Vault:
+def vault_of(tools: StepServices, task: Task) -> Vault:
     """Opens the secrets granted to this attempt, and seals and unseals their recorded values."""
     claim = task.claim
-    here = Destination("process", claim.process_id)
+    here = SecretDestination("process", claim.process_id)
     return Vault(
         lambda name: open_bound(claim.scope, tools.sealer, name, here), tools.sealer, task.grants.secrets,
         "/".join((claim.scope.tenant_id, "journal", claim.execution_id, *map(str, task.run_key))),
     )  # fmt: skip
 
 
-def _run(tools: Tools, task: Task, host: StepHost, earlier_run: _EarlierRun) -> Outcome:
+def _run(tools: StepServices, task: Task, host: StepHost, earlier_run: _EarlierRun) -> Outcome:
     pending = earlier_run.stored.snapshot.pending if earlier_run.stored else ()
     answered = [entry for entry in earlier_run.journal if entry.call not in pending]
     return tools.pool.run(
@@ -110,7 +110,7 @@ def facts_of(task: Task) -> dict[str, Any]:
     return {**task.names["execution"], "tenant": task.names["tenant"]["id"], "step": task.step.id, "attempt": task.attempt}
 
 
-def limits_of(tools: Tools, task: Task, wall_ms: int) -> Limits:
+def limits_of(tools: StepServices, task: Task, wall_ms: int) -> Limits:
     """The sandbox limits of the code for a wall time of `wall_ms`."""
     limits = task.step.limits
     return Limits(
@@ -119,7 +119,7 @@ def limits_of(tools: Tools, task: Task, wall_ms: int) -> Limits:
     )  # fmt: skip
 
 
-def seed_of(tools: Tools, task: Task) -> int:
+def seed_of(tools: StepServices, task: Task) -> int:
     """The seed of random numbers: 256 bits that cannot be computed from the public data of an execution.
 
     It is the same whenever this attempt runs again, and different for every attempt.

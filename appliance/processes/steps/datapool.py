@@ -5,13 +5,13 @@ from typing import Any
 from appliance.core.errors import ApplianceError
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.kinds import OPERATIONS
-from appliance.processes.engine.failing import failed_validation, from_coded
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.failures import failed_validation, from_appliance_error
+from appliance.processes.engine.task import Result, StepServices, Task
 
 READS = ("find", "query")
 
 
-def perform(tools: Tools, task: Task) -> Result:
+def perform(tools: StepServices, task: Task) -> Result:
     """Performs the operation; the output is an entity, a page of a query, or the results of a batch."""
     operation = task.step.settings["operation"]
     method = f"datapool.{operation}"
@@ -21,7 +21,7 @@ def perform(tools: Tools, task: Task) -> Result:
     try:
         return Result(output=tools.data.perform(task.claim, method, args))
     except ApplianceError as error:
-        raise from_coded(error) from error
+        raise from_appliance_error(error) from error
 
 
 def _arguments(task: Task, operation: str) -> list[Any]:

@@ -4,24 +4,24 @@ from typing import Any
 
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.nodes import Grants
-from appliance.processes.engine.failing import StepFailed, make_error
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.failures import StepFailed, make_error
+from appliance.processes.engine.task import Result, StepServices, Task
 
-from . import asking
+from . import pending_answers
 
 _NEXT = "retry from the failed step to ask again, or set a longer `expires` or another `on_timeout`, and publish"
 
 
-def perform(tools: Tools, task: Task) -> Result:
+def perform(tools: StepServices, task: Task) -> Result:
     """Creates the request; the step needs no grant for it."""
-    return asking.begin(tools, task, "human.request", [task.filled["arguments"]], Grants(human=True))
+    return pending_answers.begin(tools, task, "human.request", [task.filled["arguments"]], Grants(human=True))
 
 
 def conclude(task: Task, ok: bool, value: Any) -> Result | StepFailed:
     """The output `{status, answer, comment, decided_by, decided_at, request_id}`, or the failure on expiry."""
     on_timeout = task.step.settings["on_timeout"]
     if not ok or value["status"] != "expired" or on_timeout == "continue":
-        return asking.take_answer(task, ok, value)
+        return pending_answers.take_answer(task, ok, value)
     if on_timeout == "reject":
         return Result(output={**value, "status": "rejected"})
     error = make_error(

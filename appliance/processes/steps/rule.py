@@ -1,11 +1,11 @@
 """`rule`: evaluates an expression, or a decision by the decision engine in a sandbox process."""
 
 from appliance.processes.engine.evaluation import evaluate
-from appliance.processes.engine.failing import from_sandbox
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.failures import from_sandbox
+from appliance.processes.engine.task import Result, StepServices, Task
 
 
-def perform(tools: Tools, task: Task) -> Result:
+def perform(tools: StepServices, task: Task) -> Result:
     """The value of the expression, or the decision's output for the step's input."""
     if "expression" in task.step.templates:
         template = task.step.templates["expression"]

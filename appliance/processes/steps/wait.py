@@ -4,13 +4,13 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.nodes import MAX_EVENT_NAME, Grants
-from appliance.processes.engine.failing import failed_validation
-from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.failures import failed_validation
+from appliance.processes.engine.task import Result, StepServices, Task
 
-from . import asking
+from . import pending_answers
 
 
-def perform(tools: Tools, task: Task) -> Result:
+def perform(tools: StepServices, task: Task) -> Result:
     """Stores when to continue; a time in the past continues at once."""
     if task.step.settings["awaits"] == "event":
         return _event(tools, task)
@@ -23,8 +23,8 @@ def perform(tools: Tools, task: Task) -> Result:
         due = task.now + clock.parse_duration(value) if name == "for" else clock.parse_rfc3339(value)
     except ValidationFailed as error:
         raise failed_validation(error.message, pointer, "time_invalid") from error
-    if due - task.now > tools.longest_wait_ms:
-        days = tools.longest_wait_ms // 86_400_000
+    if due - task.now > tools.max_wait_ms:
+        days = tools.max_wait_ms // 86_400_000
         raise failed_validation(Sentence("an execution waits at most %(days)s days", days=days), pointer, "wait_too_long")
     if due <= task.now:
         return Result(output=None)
@@ -32,7 +32,7 @@ def perform(tools: Tools, task: Task) -> Result:
     return Result(status="waiting", next_run_at=due, state={"until": clock.rfc3339(due)}, measured_by=measured_by)
 
 
-def _event(tools: Tools, task: Task) -> Result:
+def _event(tools: StepServices, task: Task) -> Result:
     """Waits for an event sent to the execution; its data is the output."""
     name, timeout = (task.filled["arguments"].get(member) for member in ("event", "timeout"))
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_EVENT_NAME:
@@ -44,4 +44,4 @@ def _event(tools: Tools, task: Task) -> Result:
             clock.parse_duration(timeout if isinstance(timeout, str) else repr(timeout))
     except ValidationFailed as error:
         raise failed_validation(error.message, pointer, "time_invalid") from error
-    return asking.begin(tools, task, "events.wait", [name, {"timeout": timeout}], Grants())
+    return pending_answers.begin(tools, task, "events.wait", [name, {"timeout": timeout}], Grants())

@@ -1,7 +1,7 @@
 from . import service as service
 from .models import Firing as Firing
-from .registration import triggers_of as triggers_of
+from .registration import parse_stored_triggers as parse_stored_triggers
 from .service import TriggerView as TriggerView
-from .service import foretell as foretell
+from .service import preview_due_times as preview_due_times
 from .signatures import Request as Request
-from .webhooks import fields_of as fields_of
+from .webhooks import group_fields as group_fields

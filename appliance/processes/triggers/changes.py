@@ -11,32 +11,32 @@ from appliance.core.errors import InvalidFilter
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
-from appliance.processes.engine import ending
-from appliance.processes.engine.failing import from_coded
+from appliance.processes.engine import completion
+from appliance.processes.engine.failures import from_appliance_error
 
-from .firing import Event, Firings, Mark
+from .firings import Event, Firings, TriggerKey
 
 
-class Changes:
+class ChangeListener:
     """Listens for the changes that can fire triggers."""
 
     def __init__(self, firings: Firings) -> None:
         self._firings = firings
-        self._withdraw: list[Callable[[], None]] = []
+        self._unsubscribe: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Subscribes to the changes."""
-        self._withdraw = [
-            datapool.on_change(self.note_changes),
-            documents.on_change(self.note_document),
-            ending.on_end(self.note_end),
+        self._unsubscribe = [
+            datapool.add_listener(self.record_changes),
+            documents.on_change(self.record_document),
+            completion.on_end(self.record_end),
         ]
 
     def stop(self) -> None:
-        while self._withdraw:
-            self._withdraw.pop()()
+        while self._unsubscribe:
+            self._unsubscribe.pop()()
 
-    def note_changes(self, scope: TenantScope, changes: Sequence[datapool.Outcome]) -> None:
+    def record_changes(self, scope: TenantScope, changes: Sequence[datapool.ChangeResult]) -> None:
         """Records events for changed entities; inside the write that changes them."""
         listening = {name: _find_listening(scope, "datapool", name) for name in {change.collection for change in changes}}
         depth = _depth_behind(scope) if any(listening.values()) else 0
@@ -45,18 +45,20 @@ class Changes:
                 if change.event in settings["events"]:
                     self._record_change(scope, mark, change, settings.get("filter"), depth)
 
-    def _record_change(self, scope: TenantScope, mark: Mark, change: datapool.Outcome, entity_filter: Any, depth: int) -> None:
+    def _record_change(
+        self, scope: TenantScope, mark: TriggerKey, change: datapool.ChangeResult, entity_filter: Any, depth: int
+    ) -> None:
         data = {"event": change.event, "collection": change.collection, "entity": change.entity}
         event = Event(f"{change.entity['id']}:{change.entity['_version']}:{change.event}", data, depth=depth)
         try:
-            if entity_filter is not None and not datapool.fulfils(scope, change.collection, entity_filter, change.entity):
+            if entity_filter is not None and not datapool.matches_filter(scope, change.collection, entity_filter, change.entity):
                 return
         except InvalidFilter as error:
-            self._firings.note_failure(scope, mark, event, from_coded(error).error)
+            self._firings.record_failure(scope, mark, event, from_appliance_error(error).error)
             return
-        self._firings.note(scope, mark, event)
+        self._firings.record(scope, mark, event)
 
-    def note_document(self, scope: TenantScope, event: documents.Event, document: documents.Document) -> None:
+    def record_document(self, scope: TenantScope, event: documents.Event, document: documents.Document) -> None:
         """Records events for a changed document; inside the write that changes it."""
         for mark, settings in _find_listening(scope, "document", ""):
             if event not in settings["events"]:
@@ -65,9 +67,9 @@ class Changes:
             if "filter" in settings and not _matches_filter(settings["filter"], view):
                 continue
             key = f"{document.id}:{event}" if event == "deleted" else f"{document.id}:{event}:{document.version}"
-            self._firings.note(scope, mark, Event(key, {"event": event, "document": view}, depth=_depth_behind(scope)))
+            self._firings.record(scope, mark, Event(key, {"event": event, "document": view}, depth=_depth_behind(scope)))
 
-    def note_end(self, scope: TenantScope, child: ending.Child) -> None:
+    def record_end(self, scope: TenantScope, child: completion.Child) -> None:
         """Records events for an ended execution; inside the write that ends it."""
         for mark, settings in _find_listening(scope, "process", child.process_id):
             if child.status not in settings["on"]:
@@ -75,10 +77,10 @@ class Changes:
             execution = {"id": child.execution_id, "process_id": child.process_id, "status": child.status}
             data = {"execution": {**execution, "output": child.output, "error": child.error}}
             event = Event(child.execution_id, data, depth=_depth_of(scope, child.execution_id) + 1)
-            self._firings.note(scope, mark, event)
+            self._firings.record(scope, mark, event)
 
 
-def _find_listening(scope: TenantScope, kind: str, source: str) -> list[tuple[Mark, dict[str, Any]]]:
+def _find_listening(scope: TenantScope, kind: str, source: str) -> list[tuple[TriggerKey, dict[str, Any]]]:
     """The triggers on this source, without those of paused processes."""
     rows = db.rows(
         "SELECT s.process_id, s.trigger_id, s.settings FROM trigger_source t "
@@ -87,7 +89,7 @@ def _find_listening(scope: TenantScope, kind: str, source: str) -> list[tuple[Ma
         "WHERE t.tenant_id = ? AND t.kind = ? AND t.source = ? AND p.paused_at IS NULL ORDER BY s.process_id, s.position",
         (scope.tenant_id, kind, source),
     )
-    return [(Mark(row[0], row[1], kind), json.loads(row[2])) for row in rows]
+    return [(TriggerKey(row[0], row[1], kind), json.loads(row[2])) for row in rows]
 
 
 def _depth_behind(scope: TenantScope) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from appliance import conditions
 from appliance.core.errors import InvalidFilter
 from appliance.processes.definitions.nodes import Trigger
-from appliance.processes.definitions.reading import Reader
+from appliance.processes.definitions.reader import Reader
 
 from .cron import Cron, CronInvalid
 
@@ -31,7 +31,7 @@ Settings = dict[str, Any]
 Parsed = tuple[Settings, tuple[str, ...]]
 
 
-def read_triggers(reader: Reader, value: Any, pointer: str = "/triggers") -> tuple[Trigger, ...]:
+def parse_triggers(reader: Reader, value: Any, pointer: str = "/triggers") -> tuple[Trigger, ...]:
     """Parses the list of triggers; those without an id get `<kind>`, `<kind>-2` …."""
     if value is None:
         return ()
@@ -49,9 +49,9 @@ def read_triggers(reader: Reader, value: Any, pointer: str = "/triggers") -> tup
 
 
 def _parse_trigger(reader: Reader, item: Any, pointer: str, counts: Counter[str]) -> Trigger | None:
-    kinds = [name for name in READERS if isinstance(item, dict) and name in item]
+    kinds = [name for name in PARSERS if isinstance(item, dict) and name in item]
     if len(kinds) != 1:
-        reader.problem(pointer, f"a trigger is an object with exactly one of {', '.join(READERS)}")
+        reader.problem(pointer, f"a trigger is an object with exactly one of {', '.join(PARSERS)}")
         return None
     kind = kinds[0]
     reader.mapping(item, pointer, ("id", kind))
@@ -65,7 +65,7 @@ def _parse_trigger(reader: Reader, item: Any, pointer: str, counts: Counter[str]
     if not isinstance(item[kind], dict):
         reader.problem(at, "this must be an object")
         return None
-    settings, sources = READERS[kind](reader, item[kind], at)
+    settings, sources = PARSERS[kind](reader, item[kind], at)
     payload = item[kind].get("input")
     if payload is not None and not isinstance(payload, dict) and not (isinstance(payload, str) and payload.startswith("=")):
         reader.problem(f"{at}/input", "this must be an object or an expression: it becomes the execution's input")
@@ -91,7 +91,7 @@ def _parse_schedule(reader: Reader, value: Any, pointer: str) -> Parsed:
     expression = reader.text(members["cron"], f"{pointer}/cron") if "cron" in members else ""
     zone = reader.text(members.get("timezone", "UTC"), f"{pointer}/timezone", "UTC")
     on_missed = reader.choice(members.get("on_missed", "run_once"), f"{pointer}/on_missed", ON_MISSED)
-    most = reader.whole(members.get("max_missed"), f"{pointer}/max_missed", 1, MOST_MISSED) or 100
+    most = reader.integer(members.get("max_missed"), f"{pointer}/max_missed", 1, MOST_MISSED) or 100
     if "max_missed" in members and on_missed != "run_all":
         reader.problem(f"{pointer}/max_missed", "only `on_missed: run_all` has a `max_missed`")
     try:
@@ -123,7 +123,7 @@ def _parse_verification(reader: Reader, value: Any, pointer: str) -> Settings:
     kind = reader.choice(value.get("kind"), f"{pointer}/kind", VERIFICATIONS)
     if kind == "none":
         reader.mapping(value, pointer, ("kind", "delivery_header"))
-        return {"kind": kind} | _headers(reader, value, pointer, ("delivery_header",))
+        return {"kind": kind} | _parse_headers(reader, value, pointer, ("delivery_header",))
     own: Mapping[str, tuple[str, ...]] = {
         "hmac": ("header", "algorithm", "encoding", "prefix", "signed", "timestamp_header", "delivery_header"),
         "header": ("header", "delivery_header"),
@@ -131,7 +131,7 @@ def _parse_verification(reader: Reader, value: Any, pointer: str) -> Settings:
     required = ("kind", "secret", "header") if kind in own else ("kind", "secret")
     reader.mapping(value, pointer, ("kind", "secret", *own.get(kind, ())), required)
     settings: Settings = {"kind": kind, "secret": _parse_secret(reader, value.get("secret"), f"{pointer}/secret")}
-    settings |= _headers(reader, value, pointer, ("header", "delivery_header", "timestamp_header"))
+    settings |= _parse_headers(reader, value, pointer, ("header", "delivery_header", "timestamp_header"))
     if kind == "hmac":
         settings |= {
             "algorithm": reader.choice(value.get("algorithm", "sha256"), f"{pointer}/algorithm", ("sha256", "sha512", "sha1")),
@@ -146,7 +146,7 @@ def _parse_verification(reader: Reader, value: Any, pointer: str) -> Settings:
     return settings
 
 
-def _headers(reader: Reader, value: Mapping[str, Any], pointer: str, names: tuple[str, ...]) -> Settings:
+def _parse_headers(reader: Reader, value: Mapping[str, Any], pointer: str, names: tuple[str, ...]) -> Settings:
     names_by_setting: Settings = {}
     for name in names:
         if name in value:
@@ -169,7 +169,7 @@ def _parse_integration(reader: Reader, value: Any, pointer: str) -> Parsed:
     members = reader.mapping(value, pointer, ("use", "trigger", "every", "query", "input"), ("use", "trigger"))
     use = reader.slug(members["use"], f"{pointer}/use") if "use" in members else ""
     name = reader.text(members["trigger"], f"{pointer}/trigger") if "trigger" in members else ""
-    every = reader.duration(members.get("every", "1m"), f"{pointer}/every", least=SHORTEST_POLL_MS)
+    every = reader.duration(members.get("every", "1m"), f"{pointer}/every", minimum=SHORTEST_POLL_MS)
     query = reader.open_mapping(members.get("query", {}), f"{pointer}/query")
     if not reader.template(query, f"{pointer}/query").constant:
         reader.problem(f"{pointer}/query", "there is no data for expressions before the poll; write constant values")
@@ -222,7 +222,7 @@ def _parse_process(reader: Reader, value: Any, pointer: str) -> Parsed:
     return {"on": ends}, tuple(dict.fromkeys(sources))
 
 
-READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
+PARSERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
     "schedule": _parse_schedule,
     "webhook": _parse_webhook,
     "integration": _parse_integration,

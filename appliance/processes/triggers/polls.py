@@ -12,10 +12,10 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.governance.executor import POLL_SECONDS, PollRequest
-from appliance.processes.engine.failing import from_coded, make_error
+from appliance.processes.engine.failures import from_appliance_error, make_error
 from appliance.processes.host import version_grants
 
-from .firing import Event, Firings, Mark
+from .firings import Event, Firings, TriggerKey
 from .models import TriggerState
 from .schedule import Due
 
@@ -26,7 +26,7 @@ BUSY_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
 
 
-class Source(Protocol):
+class PollSource(Protocol):
     """Polls integrations under governance; implemented by the governed executor."""
 
     def submit(self, scope: TenantScope, work: Callable[[], Any]) -> "Future[Any]":
@@ -39,10 +39,10 @@ class Source(Protocol):
 class Polls:
     """Polls due integrations; each is polled by one worker at a time."""
 
-    def __init__(self, firings: Firings, source: Source) -> None:
+    def __init__(self, firings: Firings, source: PollSource) -> None:
         self._firings, self._source = firings, source
 
-    def begin(self, due: Due) -> None:
+    def start_poll(self, due: Due) -> None:
         """Leases the poll, so that no other worker takes it, and runs it in a thread."""
         now = clock.now_ms()
         lease = now + LEASE_MS
@@ -50,11 +50,11 @@ class Polls:
             return
         scope = TenantScope(due.tenant_id, f"trigger:{due.mark.process_id}/{due.mark.trigger_id}")
         try:
-            self._source.submit(scope, partial(self.ask, scope, due, lease))
+            self._source.submit(scope, partial(self.poll, scope, due, lease))
         except ConcurrencyLimited:
             db.write(lambda: _set_next_due(due, lease, now + BUSY_MS))
 
-    def ask(self, scope: TenantScope, due: Due, lease: int) -> None:
+    def poll(self, scope: TenantScope, due: Due, lease: int) -> None:
         """Polls and commits the result; does nothing when the lease has been lost."""
         row = scope.find(TriggerState, process_id=due.mark.process_id, trigger_id=due.mark.trigger_id)
         if row is None or row.next_due != lease:
@@ -64,7 +64,7 @@ class Polls:
             version_grants.refuse_suspended_process(scope, due.mark.process_id)  # its credential is not used either
             polled = self._source.poll(scope, request)
         except ApplianceError as error:
-            failure = from_coded(error).error
+            failure = from_appliance_error(error).error
             pause = _pause(due.settings["every_ms"], row.failed_in_row, error.extra.get("retry_after"))
             db.write(lambda: self._store_error(scope, due, lease, pause, failure))
         except Exception:
@@ -73,9 +73,9 @@ class Polls:
             pause = _pause(due.settings["every_ms"], row.failed_in_row, None)
             db.write(lambda: self._store_error(scope, due, lease, pause, failure))
         else:
-            db.write(lambda: self._note_found(scope, due, lease, polled))
+            db.write(lambda: self._store_items(scope, due, lease, polled))
 
-    def _note_found(self, scope: TenantScope, due: Due, lease: int, polled: Polled) -> None:
+    def _store_items(self, scope: TenantScope, due: Due, lease: int, polled: Polled) -> None:
         """Stores the cursor and the events of a poll together; inside a write."""
         now = clock.now_ms()
         if not _set_next_due(due, lease, now if polled.more and polled.items else now + due.settings["every_ms"]):
@@ -84,17 +84,17 @@ class Polls:
         scope.update(TriggerState, cursor=polled.cursor, failed_in_row=0).where(mine).execute()
         origin = {"integration": due.settings["use"], "trigger": due.settings["trigger"]}
         for item in polled.items:
-            self._firings.note(scope, due.mark, Event(f"item:{item.key}", {**origin, "item": dict(item.data)}))
+            self._firings.record(scope, due.mark, Event(f"item:{item.key}", {**origin, "item": dict(item.data)}))
 
     def _store_error(self, scope: TenantScope, due: Due, lease: int, pause: int, error: dict[str, Any]) -> None:
         """Records the failure of a poll; the cursor stays; inside a write."""
         if _set_next_due(due, lease, clock.now_ms() + pause):
-            self._firings.note_failure(scope, due.mark, Event(f"poll:{lease}", {}), error)
+            self._firings.record_failure(scope, due.mark, Event(f"poll:{lease}", {}), error)
 
 
 def _set_next_due(due: Due, expected: int, next_due: int) -> bool:
     """Sets when the next poll is due; False when it was moved or the trigger changed meanwhile; inside a write."""
-    mark: Mark = due.mark
+    mark: TriggerKey = due.mark
     changed = db.execute(
         "UPDATE trigger_state SET next_due = ? WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND digest = ? "
         "AND next_due = ?",

@@ -9,26 +9,26 @@ from appliance.core.errors import DefinitionInvalid, Detail, InvalidFilter, NotF
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.processes.definitions.nodes import Problem, Trigger
-from appliance.processes.definitions.reading import Reader
+from appliance.processes.definitions.reader import Reader
 from appliance.tenants import service as tenants
-from appliance.tenants.grants import SCOPE, Destination, find_unbound
+from appliance.tenants.grants import SCOPE, SecretDestination, find_unbound
 
 from .cron import Cron
-from .kinds import read_triggers
+from .kinds import parse_triggers
 from .models import TriggerState
 
 _ADD_IT = "have an owner or a builder publish it, or add the destination in the console (Secrets)"
 
 
-def triggers_of(definition: Any) -> tuple[Trigger, ...]:
+def parse_stored_triggers(definition: Any) -> tuple[Trigger, ...]:
     """The triggers of a stored definition."""
-    return read_triggers(Reader({}), definition.get("triggers"))
+    return parse_triggers(Reader({}), definition.get("triggers"))
 
 
 def register_triggers(scope: TenantScope, process_id: str, definition: Any) -> None:
     """Activates the triggers of a version, inside the write that publishes it; raises DefinitionInvalid for a path in use."""
-    triggers = triggers_of(definition)
-    problems = taken_paths(scope, process_id, triggers)
+    triggers = parse_stored_triggers(definition)
+    problems = find_path_conflicts(scope, process_id, triggers)
     if problems:
         raise DefinitionInvalid(problems[0].message, details=[Detail(each.pointer, each.code, each.message) for each in problems])
     rows = {row.trigger_id: row for row in scope.select(TriggerState).where(TriggerState.process_id == process_id)}
@@ -65,13 +65,13 @@ def _first_due(trigger: Trigger, now: int) -> int | None:
     return now if trigger.kind == "integration" else None
 
 
-def outer_problems(scope: TenantScope, definition: Any) -> list[Problem]:
+def find_tenant_problems(scope: TenantScope, definition: Any) -> list[Problem]:
     """Problems of a valid draft's triggers with the rest of the tenant: paths in use, missing secrets and collections."""
     reader = Reader({})
-    triggers = read_triggers(reader, definition.get("triggers"))
+    triggers = parse_triggers(reader, definition.get("triggers"))
     if reader.problems:
         return []
-    problems = taken_paths(scope, str(definition.get("id", "")), triggers)
+    problems = find_path_conflicts(scope, str(definition.get("id", "")), triggers)
     for trigger in triggers:
         at = f"{trigger.pointer}/{trigger.kind}"
         secret = trigger.settings.get("verify", {}).get("secret")
@@ -88,7 +88,7 @@ def outer_problems(scope: TenantScope, definition: Any) -> list[Problem]:
 
 def _lacks_binding(scope: TenantScope, secret: str, process_id: str) -> bool:
     """Whether the secret is not bound to the webhooks of the process and the actor may not bind it either."""
-    return SCOPE not in scope.scopes and bool(find_unbound(scope, [secret], Destination("webhook", process_id)))
+    return SCOPE not in scope.scopes and bool(find_unbound(scope, [secret], SecretDestination("webhook", process_id)))
 
 
 def _find_collection_problems(scope: TenantScope, trigger: Trigger, at: str) -> list[Problem]:
@@ -103,7 +103,7 @@ def _find_collection_problems(scope: TenantScope, trigger: Trigger, at: str) -> 
     return []
 
 
-def taken_paths(scope: TenantScope, process_id: str, triggers: tuple[Trigger, ...]) -> list[Problem]:
+def find_path_conflicts(scope: TenantScope, process_id: str, triggers: tuple[Trigger, ...]) -> list[Problem]:
     """A problem for every webhook path that another process of the tenant uses."""
     problems = []
     for trigger in triggers:

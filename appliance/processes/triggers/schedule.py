@@ -8,7 +8,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 from .cron import Cron
-from .firing import Event, Firings, Mark
+from .firings import Event, Firings, TriggerKey
 
 # A due time found later than this was missed: the appliance was down, the process paused, or the clock set forward.
 GRACE_MS = 60_000
@@ -19,7 +19,7 @@ class Due:
     """A due trigger, as read from its row."""
 
     tenant_id: str
-    mark: Mark
+    mark: TriggerKey
     digest: str
     next_due: int
     settings: dict[str, Any]
@@ -31,7 +31,7 @@ class Plan:
 
     run: list[int]
     skipped: int | None
-    following: int | None
+    next_due: int | None
 
 
 def make_plan(due: Due, now: int) -> Plan:
@@ -61,14 +61,14 @@ def fire_schedule(firings: Firings, due: Due) -> None:
         changed = db.execute(
             "UPDATE trigger_state SET next_due = ? WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND digest = ? "
             "AND next_due = ?",
-            (plan.following, due.tenant_id, due.mark.process_id, due.mark.trigger_id, due.digest, due.next_due),
+            (plan.next_due, due.tenant_id, due.mark.process_id, due.mark.trigger_id, due.digest, due.next_due),
         )
         if not changed:
             return
         if plan.skipped is not None:
-            firings.note_skipped(scope, due.mark, _event(due, plan.skipped, now))
+            firings.record_skipped(scope, due.mark, _event(due, plan.skipped, now))
         for moment in plan.run:
-            firings.note(scope, due.mark, _event(due, moment, now))
+            firings.record(scope, due.mark, _event(due, moment, now))
 
     db.write(write)
 

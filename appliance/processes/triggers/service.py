@@ -13,38 +13,38 @@ from appliance.processes.definitions.nodes import Trigger
 from appliance.processes.models import Process
 from appliance.sandbox import Pool
 
-from .changes import Changes
-from .clockwork import Clockwork
+from .changes import ChangeListener
 from .cron import Cron
-from .firing import FIRE, Enqueue, Firings, Load
+from .firings import FIRE, Enqueue, Firings, Load
 from .models import Firing, TriggerState
-from .polls import Polls, Source
+from .polls import Polls, PollSource
+from .ticker import TriggerTicker
 from .webhooks import OpenSecret, Webhooks
 
 __all__ = ["Firing", "TriggerState"]
-FORETOLD = 3
+PREVIEW_COUNT = 3
 
 
 @dataclass(frozen=True)
-class Reach:
+class TriggerDependencies:
     """The dependencies of triggers: compiled versions, the queue, secrets and integrations."""
 
     load: Load
     enqueue: Enqueue
     open_secret: OpenSecret
-    source: Source
+    source: PollSource
 
 
 class Triggers:
     """The triggers of one running appliance."""
 
-    def __init__(self, pool: Pool, queue: TaskQueue, dependencies: Reach) -> None:
+    def __init__(self, pool: Pool, queue: TaskQueue, dependencies: TriggerDependencies) -> None:
         self._queue = queue
         self.firings = Firings(pool, dependencies.load, dependencies.enqueue, self._wake)
         self.webhooks = Webhooks(self.firings, dependencies.open_secret)
         self.polls = Polls(self.firings, dependencies.source)
-        self.changes = Changes(self.firings)
-        self.clockwork = Clockwork(self.firings, self._wake, self.polls.begin)
+        self.changes = ChangeListener(self.firings)
+        self.clockwork = TriggerTicker(self.firings, self._wake, self.polls.start_poll)
         queue.declare(FIRE, self.firings.perform)
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ def list_firings(scope: TenantScope, process_id: str, trigger_id: str, page: Pag
     return paginate(query, page, {"at": Firing.at, "id": Firing.id}, default="-at")
 
 
-def foretell(triggers: tuple[Trigger, ...]) -> dict[str, list[int]]:
+def preview_due_times(triggers: tuple[Trigger, ...]) -> dict[str, list[int]]:
     """The next due times of every schedule of a draft."""
     now = clock.now_ms()
     return {each.id: due_times(each.kind, each.settings, now) for each in triggers if each.kind == "schedule"}
@@ -114,7 +114,7 @@ def due_times(kind: str, settings: Mapping[str, Any], now: int) -> list[int]:
     if kind != "schedule":
         return []
     times = Cron(settings["cron"], settings["timezone"]).due_after(now)
-    return [due for due, _ in zip(times, range(FORETOLD), strict=False)]
+    return [due for due, _ in zip(times, range(PREVIEW_COUNT), strict=False)]
 
 
 def purge(before_ms: int) -> int:

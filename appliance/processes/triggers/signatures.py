@@ -30,7 +30,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedRequest:
     """A verified request.
 
     `delivery` is its delivery id, None without one.  `content` is the digest of the signed content if the id is not part of
@@ -41,57 +41,57 @@ class Verified:
     content: str | None = None
 
 
-def verify(settings: Settings, secret: str, request: Request, now_ms: int) -> Verified:
+def verify(settings: Settings, secret: str, request: Request, now_ms: int) -> VerifiedRequest:
     """Verifies that a request is genuine and recent; raises InvalidSignature with one message for every reason."""
     return _VERIFIERS[settings["kind"]](settings, secret, request, now_ms // 1000)
 
 
-def refused() -> InvalidSignature:
+def refusal() -> InvalidSignature:
     return InvalidSignature("the request's signature is missing or wrong; check the secret and the sender's clock")
 
 
-def _standard(settings: Settings, secret: str, request: Request, now: int) -> Verified:
+def _standard(settings: Settings, secret: str, request: Request, now: int) -> VerifiedRequest:
     delivery, moment = request.headers.get("webhook-id", ""), request.headers.get("webhook-timestamp", "")
     _check_fresh(moment, now)
     if not delivery:
-        raise refused()
+        raise refusal()
     try:
         key = base64.b64decode(_padded(secret.strip().removeprefix("whsec_")), validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if not key:
-        raise refused()
+        raise refusal()
     signed = f"{delivery}.{moment}.".encode() + request.body
     signatures = [part.partition(",") for part in request.headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]]
     _check_any(hmac.digest(key, signed, "sha256"), [_base64(text) for version, _, text in signatures if version == "v1"])
-    return Verified(delivery)
+    return VerifiedRequest(delivery)
 
 
-def _github(settings: Settings, secret: str, request: Request, now: int) -> Verified:
+def _github(settings: Settings, secret: str, request: Request, now: int) -> VerifiedRequest:
     expected = hmac.digest(secret.encode(), request.body, "sha256")
     _check_any(expected, [_hex(_after("sha256=", request.headers.get("x-hub-signature-256", "")))])
-    return Verified(request.headers.get("x-github-delivery"), _digest(request.body))
+    return VerifiedRequest(request.headers.get("x-github-delivery"), _digest(request.body))
 
 
-def _stripe(settings: Settings, secret: str, request: Request, now: int) -> Verified:
+def _stripe(settings: Settings, secret: str, request: Request, now: int) -> VerifiedRequest:
     parts = [part.strip().partition("=") for part in request.headers.get("stripe-signature", "").split(",")[:MOST_SIGNATURES]]
     moment = next((value for name, _, value in parts if name == "t"), "")
     _check_fresh(moment, now)
     signed = moment.encode() + b"." + request.body
     _check_any(hmac.digest(secret.encode(), signed, "sha256"), [_hex(value) for name, _, value in parts if name == "v1"])
-    return Verified(_member(request.body, "id") or _digest(signed))
+    return VerifiedRequest(_member(request.body, "id") or _digest(signed))
 
 
-def _slack(settings: Settings, secret: str, request: Request, now: int) -> Verified:
+def _slack(settings: Settings, secret: str, request: Request, now: int) -> VerifiedRequest:
     moment = request.headers.get("x-slack-request-timestamp", "")
     _check_fresh(moment, now)
     signed = b"v0:" + moment.encode() + b":" + request.body
     expected = hmac.digest(secret.encode(), signed, "sha256")
     _check_any(expected, [_hex(_after("v0=", request.headers.get("x-slack-signature", "")))])
-    return Verified(_member(request.body, "event_id") or _digest(signed))
+    return VerifiedRequest(_member(request.body, "event_id") or _digest(signed))
 
 
-def _hmac(settings: Settings, secret: str, request: Request, now: int) -> Verified:
+def _hmac(settings: Settings, secret: str, request: Request, now: int) -> VerifiedRequest:
     signed = request.body
     if "timestamp_header" in settings:
         moment = request.headers.get(settings["timestamp_header"], "")
@@ -102,20 +102,20 @@ def _hmac(settings: Settings, secret: str, request: Request, now: int) -> Verifi
     _check_any(hmac.digest(secret.encode(), signed, settings["algorithm"]), [signature])
     content = _digest(signed)
     delivery = request.headers.get(settings["delivery_header"]) if "delivery_header" in settings else None
-    return Verified(delivery, content) if delivery else Verified(content)
+    return VerifiedRequest(delivery, content) if delivery else VerifiedRequest(content)
 
 
-def _header(settings: Settings, secret: str, request: Request, now: int) -> Verified:
+def _header(settings: Settings, secret: str, request: Request, now: int) -> VerifiedRequest:
     _check_any(secret.encode(), [request.headers.get(settings["header"], "").encode()])
     return _none(settings, secret, request, now)
 
 
-def _none(settings: Settings, secret: str, request: Request, now: int) -> Verified:
+def _none(settings: Settings, secret: str, request: Request, now: int) -> VerifiedRequest:
     name = settings.get("delivery_header")
-    return Verified(request.headers.get(name) if name else None)
+    return VerifiedRequest(request.headers.get(name) if name else None)
 
 
-_VERIFIERS: Mapping[str, Callable[[Settings, str, Request, int], Verified]] = {
+_VERIFIERS: Mapping[str, Callable[[Settings, str, Request, int], VerifiedRequest]] = {
     "standard-webhooks": _standard, "github": _github, "stripe": _stripe, "slack": _slack, "hmac": _hmac, "header": _header,
     "none": _none,
 }  # fmt: skip
@@ -123,13 +123,13 @@ _VERIFIERS: Mapping[str, Callable[[Settings, str, Request, int], Verified]] = {
 
 def _check_fresh(moment: str, now: int) -> None:
     if not (moment.isascii() and moment.isdigit() and len(moment) <= 12) or abs(now - int(moment)) > TOLERANCE_S:
-        raise refused()
+        raise refusal()
 
 
 def _check_any(expected: bytes, signatures: list[bytes]) -> None:
     matching = [hmac.compare_digest(expected, each) for each in signatures if each]
     if not any(matching):
-        raise refused()
+        raise refusal()
 
 
 def _after(prefix: str, text: str) -> str:

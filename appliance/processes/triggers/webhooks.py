@@ -17,14 +17,14 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import logs as log_lines
 from appliance.monitor import metrics
-from appliance.processes.engine.failing import make_error
+from appliance.processes.engine.failures import make_error
 
-from .firing import MOST_KEY, Event, Firings, Mark, Started
-from .signatures import Request, refused, verify
+from .firings import MAX_KEY, Event, Firings, StartedExecution, TriggerKey
+from .signatures import Request, refusal, verify
 
 MOST_HEADERS, LONGEST_HEADER = 60, 1_000
 MOST_DEPTH = 64
-TOLD_EVERY_MS = 60_000
+LOG_EVERY_MS = 60_000
 OpenSecret = Callable[[TenantScope, str, str], str]
 """Opens a secret, by its name, for the webhooks of a process."""
 REFUSED = metrics.registry.counter("gos_webhooks_refused_total", "Inbound webhooks with a missing or wrong signature.")
@@ -37,10 +37,10 @@ class Webhooks:
 
     def __init__(self, firings: Firings, open_secret: OpenSecret) -> None:
         self._firings, self._open_secret = firings, open_secret
-        self._told: dict[tuple[str, str, str], int] = {}
+        self._logged_at: dict[tuple[str, str, str], int] = {}
         self._lock = threading.Lock()
 
-    def receive(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> Started:
+    def receive(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> StartedExecution:
         """Starts the execution of a delivery; a repeated delivery returns the same one.
 
         Raises NotFound for an unknown path or a paused process, InvalidSignature, ValidationFailed when the data does not fit
@@ -56,22 +56,22 @@ class Webhooks:
         )
         if not rows:
             raise NotFound("there is no webhook at this address")
-        mark = Mark(rows[0][0], rows[0][1], "webhook")
+        mark = TriggerKey(rows[0][0], rows[0][1], "webhook")
         settings = json.loads(rows[0][2])["verify"]
         now = clock.now_ms()
-        secret = self._secret(scope, mark, settings)
+        secret = self._open_secret_of(scope, mark, settings)
         try:
             verified = verify(settings, secret, request, now)
         except InvalidSignature:
             self._refuse(scope, mark, "its signature is missing, wrong or too old")
         key = verified.delivery or ids.new("dlv")
-        event = Event(_shorten_key(key), _data(request, key, now, settings), content=verified.content)
+        event = Event(_shorten_key(key), _event_data(request, key, now, settings), content=verified.content)
         try:
             return self._firings.fire(scope, mark, event)
         except InvalidSignature:
             self._refuse(scope, mark, "its content was received before with another delivery id")
 
-    def _secret(self, scope: TenantScope, mark: Mark, settings: Mapping[str, Any]) -> str:
+    def _open_secret_of(self, scope: TenantScope, mark: TriggerKey, settings: Mapping[str, Any]) -> str:
         if settings["kind"] == "none":
             return ""
         try:
@@ -84,11 +84,11 @@ class Webhooks:
             failure = make_error("secret_missing", "validation", error.message if isinstance(error, PolicyDenied) else message)
             if self._should_log(scope, mark):
                 missing = Event(f"secret:{clock.now_ms()}", {})
-                db.write(lambda: self._firings.note_failure(scope, mark, missing, failure))
+                db.write(lambda: self._firings.record_failure(scope, mark, missing, failure))
             REFUSED.inc(1)
-            raise refused() from error
+            raise refusal() from error
 
-    def _refuse(self, scope: TenantScope, mark: Mark, reason: str) -> NoReturn:
+    def _refuse(self, scope: TenantScope, mark: TriggerKey, reason: str) -> NoReturn:
         """Raises the refusal; logs at most once a minute, so that strangers cannot flood the log."""
         REFUSED.inc(1)
         if self._should_log(scope, mark):
@@ -98,30 +98,30 @@ class Webhooks:
                 clock.now_ms(), "warn", "trigger", message, fields, process_id=mark.process_id, request_id=scope.request_id
             )
             db.write(lambda: log_lines.write_lines(scope, [line]))
-        raise refused()
+        raise refusal()
 
-    def _should_log(self, scope: TenantScope, mark: Mark) -> bool:
+    def _should_log(self, scope: TenantScope, mark: TriggerKey) -> bool:
         now = clock.now_ms()
         key = (scope.tenant_id, mark.process_id, mark.trigger_id)
         with self._lock:
-            if abs(now - self._told.get(key, 0)) < TOLD_EVERY_MS:
+            if abs(now - self._logged_at.get(key, 0)) < LOG_EVERY_MS:
                 return False
-            self._told[key] = now
+            self._logged_at[key] = now
             return True
 
 
 def _shorten_key(key: str) -> str:
-    return key if len(key) <= MOST_KEY else hashlib.sha256(key.encode("utf8", "replace")).hexdigest()
+    return key if len(key) <= MAX_KEY else hashlib.sha256(key.encode("utf8", "replace")).hexdigest()
 
 
-def _data(request: Request, delivery: str, now: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _event_data(request: Request, delivery: str, now: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The event data of a request; headers with credentials are left out."""
     content_type = request.headers.get("content-type", "")
     raw, encoding = _encode_raw(request.body)
     return {
         "delivery_id": delivery, "received_at": clock.rfc3339(now), "path": request.path, "query": dict(request.query),
         "headers": _safe_headers(request.headers, settings), "content_type": content_type,
-        "body": _body(request.body, content_type), "raw": raw, "raw_encoding": encoding,
+        "body": _parse_body(request.body, content_type), "raw": raw, "raw_encoding": encoding,
     }  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def _encode_raw(body: bytes) -> tuple[str, str]:
     return text, "text"
 
 
-def _body(body: bytes, content_type: str) -> Any:
+def _parse_body(body: bytes, content_type: str) -> Any:
     """The parsed body if it is JSON or a form; None for other content types and invalid bodies."""
     media = content_type.partition(";")[0].strip().lower()
     try:
@@ -151,13 +151,13 @@ def _body(body: bytes, content_type: str) -> Any:
             refuse_doubled(body, document)
             return document if _is_storable(document) else None
         if media == "application/x-www-form-urlencoded":
-            return fields_of(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
+            return group_fields(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
     except (ValueError, RecursionError):
         return None
     return None
 
 
-def fields_of(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+def group_fields(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """The form fields by name; a list for a repeated name."""
     fields: dict[str, Any] = {}
     for name, value in pairs:

@@ -32,20 +32,20 @@ class CompiledPrograms:
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Compiled] = OrderedDict()
+        self._programs: OrderedDict[str, Compiled] = OrderedDict()
         self._bytes = 0
 
     def get(self, key: str) -> Compiled | None:
         with self._lock:
-            program = self._kept.get(key)
+            program = self._programs.get(key)
             if program is not None:
-                self._kept.move_to_end(key)
+                self._programs.move_to_end(key)
             return program
 
     def put(self, key: str, compiled: Compiled) -> None:
         with self._lock:
-            replaced = self._kept.pop(key, None)
+            replaced = self._programs.pop(key, None)
             self._bytes += compiled.size - (replaced.size if replaced else 0)
-            self._kept[key] = compiled
-            while self._bytes > self._limit and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].size
+            self._programs[key] = compiled
+            while self._bytes > self._limit and len(self._programs) > 1:
+                self._bytes -= self._programs.popitem(last=False)[1].size

@@ -38,7 +38,7 @@ class _Linking:
     """The owner of an instance that compiles: records imports and supplies their sources, or empty modules."""
 
     def __init__(self, end: float, files: Collection[str], sources: Mapping[str, str] = _NO_SOURCES) -> None:
-        self._end, self._known, self._sources = end, files, sources
+        self._end, self._files, self._sources = end, files, sources
         self.imports: list[tuple[str, str]] = []
 
     def on_message(self, message: bytes) -> bytes | None:
@@ -48,12 +48,12 @@ class _Linking:
         return 0
 
     def resolve_module(self, importer: str, specifier: str) -> str:
-        path = resolve(self._known, importer, specifier)
+        path = resolve(self._files, importer, specifier)
         self.imports.append((specifier, path))
         return path
 
     def module_source(self, name: str) -> str | None:
-        return self._sources.get(name, "export {}") if name in self._known else None
+        return self._sources.get(name, "export {}") if name in self._files else None
 
     def overdue(self) -> str | None:
         return "timeout" if time.monotonic() > self._end else None

@@ -19,7 +19,7 @@ from appliance.sandbox.evaluation.decision_model import PATH, names_read
 from appliance.sandbox.outcome import Failure, Problem
 from appliance.sandbox.wire import Channel, Header, Verb
 
-KEPT = 128
+MAX_CACHED = 128
 NODES, CELLS = 500, 50_000
 _KINDS = {"inputNode", "outputNode", "decisionTableNode", "expressionNode", "switchNode"}
 _REFUSED = {
@@ -179,7 +179,7 @@ def load(text: bytes) -> Decision:
         if problems:
             raise Refused(problems)
         decision = _cache[key] = Decision(zen.ZenEngine().create_decision(text.decode()), names_read(model))
-        while len(_cache) > KEPT:
+        while len(_cache) > MAX_CACHED:
             _cache.popitem(last=False)
     _cache.move_to_end(key)
     return decision

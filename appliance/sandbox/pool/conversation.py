@@ -61,9 +61,9 @@ class Conversation:
 
     def ask(self, header: Header, *parts: bytes) -> tuple[Header, list[bytes]]:
         self._send(header, *parts)
-        return self._checked(*self._receive())
+        return self._check_final(*self._receive())
 
-    def _checked(self, header: Header, parts: list[bytes]) -> tuple[Header, list[bytes]]:
+    def _check_final(self, header: Header, parts: list[bytes]) -> tuple[Header, list[bytes]]:
         if header.get("op") not in ("end", "fault"):
             raise Lost
         self.in_step = True
@@ -85,7 +85,7 @@ class Conversation:
                 elif operation == "calls":
                     self._answer(answer, parts, host)
                 else:
-                    return self._checked(answer, parts)
+                    return self._check_final(answer, parts)
         except (Lost, Overdue):
             raise
         except BaseException:
@@ -129,7 +129,7 @@ class Conversation:
         if header.get("op") == "calls":  # it had just sent calls and is now waiting for an answer
             self._send({"op": "abort", "reason": ABORTED})
             header, parts = self._receive()
-        self._checked(header, parts)
+        self._check_final(header, parts)
 
 
 def _parse_calls(header: Header, parts: list[bytes]) -> Iterator[tuple[HostCall, list[int]]]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.sentences import Sentence
-from appliance.sandbox.observer import Observer, Reason, Unobserved
+from appliance.sandbox.observer import NullObserver, Observer, Reason
 from appliance.sandbox.pool import process as processes
 from appliance.sandbox.pool.process import Process, Slot, StartFailed
 from appliance.sandbox.pool.protections import Protections
-from appliance.sandbox.pool.waiting import Waiter, Waiting
+from appliance.sandbox.pool.slot_queue import SlotQueue, Waiter
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ class Lane:
     def __init__(self, name: str, settings: dict[str, Any], count: int, slots: int, bounds: Bounds | None = None) -> None:
         self.name, self._settings, self._count, self._slots = name, settings, count, slots
         self._bounds = bounds or Bounds()
-        self.observer: Observer = Unobserved()
+        self.observer: Observer = NullObserver()
         self._lock = threading.Lock()
         self._processes: list[Process] = []
         self._drained: list[Process] = []
-        self._waiting = Waiting(self._bounds.places, self._bounds.places_each)
+        self._waiting = SlotQueue(self._bounds.places, self._bounds.places_each)
         self._ended: queue.SimpleQueue[Process | None] = queue.SimpleQueue()
         self._keeper: threading.Thread | None = None
         self._all_started = threading.Event()
@@ -86,7 +86,7 @@ class Lane:
         self._ended.put(None)
         with self._lock:
             keeper = self._keeper
-            while (waiter := self._waiting.take()) is not None:
+            while (waiter := self._waiting.pop()) is not None:
                 waiter.ready.set()
         if keeper is not None:
             keeper.join()
@@ -128,7 +128,7 @@ class Lane:
             if waiter.slot is None:
                 if self._stopping.is_set():
                     raise Busy("the sandbox has been stopped")
-                self._waiting.leave(waiter)
+                self._waiting.remove(waiter)
                 raise Busy(f"no sandbox became free within {timeout:g} s")
             return waiter.slot
 
@@ -146,7 +146,7 @@ class Lane:
             self.condemn(process, "memory")
 
     def _hand_out(self, slot: Slot) -> None:
-        waiter = self._waiting.take()
+        waiter = self._waiting.pop()
         if waiter is None:
             slot.process.free.append(slot)
         else:

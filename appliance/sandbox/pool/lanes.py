@@ -9,7 +9,7 @@ from typing import Any
 from appliance.core.confinement import confinement
 from appliance.sandbox import runtimes
 from appliance.sandbox.evaluation.schema_checks import PLACES_EACH
-from appliance.sandbox.observer import Observer, Unobserved
+from appliance.sandbox.observer import NullObserver, Observer
 from appliance.sandbox.pool.lane import Bounds, Lane
 from appliance.sandbox.pool.occasional import OccasionalLane
 from appliance.sandbox.pool.process import FIRST_USER
@@ -57,7 +57,7 @@ class Lanes:
         self._settings = settings
         prepared = self._prepared = runtimes.load(settings.runtimes or runtimes.default_folder())
         self.templates = Templates(settings.templates, prepared.verified(runtimes.TEMPLATE))
-        self._observer: Observer = Unobserved()
+        self._observer: Observer = NullObserver()
         self._bounds = Bounds(settings.queue_places, settings.idle_mb << 20)
         self.code = self._lane("code", settings.processes, settings.slots, self._code_settings())
         self.former = FormerLanes(self.templates, self._former_lane, settings.former_idle_seconds)
@@ -68,7 +68,7 @@ class Lanes:
         self.php = OccasionalLane(self._php_lane, PHP_IDLE_SECONDS)
         self.schemas = OccasionalLane(self._schemas_lane, SCHEMAS_IDLE_SECONDS)
 
-    def of(self, program: Program) -> AnyLane:
+    def lane_for(self, program: Program) -> AnyLane:
         """The lane in which a program is compiled and run."""
         return self.php if program.language == "php" else self.code
 

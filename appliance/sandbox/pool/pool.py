@@ -11,14 +11,14 @@ from typing import Any
 from appliance.core import clock, json_schema
 from appliance.sandbox.compilation.compiled import Compiled, CompiledPrograms
 from appliance.sandbox.evaluation.schema_checks import SchemaChecker
-from appliance.sandbox.observer import Observer, Reason, Unobserved
+from appliance.sandbox.observer import NullObserver, Observer, Reason
 from appliance.sandbox.outcome import Evaluated, Failure, Outcome, Problem, Snapshot
-from appliance.sandbox.pool.answers import busy, lost, outcome, overdue, was_lost, within
 from appliance.sandbox.pool.conversation import Conversation, Lost, Overdue
 from appliance.sandbox.pool.lane import Busy
 from appliance.sandbox.pool.lanes import AnyLane, Lanes, Settings
+from appliance.sandbox.pool.outcomes import busy_failure, clamp_position, lost_failure, overdue_failure, parse_outcome, was_lost
 from appliance.sandbox.pool.process import Slot, StartFailed
-from appliance.sandbox.pool.protections import Protections, least
+from appliance.sandbox.pool.protections import Protections, weakest
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.runtimes import RuntimesMissing
 from appliance.sandbox.typecheck import LONGEST_SECONDS as TYPES_SECONDS
@@ -59,7 +59,7 @@ class Pool:
         self.schemas = SchemaChecker(lanes.schemas)
         self._findings, self._type_checks = KeptFindings(), Share()
         self._compiled = CompiledPrograms()
-        self._observer: Observer = Unobserved()
+        self._observer: Observer = NullObserver()
 
     def start(self) -> None:
         """Start the processes and wait until they are ready; raises StartFailed.
@@ -93,7 +93,7 @@ class Pool:
 
     def protections(self) -> Protections:
         """The protections that all processes for code have: of each protection, the weakest among them."""
-        return least(self._code.protections())
+        return weakest(self._code.protections())
 
     def process_ids(self) -> list[int]:
         """The operating system's ids of the processes for code."""
@@ -166,24 +166,24 @@ class Pool:
         except Unusable as unusable:
             return Outcome(unusable.failure), False
         except (Busy, StartFailed, RuntimesMissing) as refusal:
-            return Outcome(busy(refusal)), False
+            return Outcome(busy_failure(refusal)), False
 
     def _lane_for(self, request: _RunRequest) -> AnyLane:
         if request.resume is None or request.resume.template == self.templates.current:
-            return self._lanes.of(request.program)
+            return self._lanes.lane_for(request.program)
         return self._former.lane(request.resume.template)
 
     def _converse(self, lane: AnyLane, slot: Slot, talk: Conversation, request: _RunRequest, compiled: Compiled) -> Outcome:
         try:
             end, parts = talk.run(request.header, request.facts, request.text, compiled, request.host)
             template = self.templates.current if request.resume is None else request.resume.template
-            return outcome(end, parts, template, talk.open)
+            return parse_outcome(end, parts, template, talk.open)
         except Overdue:
             lane.condemn(slot.process, "overdue")
-            return Outcome(overdue(request.limits.wall_ms / 1000, "raise limits.time or do less in one step"))
+            return Outcome(overdue_failure(request.limits.wall_ms / 1000, "raise limits.time or do less in one step"))
         except Lost:
             lane.condemn(slot.process)
-            return Outcome(lost(), host_calls=talk.calls)
+            return Outcome(lost_failure(), host_calls=talk.calls)
         except BaseException:
             if not talk.in_step:
                 lane.condemn(slot.process, "overdue")
@@ -196,18 +196,18 @@ class Pool:
         try:
             for _ in range(2):
                 # Retry once, because the process had most likely died earlier and compiling has no side effects.
-                lane = self._lanes.of(program)
+                lane = self._lanes.lane_for(program)
                 with lane.slot(self.settings.queue_seconds, program.namespace) as slot:
                     failures = self._compile(lane, slot, program).failures
                 if not any(map(was_lost, failures)):
                     break
         except (Busy, StartFailed, RuntimesMissing) as refusal:
-            return [busy(refusal)]
+            return [busy_failure(refusal)]
         return failures
 
     def _compile_near(self, lane: AnyLane, slot: Slot, program: Program) -> Compiled:
         """Compile in the slot's own process, or in the current lane if that process has a former template, which cannot."""
-        home = self._lanes.of(program)
+        home = self._lanes.lane_for(program)
         if lane is home:
             return self._compile(lane, slot, program)
         with home.slot(self.settings.queue_seconds, program.namespace) as other:
@@ -253,7 +253,7 @@ class Pool:
                     break
             return answer
         except (Busy, StartFailed, RuntimesMissing) as refusal:
-            return {}, [], busy(refusal)
+            return {}, [], busy_failure(refusal)
 
     # ---- expressions
 
@@ -285,12 +285,12 @@ class Pool:
     ) -> dict[str, Evaluated]:
         keys = list(expressions)
         header: Header = {"op": "evaluate", "keys": keys, "now": now, "limits": astuple(limits)}
-        answer, parts, failure = self._question(self._code, limits.wall_ms / 1000, header, request, namespace=namespace)
+        answer, parts, failure = self._ask_lane(self._code, limits.wall_ms / 1000, header, request, namespace=namespace)
         if failure is not None:
             return {key: Evaluated(failure=failure) for key in keys}
         out = {key: Evaluated(json.loads(raw)) for key, raw in zip(answer["values"], parts, strict=True)}
         for key, each in answer["failures"].items():
-            out[key] = Evaluated(failure=within(expressions[key], Failure.from_wire(each)))
+            out[key] = Evaluated(failure=clamp_position(expressions[key], Failure.from_wire(each)))
         return {key: out[key] for key in keys}
 
     # ---- decisions
@@ -318,14 +318,14 @@ class Pool:
         return [Problem(pointer, message) for pointer, message in answer["problems"]]
 
     def _ask_decision(self, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
-        answer, results, failure = self._question(self._decisions, seconds, header, *parts, namespace=namespace)
+        answer, results, failure = self._ask_lane(self._decisions, seconds, header, *parts, namespace=namespace)
         if was_lost(failure):
             # The process served only this decision, so the decision must have ended it.
             text = "The decision ended its process, most likely by using too much memory; let it work on less."
             failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
         return answer, results, failure
 
-    def _question(self, lane: AnyLane, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
+    def _ask_lane(self, lane: AnyLane, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
         """Send a request to a slot of the lane; retries once if the process had died, as requests have no side effects."""
         try:
             for _ in range(2):
@@ -334,7 +334,7 @@ class Pool:
                 if not was_lost(failure):
                     break
         except (Busy, StartFailed, RuntimesMissing) as refusal:
-            return {}, [], busy(refusal)
+            return {}, [], busy_failure(refusal)
         return answer, results, failure
 
 
@@ -347,10 +347,10 @@ def _ask_process(lane: AnyLane, slot: Slot, seconds: float, header: Header, *par
         answer, results = Conversation(slot, seconds).ask(header, *parts)
     except Overdue:
         lane.condemn(slot.process, "overdue")
-        return {}, [], overdue(seconds)
+        return {}, [], overdue_failure(seconds)
     except Lost:
         lane.condemn(slot.process)
-        return {}, [], lost()
+        return {}, [], lost_failure()
     if answer["op"] == "fault":
         return {}, [], Failure.from_wire(answer["failure"])
     return answer, results, None

@@ -44,7 +44,7 @@ class Protections:
         return "user: sandbox processes are the appliance's own user, who is not root"
 
 
-def least(protections: Sequence[Protections]) -> Protections:
+def weakest(protections: Sequence[Protections]) -> Protections:
     """The protections that all of these processes have."""
     if not protections:
         return Protections()

@@ -23,13 +23,13 @@ KEEP_RESIDENT = 2 << 20
 Arguments = Any  # a ctypes array of u32: argument n is at index 4 n
 
 
-class Watched(Protocol):
+class Interruptible(Protocol):
     """An instance of any engine that can tell when it must stop."""
 
     def overdue(self) -> str | None: ...
 
 
-class Guest(Watched, Protocol):
+class Guest(Interruptible, Protocol):
     """The interface of an instance to the host functions it calls."""
 
     def host_call(self, arguments: Arguments) -> int: ...
@@ -43,7 +43,7 @@ class Guest(Watched, Protocol):
 class _Current(threading.local):
     """The instance that runs on this thread, for the host functions, which all instances share."""
 
-    guest: Watched | None = None
+    guest: Interruptible | None = None
     fault: BaseException | None = None
 
 

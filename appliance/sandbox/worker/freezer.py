@@ -10,7 +10,7 @@ import zstandard
 
 from appliance.sandbox.worker.engine import Engine
 from appliance.sandbox.worker.instance import Stopped
-from appliance.sandbox.worker.snapshot import PAGE, RUN, WINDOW_BYTES, Carried, Stored, damaged, seal
+from appliance.sandbox.worker.snapshot import PAGE, RUN, WINDOW_BYTES, HostState, ParsedSnapshot, damaged, seal
 from appliance.sandbox.worker.vm import VM
 
 CHUNK = 1 << 20
@@ -66,7 +66,7 @@ NOBODY = _IdleOwner()
 # ---- writing
 
 
-def freeze(vm: VM, image: Image, carried: Carried, limit: int) -> bytes:
+def freeze(vm: VM, image: Image, carried: HostState, limit: int) -> bytes:
     """Serialize a suspended step; raises TooLarge beyond `limit` bytes, Stopped if the step's time runs out."""
     size, pointer = vm.measure(), vm.stack_pointer()
     if pointer != image.floor:
@@ -132,7 +132,7 @@ def _xor(data: bytes, image: Image, at: int) -> bytes:
     return (int.from_bytes(data, "little") ^ int.from_bytes(then, "little")).to_bytes(len(data), "little")
 
 
-def thaw(stored: Stored, vm: VM, image: Image) -> Carried:
+def thaw(stored: ParsedSnapshot, vm: VM, image: Image) -> HostState:
     """Restore a suspended step into a fresh instance; returns its complete host state."""
     if stored.carried.template != image.template:
         raise RuntimeError("the snapshot belongs to another template")
@@ -150,7 +150,7 @@ def thaw(stored: Stored, vm: VM, image: Image) -> Carried:
     return replace(stored.carried, output=parts[1], raws=parts[2:])
 
 
-def _parse_runs(stored: Stored, packed: bytes, floor: int) -> list[list[int]]:
+def _parse_runs(stored: ParsedSnapshot, packed: bytes, floor: int) -> list[list[int]]:
     """Unpack and validate the runs: ascending, within the memory, and of the total length that the frame declares."""
     runs, free = [list(each) for each in RUN.iter_unpack(packed)], floor // PAGE
     for page, count in runs:

@@ -20,7 +20,7 @@ from appliance.sandbox.wire import Channel, Header, Verb
 from appliance.sandbox.worker.engine import Engine
 from appliance.sandbox.worker.freezer import Image
 from appliance.sandbox.worker.locales import Locales
-from appliance.sandbox.worker.snapshot import Stored
+from appliance.sandbox.worker.snapshot import ParsedSnapshot
 from appliance.sandbox.worker.step import StepRequest, StepRun
 
 ARTEFACT_BYTES = 32 << 20
@@ -31,33 +31,33 @@ class Sized(Protocol):
     def size(self) -> int: ...
 
 
-Kept = TypeVar("Kept", bound=Sized)
+SizedArtefact = TypeVar("SizedArtefact", bound=Sized)
 
 
-class Artefacts(Generic[Kept]):
+class Artefacts(Generic[SizedArtefact]):
     """A cache of compiled programs in this process, by the appliance's key; evicts the least recently used."""
 
     def __init__(self, limit_bytes: int = ARTEFACT_BYTES) -> None:
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._artefacts: OrderedDict[str, SizedArtefact] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: str) -> Kept | None:
+    def get(self, key: str) -> SizedArtefact | None:
         with self._lock:
-            artefact = self._kept.get(key)
+            artefact = self._artefacts.get(key)
             if artefact is not None:
-                self._kept.move_to_end(key)
+                self._artefacts.move_to_end(key)
             return artefact
 
-    def put(self, key: str, artefact: Kept) -> None:
+    def put(self, key: str, artefact: SizedArtefact) -> None:
         with self._lock:
-            if key in self._kept:
+            if key in self._artefacts:
                 return
-            self._kept[key] = artefact
+            self._artefacts[key] = artefact
             self._bytes += artefact.size
-            while self._bytes > self._limit and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].size
+            while self._bytes > self._limit and len(self._artefacts) > 1:
+                self._bytes -= self._artefacts.popitem(last=False)[1].size
 
 
 class Steps:
@@ -100,7 +100,7 @@ class Steps:
             facts=parts[0],
             input=parts[1],
             artefact=artefact,
-            stored=Stored.parse(parts[1]) if header["resume"] else None,
+            stored=ParsedSnapshot.parse(parts[1]) if header["resume"] else None,
         )
         end, results = StepRun(self._engine, self._image, request, channel).run()
         channel.send(end, *results)

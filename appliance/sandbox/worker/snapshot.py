@@ -39,7 +39,7 @@ def damaged(what: str) -> Unusable:
 
 
 @dataclass(frozen=True)
-class Carried:
+class HostState:
     """The host's state of a suspended step. Figures count from the step's start, over all visits.
 
     `pending`: ids of unanswered calls; `calls`: id and method of calls not yet sent to the appliance, with parameters in `raws`.
@@ -66,11 +66,11 @@ class Carried:
     raws: list[bytes] = field(default_factory=list)
 
 
-_HEAD = [each.name for each in fields(Carried) if each.name not in ("output", "raws")]
+_HEAD = [each.name for each in fields(HostState) if each.name not in ("output", "raws")]
 _KINDS = {"str": str, "int": int, "float": float, "bool": bool}
 
 
-def seal(carried: Carried, size: int, parts: list[int], total: int, frame: bytes) -> bytes:
+def seal(carried: HostState, size: int, parts: list[int], total: int, frame: bytes) -> bytes:
     """The bytes of a snapshot; `size` is that of the memory, `parts` are lengths, `total` that of the uncompressed frame."""
     head = {name: getattr(carried, name) for name in _HEAD} | {"size": size, "parts": parts, "bytes": total}
     text = json.dumps(head, separators=(",", ":")).encode()
@@ -79,10 +79,10 @@ def seal(carried: Carried, size: int, parts: list[int], total: int, frame: bytes
 
 
 @dataclass(frozen=True)
-class Stored:
+class ParsedSnapshot:
     """A parsed snapshot with a verified checksum; its frame is still compressed."""
 
-    carried: Carried
+    carried: HostState
     size: int
     parts: list[int]
     total: int
@@ -101,7 +101,7 @@ class Stored:
         end = _START.size + length
         try:
             head = json.loads(data[_START.size : end])
-            carried = Carried(**{name: _typed(name, head[name]) for name in _HEAD})
+            carried = HostState(**{name: _typed(name, head[name]) for name in _HEAD})
             lengths = [_length(each) for each in head["parts"]]
             stored = cls(carried, _length(head["size"]), lengths, _length(head["bytes"]), data[end:])
             stored._check()
@@ -142,16 +142,16 @@ def _length(value: Any) -> int:
 
 
 def _typed(name: str, value: Any) -> Any:
-    kind = str(Carried.__annotations__[name])
+    kind = str(HostState.__annotations__[name])
     expected = _KINDS.get(kind, list)
     if not isinstance(value, (int, float) if expected is float else expected):
         raise TypeError(f"{name} must be of type {kind}")
     return value
 
 
-def check(snapshot: Snapshot, program: Program, limits: Limits) -> Stored:
+def check(snapshot: Snapshot, program: Program, limits: Limits) -> ParsedSnapshot:
     """Parse the snapshot; raises Unusable if this program cannot resume from it under these limits."""
-    stored = Stored.parse(snapshot.data)
+    stored = ParsedSnapshot.parse(snapshot.data)
     if stored.carried.template != snapshot.template or stored.carried.pending != list(snapshot.pending):
         raise damaged("it does not fit its own description")
     stored.matches(program, limits)

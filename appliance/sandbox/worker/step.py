@@ -13,7 +13,7 @@ from appliance.sandbox.wire import Channel, Header
 from appliance.sandbox.worker.engine import Engine
 from appliance.sandbox.worker.freezer import Image, TooLarge, freeze, thaw
 from appliance.sandbox.worker.instance import OutOfMemory, Stopped, Trapped
-from appliance.sandbox.worker.snapshot import Carried, Stored, Unusable
+from appliance.sandbox.worker.snapshot import HostState, ParsedSnapshot, Unusable
 from appliance.sandbox.worker.visit import Call, LimitReached, Request, Visit
 from appliance.sandbox.worker.vm import VM, Thrown
 
@@ -44,7 +44,7 @@ class StepRequest(Request):
     """A request to run a JavaScript step from its start, or to resume it from `stored`."""
 
     artefact: Artefact = field(default_factory=Artefact)
-    stored: Stored | None = None
+    stored: ParsedSnapshot | None = None
 
 
 class StepRun(Visit):
@@ -83,8 +83,8 @@ class StepRun(Visit):
             promise = self._step.artefact.load_into(vm)
             vm.start(promise, self._request.facts + b"\n" + self._request.input)
         else:
-            self._take_up(vm, thaw(self._step.stored, vm, self._image))
-        while not self._finished():
+            self._restore(vm, thaw(self._step.stored, vm, self._image))
+        while not self._is_finished():
             if not self._calls and not self._pending:
                 return self._unhandled(vm) or self._reasons.never_settled()
             self._exchange(vm)
@@ -99,7 +99,7 @@ class StepRun(Visit):
             return self._reasons.thrown(vm.describe(reason), self._step.artefact)
         return None
 
-    def _finished(self) -> bool:
+    def _is_finished(self) -> bool:
         """Whether the step is done; calls that it did not await are still answered, so that no write is left half done."""
         if self._thrown is not None or self._frozen is not None:
             return True
@@ -129,7 +129,7 @@ class StepRun(Visit):
         """Store the step; clock values of calls not sent yet are part of this visit's outcome and are not reported again."""
         vm.send(vm.boot.message, b"")  # the prelude drops its caches
         vm.scrub()
-        carried = Carried(
+        carried = HostState(
             template=self._image.template,
             program=self._request.program,
             memory_mb=self._limits.memory_mb,
@@ -151,7 +151,7 @@ class StepRun(Visit):
         )
         self._frozen = freeze(vm, self._image, carried, self._limits.snapshot_bytes)
 
-    def _take_up(self, vm: VM, carried: Carried) -> None:
+    def _restore(self, vm: VM, carried: HostState) -> None:
         vm.rejections = {identity: (promise, reason) for identity, promise, reason in carried.rejections}
         self._calls = [Call(number, method, [], raw) for (number, method), raw in zip(carried.calls, carried.raws, strict=True)]
         self._backlog_bytes = sum(map(len, carried.raws))

@@ -14,7 +14,7 @@ from appliance.sandbox.outcome import Failure
 from appliance.sandbox.program import Limits
 from appliance.sandbox.reasons import ABORTED, OVER_CPU, OVER_WALL, Reasons
 from appliance.sandbox.wire import Channel, Header
-from appliance.sandbox.worker.snapshot import Carried
+from appliance.sandbox.worker.snapshot import HostState
 
 # After CLOCK_READS reads nothing is recorded and time advances by 1 ms every CLOCK_COARSE reads, which replays identically.
 CLOCK_READS, CLOCK_COARSE = 10_000, 100
@@ -97,10 +97,10 @@ class Call:
 class Visit:
     """One visit of a step to a sandbox process; subclasses run the step in their language."""
 
-    def __init__(self, request: Request, channel: Channel, before: Carried | None = None) -> None:
+    def __init__(self, request: Request, channel: Channel, before: HostState | None = None) -> None:
         self._request, self._channel = request, channel
         self._limits = request.limits
-        self._before = before = before or Carried(seed=request.seed)
+        self._before = before = before or HostState(seed=request.seed)
         self._reasons = Reasons(request.limits, system_failed=before.system_failed)
         self._began, self._cpu_began = time.monotonic(), time.thread_time()
         self._wall_end = self._began + (self._limits.wall_ms - before.wall_ms) / 1000

@@ -76,7 +76,7 @@ def serve(channel: Channel, verbs: dict[str, Verb]) -> None:
             os._exit(1)
 
 
-def obey(control: socket.socket, channels: list[Channel]) -> None:
+def receive_stop_orders(control: socket.socket, channels: list[Channel]) -> None:
     """Record stop orders for requests until the appliance is gone."""
     while order := control.recv(ORDER.size):
         index, serial = ORDER.unpack(order)
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> None:
         confinement.forbid_processes()
     protections = Protections(confine_calls(makes_threads), version, user, was_root)
     control.sendall(json.dumps(asdict(protections)).encode())
-    obey(control, channels)
+    receive_stop_orders(control, channels)
     os._exit(0)
 
 

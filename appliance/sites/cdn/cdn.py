@@ -7,24 +7,24 @@ from functools import partial
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
-from appliance.documents.sharing import Leaving, Publications
+from appliance.documents.sharing import DeliverableContent, Publications
 from appliance.sites.delivery import represent
 from appliance.sites.front.answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from appliance.sites.front.representation import Representations
 from appliance.sites.shares.share_gate import PREFIX
 from appliance.sites.webapps.sending import Sender
 
-BELIEVED_SECONDS = 0.5  # how long a document may still be delivered after it stops being public
-MOST_KNOWN = 5_000
+CACHE_SECONDS = 0.5  # how long a document may still be delivered after it stops being public
+MAX_CACHED = 5_000
 
 
 @dataclass(frozen=True)
-class Known:
+class CachedDocument:
     """A cached public document."""
 
-    leaving: Leaving
-    forms: Representations
-    seen: float
+    content: DeliverableContent
+    representations: Representations
+    loaded_at: float
 
 
 class Cdn:
@@ -34,7 +34,7 @@ class Cdn:
         self._publications = publications
         self._sender = sender
         self._shares = shares
-        self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str], CachedDocument] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"].startswith(PREFIX):
@@ -45,31 +45,31 @@ class Cdn:
             await refuse(send, error, scope["gos.request_id"])
             return
         tenant = TenantScope(scope["gos.host"].tenant, "site")
-        document = await self._look(tenant, scope["path"].removeprefix("/"))
+        document = await self._find(tenant, scope["path"].removeprefix("/"))
         if document is None:
             await answer(send, 404, b"not found", MISSING)
             return
-        plan = document.forms.plan(scope["method"], 200, dict(scope["headers"]))
+        plan = document.representations.plan(scope["method"], 200, dict(scope["headers"]))
         sent = await self._sender.send(tenant, plan, Exchange(scope, receive, send))
         if sent and plan.start == 0:
-            delivery = document.leaving
+            delivery = document.content
             self._publications.deliveries.count(tenant.tenant_id, delivery.document_id, delivery.revision, sent)
 
-    async def _look(self, tenant: TenantScope, path: str) -> Known | None:
+    async def _find(self, tenant: TenantScope, path: str) -> CachedDocument | None:
         key = (tenant.tenant_id, path)
-        cached = self._known.get(key)
+        cached = self._cache.get(key)
         now = clock.monotonic()
-        if cached is not None and now - cached.seen < BELIEVED_SECONDS:
+        if cached is not None and now - cached.loaded_at < CACHE_SECONDS:
             return cached
         result = await self._sender.in_thread(partial(self._publications.find_public, tenant, path))
         if result is None:
-            self._known.pop(key, None)
+            self._cache.pop(key, None)
             return None
         content, cache = result
-        self._known[key] = fresh = Known(content, represent(content, public=True, cache=cache), now)
-        self._known.move_to_end(key)
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._cache[key] = fresh = CachedDocument(content, represent(content, public=True, cache=cache), now)
+        self._cache.move_to_end(key)
+        if len(self._cache) > MAX_CACHED:
+            self._cache.popitem(last=False)
         return fresh
 
 

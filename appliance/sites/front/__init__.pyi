@@ -4,7 +4,7 @@ from .bodies import PacedConnection as PacedConnection
 from .bodies import PacedRequest as PacedRequest
 from .front import Front as Front
 from .front import Readiness as Readiness
-from .root import make_root as make_root
+from .root import build_root as build_root
 from .static import StaticFiles as StaticFiles
-from .tls import make_server_config as make_server_config
+from .tls import build_server_config as build_server_config
 from .transport import Transport as Transport

@@ -16,7 +16,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 # from outside cannot have it.
 VISITOR = "gos.visitor"
 # ASGI scope key: values for the request log, set by whoever responds: `route` and `execution_id`.
-NOTED = "gos.noted"
+LOG_FIELDS = "gos.noted"
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Exchange:
     send: Send
 
 
-class Answering:
+class TrackedSend:
     """A `send` that knows whether the response has started."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.begun = False
+        self.started = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        self.begun = True
+        self.started = True
         await self._send(message)
 
 

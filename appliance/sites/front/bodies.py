@@ -9,7 +9,7 @@ from quart.asgi import ASGIHTTPConnection
 from quart.wrappers import Request
 from quart.wrappers.request import Body
 
-HELD_BYTES = 1 << 20
+BUFFERED_BYTES = 1 << 20
 
 
 class PacedBody(Body):
@@ -17,24 +17,24 @@ class PacedBody(Body):
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
         super().__init__(expected_content_length, max_content_length)
-        self._room = asyncio.Event()
-        self._whole = False
+        self._has_room = asyncio.Event()
+        self._is_awaited = False
 
     async def __anext__(self) -> bytes:
         data = await super().__anext__()
-        self._room.set()
+        self._has_room.set()
         return data
 
     def __await__(self) -> Generator[Any, None, Any]:
-        self._whole = True
-        self._room.set()
+        self._is_awaited = True
+        self._has_room.set()
         return super().__await__()
 
     async def wait_for_room(self) -> None:
         """Wait until the buffer has room for more."""
-        while len(self._data) >= HELD_BYTES and not self._whole:
-            self._room.clear()
-            await self._room.wait()
+        while len(self._data) >= BUFFERED_BYTES and not self._is_awaited:
+            self._has_room.clear()
+            await self._has_room.wait()
 
 
 class PacedRequest(Request):

@@ -14,7 +14,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Allowance:
+class BucketLimit:
     """The number of requests in a burst; the bucket refills evenly over the window."""
 
     requests: int
@@ -24,20 +24,20 @@ class Allowance:
 class Buckets:
     """Used on the event loop only. The callers inactive for the longest are dropped first."""
 
-    def __init__(self, most: int = MOST_BUCKETS) -> None:
-        self._most = most
-        self._left: OrderedDict[Key, tuple[float, float]] = OrderedDict()
+    def __init__(self, max_buckets: int = MOST_BUCKETS) -> None:
+        self._most = max_buckets
+        self._tokens: OrderedDict[Key, tuple[float, float]] = OrderedDict()
 
-    def take(self, key: Key, allowance: Allowance) -> RateState:
+    def take(self, key: Key, allowance: BucketLimit) -> RateState:
         """Count one request; RateLimited with Retry-After when the bucket is empty."""
         now, rate = clock.monotonic(), allowance.requests / allowance.window_s
-        tokens, updated_at = self._left.pop(key, (float(allowance.requests), now))
+        tokens, updated_at = self._tokens.pop(key, (float(allowance.requests), now))
         tokens = min(float(allowance.requests), tokens + (now - updated_at) * rate)
         is_granted = tokens >= 1
         tokens -= 1 if is_granted else 0
-        self._left[key] = (tokens, now)
-        while len(self._left) > self._most:
-            self._left.popitem(last=False)
+        self._tokens[key] = (tokens, now)
+        while len(self._tokens) > self._most:
+            self._tokens.popitem(last=False)
         refill_s = max(1, math.ceil((allowance.requests - tokens) / rate))
         state = RateState(allowance.requests, allowance.window_s, int(tokens), refill_s)
         if not is_granted:

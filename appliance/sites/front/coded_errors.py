@@ -2,7 +2,7 @@
 
 from appliance.core.errors import ApplianceError
 
-from .answers import Answering, App, Receive, Scope, Send, refuse
+from .answers import App, Receive, Scope, Send, TrackedSend, refuse
 
 
 class CodedErrors:
@@ -15,10 +15,10 @@ class CodedErrors:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tracked = Answering(send)
+        tracked = TrackedSend(send)
         try:
             await self._app(scope, receive, tracked)
         except ApplianceError as error:
-            if tracked.begun:
+            if tracked.started:
                 raise
             await refuse(send, error, scope["gos.request_id"])

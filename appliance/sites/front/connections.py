@@ -19,7 +19,7 @@ class Connection(TCPServer):
     first, Hypercorn's idle timer applies."""
 
     linger = 60.0  # seconds
-    _cut: asyncio.TimerHandle | None = None
+    _abort_timer: asyncio.TimerHandle | None = None
 
     async def _read_data(self) -> None:
         while not self.reader.at_eof():
@@ -50,13 +50,13 @@ class Connection(TCPServer):
 
     def _start_abort_timer(self) -> None:
         """Abort the connection after `linger` seconds: closing alone waits forever for a client that reads nothing."""
-        if self._cut is None:
-            self._cut = self.loop.call_later(self.linger, self.writer.transport.abort)
+        if self._abort_timer is None:
+            self._abort_timer = self.loop.call_later(self.linger, self.writer.transport.abort)
 
     def _stop_abort_timer(self) -> None:
-        if self._cut is not None:
-            self._cut.cancel()
-            self._cut = None
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+            self._abort_timer = None
 
 
 class Buffer(h2.StreamBuffer):

@@ -11,24 +11,24 @@ SETTINGS_COST = 10  # a change of settings affects every stream
 CREDIT = 1024  # bytes sent that earn the client one frame, because it acknowledges what it receives
 
 
-class Allowance:
+class TokenBucket:
     """A token bucket: `most` tokens, refilled at `per_second`."""
 
     def __init__(self, most: float, per_second: float) -> None:
         self._most, self._per_second = most, per_second
-        self._left, self._at = most, clock.monotonic()
+        self._tokens, self._updated_at = most, clock.monotonic()
 
     def take(self, amount: float) -> bool:
         """Take tokens; returns whether there were enough."""
         now = clock.monotonic()
-        self.give((now - self._at) * self._per_second)
-        self._at = now
-        self._left -= amount
-        return self._left >= 0
+        self.give((now - self._updated_at) * self._per_second)
+        self._updated_at = now
+        self._tokens -= amount
+        return self._tokens >= 0
 
     def give(self, amount: float) -> None:
         """Return tokens, up to the capacity of the bucket."""
-        self._left = min(self._most, self._left + amount)
+        self._tokens = min(self._most, self._tokens + amount)
 
 
 class FrameBudget:
@@ -40,8 +40,8 @@ class FrameBudget:
     """
 
     def __init__(self) -> None:
-        self._resets = Allowance(100, 20)
-        self._control = Allowance(1000, 100)
+        self._resets = TokenBucket(100, 20)
+        self._control = TokenBucket(1000, 100)
         self._skip = PREFACE
         self._head = b""
 

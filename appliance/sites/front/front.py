@@ -17,7 +17,7 @@ from . import request_spans
 from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from .networks import Networks
 from .pace import Incoming, Outgoing, Pace
-from .places import Origin, Place, Places
+from .places import Origin, RequestSlot, RequestSlots
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Front:
         self._config = config
         self._readiness = readiness
         self._trusted = Networks(config.server.trusted_proxies)
-        self._places = Places(config.server.max_in_flight)
+        self._places = RequestSlots(config.server.max_in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,9 +61,10 @@ class Front:
         self._apply_proxy_headers(scope, headers)
         started_at = clock.monotonic()
         status = 0
-        place = Place(self._places)
+        place = RequestSlot(self._places)
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
-        incoming, outgoing = Incoming(receive, self.pace, place.aside, has_body=has_body), Outgoing(send, self.pace, place.aside)
+        incoming = Incoming(receive, self.pace, place.released, has_body=has_body)
+        outgoing = Outgoing(send, self.pace, place.released)
 
         async def send_response(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -79,7 +80,7 @@ class Front:
             await outgoing(message)
 
         scope["gos.request_id"] = request_id
-        span = request_spans.begin(scope, headers)
+        span = request_spans.start(scope, headers)
         try:
             await self._route(scope, headers, place, Exchange(scope, incoming, send_response))
         except ApplianceError as error:
@@ -97,14 +98,14 @@ class Front:
             if span is not None:
                 span.end(scope, area, status or 500)
 
-    async def _route(self, scope: Scope, headers: dict[bytes, bytes], place: Place, exchange: Exchange) -> None:
+    async def _route(self, scope: Scope, headers: dict[bytes, bytes], place: RequestSlot, exchange: Exchange) -> None:
         if scope["path"] in HEALTH:
             await self._health(scope["path"], exchange.send)
             return
         match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
         if match.kind == "unknown":
             raise UnknownHost("this host name is not served here; check the address")
-        with place.taken(Origin(match.tenant or "", network_of(scope["gos.address"]))):
+        with place.occupy(Origin(match.tenant or "", network_of(scope["gos.address"]))):
             scope["gos.host"], scope[PLACE] = match, place
             app = self._sites[match.kind] if match.kind in CONTENT else self._app
             await app(scope, exchange.receive, exchange.send)

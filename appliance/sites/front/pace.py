@@ -11,7 +11,7 @@ from appliance.core.errors import InvalidRequest
 from .answers import Receive, Send
 
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 2.0
-Aside = Callable[[], AbstractContextManager[None]]
+PauseWork = Callable[[], AbstractContextManager[None]]
 
 
 class Pace:
@@ -33,7 +33,7 @@ class Incoming:
     not count as being worked on.
     """
 
-    def __init__(self, receive: Receive, pace: Pace, aside: Aside, *, has_body: bool) -> None:
+    def __init__(self, receive: Receive, pace: Pace, aside: PauseWork, *, has_body: bool) -> None:
         self._receive = receive
         self._pace = pace
         self._aside = aside
@@ -88,7 +88,7 @@ class Outgoing:
     """The response to a client. If the client does not read it, the request is cancelled as if the client had left, and
     `stalled` is set."""
 
-    def __init__(self, send: Send, pace: Pace, aside: Aside) -> None:
+    def __init__(self, send: Send, pace: Pace, aside: PauseWork) -> None:
         self._send = send
         self._pace = pace
         self._aside = aside

@@ -60,7 +60,7 @@ class FairShare:
                 del counter[name]
 
 
-class Places:
+class RequestSlots:
     """Slots for requests being worked on, and for open ones; a request that waits for its client is only open."""
 
     def __init__(self, most: int) -> None:
@@ -72,17 +72,17 @@ def _nothing() -> None:
     """Nothing to release for a request that is not a stream."""
 
 
-class Place:
+class RequestSlot:
     """The slot of one request, held within `taken`."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: RequestSlots) -> None:
         self._places = places
         self._origin: Origin | None = None
         self._waits = 0
         self._release: Callable[[], None] = _nothing
 
     @contextmanager
-    def taken(self, origin: Origin) -> Iterator[None]:
+    def occupy(self, origin: Origin) -> Iterator[None]:
         """Hold a slot; Overloaded when none is free for this origin."""
         places = self._places
         if not places.working.has_room(origin) or not places.open.has_room(origin):
@@ -94,10 +94,10 @@ class Place:
         try:
             yield
         finally:
-            self._leave()
+            self._free()
             self._release()
 
-    def _leave(self) -> None:
+    def _free(self) -> None:
         origin, self._origin = self._origin, None
         if origin is not None:
             self._places.open.remove(origin)
@@ -105,7 +105,7 @@ class Place:
                 self._places.working.remove(origin)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def released(self) -> Iterator[None]:
         """Do not count the request as being worked on while it waits for its client or for another system."""
         self._waits += 1
         if self._origin is not None and self._waits == 1:
@@ -119,5 +119,5 @@ class Place:
 
     def become_stream(self, release: Callable[[], None]) -> None:
         """Give the slot back, because the response is a stream, which has a limit of its own. `release` is called when it ends."""
-        self._leave()
+        self._free()
         self._release = release

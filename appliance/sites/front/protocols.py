@@ -41,7 +41,7 @@ REFUSED = metrics.registry.counter(
     "gos_http_refused_total", "Requests refused by their form, and connections closed for their frames.", ("code",)
 )
 FRAMING = 16 << 10  # bytes of chunk framing that any body may have; beyond that, half the size of its data
-FAREWELL_SECONDS = 1.0
+GOODBYE_SECONDS = 1.0
 _ERRORS = {
     431: HeadersTooLarge("the head of the request is too large"),
     501: NotSupported("unsupported transfer coding; only chunked is supported"),
@@ -87,7 +87,7 @@ class Http1(H11Protocol):
                 await self._pass_on(body)
                 body = bytearray()
             if isinstance(event, h11.Request):
-                await self._begin(event)
+                await self._start(event)
             elif event is h11.PAUSED:
                 await self.can_read.clear()
                 await self.can_read.wait()
@@ -105,7 +105,7 @@ class Http1(H11Protocol):
         if self.stream is not None:
             await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(body)))
 
-    async def _begin(self, request: h11.Request) -> None:
+    async def _start(self, request: h11.Request) -> None:
         await self.send(Updated(idle=False))
         headers = list(request.headers)
         check_head(request.method, request.http_version, headers)
@@ -196,7 +196,7 @@ class Http2(H2Protocol):
         REFUSED.inc(1, "enhance_your_calm")
         self.connection.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
         with suppress(TimeoutError):  # a flooding client may not read anything
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._flush()
         await self.send(Closed())
 

@@ -22,7 +22,7 @@ _TAG = re.compile(rb'(?:W/)?("[^"]*")')
 
 
 @lru_cache(1024)
-def accepted(header: str) -> frozenset[str]:
+def parse_accept_encoding(header: str) -> frozenset[str]:
     """The codings that an Accept-Encoding header accepts, possibly including `*`."""
     matches = (_CODING.fullmatch(part) for part in header.lower().split(","))
     return frozenset(match[1] for match in matches if match and _weight(match[2]) > 0)
@@ -41,7 +41,7 @@ def media_type(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Representation:
     """One encoding of a file: its blob and size, and the headers of a 200 response without the length."""
 
     sha256: str
@@ -51,7 +51,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResponsePlan:
     """A planned response: status, headers, and the byte range of a blob; empty when there is no body."""
 
     status: int
@@ -79,34 +79,34 @@ class Representations:
         self._forms = {encoding: _represent(file.sha256, encoding, sha256, size, headers) for size, encoding, sha256 in forms}
         self._identity = self._forms["identity"]
 
-    def plan(self, method: str, status: int, headers: Mapping[bytes, bytes]) -> Plan:
+    def plan(self, method: str, status: int, headers: Mapping[bytes, bytes]) -> ResponsePlan:
         """Plan the response to a GET or HEAD; `status` applies to the complete file (404 for an error page)."""
         has_range = b"range" in headers and method == "GET" and status == 200
         chosen = self._identity if has_range else self._choose(headers.get(b"accept-encoding", b"").decode("latin1"))
         if status == 200:
             if b"if-match" in headers and not _matches_etag(headers[b"if-match"], chosen.etag, weak=False):
-                return Plan(412, [(b"content-length", b"0")])
+                return ResponsePlan(412, [(b"content-length", b"0")])
             if b"if-none-match" in headers and _matches_etag(headers[b"if-none-match"], chosen.etag, weak=True):
                 remaining = [header for header in chosen.headers if header[0] != b"content-type"]
-                return Plan(304, remaining)
+                return ResponsePlan(304, remaining)
             if has_range and headers.get(b"if-range", chosen.etag).strip() == chosen.etag:
                 byte_range = _parse_range(headers[b"range"], chosen.size)
                 if byte_range is not None:
                     return _partial_response(chosen, *byte_range)
         length = (b"content-length", str(chosen.size).encode())
-        return Plan(status, [*chosen.headers, length], chosen.sha256, 0, chosen.size, chosen.size)
+        return ResponsePlan(status, [*chosen.headers, length], chosen.sha256, 0, chosen.size, chosen.size)
 
-    def _choose(self, accept_encoding: str) -> Chosen:
+    def _choose(self, accept_encoding: str) -> Representation:
         if not accept_encoding:
             return self._identity
-        codings = accepted(accept_encoding)
+        codings = parse_accept_encoding(accept_encoding)
         return next((form for encoding, form in self._forms.items() if encoding in codings or "*" in codings), self._identity)
 
 
-def _represent(content: str, encoding: str, sha256: str, size: int, base_headers: Mapping[str, str]) -> Chosen:
+def _represent(content: str, encoding: str, sha256: str, size: int, base_headers: Mapping[str, str]) -> Representation:
     etag = f'"{content}"' if encoding == "identity" else f'"{content}-{encoding}"'
     headers = {**base_headers, "etag": etag} | ({} if encoding == "identity" else {"content-encoding": encoding})
-    return Chosen(sha256, size, etag.encode(), [(name.encode(), value.encode("latin1")) for name, value in headers.items()])
+    return Representation(sha256, size, etag.encode(), [(name.encode(), value.encode("latin1")) for name, value in headers.items()])
 
 
 def _matches_etag(header: bytes, etag: bytes, *, weak: bool) -> bool:
@@ -129,9 +129,9 @@ def _parse_range(header: bytes, size: int) -> tuple[int, int] | None:
     return first, size if last is None else min(last + 1, size)
 
 
-def _partial_response(chosen: Chosen, start: int, end: int) -> Plan:
+def _partial_response(chosen: Representation, start: int, end: int) -> ResponsePlan:
     if start >= chosen.size:
-        return Plan(416, [(b"content-range", f"bytes */{chosen.size}".encode()), (b"content-length", b"0")])
+        return ResponsePlan(416, [(b"content-range", f"bytes */{chosen.size}".encode()), (b"content-length", b"0")])
     content_range = f"bytes {start}-{end - 1}/{chosen.size}".encode()
     headers = [(b"content-range", content_range), (b"content-length", str(end - start).encode())]
-    return Plan(206, [*chosen.headers, *headers], chosen.sha256, start, end, chosen.size)
+    return ResponsePlan(206, [*chosen.headers, *headers], chosen.sha256, start, end, chosen.size)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from appliance.core import clock
-from appliance.monitor import Place, Span, spans
+from appliance.monitor import Span, SpanContext, spans
 
 from .answers import Scope
 
@@ -14,9 +14,9 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 class RequestSpan:
     """The span of a request. Its position is in the scope as `gos.trace`; handlers set `gos.route`."""
 
-    def __init__(self, scope: Scope, parent: Place | None) -> None:
-        self._place, self._parent = spans.under(parent), parent.span if parent else ""
-        self._began, self._started_ms = clock.monotonic(), clock.now_ms()
+    def __init__(self, scope: Scope, parent: SpanContext | None) -> None:
+        self._place, self._parent = spans.child_of(parent), parent.span if parent else ""
+        self._started, self._started_ms = clock.monotonic(), clock.now_ms()
         scope["gos.trace"] = str(self._place)
 
     def end(self, scope: Scope, area: str, status: int) -> None:
@@ -31,13 +31,13 @@ class RequestSpan:
         }  # fmt: skip
         if host is not None and host.tenant:
             attributes["gos.tenant"] = host.tenant
-        took_ms = (clock.monotonic() - self._began) * 1000
+        took_ms = (clock.monotonic() - self._started) * 1000
         failed = str(status) if status >= 500 else ""
         spans.add(Span(f"{method} {route}", self._place, self._parent, "server", self._started_ms, took_ms, failed, attributes))
 
 
-def begin(scope: Scope, headers: Mapping[bytes, bytes]) -> RequestSpan | None:
+def start(scope: Scope, headers: Mapping[bytes, bytes]) -> RequestSpan | None:
     """Start a span, or return None while tracing is off."""
     if not spans.is_on:
         return None
-    return RequestSpan(scope, spans.read(headers.get(b"traceparent", b"").decode("latin1")))
+    return RequestSpan(scope, spans.parse(headers.get(b"traceparent", b"").decode("latin1")))

@@ -22,7 +22,7 @@ SHORTEST_TOKEN = 16
 _RELAYED = (MARK.lower(), "forwarded", "via", "x-real-ip", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto")
 
 
-def make_root(config: Config) -> Blueprint:
+def build_root(config: Config) -> Blueprint:
     """Build the blueprint with `/metrics`, and `/ca.pem` where the built-in authority is in use."""
     root = Blueprint("root", __name__)
     readers = MetricsReaders(config)

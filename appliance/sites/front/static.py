@@ -12,11 +12,11 @@ from whitenoise import WhiteNoise
 from appliance.blobs import is_worth_a_try
 
 from .answers import App, Receive, Scope, Send, answer
-from .representation import accepted
+from .representation import parse_accept_encoding
 
 CHUNK = 64 << 10
 DAY = 86_400
-KEPT = 64  # compressed files; they are ours, and few
+MAX_CACHED = 64  # compressed files; they are ours, and few
 
 
 class StaticFiles:
@@ -43,7 +43,7 @@ class StaticFiles:
         _, path, file_headers = file.alternatives[0]
         if is_worth_a_try(path, int(dict(file_headers)["Content-Length"])):
             headers["vary"] = "Accept-Encoding"
-            if response.status == 200 and "gzip" in accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
+            if response.status == 200 and "gzip" in parse_accept_encoding(environ.get("HTTP_ACCEPT_ENCODING", "")):
                 body = await asyncio.get_running_loop().run_in_executor(None, _compress, path, headers["etag"])
                 headers |= {"content-encoding": "gzip", "content-length": str(len(body))}
                 await _send_start(send, response.status, headers)
@@ -55,7 +55,7 @@ class StaticFiles:
         await _send_file(send, response.file)
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_CACHED)
 def _compress(path: str, etag: str) -> bytes:
     """The compressed file, cached as long as its ETag stays the same."""
     return gzip.compress(Path(path).read_bytes(), 9, mtime=0)

@@ -23,7 +23,7 @@ RELOAD_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Offer:
+class TlsOffer:
     """The certificate and TLS context for a host."""
 
     certificate: Certificate
@@ -40,10 +40,10 @@ class ServerConfig(HypercornConfig):
         super().__init__()
         self._context: ssl.SSLContext | None = None
         self._loaded: tuple[int, int] | None = None
-        self._offers: dict[str, Offer] = {}  # by name as sent by clients, including wildcards
-        self._known: dict[str, tuple[str, ...]] = {}  # names by host
+        self._offers: dict[str, TlsOffer] = {}  # by name as sent by clients, including wildcards
+        self._names_by_host: dict[str, tuple[str, ...]] = {}  # names by host
         self._stamps: dict[str, str] = {}
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def ssl_enabled(self) -> bool:
@@ -52,10 +52,10 @@ class ServerConfig(HypercornConfig):
     def create_ssl_context(self) -> ssl.SSLContext | None:
         if self.fallback is None:
             return None
-        with self._turn:
+        with self._lock:
             context = self._new_context()
             self._load_fallback(context)
-            self._take_up()
+            self._load_changed()
             context.sni_callback = self._choose
             self._context = context
         return context
@@ -72,14 +72,14 @@ class ServerConfig(HypercornConfig):
         if offer is not None:
             connection.context = offer.context
 
-    def offer(self, name: str) -> Offer | None:
+    def offer(self, name: str) -> TlsOffer | None:
         """The certificate for this name, unless it has expired; None for the fallback."""
         host = name.lower().removesuffix(".")
         offers = (self._offers.get(pattern) for pattern in (host, f"*.{host.partition('.')[2]}"))
         return next((offer for offer in offers if offer is not None and offer.certificate.facts.not_after > clock.now_ms()), None)
 
     @contextmanager
-    def following(self, tasks: Sequence[Periodic] = ()) -> Iterator[None]:
+    def keep_current(self, tasks: Sequence[Periodic] = ()) -> Iterator[None]:
         """Within the block, load new certificates (those of other processes within RELOAD_SECONDS) and run `tasks`. The tasks
         run here because only a serving process has the built-in authority's key and answers ACME challenges."""
         reloading = Periodic("certificates", RELOAD_SECONDS, self.reload)
@@ -93,23 +93,23 @@ class ServerConfig(HypercornConfig):
 
     def reload(self) -> None:
         """Load what changed: a renewed fallback, and new, changed or deleted certificates of hosts."""
-        with self._turn:
+        with self._lock:
             if self._context is None:
                 return
             try:
                 self._load_fallback(self._context)
             except (OSError, ssl.SSLError):
                 log.exception("the certificate of server.tls could not be loaded; the previous one stays in use")
-            self._take_up()
+            self._load_changed()
 
-    def _take_up(self) -> None:
+    def _load_changed(self) -> None:
         if self.certificates is None:
             return
-        changed, removed = self.certificates.read_changed(self._stamps)
+        changed, removed = self.certificates.load_changed(self._stamps)
         offers = dict(self._offers)
         for host in [*removed, *changed]:
             self._stamps.pop(host, None)
-            for name in self._known.pop(host, ()):
+            for name in self._names_by_host.pop(host, ()):
                 offers.pop(name, None)
         for host, certificate in changed.items():
             self._stamps[host] = certificate.certificate.stamp
@@ -121,8 +121,8 @@ class ServerConfig(HypercornConfig):
             except ssl.SSLError:
                 log.exception("the certificate of %s cannot be served", host)
                 continue
-            self._known[host] = certificate.hosts
-            offers |= dict.fromkeys(certificate.hosts, Offer(certificate.certificate, context))
+            self._names_by_host[host] = certificate.hosts
+            offers |= dict.fromkeys(certificate.hosts, TlsOffer(certificate.certificate, context))
         self._offers = offers  # handshakes see all changes at once
 
     def _load_fallback(self, context: ssl.SSLContext) -> None:
@@ -148,7 +148,7 @@ def load_pair(context: ssl.SSLContext, pair: Pair) -> None:
         os.close(descriptor)
 
 
-def make_server_config(config: Config, certificates: Certificates) -> ServerConfig:
+def build_server_config(config: Config, certificates: Certificates) -> ServerConfig:
     """Addresses, limits and certificates of the HTTP server."""
     use_connections()
     server = ServerConfig()

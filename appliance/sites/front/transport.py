@@ -63,7 +63,7 @@ class Transport:
     async def _challenge(self, host: str, token: str, send: Send) -> None:
         answer_text = None
         if host and _TOKEN.fullmatch(token) and self._server.certificates is not None:
-            answer_text = await asyncio.to_thread(self._server.certificates.challenge, host, token)
+            answer_text = await asyncio.to_thread(self._server.certificates.find_challenge_answer, host, token)
         headers = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
         await answer(send, 404 if answer_text is None else 200, (answer_text or "").encode("ascii"), headers)
 

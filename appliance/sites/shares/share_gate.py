@@ -12,18 +12,28 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import mark_error
 from appliance.documents.sharing import VISIT_MS, Audience, OpenShare, Origin, Shares
 from appliance.sites.front.answers import Exchange, Headers
-from appliance.sites.sign_in.code_letters import CodeLetters, Purpose
+from appliance.sites.sign_in.code_emails import CodeEmails, Purpose
 from appliance.sites.sign_in.visiting import Page, Redirect, can_hold_cookies
 from appliance.tenants import split_host
-from appliance.tenants.sign_in import GOOD_MS, Attempt, Attempts, DayPace, Door, EmailCodes, PasswordChecks, SignInFailed, as_email
+from appliance.tenants.sign_in import (
+    LIFETIME_MS,
+    Attempt,
+    Attempts,
+    CodeTarget,
+    DailyLimit,
+    EmailCodes,
+    PasswordChecks,
+    SignInFailed,
+    parse_email,
+)
 
 PREFIX = "/s/"
 # Wrong passwords per share and day, from one wide network and in total, before attempts are limited to one per WRONG_SECONDS.
-FREE_OF_NETWORK, FREE_OF_ALL, WRONG_SECONDS = 200, 2_000, 60.0
-FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS = 5, 60.0, 1800.0
+FREE_PER_NETWORK, FREE_IN_TOTAL, WRONG_SECONDS = 200, 2_000, 60.0
+FREE_EMAILS, EMAIL_SECONDS, LONGEST_EMAIL_SECONDS = 5, 60.0, 1800.0
 WRONG = mark_error("that password is not correct")
 NO_EMAIL = mark_error("this is not a valid e-mail address; use the form name@example.com")
-OVER = mark_error("this code is no longer valid: codes last ten minutes and five attempts; request a new one")
+EXPIRED = mark_error("this code is no longer valid: codes last ten minutes and five attempts; request a new one")
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ShareRequest:
     """A request for a valid share; `headers` have lower-case names."""
 
     tenant: TenantScope
@@ -69,12 +79,12 @@ class Asked:
         return self.headers.get("host", "")
 
     @property
-    def door(self) -> Door:
-        return Door(self.tenant, f"share:{self.opened.share.id}", split_host(self.host))
+    def door(self) -> CodeTarget:
+        return CodeTarget(self.tenant, f"share:{self.opened.share.id}", split_host(self.host))
 
 
 @dataclass(frozen=True)
-class Checking:
+class PendingCheck:
     """A password check in progress; `ShareGate.finish` turns its result into a response."""
 
     work: Future[None]
@@ -83,14 +93,14 @@ class Checking:
 class ShareGate:
     """Decides who may open a share; every method except `read_visit` and `cookie` blocks."""
 
-    def __init__(self, shares: Shares, checks: PasswordChecks, codes: EmailCodes, emails: CodeLetters) -> None:
+    def __init__(self, shares: Shares, checks: PasswordChecks, codes: EmailCodes, emails: CodeEmails) -> None:
         self._shares = shares
         self._checks = checks
         self._codes = codes
         self._post = emails
-        self._failures_per_network = DayPace(FREE_OF_NETWORK, WRONG_SECONDS)
-        self._failures_in_total = DayPace(FREE_OF_ALL, WRONG_SECONDS)
-        self._letters = Attempts(FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS)
+        self._failures_per_network = DailyLimit(FREE_PER_NETWORK, WRONG_SECONDS)
+        self._failures_in_total = DailyLimit(FREE_IN_TOTAL, WRONG_SECONDS)
+        self._email_attempts = Attempts(FREE_EMAILS, EMAIL_SECONDS, LONGEST_EMAIL_SECONDS)
 
     def read_visit(self, opened: OpenShare, headers: list[tuple[bytes, bytes]]) -> Visit:
         """Read the visit from this browser's cookie."""
@@ -103,7 +113,7 @@ class ShareGate:
                 return Visit(True, is_allowed, download_id, person if is_allowed else "", int(until))
         return Visit(not needs_password, not needs_password and audience is None)
 
-    def cookie(self, request: Asked, download_id: str = "", person: str = "") -> tuple[bytes, bytes]:
+    def cookie(self, request: ShareRequest, download_id: str = "", person: str = "") -> tuple[bytes, bytes]:
         """The visit as a cookie; downloading does not extend the visit of a verified e-mail address."""
         visit = request.visit
         until = visit.until if visit.person else clock.now_ms() + VISIT_MS
@@ -112,25 +122,25 @@ class ShareGate:
 
     # -- pages
 
-    def turn_away(self, request: Asked, problem: str = "", status: int = 403) -> Page:
+    def show_next_step(self, request: ShareRequest, problem: str = "", status: int = 403) -> Page:
         """The page for the next verification step. It reveals nothing about the file."""
         if not can_hold_cookies(request.exchange.scope.get("scheme", "http"), request.host):
             return Page("needs_https.html", {"host": f"{request.host}{request.page}"}, 426)
         if not request.visit.has_password:
             return Page("share_password.html", {"page": request.page, "problem": problem}, status)
-        email = self._asked_for(request)[1]
+        email = self._requested_code(request)[1]
         if email and request.exchange.scope["query_string"] != b"again":
             return Page("share_code.html", {"page": request.page, "problem": problem, "email": email}, status)
         return Page("share_email.html", {"page": request.page, "problem": problem, "email": email}, status)
 
-    def answer_form(self, request: Asked, form: Mapping[str, str]) -> Page | Redirect | Checking:
+    def answer_form(self, request: ShareRequest, form: Mapping[str, str]) -> Page | Redirect | PendingCheck:
         """Process the form of one of these pages."""
         is_foreign = request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
         audience = request.opened.share.audience
         if request.visit.open:
             return Redirect(request.page, {_visit_cookie(request.opened): ""} if "leave" in form and not is_foreign else {})
         if is_foreign:
-            return self.turn_away(request, mark_error("this form was sent from another page; fill it in here"))
+            return self.show_next_step(request, mark_error("this form was sent from another page; fill it in here"))
         if not request.visit.has_password or audience is None:
             return self._check_password(request, form.get("password", ""))
         if "code" in form:
@@ -139,58 +149,58 @@ class ShareGate:
 
     # -- the password
 
-    def _check_password(self, request: Asked, password: str) -> Page | Checking:
+    def _check_password(self, request: ShareRequest, password: str) -> Page | PendingCheck:
         """Limit guesses per share and network. After many wrong passwords in a day, all networks with wrong guesses share one
         limit; other networks, and visitors who entered the password before, can still try."""
         attempt = Attempt(f"share:{'/'.join(request.key)}", request.address)
-        is_known, network = self._checks.knows(attempt), (*request.key, wide_network_of(request.address))
+        is_known, network = self._checks.is_known(attempt), (*request.key, wide_network_of(request.address))
         try:
             if not is_known and self._failures_per_network.has_failed(network):
                 self._failures_per_network.begin(network)
                 self._failures_in_total.begin(request.key)
-            return Checking(self._checks.submit(attempt, partial(self._verify, request, password, () if is_known else network)))
+            return PendingCheck(self._checks.submit(attempt, partial(self._verify, request, password, () if is_known else network)))
         except (RateLimited, Overloaded) as error:
             return self._show_error(request, error)
 
-    def _verify(self, request: Asked, password: str, network: tuple[str, ...]) -> None:
+    def _verify(self, request: ShareRequest, password: str, network: tuple[str, ...]) -> None:
         """Runs in a password-check thread: SignInFailed for a wrong password, which counts for `network` if given."""
-        if self._shares.is_password(request.tenant, request.opened, password, request.origin):
+        if self._shares.verify_password(request.tenant, request.opened, password, request.origin):
             return
         if network:
             self._failures_per_network.fail(network)
             self._failures_in_total.fail(request.key)
         raise SignInFailed(WRONG)
 
-    def finish(self, request: Asked, pending: Checking) -> Page | Redirect:
+    def finish(self, request: ShareRequest, pending: PendingCheck) -> Page | Redirect:
         """The response after a password check has finished."""
         try:
             pending.work.result()
         except SignInFailed as error:
-            return self.turn_away(request, error.message)
+            return self.show_next_step(request, error.message)
         return self._enter(request, "")
 
-    def _show_error(self, request: Asked, error: ApplianceError) -> Page:
-        return replace(self.turn_away(request, error.message, error.status), headers=error.headers)
+    def _show_error(self, request: ShareRequest, error: ApplianceError) -> Page:
+        return replace(self.show_next_step(request, error.message, error.status), headers=error.headers)
 
     # -- the audience
 
-    def _ask_code(self, request: Asked, audience: Audience, entered: str) -> Page | Redirect:
-        email = as_email(entered)
+    def _ask_code(self, request: ShareRequest, audience: Audience, entered: str) -> Page | Redirect:
+        email = parse_email(entered)
         page = Page("share_email.html", {"page": request.page, "problem": NO_EMAIL, "email": entered[:254]}, 422)
         if not email:
             return page
         try:
-            self._letters.begin(request.key, request.address)
+            self._email_attempts.begin(request.key, request.address)
             languages, sharer = request.headers.get("accept-language", ""), request.tenant.tenant_id
             purpose = Purpose(request.door, audience.integration, languages, request.address, sharer)
-            code_id = self._post.ask(purpose, email, allowed=audience.allows(email))
+            code_id = self._post.request(purpose, email, allowed=audience.allows(email))
         except RateLimited as error:
             values = {**page.values, "problem": error.message}
             return Page(page.template, values, error.status, headers=error.headers)
-        ticket = f"ask-{clock.now_ms() + GOOD_MS}-{code_id}-{email}"
+        ticket = f"ask-{clock.now_ms() + LIFETIME_MS}-{code_id}-{email}"
         return Redirect(request.page, {_code_cookie(request.opened): self._shares.seal_ticket(request.opened, ticket)})
 
-    def _asked_for(self, request: Asked) -> tuple[str, str]:
+    def _requested_code(self, request: ShareRequest) -> tuple[str, str]:
         """The id of the code this browser requested, and the e-mail address; empty when there is none or it expired."""
         for ticket in _cookies(request.exchange.scope["headers"], _code_cookie(request.opened)):
             kind, _, rest = (self._shares.read_ticket(request.opened, ticket) or "").partition("-")
@@ -200,20 +210,20 @@ class ShareGate:
                 return code_id, email
         return "", ""
 
-    def _check_code(self, request: Asked, audience: Audience, code: str) -> Page | Redirect:
-        code_id, _ = self._asked_for(request)
+    def _check_code(self, request: ShareRequest, audience: Audience, code: str) -> Page | Redirect:
+        code_id, _ = self._requested_code(request)
         if not code_id:
-            return self.turn_away(request, mark_error("the code was requested in another browser, or too long ago"))
-        result = self._codes.take(request.door, code_id, code, request.address)
+            return self.show_next_step(request, mark_error("the code was requested in another browser, or too long ago"))
+        result = self._codes.check(request.door, code_id, code, request.address)
         if result.is_over:
-            return self.turn_away(request, OVER)
+            return self.show_next_step(request, EXPIRED)
         if not result.email or not audience.allows(result.email):
             self._shares.note_failure(request.tenant, request.opened, "wrong_code", request.origin)
-            return self.turn_away(request, mark_error("that code is not correct; check the latest e-mail"))
-        self._letters.succeed(request.key, request.address)
+            return self.show_next_step(request, mark_error("that code is not correct; check the latest e-mail"))
+        self._email_attempts.succeed(request.key, request.address)
         return self._enter(request, result.email)
 
-    def _enter(self, request: Asked, person: str) -> Redirect:
+    def _enter(self, request: ShareRequest, person: str) -> Redirect:
         ticket = self._shares.seal_ticket(request.opened, f"{clock.now_ms() + VISIT_MS}--{person}")
         cleared = {_code_cookie(request.opened): ""} if person else {}
         return Redirect(request.page, {_visit_cookie(request.opened): ticket, **cleared})
@@ -221,12 +231,12 @@ class ShareGate:
 
 def as_header(name: str, value: str) -> tuple[bytes, bytes]:
     """A Set-Cookie header for this host; an empty value deletes the cookie."""
-    longest = GOOD_MS if name.startswith(_CODE_COOKIE) else VISIT_MS
+    longest = LIFETIME_MS if name.startswith(_CODE_COOKIE) else VISIT_MS
     seconds = longest // 1000 if value else 0
     return b"set-cookie", f"{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax".encode()
 
 
-def headers_of(response: Page | Redirect) -> Headers:
+def response_headers(response: Page | Redirect) -> Headers:
     """The headers of a response besides those of its body."""
     cookies = [as_header(name, value) for name, value in response.cookies.items()]
     more = response.headers.items() if isinstance(response, Page) else ()

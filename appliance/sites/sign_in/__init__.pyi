@@ -1,1 +1,1 @@
-from .access import make_gate as make_gate
+from .access import build_gate as build_gate

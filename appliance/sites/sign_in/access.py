@@ -20,23 +20,34 @@ from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.monitor import Line, write_lines
 from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
-from appliance.sites.front.buckets import Allowance, Buckets
+from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.sites.webapps.forms import read_form
 from appliance.solutions import Services
 from appliance.tenants.sign_in import EmailCodes
 from appliance.webapps.access import ANONYMOUS, Access, OidcClient, ProviderFailed, Visitor, Visits
 
-from .code_letters import CodeLetters
+from .code_emails import CodeEmails
 from .provider_sign_in import ProviderSignIn
 from .sign_in import SignIn
 from .sign_in_pages import SignInPages
-from .visiting import SIGN_IN, VISIT_COOKIE, Answer, Asked, Foreign, Page, Redirect, as_target, read_cookies, wants_page
+from .visiting import (
+    SIGN_IN,
+    VISIT_COOKIE,
+    ExternalCall,
+    Page,
+    Redirect,
+    SignInRequest,
+    SignInResponse,
+    read_cookies,
+    to_target,
+    wants_page,
+)
 
 T = TypeVar("T")
-WHO = "/_gos/visit"
-FOLLOWED = "/_gos/executions/"  # a visitor without a session can follow an execution, because its ticket is bound to the browser
+VISITOR_PATH = "/_gos/visit"
+EXECUTIONS = "/_gos/executions/"  # a visitor without a session can follow an execution, because its ticket is bound to the browser
 MOST_FORM = 16 << 10  # bytes
-TOLD = Allowance(20, 600)  # log lines of an app about failing sign-ins
+LOG_LIMIT = BucketLimit(20, 600)  # log lines of an app about failing sign-ins
 NOT_SET_UP = mark_error("the sign-in of this app is not set up; tell its operator")
 NOT_DONE = mark_error("the sign-in at the provider did not work; try again, and if it fails again, tell the operator of this app")
 
@@ -53,7 +64,7 @@ class Admitted:
 
     def hides(self, file: str) -> bool:
         """Whether this visitor may not read a file that the path leads to."""
-        return self.access.kind != "public" and self.visitor.kind == "anonymous" and not self.access.shows(file)
+        return self.access.kind != "public" and self.visitor.kind == "anonymous" and not self.access.is_public_file(file)
 
 
 class AccessGate:
@@ -65,7 +76,7 @@ class AccessGate:
         self._pages = pages
         self._threads = threads
         self._submit = submit
-        self._told = Buckets()
+        self._log_buckets = Buckets()
 
     async def admit(self, tenant: TenantScope, app: str, access: Access, exchange: Exchange) -> Admitted | None:
         """The visitor of an admitted request; None when the gate has already responded."""
@@ -75,40 +86,44 @@ class AccessGate:
         request = _read_request(tenant, app, access, scope)
         try:
             visitor = await self._visitor(request)
-            if self._sign_in.has(request.path):
+            if self._sign_in.has_page(request.path):
                 form = await read_form(exchange.receive, MOST_FORM) if request.method == "POST" else {}
-                await self._show(await self._ask(replace(request, form=form, visitor=visitor)), request, send)
-            elif access.is_open(request.path) or request.path.startswith(FOLLOWED):
-                return Admitted(visitor or ANONYMOUS, exchange if visitor is None else private(exchange), access)
+                await self._show(await self._sign_in_response(replace(request, form=form, visitor=visitor)), request, send)
+            elif access.is_open(request.path) or request.path.startswith(EXECUTIONS):
+                return Admitted(visitor or ANONYMOUS, exchange if visitor is None else mark_private(exchange), access)
             elif visitor is None:
-                await self._turn_away(request, scope, send)
-            elif request.path == WHO:
-                await _tell(visitor, send)
+                await self._require_sign_in(request, scope, send)
+            elif request.path == VISITOR_PATH:
+                await _send_visitor(visitor, send)
             else:
-                return Admitted(visitor, private(exchange), access)
+                return Admitted(visitor, mark_private(exchange), access)
         except ApplianceError as error:
-            await self._explain(error, request, scope, send)
+            await self._send_error(error, request, scope, send)
         return None
 
-    async def _visitor(self, request: Asked) -> Visitor | None:
+    async def _visitor(self, request: SignInRequest) -> Visitor | None:
         token = request.cookies.get(VISIT_COOKIE, "")
         if not token or len(token) > 200:
             return None
         key = (request.scope, request.app, request.access, token)
-        return self._visits.recall(*key) or await self._in_thread(partial(self._visits.find_visitor, *key))
+        return self._visits.find_cached_visitor(*key) or await self._in_thread(partial(self._visits.find_visitor, *key))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _ask(self, request: Asked) -> Page | Redirect:
-        response: Answer = await self._in_thread(partial(self._sign_in.answer, request))
-        return await asyncio.wrap_future(self._submit(request.scope, response.work)) if isinstance(response, Foreign) else response
+    async def _sign_in_response(self, request: SignInRequest) -> Page | Redirect:
+        response: SignInResponse = await self._in_thread(partial(self._sign_in.answer, request))
+        return (
+            await asyncio.wrap_future(self._submit(request.scope, response.work))
+            if isinstance(response, ExternalCall)
+            else response
+        )
 
     # -- responding
 
-    async def _turn_away(self, request: Asked, scope: Scope, send: Send) -> None:
+    async def _require_sign_in(self, request: SignInRequest, scope: Scope, send: Send) -> None:
         if request.method in ("GET", "HEAD") and wants_page(request.headers):
-            query = urlencode({"to": as_target(request.path, scope["query_string"])})
+            query = urlencode({"to": to_target(request.path, scope["query_string"])})
             await self._show(Redirect(f"{SIGN_IN}?{query}"), request, send)
         else:
             message = Sentence(
@@ -117,7 +132,7 @@ class AccessGate:
             )
             await refuse(send, SignInRequired(message), scope["gos.request_id"])
 
-    async def _explain(self, error: ApplianceError, request: Asked, scope: Scope, send: Send) -> None:
+    async def _send_error(self, error: ApplianceError, request: SignInRequest, scope: Scope, send: Send) -> None:
         if isinstance(error, NotFound | ProviderFailed):  # a secret that is not set, or a misconfigured provider
             self._log_failure(request, error, scope["gos.request_id"])
             error = _NotSetUp(NOT_SET_UP) if isinstance(error, NotFound) else ProviderFailed(NOT_DONE)
@@ -127,15 +142,15 @@ class AccessGate:
         else:
             await refuse(send, error, scope["gos.request_id"])
 
-    def _log_failure(self, request: Asked, error: ApplianceError, request_id: str) -> None:
+    def _log_failure(self, request: SignInRequest, error: ApplianceError, request_id: str) -> None:
         """Write a line to the tenant's log; limited, so that repeated attempts do not fill it."""
         with suppress(RateLimited):
-            self._told.take(request.key, TOLD)
+            self._log_buckets.take(request.key, LOG_LIMIT)
             message = f"visitors cannot sign in to the app {request.app}: {error.message}"
             line = Line(clock.now_ms(), "error", "webapp", message, {"webapp": request.app}, request_id=request_id)
             db.submit(lambda: write_lines(request.scope, [line]))
 
-    async def _show(self, response: Page | Redirect, request: Asked, send: Send) -> None:
+    async def _show(self, response: Page | Redirect, request: SignInRequest, send: Send) -> None:
         status, body, headers = self._pages.render(response, request)
         await answer(send, status, body, headers)
 
@@ -144,7 +159,7 @@ class _NotSetUp(ApplianceError):
     code, status = "not_set_up", 503
 
 
-async def _tell(visitor: Visitor, send: Send) -> None:
+async def _send_visitor(visitor: Visitor, send: Send) -> None:
     """Send the visitor's identity as JSON, for the app's own pages."""
     data = {"kind": visitor.kind, "id": visitor.id, "email": visitor.email}
     payload = {"success": True, "data": data | ({"roles": visitor.roles} if visitor.roles else {})}
@@ -153,7 +168,7 @@ async def _tell(visitor: Visitor, send: Send) -> None:
 
 
 
-def private(exchange: Exchange) -> Exchange:
+def mark_private(exchange: Exchange) -> Exchange:
     """Make the responses uncacheable for proxies, because they depend on the visitor."""
 
     async def send_private(message: MutableMapping[str, Any]) -> None:
@@ -172,21 +187,21 @@ def _private_value(name: bytes, value: bytes) -> bytes:
     return b", ".join([b"private", *(part for part in directives if part.lower() != b"private")])
 
 
-def _read_request(tenant: TenantScope, app: str, access: Access, scope: Scope) -> Asked:
+def _read_request(tenant: TenantScope, app: str, access: Access, scope: Scope) -> SignInRequest:
     """The request as the sign-in needs it."""
     headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
     query = dict(reversed(parse_qsl(scope["query_string"].decode("latin1"), keep_blank_values=True, max_num_fields=None)))
-    return Asked(
+    return SignInRequest(
         tenant, app, access, scope["method"], scope["path"], query, {}, headers, read_cookies(scope["headers"]),
         scope.get("scheme", "http"), scope.get("gos.address", ""),
     )  # fmt: skip
 
 
-def make_gate(services: Services, egress: Egress, templates: Path) -> AccessGate:
+def build_gate(services: Services, egress: Egress, templates: Path) -> AccessGate:
     """Build the gate of every app; identity providers are reached by the rules of `egress`."""
     provider = ProviderSignIn(OidcClient(egress), services.sealer)
     codes = EmailCodes(services.sealer)
-    emails = CodeLetters(codes, services.executor, services.languages)
+    emails = CodeEmails(codes, services.executor, services.languages)
     sign_in = SignIn(services.visits, codes, emails, provider, services.config.base_url)
     pages = SignInPages(templates / "sites", services.languages)
     return AccessGate(services.visits, sign_in, pages, services.threads, services.executor.submit)

@@ -6,9 +6,19 @@ from typing import Any
 from appliance.connectors.oauth import make_verifier
 from appliance.core.crypto import Sealer
 from appliance.core.texts import mark_error
-from appliance.webapps.access import OidcClient, Returned, Visitor, may_enter, open_access
+from appliance.webapps.access import AuthorizationResponse, OidcClient, Visitor, may_enter, open_access
 
-from .visiting import NOT_HERE, Answer, AskCookie, Asked, Foreign, Page, Redirect, new_state, same
+from .visiting import (
+    EXPIRED_SIGN_IN,
+    ExternalCall,
+    Page,
+    Redirect,
+    SignInCookie,
+    SignInRequest,
+    SignInResponse,
+    is_equal,
+    new_state,
+)
 
 BACK = "/_gos/oidc"
 
@@ -19,32 +29,34 @@ class ProviderSignIn:
     def __init__(self, client: OidcClient, sealer: Sealer) -> None:
         self._client = client
         self._sealer = sealer
-        self._cookie = AskCookie(sealer)
+        self._cookie = SignInCookie(sealer)
 
-    def begin(self, request: Asked) -> Answer:
+    def start(self, request: SignInRequest) -> SignInResponse:
         """Redirect to the provider; state, nonce and verifier are kept in a cookie."""
 
         def redirect() -> Redirect:
             state, nonce, verifier = new_state(), new_state(), make_verifier()
-            url = self._client.address(request.access, f"{request.origin}{BACK}", state, (nonce, verifier))
+            url = self._client.build_sign_in_url(request.access, f"{request.origin}{BACK}", state, (nonce, verifier))
             values = {"state": state, "nonce": nonce, "verifier": verifier, "to": request.target}
-            return Redirect(url, self._cookie.make(request, "oidc", values))
+            return Redirect(url, self._cookie.create(request, "oidc", values))
 
-        return Foreign(redirect)
+        return ExternalCall(redirect)
 
-    def finish(self, request: Asked, enter: Callable[[Visitor, str], Redirect]) -> Answer:
+    def finish(self, request: SignInRequest, enter: Callable[[Visitor, str], Redirect]) -> SignInResponse:
         """Handle the provider's response: identify the user and check the access."""
         values = self._cookie.read(request, "oidc") if request.access.kind == "oidc" else None
-        if values is None or not same(values["state"], request.args.get("state", "")):
-            return Page("problem.html", NOT_HERE, 400)
+        if values is None or not is_equal(values["state"], request.args.get("state", "")):
+            return Page("problem.html", EXPIRED_SIGN_IN, 400)
         if "code" not in request.args:
             return Page("refused.html", {"who": "", "why": mark_error("the provider did not sign you in")}, 403)
-        return Foreign(lambda: self._identify(request, values, enter))
+        return ExternalCall(lambda: self._identify(request, values, enter))
 
-    def _identify(self, request: Asked, values: Any, enter: Callable[[Visitor, str], Redirect]) -> Page | Redirect:
+    def _identify(self, request: SignInRequest, values: Any, enter: Callable[[Visitor, str], Redirect]) -> Page | Redirect:
         secret = open_access(request.scope, self._sealer, request.app, request.access)
         redirect_uri = f"{request.origin}{BACK}"
-        response = Returned(request.args["code"], request.args.get("iss", ""), values["nonce"], values["verifier"], redirect_uri)
+        response = AuthorizationResponse(
+            request.args["code"], request.args.get("iss", ""), values["nonce"], values["verifier"], redirect_uri
+        )
         identity = self._client.identify(request.access, secret, response)
         visitor = Visitor("user", identity.subject, identity.email)
         if not may_enter(request.scope, request.access, visitor):

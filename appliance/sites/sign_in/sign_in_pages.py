@@ -5,7 +5,7 @@ from pathlib import Path
 from appliance.core.catalogues import Languages
 from appliance.sites.webapps.pages import SitePages, policy_of
 
-from .visiting import ASK_COOKIE, ASK_MS, Asked, Page, Redirect
+from .visiting import SIGN_IN_COOKIE, SIGN_IN_MS, Page, Redirect, SignInRequest
 
 Headers = list[tuple[bytes, bytes]]
 VISIT_SECONDS = 7 * 86_400
@@ -17,7 +17,7 @@ class SignInPages:
     def __init__(self, templates: Path, languages: Languages) -> None:
         self._pages = SitePages(templates, languages)
 
-    def render(self, response: Page | Redirect, request: Asked) -> tuple[int, bytes, Headers]:
+    def render(self, response: Page | Redirect, request: SignInRequest) -> tuple[int, bytes, Headers]:
         """Status, body and headers of the response to `request`."""
         cookies: Headers = [(b"set-cookie", _cookie(name, value)) for name, value in response.cookies.items()]
         if isinstance(response, Redirect):
@@ -36,5 +36,5 @@ _SAFE: Headers = [
 
 
 def _cookie(name: str, value: str) -> bytes:
-    seconds = 0 if not value else ASK_MS // 1000 if name == ASK_COOKIE else VISIT_SECONDS
+    seconds = 0 if not value else SIGN_IN_MS // 1000 if name == SIGN_IN_COOKIE else VISIT_SECONDS
     return f"{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax".encode()

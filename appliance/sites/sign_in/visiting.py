@@ -16,14 +16,14 @@ from appliance.core.scope import TenantScope
 from appliance.core.targets import is_own_path
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import split_host
-from appliance.tenants.sign_in import Door
-from appliance.webapps.access import Access, Place, Visitor
+from appliance.tenants.sign_in import CodeTarget
+from appliance.webapps.access import Access, SignInTarget, Visitor
 
 VISIT_COOKIE = "__Host-gos_visit"
-ASK_COOKIE = "__Host-gos_ask"
+SIGN_IN_COOKIE = "__Host-gos_ask"
 SIGN_IN = "/_gos/sign-in"
-ASK_MS = 600_000
-NOT_HERE = {
+SIGN_IN_MS = 600_000
+EXPIRED_SIGN_IN = {
     "title": mark("Not signed in"),
     "message": mark_error("this sign-in was started in another browser, or too long ago; start again"),
 }
@@ -49,17 +49,17 @@ class Redirect:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ExternalCall:
     """Work that waits for another system, and returns the response."""
 
     work: "Callable[[], Page | Redirect]"
 
 
-Answer = Page | Redirect | Foreign
+SignInResponse = Page | Redirect | ExternalCall
 
 
 @dataclass(frozen=True)
-class Asked:
+class SignInRequest:
     """A request to the sign-in of an app; `headers` have lower-case names, `visitor` is set when a session already exists."""
 
     scope: TenantScope
@@ -84,12 +84,12 @@ class Asked:
         return f"{self.scheme}://{self.host}"
 
     @property
-    def place(self) -> Place:
-        return Place(self.scope, self.app, split_host(self.host))
+    def place(self) -> SignInTarget:
+        return SignInTarget(self.scope, self.app, split_host(self.host))
 
     @property
-    def door(self) -> Door:
-        return Door(self.scope, f"webapp:{self.app}", split_host(self.host))
+    def door(self) -> CodeTarget:
+        return CodeTarget(self.scope, f"webapp:{self.app}", split_host(self.host))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -119,7 +119,7 @@ def safe_target(target: str) -> str:
     return target if is_own_path(target) and not is_ours else "/"
 
 
-def as_target(path: str, query: bytes) -> str:
+def to_target(path: str, query: bytes) -> str:
     """The path and query of a request as a target."""
     query_text = query.decode("latin1")
     return safe_target(quote(path, safe="/@:~!$&'()*,;=+") + (f"?{query_text}" if query_text else ""))
@@ -131,7 +131,7 @@ def can_hold_cookies(scheme: str, host: str) -> bool:
     return scheme == "https" or name == "localhost" or name.endswith(".localhost")
 
 
-def is_from_here(request: Asked) -> bool:
+def is_same_origin(request: SignInRequest) -> bool:
     """Whether a POST comes from a page of this host; False when the browser does not say."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
@@ -145,33 +145,33 @@ def wants_page(headers: Mapping[str, str]) -> bool:
     return mode == "navigate" if mode is not None else "text/html" in headers.get("accept", "").lower()
 
 
-class AskCookie:
+class SignInCookie:
     """The state of a running sign-in, sealed in a cookie for ten minutes. It needs no database row, and is valid only for this
     browser, host, app and tenant."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
-    def make(self, request: Asked, kind: str, values: Mapping[str, str]) -> dict[str, str]:
+    def create(self, request: SignInRequest, kind: str, values: Mapping[str, str]) -> dict[str, str]:
         """The cookie to set."""
-        payload = json.dumps({**values, "kind": kind, "until": clock.now_ms() + ASK_MS}).encode()
-        return {ASK_COOKIE: base64.urlsafe_b64encode(self._sealer.seal(payload, _context(request))).decode("ascii")}
+        payload = json.dumps({**values, "kind": kind, "until": clock.now_ms() + SIGN_IN_MS}).encode()
+        return {SIGN_IN_COOKIE: base64.urlsafe_b64encode(self._sealer.seal(payload, _context(request))).decode("ascii")}
 
-    def read(self, request: Asked, kind: str) -> Mapping[str, str] | None:
+    def read(self, request: SignInRequest, kind: str) -> Mapping[str, str] | None:
         """The values of the cookie if it is of this kind and has not expired, otherwise None."""
         try:
-            sealed = base64.urlsafe_b64decode(request.cookies.get(ASK_COOKIE, ""))
+            sealed = base64.urlsafe_b64decode(request.cookies.get(SIGN_IN_COOKIE, ""))
             values: dict[str, Any] = json.loads(self._sealer.open(sealed, _context(request)))
         except (ValueError, ConfigInvalid):
             return None
         return values if values["kind"] == kind and values["until"] > clock.now_ms() else None
 
 
-def _context(request: Asked) -> str:
+def _context(request: SignInRequest) -> str:
     return f"{request.scope.tenant_id}/ask/{request.app}/{request.place.host}"
 
 
-def same(left: str, right: str) -> bool:
+def is_equal(left: str, right: str) -> bool:
     """Compare two texts in constant time."""
     return bool(left) and hmac.compare_digest(left.encode("utf-8", "replace"), right.encode("utf-8", "replace"))
 

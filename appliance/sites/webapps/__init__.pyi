@@ -1,3 +1,3 @@
-from .domains import Permission as Permission
+from .domains import CertificatePermission as CertificatePermission
 from .domains import custom_hosts as custom_hosts
-from .probing import Probing as Probing
+from .smoke_probe import SmokeProbe as SmokeProbe

@@ -10,7 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import VISITOR, App, Receive, Scope, Send, answer
 from appliance.sites.front.networks import Networks
 from appliance.sites.front.transport import CHALLENGE
-from appliance.tenants import CustomHosts, HostMatch, match_host, split_host
+from appliance.tenants import FindCustomHost, HostMatch, match_host, split_host
 from appliance.webapps import WebApps
 from appliance.webapps.domains import HostTable
 
@@ -19,7 +19,7 @@ PERMITTED = "/domains/permitted"
 _FORWARDED = (b"x-forwarded-for", b"forwarded")
 
 
-def custom_hosts(table: HostTable) -> CustomHosts:
+def custom_hosts(table: HostTable) -> FindCustomHost:
     """The lookup of custom domains for the host table."""
 
     def find(name: str) -> HostMatch | None:
@@ -62,7 +62,7 @@ class DomainRedirects:
         return (primary, 307 if keeps_method else 302) if primary else None
 
 
-class Permission:
+class CertificatePermission:
     """Tells a proxy whether it may request a certificate for a name (`on_demand_tls` of Caddy): 200, or 404.
 
     Only requests made by a trusted or local proxy itself are answered; forwarded ones are not. This runs before the host table,
@@ -91,7 +91,7 @@ class Permission:
             return match.kind in ("base", "tenant", "webapp", "cdn")
         scope, app = TenantScope(str(match.tenant), "site"), str(match.app)
         if match.version is not None:
-            lookup = partial(self._webapps.made_at, scope, app, match.version)
+            lookup = partial(self._webapps.find_created_at, scope, app, match.version)
         else:
             lookup = partial(self._webapps.published_number, scope, app)
         return await asyncio.get_running_loop().run_in_executor(self._threads, lookup) is not None

@@ -11,16 +11,16 @@ from appliance.core.sentences import Sentence
 from appliance.datapool import Requester, access
 from appliance.datapool import service as datapool
 from appliance.solutions import Services
-from appliance.webapps.routes import WITH_BODY, Match, Route, read_texts
+from appliance.webapps.routes import WITH_BODY, Match, Route, convert_texts
 
 from .route_answers import Reply, as_json
-from .route_bodies import Body, BodyLimits, Intake, read_fields
+from .route_bodies import Body, BodyLimits, BodyReader, read_fields
 from .route_calls import RouteCall
 from .sending import Sender
 
 MOST_LISTED = 100
-LISTING = ("filter", "sort", "fields", "expand", "search", "limit", "cursor", "count")
-VIEWING = ("fields", "expand")
+LIST_PARAMS = ("filter", "sort", "fields", "expand", "search", "limit", "cursor", "count")
+VIEW_PARAMS = ("fields", "expand")
 _ETAG = re.compile(r'\s*(?:W/)?"([0-9]{1,9})"\s*')
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _TYPES = {"number": "number", "integer": "integer", "boolean": "boolean"}
@@ -32,7 +32,7 @@ class EntityRoutes:
     def __init__(self, services: Services, sender: Sender) -> None:
         self._limits = services.config.limits
         self._sender = sender
-        self._intake = Intake(services.documents.receiver, sender.in_thread, services.large_bodies)
+        self._intake = BodyReader(services.documents.receiver, sender.in_thread, services.large_bodies)
 
     async def read(self, call: RouteCall, route: Route) -> Body:
         """Read the body of the request, which has no files."""
@@ -51,12 +51,12 @@ class EntityRoutes:
         target = (call.tenant, _requester(call), collection)
         try:
             if match.operation == "list":
-                page = access.list_visible(*target, self._read_query(query, LISTING))
+                page = access.list_visible(*target, self._read_query(query, LIST_PARAMS))
                 fields = {"next_cursor": page.next_cursor, "total": page.total}
                 meta = {name: value for name, value in fields.items() if value is not None}
                 return as_json(200, {"success": True, "data": page.items, "meta": meta})
             if match.operation == "view":
-                view_query = datapool.read_query(self._read_query(query, VIEWING))
+                view_query = datapool.parse_query(self._read_query(query, VIEW_PARAMS))
                 return _entity(200, access.get_visible(*target, entity_id, query=view_query))
             if query:
                 raise InvalidRequest(Sentence("this operation has no parameters; remove %(query)s", query=repr(min(query)[:60])))
@@ -78,7 +78,7 @@ class EntityRoutes:
         if not body.is_form:
             return body.values
         fields = datapool.get_collection(call.tenant, collection)["fields"]
-        return read_texts(body.values, {"properties": {each["name"]: {"type": _TYPES.get(each["type"])} for each in fields}})
+        return convert_texts(body.values, {"properties": {each["name"]: {"type": _TYPES.get(each["type"])} for each in fields}})
 
     def _read_query(self, params: Mapping[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]:
         """Parse query parameters; InvalidRequest for unknown or repeated ones, or values beyond the limits."""

@@ -11,21 +11,21 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.errors import ConcurrencyLimited, MethodNotAllowed
 from appliance.processes import Execution
-from appliance.processes.engine import FINISHED, ending
+from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import service as executions
-from appliance.sites.front.buckets import Allowance, Buckets
+from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.tenants import PLACE
 
-from .origins import refuse_foreign
-from .route_answers import CLOSED, OURS, Reply, as_json, failure_of, output_shown
+from .origins import check_origin
+from .route_answers import DEFAULT_HEADERS, SANDBOX_HEADERS, Reply, as_json, failure_of, visible_output
 from .route_calls import RouteCall
-from .sending import Sender, gone
+from .sending import Sender, wait_for_disconnect
 from .tickets import Tickets
 
 PREFIX = "/_gos/executions/"
-ASKED = Allowance(600, 60)
+POLL_LIMIT = BucketLimit(600, 60)
 POLL_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 0.5, 15.0, 600.0
-MOST_STREAMS, MOST_OF_TENANT, MOST_OF_ONE = 64, 32, 4
+MOST_STREAMS, MOST_PER_TENANT, MOST_PER_HOLDER = 64, 32, 4
 _STATES = {
     "succeeded": "succeeded",
     "waiting": "waiting",
@@ -38,18 +38,18 @@ def state_of(row: Execution) -> str:
     return _STATES.get(row.status, "running")
 
 
-def shown(row: Execution, follow: str) -> dict[str, Any]:
+def to_view(row: Execution, follow: str) -> dict[str, Any]:
     """What a browser sees of its execution."""
     view: dict[str, Any] = {"status": state_of(row), "follow": follow}
     if row.status == "succeeded":
-        view["output"] = output_shown(row.output)
+        view["output"] = visible_output(row.output)
     elif row.status in FINISHED:
         error = failure_of(row.error)
         view["error"] = {"code": error.code, "message": error.message}
     return view
 
 
-class Following:
+class ExecutionFollower:
     """Serves the tickets that routes have issued."""
 
     def __init__(self, tickets: Tickets, buckets: Buckets, sender: Sender) -> None:
@@ -62,43 +62,45 @@ class Following:
         """The state as JSON; None after it was streamed. NotFound for a ticket of another holder."""
         if call.method != "GET":
             raise MethodNotAllowed("executions can be followed only with GET", headers={"Allow": "GET"})
-        refuse_foreign(call.method, call.origin, call.headers, public=False)
-        self._buckets.take(("follow", call.tenant.tenant_id, call.app, call.address), ASKED)
+        check_origin(call.method, call.origin, call.headers, public=False)
+        self._buckets.take(("follow", call.tenant.tenant_id, call.app, call.address), POLL_LIMIT)
         ticket = call.path.removeprefix(PREFIX)
         execution_id = self._tickets.open(call.tenant, call.app, call.holder, ticket)
-        row = await self._look(call, execution_id)
+        row = await self._load(call, execution_id)
         if not call.wants("text/event-stream"):
-            reply = as_json(200, {"success": True, "data": shown(row, call.path)})
-            return reply if row.status in FINISHED else reply.adding(("retry-after", "1"))
+            reply = as_json(200, {"success": True, "data": to_view(row, call.path)})
+            return reply if row.status in FINISHED else reply.with_headers(("retry-after", "1"))
         if call.headers.get("last-event-id") in ("succeeded", "failed"):
             return Reply(204)  # stops EventSource from reconnecting
         await self._stream(call, row)
         return None
 
-    async def _look(self, call: RouteCall, execution_id: str) -> Execution:
+    async def _load(self, call: RouteCall, execution_id: str) -> Execution:
         return await self._sender.in_thread(partial(executions.get_execution, call.tenant, execution_id))
 
     async def _stream(self, call: RouteCall, row: Execution) -> None:
         holder = (call.tenant.tenant_id, call.holder)
         tenant_streams = sum(count for (tenant_id, _), count in self._streams.items() if tenant_id == call.tenant.tenant_id)
-        if self._streams.total() >= MOST_STREAMS or tenant_streams >= MOST_OF_TENANT or self._streams[holder] >= MOST_OF_ONE:
+        if self._streams.total() >= MOST_STREAMS or tenant_streams >= MOST_PER_TENANT or self._streams[holder] >= MOST_PER_HOLDER:
             raise ConcurrencyLimited("too many streams are open; poll without text/event-stream", headers={"Retry-After": "5"})
         self._streams[holder] += 1
         if PLACE in call.exchange.scope:
             call.exchange.scope[PLACE].become_stream(lambda: None)  # counted by this class instead
         changed = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, changed.set)
-        ending.finished.when(row.tenant_id, row.id, callback)
-        disconnected = asyncio.ensure_future(gone(call.exchange.receive))
+        completion.completion_signal.subscribe(row.tenant_id, row.id, callback)
+        disconnected = asyncio.ensure_future(wait_for_disconnect(call.exchange.receive))
         try:
             send = call.exchange.send
-            headers = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *CLOSED)
-            await send({"type": "http.response.start", "status": 200, "headers": Reply(200, b"", (*headers, *OURS)).encoded()})
+            headers = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *SANDBOX_HEADERS)
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": Reply(200, b"", (*headers, *DEFAULT_HEADERS)).encoded()}
+            )
             async for piece in self._events(call, row.id, changed, disconnected):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            ending.finished.drop(row.id, callback)
+            completion.completion_signal.unsubscribe(row.id, callback)
             self._streams[holder] -= 1
             self._streams += Counter()  # drops zero counts
             disconnected.cancel()
@@ -114,9 +116,9 @@ class Following:
         last, started_at = call.headers.get("last-event-id", ""), clock.monotonic()
         last_sent = started_at
         while not disconnected.done() and clock.monotonic() - started_at < LONGEST_SECONDS:
-            row = await self._look(call, execution_id)
+            row = await self._load(call, execution_id)
             if (state := state_of(row)) != last:
-                yield _event(state, shown(row, call.path))
+                yield _event(state, to_view(row, call.path))
                 last, last_sent = state, clock.monotonic()
             if row.status in FINISHED:
                 return

@@ -13,7 +13,7 @@ _CROSS_SITE = "this call comes from another site; open the app itself and try ag
 _NO_ORIGIN = "the origin of this call is unknown; send Sec-Fetch-Site or Origin as browsers do, or JSON without cookies"
 
 
-def refuse_foreign(method: str, own: str, headers: Mapping[str, str], *, public: bool) -> None:
+def check_origin(method: str, own: str, headers: Mapping[str, str], *, public: bool) -> None:
     """BrowserCallRefused unless the request comes from a page of `own` (`https://host`), follows a link, or is not from a
     browser: it has no cookie, calls a `public` route, and has a form that browsers send only to their own origin."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")

@@ -24,18 +24,18 @@ class SitePages:
             loader=FileSystemLoader(str(templates)), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
         )  # fmt: skip
-        texts.teach(self._environment)
+        texts.install_translations(self._environment)
         self._environment.filters |= {"sentence": _sentence, "size": readable_size}
 
     def html(self, template: str, values: Mapping[str, Any], accept_language: str) -> str:
         """Render the page in the preferred language."""
-        with texts.speaking(self._languages.choose("", accept_language)):
+        with texts.use_language(self._languages.choose("", accept_language)):
             return self._environment.get_template(template).render(values)
 
 
 def _sentence(text: str) -> str:
     """An error message in the reader's language, with a capital at the beginning and a full stop at the end."""
-    translated = texts.tell(text)
+    translated = texts.translate(text)
     return f"{translated[:1].upper()}{translated[1:]}".rstrip(".") + "."
 
 
@@ -46,7 +46,7 @@ def readable_size(size: int) -> str:
     value, units = size / 1000, ("kB", "MB", "GB", "TB")
     for unit in units:
         if value < 1000 or unit == units[-1]:
-            return f"{texts.decimal(f'{value:.1f}')} {unit}"
+            return f"{texts.format_decimal(f'{value:.1f}')} {unit}"
         value /= 1000
     raise AssertionError("every size has a unit")
 

@@ -18,7 +18,7 @@ from .webapps import Index, Site, WebAppSites
 
 COOKIE = "__Host-gos_preview"
 CLOSED = b"This preview needs a valid link, and links expire. Ask the sender of the link for a new one.\n"
-KEPT_INDEXES = 20
+MAX_INDEXES = 20
 _PRIVATE = ((b"cache-control", b"private, no-store"), (b"x-robots-tag", b"noindex"))
 _REPLACED = frozenset({b"expires", *(name for name, _ in _PRIVATE)})
 
@@ -58,7 +58,7 @@ class PreviewSites:
 
     def _site(self, tenant: TenantScope, app: str, number: int) -> Site:
         """The version alone: missing files are not looked up in versions published earlier."""
-        created_at = self._webapps.made_at(tenant, app, number)
+        created_at = self._webapps.find_created_at(tenant, app, number)
         key = (tenant.tenant_id, app, number)
         index = self._indexes.get(key)
         if index is None or index.version.created_at != created_at:
@@ -66,10 +66,10 @@ class PreviewSites:
             index = Index(version) if version else None
         if index is not None:
             self._indexes[key] = index
-            while len(self._indexes) > KEPT_INDEXES:
+            while len(self._indexes) > MAX_INDEXES:
                 self._indexes.popitem(last=False)
         is_allowed = index is None or not index.version.routes or served_grants.is_allowed(tenant, app, number)
-        served = served_grants.Served(number, None if is_allowed else 0)
+        served = served_grants.ServedState(number, None if is_allowed else 0)
         return Site(served, index, clock.monotonic(), older=[])
 
 

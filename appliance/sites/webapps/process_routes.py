@@ -21,17 +21,17 @@ from appliance.core.errors import (
 )
 from appliance.documents.contents import Infected, ScanFailed
 from appliance.processes import Execution
-from appliance.processes.engine import FINISHED, ending
+from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
 from appliance.solutions import Services
-from appliance.webapps.routes import WITH_BODY, Match, Route, Sent, map_input
+from appliance.webapps.routes import WITH_BODY, Match, RequestData, Route, map_input
 
 from .following import PREFIX
-from .route_answers import FAILED, Reply, as_json, failure_of, refused, succeeded
-from .route_bodies import Body, BodyLimits, FileLimits, Intake, read_fields
+from .route_answers import FAILED, Reply, as_json, failure_of, success, to_error_reply
+from .route_bodies import Body, BodyLimits, BodyReader, FileLimits, read_fields
 from .route_calls import RouteCall
-from .route_files import KeptFiles, keep_files
+from .route_files import StoredFiles, store_files
 from .sending import Sender
 from .tickets import Tickets, browser_cookie, holder_of, new_browser
 
@@ -47,7 +47,7 @@ class ProcessRoutes:
         self._services = services
         self._sender = sender
         self._tickets = tickets
-        self._intake = Intake(services.documents.receiver, sender.in_thread, services.large_bodies)
+        self._intake = BodyReader(services.documents.receiver, sender.in_thread, services.large_bodies)
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """Start the process, wait as long as the route allows, and respond."""
@@ -63,7 +63,7 @@ class ProcessRoutes:
             starting.add_done_callback(partial(_drop_callback, callback))
         if row.status not in FINISHED:
             row = await self._sender.in_thread(partial(executions.get_execution, call.tenant, row.id))
-        reply = self._tell(call, match.route, row, plain_form=body.is_form and call.wants_page)
+        reply = self._respond(call, match.route, row, plain_form=body.is_form and call.wants_page)
         return replace(reply, execution_id=row.id, process_id=row.process_id)
 
     async def read(self, call: RouteCall, route: Route) -> Body:
@@ -85,27 +85,27 @@ class ProcessRoutes:
         """Store the contents of files first. Their documents are created in the same write as the execution, or not at all."""
         route, (body, query) = match.route, request_data
         processes, documents = self._services.processes, self._services.documents
-        files = KeptFiles()
+        files = StoredFiles()
         try:
             schema = processes.read_input_schema(call.tenant, route.process)
             values = body.values
             if route.upload is not None and body.files:
-                files = keep_files(documents, call.tenant, route.upload, body.files)
+                files = store_files(documents, call.tenant, route.upload, body.files)
                 values = {**values, **files.ids}
-            request = StartRequest(map_input(route.input, Sent(match.values, query, values, call.visitor), schema))
+            request = StartRequest(map_input(route.input, RequestData(match.values, query, values, call.visitor), schema))
             return processes.start_execution(
-                call.tenant, route.process, request, soon=route.wait > 0, when_finished=callback,
-                beside=partial(files.create, documents, call.tenant),
+                call.tenant, route.process, request, immediate=route.wait > 0, on_finished=callback,
+                write_related=partial(files.create, documents, call.tenant),
             )  # fmt: skip
         except ApplianceError as error:
             raise _for_visitor(error, route) from error
 
-    def _tell(self, call: RouteCall, route: Route, row: Execution, *, plain_form: bool) -> Reply:
+    def _respond(self, call: RouteCall, route: Route, row: Execution, *, plain_form: bool) -> Reply:
         if row.status == "succeeded":
             redirects = plain_form and route.then and not (isinstance(row.output, dict) and "$response" in row.output)
             return _redirect(route.then) if redirects else _output(call, row)
         if row.status in FINISHED:
-            return refused(failure_of(row.error), call.request_id, as_page=call.wants_page)
+            return to_error_reply(failure_of(row.error), call.request_id, as_page=call.wants_page)
         if plain_form and route.then:
             return _redirect(route.then)
         browser = call.browser or new_browser()
@@ -113,12 +113,12 @@ class ProcessRoutes:
         follow = PREFIX + self._tickets.issue(call.tenant, call.app, holder, row.id)
         payload = {"success": True, "data": {"status": "running", "follow": follow}}
         reply = as_json(202, payload, ("location", follow), ("retry-after", "1"))
-        return reply if holder == call.holder else reply.adding(("set-cookie", browser_cookie(browser)))
+        return reply if holder == call.holder else reply.with_headers(("set-cookie", browser_cookie(browser)))
 
 
 def _drop_callback(callback: Callable[[], Any], starting: "asyncio.Future[Execution]") -> None:
     if not starting.cancelled() and starting.exception() is None:
-        ending.finished.drop(starting.result().id, callback)
+        completion.completion_signal.unsubscribe(starting.result().id, callback)
 
 
 async def _wait(row: Execution, seconds: float, finished: asyncio.Event) -> None:
@@ -135,10 +135,10 @@ def _redirect(page: str) -> Reply:
 
 def _output(call: RouteCall, row: Execution) -> Reply:
     try:
-        return succeeded(row.output)
+        return success(row.output)
     except ProcessFailed as error:
         log.warning("the output of %s cannot be sent to a visitor of %s: %s", row.id, call.app, error.message)
-        return refused(ProcessFailed(FAILED), call.request_id, as_page=call.wants_page)
+        return to_error_reply(ProcessFailed(FAILED), call.request_id, as_page=call.wants_page)
 
 
 def _for_visitor(error: ApplianceError, route: Route) -> ApplianceError:

@@ -5,12 +5,12 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
-from appliance.sites.front.answers import NOTED, VISITOR, App, Receive, Scope, Send, refuse
+from appliance.sites.front.answers import LOG_FIELDS, VISITOR, App, Receive, Scope, Send, refuse
 from appliance.webapps.access import ANONYMOUS
-from appliance.webapps.traffic import RequestLog, SeenRequest
+from appliance.webapps.traffic import HandledRequest, RequestLog
 
 
-class NotedRequests:
+class LoggedRequests:
     """Passes the requests of visitors on; requests by the appliance itself are neither limited nor logged."""
 
     def __init__(self, app: App, log: RequestLog) -> None:
@@ -34,9 +34,9 @@ class NotedRequests:
             await send(message)
 
         match = scope["gos.host"]
-        scope[NOTED] = {}
+        scope[LOG_FIELDS] = {}
         try:
-            if (refusal := self._refusal(match.tenant, match.app)) is None:
+            if (refusal := self._check_quota(match.tenant, match.app)) is None:
                 await self._app(scope, receive, count_and_send)
             else:
                 await refuse(count_and_send, refusal, scope["gos.request_id"])
@@ -44,7 +44,7 @@ class NotedRequests:
             self._quotas.add_sent(match.tenant, match.app, sent)
             self._log.add(_to_log_entry(scope, status, sent, (clock.monotonic() - started_at) * 1000))
 
-    def _refusal(self, tenant: str, app: str) -> RateLimited | None:
+    def _check_quota(self, tenant: str, app: str) -> RateLimited | None:
         try:
             self._quotas.count(tenant, app, clock.now_ms())
         except RateLimited as error:
@@ -52,12 +52,12 @@ class NotedRequests:
         return None
 
 
-def _to_log_entry(scope: Scope, status: int, sent: int, ms: float) -> SeenRequest:
+def _to_log_entry(scope: Scope, status: int, sent: int, ms: float) -> HandledRequest:
     headers = dict(scope["headers"])
     match = scope["gos.host"]
-    return SeenRequest(
+    return HandledRequest(
         match.tenant, match.app, clock.now_ms(), scope["method"], scope["path"], status, sent, round(ms, 1), scope["gos.address"],
         headers.get(b"user-agent", b"").decode("latin1"), headers.get(b"referer", b"").decode("latin1"),
         headers.get(b"host", b"").decode("latin1").rpartition(":")[0] or headers.get(b"host", b"").decode("latin1"),
-        scope.get(VISITOR, ANONYMOUS).kind, **scope[NOTED],
+        scope.get(VISITOR, ANONYMOUS).kind, **scope[LOG_FIELDS],
     )  # fmt: skip

@@ -9,7 +9,7 @@ from appliance.webapps.files import Redirect, from_json
 
 
 @dataclass(frozen=True)
-class Found:
+class FileMatch:
     """A file of the version, to be sent with this status."""
 
     path: str
@@ -32,7 +32,7 @@ class Resolver:
         self._spa = version.spa
         self._rules: list[Redirect] = from_json(version.rules.get("redirects", []))
 
-    def resolve(self, path: str, query: Mapping[str, str]) -> Found | Moved | None:
+    def resolve(self, path: str, query: Mapping[str, str]) -> FileMatch | Moved | None:
         """Apply the first matching rule (unforced rules only where no file exists), then look for a file, then for the page of
         a single-page app."""
         file = self._file(path)
@@ -42,31 +42,31 @@ class Resolver:
         if file is not None:
             return file
         if self._spa and "." not in path.rpartition("/")[2] and "index.html" in self._files:
-            return Found("index.html")
+            return FileMatch("index.html")
         return None
 
     def has_file(self, path: str) -> bool:
         """Whether the version has a file at exactly this path."""
         return self._file(path) is not None
 
-    def missing(self) -> Found | None:
+    def not_found_page(self) -> FileMatch | None:
         """The app's own page for missing paths."""
-        return Found("404.html", 404) if "404.html" in self._files else None
+        return FileMatch("404.html", 404) if "404.html" in self._files else None
 
-    def _apply(self, rule: Redirect, target: str) -> Found | Moved | None:
+    def _apply(self, rule: Redirect, target: str) -> FileMatch | Moved | None:
         if rule.status not in (200, 404, 410):
             return Moved(target, rule.status)
         match = self._file(target.partition("?")[0])
-        return Found(match.path, rule.status) if isinstance(match, Found) else None
+        return FileMatch(match.path, rule.status) if isinstance(match, FileMatch) else None
 
-    def _file(self, path: str) -> Found | Moved | None:
+    def _file(self, path: str) -> FileMatch | Moved | None:
         name = path.removeprefix("/")
         if path.endswith("/"):
             page = f"{name}index.html"
-            return Found(page) if page in self._files else None
+            return FileMatch(page) if page in self._files else None
         for candidate in (name, f"{name}.html"):
             if candidate in self._files:
-                return Found(candidate)
+                return FileMatch(candidate)
         if f"{name}/index.html" in self._files:
             return Moved(quote(path, safe="/@:~!$'()*,;=+") + "/", 301)
         return None

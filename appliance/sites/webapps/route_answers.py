@@ -14,18 +14,18 @@ from appliance.core.errors import ApplianceError, ProcessFailed, Rejected, http_
 from appliance.core.sentences import Sentence
 
 Pairs = tuple[tuple[str, str], ...]
-OURS: Pairs = (
+DEFAULT_HEADERS: Pairs = (
     ("cache-control", "no-store"), ("x-content-type-options", "nosniff"), ("x-robots-tag", "noindex"),
     ("referrer-policy", "strict-origin-when-cross-origin"), ("cross-origin-resource-policy", "same-origin"),
     ("x-frame-options", "SAMEORIGIN"),
 )  # fmt: skip
-CLOSED: Pairs = (("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox"),)
+SANDBOX_HEADERS: Pairs = (("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox"),)
 # Headers that a process may set; the others are set by the appliance, or would reach beyond the app.
 SAFE = frozenset({"cache-control", "content-disposition", "content-language", "content-type", "location", "retry-after"})
 _OWN_HEADER = re.compile(r"x-[a-z0-9-]{1,60}")
 _NOT_OWN = ("x-content-type-options", "x-forwarded-", "x-frame-options", "x-request-id", "x-robots-tag", "x-accel-")
 _VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
-_PLACE = re.compile(r"(/(?![/\\])|https?://)[\x21-\x7e]{0,1999}")
+_LOCATION = re.compile(r"(/(?![/\\])|https?://)[\x21-\x7e]{0,1999}")
 _STYLE = (
     ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}body{margin:0}"
     "main{max-width:36rem;margin:3rem auto;padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.5rem;line-height:1.25}"
@@ -48,29 +48,29 @@ class Reply:
     execution_id: str | None = None
     process_id: str | None = None
 
-    def adding(self, *headers: tuple[str, str]) -> "Reply":
+    def with_headers(self, *headers: tuple[str, str]) -> "Reply":
         return replace(self, headers=(*self.headers, *headers))
 
     def encoded(self) -> list[tuple[bytes, bytes]]:
         """The headers plus our defaults for those that are missing."""
         names = {name for name, _ in self.headers}
-        defaults = [pair for pair in OURS if pair[0] not in names]
+        defaults = [pair for pair in DEFAULT_HEADERS if pair[0] not in names]
         return [(name.encode(), value.encode("latin1")) for name, value in (*self.headers, *defaults)]
 
 
 def as_json(status: int, data: Mapping[str, Any], *headers: tuple[str, str]) -> Reply:
     body = json.dumps(data, ensure_ascii=False).encode("utf8", "replace")
-    return Reply(status, body, (("content-type", "application/json"), *CLOSED, *headers))
+    return Reply(status, body, (("content-type", "application/json"), *SANDBOX_HEADERS, *headers))
 
 
-def succeeded(output: Any) -> Reply:
+def success(output: Any) -> Reply:
     """The response `{success, data}`, or the one described by `$response`; ProcessFailed when that is invalid."""
     if isinstance(output, dict) and "$response" in output:
         return _parse_response(output["$response"])
     return as_json(200, {"success": True, "data": output})
 
 
-def output_shown(output: Any) -> Any:
+def visible_output(output: Any) -> Any:
     """The part of an output that the browser following the execution sees."""
     if isinstance(output, dict) and isinstance(output.get("$response"), dict):
         return output["$response"].get("body")
@@ -89,14 +89,14 @@ def _parse_response(response: Any) -> Reply:
     for name, value in headers.items():
         if not _is_allowed_header(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ProcessFailed(Sentence("$response cannot set the header %(name)s, or not to this value", name=repr(name[:60])))
-    if "location" in headers and not _PLACE.fullmatch(headers["location"]):
+    if "location" in headers and not _LOCATION.fullmatch(headers["location"]):
         raise ProcessFailed("$response.headers.location must be a path of the app or a URL with https://")
     if body is None or status in (204, 304):
         return Reply(status, b"", tuple(headers.items()))
     if isinstance(body, str):
         headers.setdefault("content-type", "text/plain; charset=utf-8")
         return Reply(status, body.encode("utf8", "replace"), tuple(headers.items()))
-    return replace(as_json(status, body), headers=(*CLOSED, *({"content-type": "application/json"} | headers).items()))
+    return replace(as_json(status, body), headers=(*SANDBOX_HEADERS, *({"content-type": "application/json"} | headers).items()))
 
 
 def _is_allowed_header(name: str) -> bool:
@@ -110,7 +110,7 @@ def failure_of(error: Mapping[str, Any] | None) -> ApplianceError:
     return ProcessFailed(FAILED)
 
 
-def refused(error: ApplianceError, request_id: str, *, as_page: bool = False) -> Reply:
+def to_error_reply(error: ApplianceError, request_id: str, *, as_page: bool = False) -> Reply:
     """The response for a coded error; a page if a plain form was sent."""
     status = http_status(error)
     extra = tuple((name.lower(), value) for name, value in error.headers.items())

@@ -51,7 +51,7 @@ class Body:
             file.received.discard()
 
 
-class Intake:
+class BodyReader:
     """Reads bodies; slow work runs on the threads of `run`."""
 
     def __init__(self, receiver: Callable[[], Receiver], run: Callable[[Callable[[], Any]], Any], large: LargeBodies) -> None:
@@ -90,7 +90,7 @@ class Intake:
                 if file.field in names:
                     message = Sentence("%(field)s is both a text and a file; use different names", field=repr(file.field[:60]))
                     raise ValidationFailed(message, pointer=f"/{file.field[:60]}")
-            return Body(gather((name, Text(text)) for name, text in texts), files, is_form=True)
+            return Body(group_values((name, Text(text)) for name, text in texts), files, is_form=True)
         except BaseException:
             reader.discard()
             raise
@@ -121,10 +121,10 @@ def read_fields(raw: bytes) -> dict[str, Any]:
         raise InvalidRequest(
             Sentence("the fields are not readable; send at most %(most_fields)s as percent-encoded UTF-8", most_fields=MOST_FIELDS)
         ) from error
-    return gather((name, Text(value)) for name, value in pairs)
+    return group_values((name, Text(value)) for name, value in pairs)
 
 
-def gather(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def group_values(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Values by name, a list for repeated names; InvalidRequest for NUL characters."""
     values_by_name: dict[str, list[Any]] = {}
     for name, value in pairs:

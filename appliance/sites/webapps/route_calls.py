@@ -71,7 +71,7 @@ class RouteCall:
         return self.wants("text/html") and not self.headers.get("content-type", "").startswith("application/json")
 
 
-def refuse_strangers(visitor: Visitor, access: Access) -> None:
+def check_access(visitor: Visitor, access: Access) -> None:
     """SignInRequired for anonymous visitors, PolicyDenied for signed-in visitors without access."""
     signed_in = visitor.kind in ("member", "user")
     if access != "public" and not signed_in:

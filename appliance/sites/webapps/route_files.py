@@ -14,11 +14,11 @@ from appliance.documents.contents import settle_media_type
 from appliance.uploads import SentFile
 from appliance.webapps.routes import Upload
 
-from .route_bodies import gather
+from .route_bodies import group_values
 
 
 @dataclass(frozen=True)
-class KeptFiles:
+class StoredFiles:
     """Stored contents that are not documents yet; they are garbage collected unless `create` commits.
 
     `ids` maps field names to the ids of the future documents, a list for several files of one name.
@@ -39,7 +39,7 @@ def _is_accepted(media_type: str, upload: Upload) -> bool:
     )
 
 
-def keep_files(documents: Documents, scope: TenantScope, upload: Upload, files: Sequence[SentFile]) -> KeptFiles:
+def store_files(documents: Documents, scope: TenantScope, upload: Upload, files: Sequence[SentFile]) -> StoredFiles:
     """Store the contents. UnsupportedMediaType, before anything is stored, if a file's detected type is not accepted by the
     route."""
     for file in files:
@@ -50,6 +50,6 @@ def keep_files(documents: Documents, scope: TenantScope, upload: Upload, files: 
     stored = []
     for file in files:
         new = NewDocument(clean_name(file.name), file.media_type, upload.folder)
-        stored.append((ids.new("doc"), new, documents.keep_received(scope, file.received)))
-    ids_by_field = gather((file.field, document_id) for file, (document_id, _, _) in zip(files, stored, strict=True))
-    return KeptFiles(ids_by_field, stored)
+        stored.append((ids.new("doc"), new, documents.store_received(scope, file.received)))
+    ids_by_field = group_values((file.field, document_id) for file, (document_id, _, _) in zip(files, stored, strict=True))
+    return StoredFiles(ids_by_field, stored)

@@ -15,24 +15,24 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
-from appliance.sites.front.answers import NOTED, Exchange, answer
-from appliance.sites.front.buckets import Allowance, Buckets
+from appliance.sites.front.answers import LOG_FIELDS, Exchange, answer
+from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.solutions import Services
 from appliance.webapps.access import Visitor
 from appliance.webapps.publishing import is_suspended
 from appliance.webapps.routes import Match, Route, RouteTable
 
 from .entity_routes import EntityRoutes
-from .following import PREFIX, Following
-from .origins import refuse_foreign
+from .following import PREFIX, ExecutionFollower
+from .origins import check_origin
 from .process_routes import ProcessRoutes
-from .route_answers import Reply, refused
-from .route_calls import RouteCall, refuse_strangers
+from .route_answers import Reply, to_error_reply
+from .route_calls import RouteCall, check_access
 from .sending import Sender
 from .tickets import Tickets
 
 log = logging.getLogger(__name__)
-REFUSED = Allowance(20, 600)  # log lines about refused calls per address
+REFUSED_LOG_LIMIT = BucketLimit(20, 600)  # log lines about refused calls per address
 SUSPENDED = (
     "this app is not allowed to do this now, because no owner has confirmed its access; try again later, or tell the operator of "
     "the app: an owner can confirm it in the console, under Confirmations"
@@ -40,7 +40,7 @@ SUSPENDED = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class RouteRequest:
     """A request that a route may handle. `has_file` tells whether the version has a file at this path; `allowed_until` is when
     the routes stop responding (epoch ms; None: never)."""
 
@@ -60,16 +60,16 @@ class Routes:
         tickets = Tickets(services.sealer)
         self._sender = sender
         self._buckets = Buckets()
-        self._following = Following(tickets, self._buckets, sender)
+        self._following = ExecutionFollower(tickets, self._buckets, sender)
         self._processes = ProcessRoutes(services, sender, tickets)
         self._entities = EntityRoutes(services, sender)
-        self._address_limit = Allowance(services.config.limits.route_calls, 60)
-        self._most = max(
+        self._address_limit = BucketLimit(services.config.limits.route_calls, 60)
+        self._max_running = max(
             1, services.config.server.max_in_flight // 2
         )  # the other half is for everything else; a tenant has half of these
-        self._under_way: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
 
-    async def answer(self, request: Asked) -> bool:
+    async def answer(self, request: RouteRequest) -> bool:
         """Respond if the request is for a route or a ticket; returns False to leave it to the files of the version."""
         scope = request.exchange.scope
         method, path = scope["method"], scope["path"]
@@ -82,20 +82,20 @@ class Routes:
         started_at = clock.monotonic()
         with logs.log_context(request_id=call.request_id):
             reply = await self._perform(call, match, allowed, is_suspended=is_suspended(request.allowed_until))
-            if match is not None and NOTED in scope:
-                scope[NOTED].update(route=match.route.path, execution_id=reply.execution_id if reply else None)
+            if match is not None and LOG_FIELDS in scope:
+                scope[LOG_FIELDS].update(route=match.route.path, execution_id=reply.execution_id if reply else None)
             if reply is not None:
                 await answer(request.exchange.send, reply.status, reply.body, reply.encoded())
-                if match is not None and self._is_noted(call, reply.status):
+                if match is not None and self._should_log(call, reply.status):
                     _log_call(call, match.route, reply, round((clock.monotonic() - started_at) * 1000))
         return True
 
-    def _is_noted(self, call: RouteCall, status: int) -> bool:
+    def _should_log(self, call: RouteCall, status: int) -> bool:
         """Whether to log this call; refused calls are limited, so that they do not fill the log."""
         if status not in (401, 403, RateLimited.status):
             return True
         try:
-            self._buckets.take(("refused", call.tenant.tenant_id, call.app, call.address), REFUSED)
+            self._buckets.take(("refused", call.tenant.tenant_id, call.app, call.address), REFUSED_LOG_LIMIT)
         except RateLimited:
             return False
         return status != RateLimited.status
@@ -115,36 +115,38 @@ class Routes:
             )
             raise MethodNotAllowed(message, headers={"Allow": ", ".join(allowed)})
         except ApplianceError as error:
-            return refused(error, call.request_id, as_page=call.wants_page)
+            return to_error_reply(error, call.request_id, as_page=call.wants_page)
         except Exception:
             log.exception("a route failed")
-            return refused(ApplianceError("an unexpected error occurred; try again"), call.request_id, as_page=call.wants_page)
+            return to_error_reply(
+                ApplianceError("an unexpected error occurred; try again"), call.request_id, as_page=call.wants_page
+            )
 
     async def _serve(self, call: RouteCall, match: Match) -> Reply:
         route = match.route
-        refuse_foreign(call.method, call.origin, call.headers, public=route.access == "public")
+        check_origin(call.method, call.origin, call.headers, public=route.access == "public")
         limits = self._count(call, route)
-        refuse_strangers(call.visitor, route.access)
+        check_access(call.visitor, route.access)
         target = self._processes if route.process else self._entities
         body = await target.read(call, route)  # without a slot, because it may arrive slowly
         try:
-            with self._working(call.tenant.tenant_id):
+            with self._running_slot(call.tenant.tenant_id):
                 reply = await target.run(call, match, body)
         finally:
             if body.files:
                 await self._sender.in_thread(body.discard)
-        return reply.adding(*((name.lower(), value) for name, value in limits.items()))
+        return reply.with_headers(*((name.lower(), value) for name, value in limits.items()))
 
     @contextmanager
-    def _working(self, tenant_id: str) -> Iterator[None]:
-        if self._under_way.total() >= self._most or self._under_way[tenant_id] >= (self._most + 1) // 2:
+    def _running_slot(self, tenant_id: str) -> Iterator[None]:
+        if self._running.total() >= self._max_running or self._running[tenant_id] >= (self._max_running + 1) // 2:
             raise Overloaded("the appliance is busy; try again in a moment", headers={"Retry-After": "1"})
-        self._under_way[tenant_id] += 1
+        self._running[tenant_id] += 1
         try:
             yield
         finally:
-            self._under_way[tenant_id] -= 1
-            self._under_way += Counter()  # drops zero counts
+            self._running[tenant_id] -= 1
+            self._running += Counter()  # drops zero counts
 
     def _count(self, call: RouteCall, route: Route) -> dict[str, str]:
         """Count the call; returns the RateLimit headers, or raises RateLimited."""
@@ -154,7 +156,7 @@ class Routes:
             limit = route.rate_limit
             # A session that is only a cookie chosen by the browser could be a new one for each call.
             per = call.holder if limit.per == "session" and call.visitor.session else call.address
-            state = self._buckets.take(("route", *app, route.path, call.method, per), Allowance(limit.requests, limit.window_s))
+            state = self._buckets.take(("route", *app, route.path, call.method, per), BucketLimit(limit.requests, limit.window_s))
         return state.headers()
 
 

@@ -11,10 +11,10 @@ from typing import TypeVar
 from appliance.blobs import Blobs, Pieces
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import Exchange, Headers, Receive
-from appliance.sites.front.representation import Plan
+from appliance.sites.front.representation import ResponsePlan
 
 T = TypeVar("T")
-HELD_BYTES, HELD_TOGETHER = 1 << 18, 64 << 20
+CACHED_FILE_BYTES, CACHE_BYTES = 1 << 18, 64 << 20
 
 
 class Sender:
@@ -23,14 +23,14 @@ class Sender:
     def __init__(self, blobs: Blobs, threads: Executor) -> None:
         self._blobs = blobs
         self._threads = threads
-        self._held: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._cache_bytes = 0
 
     async def in_thread(self, fn: Callable[[], T]) -> T:
         """Run `fn` on a thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, fn)
 
-    async def send(self, tenant: TenantScope, plan: Plan, exchange: Exchange, extra_headers: Headers = ()) -> int:
+    async def send(self, tenant: TenantScope, plan: ResponsePlan, exchange: Exchange, extra_headers: Headers = ()) -> int:
         """Send the response with `more` headers; returns how many bytes were sent. BlobDamaged before anything is sent."""
         method, send = exchange.scope["method"], exchange.send
         start = {"type": "http.response.start", "status": plan.status, "headers": [*plan.headers, *extra_headers]}
@@ -38,7 +38,7 @@ class Sender:
             await send(start)
             await send({"type": "http.response.body", "body": b""})
             return 0
-        if plan.size <= HELD_BYTES:
+        if plan.size <= CACHED_FILE_BYTES:
             whole = await self._read_cached(tenant, plan.sha256)
             await send(start)
             await send({"type": "http.response.body", "body": whole[plan.start : plan.end]})
@@ -46,7 +46,7 @@ class Sender:
         pieces = await self.in_thread(partial(self._blobs.read, tenant, plan.sha256, plan.start, plan.end))
         await send(start)
         sent = 0
-        disconnected = asyncio.ensure_future(gone(exchange.receive))
+        disconnected = asyncio.ensure_future(wait_for_disconnect(exchange.receive))
         try:
             while sent < plan.end - plan.start and not disconnected.done() and (piece := await self._next(pieces)):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -69,20 +69,20 @@ class Sender:
     async def _read_cached(self, tenant: TenantScope, sha256: str) -> bytes:
         """A small content, from the cache if possible."""
         key = (tenant.tenant_id, sha256)
-        content = self._held.get(key)
+        content = self._cache.get(key)
         if content is not None:
-            self._held.move_to_end(key)
+            self._cache.move_to_end(key)
             return content
-        content = await self.in_thread(partial(self._blobs.read_whole, tenant, sha256, HELD_BYTES))
-        if key not in self._held:
-            self._held[key] = content
+        content = await self.in_thread(partial(self._blobs.read_whole, tenant, sha256, CACHED_FILE_BYTES))
+        if key not in self._cache:
+            self._cache[key] = content
             self._cache_bytes += len(content)
-            while self._cache_bytes > HELD_TOGETHER:
-                self._cache_bytes -= len(self._held.popitem(last=False)[1])
+            while self._cache_bytes > CACHE_BYTES:
+                self._cache_bytes -= len(self._cache.popitem(last=False)[1])
         return content
 
 
-async def gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -14,15 +14,15 @@ from appliance.sites.sign_in.access import AccessGate
 from appliance.webapps import ServedVersion, WebApps
 from appliance.webapps.access import ANONYMOUS
 from appliance.webapps.files import headers_for
-from appliance.webapps.publishing import Served, served_grants
+from appliance.webapps.publishing import ServedState, served_grants
 from appliance.webapps.routes import RouteTable, parse_routes
 
 from .fingerprints import may_be_fingerprinted
-from .resolution import Found, Moved, Resolver
-from .routes import Asked, Routes
+from .resolution import FileMatch, Moved, Resolver
+from .routes import RouteRequest, Routes
 from .sending import Sender
 
-BELIEVED_SECONDS = 1.0  # how long changes by another process may go unnoticed
+MAX_AGE_SECONDS = 1.0  # how long changes by another process may go unnoticed
 OLDER_VERSIONS = 5
 MOST_SITES = 2000
 
@@ -34,16 +34,16 @@ class Index:
         self.version = version
         self.resolver = Resolver(version)
         self.routes = RouteTable(parse_routes(version.routes))
-        self._known: dict[str, Representations] = {}
+        self._representations: dict[str, Representations] = {}
 
     def representations(self, path: str) -> Representations:
         """The representations of a file, created on first use."""
-        representations = self._known.get(path)
+        representations = self._representations.get(path)
         if representations is None:
             rules = headers_for(self.version.rules.get("headers", []), f"/{path}")
             if path.endswith("index.html"):
                 rules = headers_for(self.version.rules.get("headers", []), f"/{path.removesuffix('index.html')}") | rules
-            representations = self._known[path] = Representations(path, self.version.files[path], rules)
+            representations = self._representations[path] = Representations(path, self.version.files[path], rules)
         return representations
 
 
@@ -51,9 +51,9 @@ class Index:
 class Site:
     """The state of an app: its published version, and when that was looked up."""
 
-    served: Served
+    served: ServedState
     index: Index | None
-    seen: float
+    checked_at: float
     stale: bool = False
     older: list[Index] | None = field(default=None)
 
@@ -68,9 +68,9 @@ class WebAppSites:
         self._routes = routes
         self._sites: dict[tuple[str, str], Site] = {}
         self._changes = 0
-        webapps.on_change(self._forget)
+        webapps.on_change(self._mark_stale)
 
-    def _forget(self, tenant_id: str, app: str) -> None:
+    def _mark_stale(self, tenant_id: str, app: str) -> None:
         """Called by the writer after a commit that changes what is served."""
         self._changes += 1
         site = self._sites.get((tenant_id, app))
@@ -113,19 +113,19 @@ class WebAppSites:
         key = (tenant.tenant_id, app)
         site = self._sites.get(key)
         now = clock.monotonic()
-        if site is not None and not site.stale and now - site.seen < BELIEVED_SECONDS:
+        if site is not None and not site.stale and now - site.checked_at < MAX_AGE_SECONDS:
             return site
         if site is not None:
-            site.seen, site.stale = now, False
+            site.checked_at, site.stale = now, False
         changes = self._changes
-        fresh = await self._sender.in_thread(partial(self._look, tenant, app, site))
+        fresh = await self._sender.in_thread(partial(self._load, tenant, app, site))
         fresh.stale = self._changes != changes  # the lookup may have read the previous state
         if len(self._sites) >= MOST_SITES and key not in self._sites:
             self._sites.clear()
         self._sites[key] = fresh
         return fresh
 
-    def _look(self, tenant: TenantScope, app: str, previous: Site | None) -> Site:
+    def _load(self, tenant: TenantScope, app: str, previous: Site | None) -> Site:
         now = clock.monotonic()
         served = served_grants.find_served(tenant, app)
         if previous is not None and previous.served == replace(served, allowed_until=previous.served.allowed_until):
@@ -148,12 +148,12 @@ class WebAppSites:
         if match is None and may_be_fingerprinted(path):
             older = await self._older(tenant, app, site, path.removeprefix("/"))
             if older is not None:
-                index, match = older, Found(path.removeprefix("/"))
-        match = match or index.resolver.missing()
-        if isinstance(match, Found) and hides(match.path):
+                index, match = older, FileMatch(path.removeprefix("/"))
+        match = match or index.resolver.not_found_page()
+        if isinstance(match, FileMatch) and hides(match.path):
             match = None
         if isinstance(match, Moved):
-            await self._move(send, match, scope["query_string"])
+            await self._redirect(send, match, scope["query_string"])
         elif match is None:
             await answer(send, 404, b"not found", [(b"content-type", b"text/plain; charset=utf-8"), *_HEADERS])
         else:
@@ -161,7 +161,7 @@ class WebAppSites:
             plan = index.representations(match.path).plan(scope["method"], match.status, headers)
             await self._sender.send(tenant, plan, exchange)
 
-    async def _move(self, send: Send, moved: Moved, query: bytes) -> None:
+    async def _redirect(self, send: Send, moved: Moved, query: bytes) -> None:
         address, mark, anchor = moved.location.encode("latin1", "replace").partition(b"#")
         if query and b"?" not in address:
             address += b"?" + query
@@ -184,9 +184,9 @@ class WebAppSites:
         return [Index(version) for version in versions if version is not None and version.access == access]
 
 
-def _route_request(tenant: TenantScope, app: str, site: Site, index: Index, exchange: Exchange) -> Asked:
+def _route_request(tenant: TenantScope, app: str, site: Site, index: Index, exchange: Exchange) -> RouteRequest:
     visitor, has_file = exchange.scope.get(VISITOR, ANONYMOUS), index.resolver.has_file(exchange.scope["path"])
-    return Asked(exchange, tenant, app, index.routes, has_file, visitor, site.served.allowed_until)
+    return RouteRequest(exchange, tenant, app, index.routes, has_file, visitor, site.served.allowed_until)
 
 
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.governance.policies import Policy, PolicyService, StoredPolicy, differences
+from appliance.governance.policies import Policy, PolicyService, StoredPolicy, diff_policies
 from appliance.solutions.kinds.changes import Change, read_all
 
 _service = PolicyService()  # it has no state but a cache of the active policies
@@ -25,14 +25,14 @@ def plan_policy(scope: TenantScope, policy: Policy) -> Change:
         if stored.draft_digest == active.digest:
             return Change("policy", policy.name, "unchanged", f"version {active.number}")
         return Change("policy", policy.name, "update", f"the draft is replaced by version {active.number}")
-    changes = differences(active.document, policy.document())
+    changes = diff_policies(active.document, policy.document())
     parts = [f"{each.happened} {f'the rule {each.rule}' if each.rule else each.member}" for each in changes]
     return Change("policy", policy.name, "update", f"{', '.join(dict.fromkeys(parts))}; activated as the next version")
 
 
 def apply_policy(scope: TenantScope, policy: Policy, message: str) -> None:
     """Inside the write: activate the policy of the folder."""
-    _service.put_draft(scope, policy.name, policy.document())
+    _service.save_draft(scope, policy.name, policy.document())
     _service.activate(scope, policy.name, message=message)
 
 
@@ -47,7 +47,7 @@ def find_policy(scope: TenantScope, name: str) -> StoredPolicy:
     return _service.get_policy(scope, name)
 
 
-def written_policies(scope: TenantScope, *, drafts: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def export_policies(scope: TenantScope, *, drafts: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and document of every active policy, or with `drafts` of all drafts; ScopeMissing if there are any."""
     for policy in read_all(lambda page: _service.list_policies(scope, page)):
         if drafts or policy.active_version is not None:

@@ -12,8 +12,8 @@ from appliance.core.sentences import Sentence
 from appliance.solutions.kinds.changes import Change, read_all
 
 FOLDER = "SKILLS"
-MOST_PULLED_BYTES = 2 << 20  # of skills in an export; they have to fit into a solution with everything else
-MOST_PULLED_FILES = 2_000
+MAX_EXPORT_BYTES = 2 << 20  # of skills in an export; they have to fit into a solution with everything else
+MAX_EXPORT_FILES = 2_000
 
 
 def read_skill(name: str, files: Mapping[str, bytes]) -> tuple[ParsedSkill | None, list[tuple[str, str, str]]]:
@@ -63,7 +63,7 @@ def _changed(scope: TenantScope, skills: Skills, skill: Skill, parsed: ParsedSki
     yield from (f"{_count(count)} {what}" for what, count in counts if count)
 
 
-def is_put(change: Change) -> bool:
+def is_written(change: Change) -> bool:
     """Whether an apply writes files of a skill."""
     return change.kind == "skill" and change.action in ("create", "update")
 
@@ -74,16 +74,16 @@ class PreparedSkills:
     def __init__(
         self, scope: TenantScope, skills: Skills | None, parsed: Mapping[str, ParsedSkill], changes: Iterable[Change]
     ) -> None:
-        self._put: dict[str, Callable[[], None]] = {}
+        self._writers: dict[str, Callable[[], None]] = {}
         for change in changes:
-            if is_put(change) and skills is not None:
-                self._put[change.id] = skills.prepare(scope, parsed[change.id])
+            if is_written(change) and skills is not None:
+                self._writers[change.id] = skills.prepare_version(scope, parsed[change.id])
 
-    def put(self, name: str) -> None:
+    def write(self, name: str) -> None:
         """Inside the write: make the prepared files the current ones of the skill."""
-        if name not in self._put:
+        if name not in self._writers:
             raise Conflict(Sentence("the skill %(name)s changed while the solution was applied; apply it again", name=name))
-        self._put[name]()
+        self._writers[name]()
 
 
 def load_skills(scope: TenantScope, skills: Skills) -> tuple[dict[str, bytes], list[str]]:
@@ -93,7 +93,7 @@ def load_skills(scope: TenantScope, skills: Skills) -> tuple[dict[str, bytes], l
     size = 0
     for skill in read_all(lambda page: skills.list_page(scope, page)):
         scope.require("skills.read")
-        if size + skill.bytes > MOST_PULLED_BYTES or len(files) + skill.files > MOST_PULLED_FILES:
+        if size + skill.bytes > MAX_EXPORT_BYTES or len(files) + skill.files > MAX_EXPORT_FILES:
             left_out.append(skill.name)
             continue
         size += skill.bytes

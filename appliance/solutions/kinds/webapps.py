@@ -10,10 +10,10 @@ from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.solutions.archive import LARGEST_BYTES
-from appliance.tenants.keys import holds_key
+from appliance.tenants.keys import contains_key
 from appliance.webapps import FileSpec, NewVersion, Settings
 from appliance.webapps.access import Access, parse_access
-from appliance.webapps.files import ABOUT, PUBLIC, Limits, check_files, parse_rules, read_settings
+from appliance.webapps.files import MANIFEST, PUBLIC, Limits, check_files, parse_rules, read_settings
 from appliance.webapps.routes import Route, parse_routes
 
 FOLDER = "webapps"
@@ -54,17 +54,17 @@ def read_app(files: Mapping[str, bytes]) -> tuple[SolutionApp, list[tuple[str, A
     """The app in these files, by path from its folder, and its problems as (file, error)."""
     problems: list[tuple[str, ApplianceError]] = []
     settings = Settings()
-    if ABOUT in files:
+    if MANIFEST in files:
         try:
-            settings = read_settings(files[ABOUT])
+            settings = read_settings(files[MANIFEST])
         except ApplianceError as error:
-            problems.append((ABOUT, error))
-    strays = [path for path in files if path != ABOUT and not path.startswith(PUBLIC)]
+            problems.append((MANIFEST, error))
+    strays = [path for path in files if path != MANIFEST and not path.startswith(PUBLIC)]
     problems += [
         (
             path,
             ValidationFailed(
-                Sentence("a WebApp consists of %(about)s and %(public)s; move or remove this file", about=ABOUT, public=PUBLIC)
+                Sentence("a WebApp consists of %(about)s and %(public)s; move or remove this file", about=MANIFEST, public=PUBLIC)
             ),
         )
         for path in strays
@@ -74,9 +74,9 @@ def read_app(files: Mapping[str, bytes]) -> tuple[SolutionApp, list[tuple[str, A
         try:
             check()
         except ApplianceError as error:
-            problems.append((ABOUT, error))
+            problems.append((MANIFEST, error))
     for path, content in app.files.items():
-        if holds_key([content]):
+        if contains_key([content]):
             problems.append((PUBLIC + path, ApiKeyLeaked("it contains an API key, which would be public; revoke that key")))
     return app, problems
 
@@ -101,4 +101,6 @@ def write_app(app_id: str, app: SolutionApp) -> dict[str, bytes]:
     """The files of webapps/<app>/; settings that are empty are omitted."""
     settings = {name: value for name, value in json.loads(comparable(app.settings)).items() if value}
     about = yaml12.dump(settings).encode()
-    return {f"{FOLDER}/{app_id}/{ABOUT}": about} | {f"{FOLDER}/{app_id}/{PUBLIC}{path}": data for path, data in app.files.items()}
+    return {f"{FOLDER}/{app_id}/{MANIFEST}": about} | {
+        f"{FOLDER}/{app_id}/{PUBLIC}{path}": data for path, data in app.files.items()
+    }

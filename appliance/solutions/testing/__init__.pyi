@@ -2,8 +2,8 @@ from .agent_cases import AgentCase as AgentCase
 from .agent_testing import run_agent_case as run_agent_case
 from .cases import Case as Case
 from .cases import read_cases as read_cases
-from .testing import CaseOutcome as CaseOutcome
-from .testing import run_case as run_case
-from .testing import run_rule_cases as run_rule_cases
-from .testing import set_up as set_up
-from .trials import try_profile as try_profile
+from .profile_trials import try_profile as try_profile
+from .runner import CaseResult as CaseResult
+from .runner import run_case as run_case
+from .runner import run_rule_cases as run_rule_cases
+from .runner import set_up_tenant as set_up_tenant

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from appliance.agents import ERROR_CODES, ToolAnswer, ToolUse
+from appliance.agents import ERROR_CODES, ToolMock, ToolUse
 from appliance.conditions import Condition, parse
 from appliance.core.errors import ApplianceError
 from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema
@@ -46,13 +46,13 @@ class AgentCase:
     name: str
     agent: str
     input: Any
-    own_answers: tuple[ToolAnswer, ...]
-    shared_answers: tuple[ToolAnswer, ...]
+    own_answers: tuple[ToolMock, ...]
+    shared_answers: tuple[ToolMock, ...]
     records: Mapping[str, list[Any]]
     expect: AgentExpectation
 
 
-class Noting(Protocol):
+class ProblemReader(Protocol):
     """The interface of a file reader: it collects problems, and checks that objects only have known members."""
 
     def problem(self, pointer: str, message: str) -> None: ...
@@ -60,9 +60,9 @@ class Noting(Protocol):
     def mapping(self, value: Any, pointer: str, known: tuple[str, ...] = ()) -> dict[str, Any]: ...
 
 
-def read_answers(reader: Noting, value: Any, pointer: str) -> tuple[ToolAnswer, ...]:
+def read_answers(reader: ProblemReader, value: Any, pointer: str) -> tuple[ToolMock, ...]:
     """`mocks`: per tool one answer, or a list of them with `when`."""
-    answers: list[ToolAnswer] = []
+    answers: list[ToolMock] = []
     for tool, answer in reader.mapping(value, pointer).items():
         at = f"{pointer}/{tool.replace('~', '~0').replace('/', '~1')}"
         listed = answer if isinstance(answer, list) else [answer]
@@ -71,7 +71,7 @@ def read_answers(reader: Noting, value: Any, pointer: str) -> tuple[ToolAnswer, 
     return tuple(answers)
 
 
-def _answer(reader: Noting, tool: str, value: Any, pointer: str) -> ToolAnswer:
+def _answer(reader: ProblemReader, tool: str, value: Any, pointer: str) -> ToolMock:
     members = reader.mapping(value, pointer, ANSWER_MEMBERS)
     if sum(name in members for name in ("output", "outputs", "error")) != 1:
         reader.problem(pointer, "an answer has exactly one of output, outputs and error")
@@ -84,10 +84,10 @@ def _answer(reader: Noting, tool: str, value: Any, pointer: str) -> ToolAnswer:
         outputs = []
     if ":" not in tool:
         outputs = [reader.mapping(output, f"{pointer}/output") for output in outputs]
-    return ToolAnswer(tool, reader.mapping(members.get("when", {}), f"{pointer}/when"), tuple(outputs), error)
+    return ToolMock(tool, reader.mapping(members.get("when", {}), f"{pointer}/when"), tuple(outputs), error)
 
 
-def read_agent_expectation(reader: Noting, value: Any, pointer: str) -> AgentExpectation:
+def read_agent_expectation(reader: ProblemReader, value: Any, pointer: str) -> AgentExpectation:
     """`expect` of an agent's case."""
     members = reader.mapping(value, pointer, AGENT_EXPECT_MEMBERS)
     error = reader.mapping(members["error"], f"{pointer}/error", ("code", "message")) if "error" in members else None
@@ -107,7 +107,7 @@ def read_agent_expectation(reader: Noting, value: Any, pointer: str) -> AgentExp
     return AgentExpectation(str(status), error, output, schema, where, calls, order, never or (), turns)
 
 
-def _tool_uses(reader: Noting, value: Any, pointer: str) -> tuple[ToolUse, ...] | None:
+def _tool_uses(reader: ProblemReader, value: Any, pointer: str) -> tuple[ToolUse, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list):
@@ -126,7 +126,7 @@ def _tool_uses(reader: Noting, value: Any, pointer: str) -> tuple[ToolUse, ...] 
     return tuple(uses)
 
 
-def _schema(reader: Noting, members: Mapping[str, Any], pointer: str) -> Schema | None:
+def _schema(reader: ProblemReader, members: Mapping[str, Any], pointer: str) -> Schema | None:
     if "output_schema" not in members:
         return None
     try:
@@ -136,7 +136,7 @@ def _schema(reader: Noting, members: Mapping[str, Any], pointer: str) -> Schema 
         return None
 
 
-def _where(reader: Noting, members: Mapping[str, Any], pointer: str) -> Condition | None:
+def _where(reader: ProblemReader, members: Mapping[str, Any], pointer: str) -> Condition | None:
     if "output_where" not in members:
         return None
     try:

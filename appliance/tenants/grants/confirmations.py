@@ -16,20 +16,20 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.keys import lineage
 from appliance.tenants.models import ConfirmationRow
-from appliance.tenants.scopes import ALL
+from appliance.tenants.scopes import ALL_SCOPES
 
 Kind = Literal["key", "grant", "secret"]
 State = Literal["open", "confirmed", "refused"]
 KINDS: tuple[Kind, ...] = ("key", "grant", "secret")
-MOST_OPEN = 100
+MAX_OPEN = 100
 """Per requester, including all keys derived from them: beyond it, their oldest confirmation is dropped, so that nobody can flood
 the page."""
-MOST_OPEN_IN_TENANT = 500
+MAX_OPEN_IN_TENANT = 500
 """Excluding the appliance's own requests: beyond it, the oldest one of the requester with the most is dropped."""
 
 
 @dataclass(frozen=True)
-class Ask:
+class ConfirmationRequest:
     """A request for an owner's confirmation: the page shows `details`; at `deadline` (epoch ms) it expires undecided."""
 
     kind: Kind
@@ -59,9 +59,9 @@ class Confirmation:
 Handler = Callable[[TenantScope, Confirmation], None]
 
 
-def ask(scope: TenantScope, request: Ask) -> Confirmation:
+def request_confirmation(scope: TenantScope, request: ConfirmationRequest) -> Confirmation:
     """Inside a write: request a confirmation; an existing one for the same subject and digest is returned unchanged."""
-    existing = find(scope, request.kind, request.subject, request.digest)
+    existing = find_confirmation(scope, request.kind, request.subject, request.digest)
     if existing is not None:
         return existing
     root = lineage.root_of(scope)
@@ -79,13 +79,13 @@ def _make_room(scope: TenantScope, root: str) -> None:
     """Drop old requests beyond the limits; the appliance itself is not limited."""
     if scope.actor == "system":
         return
-    _drop_oldest(scope, root, MOST_OPEN - 1)
+    _drop_oldest(scope, root, MAX_OPEN - 1)
     counts = db.rows(
         "SELECT requested_root, count(*) FROM confirmation WHERE tenant_id = ? AND state = 'open' AND requested_root <> 'system' "
         "GROUP BY requested_root ORDER BY 2 DESC, 1",
         (scope.tenant_id,),
     )
-    if sum(int(count) for _root, count in counts) >= MOST_OPEN_IN_TENANT:
+    if sum(int(count) for _root, count in counts) >= MAX_OPEN_IN_TENANT:
         busiest, most = counts[0]
         _drop_oldest(scope, str(busiest), int(most) - 1)
 
@@ -93,17 +93,17 @@ def _make_room(scope: TenantScope, root: str) -> None:
 def _drop_oldest(scope: TenantScope, root: str, keep: int) -> None:
     """Delete the requester's open confirmations except for the latest `most`."""
     open_rows = scope.select(ConfirmationRow).where(ConfirmationRow.requested_root == root, ConfirmationRow.state == "open")
-    for row in open_rows.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.id.desc()).offset(keep).limit(MOST_OPEN):
+    for row in open_rows.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.id.desc()).offset(keep).limit(MAX_OPEN):
         scope.delete(ConfirmationRow).where(ConfirmationRow.id == row.id).execute()
 
 
-def find(scope: TenantScope, kind: Kind, subject: str, digest: str) -> Confirmation | None:
+def find_confirmation(scope: TenantScope, kind: Kind, subject: str, digest: str) -> Confirmation | None:
     """The confirmation of exactly this, decided or not; None if there is none."""
     row = scope.find(ConfirmationRow, kind=kind, subject=subject, digest=digest)
     return None if row is None else _from_row(row)
 
 
-def open_confirmations(scope: TenantScope) -> list[Confirmation]:
+def list_open(scope: TenantScope) -> list[Confirmation]:
     """Open confirmations, by deadline, then oldest first."""
     rows = scope.select(ConfirmationRow).where(ConfirmationRow.state == "open")
     never = 1 << 62
@@ -115,13 +115,13 @@ def count_open(scope: TenantScope) -> int:
     return int(scope.select(ConfirmationRow).where(ConfirmationRow.state == "open").count())
 
 
-def decided_confirmations(scope: TenantScope, most: int) -> list[Confirmation]:
+def list_decided(scope: TenantScope, most: int) -> list[Confirmation]:
     """Decided confirmations, latest first."""
     rows = scope.select(ConfirmationRow).where(ConfirmationRow.state != "open")
     return [_from_row(row) for row in rows.order_by(ConfirmationRow.decided_at.desc(), ConfirmationRow.id.desc()).limit(most)]
 
 
-def refused_about(scope: TenantScope, kind: Kind, subject: str) -> list[Confirmation]:
+def list_refused(scope: TenantScope, kind: Kind, subject: str) -> list[Confirmation]:
     """Refused confirmations of a subject."""
     rows = scope.select(ConfirmationRow).where(
         ConfirmationRow.kind == kind, ConfirmationRow.subject == subject, ConfirmationRow.state == "refused"
@@ -129,7 +129,7 @@ def refused_about(scope: TenantScope, kind: Kind, subject: str) -> list[Confirma
     return [_from_row(row) for row in rows]
 
 
-def withdraw(scope: TenantScope, kind: Kind, subject: str, digest: str | None = None) -> int:
+def withdraw_open(scope: TenantScope, kind: Kind, subject: str, digest: str | None = None) -> int:
     """Inside a write: delete open confirmations of a subject that is gone or settled otherwise; returns their number."""
     query = scope.delete(ConfirmationRow).where(
         ConfirmationRow.kind == kind, ConfirmationRow.subject == subject, ConfirmationRow.state == "open"
@@ -137,13 +137,13 @@ def withdraw(scope: TenantScope, kind: Kind, subject: str, digest: str | None = 
     return int((query if digest is None else query.where(ConfirmationRow.digest == digest)).execute())
 
 
-def forget(scope: TenantScope, kind: Kind, subject: str, digest: str | None = None) -> None:
+def delete_confirmations(scope: TenantScope, kind: Kind, subject: str, digest: str | None = None) -> None:
     """Inside a write: delete confirmations in any state, so that the same can be requested and decided again."""
     query = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.subject == subject)
     (query if digest is None else query.where(ConfirmationRow.digest == digest)).execute()
 
 
-def forget_undenied(scope: TenantScope, kind: Kind, subject: str | None = None) -> None:
+def delete_unrefused(scope: TenantScope, kind: Kind, subject: str | None = None) -> None:
     """Inside a write: delete open and confirmed confirmations of a subject, or of all subjects; refused ones stay."""
     query = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.state != "refused")
     (query if subject is None else query.where(ConfirmationRow.subject == subject)).execute()
@@ -151,7 +151,7 @@ def forget_undenied(scope: TenantScope, kind: Kind, subject: str | None = None) 
 
 def may_decide(scope: TenantScope) -> bool:
     """Whether the scope belongs to a signed-in, current owner; API keys never decide, whatever their scopes."""
-    return scope.actor.startswith("user:") and lineage.reread(scope).scopes >= ALL
+    return scope.actor.startswith("user:") and lineage.reload_scope(scope).scopes >= ALL_SCOPES
 
 
 class ConfirmationDecisions:

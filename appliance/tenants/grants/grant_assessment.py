@@ -13,21 +13,21 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import people, service
 from appliance.tenants.keys import keys
-from appliance.tenants.scopes import ALL, scopes_of_role
+from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
 
 from . import grants
-from .grants import Reach
+from .grants import AccessSpec
 
 MIGRATION = "grants"
-AT_ONCE = 50
-AGAIN_S = 3600.0
+BATCH_SIZE = 50
+RETRY_S = 3600.0
 Key = TypeVar("Key", bound=Hashable)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Grace:
+class GracePeriods:
     """How long something published before the upgrade may run without an owner's confirmation, in ms: if it exceeds its author's
     scopes, or if its author has left."""
 
@@ -35,41 +35,41 @@ class Grace:
     departed_ms: int
 
 
-def grace_of(config: Config) -> Grace:
+def grace_periods(config: Config) -> GracePeriods:
     """The configured periods."""
     own = config.authority
-    return Grace(clock.parse_duration(own.confirm_wider_within), clock.parse_duration(own.confirm_departed_within))
+    return GracePeriods(clock.parse_duration(own.confirm_wider_within), clock.parse_duration(own.confirm_departed_within))
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedVersion:
     """A published version: its subject, what it may access, and its author and time (epoch ms)."""
 
     subject: str
     version: int
-    reach: Reach
+    access: AccessSpec
     author: str
     at: int
 
 
-def assess(scope: TenantScope, published: Published, grace: Grace) -> int | None:
+def assess(scope: TenantScope, published: PublishedVersion, grace: GracePeriods) -> int | None:
     """Inside a write: until when (epoch ms) the published version may run; None without limit.
 
     Access within its author's scopes, or those of the key that published it, is granted automatically, unless an owner withdrew
     or refused it; otherwise the owners are asked.
     """
-    subject, access = published.subject, published.reach
+    subject, access = published.subject, published.access
     if grants.is_granted(scope, subject, access):
         return None
     scopes = scopes_of_author(scope, published.author)
-    excess, is_withheld = access.beyond(scopes or ()), grants.is_withheld(scope, subject, access)
+    excess, is_withheld = access.exceeding(scopes or ()), grants.is_blocked(scope, subject, access)
     if scopes is not None and not excess and not is_withheld:
         grants.give_grant(scope, subject, access, by=published.author, at=published.at)
         return None
     since = max(_upgraded_at(), service.get_tenant(scope.tenant_id).created_at)
     until: int = clock.now_ms() if is_withheld else since + (grace.departed_ms if scopes is None else grace.wider_ms)
     details = {"version": published.version, "author": published.author, "why": "departed" if scopes is None else "wider"}
-    grants.ask_for_grant(scope, subject, access, excess, until, **details)
+    grants.request_grant(scope, subject, access, excess, until, **details)
     audit.record(scope, "grant.suspended" if until <= clock.now_ms() else "grant.limited", subject, {"until": until, **details})
     return until
 
@@ -78,7 +78,7 @@ def scopes_of_author(scope: TenantScope, author: str) -> frozenset[str] | None:
     """The scopes of an author: a key's as issued, a person's by their current role; None if they have left."""
     kind, _, name = author.partition(":")
     if kind == "system":
-        return ALL
+        return ALL_SCOPES
     if kind == "user":
         member = people.find_member(scope, name)
         return None if member is None else scopes_of_role(member.role)
@@ -99,7 +99,7 @@ def _upgraded_at() -> int:
 class Assessor(Generic[Key]):
     """Calls `assess` for the keys that `find` returns, at most `AT_ONCE` per round.
 
-    A failure is logged and retried after `AGAIN_S` seconds; the others continue.
+    A failure is logged and retried after `RETRY_S` seconds; the others continue.
     """
 
     def __init__(self, find: Callable[[], Iterable[Key]], assess: Callable[[Key], object]) -> None:
@@ -117,9 +117,9 @@ class Assessor(Generic[Key]):
                 self._assess(key)
             except Exception:
                 log.exception("the access of %r cannot be assessed; it is retried in an hour", key)
-                self._again_at[key] = clock.monotonic() + AGAIN_S
+                self._again_at[key] = clock.monotonic() + RETRY_S
                 continue
             done += 1
-            if done >= AT_ONCE:
+            if done >= BATCH_SIZE:
                 break
         return done

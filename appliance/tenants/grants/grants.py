@@ -23,9 +23,9 @@ from appliance.core.texts import mark
 from appliance.monitor import audit
 
 from . import confirmations
-from .confirmations import Ask, may_decide
+from .confirmations import ConfirmationRequest, may_decide
 
-MOST_NAMED = 3
+MAX_LISTED = 3
 
 
 class GrantRow(TenantModel):
@@ -77,7 +77,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Reach:
+class AccessSpec:
     """What something may access, as a canonical document: lists sorted, empty members omitted.
 
     `{"datapool": {"orders": ["read"]}, "integrations": {"erp": ["create_order"]}, "human": true, "secrets": ["token"]}`
@@ -101,13 +101,13 @@ class Reach:
         """All scopes that the access needs."""
         return frozenset(need.scope for need in self.needs)
 
-    def beyond(self, scopes: Iterable[str]) -> list[Need]:
+    def exceeding(self, scopes: Iterable[str]) -> list[Need]:
         """The access that these scopes do not cover, secrets first."""
         held_scopes = frozenset(scopes)
         excess = [need for need in self.needs if need.scope not in held_scopes]
         return sorted(excess, key=lambda need: need.scope != "secrets.write")  # the most sensitive first
 
-    def covers(self, other: "Reach") -> bool:
+    def covers(self, other: "AccessSpec") -> bool:
         """Whether this includes everything in `other`; `*` stands for every name or action."""
         own = self._members
         return all(any(_covers(each, item) for each in own) for item in other._members)
@@ -117,9 +117,9 @@ class Reach:
         return frozenset(_items_of(self.document))
 
 
-def make_reach(members: Mapping[str, Any]) -> Reach:
+def build_access_spec(members: Mapping[str, Any]) -> AccessSpec:
     """Build a canonical document: sets and mappings become sorted lists and objects, empty members are omitted."""
-    return Reach({name: canonical for name, each in sorted(members.items()) if (canonical := _canonical(each))})
+    return AccessSpec({name: canonical for name, each in sorted(members.items()) if (canonical := _canonical(each))})
 
 
 def _canonical(value: Any) -> Any:
@@ -171,7 +171,7 @@ class Grant:
 
     subject: str
     digest: str
-    reach: Reach
+    access: AccessSpec
     granted_by: str
     granted_at: int
     withdrawn_by: str | None
@@ -202,11 +202,11 @@ def list_valid(scope: TenantScope) -> dict[tuple[str, str], Grant]:
 
 def _from_row(row: GrantRow) -> Grant:
     return Grant(
-        row.subject, row.digest, Reach(row.reach), row.granted_by, row.granted_at, row.withdrawn_by, row.withdrawn_at
+        row.subject, row.digest, AccessSpec(row.reach), row.granted_by, row.granted_at, row.withdrawn_by, row.withdrawn_at
     )  # fmt: skip
 
 
-def is_granted(scope: TenantScope, subject: str, access: Reach) -> bool:
+def is_granted(scope: TenantScope, subject: str, access: AccessSpec) -> bool:
     """Whether the subject may access this: it needs nothing, or there is a valid grant."""
     if not access.needs:
         return True
@@ -214,7 +214,7 @@ def is_granted(scope: TenantScope, subject: str, access: Reach) -> bool:
     return grant is not None and grant.is_valid
 
 
-def require_grant(scope: TenantScope, subject: str, access: Reach) -> bool:
+def require_grant(scope: TenantScope, subject: str, access: AccessSpec) -> bool:
     """Inside a write: ensure the subject may access this; returns whether a grant was recorded.
 
     GrantRequired if the publisher lacks the scopes and there is no grant; the owners are then asked for one.  Access that an
@@ -224,32 +224,32 @@ def require_grant(scope: TenantScope, subject: str, access: Reach) -> bool:
         return False
     if is_granted(scope, subject, access):
         return False
-    excess = access.beyond(scope.scopes)
-    if excess or is_withheld(scope, subject, access):
-        db.in_any_case(partial(ask_for_grant, scope, subject, access, excess))
-        raise refusal_of(scope, subject, access, excess)
+    excess = access.exceeding(scope.scopes)
+    if excess or is_blocked(scope, subject, access):
+        db.always_write(partial(request_grant, scope, subject, access, excess))
+        raise build_refusal(scope, subject, access, excess)
     give_grant(scope, subject, access)
     return True
 
 
-def is_withheld(scope: TenantScope, subject: str, access: Reach) -> bool:
+def is_blocked(scope: TenantScope, subject: str, access: AccessSpec) -> bool:
     """Whether this includes access that an owner withdrew or refused, and the actor is not an owner who may decide."""
     if may_decide(scope):
         return False
     withdrawn = scope.select(GrantRow).where(GrantRow.subject == subject, GrantRow.withdrawn_at.is_null(False))
-    refused = confirmations.refused_about(scope, "grant", subject)
+    refused = confirmations.list_refused(scope, "grant", subject)
     documents = [*(row.reach for row in withdrawn), *(each.details["reach"] for each in refused)]
-    return any(access.covers(Reach(document)) for document in documents)
+    return any(access.covers(AccessSpec(document)) for document in documents)
 
 
-def refuse_ungranted(scope: TenantScope, access_by_subject: Mapping[str, Reach]) -> None:
+def require_grants(scope: TenantScope, access_by_subject: Mapping[str, AccessSpec]) -> None:
     """Inside a write: GrantRequired naming all subjects that lack a grant; the owners are asked."""
     refusals: dict[str, GrantRequired] = {}
     for subject, access in access_by_subject.items():
-        excess = access.beyond(scope.scopes)
-        if (excess or is_withheld(scope, subject, access)) and not is_granted(scope, subject, access):
-            db.in_any_case(partial(ask_for_grant, scope, subject, access, excess))
-            refusals[subject] = refusal_of(scope, subject, access, excess)
+        excess = access.exceeding(scope.scopes)
+        if (excess or is_blocked(scope, subject, access)) and not is_granted(scope, subject, access):
+            db.always_write(partial(request_grant, scope, subject, access, excess))
+            refusals[subject] = build_refusal(scope, subject, access, excess)
     if len(refusals) == 1:
         raise next(iter(refusals.values()))
     if refusals:
@@ -263,12 +263,12 @@ def refuse_ungranted(scope: TenantScope, access_by_subject: Mapping[str, Reach])
         )
 
 
-def refusal_of(scope: TenantScope, subject: str, access: Reach, excess: list[Need]) -> GrantRequired:
+def build_refusal(scope: TenantScope, subject: str, access: AccessSpec, excess: list[Need]) -> GrantRequired:
     """The GrantRequired error: why, the excess access, and who can grant it."""
     kind, _, name = subject.partition(":")
     what = f"the {'WebApp' if kind == 'webapp' else kind} {name!r}"
     extra = {"digest": access.digest, "scopes": sorted({need.scope for need in excess})}
-    confirmation = confirmations.find(scope, "grant", subject, access.digest)
+    confirmation = confirmations.find_confirmation(scope, "grant", subject, access.digest)
     if not excess:
         return GrantRequired(Sentence(
             "an owner withdrew or refused access that %(what)s needs; ask an owner to allow "
@@ -276,8 +276,8 @@ def refusal_of(scope: TenantScope, subject: str, access: Reach, excess: list[Nee
             what=what,
         ), extra=extra)  # fmt: skip
     details = [Detail(need.pointer, GrantRequired.code, str(need)) for need in excess]
-    listed = ", ".join(str(need) for need in excess[:MOST_NAMED])
-    more = f" and {len(excess) - MOST_NAMED} more" if len(excess) > MOST_NAMED else ""
+    listed = ", ".join(str(need) for need in excess[:MAX_LISTED])
+    more = f" and {len(excess) - MAX_LISTED} more" if len(excess) > MAX_LISTED else ""
     if confirmation is not None and confirmation.state == "refused":
         return GrantRequired(
             Sentence(
@@ -303,23 +303,23 @@ def _how_to_proceed() -> str:
     )
 
 
-def ask_for_grant(
-    scope: TenantScope, subject: str, access: Reach, excess: Iterable[Need], deadline: int | None = None, **more: Any
+def request_grant(
+    scope: TenantScope, subject: str, access: AccessSpec, excess: Iterable[Need], deadline: int | None = None, **more: Any
 ) -> None:
     """Inside a write: request a confirmation by the owners; `more` adds context to its details."""
     details = {"reach": access.document, "scopes": sorted({need.scope for need in excess}), **more}
-    confirmations.ask(scope, Ask("grant", subject, access.digest, details, deadline))
+    confirmations.request_confirmation(scope, ConfirmationRequest("grant", subject, access.digest, details, deadline))
 
 
-def give_grant(scope: TenantScope, subject: str, access: Reach, by: str | None = None, at: int | None = None) -> None:
+def give_grant(scope: TenantScope, subject: str, access: AccessSpec, by: str | None = None, at: int | None = None) -> None:
     """Inside a write: grant the access on behalf of `by` (default: the scope's actor) and delete confirmations about it."""
     record_grant(scope, subject, access, by, at)
-    confirmations.forget(scope, "grant", subject, access.digest)
+    confirmations.delete_confirmations(scope, "grant", subject, access.digest)
     fields = {"digest": access.digest, "by": by or scope.actor, "scopes": sorted(access.scopes), "reach": access.document}
     audit.record(scope, "grant.given", subject, fields)
 
 
-def record_grant(scope: TenantScope, subject: str, access: Reach, by: str | None = None, at: int | None = None) -> None:
+def record_grant(scope: TenantScope, subject: str, access: AccessSpec, by: str | None = None, at: int | None = None) -> None:
     """Inside a write: store a grant that is already in the audit trail."""
     scope.delete(GrantRow).where(GrantRow.subject == subject, GrantRow.digest == access.digest).execute()
     scope.insert(
@@ -338,25 +338,25 @@ def withdraw_grant(scope: TenantScope, subject: str, digest: str) -> list[str]:
     grant = find_grant(scope, subject, digest)
     if grant is None or not grant.is_valid:
         raise NotFound("there is no such grant; it may have been withdrawn already")
-    confirmations.forget(scope, "grant", subject, digest)  # so that it can be requested again
-    return _withdraw_covering(scope, subject, grant.reach)
+    confirmations.delete_confirmations(scope, "grant", subject, digest)  # so that it can be requested again
+    return _withdraw_covering(scope, subject, grant.access)
 
 
-def _withdraw_covering(scope: TenantScope, subject: str, access: Reach) -> list[str]:
+def _withdraw_covering(scope: TenantScope, subject: str, access: AccessSpec) -> list[str]:
     """Inside a write: withdraw every grant that includes this access; returns their digests."""
-    digests = [grant.digest for grant in list_grants(scope, subject) if grant.is_valid and grant.reach.covers(access)]
+    digests = [grant.digest for grant in list_grants(scope, subject) if grant.is_valid and grant.access.covers(access)]
     changed = scope.update(GrantRow, withdrawn_by=scope.actor, withdrawn_at=clock.now_ms())
     changed.where(GrantRow.subject == subject, GrantRow.digest.in_(digests)).execute()
     for digest in digests:
         if digest != access.digest:
-            confirmations.forget(scope, "grant", subject, digest)
+            confirmations.delete_confirmations(scope, "grant", subject, digest)
         audit.record(scope, "grant.withdrawn", subject, {"digest": digest})
     return digests
 
 
-def carry_out(scope: TenantScope, confirmation: confirmations.Confirmation) -> list[str]:
+def apply_decision(scope: TenantScope, confirmation: confirmations.Confirmation) -> list[str]:
     """Inside the write of a decision about a grant: record or withdraw the grant; returns the digests that must stop running."""
-    access = Reach(confirmation.details["reach"])
+    access = AccessSpec(confirmation.details["reach"])
     if confirmation.state == "confirmed":
         record_grant(scope, confirmation.subject, access)
         return []
@@ -365,16 +365,16 @@ def carry_out(scope: TenantScope, confirmation: confirmations.Confirmation) -> l
     return sorted({access.digest, *withdrawn})
 
 
-def forget_subject(scope: TenantScope, subject: str) -> None:
+def delete_grants(scope: TenantScope, subject: str) -> None:
     """Inside the write that deletes the subject: delete its grants, so that a new subject of the same name does not inherit them.
 
     Access that owners withdrew or refused stays blocked for a new subject of that name.
     """
     scope.delete(GrantRow).where(GrantRow.subject == subject, GrantRow.withdrawn_at.is_null()).execute()
-    confirmations.forget_undenied(scope, "grant", subject)
+    confirmations.delete_unrefused(scope, "grant", subject)
 
 
-def forget_all(scope: TenantScope) -> None:
-    """Inside the write that deletes every process and WebApp of the tenant: `forget_subject` for all of them."""
+def delete_all_grants(scope: TenantScope) -> None:
+    """Inside the write that deletes every process and WebApp of the tenant: `delete_grants` for all of them."""
     scope.delete(GrantRow).where(GrantRow.withdrawn_at.is_null()).execute()
-    confirmations.forget_undenied(scope, "grant")
+    confirmations.delete_unrefused(scope, "grant")

@@ -18,12 +18,12 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.models import SecretBindingRow
-from appliance.tenants.service import is_secret_name, open_secret
+from appliance.tenants.service import is_secret_name, unseal_secret
 
 Kind = Literal["integration", "process", "webhook", "llm-profile", "webapp"]
 KINDS: tuple[Kind, ...] = ("integration", "process", "webhook", "llm-profile", "webapp")
 SCOPE = "secrets.write"
-MOST_BINDINGS = 1_000  # added by people and keys; the appliance's own migration may exceed it
+MAX_BINDINGS = 1_000  # added by people and keys; the appliance's own migration may exceed it
 _ENCRYPTED = frozenset({"https", "wss", "ldaps", "ftps", "sftp", "smtps", "imaps"})
 _LABELS = {
     "integration": "the integration {0}", "process": "the process {0}", "webhook": "the webhooks of the process {0}",
@@ -32,7 +32,7 @@ _LABELS = {
 
 
 @dataclass(frozen=True)
-class Destination:
+class SecretDestination:
     """A destination of secrets: `digest` changes with the settings that decide where they are sent, `hosts` names the hosts.
 
     A binding without a digest matches every digest with the same hosts; destinations that send nothing have neither.  A host
@@ -63,9 +63,9 @@ def host_of(address: str) -> str:
     return host if parts.scheme.lower() in _ENCRYPTED else f"{parts.scheme.lower()}://{host}"
 
 
-def place_of_hosts(kind: Kind, target: str, hosts: str) -> Destination:
+def place_of_hosts(kind: Kind, target: str, hosts: str) -> SecretDestination:
     """A destination chosen by its hosts alone, separated by commas; an address counts as its host."""
-    return Destination(kind, target, hosts=", ".join(host_of(each.strip()) for each in hosts.split(",")))
+    return SecretDestination(kind, target, hosts=", ".join(host_of(each.strip()) for each in hosts.split(",")))
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Binding:
     """A destination of a secret, with its creator, creation time and expiry (epoch ms)."""
 
     name: str
-    destination: Destination
+    destination: SecretDestination
     bound_by: str
     created_at: int
     expires_at: int | None
@@ -94,7 +94,7 @@ def list_bindings(scope: TenantScope, name: str | None = None) -> list[Binding]:
     return sorted(map(_from_row, rows), key=lambda b: (b.name, b.destination.kind, b.destination.target, b.created_at))
 
 
-def find_unbound(scope: TenantScope, names: Iterable[str], place: Destination) -> list[str]:
+def find_unbound(scope: TenantScope, names: Iterable[str], place: SecretDestination) -> list[str]:
     """The names among `names` that are not bound to this place at present."""
     unique = sorted(set(names))
     if not unique:
@@ -108,7 +108,9 @@ def find_unbound(scope: TenantScope, names: Iterable[str], place: Destination) -
     return [name for name in unique if name not in bound]
 
 
-def refuse_unbound(scope: TenantScope, names: Iterable[str], place: Destination, *, pointer: str | None = None) -> list[str]:
+def require_bindable(
+    scope: TenantScope, names: Iterable[str], place: SecretDestination, *, pointer: str | None = None
+) -> list[str]:
     """The names not yet bound to the place, if the actor may bind them; ScopeMissing without `secrets.write`."""
     unbound = find_unbound(scope, names, place)
     if unbound and SCOPE not in scope.scopes:
@@ -124,17 +126,17 @@ def refuse_unbound(scope: TenantScope, names: Iterable[str], place: Destination,
     return unbound
 
 
-def bind(scope: TenantScope, name: str, place: Destination, *, expires_at: int | None = None) -> Binding:
+def bind(scope: TenantScope, name: str, place: SecretDestination, *, expires_at: int | None = None) -> Binding:
     """Allow the secret, which need not exist yet, at this place as well.  ScopeMissing without `secrets.write`."""
     scope.require(SCOPE)
     if not is_secret_name(name):
         raise ValidationFailed("a secret's name consists of at most 63 letters, digits and underscores", pointer="/name")
 
     def save() -> Binding:
-        if scope.actor != "system" and scope.select(SecretBindingRow).count() >= MOST_BINDINGS:
+        if scope.actor != "system" and scope.select(SecretBindingRow).count() >= MAX_BINDINGS:
             raise ValidationFailed(Sentence(
                 "the secrets of a tenant can have at most %(most_bindings)s destinations in total; remove unused ones",
-                most_bindings=MOST_BINDINGS,
+                most_bindings=MAX_BINDINGS,
             ))
         _delete_query(scope, name, place).execute()
         now = clock.now_ms()
@@ -147,7 +149,7 @@ def bind(scope: TenantScope, name: str, place: Destination, *, expires_at: int |
     return db.write(save)
 
 
-def bind_use(scope: TenantScope, names: Iterable[str], place: Destination) -> None:
+def bind_use(scope: TenantScope, names: Iterable[str], place: SecretDestination) -> None:
     """Inside a write: bind the secrets of a stored use to its place, replacing bindings to earlier settings of the place."""
     for name in names:
         is_place = (
@@ -175,7 +177,7 @@ def unbind(scope: TenantScope, name: str, binding_id: str) -> Binding:
     return db.write(remove)
 
 
-def unbind_place(scope: TenantScope, name: str, place: Destination) -> None:
+def unbind_place(scope: TenantScope, name: str, place: SecretDestination) -> None:
     """Inside a write: remove every binding of the secret to this place, including those by hosts alone."""
     scope.require(SCOPE)
     for variant in (place, replace(place, digest="")):
@@ -183,22 +185,22 @@ def unbind_place(scope: TenantScope, name: str, place: Destination) -> None:
             audit.record(scope, "secret.unbind", name, _audit_details(variant))
 
 
-def forget_target(scope: TenantScope, target: str, *kinds: Kind) -> None:
+def delete_bindings_to(scope: TenantScope, target: str, *kinds: Kind) -> None:
     """Inside a write: delete the bindings of a deleted place, so that a new one of its name gets no secret."""
     row = SecretBindingRow
     scope.delete(row).where(row.kind.in_(kinds), row.target == target).execute()
 
 
-def open_bound(scope: TenantScope, sealer: Sealer, name: str, place: Destination) -> str:
+def open_bound(scope: TenantScope, sealer: Sealer, name: str, place: SecretDestination) -> str:
     """The secret's value, for this place; PolicyDenied if it is not bound to it, NotFound if it is not set."""
     if find_unbound(scope, [name], place):
-        raise not_bound(name, place)
-    return open_secret(scope, sealer, name)
+        raise build_not_bound(name, place)
+    return unseal_secret(scope, sealer, name)
 
 
 def open_for_webhook(sealer: Sealer, scope: TenantScope, name: str, process_id: str) -> str:
     """The secret that verifies a process's webhooks; errors as `open_bound`."""
-    return open_bound(scope, sealer, name, Destination("webhook", process_id))
+    return open_bound(scope, sealer, name, SecretDestination("webhook", process_id))
 
 
 def bind_process(scope: TenantScope, process_id: str, granted: Iterable[str], verifying: Iterable[str]) -> None:
@@ -209,11 +211,11 @@ def bind_process(scope: TenantScope, process_id: str, granted: Iterable[str], ve
     if SCOPE in scope.scopes:
         uses: tuple[tuple[Kind, Iterable[str]], ...] = (("process", granted), ("webhook", verifying))
         for kind, names in uses:
-            place = Destination(kind, process_id)
+            place = SecretDestination(kind, process_id)
             bind_use(scope, find_unbound(scope, names, place), place)
 
 
-def not_bound(name: str, place: Destination) -> PolicyDenied:
+def build_not_bound(name: str, place: SecretDestination) -> PolicyDenied:
     """The error for a secret that is not bound to a place."""
     return PolicyDenied(
         Sentence(
@@ -225,17 +227,17 @@ def not_bound(name: str, place: Destination) -> PolicyDenied:
     )
 
 
-def _delete_query(scope: TenantScope, name: str, place: Destination) -> Any:
+def _delete_query(scope: TenantScope, name: str, place: SecretDestination) -> Any:
     row = SecretBindingRow
     return scope.delete(row).where(
         row.name == name, row.kind == place.kind, row.target == place.target, row.digest == place.digest, row.hosts == place.hosts
     )
 
 
-def _audit_details(place: Destination) -> dict[str, str]:
+def _audit_details(place: SecretDestination) -> dict[str, str]:
     return {"kind": place.kind, "target": place.target, **({"hosts": place.hosts} if place.hosts else {})}
 
 
 def _from_row(row: SecretBindingRow) -> Binding:
-    place = Destination(row.kind, row.target, row.digest, row.hosts)
+    place = SecretDestination(row.kind, row.target, row.digest, row.hosts)
     return Binding(row.name, place, row.bound_by, row.created_at, row.expires_at)

@@ -1,7 +1,7 @@
 from . import adoption as adoption
 from . import keys as keys
 from . import lineage as lineage
-from .key_leaks import holds_key as holds_key
+from .key_leaks import contains_key as contains_key
 from .keys import Caller as Caller
 from .keys import KeyKind as KeyKind
 from .keys import KeySpec as KeySpec

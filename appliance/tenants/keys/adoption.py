@@ -10,10 +10,10 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import service
 from appliance.tenants.grants import confirmations
-from appliance.tenants.grants.confirmations import Ask, Confirmation
+from appliance.tenants.grants.confirmations import Confirmation, ConfirmationRequest
 from appliance.tenants.models import ApiKey
 
-from . import key_bounds, keys, lineage
+from . import key_limits, keys, lineage
 
 
 def adopt_key(scope: TenantScope, key_id: str) -> ApiKey:
@@ -32,14 +32,14 @@ def adopt_key(scope: TenantScope, key_id: str) -> ApiKey:
             raise Conflict("a key cannot adopt itself; ask an owner to adopt it in the console")
         if scope.has_agent_key and row.kind != "agent":
             raise PolicyDenied("an agent key cannot adopt a service key; ask an owner to adopt it in the console")
-        key_bounds.refuse_wider(scope, row.scopes)
-        key_bounds.refuse_descendant(scope, row, "adopt")
-        key_bounds.fit_taken_over(key_bounds.find_bounds(scope), row, "adopt")
+        key_limits.check_not_wider(scope, row.scopes)
+        key_limits.check_no_descendant(scope, row, "adopt")
+        key_limits.limit_transferred(key_limits.find_limits(scope), row, "adopt")
         before, row.issuer, row.orphaned_at, row.orphan_until = row.issuer, scope.actor, None, None
         row.save()
-        confirmations.withdraw(scope, "key", row.id)
+        confirmations.withdraw_open(scope, "key", row.id)
         audit.record(scope, "key.adopt", row.id, {"name": row.name, "from": before})
-        db.after_commit(lineage.forget_authorities)
+        db.after_commit(lineage.clear_cache)
         return row
 
     return db.write(adopt)
@@ -53,7 +53,7 @@ def decide_key(scope: TenantScope, decided: Confirmation) -> None:
         keys.revoke_key(scope, decided.subject)
 
 
-def ask_about_orphans(within_ms: int) -> int:
+def request_adoptions(within_ms: int) -> int:
     """Once after the upgrade: limit keys whose issuer is already gone to this period, and ask the owners; returns their number."""
     orphans = list(ApiKey.select().where(ApiKey.orphan_until == 0).order_by(ApiKey.created_at, ApiKey.id))
     return sum(db.write(partial(_request_adoption, row.id, within_ms)) for row in orphans)
@@ -70,7 +70,7 @@ def _request_adoption(key_id: str, within_ms: int) -> bool:
     if is_orphan:
         details = {"name": row.name, "ends_with": f"{row.prefix}…{row.last4}", "scopes": row.scopes, "issuer": row.issuer}
         scope = service.system_scope(row.tenant_id)
-        confirmations.ask(scope, Ask("key", row.id, _digest(row), details, row.orphan_until))
+        confirmations.request_confirmation(scope, ConfirmationRequest("key", row.id, _digest(row), details, row.orphan_until))
     return is_orphan
 
 

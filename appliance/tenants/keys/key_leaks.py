@@ -9,7 +9,7 @@ _KEY = re.compile(rb"gos_[A-Za-z0-9]{1,40}_[0-9A-Za-z]{36}(?![0-9A-Za-z])")
 _OVERLAP = 128
 
 
-def holds_key(pieces: Iterable[bytes]) -> bool:
+def contains_key(pieces: Iterable[bytes]) -> bool:
     """Whether the pieces, or the boundary between two of them, contain text in the form of an API key with valid check digits."""
     before = b""
     for piece in pieces:

@@ -26,10 +26,10 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.grants import confirmations
 from appliance.tenants.models import ApiKey
-from appliance.tenants.scopes import check_scopes
+from appliance.tenants.scopes import validate_scopes
 
-from . import key_bounds, lineage
-from .key_bounds import Bounds
+from . import key_limits, lineage
+from .key_limits import KeyLimits
 from .lineage import KeyAuthority
 
 # The row type that the functions below return; edges import it from here.
@@ -83,8 +83,8 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
     ScopeMissing for scopes the issuer lacks; ValidationFailed for a higher rate, other addresses or a later expiry than
     those of the issuing key, Conflict for too many generations of keys.
     """
-    scopes = check_scopes(spec.scopes)
-    key_bounds.refuse_wider(scope, scopes)
+    scopes = validate_scopes(spec.scopes)
+    key_limits.check_not_wider(scope, scopes)
     _check_spec(spec)
     text = make_key_text(spec.environment)
     now = clock.now_ms()
@@ -95,7 +95,7 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
         rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor, issuer=scope.actor,
         kind="agent" if scope.has_agent_key else spec.kind,
     )  # fmt: skip
-    if bounds := key_bounds.find_bounds(scope):
+    if bounds := key_limits.find_limits(scope):
         _limit_new(row, bounds, is_default_rate=spec.is_default_rate, is_default_expiry=lifetime_ms is None)
 
     def insert() -> None:
@@ -106,16 +106,16 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
     return row, text
 
 
-def _limit_new(row: ApiKey, bounds: Bounds, *, is_default_rate: bool, is_default_expiry: bool) -> None:
+def _limit_new(row: ApiKey, bounds: KeyLimits, *, is_default_rate: bool, is_default_expiry: bool) -> None:
     """Limit defaults to the issuing key's limits; ValidationFailed, with a pointer, for values chosen beyond them."""
     if not is_default_rate:
-        key_bounds.refuse_wider_rate(bounds, row.rate_requests, row.rate_window_s)
+        key_limits.check_rate(bounds, row.rate_requests, row.rate_window_s)
     elif not bounds.allows_rate(row.rate_requests, row.rate_window_s):
         row.rate_requests, row.rate_window_s = bounds.rate
-    key_bounds.refuse_wider_networks(bounds, row.allowed_ips)
+    key_limits.check_networks(bounds, row.allowed_ips)
     row.allowed_ips = row.allowed_ips or bounds.allowed_ips
     if not is_default_expiry:
-        key_bounds.refuse_later_expiry(bounds, row.expires_at)
+        key_limits.check_expiry(bounds, row.expires_at)
     row.expires_at = min(row.expires_at, bounds.ends_at)
 
 
@@ -202,7 +202,7 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
         return new, text
 
     result = db.write(rotate)
-    lineage.forget_authorities()
+    lineage.clear_cache()
     return result
 
 
@@ -211,12 +211,12 @@ def _set_issuer(scope: TenantScope, old: ApiKey, new: ApiKey) -> None:
     if scope.actor == f"key:{old.id}":
         if old.orphaned_at is not None:
             raise Conflict("the issuer of this key is gone; ask an owner to adopt the key in the console before rotating it")
-        if above := lineage.read_authority(old).ancestors:
+        if above := lineage.build_authority(old).ancestors:
             new.expires_at = min(new.expires_at, *map(lineage.expiry_of, above))
         return
-    key_bounds.refuse_wider(scope, old.scopes)
-    key_bounds.refuse_descendant(scope, old, "rotate")
-    key_bounds.fit_taken_over(key_bounds.find_bounds(scope), new, "rotate")
+    key_limits.check_not_wider(scope, old.scopes)
+    key_limits.check_no_descendant(scope, old, "rotate")
+    key_limits.limit_transferred(key_limits.find_limits(scope), new, "rotate")
     new.issuer, new.orphaned_at, new.orphan_until = scope.actor, None, None
 
 
@@ -228,16 +228,16 @@ def revoke_key(scope: TenantScope, key_id: str) -> ApiKey:
         if row.revoked_at is None:
             row.revoked_at = clock.now_ms()
             row.save(only=[ApiKey.revoked_at])
-            confirmations.withdraw(scope, "key", row.id)
+            confirmations.withdraw_open(scope, "key", row.id)
             audit.record(scope, "key.revoke", row.id)
         return row
 
     row = db.write(revoke)
-    lineage.forget_authorities()
+    lineage.clear_cache()
     return row
 
 
-def make_agent_key(scope: TenantScope, key_id: str) -> ApiKey:
+def convert_to_agent_key(scope: TenantScope, key_id: str) -> ApiKey:
     """Turn a key into an agent key.  This cannot be undone: issue a new key to get a service key."""
 
     def change() -> ApiKey:
@@ -249,12 +249,12 @@ def make_agent_key(scope: TenantScope, key_id: str) -> ApiKey:
         return row
 
     row = db.write(change)
-    lineage.forget_authorities()
+    lineage.clear_cache()
     return row
 
 
 @dataclass(frozen=True)
-class RateBound:
+class RateLimit:
     """The rate limit of a key that a request counts against: requests per window in seconds."""
 
     key_id: str
@@ -273,7 +273,7 @@ class Caller:
     key_id: str
     rate_requests: int
     rate_window_s: int
-    above: tuple[RateBound, ...] = ()
+    above: tuple[RateLimit, ...] = ()
     withheld: frozenset[str] = frozenset()
     digest: bytes = b""
 
@@ -285,10 +285,10 @@ def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, addres
     and those of other tenants raise the same InvalidApiKey after the same work.
     """
     authority = lineage.find_by_digest(sealer.digest(text.encode()))
-    return admit_key(authority, text, tenant_id=tenant_id, address=address, request_id=request_id)
+    return authorize_key(authority, text, tenant_id=tenant_id, address=address, request_id=request_id)
 
 
-def admit_key(
+def authorize_key(
     authority: KeyAuthority | None, text: str, *, tenant_id: str | None, address: str, request_id: str
 ) -> Caller:
     """As `authenticate_key`, for a key already found by its text's digest, without database access."""
@@ -297,14 +297,14 @@ def admit_key(
     row, now = authority.row, clock.now_ms()
     _check_active(authority, now)
     for key in (row, *authority.ancestors):
-        if key.allowed_ips and not lineage.is_within(address, key.allowed_ips):
+        if key.allowed_ips and not lineage.is_in_networks(address, key.allowed_ips):
             raise AddressNotAllowed(_address_message(address, is_own=key is row))
     if now - (row.last_used_at or 0) > LAST_USED_MS:
         row.last_used_at = now
         db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute())
     has_agent_key = any(key.kind == "agent" for key in (row, *authority.ancestors))
     scope = TenantScope(row.tenant_id, f"key:{row.id}", authority.scopes, request_id, has_agent_key=has_agent_key)
-    above = tuple(RateBound(key.id, key.rate_requests, key.rate_window_s) for key in authority.ancestors)
+    above = tuple(RateLimit(key.id, key.rate_requests, key.rate_window_s) for key in authority.ancestors)
     return Caller(scope, row.id, row.rate_requests, row.rate_window_s, above, authority.withheld, bytes(row.digest))
 
 
@@ -315,7 +315,7 @@ def _check_active(authority: KeyAuthority, now: int) -> None:
     if lineage.expiry_of(authority.row) <= now:
         raise ExpiredApiKey("this API key has expired; rotate it or ask an owner of the tenant for a new one")
     if authority.ended or authority.ends_at <= now:
-        raise RevokedApiKey(authority.ended or lineage.PARENT_GONE)
+        raise RevokedApiKey(authority.ended or lineage.PARENT_ENDED)
 
 
 def _address_message(address: str, *, is_own: bool) -> str:

@@ -15,16 +15,16 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants.models import ApiKey
-from appliance.tenants.scopes import ALL, scopes_of_role
+from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
 
 CACHE_MS = 500
-MOST_GENERATIONS = 8
+MAX_GENERATIONS = 8
 """The maximum depth of keys issued by keys; the chain is read at every authentication that is not cached."""
 _MAX_CHAIN = 64  # for keys issued before there was a limit
 
 _HELP = "an owner of the tenant can adopt it in the console (API keys), or issue a new one"
-MEMBER_GONE = f"this API key has ended, because the person who issued it is no longer a member of this tenant; {_HELP}"
-PARENT_GONE = f"this API key has ended, because the key that issued it was revoked or has expired; {_HELP}"
+ISSUER_REMOVED = f"this API key has ended, because the person who issued it is no longer a member of this tenant; {_HELP}"
+PARENT_ENDED = f"this API key has ended, because the key that issued it was revoked or has expired; {_HELP}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Issuers:
     roles: Mapping[str, str]
 
 
-def read_issuers(scope: TenantScope) -> Issuers:
+def load_issuers(scope: TenantScope) -> Issuers:
     """Load a tenant's issuers at once, for callers that read many keys."""
     here = ApiKey.tenant_id == scope.tenant_id
     issuing = ApiKey.select(fn.SUBSTR(ApiKey.issuer, 5)).where(here, ApiKey.issuer.startswith("key:"))
@@ -68,31 +68,31 @@ def read_issuers(scope: TenantScope) -> Issuers:
     return Issuers({row.id: row for row in rows}, {str(user_id): str(role) for user_id, role in roles})
 
 
-def read_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority:
+def build_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority:
     """Walk up the key's chain, by the database's current state or by the preloaded `issuers`."""
     now, scopes, ends_at = clock.now_ms(), frozenset(row.scopes), expiry_of(row)
     chain = [row]
-    above = _find_above(row, now, issuers)
+    above = _find_issuer(row, now, issuers)
     while isinstance(above, ApiKey) and above not in chain and len(chain) < _MAX_CHAIN:
         scopes &= frozenset(above.scopes)
         ends_at = min(ends_at, expiry_of(above))
         chain.append(above)
-        above = _find_above(above, now, issuers)
+        above = _find_issuer(above, now, issuers)
     ancestors, last = tuple(chain[1:]), chain[-1]
     if isinstance(above, frozenset):
         return KeyAuthority(row, scopes & above, ancestors, "", ends_at)
     if last.orphan_until and last.orphan_until > now:
         return KeyAuthority(row, scopes, ancestors, "", min(ends_at, last.orphan_until))
-    return KeyAuthority(row, frozenset(), ancestors, PARENT_GONE if last.issuer.startswith("key:") else MEMBER_GONE, ends_at)
+    return KeyAuthority(row, frozenset(), ancestors, PARENT_ENDED if last.issuer.startswith("key:") else ISSUER_REMOVED, ends_at)
 
 
-def _find_above(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKey | frozenset[str] | None:
+def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKey | frozenset[str] | None:
     """The active key that issued this one, or the current scopes of the issuing person or the appliance; None if it is gone."""
     kind, _, name = key.issuer.partition(":")
     if key.orphaned_at is not None:
         return None
     if kind == "system":
-        return ALL
+        return ALL_SCOPES
     if kind == "key":
         parent = issuers.keys.get(name) if issuers else _find_key(key.tenant_id, name)
         return parent if parent is not None and _is_alive(parent, now) else None
@@ -107,8 +107,8 @@ def has_lost_issuer(row: ApiKey) -> bool:
 
     Before keys had a lineage, a key could rotate its own issuer, so that each depends on the other.
     """
-    above = _find_above(row, clock.now_ms())
-    return above is None or (isinstance(above, ApiKey) and row in read_authority(above).ancestors)
+    above = _find_issuer(row, clock.now_ms())
+    return above is None or (isinstance(above, ApiKey) and row in build_authority(above).ancestors)
 
 
 def _find_role(tenant_id: str, user_id: str) -> str | None:
@@ -135,7 +135,7 @@ _by_id: dict[tuple[str, str], tuple[int, KeyAuthority | None]] = {}
 _MAX_CACHED = 4096
 
 
-def find_remembered(digest: bytes) -> KeyAuthority | None:
+def find_cached(digest: bytes) -> KeyAuthority | None:
     """The key with this digest from the cache, at most half a second old; no database access."""
     cached = _by_digest.get(digest)
     return cached[1] if cached is not None and 0 <= clock.now_ms() - cached[0] < CACHE_MS else None
@@ -143,7 +143,7 @@ def find_remembered(digest: bytes) -> KeyAuthority | None:
 
 def find_by_digest(digest: bytes) -> KeyAuthority | None:
     """The key with this digest, at most half a second old; None if there is none, which is not cached."""
-    if (remembered := find_remembered(digest)) is not None:
+    if (remembered := find_cached(digest)) is not None:
         return remembered
     now = clock.now_ms()
     row: ApiKey | None = ApiKey.get_or_none(ApiKey.digest == digest)
@@ -151,7 +151,7 @@ def find_by_digest(digest: bytes) -> KeyAuthority | None:
         return None
     if len(_by_digest) >= _MAX_CACHED:
         _by_digest.clear()
-    authority = read_authority(row)
+    authority = build_authority(row)
     _by_digest[digest] = (now, authority)
     return authority
 
@@ -164,24 +164,24 @@ def find_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
         return cached[1]
     if len(_by_id) >= _MAX_CACHED:
         _by_id.clear()
-    authority = read_by_id(scope, key_id)
+    authority = load_authority(scope, key_id)
     _by_id[name] = (now, authority)
     return authority
 
 
-def read_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
+def load_authority(scope: TenantScope, key_id: str) -> KeyAuthority | None:
     """As `find_by_id`, without the cache."""
     row = _find_key(scope.tenant_id, key_id)
-    return None if row is None else read_authority(row)
+    return None if row is None else build_authority(row)
 
 
-def forget_authorities() -> None:
+def clear_cache() -> None:
     """Clear the cache, because keys, roles or memberships have changed; other processes follow within half a second."""
     _by_digest.clear()
     _by_id.clear()
 
 
-def reread(scope: TenantScope) -> TenantScope:
+def reload_scope(scope: TenantScope) -> TenantScope:
     """The scope without permissions its actor, a person or a key, has lost meanwhile; call it inside the write that relies on
     them."""
     kind, _, name = scope.actor.partition(":")
@@ -189,13 +189,13 @@ def reread(scope: TenantScope) -> TenantScope:
         role = _find_role(scope.tenant_id, name)
         return replace(scope, scopes=scope.scopes & scopes_of_role(role) if role is not None else frozenset())
     if kind == "key":
-        authority = read_by_id(scope, name)
+        authority = load_authority(scope, name)
         is_valid = authority is not None and is_alive(authority.row)
         return replace(scope, scopes=scope.scopes & authority.scopes if authority and is_valid else frozenset())
     return scope
 
 
-def is_within(address: str, networks: Sequence[str]) -> bool:
+def is_in_networks(address: str, networks: Sequence[str]) -> bool:
     """Whether an address or network lies in one of the networks; always true if there are none."""
     if not networks:
         return True
@@ -228,7 +228,7 @@ def descendants_of(scope: TenantScope, issuer: str) -> list[tuple[int, ApiKey]]:
 def root_of(scope: TenantScope) -> str:
     """The origin of the scope's actor: for a key, the person at the top of its chain or its topmost key."""
     kind, _, key_id = scope.actor.partition(":")
-    authority = read_by_id(scope, key_id) if kind == "key" else None
+    authority = load_authority(scope, key_id) if kind == "key" else None
     if authority is None:
         return scope.actor
     top = (authority.row, *authority.ancestors)[-1]

@@ -8,11 +8,11 @@ from appliance.core.errors import RateLimited
 from appliance.core.networks import network_of
 from appliance.core.sentences import Sentence
 
-FORGOTTEN_SECONDS = 3600.0
+FORGET_SECONDS = 3600.0
 WINDOW_SECONDS = 60.0
 DAY_SECONDS = 86_400.0
-MANY = 100  # attempts on one app within a window, from all addresses; beyond it, each address has one free attempt
-MOST_KNOWN = 20_000
+BUSY_ATTEMPTS = 100  # attempts on one app within a window, from all addresses; beyond it, each address has one free attempt
+MAX_TRACKED = 20_000
 
 App = tuple[str, str]
 
@@ -41,17 +41,17 @@ class Attempts:
         key, now = (app, network_of(address)), clock.monotonic()
         with self._lock:
             tries = self._tries.get(key)
-            if tries is None or now - tries.last > FORGOTTEN_SECONDS:
+            if tries is None or now - tries.last > FORGET_SECONDS:
                 tries = _Tries(0, 0.0, now)
             if now < tries.until:
                 wait = max(1, round(tries.until - now))
                 message = Sentence("too many attempts; try again in %(wait)s", wait=_format_wait(wait))
                 raise RateLimited(message, headers={"Retry-After": str(wait)})
-            free = 1 if self._count(app, now) > MANY else self._free
+            free = 1 if self._count(app, now) > BUSY_ATTEMPTS else self._free
             tries.count, tries.last = tries.count + 1, now
             if tries.count >= free:
                 tries.until = now + min(self._first * 2.0 ** min(tries.count - free, 30), self._longest)
-            self._keep(key, tries, now)
+            self._store(key, tries, now)
 
     def succeed(self, app: App, address: str) -> None:
         """Forget a counted attempt that succeeded."""
@@ -71,21 +71,21 @@ class Attempts:
         if now >= ends:
             ends, count = now + WINDOW_SECONDS, 0
         self._windows[app] = (ends, count + 1)
-        if len(self._windows) > MOST_KNOWN:
+        if len(self._windows) > MAX_TRACKED:
             self._windows = {key: window for key, window in self._windows.items() if window[0] > now}
         return count + 1
 
-    def _keep(self, key: tuple[App, str], tries: _Tries, now: float) -> None:
+    def _store(self, key: tuple[App, str], tries: _Tries, now: float) -> None:
         self._tries.pop(key, None)
         self._tries[key] = tries
-        if len(self._tries) > MOST_KNOWN:
-            recent = {each: known for each, known in self._tries.items() if now - known.last <= FORGOTTEN_SECONDS}
-            while len(recent) > MOST_KNOWN * 3 // 4:
+        if len(self._tries) > MAX_TRACKED:
+            recent = {each: known for each, known in self._tries.items() if now - known.last <= FORGET_SECONDS}
+            while len(recent) > MAX_TRACKED * 3 // 4:
                 del recent[next(iter(recent))]  # the least recent one
             self._tries = recent
 
 
-class DayPace:
+class DailyLimit:
     """`free` failures a day per key, then one attempt per `seconds`: guessing from many networks is slow, and no user is locked
     out until tomorrow."""
 
@@ -118,9 +118,9 @@ class DayPace:
             day.failed += 1
             if day.failed == self._free:
                 day.next_at = now + self._seconds
-            if len(self._days) > MOST_KNOWN:
+            if len(self._days) > MAX_TRACKED:
                 self._days = {each: known for each, known in self._days.items() if known.ends > now}
-                while len(self._days) > MOST_KNOWN:
+                while len(self._days) > MAX_TRACKED:
                     del self._days[next(iter(self._days))]
 
     def has_failed(self, key: tuple[str, ...]) -> bool:

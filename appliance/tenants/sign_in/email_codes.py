@@ -24,13 +24,13 @@ from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from .attempts import MOST_KNOWN
+from .attempts import MAX_TRACKED
 
-GOOD_MS = 600_000
+LIFETIME_MS = 600_000
 DIGITS = 8
-MOST_TRIES = 5
-MOST_PER_ADDRESS, MOST_PER_NETWORK, KEPT_FOR_KNOWN, PER_MS = 18, 5, 6, 3_600_000
-KEPT_MS = 3_600_000  # how long an expired code counts against its address
+MAX_TRIES = 5
+MAX_PER_ADDRESS, MAX_PER_NETWORK, RESERVED_FOR_PROVEN, WINDOW_MS = 18, 5, 6, 3_600_000
+RETENTION_MS = 3_600_000  # how long an expired code counts against its address
 
 Sending = Literal["sending", "sent", "failed"]
 
@@ -54,7 +54,7 @@ class EmailCodeRow(TenantModel):
 
 
 @dataclass(frozen=True)
-class Door:
+class CodeTarget:
     """What a code gives access to: `webapp:<id>` or `share:<id>`, on one of its hosts."""
 
     scope: TenantScope
@@ -63,7 +63,7 @@ class Door:
 
 
 @dataclass(frozen=True)
-class Asked:
+class IssuedCode:
     """A requested code; `code` is empty if it must not be sent, which the response does not reveal."""
 
     id: str
@@ -71,51 +71,51 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CodeCheck:
     """The result of checking a code: the address if it matches; `is_over` if it cannot be tried again."""
 
     email: str = ""
     is_over: bool = False
 
 
-Whose = tuple[str, str, str, str]
+Requester = tuple[str, str, str, str]
 
 
 class NetworkCounts:
     """Counts the codes each network has requested lately, and the networks that have proven an address; in memory, bounded."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[Whose, list[int]] = OrderedDict()
-        self._known: OrderedDict[Whose, None] = OrderedDict()
+        self._requests: OrderedDict[Requester, list[int]] = OrderedDict()
+        self._proven: OrderedDict[Requester, None] = OrderedDict()
         self._lock = Lock()
 
-    def count(self, requester: Whose, now: int) -> int:
+    def count(self, requester: Requester, now: int) -> int:
         """The number of codes requested in the last hour."""
         with self._lock:
-            return sum(at > now - PER_MS for at in self._asked.get(requester, ()))
+            return sum(at > now - WINDOW_MS for at in self._requests.get(requester, ()))
 
-    def add(self, requester: Whose, now: int) -> None:
+    def add(self, requester: Requester, now: int) -> None:
         """Count a requested code."""
         with self._lock:
-            self._asked[requester] = [*self._asked.get(requester, ())[-MOST_PER_NETWORK:], now]
-            _evict_oldest(self._asked, requester)
+            self._requests[requester] = [*self._requests.get(requester, ())[-MAX_PER_NETWORK:], now]
+            _evict_oldest(self._requests, requester)
 
-    def is_known(self, requester: Whose) -> bool:
+    def has_proven(self, requester: Requester) -> bool:
         """Whether the address has been proven from this network."""
         with self._lock:
-            return requester in self._known
+            return requester in self._proven
 
-    def remember(self, requester: Whose) -> None:
+    def remember(self, requester: Requester) -> None:
         """Record that the address has been proven from this network, and reset its count."""
         with self._lock:
-            self._asked.pop(requester, None)
-            self._known[requester] = None
-            _evict_oldest(self._known, requester)
+            self._requests.pop(requester, None)
+            self._proven[requester] = None
+            _evict_oldest(self._proven, requester)
 
 
-def _evict_oldest(entries: OrderedDict[Whose, Any], newest: Whose) -> None:
+def _evict_oldest(entries: OrderedDict[Requester, Any], newest: Requester) -> None:
     entries.move_to_end(newest)
-    while len(entries) > MOST_KNOWN:
+    while len(entries) > MAX_TRACKED:
         entries.popitem(last=False)
 
 
@@ -126,34 +126,34 @@ class EmailCodes:
         self._sealer = sealer
         self._networks = NetworkCounts()
 
-    def ask(self, door: Door, email: str, address: str, *, allowed: bool) -> Asked:
+    def issue(self, door: CodeTarget, email: str, address: str, *, allowed: bool) -> IssuedCode:
         """Create a code for this e-mail address, requested from a network address.  RateLimited, also if it is not allowed."""
         code_id, code = ids.new("sgn"), "".join(secrets.choice("0123456789") for _ in range(DIGITS))
         digest = self._digest(door, code_id, code if allowed else secrets.token_urlsafe())
         scope, now = door.scope, clock.now_ms()
         requester = (scope.tenant_id, door.name, email, network_of(address))
-        limit = MOST_PER_ADDRESS if self._networks.is_known(requester) else MOST_PER_ADDRESS - KEPT_FOR_KNOWN
-        if self._networks.count(requester, now) >= MOST_PER_NETWORK:
-            raise _build_limit_error(MOST_PER_NETWORK)
+        limit = MAX_PER_ADDRESS if self._networks.has_proven(requester) else MAX_PER_ADDRESS - RESERVED_FOR_PROVEN
+        if self._networks.count(requester, now) >= MAX_PER_NETWORK:
+            raise _build_limit_error(MAX_PER_NETWORK)
 
         def insert() -> None:
             mine = scope.select(EmailCodeRow).where(EmailCodeRow.door == door.name, EmailCodeRow.email == email)
-            if mine.where(EmailCodeRow.created_at > now - PER_MS).count() >= limit:
+            if mine.where(EmailCodeRow.created_at > now - WINDOW_MS).count() >= limit:
                 raise _build_limit_error(limit)
             scope.insert(
                 EmailCodeRow, id=code_id, door=door.name, email=email, digest=digest, state="sending" if allowed else "none",
-                tries=0, created_at=now, expires_at=now + GOOD_MS,
+                tries=0, created_at=now, expires_at=now + LIFETIME_MS,
             )  # fmt: skip
 
         db.write(insert)
         self._networks.add(requester, now)
-        return Asked(code_id, code if allowed else "")
+        return IssuedCode(code_id, code if allowed else "")
 
-    def note_sending(self, scope: TenantScope, code_id: str, state: Sending) -> None:
+    def record_sending(self, scope: TenantScope, code_id: str, state: Sending) -> None:
         """Record the result of sending an e-mail."""
         db.write(lambda: scope.update(EmailCodeRow, state=state).where(EmailCodeRow.id == code_id).execute())
 
-    def is_failing(self, door: Door) -> bool:
+    def has_send_failure(self, door: CodeTarget) -> bool:
         """Whether the door's latest e-mail could not be sent; the same for everyone, whoever its recipient was."""
         rows = door.scope.select(EmailCodeRow, EmailCodeRow.state).where(
             EmailCodeRow.door == door.name, EmailCodeRow.state.in_(("sent", "failed"))
@@ -161,27 +161,27 @@ class EmailCodes:
         latest = rows.order_by(EmailCodeRow.created_at.desc(), EmailCodeRow.id.desc()).first()
         return latest is not None and latest.state == "failed"
 
-    def take(self, door: Door, code_id: str, code: str, address: str) -> Checked:
+    def check(self, door: CodeTarget, code_id: str, code: str, address: str) -> CodeCheck:
         """Check a code, and return the e-mail address once; a code expires after ten minutes or five attempts."""
         scope, digest = door.scope, self._digest(door, code_id, "".join(code.split()))
 
-        def check() -> Checked:
+        def check() -> CodeCheck:
             row = scope.find(EmailCodeRow, door=door.name, id=code_id)
-            if row is None or row.expires_at <= clock.now_ms() or row.tries >= MOST_TRIES:
-                return Checked(is_over=True)
+            if row is None or row.expires_at <= clock.now_ms() or row.tries >= MAX_TRIES:
+                return CodeCheck(is_over=True)
             if hmac.compare_digest(bytes(row.digest), digest):
                 # The used row stays, because it counts among the codes of this address.
-                scope.update(EmailCodeRow, tries=MOST_TRIES).where(EmailCodeRow.id == code_id).execute()
-                return Checked(row.email)
+                scope.update(EmailCodeRow, tries=MAX_TRIES).where(EmailCodeRow.id == code_id).execute()
+                return CodeCheck(row.email)
             scope.update(EmailCodeRow, tries=row.tries + 1).where(EmailCodeRow.id == code_id).execute()
-            return Checked(is_over=row.tries + 1 >= MOST_TRIES)
+            return CodeCheck(is_over=row.tries + 1 >= MAX_TRIES)
 
         checked = db.write(check)
         if checked.email:
             self._networks.remember((scope.tenant_id, door.name, checked.email, network_of(address)))
         return checked
 
-    def _digest(self, door: Door, code_id: str, code: str) -> bytes:
+    def _digest(self, door: CodeTarget, code_id: str, code: str) -> bytes:
         parts = (door.scope.tenant_id, door.name, door.host, code_id, code)
         return self._sealer.digest(b"e-mail code/" + "\0".join(parts).encode("utf-8", "replace"))
 
@@ -194,4 +194,4 @@ def purge(now: int, most: int = 5000) -> int:
     """Delete codes that no longer count; returns their number."""
     chosen = f"SELECT tenant_id, id FROM email_code WHERE created_at <= ? LIMIT {most}"  # noqa: S608  a constant
     deletion = f"DELETE FROM email_code WHERE (tenant_id, id) IN ({chosen})"  # noqa: S608
-    return db.write(lambda: db.execute(deletion, (now - KEPT_MS,)))
+    return db.write(lambda: db.execute(deletion, (now - RETENTION_MS,)))

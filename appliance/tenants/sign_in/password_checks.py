@@ -18,11 +18,11 @@ from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.core.networks import network_of
 from appliance.monitor import REFUSALS
 
-from .attempts import MOST_KNOWN, Attempts
+from .attempts import MAX_TRACKED, Attempts
 
 T = TypeVar("T")
 
-WAITING, WAITING_OF_NETWORK = 20, 2
+MAX_WAITING, MAX_WAITING_PER_NETWORK = 20, 2
 NICENESS = 10
 _ANY = ("address", "")
 
@@ -42,7 +42,7 @@ class Attempt:
     device: str = ""
 
     @property
-    def known_from(self) -> tuple[str, str]:
+    def origin(self) -> tuple[str, str]:
         return self.login, network_of(self.address)
 
 
@@ -54,15 +54,15 @@ class PasswordChecks:
         self._addresses = Attempts(free=20, first=1.0, longest=60.0)
         self._pairs = Attempts(free=5, first=1.0, longest=300.0)
         self._devices = Attempts(free=10, first=1.0, longest=300.0)
-        self._known = _Lane(1, "password-known")
-        self._others = _Lane(max(1, cores // 2), "password")
+        self._known_lane = _Lane(1, "password-known")
+        self._other_lane = _Lane(max(1, cores // 2), "password")
         self._signed_in: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._lock = Lock()
 
     def submit(self, attempt: Attempt, work: Callable[[], T]) -> "Future[T]":
         """Run a check that raises SignInFailed for a wrong password.  RateLimited while the attempt must wait, Overloaded."""
-        is_known = self.knows(attempt)
-        lane, network = self._known if is_known else self._others, network_of(attempt.address)
+        is_known = self.is_known(attempt)
+        lane, network = self._known_lane if is_known else self._other_lane, network_of(attempt.address)
         is_first = is_known or not self._addresses.has_tried(_ANY, attempt.address)
         try:
             lane.enter(network, is_first=is_first)  # before the attempt is counted: one that is not admitted is no guess
@@ -78,14 +78,14 @@ class PasswordChecks:
         future.add_done_callback(lambda done: self._finish(attempt, done, is_known=is_known))
         return future
 
-    def knows(self, attempt: Attempt) -> bool:
+    def is_known(self, attempt: Attempt) -> bool:
         """Whether there was an earlier sign-in from this browser or address."""
         with self._lock:
-            return bool(attempt.device) or attempt.known_from in self._signed_in
+            return bool(attempt.device) or attempt.origin in self._signed_in
 
     def stop(self) -> None:
         """Start no more checks."""
-        for lane in (self._known, self._others):
+        for lane in (self._known_lane, self._other_lane):
             lane.stop()
 
     def _begin(self, attempt: Attempt, *, is_known: bool) -> None:
@@ -107,9 +107,9 @@ class PasswordChecks:
         if done.exception() is not None:
             return
         with self._lock:
-            self._signed_in[attempt.known_from] = None
-            self._signed_in.move_to_end(attempt.known_from)
-            while len(self._signed_in) > MOST_KNOWN:
+            self._signed_in[attempt.origin] = None
+            self._signed_in.move_to_end(attempt.origin)
+            while len(self._signed_in) > MAX_TRACKED:
                 self._signed_in.popitem(last=False)
 
 
@@ -123,9 +123,9 @@ class _Lane:
 
     def enter(self, network: str, *, is_first: bool) -> None:
         """Take a place in the queue; Overloaded if there is none."""
-        most = WAITING if is_first else WAITING // 2
+        most = MAX_WAITING if is_first else MAX_WAITING // 2
         with self._lock:
-            if self._networks[network] >= WAITING_OF_NETWORK or self._networks.total() >= most:
+            if self._networks[network] >= MAX_WAITING_PER_NETWORK or self._networks.total() >= most:
                 raise Overloaded("too many people are signing in at once; try again in a moment", headers={"Retry-After": "5"})
             self._networks[network] += 1
 

@@ -29,22 +29,22 @@ def new_root() -> str:
     return secrets.token_urlsafe(16)
 
 
-def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, lifetime_ms: int, root: str | None = None) -> str:
+def create_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, lifetime_ms: int, root: str | None = None) -> str:
     """Create a session; returns its token, whose keyed digest is stored.  It belongs to the sign-in `root`, or starts a new one."""
     token = secrets.token_urlsafe(32)
     token = f"{token}.{user_id}.{_seal_of(sealer, token, user_id)}"
-    _store(sealer.digest(token.encode()), Redeemed(user_id, root or new_root()), tenant_id, "session", lifetime_ms)
+    _store(sealer.digest(token.encode()), RedeemedCode(user_id, root or new_root()), tenant_id, "session", lifetime_ms)
     return token
 
 
-def open_code(sealer: Sealer, user_id: str, tenant_id: str, purpose: Purpose, *, root: str) -> str:
+def create_code(sealer: Sealer, user_id: str, tenant_id: str, purpose: Purpose, *, root: str) -> str:
     """Create a one-time code that carries the sign-in `root` from one host to another, for one purpose."""
     token = secrets.token_urlsafe(32)
-    _store(sealer.digest(token.encode()), Redeemed(user_id, root), tenant_id, purpose, CODE_MS)
+    _store(sealer.digest(token.encode()), RedeemedCode(user_id, root), tenant_id, purpose, CODE_MS)
     return token
 
 
-def _store(digest: bytes, who: "Redeemed", tenant_id: str | None, kind: str, lifetime_ms: int) -> None:
+def _store(digest: bytes, who: "RedeemedCode", tenant_id: str | None, kind: str, lifetime_ms: int) -> None:
     now = clock.now_ms()
 
     def insert() -> None:
@@ -69,25 +69,25 @@ def _seal_of(sealer: Sealer, secret: str, user_id: str) -> str:
 
 
 @dataclass(frozen=True)
-class Redeemed:
+class RedeemedCode:
     """The user of a one-time code, and the sign-in it belongs to."""
 
     user_id: str
     root: str
 
 
-def redeem_code(sealer: Sealer, token: str, tenant_id: str, purpose: Purpose) -> Redeemed | None:
+def redeem_code(sealer: Sealer, token: str, tenant_id: str, purpose: Purpose) -> RedeemedCode | None:
     """Use a one-time code for this tenant and purpose; None if it is wrong, used, expired, or the person signed out
     meanwhile."""
     digest = sealer.digest(token.encode())
 
-    def redeem() -> Redeemed | None:
+    def redeem() -> RedeemedCode | None:
         is_match = (Session.digest == digest) & (Session.kind == purpose) & (Session.tenant_id == tenant_id)
         row = Session.get_or_none(is_match)
         if row is None:
             return None
         Session.delete().where(is_match).execute()
-        return Redeemed(row.user_id, row.root) if row.expires_at > clock.now_ms() else None
+        return RedeemedCode(row.user_id, row.root) if row.expires_at > clock.now_ms() else None
 
     return db.write(redeem)
 
@@ -144,7 +144,7 @@ def close_other_sessions(scope: TenantScope, sealer: Sealer, user_id: str, token
 
     def close() -> int:
         ended = int(Session.delete().where((Session.user_id == user_id) & (Session.digest != this)).execute())
-        people.forget_elsewhere(user_id)  # WebApps require a new sign-in, too
+        people.end_other_sign_ins(user_id)  # WebApps require a new sign-in, too
         audit.record(scope, "session.end_others", user_id, {"ended": ended})
         return ended
 

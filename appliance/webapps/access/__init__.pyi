@@ -1,13 +1,13 @@
 from . import visits as visits
 from .access import Access as Access
 from .access import parse_access as parse_access
+from .oidc import AuthorizationResponse as AuthorizationResponse
 from .oidc import OidcClient as OidcClient
 from .oidc import ProviderFailed as ProviderFailed
-from .oidc import Returned as Returned
 from .secret_use import destination_of as destination_of
 from .secret_use import open_access as open_access
-from .sign_ins import Place as Place
 from .sign_ins import SignIns as SignIns
+from .sign_ins import SignInTarget as SignInTarget
 from .visitors import ANONYMOUS as ANONYMOUS
 from .visitors import Visitor as Visitor
 from .visits import Visits as Visits

@@ -10,7 +10,7 @@ from appliance.core import ids
 from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES
-from appliance.tenants.sign_in import MOST_LISTED, check_listed, is_listed
+from appliance.tenants.sign_in import MAX_LISTED, is_listed, validate_allowlist
 from appliance.webapps.files import patterns
 
 Kind = Literal["public", "password", "members", "email", "oidc"]
@@ -42,7 +42,7 @@ class Access:
         """Whether anyone may request this path."""
         return self.kind == "public" or any(patterns.match(pattern, path) is not None for pattern in self.public_paths)
 
-    def shows(self, file: str) -> bool:
+    def is_public_file(self, file: str) -> bool:
         """Whether anyone may read this file. Checked in addition to the path, because a public path can lead to a private file
         (such as the page shown for a missing path)."""
         names = {f"/{file}", f"/{file.removesuffix('index.html')}" if _is_index(file) else f"/{file.removesuffix('.html')}"}
@@ -81,21 +81,21 @@ def parse_access(raw: Any, pointer: str = "/access") -> Access:
     settings = raw[kind] if raw[kind] is not None else {}
     if not isinstance(settings, Mapping):
         raise ValidationFailed(Sentence("%(kind)s must be an object", kind=kind), pointer=f"{pointer}/{kind}")
-    fields = _Members(settings, f"{pointer}/{kind}")
+    fields = _Fields(settings, f"{pointer}/{kind}")
     values = {"kind": kind, "public_paths": _public_paths(raw.get("paths"), f"{pointer}/paths"), **_PARSERS[kind](fields)}
     fields.refuse_others()
     return Access(**values)
 
 
-class _Members:
+class _Fields:
     """Reads the fields of an object one by one; `refuse_others` rejects those that were not read."""
 
     def __init__(self, raw: Mapping[str, Any], pointer: str) -> None:
-        self._left = dict(raw)
+        self._unread = dict(raw)
         self.pointer = pointer
 
     def take(self, name: str) -> Any:
-        return self._left.pop(name, None)
+        return self._unread.pop(name, None)
 
     def text(self, name: str, what: str) -> str:
         value = self.take(name)
@@ -107,7 +107,7 @@ class _Members:
         return _texts(self.take(name), f"{self.pointer}/{name}")
 
     def refuse_others(self) -> None:
-        for name in self._left:
+        for name in self._unread:
             raise ValidationFailed(
                 Sentence("unknown field %(name)s", name=repr(str(name)[:60])), pointer=f"{self.pointer}/{str(name)[:60]}"
             )
@@ -117,9 +117,9 @@ def _texts(raw: Any, pointer: str) -> tuple[str, ...]:
     if raw is None:
         return ()
     is_valid = isinstance(raw, Sequence) and not isinstance(raw, str) and all(isinstance(each, str) for each in raw)
-    if not is_valid or len(raw) > MOST_LISTED:
+    if not is_valid or len(raw) > MAX_LISTED:
         raise ValidationFailed(
-            Sentence("this must be a list of at most %(most_listed)s strings", most_listed=MOST_LISTED), pointer=pointer
+            Sentence("this must be a list of at most %(most_listed)s strings", most_listed=MAX_LISTED), pointer=pointer
         )
     return tuple(raw)
 
@@ -136,7 +136,7 @@ def _public_paths(raw: Any, pointer: str) -> tuple[str, ...]:
     return paths
 
 
-def _secret(fields: _Members, name: str) -> str:
+def _secret(fields: _Fields, name: str) -> str:
     value = fields.take(name)
     is_valid = isinstance(value, Mapping) and set(value) == {"secret"} and isinstance(value["secret"], str)
     if not is_valid or not value["secret"].isidentifier() or len(value["secret"]) > 63:
@@ -144,18 +144,18 @@ def _secret(fields: _Members, name: str) -> str:
     return str(value["secret"])
 
 
-def _read_public(fields: _Members) -> dict[str, Any]:
+def _read_public(fields: _Fields) -> dict[str, Any]:
     return {}
 
 
-def _read_password(fields: _Members) -> dict[str, Any]:
+def _read_password(fields: _Fields) -> dict[str, Any]:
     name = fields.take("secret")
     if not isinstance(name, str) or not name.isidentifier() or len(name) > 63:
         raise ValidationFailed("name the secret that holds the password: {secret: NAME}", pointer=f"{fields.pointer}/secret")
     return {"secret": name}
 
 
-def _read_members(fields: _Members) -> dict[str, Any]:
+def _read_members(fields: _Fields) -> dict[str, Any]:
     roles = fields.texts("roles")
     for number, role in enumerate(roles):
         if role not in ROLES:
@@ -164,13 +164,13 @@ def _read_members(fields: _Members) -> dict[str, Any]:
     return {"roles": roles}
 
 
-def _read_email(fields: _Members) -> dict[str, Any]:
+def _read_email(fields: _Fields) -> dict[str, Any]:
     integration = fields.text("integration", "the slug of the integration that sends the e-mails")
     ids.check_slug(integration, pointer=f"{fields.pointer}/integration")
     return {"integration": integration, "allow": _allow(fields, anybody=False)}
 
 
-def _read_oidc(fields: _Members) -> dict[str, Any]:
+def _read_oidc(fields: _Fields) -> dict[str, Any]:
     issuer = fields.text("issuer", "the address of the provider, as its discovery document says it")
     if not _is_issuer(issuer):
         raise ValidationFailed("issuer is an https address without query and fragment", pointer=f"{fields.pointer}/issuer")
@@ -203,8 +203,8 @@ def is_loopback(url: str) -> bool:
     return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
-def _allow(fields: _Members, *, anybody: bool) -> tuple[str, ...]:
-    return check_listed(fields.texts("allow"), f"{fields.pointer}/allow", *([EVERYBODY] if anybody else []))
+def _allow(fields: _Fields, *, anybody: bool) -> tuple[str, ...]:
+    return validate_allowlist(fields.texts("allow"), f"{fields.pointer}/allow", *([EVERYBODY] if anybody else []))
 
 
 _PARSERS = {

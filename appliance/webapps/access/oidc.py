@@ -19,20 +19,20 @@ from appliance.connectors import OAuth
 from appliance.connectors.context import BoundHttp
 from appliance.connectors.contract import ConnectorError, Http, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.oauth import by_code, consent_address
+from appliance.connectors.oauth import consent_address, request_by_code
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
 from appliance.core.sentences import Sentence
-from appliance.tenants.sign_in import as_email
+from appliance.tenants.sign_in import parse_email
 
 from .access import Access, is_loopback
 
 T = TypeVar("T")
 Keys = tuple[RSAKey | ECKey, ...]
 ALGORITHMS: Mapping[str, type[RSAKey] | type[ECKey]] = {"RS256": RSAKey, "ES256": ECKey}
-ASK_SECONDS = 15.0
-BELIEVED_SECONDS = 3600.0
-KEYS_AGAIN_SECONDS = 60.0  # an unknown key makes us refetch the key set at most this often
+TIMEOUT_SECONDS = 15.0
+CACHE_SECONDS = 3600.0
+KEYS_REFRESH_SECONDS = 60.0  # an unknown key makes us refetch the key set at most this often
 SKEW_SECONDS = 60
 LONGEST_TOKEN = 32 << 10
 _MAX_BYTES = 256 << 10
@@ -54,13 +54,13 @@ class Provider:
     token_url: str
     jwks_url: str
     client_auth: str
-    names_itself: bool
+    sends_issuer: bool
     keys: Keys
-    seen: float
+    fetched_at: float
 
 
 @dataclass(frozen=True)
-class Returned:
+class AuthorizationResponse:
     """The authorization response from the browser, with the values saved when the sign-in started."""
 
     code: str
@@ -83,38 +83,40 @@ class OidcClient:
 
     def __init__(self, egress: Egress) -> None:
         self._egress = egress
-        self._known: dict[str, Provider] = {}
+        self._providers: dict[str, Provider] = {}
         self._lock = threading.Lock()
 
-    def address(self, access: Access, redirect_uri: str, state: str, secrets: tuple[str, str]) -> str:
+    def build_sign_in_url(self, access: Access, redirect_uri: str, state: str, secrets: tuple[str, str]) -> str:
         """The URL at which the visitor signs in; `secrets` are the nonce and the PKCE verifier. Raises ProviderFailed."""
         provider = self._provider(access.issuer)
         oauth = _oauth(provider, access, "", {"nonce": secrets[0]})
         return consent_address(oauth, redirect_uri, state, secrets[1])
 
-    def identify(self, access: Access, client_secret: str, response: Returned) -> Identity:
+    def identify(self, access: Access, client_secret: str, response: AuthorizationResponse) -> Identity:
         """Exchange the code for the identity of the user; ProviderFailed."""
         provider = self._provider(access.issuer)
         # RFC 9207: a response from a different issuer may be a mix-up attack.
-        if response.issuer != access.issuer and (response.issuer or provider.names_itself):
+        if response.issuer != access.issuer and (response.issuer or provider.sends_issuer):
             raise ProviderFailed("the response came from another provider; start the sign-in again")
         oauth = _oauth(provider, access, client_secret, {})
         try:
-            token = self._with_http(lambda http: by_code(http, oauth, response.code, response.verifier, response.redirect_uri))
+            token = self._with_http(
+                lambda http: request_by_code(http, oauth, response.code, response.verifier, response.redirect_uri)
+            )
         except ConnectorError as error:
             raise ProviderFailed(Sentence("the provider did not issue a token: %(message)s", message=error.message)) from error
         claims = self._verify(provider, token.id_token)
         problem = _problem_of(claims, access, response.nonce)
         if problem:
             raise ProviderFailed(Sentence("the provider's token was rejected: %(problem)s", problem=problem))
-        email = as_email(str(claims.get("email", ""))) if claims.get("email_verified") is True else ""
+        email = parse_email(str(claims.get("email", ""))) if claims.get("email_verified") is True else ""
         return Identity(claims["sub"], email)
 
     # -- what the provider says
 
     def _provider(self, issuer: str) -> Provider:
-        provider = self._known.get(issuer)
-        if provider is not None and clock.monotonic() - provider.seen < BELIEVED_SECONDS:
+        provider = self._providers.get(issuer)
+        if provider is not None and clock.monotonic() - provider.fetched_at < CACHE_SECONDS:
             return provider
         document = self._fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != issuer:
@@ -132,13 +134,13 @@ class OidcClient:
         by_post = isinstance(auth_methods, list) and "client_secret_basic" not in auth_methods
         sends_issuer = document.get("authorization_response_iss_parameter_supported") is True
         keys, auth = self._keys(jwks), "post" if by_post else "basic"
-        return self._keep(Provider(issuer, authorize, token, jwks, auth, sends_issuer, keys, clock.monotonic()))
+        return self._cache_provider(Provider(issuer, authorize, token, jwks, auth, sends_issuer, keys, clock.monotonic()))
 
-    def _keep(self, provider: Provider) -> Provider:
+    def _cache_provider(self, provider: Provider) -> Provider:
         with self._lock:
-            if len(self._known) >= _MAX_PROVIDERS:
-                self._known.clear()
-            self._known[provider.issuer] = provider
+            if len(self._providers) >= _MAX_PROVIDERS:
+                self._providers.clear()
+            self._providers[provider.issuer] = provider
         return provider
 
     def _keys(self, url: str) -> Keys:
@@ -156,7 +158,7 @@ class OidcClient:
         return tuple(keys)
 
     def _fetch(self, url: str) -> Mapping[str, Any]:
-        request = HttpRequest("GET", url, [("Accept", "application/json")], (), b"", ASK_SECONDS, False, _MAX_BYTES)
+        request = HttpRequest("GET", url, [("Accept", "application/json")], (), b"", TIMEOUT_SECONDS, False, _MAX_BYTES)
         try:
             response = self._with_http(lambda http: http.send(request))
             document = json.loads(response.content) if response.status == 200 else None
@@ -171,7 +173,7 @@ class OidcClient:
     def _with_http(self, call: Callable[[Http], T]) -> T:
         client = EgressClient(self._egress)
         try:
-            return call(BoundHttp(client, clock.monotonic() + ASK_SECONDS))
+            return call(BoundHttp(client, clock.monotonic() + TIMEOUT_SECONDS))
         finally:
             client.close()
 
@@ -181,12 +183,12 @@ class OidcClient:
         try:
             return _verify_signature(provider.keys, token)
         except _UnknownKey as error:
-            if clock.monotonic() - provider.seen < KEYS_AGAIN_SECONDS:
+            if clock.monotonic() - provider.fetched_at < KEYS_REFRESH_SECONDS:
                 raise ProviderFailed("the provider's token is signed with a key that it does not publish") from error
         except (JoseError, ValueError, TypeError, RecursionError) as error:
             raise ProviderFailed("the provider's token has no valid signature") from error
         with self._lock:
-            self._known.pop(provider.issuer, None)
+            self._providers.pop(provider.issuer, None)
         return self._verify(self._provider(provider.issuer), token)
 
 

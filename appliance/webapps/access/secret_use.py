@@ -5,15 +5,15 @@ from typing import Any
 
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.tenants.grants import Destination, host_of, secret_bindings
+from appliance.tenants.grants import SecretDestination, host_of, secret_bindings
 
 from .access import Access, parse_access
 
 
-def destination_of(app_id: str, access: Access) -> Destination:
+def destination_of(app_id: str, access: Access) -> SecretDestination:
     """The destination that the secret is bound to: the OIDC provider, or the app itself for a password."""
     digest = hashlib.sha256(f"{access.kind} {access.issuer}".encode()).hexdigest()
-    return Destination("webapp", app_id, digest, host_of(access.issuer))
+    return SecretDestination("webapp", app_id, digest, host_of(access.issuer))
 
 
 def bind_access(scope: TenantScope, app_id: str, raw_access: Any) -> None:
@@ -21,7 +21,7 @@ def bind_access(scope: TenantScope, app_id: str, raw_access: Any) -> None:
     access = parse_access(raw_access)
     if access.secret:
         destination = destination_of(app_id, access)
-        unbound = secret_bindings.refuse_unbound(scope, [access.secret], destination, pointer="/access")
+        unbound = secret_bindings.require_bindable(scope, [access.secret], destination, pointer="/access")
         secret_bindings.bind_use(scope, unbound, destination)
 
 

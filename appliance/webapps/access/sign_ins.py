@@ -16,7 +16,7 @@ MEMBER_MS = 60_000
 
 
 @dataclass(frozen=True)
-class Place:
+class SignInTarget:
     """The app and host that a code is valid for."""
 
     scope: TenantScope
@@ -30,7 +30,7 @@ class SignIns:
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
-    def give_member_code(self, target: Place, state: str, user_id: str) -> str:
+    def create_member_code(self, target: SignInTarget, state: str, user_id: str) -> str:
         """Create a code valid for one minute in the browser that holds `state`; NotFound for the app."""
         code = secrets.token_urlsafe(32)
         digest, now = self._digest(target, state, code), clock.now_ms()
@@ -45,7 +45,7 @@ class SignIns:
         db.write(insert)
         return code
 
-    def take_member_code(self, target: Place, state: str, code: str) -> str | None:
+    def redeem_member_code(self, target: SignInTarget, state: str, code: str) -> str | None:
         """Redeem a code and return its user id; None when the code is wrong, used, expired, or for another target or browser."""
         scope, digest = target.scope, self._digest(target, state, code)
 
@@ -58,6 +58,6 @@ class SignIns:
 
         return db.write(redeem)
 
-    def _digest(self, target: Place, binding: str, code: str) -> bytes:
+    def _digest(self, target: SignInTarget, binding: str, code: str) -> bytes:
         parts = (target.scope.tenant_id, target.app, target.host, binding, code)
         return self._sealer.digest(b"sign-in/" + "\0".join(parts).encode("utf-8", "replace"))

@@ -24,9 +24,9 @@ from .visitors import Visitor
 
 IDLE_MS = 12 * 3_600_000
 LONGEST_MS = 7 * 86_400_000
-BELIEVED_SECONDS = 1.0
-SEEN_MS = 300_000  # `seen_at` is updated at most this often
-MOST_KNOWN = 10_000
+CACHE_SECONDS = 1.0
+SEEN_UPDATE_MS = 300_000  # `seen_at` is updated at most this often
+MAX_CACHED = 10_000
 SIGN_IN_KEPT_MS = 3_600_000
 
 Key = tuple[str, str, bytes]
@@ -50,7 +50,7 @@ class Visits:
 
     def __init__(self, sealer: Sealer) -> None:
         self.sealer = sealer
-        self._known: dict[Key, tuple[Access, Visitor | None, float]] = {}
+        self._cache: dict[Key, tuple[Access, Visitor | None, float]] = {}
         self._lock = threading.Lock()
 
     # -- one visitor
@@ -73,10 +73,10 @@ class Visits:
         db.write(insert)
         return token
 
-    def recall(self, scope: TenantScope, app_id: str, access: Access, token: str) -> Visitor | None:
+    def find_cached_visitor(self, scope: TenantScope, app_id: str, access: Access, token: str) -> Visitor | None:
         """The result of `find_visitor` if it is less than a second old; None when there is none, or when the result was None."""
-        cached = self._known.get((scope.tenant_id, app_id, self._digest(token)))
-        if cached is None or cached[0] != access or clock.monotonic() - cached[2] >= BELIEVED_SECONDS:
+        cached = self._cache.get((scope.tenant_id, app_id, self._digest(token)))
+        if cached is None or cached[0] != access or clock.monotonic() - cached[2] >= CACHE_SECONDS:
             return None
         return cached[1]
 
@@ -86,9 +86,9 @@ class Visits:
         row = scope.find(VisitRow, digest=digest, app_id=app_id)
         visitor = self._visitor(scope, access, row) if row is not None else None
         with self._lock:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[scope.tenant_id, app_id, digest] = (access, visitor, started_at)
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[scope.tenant_id, app_id, digest] = (access, visitor, started_at)
         return visitor
 
     def _visitor(self, scope: TenantScope, access: Access, row: VisitRow) -> Visitor | None:
@@ -99,7 +99,7 @@ class Visits:
         visitor = Visitor(row.kind, row.subject, row.email, row.id, member.roles if member else ())
         if not may_enter(scope, access, visitor):
             return None
-        if now - row.seen_at > SEEN_MS:
+        if now - row.seen_at > SEEN_UPDATE_MS:
             db.submit(lambda: scope.update(VisitRow, seen_at=now).where(VisitRow.id == row.id).execute())
         return visitor
 
@@ -137,7 +137,7 @@ class Visits:
 
     def _clear_cache(self) -> None:
         with self._lock:
-            self._known.clear()
+            self._cache.clear()
 
     def _digest(self, token: str) -> bytes:
         return self.sealer.digest(b"visit/" + token.encode("utf-8", "replace"))
@@ -146,7 +146,7 @@ class Visits:
         """Digest of what a visit depends on besides the visitor; NotFound when the password's secret is not set."""
         parts = [access.kind, access.issuer, access.client_id]
         if access.kind == "password":
-            parts += [access.secret, tenants.open_secret(scope, self.sealer, access.secret)]
+            parts += [access.secret, tenants.unseal_secret(scope, self.sealer, access.secret)]
         return self.sealer.digest(b"grounds/" + "\0".join(parts).encode()).hex()
 
 

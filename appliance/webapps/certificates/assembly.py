@@ -11,12 +11,12 @@ from appliance.tenants import service as tenants
 from appliance.webapps.domains import service as domains
 
 from .authority import issue_internal
-from .checking import describe
-from .issuing import Issuer, Standing, Wish, Worker
-from .records import Facts
+from .issuing import CertificateRequest, CertificateStatus, Issuer, Worker
+from .records import CertificateDetails
 from .service import Certificates
+from .validation import read_details
 
-LOOK_SECONDS, ASK_SECONDS = 2.0, 1800.0
+ROUND_SECONDS, RENEWAL_SECONDS = 2.0, 1800.0
 
 
 class OwnDomains:
@@ -25,52 +25,52 @@ class OwnDomains:
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def wishes(self) -> Iterator[Wish]:
+    def list_requests(self) -> Iterator[CertificateRequest]:
         """Every host that needs a certificate. With HTTP validation, only hosts that point to this appliance are `reachable`."""
         by_dns = bool(self._config.acme.dns_hook) or not self._config.acme.directory
-        for host in domains.hosts_wanting_certificates():
+        for host in domains.list_certifiable_hosts():
             reachable = by_dns or host.leads_here is not False
-            yield Wish(host.host, host.tenant, (host.host,), reachable)
+            yield CertificateRequest(host.host, host.tenant, (host.host,), reachable)
         if self._config.acme.own_hosts and self._config.acme.directory:
             own = self._config.domains
-            yield Wish(own.base, None, (own.base, f"*.{own.base}", f"*.{own.content}"))
+            yield CertificateRequest(own.base, None, (own.base, f"*.{own.base}", f"*.{own.content}"))
 
-    def note(self, request: Wish, status: Standing) -> None:
+    def report_status(self, request: CertificateRequest, status: CertificateStatus) -> None:
         """Store the status on the domain."""
         if request.tenant is not None:
             scope = tenants.system_scope(request.tenant)
-            domains.note_certificate(
+            domains.save_certificate_status(
                 scope, request.host, status.state, status.error, status.next_try, status.not_after
             )  # fmt: skip
 
 
-def certificate_upkeep(config: Config, certificates: Certificates, worker: Worker) -> list[Periodic]:
+def certificate_tasks(config: Config, certificates: Certificates, worker: Worker) -> list[Periodic]:
     """The periodic certificate tasks of a serving process; none where TLS is terminated elsewhere."""
     if config.tls_mode == "off":
         return []
-    issuer = make_issuer(config, certificates, worker)
+    issuer = build_issuer(config, certificates, worker)
     return [
-        Periodic("certificate-orders", LOOK_SECONDS, issuer.look),
-        Periodic("certificate-renewals", ASK_SECONDS, issuer.ask_renewals),
+        Periodic("certificate-orders", ROUND_SECONDS, issuer.run_round),
+        Periodic("certificate-renewals", RENEWAL_SECONDS, issuer.ask_renewals),
     ]
 
 
-def make_issuer(config: Config, certificates: Certificates, worker: Worker) -> Issuer:
+def build_issuer(config: Config, certificates: Certificates, worker: Worker) -> Issuer:
     """Build the issuer: the configured ACME authority, else the built-in authority, else the operator's own certificate."""
     if config.acme.directory:
         # Imported here only: the ACME client costs a tenth of a second and 20 MB, and most appliances never need it.
         from .client import Registration
-        from .ordering import Authority, Ordering
+        from .order_processor import Authority, OrderProcessor
 
         acme = config.acme
         registration = Registration(acme.email, acme.eab_key_id, acme.eab_hmac_key)
         authority = Authority(acme.directory, registration, acme.ca_file, acme.dns_hook, acme.hook_seconds)
-        return Issuer(certificates, OwnDomains(config), worker, Ordering(authority, certificates, worker.stopping))
+        return Issuer(certificates, OwnDomains(config), worker, OrderProcessor(authority, certificates, worker.stopping))
     if config.tls_mode == "internal":
         return Issuer(certificates, OwnDomains(config), worker, lambda host: issue_internal(config, host))
     return Issuer(certificates, OwnDomains(config), worker, None, _file_reader(Path(config.server.certificate)))
 
 
-def _file_reader(path: Path) -> Callable[[], Facts]:
+def _file_reader(path: Path) -> Callable[[], CertificateDetails]:
     """Reads the operator's certificate, which serves every host without its own."""
-    return lambda: describe(x509.load_pem_x509_certificates(path.read_bytes())[0])
+    return lambda: read_details(x509.load_pem_x509_certificates(path.read_bytes())[0])

@@ -69,7 +69,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Question:
+class Challenge:
     """The authorization of one name: its status and the challenge to publish.
 
     `record` is the name and value of the TXT record (DNS-01), or the host and key authorization (HTTP-01, served under
@@ -99,14 +99,14 @@ class AcmeClient:
         self._net.session.trust_env = False
         self._pause = 0
         self._net.session.hooks["response"].append(self._note_pause)
-        with self._told():
+        with self._translate_errors():
             self._client = ClientV2(ClientV2.get_directory(directory, self._net), self._net)
         if uri is not None:
             self._net.account = messages.RegistrationResource(body=messages.Registration(), uri=uri)
 
     def register(self, registration: Registration) -> str:
         """Register the account, or find the existing one of this key; returns its URL."""
-        with self._told():
+        with self._translate_errors():
             binding = None
             if registration.eab_key_id:
                 public, directory = self._key.public_key(), self._client.directory
@@ -131,16 +131,16 @@ class AcmeClient:
 
     def get_order(self, url: str) -> Order:
         """Fetch the current state of an order."""
-        with self._told():
+        with self._translate_errors():
             body = messages.Order.from_json(self._post(url, None).json())
         status = body.status.name if body.status is not None else "unknown"
         problem = None if body.error is None else _to_refused(body.error, 0)
         return Order(status, tuple(body.authorizations or ()), body.finalize or "", body.certificate, problem, self._pause)
 
-    def get_question(self, url: str, kind: str) -> Question:
+    def get_challenge(self, url: str, kind: str) -> Challenge:
         """The `http-01` or `dns-01` challenge of an authorization (RFC 8555 § 7.1.4); Refused when the authority does not offer
         it."""
-        with self._told():
+        with self._translate_errors():
             body = messages.Authorization.from_json(self._post(url, None).json())
         host = str(body.identifier.value)
         error = next((challenge.error for challenge in body.challenges if challenge.error is not None), None)
@@ -149,13 +149,13 @@ class AcmeClient:
         if challenge is None or not isinstance(challenge.chall, challenges.KeyAuthorizationChallenge):
             if body.status.name == "pending":
                 raise Refused("no_challenge", f"the authority does not offer {kind} for {host}")
-            return Question(body.status.name, "", "", ("", ""), problem, None, self._pause)
+            return Challenge(body.status.name, "", "", ("", ""), problem, None, self._pause)
         value = challenge.chall.validation(self._key)
         name = challenge.chall.validation_domain_name(host) if isinstance(challenge.chall, challenges.DNS01) else host
         token = str(challenge.chall.encode("token"))
-        return Question(body.status.name, challenge.uri, token, (name, value), problem, challenge, self._pause)
+        return Challenge(body.status.name, challenge.uri, token, (name, value), problem, challenge, self._pause)
 
-    def answer(self, challenge: Question) -> None:
+    def answer_challenge(self, challenge: Challenge) -> None:
         """Tell the authority that the challenge is published."""
         if challenge.challenge is not None:
             self._post(challenge.url, challenge.challenge.response(self._key))
@@ -170,7 +170,7 @@ class AcmeClient:
 
     def renewal_time(self, chain: str) -> int | None:
         """When the authority suggests renewing the certificate (epoch ms); None when it does not say."""
-        with self._told():
+        with self._translate_errors():
             try:
                 suggested, _ = self._client.renewal_time(chain.encode())
             except errors.ARIError as error:
@@ -178,7 +178,7 @@ class AcmeClient:
         return None if suggested is None else int(suggested.timestamp() * 1000)
 
     def _post(self, url: str, body: Any) -> requests.Response:
-        with self._told():
+        with self._translate_errors():
             answer = self._net.post(url, body, new_nonce_url=self._client.directory["newNonce"])
         if not isinstance(answer, requests.Response):
             raise TypeError("the ACME library did not return a requests.Response")
@@ -188,7 +188,7 @@ class AcmeClient:
         self._pause = read_retry_after(response.headers.get("Retry-After", ""))
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translates the library's exceptions to Refused and Unreachable."""
         if self._stopping.is_set():
             raise Stopped

@@ -11,20 +11,20 @@ from appliance.core import clock
 from appliance.core.database import db
 
 from . import orders
-from .checking import check_pair, covers
 from .models import CertificateRow, OrderRow
-from .records import Facts, Pair, Problem
+from .records import CertificateDetails, Pair, Problem
 from .schedule import renewal_time
 from .service import Certificates, Issued, forget_certificate
+from .validation import check_pair, covers
 
 log = logging.getLogger(__name__)
-MOST_STEPS = 100  # per round
-ASK_EVERY = 12 * 3_600_000
-NOBODY = "certificates are not issued automatically here: upload one, or ask the operator to set acme.directory"
+MAX_STEPS = 100  # per round
+RENEWAL_CHECK_MS = 12 * 3_600_000
+NO_SOURCE = "certificates are not issued automatically here: upload one, or ask the operator to set acme.directory"
 
 
 @dataclass(frozen=True)
-class Wish:
+class CertificateRequest:
     """A host that needs a certificate; `tenant` is None for the appliance's own hosts, whose certificate covers several
     `names`."""
 
@@ -35,7 +35,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CertificateStatus:
     """The certificate status of a host, as reported to its domain."""
 
     state: Literal["pending", "active", "failed"]
@@ -47,9 +47,9 @@ class Standing:
 class Domains(Protocol):
     """Lists the hosts that need certificates, and receives their status."""
 
-    def wishes(self) -> Iterable[Wish]: ...
+    def list_requests(self) -> Iterable[CertificateRequest]: ...
 
-    def note(self, request: Wish, status: Standing) -> None: ...
+    def report_status(self, request: CertificateRequest, status: CertificateStatus) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Orders(Protocol):
 
     def withdraw(self, row: OrderRow) -> None: ...
 
-    def ask_renewal_time(self, chain: str) -> int | None: ...
+    def fetch_renewal_time(self, chain: str) -> int | None: ...
 
 
 class Issuer:
@@ -76,7 +76,7 @@ class Issuer:
 
     def __init__(
         self, certificates: Certificates, domains: Domains, worker: Worker, source: Orders | Callable[[str], Pair] | None,
-        shared: Callable[[], Facts] | None = None,
+        shared: Callable[[], CertificateDetails] | None = None,
     ) -> None:  # fmt: skip
         """`source` works on ACME orders, or is a function that issues a certificate at once; `shared` reads the details of the
         certificate that serves every host without its own."""
@@ -85,14 +85,14 @@ class Issuer:
         self._worker = worker
         self._source = source
         self._shared = shared
-        self._noted: dict[str, Standing] = {}
+        self._reported: dict[str, CertificateStatus] = {}
 
-    def look(self) -> None:
+    def run_round(self) -> None:
         """Run one round: plan orders, advance each due order by one step, and report the status to the domains."""
-        requests = {request.host: request for request in self._domains.wishes()}
+        requests = {request.host: request for request in self._domains.list_requests()}
         try:
             self._plan(requests)
-            for _ in range(MOST_STEPS):
+            for _ in range(MAX_STEPS):
                 if self._worker.stopping.is_set():
                     return
                 row = orders.claim(self._worker.instance, self._worker.is_alive) if self._source is not None else None
@@ -101,11 +101,11 @@ class Issuer:
                 self._work(row)
         except orders.Stopped:
             return
-        self._tell(requests)
+        self._report(requests)
 
     # -- planning
 
-    def _plan(self, requests: dict[str, Wish]) -> None:
+    def _plan(self, requests: dict[str, CertificateRequest]) -> None:
         now = clock.now_ms()
         orders_by_host = {row.host: row for row in OrderRow.select()}
         certificates = {row.host: row for row in CertificateRow.select(*_STATUS_FIELDS)}
@@ -117,10 +117,10 @@ class Issuer:
             if order.due_at != orders.NEVER and (not _is_for(order, request) or _has_valid_upload(certificates.get(host), now)):
                 db.write(lambda host=host: orders.park(host))  # type: ignore[misc]
                 order.due_at = orders.NEVER
-            if order.due_at == orders.NEVER and (order.answered or not orders.recent_tries(order)):
+            if order.due_at == orders.NEVER and (order.answered or not orders.recent_attempts(order)):
                 self._clear(order)
-        if orders.has_strays():
-            db.write(orders.forget_strays)
+        if orders.has_orphaned_challenges():
+            db.write(orders.delete_orphaned_challenges)
         if self._source is None:
             return
         for host, request in requests.items():
@@ -155,7 +155,7 @@ class Issuer:
             # A bug must not repeat requests to the authority forever: it counts as a failure of the order.
             log.exception("the order for %s failed with an unexpected error", row.host)
             detail = f"an unexpected error, see the appliance log ({type(error).__name__})"
-            orders.end_badly(row, Problem("internal", detail, clock.now_ms()))
+            orders.fail(row, Problem("internal", detail, clock.now_ms()))
 
     def _step(self, row: OrderRow) -> None:
         if self._source is None:
@@ -168,7 +168,7 @@ class Issuer:
             renew_at = renewal_time(row.host, details.not_before, details.not_after)
 
             def store() -> None:
-                orders.end_well(row, renew_at)
+                orders.complete(row, renew_at)
                 self._certificates.store(Issued(row.host, row.tenant_id, "internal", checked, details, renew_at))
 
             db.write(store)
@@ -178,11 +178,11 @@ class Issuer:
         if self._source is None or callable(self._source):
             return
         now = clock.now_ms()
-        due = (CertificateRow.asked_at.is_null()) | (CertificateRow.asked_at <= now - ASK_EVERY)
+        due = (CertificateRow.asked_at.is_null()) | (CertificateRow.asked_at <= now - RENEWAL_CHECK_MS)
         rows = CertificateRow.select().where(CertificateRow.origin == "acme", CertificateRow.renew_at > now, due)
         for row in rows:
             try:
-                suggested = self._source.ask_renewal_time(row.chain)
+                suggested = self._source.fetch_renewal_time(row.chain)
             except orders.Stopped:
                 return
             at = row.renew_at if suggested is None else min(suggested, row.not_after)
@@ -190,31 +190,33 @@ class Issuer:
 
     # -- telling
 
-    def _tell(self, requests: dict[str, Wish]) -> None:
+    def _report(self, requests: dict[str, CertificateRequest]) -> None:
         certificates = {row.host: row for row in CertificateRow.select(*_STATUS_FIELDS)}
         running = {row.host: row for row in OrderRow.select()}
-        self._noted = {host: reported for host, reported in self._noted.items() if host in requests}
+        self._reported = {host: reported for host, reported in self._reported.items() if host in requests}
         for host, request in requests.items():
-            status = self._standing(request, certificates.get(host), running.get(host))
-            if self._noted.get(host) != status and (request.reachable or status.state != "pending"):
-                self._domains.note(request, status)
-                self._noted[host] = status
+            status = self._get_status(request, certificates.get(host), running.get(host))
+            if self._reported.get(host) != status and (request.reachable or status.state != "pending"):
+                self._domains.report_status(request, status)
+                self._reported[host] = status
 
-    def _standing(self, request: Wish, certificate: CertificateRow | None, order: OrderRow | None) -> Standing:
+    def _get_status(
+        self, request: CertificateRequest, certificate: CertificateRow | None, order: OrderRow | None
+    ) -> CertificateStatus:
         error, next_try = None, None
         if order is not None and order.problem is not None:
             error, next_try = f"{order.problem['detail']} ({order.problem['type']})", order.due_at
         if certificate is not None and certificate.not_after > clock.now_ms():
-            return Standing("active", error, next_try, certificate.not_after)
+            return CertificateStatus("active", error, next_try, certificate.not_after)
         if self._source is None:
-            return self._without(request)
-        return Standing("failed" if error else "pending", error, next_try)
+            return self._get_fallback_status(request)
+        return CertificateStatus("failed" if error else "pending", error, next_try)
 
-    def _without(self, request: Wish) -> Standing:
+    def _get_fallback_status(self, request: CertificateRequest) -> CertificateStatus:
         details = self._shared() if self._shared is not None else None
         if details is not None and covers(details.names, request.host) and details.not_after > clock.now_ms():
-            return Standing("active", None, None, details.not_after)
-        return Standing("failed", NOBODY)
+            return CertificateStatus("active", None, None, details.not_after)
+        return CertificateStatus("failed", NO_SOURCE)
 
 
 _STATUS_FIELDS = (
@@ -228,11 +230,11 @@ def _has_valid_upload(certificate: CertificateRow | None, now: int) -> bool:
     return certificate is not None and certificate.origin == "uploaded" and certificate.not_after > now
 
 
-def _is_for(order: OrderRow, request: Wish | None) -> bool:
+def _is_for(order: OrderRow, request: CertificateRequest | None) -> bool:
     return request is not None and request.tenant == order.tenant_id and request.names == tuple(order.names)
 
 
-def _is_valid(certificate: CertificateRow, request: Wish, now: int) -> bool:
+def _is_valid(certificate: CertificateRow, request: CertificateRequest, now: int) -> bool:
     return certificate.not_after > now and all(covers(certificate.names, name) for name in request.names)
 
 

@@ -25,7 +25,7 @@ _PKCS8 = re.compile(rb"\x30" + _LENGTH + rb"\x02\x01.\x30" + _LENGTH + rb"(\x06.
 _SUPPORTED_OIDS = (bytes.fromhex("06092a864886f70d010101"), bytes.fromhex("06072a8648ce3d0201"))  # rsaEncryption, ecPublicKey
 
 
-def wrong(pointer: str, code: str, message: str) -> ValidationFailed:
+def invalid(pointer: str, code: str, message: str) -> ValidationFailed:
     """A ValidationFailed for one text of the pair, with a code."""
     return ValidationFailed(message, details=[Detail(pointer, code, message)])
 
@@ -40,13 +40,13 @@ def to_ascii(text: str) -> bytes:
 def read_private_key(text: str) -> Key:
     """The first private key of a PEM text, of a type and size that browsers accept; ValidationFailed with a code."""
     if "\nProc-Type: 4,ENCRYPTED" in text or "BEGIN ENCRYPTED PRIVATE KEY" in text:
-        raise wrong(_POINTER, "encrypted_key", "the private key is encrypted; send it decrypted (it is stored encrypted)")
+        raise invalid(_POINTER, "encrypted_key", "the private key is encrypted; send it decrypted (it is stored encrypted)")
     try:
         block = _find_block(to_ascii(text).decode("ascii"))
         # The library's primality tests would block every other thread; the key is tested by `_check_rsa` below instead.
         key = serialization.load_pem_private_key(block, None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError) as error:
-        raise wrong(_POINTER, "unreadable", "the private key is not readable as PEM (PKCS #8, PKCS #1 or SEC 1)") from error
+        raise invalid(_POINTER, "unreadable", "the private key is not readable as PEM (PKCS #8, PKCS #1 or SEC 1)") from error
     except ValidationFailed:
         raise
     except Exception as error:
@@ -60,7 +60,7 @@ def read_private_key(text: str) -> Key:
 
 
 def _unsupported() -> ValidationFailed:
-    return wrong(_POINTER, "unsupported_key", "browsers accept RSA and the curves P-256, P-384 and P-521; use one of them")
+    return invalid(_POINTER, "unsupported_key", "browsers accept RSA and the curves P-256, P-384 and P-521; use one of them")
 
 
 def _find_block(text: str) -> bytes:
@@ -84,7 +84,7 @@ def _find_block(text: str) -> bytes:
 def _check_rsa(key: rsa.RSAPrivateKey) -> None:
     """Check the size before computing anything with the key, then that its numbers are consistent, then that it can sign."""
     if not LEAST_RSA <= key.key_size <= MOST_RSA:
-        raise wrong(
+        raise invalid(
             _POINTER,
             "weak_key",
             Sentence(
@@ -99,7 +99,7 @@ def _check_rsa(key: rsa.RSAPrivateKey) -> None:
         signature = key.sign(probe, padding.PKCS1v15(), hashes.SHA256())
         key.public_key().verify(signature, probe, padding.PKCS1v15(), hashes.SHA256())
     except (ValueError, InvalidSignature) as error:
-        raise wrong(_POINTER, "unreadable", "the private key is damaged: its numbers are inconsistent") from error
+        raise invalid(_POINTER, "unreadable", "the private key is damaged: its numbers are inconsistent") from error
 
 
 def _is_consistent(key: rsa.RSAPrivateNumbers) -> bool:

@@ -9,7 +9,7 @@ from appliance.core.database import db
 
 from .models import ChallengeRow, OrderRow
 from .records import Problem
-from .schedule import DAY, earliest_try, next_try
+from .schedule import DAY, earliest_attempt_time, next_attempt_time
 
 CLAIM_MS = 60_000
 NEVER = 2**53
@@ -26,11 +26,11 @@ class Stopped(Exception):
 def plan(host: str, tenant: str | None, names: tuple[str, ...], due_at: int) -> None:
     """Inside a write: schedule an order for the host at `due_at` (epoch ms). Attempts of the last day still count."""
     row = OrderRow.get_or_none(OrderRow.host == host)
-    attempts = recent_tries(row) if row is not None else []
+    attempts = recent_attempts(row) if row is not None else []
     OrderRow.delete().where(OrderRow.host == host).execute()
     OrderRow.insert(
-        host=host, tenant_id=tenant, names=list(names), answered={}, due_at=max(due_at, earliest_try(attempts)), tries=attempts,
-        failures=0,
+        host=host, tenant_id=tenant, names=list(names), answered={}, due_at=max(due_at, earliest_attempt_time(attempts)),
+        tries=attempts, failures=0,
     ).execute()  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def park(host: str) -> None:
         return
     _forget_challenges(row)
     mine = OrderRow.host == host
-    if recent_tries(row) or row.answered:
+    if recent_attempts(row) or row.answered:
         cleared = {**_CLEARED, "answered": row.answered}
         OrderRow.update(owner=None, due_at=NEVER, failures=0, problem=None, **cleared).where(mine).execute()
     else:
@@ -55,12 +55,12 @@ def note_withdrawn(host: str) -> None:
         park(host)
 
 
-def has_strays() -> bool:
+def has_orphaned_challenges() -> bool:
     """Whether challenges remain whose order was deleted together with its tenant."""
     return bool(db.rows("SELECT 1 FROM acme_challenge WHERE order_host NOT IN (SELECT host FROM certificate_order) LIMIT 1"))
 
 
-def forget_strays() -> None:
+def delete_orphaned_challenges() -> None:
     """Inside a write: delete challenges without an order."""
     db.execute("DELETE FROM acme_challenge WHERE order_host NOT IN (SELECT host FROM certificate_order)")
 
@@ -91,7 +91,7 @@ def _try_claim(seen: OrderRow, owner: str) -> OrderRow | None:
     return row
 
 
-def change(row: OrderRow, **changes: Any) -> None:
+def update_order(row: OrderRow, **changes: Any) -> None:
     """Store the progress of an order; OrderLost when this process no longer owns it."""
 
     def write() -> None:
@@ -105,9 +105,9 @@ def change(row: OrderRow, **changes: Any) -> None:
             setattr(row, name, value)
 
 
-def rest(row: OrderRow, due_at: int) -> None:
+def release(row: OrderRow, due_at: int) -> None:
     """Release the order until `due_at`, when any process may claim it."""
-    change(row, owner=None, due_at=due_at)
+    update_order(row, owner=None, due_at=due_at)
 
 
 def hand_over(row: OrderRow) -> None:
@@ -116,25 +116,25 @@ def hand_over(row: OrderRow) -> None:
     db.write(lambda: OrderRow.update(owner=None, due_at=clock.now_ms()).where(mine).execute())
 
 
-def end_well(row: OrderRow, renew_at: int) -> None:
+def complete(row: OrderRow, renew_at: int) -> None:
     """Inside a write: the certificate is issued; the next order is due at `renew_at`."""
     _forget_challenges(row)
-    change(row, owner=None, due_at=renew_at, failures=0, problem=None, **_CLEARED)
+    update_order(row, owner=None, due_at=renew_at, failures=0, problem=None, **_CLEARED)
 
 
-def end_badly(row: OrderRow, problem: Problem, retry_after: int = 0) -> None:
+def fail(row: OrderRow, problem: Problem, retry_after: int = 0) -> None:
     """Record why the order failed, and schedule a new one."""
     failures = row.failures + 1
-    due_at = next_try(row.host, failures, row.tries, clock.now_ms(), retry_after)
+    due_at = next_attempt_time(row.host, failures, row.tries, clock.now_ms(), retry_after)
 
     def write() -> None:
         _forget_challenges(row)
-        change(row, owner=None, due_at=due_at, failures=failures, problem=asdict(problem), **_CLEARED)
+        update_order(row, owner=None, due_at=due_at, failures=failures, problem=asdict(problem), **_CLEARED)
 
     db.write(write)
 
 
-def recent_tries(row: OrderRow) -> list[int]:
+def recent_attempts(row: OrderRow) -> list[int]:
     """Times at which orders for the host were started during the last day."""
     since = clock.now_ms() - DAY
     return [at for at in row.tries if at > since]

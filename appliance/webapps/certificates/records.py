@@ -18,7 +18,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CertificateDetails:
     """The details of a certificate. Times in milliseconds; `fingerprint` is the SHA-256 in hexadecimal."""
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class Certificate:
 
     host: str
     origin: Origin
-    facts: Facts
+    facts: CertificateDetails
     since: int | None
     renew_at: int | None
     updated_at: int
@@ -56,7 +56,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedCertificate:
     """A certificate to use in TLS handshakes for `hosts`; `pair` is None when its key cannot be decrypted."""
 
     certificate: Certificate
@@ -65,7 +65,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Ordering:
+class OrderStatus:
     """The state of an order: whether it is running, when the next attempt is, and why the last one failed."""
 
     host: str

@@ -15,15 +15,15 @@ def renewal_time(host: str, not_before: int, not_after: int) -> int:
     return not_before + life * 2 // 3 - int(_host_fraction(host) * life / 20)
 
 
-def next_try(host: str, failures: int, attempts: Sequence[int], now: int, retry_after: int = 0) -> int:
+def next_attempt_time(host: str, failures: int, attempts: Sequence[int], now: int, retry_after: int = 0) -> int:
     """When to retry an order after its `failures`-th failure: with growing pauses, not before `retry_after` (milliseconds), and
     at most MOST_TRIES times within a day (`attempts` are the times of the last ones)."""
     pause = _PAUSES[min(max(failures, 1), len(_PAUSES)) - 1]
     at = now + max(pause + int(pause * _host_fraction(host) / 4), min(retry_after, LONGEST_PAUSE))
-    return max(at, earliest_try(attempts))
+    return max(at, earliest_attempt_time(attempts))
 
 
-def earliest_try(attempts: Sequence[int]) -> int:
+def earliest_attempt_time(attempts: Sequence[int]) -> int:
     """The earliest time at which one more attempt stays within MOST_TRIES a day."""
     return sorted(attempts)[-MOST_TRIES] + DAY if len(attempts) >= MOST_TRIES else 0
 

@@ -17,12 +17,20 @@ from appliance.monitor import audit
 from appliance.tenants import system_scope
 
 from . import orders
-from .checking import check_pair, covers, subject_of
 from .models import CertificateRow, ChallengeRow, OrderRow
-from .records import Certificate, Facts, Ordering, Origin, Pair, Problem, Served
+from .records import Certificate, CertificateDetails, OrderStatus, Origin, Pair, Problem, ServedCertificate
+from .validation import check_pair, covers, subject_of
 
 __all__ = [
-    "Certificate", "Certificates", "Facts", "Ordering", "Pair", "Problem", "Served", "forget_certificate", "survey",
+    "Certificate",
+    "CertificateDetails",
+    "Certificates",
+    "OrderStatus",
+    "Pair",
+    "Problem",
+    "ServedCertificate",
+    "forget_certificate",
+    "list_host_certificates",
     "to_certificate",
 ]  # fmt: skip
 
@@ -38,7 +46,7 @@ class Issued:
     tenant: str | None
     origin: Origin
     pair: Pair
-    facts: Facts
+    facts: CertificateDetails
     renew_at: int | None = None
 
 
@@ -58,7 +66,7 @@ class Certificates:
 
     def upload(
         self, scope: TenantScope, host: str, pair: tuple[str, str], chain: str = "", also: Sequence[str] = (),
-        may: Callable[[], object] = lambda: None,
+        check: Callable[[], object] = lambda: None,
     ) -> Certificate:  # fmt: skip
         """Store an uploaded certificate and key (PEM) for a host, and for those of `also` that it covers; ValidationFailed.
 
@@ -68,7 +76,7 @@ class Certificates:
         checked, details = check_pair(host, *pair, chain)
 
         def save() -> Certificate:
-            may()
+            check()
             for name in (host, *(name for name in also if covers(details.names, name))):
                 orders.park(name)
                 self.store(Issued(name, scope.tenant_id, "uploaded", checked, details))
@@ -89,20 +97,20 @@ class Certificates:
         row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
         return None if row is None else to_certificate(row)
 
-    def subject(self, scope: TenantScope, host: str) -> str:
+    def get_subject(self, scope: TenantScope, host: str) -> str:
         """The subject of the host's certificate, which is often empty. NotFound."""
         row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
         if row is None:
             raise NotFound(Sentence("there is no certificate for %(host)s here", host=repr(host[:80])))
         return subject_of(row.chain.encode("ascii"))
 
-    def ordering(self, scope: TenantScope, host: str) -> Ordering | None:
+    def find_order(self, scope: TenantScope, host: str) -> OrderStatus | None:
         """The state of the host's certificate order; None when no order exists."""
         row = OrderRow.get_or_none(OrderRow.host == host, OrderRow.tenant_id == scope.tenant_id)
         if row is None:
             return None
         problem = Problem(**row.problem) if row.problem else None
-        return Ordering(host, row.order_url is not None, row.failures, row.due_at, problem)
+        return OrderStatus(host, row.order_url is not None, row.failures, row.due_at, problem)
 
     def delete_uploaded(self, scope: TenantScope, host: str, also: Sequence[str] = ()) -> None:
         """Delete the uploaded certificates of `host` and `also`; NotFound when the host's certificate was not uploaded."""
@@ -115,7 +123,7 @@ class Certificates:
             mine = (CertificateRow.tenant_id == scope.tenant_id) & (CertificateRow.origin == "uploaded")
             CertificateRow.delete().where(mine, CertificateRow.host.in_([host, *also])).execute()
             audit.record(scope, "certificate.delete", host)
-            self._told()
+            self._notify_listeners()
 
         db.write(delete)
 
@@ -138,16 +146,16 @@ class Certificates:
         if issued.tenant is not None and issued.origin != "uploaded":
             data = {"fingerprint": details.fingerprint, "issuer": details.issuer, "origin": issued.origin}
             audit.record(system_scope(issued.tenant), "certificate.issue", issued.host, data)
-        self._told()
+        self._notify_listeners()
 
-    def read_changed(self, known: Mapping[str, str]) -> tuple[dict[str, Served], set[str]]:
+    def load_changed(self, known: Mapping[str, str]) -> tuple[dict[str, ServedCertificate], set[str]]:
         """Certificates that differ from `known` (host → stamp), and the hosts that no longer have one."""
         rows = db.rows("SELECT host, fingerprint, updated_at FROM certificate")
         changed = [host for host, fingerprint, updated_at in rows if known.get(host) != f"{fingerprint}/{updated_at}"]
         changed_rows = CertificateRow.select().where(CertificateRow.host.in_(changed)) if changed else ()
-        return {row.host: self._served(row) for row in changed_rows}, known.keys() - {row[0] for row in rows}
+        return {row.host: self._to_served(row) for row in changed_rows}, known.keys() - {row[0] for row in rows}
 
-    def challenge(self, host: str, token: str) -> str | None:
+    def find_challenge_answer(self, host: str, token: str) -> str | None:
         """The answer an authority expects at the host for this token (RFC 8555 § 8.3); None when there is none."""
         row = ChallengeRow.get_or_none(ChallengeRow.token == token, ChallengeRow.host == host)
         return None if row is None else str(row.answer)
@@ -160,7 +168,7 @@ class Certificates:
         """Open a key sealed by `seal`."""
         return self._sealer.open(bytes(sealed), _context(host))
 
-    def _served(self, row: CertificateRow) -> Served:
+    def _to_served(self, row: CertificateRow) -> ServedCertificate:
         # A tenant's certificate may cover hosts of other tenants, so it is used only for the host it was uploaded for.
         hosts = (row.host,) if row.tenant_id is not None else tuple(row.names)
         try:
@@ -168,9 +176,9 @@ class Certificates:
         except ConfigInvalid:  # one broken key must not affect the others
             log.exception("the key of %s cannot be decrypted", row.host)
             pair = None
-        return Served(to_certificate(row), hosts, pair)
+        return ServedCertificate(to_certificate(row), hosts, pair)
 
-    def _told(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in self._listeners:
             db.after_commit(listener)
 
@@ -188,7 +196,7 @@ def expiring_hosts(scope: TenantScope, until: int) -> list[str]:
     return [row.host for row in query.order_by(CertificateRow.not_after, CertificateRow.host)]
 
 
-def survey() -> list[tuple[str, int | None, Problem | None, int]]:
+def list_host_certificates() -> list[tuple[str, int | None, Problem | None, int]]:
     """Every host with a certificate or an order, as (host, certificate expiry, last problem, next order). Times in
     milliseconds."""
     expiries = {row.host: row.not_after for row in CertificateRow.select(CertificateRow.host, CertificateRow.not_after)}
@@ -203,7 +211,7 @@ def survey() -> list[tuple[str, int | None, Problem | None, int]]:
 
 def to_certificate(row: CertificateRow) -> Certificate:
     """Convert a row."""
-    details = Facts(tuple(row.names), row.issuer, row.fingerprint, row.key_kind, row.not_before, row.not_after)
+    details = CertificateDetails(tuple(row.names), row.issuer, row.fingerprint, row.key_kind, row.not_before, row.not_after)
     return Certificate(row.host, row.origin, details, row.since, row.renew_at, row.updated_at)
 
 

@@ -14,12 +14,12 @@ from appliance.monitor import audit, webhooks
 from appliance.tenants import system_scope
 from appliance.webapps.certificates.service import forget_certificate
 
-from . import holding
-from .looking import Look, Outside
+from . import name_ownership
+from .host_table import mark_changed
 from .models import DomainRow
-from .records import Settings
-from .standing import Verdict, judge
-from .table import note_change
+from .probing import Prober, ProbeResult
+from .records import DomainSettings
+from .transitions import Transition, decide
 
 LEASE_MS = 120_000
 FARTHEST_MS = 24 * 3_600_000  # limits the effect of a clock that ran ahead
@@ -27,27 +27,27 @@ ROUND_SECONDS = 2.0
 AT_ONCE = 8  # probes on request that may run at once in this process, at most one per tenant
 
 
-class Checker:
+class DomainChecker:
     """Runs the probes of this process."""
 
-    def __init__(self, settings: Settings, outside: Outside) -> None:
+    def __init__(self, settings: DomainSettings, outside: Prober) -> None:
         self._settings = settings
         self._outside = outside
-        self._asked: set[str] = set()  # tenants with a probe in progress
-        self._turn = threading.Lock()
+        self._probing: set[str] = set()  # tenants with a probe in progress
+        self._lock = threading.Lock()
 
     def check_now(self, scope: TenantScope, row: DomainRow) -> None:
         """Probe on request, and restart the backoff. RateLimited while a probe of the same tenant, or too many others, are
         running."""
-        with self._turn:
-            if scope.tenant_id in self._asked or len(self._asked) >= AT_ONCE:
+        with self._lock:
+            if scope.tenant_id in self._probing or len(self._probing) >= AT_ONCE:
                 raise RateLimited("another domain is being checked; try again in a moment", headers={"Retry-After": "3"})
-            self._asked.add(scope.tenant_id)
+            self._probing.add(scope.tenant_id)
         try:
-            self._check(scope, row, afresh=True)
+            self._check(scope, row, resets_backoff=True)
         finally:
-            with self._turn:
-                self._asked.remove(scope.tenant_id)
+            with self._lock:
+                self._probing.remove(scope.tenant_id)
 
     def check_due(self) -> int:
         """Probe the domains that are due, verified ones first, for about two seconds; returns how many."""
@@ -63,24 +63,26 @@ class Checker:
             scope = system_scope(str(tenant_id))
             row = scope.find(DomainRow, host=host)
             if row is not None and row.next_check_at is not None and not 0 < row.next_check_at - clock.now_ms() <= FARTHEST_MS:
-                done += self._check(scope, row, afresh=False)
+                done += self._check(scope, row, resets_backoff=False)
         return done
 
-    def _check(self, scope: TenantScope, row: DomainRow, *, afresh: bool) -> bool:
+    def _check(self, scope: TenantScope, row: DomainRow, *, resets_backoff: bool) -> bool:
         number = row.checks + 1
         if not db.write(lambda: _begin(scope, row, number)):
             return False
-        is_held = holding.is_held(scope, row.host)
-        look = self._outside.look(scope.tenant_id, row, held=is_held)
-        return db.write(lambda: self._conclude(scope, row, number, look, afresh=afresh))
+        is_held = name_ownership.is_held(scope, row.host)
+        look = self._outside.probe(scope.tenant_id, row, is_held=is_held)
+        return db.write(lambda: self._store_result(scope, row, number, look, resets_backoff=resets_backoff))
 
-    def _conclude(self, scope: TenantScope, probed: DomainRow, number: int, result: Look, *, afresh: bool) -> bool:
+    def _store_result(
+        self, scope: TenantScope, probed: DomainRow, number: int, result: ProbeResult, *, resets_backoff: bool
+    ) -> bool:
         row = scope.find(DomainRow, host=probed.host, checks=number, token=probed.token)
         if row is None:  # released, claimed again, approved, or probed again in the meantime
             return False
-        if afresh:
+        if resets_backoff:
             row.tries = 0
-        transition = judge(self._settings, row, result, clock.now_ms(), held=holding.is_held(scope, row.host))
+        transition = decide(self._settings, row, result, clock.now_ms(), is_held=name_ownership.is_held(scope, row.host))
         _apply(scope, row, result, transition)
         return True
 
@@ -93,11 +95,11 @@ def _begin(scope: TenantScope, row: DomainRow, number: int) -> bool:
     return bool(query.where(DomainRow.checks == number - 1).execute())
 
 
-def _apply(scope: TenantScope, row: DomainRow, result: Look, transition: Verdict) -> None:
+def _apply(scope: TenantScope, row: DomainRow, result: ProbeResult, transition: Transition) -> None:
     changes = dict(transition.changes)
-    if transition.holds:
+    if transition.acquires:
         try:
-            prove(scope, row)
+            mark_verified(scope, row)
         except AlreadyExists as error:
             changes = {
                 "state": "pending_dns",
@@ -106,12 +108,12 @@ def _apply(scope: TenantScope, row: DomainRow, result: Look, transition: Verdict
                 "tries": row.tries + 1,
             }
     data = {"webapp": row.app_id, "error": changes.get("error")}
-    if transition.gives_up:
+    if transition.releases:
         for name in row.names:
             forget_certificate(scope.tenant_id, name)
-        holding.release(scope, row.host)
+        name_ownership.release(scope, row.host)
         audit.record(scope, "domain.disable", row.host, data)
-    if transition.tells:
+    if transition.alerts:
         audit.record(scope, "domain.failing", row.host, data)
         webhooks.emit(scope, "domain.failing", lambda: {"domain": row.host, **data})
     if transition.recovers:
@@ -120,13 +122,13 @@ def _apply(scope: TenantScope, row: DomainRow, result: Look, transition: Verdict
     scope.update(DomainRow, **changes).where(DomainRow.host == row.host).execute()
     state_before = (row.state, row.failing_since is None, row.leads_here)
     if state_before != (changes.get("state", row.state), changes.get("failing_since") is None, changes.get("leads_here")):
-        note_change()
+        mark_changed()
 
 
-def prove(scope: TenantScope, row: DomainRow) -> None:
+def mark_verified(scope: TenantScope, row: DomainRow) -> None:
     """Inside a write: the domain is verified, so its names now belong to the tenant; AlreadyExists when another tenant has
     them."""
     with db.savepoint():
-        holding.hold(scope, row)
+        name_ownership.acquire(scope, row)
     audit.record(scope, "domain.verify", row.host, {"webapp": row.app_id, "method": row.method})
-    note_change()
+    mark_changed()

@@ -30,7 +30,7 @@ _UNREADABLE = mark_error("The name servers' answer for %(name)s is not readable 
 
 
 @dataclass(frozen=True)
-class Seen:
+class LookupResult:
     """The result of a lookup. `error` says why there are no values; `passing` means that the failure is temporary.
 
     `aliases` are the CNAME targets on the way, without the queried name.
@@ -39,13 +39,13 @@ class Seen:
     values: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     error: str = ""
-    passing: bool = False
+    is_temporary: bool = False
 
 
 class _LookupFailed(Exception):
-    def __init__(self, message: str, *, passing: bool) -> None:
+    def __init__(self, message: str, *, is_temporary: bool) -> None:
         super().__init__(message)
-        self.message, self.passing = message, passing
+        self.message, self.passing = message, is_temporary
 
 
 class Lookups:
@@ -54,13 +54,13 @@ class Lookups:
     def __init__(self, resolvers: Iterable[str] = ()) -> None:
         self._servers = [_server(entry) for entry in resolvers]
 
-    def texts(self, name: str) -> Seen:
+    def texts(self, name: str) -> LookupResult:
         """The TXT records of a name, each joined to one string."""
-        return self._guarded(name, ("TXT",))
+        return self._look_up(name, ("TXT",))
 
-    def addresses(self, name: str) -> Seen:
+    def addresses(self, name: str) -> LookupResult:
         """The IPv4 and IPv6 addresses of a name, following CNAMEs."""
-        return self._guarded(name, ("A", "AAAA"))
+        return self._look_up(name, ("A", "AAAA"))
 
     def resolve_host(self, host: str, port: int) -> list[str]:
         """The addresses in the form that `Egress` expects; OSError when there are none."""
@@ -69,7 +69,7 @@ class Lookups:
             raise socket.gaierror(result.error or f"{host} has no address")
         return list(result.values)
 
-    def _guarded(self, name: str, kinds: tuple[str, ...]) -> Seen:
+    def _look_up(self, name: str, kinds: tuple[str, ...]) -> LookupResult:
         deadline = clock.monotonic() + SECONDS
         values: dict[str, None] = {}
         aliases: dict[str, None] = {}
@@ -83,9 +83,9 @@ class Lookups:
                 failures.append(each)
         if values or not failures:
             error = "" if values or aliases else f"{name} has no {' or '.join(kinds)} record"
-            return Seen(tuple(values), tuple(aliases), error)
+            return LookupResult(tuple(values), tuple(aliases), error)
         failure = next((fault for fault in failures if fault.passing), failures[0])
-        return Seen((), tuple(aliases), failure.message, failure.passing)
+        return LookupResult((), tuple(aliases), failure.message, failure.passing)
 
     def _follow(self, name: str, kind: str, deadline: float) -> tuple[list[str], list[str]]:
         """Values and aliases; the target of a CNAME is queried again when the server did not include it."""
@@ -94,7 +94,7 @@ class Lookups:
         aliases: list[str] = []
         name_to_query = dns.name.from_text(f"{name}.")
         for _ in range(MOST_HOPS):
-            answer = self._ask(name_to_query, kind, deadline)
+            answer = self._query(name_to_query, kind, deadline)
             chain = [str(rrset[0].target) for rrset in answer.chaining_result.cnames]
             aliases += [each.rstrip(".").lower() for each in chain]
             if len(aliases) > MOST_HOPS or len(set(aliases)) != len(aliases) or name in aliases:
@@ -102,9 +102,9 @@ class Lookups:
             if answer.rrset is not None or not chain:
                 return [_text(record) for record in answer.rrset or ()], aliases
             name_to_query = answer.canonical_name
-        raise _LookupFailed(f"The CNAME records of {name} form a loop or a chain that is too long", passing=False)
+        raise _LookupFailed(f"The CNAME records of {name} form a loop or a chain that is too long", is_temporary=False)
 
-    def _ask(self, name: "dns.name.Name", kind: str, deadline: float) -> "dns.resolver.Answer":
+    def _query(self, name: "dns.name.Name", kind: str, deadline: float) -> "dns.resolver.Answer":
         import dns.exception
         import dns.message
         import dns.resolver
@@ -112,19 +112,19 @@ class Lookups:
         remaining = deadline - clock.monotonic()
         text = str(name).rstrip(".")
         if remaining <= 0:
-            raise _LookupFailed(_SLOW % {"name": text}, passing=True)
+            raise _LookupFailed(_SLOW % {"name": text}, is_temporary=True)
         try:
             return self._resolver().resolve(name, kind, raise_on_no_answer=False, lifetime=remaining, search=False)
         except dns.resolver.NXDOMAIN as error:
-            raise _LookupFailed(_NO_NAME % {"name": text}, passing=False) from error
+            raise _LookupFailed(_NO_NAME % {"name": text}, is_temporary=False) from error
         except dns.exception.Timeout as error:
-            raise _LookupFailed(_SLOW % {"name": text}, passing=True) from error
+            raise _LookupFailed(_SLOW % {"name": text}, is_temporary=True) from error
         except dns.resolver.NoNameservers as error:
             if any(isinstance(cause[3], dns.message.ChainTooLong) for cause in error.kwargs.get("errors", ())):
-                raise _LookupFailed(_CIRCLE % {"name": text}, passing=False) from error
-            raise _LookupFailed(_FAILED % {"name": text}, passing=True) from error
+                raise _LookupFailed(_CIRCLE % {"name": text}, is_temporary=False) from error
+            raise _LookupFailed(_FAILED % {"name": text}, is_temporary=True) from error
         except (dns.exception.DNSException, OSError, ValueError) as error:
-            raise _LookupFailed(_UNREADABLE % {"name": text, "kind": type(error).__name__}, passing=True) from error
+            raise _LookupFailed(_UNREADABLE % {"name": text, "kind": type(error).__name__}, is_temporary=True) from error
 
     def _resolver(self) -> "dns.resolver.Resolver":
         import dns.nameserver

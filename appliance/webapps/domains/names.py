@@ -43,7 +43,7 @@ def normalise_host(text: str, *, pointer: str = "/host") -> str:
     return host
 
 
-def refuse_reserved(host: str, own: tuple[str, ...], *, pointer: str = "/host") -> None:
+def check_not_reserved(host: str, own: tuple[str, ...], *, pointer: str = "/host") -> None:
     """ValidationFailed for names that no tenant may claim: IP addresses, names without a dot, public suffixes, and the
     appliance's `own`."""
     last = host.rpartition(".")[2]

@@ -13,7 +13,7 @@ Finding = Literal["unchecked", "ok", "missing", "wrong", "unknown"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class DomainSettings:
     """The operator's settings: the appliance's own domains, its public addresses (networks), and whether the appliance
     terminates HTTPS itself, so that domains need certificates."""
 
@@ -55,7 +55,7 @@ class DnsRecord:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class DomainCertificate:
     """The certificate status of a domain, as reported by the certificate issuer."""
 
     state: CertificateState
@@ -84,7 +84,7 @@ class Domain:
     failing_since: int | None
     checked_at: int | None
     next_check_at: int | None
-    certificate: Certificate | None
+    certificate: DomainCertificate | None
 
     @property
     def names(self) -> list[str]:
@@ -93,7 +93,7 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class WantedCertificate:
+class CertifiableHost:
     """A verified name that is served, and so can have a certificate.
 
     `leads_here` is None when unknown; a public authority cannot reach a name that does not point here.

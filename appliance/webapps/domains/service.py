@@ -18,31 +18,31 @@ from appliance.monitor import audit
 from appliance.webapps.certificates.service import forget_certificate
 from appliance.webapps.models import WebAppRow
 
-from . import holding
-from .checking import Checker, prove
-from .expecting import expected_records
-from .looking import Outside
+from . import name_ownership
+from .checking import DomainChecker, mark_verified
+from .expected_records import expected_records
+from .host_table import HostTable, mark_changed
 from .lookups import Lookups
 from .models import DomainRow
-from .names import normalise_host, partner_of, refuse_reserved, to_display
-from .records import Certificate, CertificateState, DnsRecord, Domain, NewDomain, Settings, WantedCertificate
-from .standing import state_of_proven
-from .table import HostTable, note_change
+from .names import check_not_reserved, normalise_host, partner_of, to_display
+from .probing import Prober
+from .records import CertifiableHost, CertificateState, DnsRecord, Domain, DomainCertificate, DomainSettings, NewDomain
+from .transitions import state_of_verified
 
 __all__ = [
-    "Certificate",
+    "CertifiableHost",
     "CertificateState",
     "DnsRecord",
     "Domain",
+    "DomainCertificate",
+    "DomainSettings",
     "Domains",
     "NewDomain",
-    "Settings",
-    "WantedCertificate",
+    "build_domains",
     "forget_tenant",
-    "hosts_wanting_certificates",
-    "note_certificate",
-    "of_config",
+    "list_certifiable_hosts",
     "release_all",
+    "save_certificate_status",
 ]  # fmt: skip
 
 MOST_DOMAINS = 20
@@ -53,9 +53,9 @@ _SOON_MS = 30_000
 class Domains:
     """The custom domains of every tenant's WebApps."""
 
-    def __init__(self, settings: Settings, outside: Outside) -> None:
+    def __init__(self, settings: DomainSettings, outside: Prober) -> None:
         self.settings = settings
-        self.checker = Checker(settings, outside)
+        self.checker = DomainChecker(settings, outside)
         self.table = HostTable()
 
     def claim_domain(self, scope: TenantScope, app_id: str, new: NewDomain) -> Domain:
@@ -63,13 +63,13 @@ class Domains:
         host = normalise_host(new.host)
         names = [host, *([partner] if (partner := partner_of(host, new.redirect_from)) else [])]
         for name in names:
-            refuse_reserved(name, (self.settings.base, self.settings.content))
+            check_not_reserved(name, (self.settings.base, self.settings.content))
 
         def insert() -> Domain:
             scope.get(WebAppRow, id=app_id)
             _check_not_claimed(scope, names)
-            holding.refuse_taken(scope, names)
-            if new.method != "txt" and holding.needs_fresh_proof(scope, names):
+            name_ownership.check_available(scope, names)
+            if new.method != "txt" and name_ownership.needs_new_txt_record(scope, names):
                 raise ValidationFailed("this host name was used here before, so it needs the method txt", pointer="/method")
             if scope.select(DomainRow).where(DomainRow.app_id == app_id).count() >= MOST_DOMAINS:
                 raise Conflict(Sentence(
@@ -100,11 +100,11 @@ class Domains:
         scope.get(WebAppRow, id=app_id)
         fields = {"host": DomainRow.host, "created_at": DomainRow.created_at}
         query = scope.select(DomainRow).where(DomainRow.app_id == app_id)
-        return paginate(query, request, fields, default="host", tie="host").map(show)
+        return paginate(query, request, fields, default="host", tie="host").map(to_domain)
 
     def get_domain(self, scope: TenantScope, app_id: str, host: str) -> Domain:
         """One domain; NotFound."""
-        return show(find_row(scope, app_id, host))
+        return to_domain(find_row(scope, app_id, host))
 
     def change_domain(self, scope: TenantScope, app_id: str, host: str, *, primary: bool) -> Domain:
         """Make the domain the app's primary one, to which the app's own host redirects, or make it secondary."""
@@ -124,10 +124,10 @@ class Domains:
         def approve() -> Domain:
             row = scope.get(DomainRow, host=name)
             row.method = "operator"
-            if not holding.is_held(scope, name):
-                prove(scope, row)
+            if not name_ownership.is_held(scope, name):
+                mark_verified(scope, row)
             now = clock.now_ms()
-            state = state_of_proven(self.settings, row, leads_here=row.leads_here)
+            state = state_of_verified(self.settings, row, leads_here=row.leads_here)
             changes = {
                 "method": row.method,
                 "state": state,
@@ -139,7 +139,7 @@ class Domains:
             # A probe in progress does not know of the approval; raising `checks` makes it stale, so that it writes nothing.
             changes |= {"checks": row.checks + 1, "tries": 0, "next_check_at": now + _SOON_MS}
             scope.update(DomainRow, **changes).where(DomainRow.host == name).execute()
-            return show(scope.get(DomainRow, host=name))
+            return to_domain(scope.get(DomainRow, host=name))
 
         return db.write(approve)
 
@@ -158,11 +158,11 @@ class Domains:
         db.write(release)
 
 
-def of_config(config: Config, egress: Egress) -> Domains:
+def build_domains(config: Config, egress: Egress) -> Domains:
     """Build Domains from the configuration; domains get certificates where the appliance terminates HTTPS itself."""
     own = config.domains
-    settings = Settings(own.base, own.content, own.public_addresses, certificates=config.tls_mode != "off")
-    return Domains(settings, Outside(settings, Lookups(own.resolvers), egress))
+    settings = DomainSettings(own.base, own.content, own.public_addresses, certificates=config.tls_mode != "off")
+    return Domains(settings, Prober(settings, Lookups(own.resolvers), egress))
 
 
 def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
@@ -176,12 +176,12 @@ def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
 
 def release_row(scope: TenantScope, row: DomainRow) -> None:
     """Inside a write: delete the claim, and release the names it holds."""
-    was_held = holding.release(scope, row.host)
+    was_held = name_ownership.release(scope, row.host)
     for name in row.names:
         forget_certificate(scope.tenant_id, name)
     scope.delete(DomainRow).where(DomainRow.host == row.host).execute()
     audit.record(scope, "domain.release", row.host, {"webapp": row.app_id, "held": was_held})
-    note_change()
+    mark_changed()
 
 
 def hosts_of(scope: TenantScope, app_id: str) -> list[str]:
@@ -197,8 +197,8 @@ def release_all(scope: TenantScope, app_id: str) -> None:
 
 def forget_tenant(scope: TenantScope) -> None:
     """Inside the deletion of a tenant: release its names."""
-    holding.forget_tenant(scope)
-    note_change()
+    name_ownership.forget_tenant(scope)
+    mark_changed()
 
 
 def _check_not_claimed(scope: TenantScope, names: list[str]) -> None:
@@ -217,10 +217,10 @@ def _make_primary(scope: TenantScope, app_id: str, host: str, *, primary: bool) 
     if primary:
         scope.update(DomainRow, is_primary=False).where(DomainRow.app_id == app_id).execute()
     scope.update(DomainRow, is_primary=primary).where(DomainRow.host == host).execute()
-    note_change()
+    mark_changed()
 
 
-def show(row: DomainRow) -> Domain:
+def to_domain(row: DomainRow) -> Domain:
     """Convert a row."""
     records = tuple(
         DnsRecord(**{**stored, "expected": tuple(stored["expected"]), "observed": tuple(stored["observed"])})
@@ -228,7 +228,7 @@ def show(row: DomainRow) -> Domain:
     )
     certificate = None
     if row.certificate_state is not None:
-        certificate = Certificate(
+        certificate = DomainCertificate(
             row.certificate_state, row.certificate_error, row.certificate_next_try, row.certificate_not_after
         )  # fmt: skip
     return Domain(
@@ -241,19 +241,19 @@ def show(row: DomainRow) -> Domain:
 # -- used by the certificate issuer
 
 
-def hosts_wanting_certificates() -> list[WantedCertificate]:
+def list_certifiable_hosts() -> list[CertifiableHost]:
     """Every verified and served name of all tenants, including redirecting names."""
     rows = db.rows(
         "SELECT n.tenant_id, d.app_id, n.name, d.leads_here FROM domain_name n "
         "JOIN domain d ON d.tenant_id = n.tenant_id AND d.host = n.host ORDER BY n.name"
     )
     return [
-        WantedCertificate(str(tenant), str(app), str(name), None if leads is None else bool(leads))
+        CertifiableHost(str(tenant), str(app), str(name), None if leads is None else bool(leads))
         for tenant, app, name, leads in rows
     ]
 
 
-def note_certificate(
+def save_certificate_status(
     scope: TenantScope, host: str, state: CertificateState, error: str | None = None, next_try: int | None = None,
     not_after: int | None = None,
 ) -> bool:  # fmt: skip
@@ -276,7 +276,7 @@ def note_certificate(
         scope.update(DomainRow, **changes).where(DomainRow.host == row.host).execute()
         if changes.get("state", row.state) != row.state:
             audit.record(scope, "domain.certificate", row.host, {"state": changes["state"], "error": error})
-            note_change()
+            mark_changed()
         return True
 
     return db.write(save)

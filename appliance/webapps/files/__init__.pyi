@@ -1,12 +1,12 @@
-from .archive import ABOUT as ABOUT
+from .archive import MANIFEST as MANIFEST
 from .archive import PUBLIC as PUBLIC
 from .archive import read_settings as read_settings
-from .archive import settings_of as settings_of
+from .archive import validate_settings as validate_settings
 from .compression import Compression as Compression
 from .headers import headers_for as headers_for
 from .limits import Limits as Limits
 from .limits import check_files as check_files
-from .preparing import Prepared as Prepared
+from .preparation import Prepared as Prepared
 from .redirects import Redirect as Redirect
 from .redirects import from_json as from_json
 from .redirects import parse_redirects as parse_redirects

@@ -11,11 +11,11 @@ from appliance.core.sentences import Sentence
 from appliance.webapps.access.access import parse_access
 from appliance.webapps.publishing.smoke import parse_smoke
 from appliance.webapps.records import FileSpec, NewVersion, Settings
-from appliance.webapps.routes.routes import parse_routes, refuse_unreachable
+from appliance.webapps.routes.routes import check_reachable, parse_routes
 
 from .limits import Limits
 
-ABOUT = "app.yaml"
+MANIFEST = "app.yaml"
 PUBLIC = "public/"
 
 
@@ -28,11 +28,11 @@ def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limit
             batch.add(received)
             files[member.path] = FileSpec(received.sha256, received.size)
     files = _strip_wrapper(files)
-    manifest = files.pop(ABOUT, None)
+    manifest = files.pop(MANIFEST, None)
     settings = Settings()
     if manifest is not None:
         if manifest.size > 1 << 18:
-            raise DefinitionInvalid(Sentence("%(about)s has at most 256 KiB", about=ABOUT))
+            raise DefinitionInvalid(Sentence("%(about)s has at most 256 KiB", about=MANIFEST))
         settings = read_settings(blobs.read_whole(scope, manifest.sha256, 1 << 18))
     public = {path.removeprefix(PUBLIC): spec for path, spec in files.items() if path.startswith(PUBLIC)}
     return NewVersion(public or files, settings)
@@ -50,23 +50,23 @@ def read_settings(data: bytes) -> Settings:
     try:
         document = yaml12.load(data.decode("utf8")) or {}
     except UnicodeDecodeError as error:
-        raise DefinitionInvalid(Sentence("%(about)s is not UTF-8 text", about=ABOUT)) from error
+        raise DefinitionInvalid(Sentence("%(about)s is not UTF-8 text", about=MANIFEST)) from error
     except yaml12.YamlInvalid as error:
         raise DefinitionInvalid(
-            Sentence("%(about)s line %(line)s: %(message)s", about=ABOUT, line=error.line, message=error.message)
+            Sentence("%(about)s line %(line)s: %(message)s", about=MANIFEST, line=error.line, message=error.message)
         ) from error
     if not isinstance(document, dict):
-        raise DefinitionInvalid(Sentence("%(about)s must be a mapping", about=ABOUT))
-    return settings_of(document)
+        raise DefinitionInvalid(Sentence("%(about)s must be a mapping", about=MANIFEST))
+    return validate_settings(document)
 
 
-def settings_of(members: Mapping[str, Any]) -> Settings:
+def validate_settings(members: Mapping[str, Any]) -> Settings:
     """Validate the settings of a version: `spa`, `redirects`, `headers`, `routes`, `smoke` and `access`; ValidationFailed for
     unknown or invalid ones."""
     for name in members:
         if name not in ("spa", "redirects", "headers", "routes", "smoke", "access"):
             raise ValidationFailed(
-                Sentence("%(name)s is not a setting of %(about)s", name=repr(str(name)[:60]), about=ABOUT),
+                Sentence("%(name)s is not a setting of %(about)s", name=repr(str(name)[:60]), about=MANIFEST),
                 pointer=f"/{str(name)[:60]}",
             )
     spa = members.get("spa", False)
@@ -80,5 +80,5 @@ def settings_of(members: Mapping[str, Any]) -> Settings:
         texts[name] = text
     routes = members.get("routes") or ()
     access = members.get("access") or "public"
-    refuse_unreachable(parse_routes(routes), parse_access(access).kind)
+    check_reachable(parse_routes(routes), parse_access(access).kind)
     return Settings(spa, **texts, routes=tuple(routes), smoke=parse_smoke(members.get("smoke")), access=access)

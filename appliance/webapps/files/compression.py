@@ -20,12 +20,12 @@ from appliance.webapps import versions
 from appliance.webapps.models import FormRow, WebAppRow
 from appliance.webapps.service import WebApps
 
-from .preparing import IDENTITY, Form
+from .preparation import IDENTITY, EncodedForm
 
 log = logging.getLogger(__name__)
 NICENESS = 10
-MOST_TOGETHER, SECONDS_TOGETHER = 100, 10.0  # per app, before the results are served and the next app is processed
-Made = tuple[str, list[Form]]
+MAX_CONTENTS, MAX_SECONDS = 100, 10.0  # per app, before the results are served and the next app is processed
+Compressed = tuple[str, list[EncodedForm]]
 
 
 class Compression(Periodic):
@@ -54,36 +54,36 @@ class Compression(Periodic):
         return count
 
     def _compress_batch(self, scope: TenantScope, app_id: str) -> int:
-        deadline = clock.monotonic() + SECONDS_TOGETHER
-        compressed: list[Made] = []
+        deadline = clock.monotonic() + MAX_SECONDS
+        compressed: list[Compressed] = []
         for content in _pending_contents(scope, app_id):
             if self._stopping.is_set() or clock.monotonic() > deadline:
                 break
             compressed.append((content, self._compress(scope, content)))
         if compressed:
-            db.write(partial(self._add, scope, app_id, compressed))
+            db.write(partial(self._save, scope, app_id, compressed))
         return len(compressed)
 
-    def _compress(self, scope: TenantScope, content: str) -> list[Form]:
+    def _compress(self, scope: TenantScope, content: str) -> list[EncodedForm]:
         """Compress and store one content. Returns no forms when it is damaged, deleted, or the tenant is out of space: it is
         then served as it is, and not tried again."""
         try:
             data = self._blobs.read_whole(scope, content, LARGEST)
             stored = [(encoding, self._blobs.put(scope, form)) for encoding, form in small_forms(data)]
-            return [Form(content, encoding, each.sha256, each.size) for encoding, each in stored]
+            return [EncodedForm(content, encoding, each.sha256, each.size) for encoding, each in stored]
         except (BlobDamaged, NotFound, StorageFull) as error:
             fields = {"tenant": scope.tenant_id, "sha256": content, "error": error.message}
             log.warning("a content of a WebApp could not be compressed further", extra={"fields": fields})
             return []
 
-    def _add(self, scope: TenantScope, app_id: str, compressed: Sequence[Made]) -> None:
+    def _save(self, scope: TenantScope, app_id: str, compressed: Sequence[Compressed]) -> None:
         """Inside a write; contents that were deleted in the meantime are skipped."""
         for content, forms in compressed:
             of_content = (FormRow.app_id == app_id, FormRow.content == content, FormRow.encoding == IDENTITY)
             if scope.update(FormRow, pending=0).where(*of_content).execute():
                 versions.insert_forms(scope, self._blobs, app_id, forms)
         scope.update(WebAppRow, forms=WebAppRow.forms + 1).where(WebAppRow.id == app_id).execute()
-        self._webapps.tell_after_commit(scope, app_id)
+        self._webapps.notify_after_commit(scope, app_id)
 
 
 def _pending_apps() -> list[tuple[str, str]]:
@@ -93,4 +93,4 @@ def _pending_apps() -> list[tuple[str, str]]:
 
 def _pending_contents(scope: TenantScope, app_id: str) -> list[str]:
     rows = scope.select(FormRow, FormRow.content).where(FormRow.app_id == app_id, FormRow.pending == 1)
-    return [row.content for row in rows.limit(MOST_TOGETHER)]
+    return [row.content for row in rows.limit(MAX_CONTENTS)]

@@ -11,7 +11,7 @@ from . import patterns
 
 MOST_RULES = 500
 # Headers that the server sets itself, or whose effect reaches beyond the app.
-KEPT_BACK = frozenset(
+RESERVED = frozenset(
     {
         "accept-ranges", "age", "allow", "alt-svc", "connection", "content-encoding", "content-length", "content-range", "date",
         "etag", "keep-alive", "last-modified", "location", "server", "set-cookie", "strict-transport-security", "trailer",
@@ -74,7 +74,7 @@ def _add_header(rules: list[HeaderRule], line: str) -> str | None:
         return f"{line[:60]!r} is not a header such as `X-Frame-Options: DENY`"
     if lower == "basic-auth":
         return "Basic-Auth is not supported; remove the line"
-    if lower in KEPT_BACK:
+    if lower in RESERVED:
         return f"the header {name} is set by the server; remove it"
     headers = rules[-1].headers
     headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value

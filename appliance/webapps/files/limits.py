@@ -24,7 +24,7 @@ class Limits:
     stored_bytes: int = 0
 
 
-def check_words(name: str, description: str) -> tuple[str, str]:
+def validate_texts(name: str, description: str) -> tuple[str, str]:
     """The validated name and description of an app; ValidationFailed."""
     name = name.strip()
     if not 1 <= len(name) <= 200 or not name.isprintable():

@@ -22,7 +22,7 @@ def problem_of(pattern: str) -> str | None:
 
 
 @lru_cache(4096)
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern to a regular expression that matches in linear time."""
     segments = pattern.removesuffix("/*").split("/")
     parts = [f"(?P<{segment[1:]}>[^/]+)" if _NAME.fullmatch(segment) else re.escape(segment) for segment in segments]
@@ -32,7 +32,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 def match(pattern: str, path: str) -> Mapping[str, str] | None:
     """The values of the placeholders (and `splat`), or None when the path does not match."""
-    match = compiled(pattern).fullmatch(path)
+    match = compile_pattern(pattern).fullmatch(path)
     return None if match is None else {name: value or "" for name, value in match.groupdict().items()}
 
 

@@ -1,9 +1,9 @@
 from . import previews as previews
 from . import served_grants as served_grants
 from .publications import Publication as Publication
-from .publishing import Publishing as Publishing
-from .served_grants import Served as Served
+from .publisher import Publisher as Publisher
+from .served_grants import ServedState as ServedState
 from .served_grants import is_suspended as is_suspended
 from .smoke import MOST_MS as MOST_MS
 from .smoke import Check as Check
-from .smoke import Seen as Seen
+from .smoke import CheckResponse as CheckResponse

@@ -56,7 +56,7 @@ class Claim:
         return TenantScope(self.tenant_id, self.started_by)
 
 
-def show(row: PublicationRow) -> Publication:
+def to_publication(row: PublicationRow) -> Publication:
     return Publication(
         row.app_id, row.number, row.state, row.previous, tuple(row.checks), row.reason, row.started_by, row.started_at, row.ended_at
     )
@@ -70,13 +70,13 @@ def get_publication(scope: TenantScope, app_id: str, number: int) -> Publication
         raise NotFound(
             Sentence("version %(number)s of %(app_id)s has not been published with checks", number=number, app_id=repr(app_id))
         )
-    return show(row)
+    return to_publication(row)
 
 
 def list_publications(scope: TenantScope, app_id: str, numbers: list[int]) -> dict[int, Publication]:
     """The publications of these versions that exist."""
     rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.number.in_(numbers))
-    return {row.number: show(row) for row in rows}
+    return {row.number: to_publication(row) for row in rows}
 
 
 def is_running(scope: TenantScope, app_id: str, number: int) -> bool:
@@ -84,7 +84,7 @@ def is_running(scope: TenantScope, app_id: str, number: int) -> bool:
     return row is not None and row.state in RUNNING
 
 
-def begin(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Claim:
+def start(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Claim:
     """Start a publication of this version. Conflict while another one is running."""
     running = scope.select(PublicationRow).where(PublicationRow.app_id == app.id, PublicationRow.state.in_(RUNNING)).first()
     if running is not None:
@@ -101,7 +101,7 @@ def begin(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Cl
     return Claim(scope.tenant_id, app.id, row.number, fence, scope.actor)
 
 
-def orphans() -> list[tuple[str, str, int, str, int]]:
+def list_running() -> list[tuple[str, str, int, str, int]]:
     """Every running publication as (tenant, app, version, owner, lease until), the earliest lease first."""
     rows = db.rows(
         "SELECT tenant_id, app_id, number, owner, lease_until FROM webapp_publication WHERE state IN (?, ?) ORDER BY lease_until",
@@ -123,29 +123,29 @@ def claim(scope: TenantScope, app_id: str, number: int, seen: tuple[str, int], o
     return Claim(scope.tenant_id, app_id, number, row.fence + 1, row.started_by)
 
 
-def held(claim: Claim) -> PublicationRow | None:
+def find_claimed(claim: Claim) -> PublicationRow | None:
     """The row, while this claim is the current one and the publication is running."""
     row = claim.scope.find(PublicationRow, app_id=claim.app, number=claim.number, fence=claim.fence)
     return row if row is not None and row.state in RUNNING else None
 
 
-def change(claim: Claim, **changes: Any) -> None:
+def update(claim: Claim, **changes: Any) -> None:
     """Store progress, and renew the lease."""
     query = claim.scope.update(PublicationRow, lease_until=clock.now_ms() + LEASE_MS, **changes)
     _where_version(query, claim.app, claim.number).where(PublicationRow.fence == claim.fence).execute()
 
 
-def end(claim: Claim, state: PublicationState, reason: str | None = None) -> None:
-    change(claim, state=state, reason=reason, ended_at=clock.now_ms())
+def finish(claim: Claim, state: PublicationState, reason: str | None = None) -> None:
+    update(claim, state=state, reason=reason, ended_at=clock.now_ms())
 
 
-def needed(scope: TenantScope, app_id: str) -> set[int]:
+def versions_in_use(scope: TenantScope, app_id: str) -> set[int]:
     """The versions that a running publication may have to serve."""
     rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.state.in_(RUNNING))
     return {number for row in rows for number in (row.number, row.previous)}
 
 
-def switched_back(scope: TenantScope, app_id: str) -> list[int]:
+def list_switched_back(scope: TenantScope, app_id: str) -> list[int]:
     """The versions that were served briefly and then switched back."""
     rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.state == "switched_back")
     return [row.number for row in rows]

@@ -14,25 +14,34 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import service as tenants
-from appliance.tenants.grants import Assessor, Grace, Grant, Published, Reach, confirmations, grant_assessment, grants
+from appliance.tenants.grants import (
+    AccessSpec,
+    Assessor,
+    GracePeriods,
+    Grant,
+    PublishedVersion,
+    confirmations,
+    grant_assessment,
+    grants,
+)
 from appliance.webapps import versions
 from appliance.webapps.models import VersionRow, WebAppRow
-from appliance.webapps.routes.authority import lift_suspension, reach_of_settings, subject_of
+from appliance.webapps.routes.authority import required_access_of_settings, resume_routes, subject_of
 from appliance.webapps.service import WebApps
 
 _LATEST = PageRequest(50)
 
 
-def reach_of_published(scope: TenantScope, app_id: str) -> Reach | None:
+def required_access_of_published(scope: TenantScope, app_id: str) -> AccessSpec | None:
     """What the published version needs access to; None while nothing is published."""
     app = scope.get(WebAppRow, id=app_id)
     if app.published_version is None:
         return None
-    return reach_of_settings(versions.get_row(scope, app_id, app.published_version).settings)
+    return required_access_of_settings(versions.get_row(scope, app_id, app.published_version).settings)
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedState:
     """The version that is served (0: none, None: no such app), until when its routes respond (epoch ms; None: indefinitely),
     and how often encoded forms were added."""
 
@@ -41,35 +50,35 @@ class Served:
     forms: int = 0
 
 
-def find_served(scope: TenantScope, app_id: str) -> Served:
+def find_served(scope: TenantScope, app_id: str) -> ServedState:
     """What an app serves now."""
     row = scope.find(WebAppRow, id=app_id)
-    return Served() if row is None else Served(row.published_version or 0, row.allowed_until, row.forms)
+    return ServedState() if row is None else ServedState(row.published_version or 0, row.allowed_until, row.forms)
 
 
 def is_allowed(scope: TenantScope, app_id: str, number: int) -> bool:
     """Whether a grant covers what the routes of a version need; a deleted version needs nothing."""
     row = scope.find(VersionRow, app_id=app_id, number=number)
-    return row is None or grants.is_granted(scope, subject_of(app_id), reach_of_settings(row.settings))
+    return row is None or grants.is_granted(scope, subject_of(app_id), required_access_of_settings(row.settings))
 
 
 def find_served_grant(scope: TenantScope, app_id: str) -> Grant | None:
     """The grant under which the app is served, or None."""
-    required = reach_of_published(scope, app_id)
+    required = required_access_of_published(scope, app_id)
     return None if required is None else grants.find_grant(scope, subject_of(app_id), required.digest)
 
 
-def carry_out(scope: TenantScope, webapps: WebApps, app_id: str, confirmation: confirmations.Confirmation) -> None:
+def apply_decision(scope: TenantScope, webapps: WebApps, app_id: str, confirmation: confirmations.Confirmation) -> None:
     """Inside the write that decides about the grant of a WebApp: resume its routes, or unpublish it."""
-    revoked = grants.carry_out(scope, confirmation)
+    revoked = grants.apply_decision(scope, confirmation)
     if confirmation.state == "confirmed":
-        lift_suspension(scope, app_id, confirmation.digest)
-        webapps.tell_after_commit(scope, app_id)
+        resume_routes(scope, app_id, confirmation.digest)
+        webapps.notify_after_commit(scope, app_id)
     else:
         _unpublish(scope, webapps, app_id, revoked)
 
 
-def withdraw(scope: TenantScope, webapps: WebApps, app_id: str, digest: str) -> None:
+def revoke(scope: TenantScope, webapps: WebApps, app_id: str, digest: str) -> None:
     """Revoke a grant of a WebApp, and unpublish the app if it is served under it."""
 
     def write() -> None:
@@ -82,12 +91,12 @@ def _unpublish(scope: TenantScope, webapps: WebApps, app_id: str, digests: list[
     """Unpublish the app if it is served under one of these grants. The app may have been deleted since the owner was asked."""
     if scope.find(WebAppRow, id=app_id) is None:
         return
-    required = reach_of_published(scope, app_id)
+    required = required_access_of_published(scope, app_id)
     if required is not None and required.digest in digests:
         webapps.unpublish_app(scope, app_id)
 
 
-def make_assessor(grace: Grace) -> Assessor[tuple[str, str]]:
+def build_assessor(grace: GracePeriods) -> Assessor[tuple[str, str]]:
     """Assesses every app that was published before grants were recorded, or whose version changed."""
 
     def find() -> list[tuple[str, str]]:
@@ -97,19 +106,19 @@ def make_assessor(grace: Grace) -> Assessor[tuple[str, str]]:
     return Assessor(find, lambda key: assess(tenants.system_scope(key[0]), key[1], grace))
 
 
-def assess(scope: TenantScope, app_id: str, grace: Grace) -> None:
+def assess(scope: TenantScope, app_id: str, grace: GracePeriods) -> None:
     """Record what the published version needs access to, and until when its routes respond."""
     db.write(partial(_assess, scope, app_id, grace))
 
 
-def _assess(scope: TenantScope, app_id: str, grace: Grace) -> None:
+def _assess(scope: TenantScope, app_id: str, grace: GracePeriods) -> None:
     app = scope.find(WebAppRow, id=app_id)
     if app is None or app.published_version is None or app.grant_digest is not None:  # another process was faster
         return
     row = versions.get_row(scope, app_id, app.published_version)
-    required = reach_of_settings(row.settings)
+    required = required_access_of_settings(row.settings)
     at = row.published_at or row.created_at
-    published = Published(subject_of(app_id), row.number, required, _publisher_of(scope, row), at)
+    published = PublishedVersion(subject_of(app_id), row.number, required, _publisher_of(scope, row), at)
     until = grant_assessment.assess(scope, published, grace)
     scope.update(WebAppRow, grant_digest=required.digest, allowed_until=until).where(WebAppRow.id == app_id).execute()
 

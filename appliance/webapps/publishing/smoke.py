@@ -30,7 +30,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CheckResponse:
     """A response: header names in lower case, and the beginning of the body; `problem` says why there is none."""
 
     status: int
@@ -62,7 +62,7 @@ def parse_smoke(raw: object) -> list[dict[str, Any]]:
     return [{name: check[name] for name in MEMBERS if check.get(name) is not None} for check in raw]
 
 
-def checks_of(stored: Sequence[Mapping[str, Any]]) -> list[Check]:
+def load_checks(stored: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Checks from their stored form."""
     return [Check(**check) for check in stored]
 
@@ -103,7 +103,7 @@ def _header_problems(header: object) -> list[tuple[str, str]]:
     ]
 
 
-def problem_of(check: Check, response: Seen) -> str | None:
+def problem_of(check: Check, response: CheckResponse) -> str | None:
     """What is wrong with a response, or None."""
     if response.problem is not None:
         return response.problem
@@ -122,7 +122,7 @@ def problem_of(check: Check, response: Seen) -> str | None:
     return None
 
 
-def evidence(phase: str, check: Check, response: Seen) -> dict[str, Any]:
+def to_result(phase: str, check: Check, response: CheckResponse) -> dict[str, Any]:
     """The stored result of a check; a failed one includes the beginning of the response."""
     problem = problem_of(check, response)
     result: dict[str, Any] = {

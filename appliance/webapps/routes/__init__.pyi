@@ -1,7 +1,7 @@
-from .mapping import Sent as Sent
+from .mapping import RequestData as RequestData
 from .mapping import Text as Text
+from .mapping import convert_texts as convert_texts
 from .mapping import map_input as map_input
-from .mapping import read_texts as read_texts
 from .route_table import Match as Match
 from .route_table import RouteTable as RouteTable
 from .routes import WITH_BODY as WITH_BODY

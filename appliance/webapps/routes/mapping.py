@@ -26,7 +26,7 @@ class Text(str):
 
 
 @dataclass(frozen=True)
-class Sent:
+class RequestData:
     """The parts of a request that a mapping can use; `body` is None when there was none."""
 
     path: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Sent:
     visitor: Visitor = ANONYMOUS
 
 
-def problems_of(mapping: Any, names: Sequence[str], *, with_body: bool) -> tuple[str, str] | None:
+def find_problem(mapping: Any, names: Sequence[str], *, with_body: bool) -> tuple[str, str] | None:
     """What is wrong with a mapping, as (JSON pointer, message), or None; `names` are the placeholders of the path."""
     if mapping is None:
         return None
@@ -89,7 +89,7 @@ def _check_expression(text: str, names: Sequence[str], with_body: bool) -> str |
     return f"{text[:80]!r} is not valid; use $body, $path, $query or $visitor, or $$ for text that begins with $"
 
 
-def map_input(mapping: Any, request: Sent, schema: Any = None) -> dict[str, Any]:
+def map_input(mapping: Any, request: RequestData, schema: Any = None) -> dict[str, Any]:
     """Build the input of the process; missing values are left out. Without a mapping, the input is the body (or the query, if
     there is no body) plus the placeholders of the path.
 
@@ -101,13 +101,13 @@ def map_input(mapping: Any, request: Sent, schema: Any = None) -> dict[str, Any]
         result = {**data, **request.path} if isinstance(data, Mapping) else data
     else:
         result = _fill(mapping, request)
-    result = {} if result is _MISSING else read_texts(result, schema)
+    result = {} if result is _MISSING else convert_texts(result, schema)
     if not isinstance(result, dict):
         raise ValidationFailed("the body must be a JSON object", pointer="")
     return result
 
 
-def _fill(template: Any, request: Sent) -> Any:
+def _fill(template: Any, request: RequestData) -> Any:
     if isinstance(template, Mapping):
         pairs = ((str(name), _fill(value, request)) for name, value in template.items())
         return {name: value for name, value in pairs if value is not _MISSING}
@@ -118,7 +118,7 @@ def _fill(template: Any, request: Sent) -> Any:
     return template[1:] if template.startswith("$$") else _look_up(template, request)
 
 
-def _look_up(expression: str, request: Sent) -> Any:
+def _look_up(expression: str, request: RequestData) -> Any:
     source, *rest = expression[1:].split(".")
     value: Any = getattr(request, source)
     if source == "visitor":
@@ -130,21 +130,21 @@ def _look_up(expression: str, request: Sent) -> Any:
     return _MISSING if value is None and not rest else value
 
 
-def read_texts(value: Any, schema: Any) -> Any:
+def convert_texts(value: Any, schema: Any) -> Any:
     """Convert every `Text` in the value to the type in the schema; an empty one is left out unless the schema wants text."""
     schema_object = schema if isinstance(schema, Mapping) else {}
     if isinstance(value, Mapping):
         members = schema_object.get("properties")
         properties = members if isinstance(members, Mapping) else {}
-        pairs = ((name, read_texts(each, properties.get(name))) for name, each in value.items())
+        pairs = ((name, convert_texts(each, properties.get(name))) for name, each in value.items())
         return {str(name): each for name, each in pairs if each is not _MISSING}
     if isinstance(value, list | tuple):
-        pieces = (read_texts(each, schema_object.get("items")) for each in value)
+        pieces = (convert_texts(each, schema_object.get("items")) for each in value)
         return [each for each in pieces if each is not _MISSING]
     if not isinstance(value, Text):
         return value
     if schema_object.get("type") == "array":  # a list field of which only one value was selected
-        return [each for each in [read_texts(value, schema_object.get("items"))] if each is not _MISSING]
+        return [each for each in [convert_texts(value, schema_object.get("items"))] if each is not _MISSING]
     return _convert(str(value), schema_object.get("type"))
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .routes import RESERVED, Route, endpoints_of, fits
+from .routes import RESERVED, Route, endpoints_of, match_parts
 
-OURS = f"{RESERVED}/"
+RESERVED_PREFIX = f"{RESERVED}/"
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class RouteTable:
 
     def find(self, method: str, path: str) -> Match | None:
         """The route for this method and path; None where the appliance itself responds."""
-        if path.startswith(OURS):
+        if path.startswith(RESERVED_PREFIX):
             return None
         parts = path.split("/")[1:]
         for pattern, route_method, operation, route in self._endpoints:
-            if route_method == method and (values := fits(pattern, parts)) is not None:
+            if route_method == method and (values := match_parts(pattern, parts)) is not None:
                 return Match(route, operation, values)
         return None
 
     def methods(self, path: str) -> list[str]:
         """The methods allowed for the path; empty when it has no route."""
-        if path.startswith(OURS):
+        if path.startswith(RESERVED_PREFIX):
             return []
         parts = path.split("/")[1:]
-        return sorted({route_method for pattern, route_method, _, _ in self._endpoints if fits(pattern, parts) is not None})
+        return sorted({route_method for pattern, route_method, _, _ in self._endpoints if match_parts(pattern, parts) is not None})

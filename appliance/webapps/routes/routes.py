@@ -9,7 +9,7 @@ from appliance.core import ids
 from appliance.core.errors import Detail, ValidationFailed
 from appliance.core.sentences import Sentence
 
-from .mapping import problems_of
+from .mapping import find_problem
 
 MOST_ROUTES = 100
 LONGEST_PATH = 200
@@ -28,7 +28,7 @@ _ENTITIES_FIELDS = frozenset({"path", "entities", "operations", "access", "rate_
 _AUDIENCES = {"signed_in": "signed-in visitors", "member": "members"}
 _NO_SIGN_IN, _NO_MEMBERS = "this app has no sign-in", "members do not sign in to this app"
 # Combinations that can never be satisfied: (access of the app, access of the route).
-_NEVER = {
+_UNREACHABLE = {
     ("public", "signed_in"): _NO_SIGN_IN, ("public", "member"): _NO_SIGN_IN, ("password", "signed_in"): _NO_SIGN_IN,
     ("password", "member"): _NO_SIGN_IN, ("email", "member"): _NO_MEMBERS, ("oidc", "member"): _NO_MEMBERS,
 }  # fmt: skip
@@ -131,7 +131,7 @@ def find_conflicts(routes: Iterable[Route], paths: Iterable[str]) -> list[Detail
     for path in paths if get_routes else ():
         parts = path.removesuffix(".html").removesuffix("/index").split("/")
         for route, pattern in get_routes:
-            if fits(pattern, path.split("/")) is not None or fits(pattern, parts) is not None:
+            if match_parts(pattern, path.split("/")) is not None or match_parts(pattern, parts) is not None:
                 problems.append(
                     Detail(
                         "/routes",
@@ -142,7 +142,7 @@ def find_conflicts(routes: Iterable[Route], paths: Iterable[str]) -> list[Detail
     return problems
 
 
-def refuse_unreachable(routes: Iterable[Route], kind: str) -> None:
+def check_reachable(routes: Iterable[Route], kind: str) -> None:
     """ValidationFailed for routes whose visitors can never sign in to an app with this kind of access."""
     problems = [
         Detail(
@@ -151,7 +151,7 @@ def refuse_unreachable(routes: Iterable[Route], kind: str) -> None:
             Sentence("the route %(path)s is for %(who)s, but %(why)s", path=route.path, who=_AUDIENCES[route.access], why=reason),
         )
         for index, route in enumerate(routes)
-        if (reason := _NEVER.get((kind, route.access)))
+        if (reason := _UNREACHABLE.get((kind, route.access)))
     ]
     if problems:
         raise ValidationFailed(
@@ -159,7 +159,7 @@ def refuse_unreachable(routes: Iterable[Route], kind: str) -> None:
         )
 
 
-def fits(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
+def match_parts(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
     """The values of the placeholders, or None when the path does not match."""
     if len(pattern) != len(parts):
         return None
@@ -256,7 +256,7 @@ def _process(raw: Mapping[str, Any], at: str, names: list[str]) -> dict[str, Any
         raise _InvalidRoute(
             f"{at}/wait", Sentence("wait must be a number of seconds up to %(longest_wait)s", longest_wait=f"{LONGEST_WAIT:.0f}")
         )
-    if problem := problems_of(raw.get("input"), names, with_body=method in WITH_BODY):
+    if problem := find_problem(raw.get("input"), names, with_body=method in WITH_BODY):
         raise _InvalidRoute(f"{at}/input{problem[0]}", problem[1])
     then = raw.get("then", "")
     if then and (not isinstance(then, str) or not _PAGE.fullmatch(then)):

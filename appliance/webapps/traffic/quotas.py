@@ -6,7 +6,7 @@ from collections import Counter
 from appliance.core.errors import RateLimited
 from appliance.core.sentences import Sentence
 
-from .sums import DAY, Stored, traffic_of_day
+from .daily_totals import DAY, Stored, traffic_of_day
 
 MINUTE = 60_000
 
@@ -30,7 +30,7 @@ class Quotas:
 
     def count(self, tenant: str, app: str, now: int) -> None:
         """Count a request at `now` (ms); RateLimited when the quota of the minute or the day is used up."""
-        self._turn(now)
+        self._start_period(now)
         if self._per_minute:
             self._counts[tenant, app] += 1
             if self._counts[tenant, app] > self._per_minute:
@@ -44,7 +44,7 @@ class Quotas:
             with self._day_lock:
                 self._sent[tenant, app] += size
 
-    def _turn(self, now: int) -> None:
+    def _start_period(self, now: int) -> None:
         if now // MINUTE != self._minute:
             self._minute = now // MINUTE
             self._counts.clear()
@@ -53,7 +53,7 @@ class Quotas:
                 self._day = now // DAY
                 self._stored, self._sent = {}, Counter()
 
-    def learn(self, stored: Stored) -> None:
+    def update_stored(self, stored: Stored) -> None:
         """Update the stored bytes of today from all processes, after this process stored `stored`."""
         for (tenant, app, day), size in stored.items() if self._per_day else ():
             total = traffic_of_day(tenant, app, day).bytes

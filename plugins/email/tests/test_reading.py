@@ -106,10 +106,10 @@ def test_attachments_become_documents(mailbox: Any, ctx: Any) -> None:
     [uid] = reader.uids()
     first, second = reader("read", uid=uid, as_documents=True)["attachments"]
     assert (first["content"], second["content"]) == (None, None)
-    assert documents.held[first["document"]] == ("naïve.txt", "text/plain", b"hello")
-    assert documents.held[second["document"]] == ("a.pdf", "application/pdf", b"\0\1\2\3")
+    assert documents.documents[first["document"]] == ("naïve.txt", "text/plain", b"hello")
+    assert documents.documents[second["document"]] == ("a.pdf", "application/pdf", b"\0\1\2\3")
     kept = [each.get("document") for each in reader("read", uid=uid, as_documents=True, attached_bytes=4)["attachments"]]
-    assert (kept[0], len(documents.held)) == (None, 3)
+    assert (kept[0], len(documents.documents)) == (None, 3)
 
 
 @pytest.mark.parametrize(

@@ -161,9 +161,9 @@ def test_a_document_is_written_and_a_file_becomes_one(root: Path, it: FolderConn
         assert it.call("put", {"path": "out.pdf", "document": given}, ctx) == {"size": 300_001}
     assert (root / "out.pdf").read_bytes() == content
     found = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
-    assert (found["size"], documents.held[found["document"]]) == (300_001, ("out.pdf", "", content))
+    assert (found["size"], documents.documents[found["document"]]) == (300_001, ("out.pdf", "", content))
     with pytest.raises(ConfigError, match="no document"):
         it.call("put", {"path": "new.pdf", "document": "doc_9"}, ctx)
     with pytest.raises(Rejected):
         it.call("get", {"path": "none.pdf", "as_document": True}, ctx)
-    assert ([path.name for path in root.iterdir()], len(documents.held)) == (["out.pdf"], 2)
+    assert ([path.name for path in root.iterdir()], len(documents.documents)) == (["out.pdf"], 2)

@@ -112,7 +112,7 @@ def test_pictures_are_left_out_or_kept_as_documents(outside: Start, allowing: An
         keeping = McpConnector({**settings, "binaries": "documents"})
         (part,) = keeping.perform(action, {"article": "bolt"}, ctx)["content"]
         assert part == {"kind": "document", "content_type": "image/png", "bytes": 9, "document_id": "doc_1"}
-        assert documents.held == {"doc_1": ("picture-image", "image/png", b"\x89PNG fake")}
+        assert documents.documents == {"doc_1": ("picture-image", "image/png", b"\x89PNG fake")}
         (part,) = keeping.perform(action, {"article": "bolt"}, plain)["content"]
         assert part["kind"] == "left_out"
         assert "could not be kept" in part["reason"]

@@ -13,7 +13,7 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.governance.approvals import NOWHERE, About, ActionApprovals, Decision, approvals, parse_request
+from appliance.governance.approvals import NO_ORIGIN, ActionApprovals, Decision, RequestContext, approvals, parse_request
 from appliance.governance.policies import PolicyService
 from appliance.monitor import AuditFilter, audit
 from appliance.solutions import write_zip
@@ -106,9 +106,9 @@ class Trap:
         self.ask("POST", f"/processes/{name}/publish", {})
 
     def _theirs(self) -> str:
-        asked = parse_request({"kind": "approval", "title": "A question", "expires": "1h"}, NOWHERE, clock.now_ms())
+        asked = parse_request({"kind": "approval", "title": "A question", "expires": "1h"}, NO_ORIGIN, clock.now_ms())
         lair = self.running.tenant("lair")
-        return str(db.write(lambda: approvals.keep_request(lair, asked, About(lair.actor, "", ""))).id)
+        return str(db.write(lambda: approvals.create_request(lair, asked, RequestContext(lair.actor, "", ""))).id)
 
     # -- what attacks need
 
@@ -170,12 +170,12 @@ class Trap:
             return
         self.governed = (rules, self.requester)
         policies, system = PolicyService(), service.system_scope("trap")
-        policies.put_draft(system, "outward", outward())
+        policies.save_draft(system, "outward", outward())
         if rules is OPEN:
             policies.deactivate(system, "outward")
         else:
             policies.activate(system, "outward")
-        policies.put_draft(system, "guard", {"mode": "enforce", "rules": rules})
+        policies.save_draft(system, "guard", {"mode": "enforce", "rules": rules})
         policies.activate(system, "guard")
         self._decide_some()
 

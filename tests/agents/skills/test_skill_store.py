@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.agents.skills.difference import DiffLine, compare_texts
+from appliance.agents.skills.comparison import DiffLine, compare_texts
 from appliance.agents.skills.service import KEPT_VERSIONS, LARGEST_CONTENT, Skills, read_archive
 from appliance.blobs import GRACE_MS, Blobs
 from appliance.core import clock

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from appliance.agents.skills.service import KEPT_VERSIONS, Skills
-from appliance.agents.skills.trust import approve_skill, may_decide, revoke_skill
+from appliance.agents.skills.trust import approve_skill, find_refusal, revoke_skill
 from appliance.core.errors import NotFound, PolicyDenied, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
@@ -111,7 +111,7 @@ def test_no_key_and_no_agent_decides(skills: Skills, acme: TenantScope, ann: Sig
 )
 def test_an_approver_or_an_owner_decides(skills: Skills, acme: TenantScope, role: str, approver: bool, may: bool) -> None:
     digest, person = put(skills, acme), member(acme, "bob@example.com", role, approver=approver)
-    assert (may_decide(scope_of(person), person, skills.get_skill(acme, "returns")) is None) == may
+    assert (find_refusal(scope_of(person), person, skills.get_skill(acme, "returns")) is None) == may
     if may:
         approve_skill(scope_of(person), skills, person, "returns", digest)
         revoke_skill(scope_of(person), skills, person, "returns")

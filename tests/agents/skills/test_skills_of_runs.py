@@ -32,7 +32,7 @@ def library(world: World, tmp_path: Path) -> Skills:
     """The skills of the world, which its runs may load."""
     library_skills = Skills(Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS))
     for tool in SkillTools(library_skills).tools():
-        world.runs.runner.means.toolbox.add(tool)
+        world.runs.runner.dependencies.toolbox.add(tool)
     return library_skills
 
 

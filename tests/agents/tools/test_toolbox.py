@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.agents.tools.entities import entity_tools
-from appliance.agents.tools.tool import APPROVAL_ID, Caller, Tool, Waiting
+from appliance.agents.tools.tool import APPROVAL_ID, Caller, PendingResult, Tool
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.core.database import db
 from appliance.core.errors import (
@@ -21,7 +21,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
-from appliance.governance import Held, Subject
+from appliance.governance import Subject, UsedApproval
 from appliance.governance.policies import ToolAction, Verdict
 
 COUNT = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}, "additionalProperties": False}
@@ -38,7 +38,12 @@ class Counter:
     taken: list[str | None] = field(default_factory=list)
 
     def permit(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None
+        self,
+        scope: TenantScope,
+        subject: Subject,
+        action: ToolAction,
+        approval_id: str | None = None,
+        held: UsedApproval | None = None,
     ) -> "Leave":
         self.judged.append(action)
         if self.verdict == "deny":
@@ -65,20 +70,20 @@ class Leave:
     approval_id: str | None
 
     @property
-    def holds(self) -> Held | None:
-        return Held(self.approval_id, "digest") if self.approval_id else None
+    def resumable_approval(self) -> UsedApproval | None:
+        return UsedApproval(self.approval_id, "digest") if self.approval_id else None
 
     @property
-    def is_owing(self) -> bool:
+    def needs_write(self) -> bool:
         return self.approval_id is not None
 
-    def take(self, by: str) -> ToolAction:
+    def consume(self, by: str) -> ToolAction:
         db.after_commit(lambda: self.counter.taken.append(self.approval_id))
         if self.approval_id == "apr_used":
             raise Conflict("this approval was used")
         return self.action
 
-    def conceal(self, result: Any) -> Any:
+    def redact(self, result: Any) -> Any:
         return result | {"step": "hidden"} if "step" in result else result
 
 
@@ -94,7 +99,7 @@ def database(store_url: str) -> Iterator[None]:
     db.close_database()
 
 
-def tool_of(call: Callable[[Caller, Mapping[str, Any]], dict[str, Any] | Waiting], **more: Any) -> Tool:
+def tool_of(call: Callable[[Caller, Mapping[str, Any]], dict[str, Any] | PendingResult], **more: Any) -> Tool:
     schema = {"type": "object", "properties": {"step": {"type": "integer"}}, "additionalProperties": False}
     tool = Tool("count", "Count", "Counts its calls.", schema, COUNT, "write", frozenset({"entities.write"}), call)
     return replace(tool, **more)
@@ -171,7 +176,10 @@ def test_a_caller_without_the_scope_is_refused_before_anything_is_judged(counter
     with pytest.raises(ScopeMissing, match=r"entities\.write"):
         box.call(poor, "count", {})
     assert (counter.judged, counter.calls) == ([], [])
-    assert ([tool.name for tool in box.offered(poor.scope)], [tool.name for tool in box.offered(CALLER.scope)]) == ([], ["count"])
+    assert ([tool.name for tool in box.list_offered(poor.scope)], [tool.name for tool in box.list_offered(CALLER.scope)]) == (
+        [],
+        ["count"],
+    )
 
 
 def test_arguments_that_do_not_fit_are_refused_with_a_pointer(counter: Counter) -> None:
@@ -215,7 +223,9 @@ def test_a_result_that_comes_later_is_waited_for(counter: Counter) -> None:
             return None
         return {"count": 7}
 
-    assert box_of(counter, tool_of(lambda c, a: Waiting(look, 60, over), effect="read")).call(CALLER, "count", {}) == {"count": 7}
+    assert box_of(counter, tool_of(lambda c, a: PendingResult(look, 60, over), effect="read")).call(CALLER, "count", {}) == {
+        "count": 7
+    }
     assert looks == [False, False]
 
 
@@ -228,12 +238,14 @@ def test_what_is_over_and_not_to_be_seen_yet_is_looked_for_now_and_then(counter:
         looks.append(last)
         return {"count": 7} if last else None
 
-    assert box_of(counter, tool_of(lambda c, a: Waiting(look, 0.3, over), effect="read")).call(CALLER, "count", {}) == {"count": 7}
+    assert box_of(counter, tool_of(lambda c, a: PendingResult(look, 0.3, over), effect="read")).call(CALLER, "count", {}) == {
+        "count": 7
+    }
     assert len(looks) <= 3  # a look at the start, one after POLL_SECONDS, the last one
 
 
 def test_when_the_time_is_over_what_there_is_is_told(counter: Counter) -> None:
-    box = box_of(counter, tool_of(lambda c, a: Waiting(lambda last: {"count": 0} if last else None, 0.01), effect="read"))
+    box = box_of(counter, tool_of(lambda c, a: PendingResult(lambda last: {"count": 0} if last else None, 0.01), effect="read"))
     assert box.call(CALLER, "count", {}) == {"count": 0}
 
 

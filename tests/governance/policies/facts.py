@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.governance.policies.compiled import Active, Compiled
+from appliance.governance.policies.compiled import Active, CompiledPolicies
 from appliance.governance.policies.decision import Decision, Facts, ToolAction
 from appliance.governance.policies.evaluation import decide
 from appliance.governance.policies.language import parse_policy
@@ -22,9 +22,9 @@ def policy(*rules: dict[str, Any], mode: str = "enforce") -> dict[str, Any]:
     return {"mode": mode, "rules": list(rules)}
 
 
-def compiled(**policies: dict[str, Any]) -> Compiled:
+def compiled(**policies: dict[str, Any]) -> CompiledPolicies:
     parsed = [parse_policy(document, name) for name, document in policies.items()]
-    return Compiled(Active(each.name, 1, each.digest(), each.document()) for each in parsed)
+    return CompiledPolicies(Active(each.name, 1, each.digest(), each.document()) for each in parsed)
 
 
 def action(operation: str = "book", effect: str = "write", **more: Any) -> ToolAction:

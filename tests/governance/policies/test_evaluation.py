@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.governance.policies.compiled import Active, Compiled, names_test
+from appliance.governance.policies.compiled import Active, CompiledPolicies, name_matcher
 from appliance.governance.policies.decision import Facts, Obligations, ToolAction
 from appliance.governance.policies.evaluation import decide
 from appliance.governance.subjects import SkillUsed, Subject
@@ -138,7 +138,7 @@ def _with_when(found: Any, when: Any) -> Any:
 
 def test_a_version_that_this_release_cannot_read_denies_everything() -> None:
     for mode, verdict in (("enforce", "deny"), ("observe", "allow"), ("new", "deny")):
-        decision = decide(Compiled([Active("old", 3, "sha256:1", {"mode": mode, "rules": "?"})]), Facts(KEY, READ))
+        decision = decide(CompiledPolicies([Active("old", 3, "sha256:1", {"mode": mode, "rules": "?"})]), Facts(KEY, READ))
         assert decision.verdict == verdict
     assert "version 3 of it cannot be read" in decision.reasons[0]
 
@@ -194,7 +194,10 @@ def test_the_version_names_the_set_of_policies_and_nothing_else() -> None:
     one, other = policy(rule()), policy(rule("deny"))
     assert compiled(a=one, b=other).version == compiled(b=other, a=one).version
     versions = {compiled().version, compiled(a=one).version, compiled(b=one).version, compiled(a=one, b=other).version}
-    versions |= {Compiled([Active("a", 2, "sha256:x", one)]).version, Compiled([Active("a", 2, "sha256:y", one)]).version}
+    versions |= {
+        CompiledPolicies([Active("a", 2, "sha256:x", one)]).version,
+        CompiledPolicies([Active("a", 2, "sha256:y", one)]).version,
+    }
     assert len(versions) == 6
     assert judged(KEY, READ, rule()).version == compiled(p=policy(rule())).version
 
@@ -207,13 +210,13 @@ def test_the_version_names_the_set_of_policies_and_nothing_else() -> None:
     ],
 )  # fmt: skip
 def test_a_star_stands_for_any_characters_and_everything_else_for_itself(glob: str, fits: str, fits_not: str | None) -> None:
-    assert names_test([glob])(fits)
-    assert fits_not is None or not names_test([glob, "other"])(fits_not)
-    assert names_test([glob, "other"])("other")
+    assert name_matcher([glob])(fits)
+    assert fits_not is None or not name_matcher([glob, "other"])(fits_not)
+    assert name_matcher([glob, "other"])("other")
 
 
 def test_a_pattern_costs_time_in_proportion_to_the_name_only() -> None:
-    assert not names_test(["a*a*a*a*a*a*a*a*b"])("a" * 200_000)
+    assert not name_matcher(["a*a*a*a*a*a*a*a*b"])("a" * 200_000)
 
 
 def test_what_a_skill_was_not_granted_asks_a_person() -> None:

@@ -10,9 +10,9 @@ from appliance.core.errors import InvalidCursor, ValidationFailed
 from appliance.core.pages import encode_cursor
 from appliance.governance.policies import replay as module
 from appliance.governance.policies.language import parse_policy
-from appliance.governance.policies.replay import Replayed, ReplayRequest, replay
+from appliance.governance.policies.replay import ReplayReport, ReplayRequest, replay
 from appliance.governance.policies.service import PolicyService
-from appliance.integrations import past
+from appliance.integrations import recorded_calls
 from appliance.integrations.models import CallRow
 from tests.governance.policies.facts import policy, rule
 from tests.integrations.world import World
@@ -20,7 +20,7 @@ from tests.integrations.world import World
 SOON = 1 << 45
 
 
-def replayed(world: World, *rules: dict[str, Any], **more: Any) -> Replayed:
+def replayed(world: World, *rules: dict[str, Any], **more: Any) -> ReplayReport:
     request = ReplayRequest(more.pop("since", 0), more.pop("until", SOON), **more)
     return replay(world.one, parse_policy(policy(*rules, mode="observe"), "draft"), request)
 
@@ -40,7 +40,7 @@ def test_calls_are_judged_without_the_draft_and_with_it(world: World) -> None:
     booked(world, 5, 50, 500)
     found = replayed(world, rule("deny", operations=["book"], when={"input": {"amount": {"_gte": 50}}}))
     assert (found.scanned, dict(found.before), dict(found.after)) == (3, {"allow": 3}, {"allow": 1, "deny": 2})
-    told = [(each.outcome, each.before, each.after, each.rules, each.call.action, each.call.input) for each in found.changed]
+    told = [(each.result, each.before, each.after, each.rules, each.call.action, each.call.input) for each in found.changed]
     assert told == [("changed", "allow", "deny", ("draft/deny",), "book", None)] * 2
     assert (found.undecidable_count, found.next_cursor) == (0, None)
     assert replay(world.two, parse_policy(policy(rule("deny")), "draft"), ReplayRequest(0, SOON)).scanned == 0
@@ -50,7 +50,7 @@ def test_the_draft_takes_the_place_of_what_is_active_under_its_name(world: World
     booked(world, 5)
     policies = PolicyService()
     for name, document in (("draft", policy(rule("require_approval"))), ("other", policy(rule(id="fine")))):
-        policies.put_draft(world.one, name, document)
+        policies.save_draft(world.one, name, document)
         policies.activate(world.one, name)
     found = replayed(world, rule(id="open"))
     assert (dict(found.before), dict(found.after)) == ({"require_approval": 1}, {"allow": 1})
@@ -107,7 +107,7 @@ def test_what_is_open_on_both_sides_alike_changes_nothing(world: World) -> None:
     booked(world, 5)
     recorded(world, input=None)
     policies = PolicyService()
-    policies.put_draft(world.one, "other", policy(rule("deny", when={"input": {"amount": 5}})))
+    policies.save_draft(world.one, "other", policy(rule("deny", when={"input": {"amount": 5}})))
     policies.activate(world.one, "other")
     found = replayed(world, rule("deny", operations=["look"]))
     assert (dict(found.before), found.changed, found.undecidable_count) == ({"undecidable": 1}, [], 0)
@@ -121,9 +121,9 @@ def test_a_fault_denies_in_a_replay_too(world: World) -> None:
 
 def test_pages_add_up_and_stay_within_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     booked(world, *range(7))
-    monkeypatch.setattr(past, "_FEW", 2)
+    monkeypatch.setattr(recorded_calls, "_FEW", 2)
     test = rule("deny", when={"input": {"amount": {"_lt": 5}}})
-    pages: list[Replayed] = []
+    pages: list[ReplayReport] = []
     cursor: str | None = None
     while not pages or cursor:
         pages.append(replayed(world, test, limit=2, cursor=cursor))
@@ -131,10 +131,10 @@ def test_pages_add_up_and_stay_within_bounds(world: World, monkeypatch: pytest.M
     assert [len(page.changed) for page in pages] == [2, 2, 1]
     assert sum(page.scanned for page in pages) == 7
     assert len({each.call.id for page in pages for each in page.changed}) == 5
-    monkeypatch.setattr(module, "MOST_SCANNED", 3)
+    monkeypatch.setattr(module, "MAX_SCANNED", 3)
     cut = replayed(world, test)
     assert (cut.scanned, bool(cut.next_cursor)) == (3, True)
-    monkeypatch.setattr(module, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(module, "MAX_SECONDS", -1.0)
     assert replayed(world, test).scanned == 1
     newest = clock.now_ms() + 1
     assert replayed(world, test, since=newest, until=newest + 1).scanned == 0

@@ -13,7 +13,7 @@ from appliance.governance.policies import service as module
 from appliance.governance.policies.models import PolicyVersionRow
 from appliance.governance.policies.service import PolicyService
 from appliance.monitor import audit
-from appliance.tenants import NEVER_OF_AGENTS, SCOPES, scopes_of_role
+from appliance.tenants import FORBIDDEN_TO_AGENTS, SCOPES, scopes_of_role
 from tests.governance.policies.facts import AGENT, KEY, action, policy, rule
 from tests.integrations.world import World
 
@@ -32,14 +32,14 @@ def told(scope: TenantScope) -> list[str]:
 def test_a_draft_decides_nothing_until_it_is_activated_and_again_when_it_is_not(world: World) -> None:
     policies, elsewhere = PolicyService(), PolicyService()  # as two processes have them
     empty = policies.decide(world.one, AGENT, action()).version
-    _, is_new = policies.put_draft(world.one, "erp", ALLOW)
+    _, is_new = policies.save_draft(world.one, "erp", ALLOW)
     assert is_new
     assert verdict(policies, world.one) == verdict(elsewhere, world.one) == "deny"
     first = policies.activate(world.one, "erp", message="let it book")
     assert (first.number, first.state, first.message, first.created_by) == (1, "active", "let it book", "key:test")
     assert verdict(policies, world.one) == verdict(elsewhere, world.one) == "allow"
     assert verdict(policies, world.two) == "deny"
-    policies.put_draft(world.one, "erp", DENY)
+    policies.save_draft(world.one, "erp", DENY)
     assert verdict(policies, world.one, KEY) == "allow"
     assert policies.activate(world.one, "erp").number == 2
     assert verdict(elsewhere, world.one, KEY) == "deny"
@@ -54,8 +54,8 @@ def test_a_draft_decides_nothing_until_it_is_activated_and_again_when_it_is_not(
 
 def test_what_is_so_already_makes_no_version_and_no_entry(world: World) -> None:
     policies = PolicyService()
-    policies.put_draft(world.one, "erp", ALLOW)
-    assert policies.put_draft(world.one, "erp", {**ALLOW, "name": "erp"})[1] is False
+    policies.save_draft(world.one, "erp", ALLOW)
+    assert policies.save_draft(world.one, "erp", {**ALLOW, "name": "erp"})[1] is False
     assert [policies.activate(world.one, "erp").number for _ in range(2)] == [1, 1]
     policies.deactivate(world.one, "erp")
     policies.deactivate(world.one, "erp")
@@ -65,7 +65,7 @@ def test_what_is_so_already_makes_no_version_and_no_entry(world: World) -> None:
 
 def test_what_is_active_is_not_deleted_and_what_is_deleted_is_gone(world: World) -> None:
     policies = PolicyService()
-    policies.put_draft(world.one, "erp", ALLOW)
+    policies.save_draft(world.one, "erp", ALLOW)
     policies.activate(world.one, "erp")
     with pytest.raises(Conflict, match="deactivate it first"):
         policies.delete_policy(world.one, "erp")
@@ -78,7 +78,7 @@ def test_what_is_active_is_not_deleted_and_what_is_deleted_is_gone(world: World)
 
 def test_nobody_sees_or_changes_the_policies_of_another_tenant(world: World) -> None:
     policies = PolicyService()
-    policies.put_draft(world.one, "erp", ALLOW)
+    policies.save_draft(world.one, "erp", ALLOW)
     policies.activate(world.one, "erp")
     assert policies.list_policies(world.two, PageRequest()).items == []
     for verb in (policies.get_policy, policies.activate, policies.deactivate, policies.delete_policy):
@@ -96,10 +96,10 @@ def test_nobody_sees_or_changes_the_policies_of_another_tenant(world: World) -> 
 
 def test_a_stale_reader_changes_nothing(world: World) -> None:
     policies = PolicyService()
-    draft, _ = policies.put_draft(world.one, "erp", ALLOW)
-    policies.put_draft(world.one, "erp", DENY, if_digest=draft.draft_digest)
+    draft, _ = policies.save_draft(world.one, "erp", ALLOW)
+    policies.save_draft(world.one, "erp", DENY, if_digest=draft.draft_digest)
     with pytest.raises(VersionConflict):
-        policies.put_draft(world.one, "erp", ALLOW, if_digest=draft.draft_digest)
+        policies.save_draft(world.one, "erp", ALLOW, if_digest=draft.draft_digest)
     with pytest.raises(VersionConflict):
         policies.activate(world.one, "erp", if_digest=draft.draft_digest)
     assert policies.list_versions(world.one, "erp", PageRequest()).items == []
@@ -107,9 +107,9 @@ def test_a_stale_reader_changes_nothing(world: World) -> None:
 
 def test_only_people_and_keys_with_the_scope_change_policies(world: World) -> None:
     policies = PolicyService()
-    policies.put_draft(world.one, "erp", ALLOW)
+    policies.save_draft(world.one, "erp", ALLOW)
     verbs: list[Callable[[TenantScope], object]] = [
-        lambda scope: policies.put_draft(scope, "erp", DENY), lambda scope: policies.activate(scope, "erp"),
+        lambda scope: policies.save_draft(scope, "erp", DENY), lambda scope: policies.activate(scope, "erp"),
         lambda scope: policies.deactivate(scope, "erp"), lambda scope: policies.delete_policy(scope, "erp"),
     ]  # fmt: skip
     writer = TenantScope("one", "key:k", frozenset(SCOPES) - {"policies.write"})
@@ -120,7 +120,7 @@ def test_only_people_and_keys_with_the_scope_change_policies(world: World) -> No
             with pytest.raises(PolicyDenied, match="not the agents and processes"):
                 verb(TenantScope("one", actor, frozenset(SCOPES)))
     assert policies.get_policy(world.one, "erp").active_version is None
-    assert "policies.write" in NEVER_OF_AGENTS
+    assert "policies.write" in FORBIDDEN_TO_AGENTS
     assert ["policies.write" in scopes_of_role(role) for role in ("viewer", "operator", "builder", "owner")] == [False] * 3 + [True]
 
 
@@ -128,10 +128,10 @@ def test_limits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     policies = PolicyService()
     monkeypatch.setattr(module, "MAX_POLICIES", 2)
     monkeypatch.setattr(module, "MAX_ACTIVE_RULES", 2)
-    policies.put_draft(world.one, "a", policy(rule(), rule("deny")))
-    policies.put_draft(world.one, "b", ALLOW)
+    policies.save_draft(world.one, "a", policy(rule(), rule("deny")))
+    policies.save_draft(world.one, "b", ALLOW)
     with pytest.raises(Conflict, match="at most 2 policies"):
-        policies.put_draft(world.one, "c", ALLOW)
+        policies.save_draft(world.one, "c", ALLOW)
     policies.activate(world.one, "a")
     with pytest.raises(Conflict, match="at most 2 rules can be active"):
         policies.activate(world.one, "b")
@@ -141,7 +141,7 @@ def test_limits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stored_version_that_cannot_be_read_denies_and_is_never_activated_again(world: World) -> None:
     policies = PolicyService()
-    policies.put_draft(world.one, "erp", ALLOW)
+    policies.save_draft(world.one, "erp", ALLOW)
     policies.activate(world.one, "erp")
     broken = {"mode": "enforce", "rules": [rule(effect="perhaps")]}
     db.write(lambda: world.one.update(PolicyVersionRow, document=broken).execute())

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from appliance.processes.definitions.common_runs import Run, Work, find_runs
+from appliance.processes.definitions.sequence_diff import Match, WorkBudget, find_matches
 
 
 def most_in_common(old: str, new: str) -> int:
@@ -22,7 +22,7 @@ def test_as_much_as_there_can_be_is_found_in_order(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311  # the same in every run
     for _ in range(100):
         old, new = ("".join(chance.choices("abc", k=chance.randrange(12))) for _ in range(2))
-        runs, is_all = find_runs(old, new, Work(10_000), 10_000)
+        runs, is_all = find_matches(old, new, WorkBudget(10_000), 10_000)
         assert is_all
         assert [old[run.old : run.old + run.size] for run in runs] == [new[run.new : run.new + run.size] for run in runs]
         ends = [(0, 0), *((run.old + run.size, run.new + run.size) for run in runs)]
@@ -31,6 +31,6 @@ def test_as_much_as_there_can_be_is_found_in_order(seed: int) -> None:
 
 
 def test_without_enough_steps_the_ends_are_found() -> None:
-    work = Work(100)
-    assert find_runs("a" + "bc" * 50 + "z", "a" + "cd" * 60 + "z", work, 60) == ([Run(0, 0, 1), Run(101, 121, 1)], False)
-    assert work.left == 40
+    work = WorkBudget(100)
+    assert find_matches("a" + "bc" * 50 + "z", "a" + "cd" * 60 + "z", work, 60) == ([Match(0, 0, 1), Match(101, 121, 1)], False)
+    assert work.remaining == 40

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from appliance.connectors.contract import Action
+from appliance.processes.definitions.dependencies import Dependencies
 from appliance.processes.definitions.nodes import Problem
-from appliance.processes.definitions.surroundings import Surroundings
-from appliance.processes.definitions.versions import Draft, Judges, problems_of
+from appliance.processes.definitions.versions import CheckContext, Draft, find_problems
 from appliance.sandbox import Pool
 
 POST = {
@@ -23,7 +23,7 @@ ACTIONS = {
     "post": Action("post", "Send", POST, {}, "write"), "get": Action("get", "Ask", {"type": "object"}, {}, "read"),
     "either": Action("either", "Depends", EITHER, {}, "read"),
 }  # fmt: skip
-AROUND = Surroundings({"shop": ACTIONS})
+AROUND = Dependencies({"shop": ACTIONS})
 WRONG_TYPE = "export default async function () {\n  const n: number = 'text';\n  return n;\n}\n"
 Check = Callable[..., list[Problem]]
 
@@ -32,7 +32,7 @@ Check = Callable[..., list[Problem]]
 def check(sandbox: Pool) -> Check:
     def find(*steps: Mapping[str, Any], files: Mapping[str, str] | None = None, **more: Any) -> list[Problem]:
         draft = Draft({"id": "p", "steps": list(steps), **more}, files or {})
-        return problems_of(Judges(sandbox, lambda named: AROUND), "acme", draft)
+        return find_problems(CheckContext(sandbox, lambda named: AROUND), "acme", draft)
 
     return find
 

@@ -58,7 +58,7 @@ REPETITIVE = [
 @pytest.mark.parametrize(("old", "new"), REPETITIVE)
 def test_texts_made_to_be_slow_take_no_more_steps_than_there_are(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     """Lines of Python are counted: some for each step, and some for what takes as long as the texts are."""
-    monkeypatch.setattr(line_diff, "MOST_WORK", 20_000)
+    monkeypatch.setattr(line_diff, "MAX_WORK", 20_000)
     lines, before = 0, sys.gettrace()
 
     def count(_frame: FrameType, event: str, _value: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_completely_changed_long_text_alternates_old_and_new_lines() -> None:
 
 
 def test_where_the_steps_do_not_suffice_lines_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_diff, "MOST_WORK", 10)
+    monkeypatch.setattr(line_diff, "MAX_WORK", 10)
     (same,) = compare_texts([("a", "1\n2\n3\n4\n5", "x\n2\ny\n4\nz")])
     assert (same.removed, same.added) == (3, 3)
     (other,) = compare_texts([("a", "1\n2\n3\n4\n5", "x\n2\ny\n4\nz\nzz")])

@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.processes.definitions.nodes import Grants
-from appliance.processes.definitions.php_grants import find_missing
+from appliance.processes.definitions.php_grants import find_missing_grants
 from appliance.processes.definitions.type_checking import Checkable, type_problems
 from appliance.sandbox import Pool
 from tests.processes.definitions.test_typings import AROUND, define
@@ -37,7 +37,7 @@ GRANTS = Grants(ACTIONS, {"orders": frozenset({"read"})}, secrets=frozenset({"to
     ],
 )
 def test_a_literal_beyond_the_grants_is_found(call: str, missing: tuple[str, str, str] | None) -> None:
-    results = [each for _, _, each in find_missing(f"<?php return function ($input, $api) {{\n{call};\n}};", GRANTS)]
+    results = [each for _, _, each in find_missing_grants(f"<?php return function ($input, $api) {{\n{call};\n}};", GRANTS)]
     assert results == ([missing] if missing else [])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.core.errors import ValidationFailed
-from appliance.processes.definitions.renaming import rename_file
+from appliance.processes.definitions.file_renames import rename_file
 from appliance.processes.definitions.versions import Draft
 
 SOURCE = """# reads steps/a.ts and steps/a.ts.bak

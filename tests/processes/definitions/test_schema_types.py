@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.processes.definitions.schema_types import GIVEN, LONGEST, OPEN, RECEIVED, comment, literal, to_typescript
+from appliance.processes.definitions.schema_types import MAX_LENGTH, OPEN, RECEIVED, SENT, comment, literal, to_typescript
 from appliance.sandbox import CodeStep, Pool, TypeCheck
 
 
@@ -58,7 +58,7 @@ from appliance.sandbox import CodeStep, Pool, TypeCheck
     ],
 )  # fmt: skip
 def test_a_schema_becomes_the_type_of_its_values(schema: Any, expected: str) -> None:
-    assert to_typescript(schema, GIVEN) == expected
+    assert to_typescript(schema, SENT) == expected
 
 
 def test_directions_differ_in_what_is_left_open() -> None:
@@ -73,7 +73,7 @@ def test_an_object_without_a_schema_can_be_passed_to_any_parameter(more: dict[st
     schema = {"type": "object", **more}
     assert to_typescript(schema, RECEIVED) == "any"
     assert to_typescript({"type": "array", "items": schema}, OPEN) == "any[]"
-    assert to_typescript(schema, GIVEN) == "{ [name: string]: unknown }"
+    assert to_typescript(schema, SENT) == "{ [name: string]: unknown }"
 
 
 def test_a_part_of_a_schema_refers_into_the_whole() -> None:
@@ -84,7 +84,7 @@ def test_a_part_of_a_schema_refers_into_the_whole() -> None:
 def test_schemas_that_grow_without_end_end() -> None:
     each = {"properties": {f"p{number}": {"$ref": f"#/$defs/{number}"} for number in range(12)}}
     defs = {str(number): {"allOf": [each, each]} for number in range(12)}
-    assert len(to_typescript({"$ref": "#/$defs/0", "$defs": defs})) <= LONGEST
+    assert len(to_typescript({"$ref": "#/$defs/0", "$defs": defs})) <= MAX_LENGTH
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(100):
         deep = {"type": "array", "items": deep}

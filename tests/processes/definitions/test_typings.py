@@ -9,8 +9,8 @@ import pytest
 from appliance.connectors.contract import Action
 from appliance.core.errors import DefinitionInvalid
 from appliance.processes.definitions.definition import Definition, parse_definition
+from appliance.processes.definitions.dependencies import Dependencies
 from appliance.processes.definitions.nodes import Problem
-from appliance.processes.definitions.surroundings import Surroundings
 from appliance.processes.definitions.type_checking import Checkable, type_problems
 from appliance.processes.definitions.typings import declare_process
 from appliance.processes.definitions.versions import PublishRequest
@@ -32,7 +32,7 @@ FIELDS = (
     {"name": "customer", "type": "relation", "collection": "customers"},
     {"name": "extra", "type": "json"},
 )
-AROUND = Surroundings({"erp": ACTIONS}, {"orders": FIELDS})
+AROUND = Dependencies({"erp": ACTIONS}, {"orders": FIELDS})
 GRANTS = {
     "integrations": {"erp": ["create_order"], "crm": "*", "old": ["move"]},
     "datapool": {"orders": ["read", "write"], "log": ["write"]},

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from appliance.processes.definitions import version_diff
-from appliance.processes.definitions.common_runs import Part, Work, find_parts
+from appliance.processes.definitions.sequence_diff import Part, WorkBudget, find_parts
 from appliance.processes.definitions.version_diff import VersionDiff, compare_versions
 from tests.processes.test_api import BASE, data, error
 from tests.processes.world import rule
@@ -61,9 +61,9 @@ def test_files_made_to_be_slow_are_not_compared_for_long(monkeypatch: pytest.Mon
     """Every step is taken from what all files have together; without any left they are told line by line, or as replaced."""
     left: list[int] = []
 
-    def counted(old: Sequence[str], new: Sequence[str], work: Work) -> list[Part]:
+    def counted(old: Sequence[str], new: Sequence[str], work: WorkBudget) -> list[Part]:
         parts = find_parts(old, new, work)
-        left.append(work.left)
+        left.append(work.remaining)
         return parts
 
     monkeypatch.setattr(version_diff, "find_parts", counted)
@@ -71,7 +71,7 @@ def test_files_made_to_be_slow_are_not_compared_for_long(monkeypatch: pytest.Mon
     diffs = diff([], [], {str(n): old for n in range(50)}, {str(n): new for n in range(50)})
     assert [change.happened for change in diffs.files] == ["changed"] * 50
     assert left == sorted(left, reverse=True)
-    assert 0 <= left[-1] < left[0] < version_diff.MOST_WORK
+    assert 0 <= left[-1] < left[0] < version_diff.MAX_WORK
     assert all(change.diff and change.diff.count("\n+c") == 300 for change in diffs.files)
 
 

@@ -51,7 +51,7 @@ def test_a_failure_is_not_cached(world: World) -> None:
 
 def test_expired_or_too_large_outputs_are_not_reused(world: World) -> None:
     process = world.publish([code("a", "return 'x'.repeat(input.n)", cache=HOUR)])
-    large = {"n": caching.MOST_BYTES}
+    large = {"n": caching.MAX_BYTES}
     assert [run(world, process, large)[0] for _ in range(2)] == ["executed", "executed"]
     assert [run(world, process, {"n": 3})[0] for _ in range(2)] == ["executed", "cached"]
     aged = clock.now_ms() - 1
@@ -66,7 +66,7 @@ def test_a_tenant_keeps_no_more_than_its_share_and_no_other_tenants(world: World
     caching_before = db.rows("SELECT count(*) FROM step_cache WHERE process_id <> ?", (process,))[0][0]
     for n in range(3):
         run(world, process, {"n": n})
-    monkeypatch.setattr(caching, "MOST_TENANT_BYTES", 250)
+    monkeypatch.setattr(caching, "MAX_TENANT_BYTES", 250)
     assert caching.purge() == caching_before + 1
     assert [run(world, process, {"n": n})[0] for n in (2, 1, 0)] == ["cached", "cached", "executed"]
     assert db.rows("SELECT DISTINCT tenant_id FROM step_cache") == [("acme",)]

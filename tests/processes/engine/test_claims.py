@@ -34,12 +34,12 @@ def test_the_lease_is_prolonged_under_the_fence_and_forgives_no_claims(idle_worl
     execution = world.start(world.publish([rule("a", "= 1")]), soon=False)
     claim = world.runner.claim("acme", execution)
     assert claim is not None
-    assert db.write(lambda: store.prolong(claim, 4_000_000_000_000, 7)) is False
+    assert db.write(lambda: store.renew_lease(claim, 4_000_000_000_000, 7)) is False
     row = world.get(execution)
     assert (row.lease_until, row.active_ms, row.claims) == (4_000_000_000_000, 7, 1)
     db.write(lambda: db.execute("UPDATE execution SET fence = fence + 1 WHERE id = ?", (execution,)))
     with pytest.raises(store.Fenced):
-        db.write(lambda: store.prolong(claim, 1, 1))
+        db.write(lambda: store.renew_lease(claim, 1, 1))
 
 
 def test_an_execution_that_never_gets_anywhere_is_given_up(idle_world: World) -> None:
@@ -161,7 +161,7 @@ def test_the_more_important_go_first(idle_world: World) -> None:
     db.write(lambda: db.execute("DELETE FROM task"))
     for number, priority in (("low", -5), ("a", 0), ("high", 10), ("b", 0)):
         execution = world.start(process, {"n": number}, soon=False, priority=priority)
-    place = executions.queue_place(world.get(execution))
+    place = executions.find_queue_place(world.get(execution))
     assert place is not None
     assert place.ahead == 2
     world.runner.start()

@@ -7,13 +7,13 @@ import pytest
 
 from appliance.core.errors import Overloaded
 from appliance.processes.definitions import versions
-from appliance.processes.definitions.surroundings import know_nothing
+from appliance.processes.definitions.dependencies import load_nothing
 from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution, StartRequest
 from appliance.sandbox import Pool, Settings
 from appliance.solutions import Problem as SolutionProblem
-from appliance.solutions import refuse
+from appliance.solutions import raise_problems
 from tests.processes.world import Bell, World, code, wait_until
 
 BODY = "return await api.integrations.execute('bell', 'hold', {})"
@@ -24,7 +24,7 @@ def start_other(world: World) -> Execution:
     step = code("spin", "const ends = Date.now() + 1500; while (Date.now() < ends); return 'done'")
     versions.save_draft(world.other, "other", Draft({"id": "other", "steps": [step]}, {}))
     world.flow.publish_process(world.other, "other", PublishRequest())
-    return world.flow.start_execution(world.other, "other", StartRequest({}), soon=True)
+    return world.flow.start_execution(world.other, "other", StartRequest({}), immediate=True)
 
 
 def test_steps_of_two_tenants_go_on_at_once_in_the_same_attempt_and_ring_once(world: World) -> None:
@@ -50,11 +50,11 @@ def test_what_no_sandbox_could_check_is_not_called_wrong(world: World) -> None:
     stopped.start()
     stopped.stop()
     world.save("unseen", [code("a", "return 1")])
-    context = versions.Judges(stopped, know_nothing, thorough=False)
+    context = versions.CheckContext(stopped, load_nothing, check_all_types=False)
     with pytest.raises(Overloaded, match="try again"):
         versions.publish_process(world.scope, context, "unseen", PublishRequest())
 
 
 def test_nor_is_a_solution_of_which_it_is_a_part() -> None:
     with pytest.raises(Overloaded, match="try again"):
-        refuse([SolutionProblem("processes/a/process.yaml", "sandbox_lost", "gone")])
+        raise_problems([SolutionProblem("processes/a/process.yaml", "sandbox_lost", "gone")])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.processes.engine import ending
+from appliance.processes.engine import completion
 from appliance.processes.engine.end_watch import EndWatch
 from appliance.processes.executions.service import StartRequest
 from tests.processes.world import World
@@ -20,7 +20,7 @@ def start_later(world: World, when_finished: Callable[[], None]) -> str:
     """An execution for whose end somebody waits, and which this process will not begin."""
     request = StartRequest({}, run_at=clock.now_ms() + 3_600_000)
     process_id = world.publish([{"id": "a", "rule": {"expression": "= 1"}}])
-    return str(world.flow.start_execution(world.scope, process_id, request, when_finished=when_finished).id)
+    return str(world.flow.start_execution(world.scope, process_id, request, on_finished=when_finished).id)
 
 
 def test_callers_are_notified_of_an_end_in_another_process(world: World) -> None:
@@ -30,17 +30,20 @@ def test_callers_are_notified_of_an_end_in_another_process(world: World) -> None
     finish_elsewhere(execution)
     assert over.wait(10)
     assert not other.is_set()
-    assert (("acme", execution) in ending.finished.awaited(), ("acme", unfinished) in ending.finished.awaited()) == (False, True)
-    ending.finished.drop(unfinished, tell_other)
+    assert (
+        ("acme", execution) in completion.completion_signal.list_awaited(),
+        ("acme", unfinished) in completion.completion_signal.list_awaited(),
+    ) == (False, True)
+    completion.completion_signal.unsubscribe(unfinished, tell_other)
     world.flow.cancel_execution(world.scope, unfinished)
 
 
 def test_who_stops_waiting_is_looked_for_no_more(idle_world: World) -> None:
     tell = threading.Event().set
     execution = start_later(idle_world, tell)
-    assert ("acme", execution) in ending.finished.awaited()
-    ending.finished.drop(execution, tell)
-    assert ("acme", execution) not in ending.finished.awaited()
+    assert ("acme", execution) in completion.completion_signal.list_awaited()
+    completion.completion_signal.unsubscribe(execution, tell)
+    assert ("acme", execution) not in completion.completion_signal.list_awaited()
 
 
 def test_the_more_wait_the_rarer_are_the_looks(idle_world: World) -> None:
@@ -48,11 +51,11 @@ def test_the_more_wait_the_rarer_are_the_looks(idle_world: World) -> None:
     watch, tell = EndWatch(), threading.Event().set
     waiting = [f"exe_{number}" for number in range(10_000)]
     for execution_id in waiting:
-        ending.finished.when("acme", execution_id, tell)
+        completion.completion_signal.subscribe("acme", execution_id, tell)
     try:
-        watch.look()
-        watch.look()
+        watch.check()
+        watch.check()
         assert watch._next - clock.monotonic() > 3
     finally:
         for execution_id in waiting:
-            ending.finished.drop(execution_id, tell)
+            completion.completion_signal.unsubscribe(execution_id, tell)

@@ -15,8 +15,8 @@ from appliance.processes.definitions.versions import PublishRequest
 from appliance.processes.engine import suspension
 from appliance.processes.engine.children import MAX_DEPTH
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Resumption
-from appliance.tenants import ALL
+from appliance.processes.executions.service import EventAnswer
+from appliance.tenants import ALL_SCOPES
 from appliance.tenants import service as tenants
 from tests.processes.world import GRANTS, SEALER, Bell, Wall, World, code, rule, wait_until
 
@@ -41,7 +41,7 @@ def waiting(world: World, execution: str, count: int = 1) -> list[dict[str, Any]
 
 
 def tell(world: World, execution: str, token: str, value: Any = None) -> None:
-    world.flow.resume_execution(world.scope, execution, world.get(execution).process_id, Resumption(token, value))
+    world.flow.resume_execution(world.scope, execution, world.get(execution).process_id, EventAnswer(token, value))
 
 
 def decide(world: World, approval_id: str, status: approvals.Status = "approved", answer: Any = None) -> None:
@@ -241,13 +241,13 @@ def test_events_are_for_the_execution_that_waits_and_come_once(world: World) -> 
     process = world.get(execution).process_id
     resume = world.flow.resume_execution
     with pytest.raises(Exception, match=r"execution"):
-        resume(world.other, execution, process, Resumption(wait["token"]))
+        resume(world.other, execution, process, EventAnswer(wait["token"]))
     with pytest.raises(Exception, match="is not waiting under this token"):
-        resume(world.scope, execution, process, Resumption("wai_unknown"))
-    resume(world.scope, execution, process, Resumption(wait["token"], {"sum": 3}))
+        resume(world.scope, execution, process, EventAnswer("wai_unknown"))
+    resume(world.scope, execution, process, EventAnswer(wait["token"], {"sum": 3}))
     assert world.finish(execution).output == {"sum": 3}
     with pytest.raises(Exception, match="succeeded already"):
-        resume(world.scope, execution, process, Resumption(wait["token"]))
+        resume(world.scope, execution, process, EventAnswer(wait["token"]))
 
 
 def test_a_request_is_not_answered_by_a_key(world: World) -> None:
@@ -346,7 +346,7 @@ def test_a_damaged_vm_is_a_clear_failure(world: World) -> None:
 def test_waiting_calls_belong_to_their_tenant(world: World) -> None:
     execution = start(world, 'await api.events.wait("go");')
     waiting(world, execution)
-    other = TenantScope("globex", "key:test", ALL)
+    other = TenantScope("globex", "key:test", ALL_SCOPES)
     assert suspension.open_calls(other, execution) == []
     with pytest.raises(Exception, match=r"execution"):
         executions.get_execution(other, execution)

@@ -9,7 +9,7 @@ from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.monitor import logs
 from appliance.processes.definitions.versions import PublishRequest
-from appliance.processes.executions.service import ExecutionFilter, Resumption, list_executions
+from appliance.processes.executions.service import EventAnswer, ExecutionFilter, list_executions
 from appliance.processes.rehearsal.replay import ReplayRequest
 from tests.processes.world import Bell, World, code, rule
 
@@ -120,7 +120,7 @@ def test_undoing_that_waits_is_not_cancelled_any_more(world: World) -> None:
     assert row.aftermath["status"] == "failed"
     world.flow.cancel_execution(world.scope, execution)
     (wait,) = world.get(execution).waiting_for["waits"]
-    world.flow.resume_execution(world.scope, execution, row.process_id, Resumption(wait["token"], {}))
+    world.flow.resume_execution(world.scope, execution, row.process_id, EventAnswer(wait["token"], {}))
     assert world.finish(execution).status == "failed"
     assert [what for what, _ in world.marks()] == ["gone"]
 

@@ -13,7 +13,7 @@ from appliance.core.pages import PageRequest
 from appliance.integrations import history
 from appliance.processes.executions import service as executions
 from appliance.processes.host.deadlines import Deadlines
-from appliance.processes.scheduling.shared_threads import SharedThreads
+from appliance.processes.scheduling.fair_threads import FairThreadPool
 from appliance.sandbox import Pool
 from tests.processes.world import Bell, World, code, make_world, wait_until
 
@@ -103,7 +103,7 @@ def test_a_cancel_does_not_wait_for_a_declared_call(world: World) -> None:
 
 def test_answers_and_faults_pass_through_and_only_the_late_are_replaced() -> None:
     go_on = threading.Event()
-    threads = SharedThreads(4, "test")
+    threads = FairThreadPool(4, "test")
     deadlines = Deadlines(threads.submit, 0.2)
     slow: Future[Any] = deadlines.submit("acme", lambda: go_on.wait(10) and "too late")
     assert deadlines.submit("acme", lambda: "in time").result(5) == "in time"

@@ -9,7 +9,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import failures
 from appliance.processes.executions import bulk
 from appliance.processes.executions.bulk import BulkResult
-from appliance.processes.executions.failed_work import FailedWork
+from appliance.processes.executions.failure_retries import FailureRetries
 from appliance.processes.executions.service import ExecutionFilter
 from appliance.processes.models import Execution
 from tests.processes.world import World, rule
@@ -18,7 +18,7 @@ PAUSE = [{"id": "pause", "wait": {"for": "1h"}}]
 
 
 def act(world: World, wanted: ExecutionFilter, action: bulk.Action, scope: TenantScope | None = None) -> BulkResult:
-    return bulk.act(world.flow, scope or world.scope, wanted, action)
+    return bulk.run_bulk(world.flow, scope or world.scope, wanted, action)
 
 
 def test_a_filter_cancels_what_it_names_and_nothing_else(world: World) -> None:
@@ -50,20 +50,20 @@ def test_monitor_and_bulk_retry_what_failed_once_between_them(world: World) -> N
     process = world.publish([rule("one", "= input.missing.deep")])
     failed = [world.finish(world.start(process)).id for _ in range(4)]
     [group] = failures.list_failures(world.scope, PageRequest(), process_id=process).items
-    work = FailedWork(world.flow)
+    work = FailureRetries(world.flow)
     own = world.flow.retry_execution(world.scope, failed[0])
     assert act(world, ExecutionFilter(process, until=world.get(failed[1]).created_at + 1), "retry").done == 1
-    assert work.left_to_retry(world.scope, [*failed, "exe_gone"]) == set(failed[2:])
+    assert work.find_retryable(world.scope, [*failed, "exe_gone"]) == set(failed[2:])
     again = failures.retry_all(world.scope, group.id, work).retried
     assert set(failed) & set(again) == set(failed[2:])
     with pytest.raises(Conflict, match=own.id):
         work.retry(world.scope, failed[0], "another token")
     assert work.retry(world.scope, failed[2], f"{group.id}/{failed[2]}") == again[failed[2]], "asked for once more"
-    assert work.left_to_retry(world.other, failed) == set()
+    assert work.find_retryable(world.other, failed) == set()
 
 
 def test_more_than_fit_are_done_by_asking_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "MOST", 2)
+    monkeypatch.setattr(bulk, "MAX_EXECUTIONS", 2)
     process = world.publish(PAUSE)
     for each in [world.start(process) for _ in range(5)]:
         world.wait_for_status(each, "waiting")
@@ -88,7 +88,7 @@ def test_what_a_limit_refused_is_asked_again_by_the_next_retry_of_all(world: Wor
     process = world.publish([rule("one", "= input.missing.deep")], concurrency={"limit": 1, "behaviour": "reject"})
     failed = [world.finish(world.start(process)).id for _ in range(2)]
     [group] = failures.list_failures(world.scope, PageRequest(), process_id=process).items
-    work = FailedWork(world.flow)
+    work = FailureRetries(world.flow)
     world.flow.pause_process(world.scope, process)
     holder = world.start(process)
     result = failures.retry_all(world.scope, group.id, work)
@@ -111,11 +111,11 @@ def test_a_child_is_retried_with_the_execution_that_waited_for_it(world: World) 
     own, *free = (world.finish(result.id) for parent in parents for result in children_of(world, parent.id))
     assert {own.status, *(each.status for each in free)} == {"failed"}
     failed = [own.id, parents[0].id, *(each.id for each in free)]
-    work, left = FailedWork(world.flow), {parents[0].id, *(each.id for each in free)}
-    assert work.left_to_retry(world.scope, failed) == left, "it is retried with the execution that waited for it"
+    work, left = FailureRetries(world.flow), {parents[0].id, *(each.id for each in free)}
+    assert work.find_retryable(world.scope, failed) == left, "it is retried with the execution that waited for it"
     [group] = failures.list_failures(world.scope, PageRequest(), process_id=waiting).items
     failures.retry_all(world.scope, group.id, work)
-    assert work.left_to_retry(world.scope, failed) == left - {parents[0].id}
+    assert work.find_retryable(world.scope, failed) == left - {parents[0].id}
 
 
 def state_of(world: World, process: str) -> tuple[str, str | None]:

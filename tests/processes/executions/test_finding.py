@@ -8,16 +8,16 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.processes.executions import finding
-from appliance.processes.executions.input_values import executions_with, text_of, values_of
+from appliance.processes.executions import search
+from appliance.processes.executions.input_values import executions_with, iter_values, text_of
 from appliance.processes.executions.service import (
+    EventAnswer,
     Execution,
     ExecutionFilter,
-    Resumption,
     change_label,
+    find_newest,
     list_executions,
-    matching,
-    newest_of,
+    matching_query,
 )
 from tests.processes.rehearsal.replaying import replay
 from tests.processes.test_api import BASE, data, error
@@ -64,7 +64,7 @@ def test_an_execution_is_found_by_a_value_of_its_input(world: World) -> None:
     ],
 )
 def test_the_first_values_of_an_input_are_indexed(given: Any, wanted: list[tuple[str, str]]) -> None:
-    assert list(values_of(given)) == wanted
+    assert list(iter_values(given)) == wanted
 
 
 def test_numbers_are_indexed_as_they_are_written() -> None:
@@ -96,7 +96,7 @@ def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world:
     ids=["newest", "failed", "queued", "step", "text"],
 )
 def test_lists_are_read_from_indexes(world: World, wanted: ExecutionFilter, indexes: list[str]) -> None:
-    query = matching(world.scope, wanted).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
+    query = matching_query(world.scope, wanted).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
     sql, values = query.sql()
     result = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
     assert [name for name in indexes if name not in result] == [], result
@@ -105,7 +105,7 @@ def test_lists_are_read_from_indexes(world: World, wanted: ExecutionFilter, inde
 
 @pytest.mark.parametrize("many", [2, 2_000])
 def test_words_that_many_labels_have_find_the_same(world: World, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(finding, "MANY", many)
+    monkeypatch.setattr(search, "MANY_MATCHES", many)
     process = world.publish([rule("a", "= 1")])
     labelled = [world.start(process, label=f"shared {number} word") for number in range(3)]
     valued = world.start(process, {"note": "shared"})
@@ -119,7 +119,7 @@ def test_words_that_many_labels_have_find_the_same(world: World, monkeypatch: py
 def test_the_newest_of_each_process_is_read_from_an_index(world: World) -> None:
     first, second = world.publish([rule("a", "= 1")]), world.publish([rule("a", "= 1")])
     rows = [world.finish(world.start(process)) for process in (first, first, second)]
-    newest = newest_of(world.scope, [first, second, "unknown"])
+    newest = find_newest(world.scope, [first, second, "unknown"])
     assert {name: row.id for name, row in newest.items()} == {first: rows[1].id, second: rows[2].id}
     sql = "SELECT id FROM execution WHERE tenant_id = ? AND process_id = ? ORDER BY created_at DESC, id DESC LIMIT 1"
     (line,) = db.rows(f"EXPLAIN QUERY PLAN {sql}", (world.scope.tenant_id, first))
@@ -144,7 +144,7 @@ def test_a_label_is_changed_and_the_execution_sees_its_own(world: World) -> None
     change_label(world.scope, execution, process, "second")
     assert change_label(world.scope, execution, process, "third").label_text == "third"
     token = waiting.waiting_for["waits"][0]["token"]
-    world.flow.resume_execution(world.scope, execution, process, Resumption(token))
+    world.flow.resume_execution(world.scope, execution, process, EventAnswer(token))
     row = world.finish(execution)
     assert (row.output, row.label_text) == (["first"], "third")
     assert replay(world, row).is_identical

@@ -8,8 +8,8 @@ import pytest
 
 from appliance.core import clock
 from appliance.processes.engine import store
-from appliance.processes.engine.store import CLOSING, JournalEntry
-from appliance.processes.host.closing import END, read_closing
+from appliance.processes.engine.store import CLOSING_LINE, JournalEntry
+from appliance.processes.host.final_entries import END, parse_final_entry
 from appliance.sandbox import Pool
 from tests.processes.world import Bell, World, code, make_world, rule
 
@@ -22,7 +22,7 @@ def lines(world: World, execution: str, step: str = "a", attempt: int = 1) -> li
 
 
 def closing_line(world: World, execution: str, step: str = "a", attempt: int = 1) -> JournalEntry:
-    (result,) = [line for line in lines(world, execution, step, attempt) if line.call == CLOSING]
+    (result,) = [line for line in lines(world, execution, step, attempt) if line.call == CLOSING_LINE]
     assert result.method == END
     return result
 
@@ -35,21 +35,21 @@ def test_clock_values_after_the_last_call_and_the_seed_close_the_journal(world: 
     assert final.clock == row.output["then"]
     assert final.answer["random"] is True
     assert final.answer["clock_reads"] == 3
-    assert isinstance(read_closing(final).seed, int)
+    assert isinstance(parse_final_entry(final).seed, int)
 
 
 def test_two_attempts_have_two_seeds(world: World) -> None:
     retry = {"max_attempts": 2, "initial": "1ms", "classes": ["user_code"]}
     body = "const dice = Math.random(); if (api.execution.attempt < 2) throw new Error('once'); return dice;"
     row = world.run([code("a", body, retry=retry)])
-    seeds = {read_closing(closing_line(world, row.id, attempt=attempt)).seed for attempt in (1, 2)}
+    seeds = {parse_final_entry(closing_line(world, row.id, attempt=attempt)).seed for attempt in (1, 2)}
     assert len(seeds) == 2
 
 
 def test_nobody_computes_a_seed_from_what_is_shown_of_an_execution(world: World) -> None:
     row = world.run([code("a", "return crypto.randomUUID();")])
     final = closing_line(world, row.id)
-    seed = read_closing(final).seed or 0
+    seed = parse_final_entry(final).seed or 0
     assert final.answer["random"] is True
     assert seed.bit_length() > 200
     guess = hashlib.sha256(f"{row.id}/a//1".encode()).digest()
@@ -111,8 +111,10 @@ def test_the_moment_of_a_later_attempt_is_noted(world: World) -> None:
     row = world.run([code("a", body, input="= Date.now()", retry=retry)])
     run = world.steps(row)["a"]
     assert row.output > run.started_at
-    assert read_closing(closing_line(world, row.id, attempt=2)).now == row.output
-    assert read_closing(closing_line(world, row.id, attempt=1)).now is None, "the first one's moment is the step run's beginning"
+    assert parse_final_entry(closing_line(world, row.id, attempt=2)).now == row.output
+    assert parse_final_entry(closing_line(world, row.id, attempt=1)).now is None, (
+        "the first one's moment is the step run's beginning"
+    )
 
 
 def test_moments_that_expressions_see_are_those_of_the_rows(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.core.pages import PageRequest
-from appliance.documents import Documents, NewDocument, Wanted
+from appliance.documents import DocumentFilter, Documents, NewDocument
 from appliance.processes.rehearsal.dry_run import DryRunRequest
 from tests.processes.rehearsal.replaying import digests, replay
 from tests.processes.world import World, code
@@ -25,7 +25,7 @@ def store(world: World, name: str, content: bytes) -> str:
 
 
 def names(world: World, folder: str) -> list[str]:
-    page = documents_of(world).list_documents(world.scope, Wanted(folder=folder), PageRequest(limit=500, sort="name"))
+    page = documents_of(world).list_documents(world.scope, DocumentFilter(folder=folder), PageRequest(limit=500, sort="name"))
     return [document.name for document in page.items]
 
 
@@ -59,7 +59,7 @@ def test_bytes_are_stored_as_they_are_and_facts_are_told(world: World) -> None:
 def test_an_older_revision_can_be_read(world: World) -> None:
     document = store(world, "a.txt", b"one")
     files = documents_of(world)
-    files.add_revision(world.scope, document, files.keep_content(world.scope, b"two"))
+    files.add_revision(world.scope, document, files.store_content(world.scope, b"two"))
     body = "return [(await api.documents.read(input.id)).content, (await api.documents.read(input.id, {revision: 1})).content]"
     assert run(world, body, {"id": document}).output == ["two", "one"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from appliance.core.database import db
 from appliance.processes.engine import store
-from appliance.processes.host.reach import MOST_VOIDED
+from appliance.processes.host.host_calls import MAX_REAPPROVALS
 from tests.governance.ruling import put_rules
 from tests.processes.deciding import ASK, asked_of, ruled, vote
 from tests.processes.world import Bell, World, code, wait_until
@@ -131,7 +131,7 @@ def test_rules_that_allow_it_in_the_meantime_are_enough(asking: World) -> None:
 def test_rules_that_never_settle_end_the_step(asking: World) -> None:
     execution = asking.start(asking.publish([RING]), {"n": 5})
     done: set[str] = set()
-    for number in range(MOST_VOIDED + 1):
+    for number in range(MAX_REAPPROVALS + 1):
         [request] = wait_until(lambda: [each for each in waiting(asking, execution) if each not in done], 30)
         done.add(request)
         other_rules(asking, number)

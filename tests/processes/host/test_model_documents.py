@@ -50,7 +50,7 @@ def test_texts_pdf_and_pictures_go_to_the_model(world: World, profile: Provider)
     step = {"profile": "default", "prompt": "What is this?", "documents": [letter, invoice, scan], "images": "= input.images"}
     done = world.run([{"id": "ask", "llm": step}], {"images": [scan]})
     assert done.status == "succeeded", done.error
-    content = profile.heard[0].body["messages"][0]["content"]
+    content = profile.requests[0].body["messages"][0]["content"]
     text = content[0]["text"]
     assert "Document 1:\nDear Ann,\nthanks für alles." in text
     assert "Document 2:\nTotal 440 EUR" in text
@@ -74,7 +74,7 @@ def test_what_no_model_reads_is_a_failure(
     done = world.run([{"id": "ask", "llm": {"profile": "default", "prompt": "?", "documents": [document]}}])
     assert (done.error["code"], done.error["failure_class"]) == (code_, "validation")
     assert words in done.error["message"]
-    assert profile.heard == []
+    assert profile.requests == []
 
 
 def test_documents_of_another_tenant_and_texts_as_pictures_are_refused(world: World, profile: Provider) -> None:
@@ -85,7 +85,7 @@ def test_documents_of_another_tenant_and_texts_as_pictures_are_refused(world: Wo
     mine = store(world, "mine.txt", b"text")
     done = world.run([{"id": "ask", "llm": {"profile": "default", "prompt": "?", "images": [mine]}}])
     assert "not an image" in done.error["message"]
-    assert profile.heard == []
+    assert profile.requests == []
 
 
 def test_code_gives_documents_to_a_model_by_its_grant_to_read_them(world: World, profile: Provider) -> None:
@@ -103,4 +103,4 @@ return [await told({documents: [input.letter]}), await told({images: [input.scan
     grants = {"llm": ["default"], "documents": ["read"]}
     granted = world.finish(world.start(world.publish([code("a", body)], grants=grants), payload))
     assert granted.output == ["hello"] * 3
-    assert "Document 1:\nDear Ann" in profile.heard[1].texts[0]
+    assert "Document 1:\nDear Ann" in profile.requests[1].texts[0]

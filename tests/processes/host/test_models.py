@@ -9,10 +9,10 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance.approvals import ApprovalFilter, approvals
-from appliance.llm import Used, on_profile_stored
+from appliance.llm import UsageSum, on_profile_stored
 from appliance.processes.executions import service as executions
 from appliance.processes.host.model_calls import GENERATE
-from appliance.processes.host.vault import told_answer
+from appliance.processes.host.vault import redact_answer
 from appliance.processes.rehearsal.dry_run import DryRunRequest
 from tests.llm.provider import Provider, Say
 from tests.processes.deciding import ruled
@@ -46,19 +46,19 @@ def ask(step_id: str = "ask", *, options: dict[str, Any] | None = None, **payloa
 def journal(world: World, execution: Any) -> list[dict[str, Any]]:
     """What is told of the questions of an execution."""
     result = executions.list_journal(world.scope, execution, PageRequest()).items
-    return [told_answer(row.method, bool(row.ok), row.answer) for row in result if row.method == GENERATE]
+    return [redact_answer(row.method, bool(row.ok), row.answer) for row in result if row.method == GENERATE]
 
 
-def used(world: World) -> Used:
+def used(world: World) -> UsageSum:
     return world.models.get_usage(world.scope, "default").day
 
 
-def spend(world: World) -> Iterator[Used]:
+def spend(world: World) -> Iterator[UsageSum]:
     """What is used from one question of a test to the next."""
     before = used(world)
     while True:
         now = used(world)
-        yield Used(now.calls - before.calls, now.input_tokens - before.input_tokens, now.output_tokens - before.output_tokens)
+        yield UsageSum(now.calls - before.calls, now.input_tokens - before.input_tokens, now.output_tokens - before.output_tokens)
         before = now
 
 
@@ -69,11 +69,11 @@ def test_a_step_asks_and_its_answer_is_the_output(world: World, profile: Provide
     question = ask(prompt="Who is {{ steps.name }}?", system="Be brief.", input={"n": "= input.n"})
     done = world.run([rule("name", "= 'Ann'"), question], {"n": 4})
     assert (done.status, done.output) == ("succeeded", "It is Ann.")
-    assert profile.heard[0].texts == ["Be brief.", 'Who is Ann?\n\nInput:\n{"n":4}']
+    assert profile.requests[0].texts == ["Be brief.", 'Who is Ann?\n\nInput:\n{"n":4}']
     (entry,) = journal(world, done)
     assert entry["usage"] == {"calls": 1, "input_tokens": 100, "output_tokens": 20, "cost": 0.0}
     assert entry["exchanges"][0]["response"] == "It is Ann."
-    assert next(counted) == Used(1, 100, 20)
+    assert next(counted) == UsageSum(1, 100, 20)
     assert world.steps(done)["ask"].input["prompt"] == "Who is Ann?"
 
 
@@ -145,7 +145,7 @@ def test_a_used_up_budget_is_policy_and_nothing_leaves(world: World, provider: P
     step = {"llm": {"profile": "frugal", "prompt": "?"}}
     done = world.run([{"id": "first", **step}, {"id": "second", **step}])
     assert (done.error["code"], done.error["failure_class"], done.error["step"]) == ("budget_exceeded", "policy", "second")
-    assert len(provider.heard) == 1
+    assert len(provider.requests) == 1
     assert world.run([{"id": "first", **step}]).status == "succeeded", "another execution has its own"
 
 
@@ -158,7 +158,7 @@ def test_a_wrong_question_is_a_failure_that_points_at_it(world: World, profile: 
 def test_a_cancelled_execution_does_not_wait_for_the_model(world: World, profile: Provider) -> None:
     profile.say(Say("slowly", slow=True))
     execution = world.start(world.publish([ask(prompt="?")]))
-    assert profile.asked.acquire(timeout=10)
+    assert profile.arrivals.acquire(timeout=10)
     world.flow.cancel_execution(world.scope, execution)
     assert world.finish(execution).status == "cancelled"
     assert world.models.get_usage(world.scope, "default").in_flight.calls >= 1, "what it cost is not forgotten"
@@ -271,7 +271,7 @@ def test_code_is_answered_and_the_journal_has_the_exchange_but_neither_question_
     assert "To [EMAIL_1]" in str(rows)
     assert "sealed" not in str(journal(world, done))
     assert results(replay(world, done)) == {"a": "identical"}
-    assert len(provider.heard) == 1, "a replay asks nobody"
+    assert len(provider.requests) == 1, "a replay asks nobody"
 
 
 def test_code_catches_what_a_model_fails_with_and_a_replay_gives_it_again(world: World, profile: Provider) -> None:
@@ -306,13 +306,13 @@ def test_a_replay_of_steps_asks_nobody_and_notices_another_question(world: World
     assert results(replay(world, done)) == {"ask": "identical"}
     world.save(process, [ask(prompt="And who is {{ input.name }}?")])
     assert results(replay(world, done, draft=True)) == {"ask": "diverged"}
-    assert len(profile.heard) == 1
+    assert len(profile.requests) == 1
 
 
 def test_a_kept_answer_is_not_asked_for_again(world: World, profile: Provider) -> None:
     process = world.publish([ask(prompt="{{ input.q }}", options={"cache": {"ttl": "1h"}})])
     first, second = (world.finish(world.start(process, {"q": "same"})) for _ in range(2))
-    assert (first.output, second.output, len(profile.heard)) == ("hello", "hello", 1)
+    assert (first.output, second.output, len(profile.requests)) == ("hello", "hello", 1)
     assert world.steps(second)["ask"].result_source == "cached"
 
 
@@ -325,7 +325,7 @@ def test_a_test_asks_no_model(world: World, provider: Provider) -> None:
     mocks = {"llm.generate/absent": {"outputs": ["one", "two"]}}
     test_run = world.flow.test_process(world.scope, process, DryRunRequest(mocks=mocks))
     assert (test_run.output, test_run.unused_mocks) == (["one", "two"], [])
-    assert provider.heard == []
+    assert provider.requests == []
 
 
 def test_a_retry_plan_says_that_the_model_is_asked_again(world: World, profile: Provider) -> None:

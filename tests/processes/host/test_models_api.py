@@ -83,7 +83,7 @@ def test_a_budget_stops_an_execution_with_what_to_do(acme: httpx.Client, sort: s
     data(acme.post(PROFILES, json=profile(provider, budgets={"execution": {"cost": 0.0001}})), 201)
     done = data(acme.post(f"{sort}/execute?wait=20", json={"text": "?"}))
     assert (done["status"], done["error"]["code"], done["error"]["failure_class"]) == ("failed", "budget_exceeded", "policy")
-    assert (done["error"]["step"], len(provider.heard)) == ("reply", 1)
+    assert (done["error"]["step"], len(provider.requests)) == ("reply", 1)
     assert "0.0002 of 0.0001 EUR" in done["error"]["message"]
 
 

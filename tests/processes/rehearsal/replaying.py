@@ -28,7 +28,7 @@ def digests() -> dict[str, str]:
 def calls_are_over(world: World) -> bool:
     """Whether no foreign call and no thread that records its result is running any more, since either would write."""
     is_open = db.rows("SELECT count(*) FROM integration_call WHERE status IN ('running', 'queued')")[0][0] > 0
-    return not is_open and world.flow._io._turns._in_places.total() == 0
+    return not is_open and world.flow._io._places._in_places.total() == 0
 
 
 def results(report: Replay) -> dict[str, str]:

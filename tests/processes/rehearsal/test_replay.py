@@ -7,7 +7,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.errors import ConcurrencyLimited, Conflict, NotFound, TimedOut
-from appliance.processes.rehearsal.difference import is_same
+from appliance.processes.rehearsal.difference import is_same_json
 from appliance.processes.rehearsal.replay import ReplayRequest
 from tests.processes.world import Bell, World, code, rule, wait_until
 
@@ -205,4 +205,4 @@ def test_a_retry_with_another_version_keeps_what_it_reused(world: World) -> None
 
 @pytest.mark.parametrize(("one", "other", "same"), [(1, 1.0, True), (1, True, False), ([0], [False], False), ({}, [], False)])
 def test_values_are_compared_as_json(one: Any, other: Any, same: bool) -> None:
-    assert is_same(one, other) is same
+    assert is_same_json(one, other) is same

@@ -4,7 +4,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.processes.engine import store
 from appliance.processes.engine.decide import StepRun
-from appliance.processes.host.closing import read_closing
+from appliance.processes.host.final_entries import parse_final_entry
 from tests.processes.host.test_closing import closing_line
 from tests.processes.host.test_journal import INTERPRETER, crash_and_drive
 from tests.processes.world import World, code, rule
@@ -41,7 +41,7 @@ def test_a_step_run_seen_running_before_the_crash_notes_its_later_moment(idle_wo
     world.runner.drive("acme", execution)
     row = world.get(execution)
     assert (row.status, world.steps(row)["a"].started_at) == ("succeeded", early)
-    assert read_closing(closing_line(world, execution)).now == row.output
+    assert parse_final_entry(closing_line(world, execution)).now == row.output
 
 
 def test_a_journal_that_crashes_interrupted_replays(idle_world: World) -> None:

@@ -15,7 +15,7 @@ from appliance.processes.engine.decide import StepRun
 from appliance.processes.engine.store import Claim
 from appliance.processes.engine.suspension import PendingCall
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Birth, Execution, StartRequest
+from appliance.processes.executions.service import Execution, ExecutionOrigin, StartRequest
 from appliance.processes.scheduling.clock_jumps import ClockJumps, move_durations
 from appliance.tenants import system_scope
 from tests.processes.world import Wall
@@ -57,7 +57,7 @@ class Rows:
         """An execution with these step runs that are open, which have these calls."""
 
         def insert() -> str:
-            row, _ = executions.insert_execution(self.scope, "idle", 1, StartRequest({}), Birth())
+            row, _ = executions.insert_execution(self.scope, "idle", 1, StartRequest({}), ExecutionOrigin())
             claim = Claim(self.scope, row.id, "idle", 1, 1, {}, None, self.at, self.at, 0, False, "", 1)
             for run in runs:
                 store.save_run(self.scope, row.id, run)
@@ -101,7 +101,7 @@ def test_two_processes_that_notice_a_jump_move_what_lasts_once(rows: Rows) -> No
     for thread in threads:
         thread.join()
     assert [rows.due(each) for each in (lasts, ends, retries)] == [3, 1, 4]
-    assert rows.process().apart == processes[0].apart, "one that begins now finds nothing left to do"
+    assert rows.process().offset_ms == processes[0].offset_ms, "one that begins now finds nothing left to do"
     rows.wall.jumped = -2 * HOUR
     processes[0].now_ms()
     processes[7].now_ms()
@@ -196,7 +196,7 @@ def test_a_process_that_missed_a_jump_there_and_back_finds_what_another_left(row
     rows.wall.jumped = 2 * HOUR
     second.now_ms()
     rows.wall.jumped = 0
-    first.look()
+    first.refresh()
     assert rows.due(lasts) == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ConcurrencyLimited, ValidationFailed
-from appliance.processes.executions.service import queue_place
+from appliance.processes.executions.service import find_queue_place
 from tests.processes.world import Bell, World, rule, wait_until
 
 HOLD = {"id": "ring", "integration": {"use": "bell", "action": "hold", "input": {"n": "= input.n"}}}
@@ -38,7 +38,7 @@ def test_what_finds_no_slot_waits_for_it_in_its_order(world: World, soon: bool) 
     assert states(world, *others, urgent) == ["queued/slot"] * 3
     row = world.get(others[1])
     assert row.waiting_for == {"concurrency": {"key": "", "limit": 1}}
-    place = queue_place(row)
+    place = find_queue_place(row)
     assert place is not None
     assert (place.position, place.ahead) == (3, 2)
     Bell.go_on.set()

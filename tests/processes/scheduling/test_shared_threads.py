@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 
-from appliance.processes.scheduling.shared_threads import SharedThreads
+from appliance.processes.scheduling.fair_threads import FairThreadPool
 
 
 def test_a_tenant_with_much_to_do_leaves_places_for_another() -> None:
-    threads, go_on = SharedThreads(4, "test"), threading.Event()
+    threads, go_on = FairThreadPool(4, "test"), threading.Event()
     many = [threads.submit("a", lambda: go_on.wait(20)) for _ in range(100)]
     assert threads.submit("b", lambda: "done").result(10) == "done"
     go_on.set()
@@ -18,7 +18,7 @@ def test_a_tenant_with_much_to_do_leaves_places_for_another() -> None:
 
 
 def test_a_tenant_is_served_in_order_and_gets_every_answer_and_error() -> None:
-    threads = SharedThreads(1, "test")
+    threads = FairThreadPool(1, "test")
     seen: list[int] = []
     done = [threads.submit("a", partial(seen.append, number)) for number in range(50)]
     broken = threads.submit("a", lambda: 1 // 0)
@@ -30,7 +30,7 @@ def test_a_tenant_is_served_in_order_and_gets_every_answer_and_error() -> None:
 
 
 def test_what_waits_when_it_is_shut_down_is_cancelled() -> None:
-    threads, go_on, begun = SharedThreads(1, "test"), threading.Event(), threading.Event()
+    threads, go_on, begun = FairThreadPool(1, "test"), threading.Event(), threading.Event()
 
     def hold() -> bool:
         begun.set()

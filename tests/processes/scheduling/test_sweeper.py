@@ -12,7 +12,7 @@ from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.processes.definitions import versions
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Birth, Execution, StartRequest
+from appliance.processes.executions.service import Execution, ExecutionOrigin, StartRequest
 from appliance.processes.scheduling.sweeper import Sweeper
 from appliance.tenants import service as tenants
 from tests.processes.world import open_database
@@ -40,7 +40,9 @@ class Backlog:
 
     def add(self, **request: Any) -> str:
         """An execution that is queued without a message."""
-        created = db.write(lambda: executions.insert_execution(self.scope, "idle", 1, StartRequest({}, **request), Birth()))
+        created = db.write(
+            lambda: executions.insert_execution(self.scope, "idle", 1, StartRequest({}, **request), ExecutionOrigin())
+        )
         return str(created[0].id)
 
     def change(self, execution_id: str, **values: object) -> None:

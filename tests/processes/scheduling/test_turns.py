@@ -3,37 +3,37 @@
 from itertools import pairwise
 
 from appliance.core.database import db
-from appliance.processes.executions.service import queue_place
-from appliance.processes.scheduling import admission, turns
-from appliance.processes.scheduling.turns import Turns
+from appliance.processes.executions.service import find_queue_place
+from appliance.processes.scheduling import admission, fair_share
+from appliance.processes.scheduling.fair_share import FairShare
 from tests.processes.world import World, rule
 
 
 def test_the_tenant_that_runs_least_comes_first() -> None:
-    places = Turns(8)
-    assert places.take(["a", "b"]) == "a"
-    assert places.take(["a", "b"]) == "b"
-    assert places.take(["a", "b"]) == "a", "among equals whoever was served longest ago"
-    places.give_back("a")
-    places.begin_beside("b")
-    assert places.take(["b", "a"]) == "a", "what runs beside the places counts too"
+    places = FairShare(8)
+    assert places.acquire(["a", "b"]) == "a"
+    assert places.acquire(["a", "b"]) == "b"
+    assert places.acquire(["a", "b"]) == "a", "among equals whoever was served longest ago"
+    places.release("a")
+    places.begin_extra("b")
+    assert places.acquire(["b", "a"]) == "a", "what runs beside the places counts too"
 
 
 def test_the_last_quarter_is_for_tenants_that_run_nothing() -> None:
-    places = Turns(8)
-    assert [places.take(["a"]) for _ in range(7)] == ["a"] * 6 + [None]
-    assert [places.take(["a", name]) for name in ("b", "c", "d")] == ["b", "c", None]
-    places.give_back("a")
-    assert places.take(["a", "d"]) == "d"
-    places.give_back("d")
-    assert places.take(["a"]) is None, "the place that is free is kept"
+    places = FairShare(8)
+    assert [places.acquire(["a"]) for _ in range(7)] == ["a"] * 6 + [None]
+    assert [places.acquire(["a", name]) for name in ("b", "c", "d")] == ["b", "c", None]
+    places.release("a")
+    assert places.acquire(["a", "d"]) == "d"
+    places.release("d")
+    assert places.acquire(["a"]) is None, "the place that is free is kept"
 
 
 def test_one_place_alone_is_used_by_everybody() -> None:
-    places = Turns(1)
-    assert [places.take(["a"]), places.take(["b"])] == ["a", None]
-    places.give_back("a")
-    assert places.take(["a", "b"]) == "b"
+    places = FairShare(1)
+    assert [places.acquire(["a"]), places.acquire(["b"])] == ["a", None]
+    places.release("a")
+    assert places.acquire(["a", "b"]) == "b"
 
 
 def test_a_step_of_priority_counts_as_ten_minutes_of_waiting() -> None:
@@ -51,18 +51,18 @@ def queue_up(world: World) -> list[str]:
 def test_the_line_of_a_tenant_goes_by_priority_then_age(idle_world: World) -> None:
     world = idle_world
     usual, low, high, later = queue_up(world)
-    assert world.scope.tenant_id in turns.ready_tenants()
+    assert world.scope.tenant_id in fair_share.ready_tenants()
     ahead = {}
     for each in (usual, low, high, later):
-        place = queue_place(world.get(each))
+        place = find_queue_place(world.get(each))
         assert place is not None
         ahead[each] = place.ahead
     assert [ahead[b] - ahead[a] for a, b in pairwise((high, usual, later, low))] == [1, 1, 1]
     taken = []
-    while (claim := world.flow.intake.take()) is not None:
+    while (claim := world.flow.intake.claim_next()) is not None:
         taken.append(claim.execution_id)
         world.runner.run(claim)
-        world.flow._turns.give_back("acme")
+        world.flow._fair_queue.release("acme")
     assert [each for each in taken if each in ahead] == [high, usual, later, low]
 
 
@@ -74,10 +74,10 @@ def test_a_child_has_its_turn_with_the_parent_that_waits_for_it(idle_world: Worl
     parents = [world.start(process, soon=False) for process in ways.values()]
     later = world.start(child, soon=False)
     taken = []
-    while (claim := world.flow.intake.take()) is not None:
+    while (claim := world.flow.intake.claim_next()) is not None:
         taken.append(claim.execution_id)
         world.runner.run(claim)
-        world.flow._turns.give_back("acme")
+        world.flow._fair_queue.release("acme")
     born = {row.parent: row.id for row in (world.get(each) for each in taken) if row.parent}
     awaited, other = (born[parent] for parent in parents)
     assert taken.index(awaited) < taken.index(later) < taken.index(other)
@@ -86,7 +86,7 @@ def test_a_child_has_its_turn_with_the_parent_that_waits_for_it(idle_world: Worl
 def test_the_index_answers_without_looking_at_the_backlog(idle_world: World) -> None:
     if not db.is_sqlite():
         return
-    for sql, values in ((turns._READY_TENANTS, ()), (turns._FIRST, ("acme",))):
+    for sql, values in ((fair_share._READY_TENANTS, ()), (fair_share._FIRST, ("acme",))):
         plan = " ".join(row[3] for row in db.rows(f"EXPLAIN QUERY PLAN {sql}", values))
         assert "execution_ready" in plan
         assert "execution_open" not in plan

@@ -11,7 +11,7 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.database import db
 from appliance.datapool import ImportOptions
 from appliance.datapool import service as datapool
-from appliance.documents import HOLDER, Documents, NewDocument
+from appliance.documents import REVISION_TABLE, Documents, NewDocument
 from appliance.processes.engine.children import MAX_DEPTH
 from appliance.processes.executions.service import Execution
 from appliance.processes.triggers.service import Firing, TriggerState
@@ -159,8 +159,8 @@ def test_processes_that_end_into_each_other_are_cut_off(world: World) -> None:
 def test_a_document_is_an_event(world: World, folder: Path) -> None:
     named = {"what": "= `${trigger.event} ${trigger.document.name} ${trigger.document.revision}`"}
     process_id = listen(world, {"document": {"events": ["created", "updated"], "filter": {"folder": "inbox"}, "input": named}})
-    files = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
+    files = Documents(Blobs(LocalPlaces(folder / "blobs"), [REVISION_TABLE]))
     stored = files.store_document(world.scope, NewDocument("a.txt", folder="inbox"), b"one")
     files.store_document(world.scope, NewDocument("b.txt", folder="elsewhere"), b"two")
-    files.add_revision(world.scope, stored.id, files.keep_content(world.scope, b"three"))
+    files.add_revision(world.scope, stored.id, files.store_content(world.scope, b"three"))
     assert [each["what"] for each in inputs(world, process_id)] == ["created a.txt 1", "updated a.txt 2"]

@@ -12,9 +12,9 @@ from appliance.core.pages import PageRequest
 from appliance.monitor import failures
 from appliance.processes.executions.service import Execution
 from appliance.processes.models import ProcessVersion
-from appliance.processes.triggers.clockwork import due_triggers
 from appliance.processes.triggers.polls import LEASE_MS
 from appliance.processes.triggers.service import Firing, TriggerState
+from appliance.processes.triggers.ticker import list_due_triggers
 from tests.processes.world import Bell, World, rule, wait_until
 
 
@@ -134,7 +134,7 @@ def test_cursor_and_events_are_committed_together_or_not_at_all(asking: Asking, 
     asking.look()
     Bell.chimes += ["a", "b"]
     due = asking_due(asking)
-    note = asking.world.flow.triggers.firings.note
+    note = asking.world.flow.triggers.firings.record
     seen: list[Any] = []
 
     def die_at_the_second(*args: Any) -> str | None:
@@ -145,10 +145,10 @@ def test_cursor_and_events_are_committed_together_or_not_at_all(asking: Asking, 
 
     polls: Any = asking.world.flow.triggers.polls
     with monkeypatch.context() as dying:
-        dying.setattr(asking.world.flow.triggers.firings, "note", die_at_the_second)
+        dying.setattr(asking.world.flow.triggers.firings, "record", die_at_the_second)
         lease = take(asking, due)
         with pytest.raises(RuntimeError):
-            polls.ask(asking.world.scope, due, lease)
+            polls.poll(asking.world.scope, due, lease)
     assert asking.row.cursor == 0
     assert db.rows("SELECT count(*) FROM firing") == [(0,)]
     asking.look(LEASE_MS / 1000 + 1)
@@ -164,7 +164,7 @@ def test_an_answer_that_comes_after_the_lease_is_thrown_away(asking: Asking) -> 
     polled = contract.Polled([contract.Item("late", {"chime": "late"})], 99)
     asking.look(LEASE_MS / 1000 + 1)
     polls: Any = asking.world.flow.triggers.polls
-    db.write(lambda: polls._note_found(asking.world.scope, due, lease, polled))
+    db.write(lambda: polls._store_items(asking.world.scope, due, lease, polled))
     asking.look()
     assert (asking.heard(), asking.row.cursor) == (["a"], 1)
 
@@ -201,7 +201,7 @@ def allow(asking: Asking, until: int | None) -> None:
 
 def asking_due(asking: Asking) -> Any:
     asking.now += 61_000
-    [due] = due_triggers(asking.now)
+    [due] = list_due_triggers(asking.now)
     return due
 
 
@@ -215,6 +215,6 @@ def take(asking: Asking, due: Any) -> int:
 
     polls: Any = asking.world.flow.triggers.polls
     source, polls._source = polls._source, Held()
-    polls.begin(due)
+    polls.start_poll(due)
     polls._source = source
     return int(asking.row.next_due)

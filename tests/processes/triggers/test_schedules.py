@@ -219,7 +219,7 @@ def test_a_clock_that_was_years_ahead_does_not_end_schedules(watch: Watch, resta
     watch.go(years)
     ahead = len(watch.run(often))
     if restarted:
-        watch.world.flow.triggers.clockwork._seen = 0
+        watch.world.flow.triggers.clockwork._last_tick = 0
     watch.go(-years)
     watch.go(10)
     watch.go(10)
@@ -234,7 +234,7 @@ def test_a_poll_that_was_put_off_by_years_is_asked_again(watch: Watch) -> None:
     for days, asked in ((1, False), (400, True)):
         put_off = watch.wall.now + days * 24 * HOUR
         db.write(partial(db.execute, sql, (settings, put_off, process_id)))
-        watch.world.flow.triggers.clockwork.put_right(watch.wall.now)
+        watch.world.flow.triggers.clockwork.restore_due_times(watch.wall.now)
         due = watch.world.scope.get(TriggerState, process_id=process_id, trigger_id="schedule").next_due
         assert due == (watch.wall.now + MINUTE if asked else put_off)
 
@@ -273,7 +273,7 @@ def test_publishing_again_keeps_what_is_unchanged_and_begins_anew_what_is_not(wa
 def test_an_event_that_does_not_fit_is_a_failure_that_can_be_tried_again(watch: Watch) -> None:
     from appliance.core.pages import PageRequest
     from appliance.monitor import failures
-    from appliance.processes.executions.failed_work import FailedWork
+    from appliance.processes.executions.failure_retries import FailureRetries
 
     schema = {"type": "object", "required": ["day"]}
     process_id = watch.publish({"cron": "*/10 * * * *"}, input=schema)
@@ -285,7 +285,7 @@ def test_an_event_that_does_not_fit_is_a_failure_that_can_be_tried_again(watch: 
     [group] = failures.list_failures(scope, PageRequest(), process_id=process_id).items
     assert (group.step, group.code) == ("trigger schedule", "validation_failed")
     watch.world.republish(process_id, [rule("a", "= input")], triggers=[{"schedule": {"cron": "*/10 * * * *"}}])
-    result = failures.retry_all(scope, group.id, FailedWork(watch.world.flow))
+    result = failures.retry_all(scope, group.id, FailureRetries(watch.world.flow))
     assert (len(result.retried), result.refused) == (1, {})
     assert watch.run(process_id) == ["08:10"]
     assert failures.get_failure(scope, group.id).state == "resolved"
@@ -299,10 +299,10 @@ def test_the_event_of_a_worker_that_died_is_taken_up(watch: Watch) -> None:
     queue = watch.world.flow.queue
     db.write(lambda: db.execute("DELETE FROM task"))  # it was handed out, and its worker died
     clockwork.tick()
-    assert queue.waiting("trigger") == set(), "it may still be under way"
+    assert queue.list_waiting("trigger") == set(), "it may still be under way"
     watch.wall.now += 6_000
     clockwork.tick()
     clockwork.tick()
-    assert len(queue.waiting("trigger")) == 1
+    assert len(queue.list_waiting("trigger")) == 1
     watch.look()
     assert watch.run(process_id) == ["08:10"]

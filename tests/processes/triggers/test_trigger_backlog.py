@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.core.database import db
-from appliance.processes.engine import ending
+from appliance.processes.engine import completion
 from appliance.processes.executions.service import Execution
 from appliance.processes.scheduling import backlog
 from appliance.processes.triggers.service import Firing
@@ -26,7 +26,7 @@ def look(world: World) -> None:
 
 def test_an_event_waits_while_the_queue_is_full(idle_world: World) -> None:
     world = idle_world
-    withdraw = ending.on_end(world.flow.triggers.changes.note_end)
+    withdraw = completion.on_end(world.flow.triggers.changes.record_end)
     try:
         source = world.publish([rule("a", "= 1")])
         process_id = world.publish([rule("b", "= input")], triggers=[{"process": {"id": source}}])

@@ -4,9 +4,9 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.processes.engine import ending
+from appliance.processes.engine import completion
 from appliance.processes.executions.service import Execution
-from appliance.processes.triggers.firing import LOST_AFTER_MS
+from appliance.processes.triggers.firings import LOST_AFTER_MS
 from appliance.processes.triggers.signatures import Request
 from tests.processes.host.test_journal import MOST_WRITES, PowerCut, When, power_cut
 from tests.processes.world import World, rule
@@ -60,7 +60,7 @@ def test_a_due_time_is_run_once(idle_world: World, monkeypatch: pytest.MonkeyPat
 @WHEN
 def test_the_end_of_an_execution_starts_one(idle_world: World, when: When) -> None:
     world = idle_world
-    withdraw = ending.on_end(world.flow.triggers.changes.note_end)
+    withdraw = completion.on_end(world.flow.triggers.changes.record_end)
     try:
         source = world.publish([rule("a", "= 1")])
         process_id = world.publish([rule("b", "= input")], triggers=[{"process": {"id": source}}])

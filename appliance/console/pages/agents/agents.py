@@ -45,11 +45,11 @@ def _agent_page(visit: Visit, agent_id: str, task: str = "", problem: ApplianceE
 @page("POST", "/agents/<agent_id>/runs", scope="agents.run")
 def start_run(visit: Visit, agent_id: str) -> Answer:
     """Start a run with the entered task; submitting the same form twice starts one run."""
-    task = visit.asked.field("input").strip()
+    task = visit.request.field("input").strip()
     try:
         if not task:
             raise ValidationFailed("describe the task for the agent", pointer="/input")
-        token = f"{visit.scope.actor}/{visit.asked.field('token')}"
+        token = f"{visit.scope.actor}/{visit.request.field('token')}"
         run = visit.services.agents.start_run(visit.scope, agent_id, RunRequest(task, token=token))
     except NotFound:
         raise
@@ -74,7 +74,7 @@ def _run_page(visit: Visit, agent_id: str, run_id: str, problem: ApplianceError 
         "every": 0 if not is_open else CALM_MS if run.status == "waiting" else BUSY_MS,
         "live_url": f"/console/agents/{agent_id}/runs/{run_id}?part=live",
     }  # fmt: skip
-    template = "agent_run_live.html" if visit.asked.is_fragment else "agent_run.html"
+    template = "agent_run_live.html" if visit.request.is_fragment else "agent_run.html"
     return Page(template, values, problem.status if problem else 200)
 
 

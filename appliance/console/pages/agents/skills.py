@@ -25,7 +25,7 @@ def _skill_page(visit: Visit, name: str, problem: ApplianceError | None = None) 
     granted = skill.grant.tools if skill.grant is not None else ()
     values = {
         "skill": skill, "loaded": loaded, "names": Names(visit), "problem": problem,
-        "refusal": trust.may_decide(visit.scope, visit.person, skill), "may_revoke": trust.may_revoke(visit.scope, visit.person),
+        "refusal": trust.find_refusal(visit.scope, visit.person, skill), "may_revoke": trust.can_revoke(visit.scope, visit.person),
         "changes": _changes(visit, skill), "tools": [(tool, is_grantable(tool), tool in granted) for tool in skill.requested_tools],
     }  # fmt: skip
     return Page("skill.html", values, problem.status if problem else 200)
@@ -41,7 +41,7 @@ def _changes(visit: Visit, skill: Skill) -> list[FileChange]:
 @page("GET", "/skills/<name>/file", scope="skills.read")
 def show_file(visit: Visit, name: str) -> Answer:
     """One file: text is shown as it is, everything else and very large text is downloaded."""
-    skills, path = visit.services.skills, visit.asked.args.get("path", "")
+    skills, path = visit.services.skills, visit.request.args.get("path", "")
     file, pieces = skills.open_file(visit.scope, name, path)
     if not file.is_text or file.size > LARGEST_CONTENT:
         return File(path.rpartition("/")[2], "application/octet-stream", pieces, file.size)
@@ -51,13 +51,13 @@ def show_file(visit: Visit, name: str) -> Answer:
 @page("POST", "/skills/<name>/approve", scope="skills.read")
 def approve_skill(visit: Visit, name: str) -> Answer:
     """Approve the version that the page showed, with the chosen tools."""
-    tools = visit.asked.form.get("tools", [])
+    tools = visit.request.form.get("tools", [])
     try:
-        if visit.asked.field("read") != "yes":
+        if visit.request.field("read") != "yes":
             raise ValidationFailed(
                 "read the instructions and the files, then confirm it with the checkbox below the tools", pointer="/read"
             )
-        trust.approve_skill(visit.scope, visit.services.skills, visit.person, name, visit.asked.field("digest"), tools)
+        trust.approve_skill(visit.scope, visit.services.skills, visit.person, name, visit.request.field("digest"), tools)
     except NotFound:
         raise
     except ApplianceError as error:

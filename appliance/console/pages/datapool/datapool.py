@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from appliance.blobs import CHUNK, Received
-from appliance.console.frame.cells import OWN, Cell, cell_of, find_titles
+from appliance.blobs import CHUNK, ReceivedFile
+from appliance.console.frame.display_values import OWN, DisplayValue, find_titles, format_value
 from appliance.console.frame.routing import PAGE_ROWS, Answer, File, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, InvalidCursor, InvalidFilter, InvalidRequest, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.datapool import service as datapool
 
 from .filter_rows import MOST_ROWS, WITHOUT_VALUE, WORDS, Row
-from .grid import Grid, read_grid, shown_columns
+from .grid import Grid, read_grid, visible_columns
 
 MOST_COUNTED = 10_000
 FORMS: Mapping[str, Literal["csv", "ndjson"]] = {"csv": "csv", "ndjson": "ndjson"}
@@ -51,15 +51,15 @@ def _find(visit: Visit, grid: Grid) -> Any:
     if grid.problem is not None:
         return None
     query: dict[str, Any] = {"filter": grid.chosen, "search": grid.search or None, "sort": grid.sort or None, "limit": PAGE_ROWS}
-    return datapool.query_entities(visit.scope, grid.collection, {**query, "cursor": visit.asked.args.get("cursor") or None})
+    return datapool.query_entities(visit.scope, grid.collection, {**query, "cursor": visit.request.args.get("cursor") or None})
 
 
 def _grid_page(visit: Visit, definition: Mapping[str, Any], grid: Grid, result: Any, problem: ApplianceError | None) -> Page:
-    columns, entities = shown_columns(grid, definition), result.items if result else []
+    columns, entities = visible_columns(grid, definition), result.items if result else []
     titles, may = find_titles(visit, columns, entities), visit.may("documents.read")
 
-    def format_row(entity: Mapping[str, Any]) -> list[Cell]:
-        return [cell_of(field, entity.get(field["name"]), titles, may_read_documents=may) for field in columns]
+    def format_row(entity: Mapping[str, Any]) -> list[DisplayValue]:
+        return [format_value(field, entity.get(field["name"]), titles, may_read_documents=may) for field in columns]
 
     values = {
         "collection": definition, "grid": grid, "columns": columns, "rows": [(each, format_row(each)) for each in entities],
@@ -81,7 +81,7 @@ def _count(visit: Visit, grid: Grid, result: Any) -> int | None:
         return None
     if not grid.chosen and not grid.search:
         return _size(visit, grid.collection)
-    return len(result.items) if result.next_cursor is None and "cursor" not in visit.asked.args else None
+    return len(result.items) if result.next_cursor is None and "cursor" not in visit.request.args else None
 
 
 @page("GET", "/datapool/<collection>/export", scope="entities.read")
@@ -91,12 +91,12 @@ def export_entities(visit: Visit, collection: str) -> Answer:
     grid, _bars = read_grid(visit, definition)
     if grid.problem is not None:
         raise grid.problem
-    form = FORMS.get(visit.asked.args.get("format", "csv"))
+    form = FORMS.get(visit.request.args.get("format", "csv"))
     if form is None:
         raise ValidationFailed("`format` must be csv or ndjson", pointer="/format")
     receiver = visit.services.blobs.receiver()
     try:
-        for piece in datapool.export_entities(visit.scope, collection, form, chosen=grid.chosen):
+        for piece in datapool.export_entities(visit.scope, collection, form, filter_document=grid.chosen):
             receiver.write(piece)
         received = receiver.finish(durable=False)
     except BaseException:
@@ -105,7 +105,7 @@ def export_entities(visit: Visit, collection: str) -> Answer:
     return File(f"{collection}.{form}", MEDIA[form], _pieces(received), received.size)
 
 
-def _pieces(received: Received) -> Iterator[bytes]:
+def _pieces(received: ReceivedFile) -> Iterator[bytes]:
     """Stream the file and delete it afterwards; if the download never starts, the cleanup of temporary files deletes it."""
     try:
         with received.open() as file:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.console.frame.cells import OWN, Cell, cell_of, find_titles
+from appliance.console.frame.display_values import OWN, DisplayValue, find_titles, format_value
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import clock
@@ -15,28 +15,28 @@ from appliance.core.sentences import Sentence
 from appliance.datapool import Change
 from appliance.datapool import service as datapool
 
-from .entity_forms import EntityForm, changed_fields, keep, read_entity
+from .entity_forms import EntityForm, changed_fields, read_entity, refresh_unchanged
 
 CHANGES = 20
 OWN_NAMES = tuple(field["name"] for field in OWN)
 
 
 @dataclass(frozen=True)
-class Altered:
+class FieldChange:
     """One field of a change, with its values before and after."""
 
     name: str
-    before: Cell
-    after: Cell
+    before: DisplayValue
+    after: DisplayValue
 
 
 @dataclass(frozen=True)
-class Told:
+class HistoryEntry:
     """A change of an entity with the fields it altered, for the history on its page."""
 
     change: Change
     at_ms: int
-    altered: list[Altered]
+    altered: list[FieldChange]
 
 
 @page("GET", "/datapool/<collection>/new", scope="entities.write")
@@ -51,14 +51,14 @@ def create_entity(visit: Visit, collection: str) -> Answer:
     """Create an entity; then show it, or an empty form for the next one."""
     definition = datapool.get_collection(visit.scope, collection)
     form = EntityForm(visit, definition)
-    values = read_entity(visit, form, visit.asked.form)
+    values = read_entity(visit, form, visit.request.form)
     moments = [field["name"] for field in definition["fields"] if field["default"] == "$now" and values[field["name"]] is None]
     try:
         _refuse_unread(form)
         entity = datapool.create_entity(visit.scope, collection, {n: v for n, v in values.items() if n not in moments})
     except ApplianceError as error:
         return _form_page(visit, definition, form, problem=error)
-    again = visit.asked.field("then") == "another"
+    again = visit.request.field("then") == "another"
     return Redirect(f"/console/datapool/{collection}/new?made={entity['id']}" if again else _address(collection, entity["id"]))
 
 
@@ -82,7 +82,7 @@ def change_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
     definition = datapool.get_collection(visit.scope, collection)
     current = datapool.get_entity(visit.scope, collection, entity_id)
     form = EntityForm(visit, definition, current)
-    values = read_entity(visit, form, visit.asked.form)
+    values = read_entity(visit, form, visit.request.form)
     if _version_sent(visit) != current["_version"]:
         return _conflict_page(visit, definition, form, current)
     mine = changed_fields(form, EntityForm(visit, definition, current))
@@ -126,7 +126,7 @@ def _refuse_unread(form: EntityForm) -> None:
 
 def _version_sent(visit: Visit) -> int:
     """The entity version that the form was built from; 0, which no entity has, when the field is invalid."""
-    text = visit.asked.field("version")
+    text = visit.request.field("version")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
@@ -150,11 +150,13 @@ def _conflict_page(visit: Visit, definition: Mapping[str, Any], form: EntityForm
     before = {**current, **(base.entity if base else {})}
     stored = EntityForm(visit, definition, current)
     mine = changed_fields(form, EntityForm(visit, definition, before))
-    keep(form, stored, mine)
+    refresh_unchanged(form, stored, mine)
     kinds = {field["name"]: field for field in definition["fields"]}
     theirs = [name for name in kinds if before.get(name) != current[name]]
     titles = find_titles(visit, definition["fields"], [before, current])
-    altered = [Altered(n, cell_of(kinds[n], before.get(n), titles), cell_of(kinds[n], current[n], titles)) for n in theirs]
+    altered = [
+        FieldChange(n, format_value(kinds[n], before.get(n), titles), format_value(kinds[n], current[n], titles)) for n in theirs
+    ]
     problem = VersionConflict("someone else has changed this entity since you opened it; compare the changes, then save again")
     latest = datapool.list_entity_history(visit.scope, collection, current["id"], PageRequest(1)).items
     more = {"altered": altered, "mine": mine, "by": Names(visit).of(latest[0].actor) if latest else ""}
@@ -166,10 +168,10 @@ def _form_page(
     problem: ApplianceError | None = None, more: Mapping[str, Any] | None = None,
 ) -> Page:  # fmt: skip
     if problem is not None:
-        form.point_out([each for each in problem.details if each not in form.problems])
+        form.show_errors([each for each in problem.details if each not in form.problems])
     values = {
         "collection": definition, "form": form, "entity": entity, "problem": problem, "altered": [], "mine": [], "by": "",
-        "title": _title(visit, definition, entity), "made": visit.asked.args.get("made", ""), **(more or {}),
+        "title": _title(visit, definition, entity), "made": visit.request.args.get("made", ""), **(more or {}),
     }  # fmt: skip
     return Page("entity_form.html", values, problem.status if problem else 200)
 
@@ -183,7 +185,7 @@ def _title(visit: Visit, definition: Mapping[str, Any], entity: Mapping[str, Any
 
 def _entity_page(visit: Visit, collection: str, entity_id: str, problem: ApplianceError | None = None) -> Page:
     definition = datapool.get_collection(visit.scope, collection)
-    request = PageRequest(CHANGES, visit.asked.args.get("cursor") or None)
+    request = PageRequest(CHANGES, visit.request.args.get("cursor") or None)
     changes = datapool.list_entity_history(visit.scope, collection, entity_id, request)
     entity = datapool.find_entity(visit.scope, collection, entity_id)
     fields = definition["fields"]
@@ -195,15 +197,16 @@ def _entity_page(visit: Visit, collection: str, entity_id: str, problem: Applian
     titles, may = find_titles(visit, fields, [snapshot, *(each.entity for each in changes.items)]), visit.may("documents.read")
     values = {
         "collection": definition, "entity": snapshot, "is_deleted": entity is None, "problem": problem,
-        "title": _title(visit, definition, snapshot), "own": [(each, cell_of(each, snapshot[each["name"]], {})) for each in OWN],
-        "cells": [(field, cell_of(field, snapshot.get(field["name"]), titles, may_read_documents=may)) for field in fields],
-        "told": _tell(visit, definition, changes.items, titles), "next_cursor": changes.next_cursor, "names": Names(visit),
+        "title": _title(visit, definition, snapshot),
+        "own": [(each, format_value(each, snapshot[each["name"]], {})) for each in OWN],
+        "cells": [(field, format_value(field, snapshot.get(field["name"]), titles, may_read_documents=may)) for field in fields],
+        "told": _build_history(visit, definition, changes.items, titles), "next_cursor": changes.next_cursor, "names": Names(visit),
         "as_json": json.dumps(snapshot, ensure_ascii=False, indent=2),
     }  # fmt: skip
     return Page("entity.html", values, problem.status if problem else 200)
 
 
-def _tell(visit: Visit, definition: Mapping[str, Any], changes: Sequence[Change], titles: Any) -> list[Told]:
+def _build_history(visit: Visit, definition: Mapping[str, Any], changes: Sequence[Change], titles: Any) -> list[HistoryEntry]:
     """Each change with the fields it altered; the version before the oldest change on this page is loaded to compare with."""
     if not changes:
         return []
@@ -213,11 +216,11 @@ def _tell(visit: Visit, definition: Mapping[str, Any], changes: Sequence[Change]
     return [_history_entry(definition, change, before, titles) for change, before in zip(changes, previous, strict=True)]
 
 
-def _history_entry(definition: Mapping[str, Any], change: Change, before: Change | None, titles: Any) -> Told:
+def _history_entry(definition: Mapping[str, Any], change: Change, before: Change | None, titles: Any) -> HistoryEntry:
     altered = []
     if change.event == "updated" and before is not None:
         for field in definition["fields"]:
             old, new = before.entity.get(field["name"]), change.entity.get(field["name"])
             if old != new:
-                altered.append(Altered(field["name"], cell_of(field, old, titles), cell_of(field, new, titles)))
-    return Told(change, clock.parse_rfc3339(change.at), altered)
+                altered.append(FieldChange(field["name"], format_value(field, old, titles), format_value(field, new, titles)))
+    return HistoryEntry(change, clock.parse_rfc3339(change.at), altered)

@@ -9,8 +9,8 @@ from appliance.core.errors import Detail, InvalidFilter, NotFound
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
+from appliance.datapool import normalize_time
 from appliance.datapool import service as datapool
-from appliance.datapool import with_zone
 
 from .filter_rows import value_of
 
@@ -72,7 +72,7 @@ def _add_targets(visit: Visit, target: str, value: Any, schema: dict[str, Any]) 
     title = datapool.get_title_field(visit.scope, target)
     targets = datapool.query_entities(visit.scope, target, {"limit": MAX_OPTIONS - 1, "sort": title or "id"})
     if targets.next_cursor is not None or title is None:
-        current_title = datapool.name_entities(visit.scope, target, [value]).get(value, "") if value else ""
+        current_title = datapool.find_titles(visit.scope, target, [value]).get(value, "") if value else ""
         help_text = _("The id of an entity in %(target)s.", target=target)
         if title:
             help_text = _(BY_TITLE_HELP, target=target, title=title)
@@ -94,7 +94,7 @@ def read_entity(visit: Visit, form: EntityForm, sent: Form) -> dict[str, Any]:
             values[name] = _find_by_title(visit, form, name, target, values[name])
     for name, kind in form.kinds.items():
         if kind == "datetime" and isinstance(values.get(name), str) and not values[name].startswith("$"):
-            values[name] = with_zone(values[name])
+            values[name] = normalize_time(values[name])
     return {name: values.get(name) for name in form.kinds}
 
 
@@ -117,7 +117,7 @@ def _find_by_title(visit: Visit, form: EntityForm, name: str, target: str, text:
             Sentence("several entities in %(target)s have this title; enter the id of one of them.", target=target),
         )
     form.problems.append(problem)
-    form.point_out([problem])
+    form.show_errors([problem])
     return text
 
 
@@ -133,7 +133,7 @@ def _text(field: Field) -> str:
     return text or "false" if field.kind == "checkbox" else text
 
 
-def keep(form: EntityForm, current: EntityForm, mine: list[str]) -> None:
+def refresh_unchanged(form: EntityForm, current: EntityForm, mine: list[str]) -> None:
     """Fill the fields that this person did not change with the values stored now."""
     stored = {field.pointer: field.value for field in current.fields}
     for field in form.fields:

@@ -11,8 +11,8 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
+from appliance.datapool import normalize_time
 from appliance.datapool import service as datapool
-from appliance.datapool import with_zone
 
 MOST_ROWS = 8
 # The labels of the operators; `_filled` exists only in the form and means `_null: false`.
@@ -47,13 +47,13 @@ class Row:
         return _("%(field)s %(comparison)s %(value)s", field=self.field, comparison=comparison, value=self.value)
 
 
-def rows_sent(args: Mapping[str, str]) -> list[Row]:
+def parse_rows(args: Mapping[str, str]) -> list[Row]:
     """The rows of the submitted form, without those that name no field."""
     rows = [Row(args.get(f"f{n}", ""), args.get(f"o{n}", "_eq"), args.get(f"v{n}", "").strip()) for n in range(MOST_ROWS)]
     return [row for row in rows if row.field]
 
 
-def checked(scope: TenantScope, collection: Mapping[str, Any], rows: list[Row]) -> list[Row]:
+def check_rows(scope: TenantScope, collection: Mapping[str, Any], rows: list[Row]) -> list[Row]:
     """The rows, each with its error if it has one."""
     return [replace(row, error=_find_error(scope, collection, row)) for row in rows]
 
@@ -73,7 +73,7 @@ def _check(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> None:
     if row.value == "" and row.operator not in WITHOUT_VALUE:
         raise InvalidFilter(Sentence("enter a value to compare %(field)s with, or choose “is empty”", field=repr(row.field)))
     try:
-        datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "", may_lead_on=True)
+        datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "", allow_relations=True)
     except ApplianceError as error:
         message = _OPERATOR.sub(lambda match: WORDS.get(match[0], match[0]), error.message)
         if f"{row.field!r}" in message:
@@ -112,7 +112,7 @@ def value_of(kind: str, text: str) -> Any:
     if kind == "boolean":
         return _BOOLEANS.get(text.lower(), text)
     if kind in ("datetime", ""):
-        return with_zone(text)
+        return normalize_time(text)
     if kind == "json":
         try:
             return json.loads(text)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from appliance.console.frame.cells import OWN
+from appliance.console.frame.display_values import OWN
 from appliance.console.frame.routing import Visit
 from appliance.core.errors import ApplianceError, InvalidFilter, InvalidJson
 from appliance.core.json_text import load_json
@@ -37,7 +37,7 @@ class Grid:
     def base(self) -> str:
         return f"/console/datapool/{self.collection}"
 
-    def kept(self, **changes: Any) -> str:
+    def query_string(self, **changes: Any) -> str:
         """The URL's query string with these changes; defaults are omitted."""
         grid = replace(self, **changes)
         parts = {
@@ -47,7 +47,7 @@ class Grid:
         return urlencode({name: value for name, value in parts.items() if value})
 
     def address(self, **changes: Any) -> str:
-        query = self.kept(**changes)
+        query = self.query_string(**changes)
         return f"{self.base}?{query}" if query else self.base
 
     def hidden(self, *left_out: str) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ class Grid:
 
 def read_grid(visit: Visit, definition: Mapping[str, Any]) -> tuple[Grid, bool]:
     """The table's state, and whether a form submitted it; the page then redirects to the canonical URL."""
-    args = visit.asked.args
+    args = visit.request.args
     known_names = [each["name"] for each in (*definition["fields"], *OWN)]
     columns = tuple(name for name in args.get("columns", "").split(",") if name in known_names)[:MOST_COLUMNS]
     grid = Grid(definition["name"], search=args.get("search", "").strip(), sort=args.get("sort", ""), columns=columns)
@@ -86,7 +86,7 @@ def read_grid(visit: Visit, definition: Mapping[str, Any]) -> tuple[Grid, bool]:
 
 
 def _by_rows(visit: Visit, definition: Mapping[str, Any], grid: Grid) -> Grid:
-    rows = filter_rows.checked(visit.scope, definition, filter_rows.rows_sent(visit.asked.args))
+    rows = filter_rows.check_rows(visit.scope, definition, filter_rows.parse_rows(visit.request.args))
     if wrong := [row for row in rows if row.error]:
         return replace(grid, rows=rows, problem=InvalidFilter(wrong[0].error, pointer=f"/filter/{wrong[0].field}"))
     return replace(grid, rows=rows, chosen=filter_rows.filter_of(definition, rows))
@@ -120,7 +120,7 @@ def usual_columns(definition: Mapping[str, Any]) -> tuple[str, ...]:
     return (*names[:USUAL_COLUMNS], "updated_at")
 
 
-def shown_columns(grid: Grid, definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def visible_columns(grid: Grid, definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The fields shown as columns, in schema order."""
     names = grid.columns or usual_columns(definition)
     return [each for each in (*definition["fields"], *OWN) if each["name"] in names]

@@ -14,7 +14,7 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.datapool import SAMPLE_ROWS, FileImport, ImportOptions
 from appliance.datapool import service as datapool
-from appliance.formats import DELIMITERS, KNOWN
+from appliance.formats import DELIMITERS, ENCODINGS
 
 SHOWN_ERRORS = 50
 DELIMITER_WORDS = {",": mark("comma"), ";": mark("semicolon"), "\t": mark("tab"), "|": mark("pipe")}
@@ -39,7 +39,7 @@ def _choice_page(visit: Visit, collection: str, problem: ApplianceError | None =
 def choose_file(visit: Visit, collection: str) -> Answer:
     """Start an import with the uploaded file, and show its first rows."""
     datapool.get_collection(visit.scope, collection)
-    sent = visit.asked.file("file")
+    sent = visit.request.file("file")
     try:
         if sent is None or not sent.received.size:
             raise ValidationFailed("choose a file that is not empty", pointer="/file")
@@ -77,11 +77,11 @@ def _import_page(visit: Visit, file_import: FileImport, problem: ApplianceError 
         "collection": definition, "found": file_import, "here": _address(file_import), "problem": problem, "mapping": mapping,
         "names": names, "sample": file_import.sample[:SAMPLE_ROWS],
         "keys": file_import.options.key if chosen_fields is not None else unique[:1],
-        "encodings": sorted(set(KNOWN)), "delimiters": {each: _(DELIMITER_WORDS[each]) for each in DELIMITERS},
+        "encodings": sorted(set(ENCODINGS)), "delimiters": {each: _(DELIMITER_WORDS[each]) for each in DELIMITERS},
         "errors": report.errors[:SHOWN_ERRORS] if report and not file_import.is_busy else [], "report": report,
         "needed": [f["name"] for f in definition["fields"] if f["required"] and f["default"] is None],
     }  # fmt: skip
-    template = "import_live.html" if visit.asked.is_fragment else "import.html"
+    template = "import_live.html" if visit.request.is_fragment else "import.html"
     return Page(template, values, problem.status if problem else 200)
 
 
@@ -96,11 +96,11 @@ def guess(columns: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 def look_again(visit: Visit, collection: str, import_id: str) -> Answer:
     """Read the file again with another delimiter or encoding."""
     file_import = _find(visit, collection, import_id)
-    delimiter = visit.asked.field("delimiter")
+    delimiter = visit.request.field("delimiter")
     try:
         if delimiter not in DELIMITERS:
             raise ValidationFailed("choose a delimiter from the list", pointer="/delimiter")
-        visit.services.imports.look_again(visit.scope, import_id, delimiter, visit.asked.field("encoding"))
+        visit.services.imports.inspect_again(visit.scope, import_id, delimiter, visit.request.field("encoding"))
     except ApplianceError as error:
         return _import_page(visit, file_import, error)
     file_import.options = ImportOptions()
@@ -113,14 +113,14 @@ def try_import(visit: Visit, collection: str, import_id: str) -> Answer:
     file_import = _find(visit, collection, import_id)
     definition = datapool.get_collection(visit.scope, collection)
     try:
-        visit.services.imports.try_out(visit.scope, import_id, _options(visit, definition, file_import))
+        visit.services.imports.start_dry_run(visit.scope, import_id, _options(visit, definition, file_import))
     except ApplianceError as error:
         return _import_page(visit, file_import, error)
     return Redirect(_address(file_import))
 
 
 def _options(visit: Visit, definition: Mapping[str, Any], file_import: FileImport) -> ImportOptions:
-    request, names = visit.asked, [field["name"] for field in definition["fields"]]
+    request, names = visit.request, [field["name"] for field in definition["fields"]]
     chosen = tuple(request.field(f"m{number}") for number in range(len(file_import.columns)))
     times = Counter(chosen)
     for number, (column, name) in enumerate(zip(file_import.columns, chosen, strict=True)):
@@ -144,7 +144,7 @@ def _options(visit: Visit, definition: Mapping[str, Any], file_import: FileImpor
             Sentence("%(missing)s identifies the entities, so a column must be mapped to it", missing=missing[0]),
             pointer=f"/key.{missing[0]}",
         )
-    decimal = request.field("decimal") if file_import.has_texts else ""
+    decimal = request.field("decimal") if file_import.has_text_cells else ""
     if decimal not in ("", ".", ","):
         raise ValidationFailed("choose the decimal separator: a point or a comma", pointer="/decimal")
     columns = {column: name for column, name in zip(file_import.columns, chosen, strict=True) if name}
@@ -159,7 +159,7 @@ def run_import(visit: Visit, collection: str, import_id: str) -> Answer:
     """Import the valid rows."""
     file_import = _find(visit, collection, import_id)
     try:
-        visit.services.imports.run(visit.scope, import_id)
+        visit.services.imports.start_import(visit.scope, import_id)
     except ApplianceError as error:
         return _import_page(visit, file_import, error)
     return Redirect(_address(file_import))

@@ -32,7 +32,7 @@ class FieldRow:
     searched: bool = False
     default: str = ""
     details: str = ""
-    gone: bool = False
+    is_removed: bool = False
     error: str = ""
 
 
@@ -64,7 +64,7 @@ def _quoted(option: str) -> str:
     return option if is_plain else '"' + option.replace('"', '""') + '"'
 
 
-def rows_sent(form: Form) -> list[FieldRow]:
+def parse_rows(form: Form) -> list[FieldRow]:
     """The submitted rows, without those that have no name."""
 
     def text(letter: str, number: int) -> str:
@@ -84,7 +84,7 @@ def rows_sent(form: Form) -> list[FieldRow]:
 def definition_of(rows: Sequence[FieldRow], current: Mapping[str, Any]) -> dict[str, Any]:
     """The current definition with the changes of the rows; settings that the form does not show are kept."""
     fields_by_id = {field.get("id", ""): field for field in current["fields"]}
-    remaining = [row for row in rows if not row.gone]
+    remaining = [row for row in rows if not row.is_removed]
     renamed = {fields_by_id[row.id]["name"]: row.name for row in remaining if row.id and row.id in fields_by_id}
     indexes = [
         {**index, "fields": [renamed[name] for name in index["fields"]]}
@@ -141,9 +141,9 @@ def _parse_default(row: FieldRow) -> Any:
     return text
 
 
-def point_out(rows: Sequence[FieldRow], details: Sequence[Detail]) -> list[Detail]:
+def assign_errors(rows: Sequence[FieldRow], details: Sequence[Detail]) -> list[Detail]:
     """Assign each error to its row; returns the errors that belong to no row."""
-    remaining = [row for row in rows if not row.gone]
+    remaining = [row for row in rows if not row.is_removed]
     names = {row.name: row for row in remaining}
     rest = []
     for detail in details:

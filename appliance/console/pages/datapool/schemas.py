@@ -9,10 +9,10 @@ from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, Ve
 from appliance.core.patches import make_patch
 from appliance.core.sentences import Sentence
 from appliance.core.yaml12 import YamlInvalid
-from appliance.datapool import FIELD_TYPES, guess_fields
+from appliance.datapool import FIELD_TYPES, suggest_fields
 from appliance.datapool import service as datapool
 
-from .schema_forms import BLANK_ROWS, FieldRow, definition_of, point_out, rows_of, rows_sent
+from .schema_forms import BLANK_ROWS, FieldRow, assign_errors, definition_of, parse_rows, rows_of
 
 MEMBERS = ("name", "description", "fields", "indexes", "search", "access")
 EMPTY: Mapping[str, Any] = {"fields": [], "indexes": [], "search": []}
@@ -42,7 +42,7 @@ def _document(definition: Mapping[str, Any]) -> dict[str, Any]:
 def show_schema_form(visit: Visit, collection: str) -> Answer:
     """The form of the fields, or the definition as YAML."""
     definition = datapool.get_collection(visit.scope, collection)
-    text = yaml12.dump(_document(definition)) if visit.asked.args.get("as") == "yaml" else None
+    text = yaml12.dump(_document(definition)) if visit.request.args.get("as") == "yaml" else None
     return _form_page(visit, definition, rows_of(definition), text)
 
 
@@ -50,20 +50,20 @@ def _form_page(
     visit: Visit, definition: Mapping[str, Any] | None, rows: list[FieldRow], text: str | None,
     problem: ApplianceError | None = None, import_id: str = "",
 ) -> Page:  # fmt: skip
-    rest = point_out(rows, problem.details) if problem else []
+    rest = assign_errors(rows, problem.details) if problem else []
     values = {
         "collection": definition, "rows": [*rows, *(FieldRow() for _ in range(BLANK_ROWS))], "text": text, "problem": problem,
-        "rest": rest, "types": sorted(FIELD_TYPES), "name": visit.asked.field("name"), "import_id": import_id,
-        "description": visit.asked.field("description"), "most_mb": visit.services.config.limits.upload_mb,
+        "rest": rest, "types": sorted(FIELD_TYPES), "name": visit.request.field("name"), "import_id": import_id,
+        "description": visit.request.field("description"), "most_mb": visit.services.config.limits.upload_mb,
     }  # fmt: skip
     return Page("schema_form.html", values, problem.status if problem else 200)
 
 
 def _parse_definition(visit: Visit, current: Mapping[str, Any]) -> dict[str, Any]:
     """The submitted definition, from YAML or form rows; ValidationFailed when the YAML is invalid."""
-    text = visit.asked.field("yaml")
+    text = visit.request.field("yaml")
     if not text:
-        return definition_of(rows_sent(visit.asked.form), current)
+        return definition_of(parse_rows(visit.request.form), current)
     try:
         document = yaml12.load(text)
     except YamlInvalid as error:
@@ -81,8 +81,8 @@ def plan_schema(visit: Visit, collection: str) -> Answer:
         new_definition = _parse_definition(visit, _document(definition))
         plan = datapool.change_collection(visit.scope, collection, _build_patch(definition, new_definition), dry_run=True)
     except ApplianceError as error:
-        text = visit.asked.field("yaml") or None
-        return _form_page(visit, definition, rows_sent(visit.asked.form), text, error)
+        text = visit.request.field("yaml") or None
+        return _form_page(visit, definition, parse_rows(visit.request.form), text, error)
     return _plan_page(visit, definition, new_definition, plan["steps"])
 
 
@@ -132,14 +132,14 @@ def change_schema(visit: Visit, collection: str) -> Answer:
     """Apply the planned change, if the collection has not changed since the plan was made."""
     definition = datapool.get_collection(visit.scope, collection)
     new_definition: dict[str, Any] = {}
-    version = visit.asked.field("version")
+    version = visit.request.field("version")
     try:
         new_definition = _parse_definition(visit, _document(definition))
         patch = _build_patch(definition, new_definition)
         if version != str(definition["_version"]):
             raise VersionConflict("someone else has changed this collection since the plan was made; review the new plan")
         datapool.change_collection(
-            visit.scope, collection, patch, allow_loss=visit.asked.field("allow_loss") == "yes", if_version=definition["_version"]
+            visit.scope, collection, patch, allow_loss=visit.request.field("allow_loss") == "yes", if_version=definition["_version"]
         )
     except ApplianceError as error:
         return _replan(visit, definition, new_definition, error)
@@ -155,14 +155,14 @@ def _replan(visit: Visit, definition: Mapping[str, Any], new_definition: Mapping
             return _plan_page(visit, definition, new_definition, plan["steps"], problem)
         except ApplianceError as error:
             problem = error
-    return _form_page(visit, definition, [], visit.asked.field("yaml"), problem)
+    return _form_page(visit, definition, [], visit.request.field("yaml"), problem)
 
 
 @page("POST", "/datapool/<collection>/schema/delete", scope="datapool.admin")
 def delete_collection(visit: Visit, collection: str) -> Answer:
     """Delete the collection with all its entities."""
     try:
-        datapool.delete_collection(visit.scope, collection, allow_loss=visit.asked.field("allow_loss") == "yes")
+        datapool.delete_collection(visit.scope, collection, allow_loss=visit.request.field("allow_loss") == "yes")
     except NotFound:
         raise
     except ApplianceError as error:
@@ -173,20 +173,20 @@ def delete_collection(visit: Visit, collection: str) -> Answer:
 @page("GET", "/datapool/-/new", scope="datapool.admin")
 def show_new_collection(visit: Visit) -> Answer:
     """The form of a new collection, or a YAML skeleton."""
-    is_yaml = visit.asked.args.get("as") == "yaml"
+    is_yaml = visit.request.args.get("as") == "yaml"
     return _form_page(visit, None, [], "name: \nfields:\n  - {name: , type: text}\n" if is_yaml else None)
 
 
 @page("POST", "/datapool/-/new", scope="datapool.admin")
 def create_collection(visit: Visit) -> Answer:
     """Create the collection; then open its page, or the import of the file that it was created from."""
-    import_id = visit.asked.field("import")
+    import_id = visit.request.field("import")
     try:
-        form_values = {name: visit.asked.field(name).strip() for name in ("name", "description")}
+        form_values = {name: visit.request.field(name).strip() for name in ("name", "description")}
         new_definition = _parse_definition(visit, {**form_values, **EMPTY})
         collection = datapool.create_collection(visit.scope, new_definition)
     except ApplianceError as error:
-        return _form_page(visit, None, rows_sent(visit.asked.form), visit.asked.field("yaml") or None, error, import_id)
+        return _form_page(visit, None, parse_rows(visit.request.form), visit.request.field("yaml") or None, error, import_id)
     here = f"/console/datapool/{collection['name']}"
     try:
         file_import = visit.services.imports.get(visit.scope, import_id)
@@ -199,12 +199,12 @@ def create_collection(visit: Visit) -> Answer:
 @page("POST", "/datapool/-/guess", scope="datapool.admin", takes_files=True)
 def guess_collection(visit: Visit) -> Answer:
     """The form of a new collection with one field for each column of the file, of the type that its values suggest."""
-    sent = visit.asked.file("file")
+    sent = visit.request.file("file")
     try:
         if sent is None or not sent.received.size:
             raise ValidationFailed("choose a file that is not empty", pointer="/file")
         file_import = visit.services.imports.begin(visit.scope, "", sent.name, sent.received.open())
     except ApplianceError as error:
         return _form_page(visit, None, [], None, error)
-    rows = rows_of({"fields": guess_fields(file_import.columns, file_import.sample)})
+    rows = rows_of({"fields": suggest_fields(file_import.columns, file_import.sample)})
     return _form_page(visit, None, rows, None, import_id=file_import.id)

@@ -6,7 +6,7 @@ from appliance.core.sentences import Sentence
 from appliance.documents import Changes, NewDocument, clean_name
 from appliance.uploads import SentFile
 
-from .document_list import browsed, list_page
+from .document_list import folder_url, list_page
 from .documents import document_page
 
 FILE = "file"
@@ -15,7 +15,7 @@ FILE = "file"
 @page("POST", "/documents/-/upload", scope="documents.write", takes_files=True)
 def upload_documents(visit: Visit) -> Answer:
     """Store each uploaded file as a document; files that cannot be stored are listed in the error, the others are stored."""
-    sent = [each for each in visit.asked.files if each.field == FILE]
+    sent = [each for each in visit.request.files if each.field == FILE]
     failures: list[str] = []
     if not sent:
         return list_page(visit, ValidationFailed("no file was chosen; choose one or more files to upload", pointer="/file"))
@@ -32,14 +32,14 @@ def upload_documents(visit: Visit) -> Answer:
                 "%(stored)s of %(total)s files were stored; not stored: %(named)s", stored=stored, total=total, named=names
             )),
         )
-    return Redirect(browsed(visit.asked.field("folder").strip().strip("/")))
+    return Redirect(folder_url(visit.request.field("folder").strip().strip("/")))
 
 
 def _store(visit: Visit, sent: SentFile) -> None:
-    documents, field = visit.services.documents, visit.asked.field
+    documents, field = visit.services.documents, visit.request.field
     tags = _tags(field("tags"))
     new = NewDocument(clean_name(sent.name), None, field("folder").strip(), tags)
-    documents.create_document(visit.scope, new, documents.keep_received(visit.scope, sent.received))
+    documents.create_document(visit.scope, new, documents.store_received(visit.scope, sent.received))
 
 
 def _tags(text: str) -> tuple[str, ...]:
@@ -49,13 +49,13 @@ def _tags(text: str) -> tuple[str, ...]:
 @page("POST", "/documents/<document_id>/revisions", scope="documents.write", takes_files=True)
 def add_revision(visit: Visit, document_id: str) -> Answer:
     """Add a revision to a document; existing shares and reviews keep referring to their own revision."""
-    documents, sent = visit.services.documents, visit.asked.file(FILE)
+    documents, sent = visit.services.documents, visit.request.file(FILE)
     documents.get_document(visit.scope, document_id)
     try:
         if sent is None:
             raise ValidationFailed("no file was chosen; choose the file of the new revision", pointer="/file")
-        content = documents.keep_received(visit.scope, sent.received)
-        documents.add_revision(visit.scope, document_id, content, comment=visit.asked.field("comment").strip())
+        content = documents.store_received(visit.scope, sent.received)
+        documents.add_revision(visit.scope, document_id, content, comment=visit.request.field("comment").strip())
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -66,7 +66,7 @@ def add_revision(visit: Visit, document_id: str) -> Answer:
 @page("POST", "/documents/<document_id>/change", scope="documents.write")
 def change_document(visit: Visit, document_id: str) -> Answer:
     """Rename, move or tag a document; its content is unchanged."""
-    field = visit.asked.field
+    field = visit.request.field
     changes = Changes(name=field("name").strip(), folder=field("folder").strip(), tags=_tags(field("tags")))
     try:
         visit.services.documents.update_document(visit.scope, document_id, changes)
@@ -88,4 +88,4 @@ def delete_document(visit: Visit, document_id: str) -> Answer:
         raise
     except ApplianceError as refusal:
         return document_page(visit, document_id, refusal)
-    return Redirect(browsed(folder))
+    return Redirect(folder_url(folder))

@@ -10,13 +10,13 @@ from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, Valida
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
-from appliance.documents import Document, keeping
+from appliance.documents import Document, retention
 from appliance.documents.contents import Text, previews
 from appliance.documents.reviews import Decision, NewReview, Review, reviews
 from appliance.documents.sharing import Share, downloads
 from appliance.tenants import people
 
-from .document_list import THUMBNAIL_WIDTH, browsed, folders_above
+from .document_list import THUMBNAIL_WIDTH, folder_url, folders_above
 from .sharing import SHARE_DAYS, names_of_shares
 
 SHARES, DOWNLOADS = 10, 10
@@ -26,7 +26,7 @@ DUE_DAYS = (("1", mark("in 1 day")), ("7", mark("in 7 days")), ("30", mark("in 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReviewView:
     """A review for this visitor: `refusal` says why they cannot decide it; `is_own` that they uploaded the content."""
 
     review: Review
@@ -35,7 +35,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class MadeShare:
+class NewShareLink:
     """A share that has just been created, with its link, which is shown only once."""
 
     share: Share
@@ -50,7 +50,7 @@ def show_document(visit: Visit, document_id: str) -> Answer:
 
 def document_page(
     visit: Visit, document_id: str, problem: ApplianceError | None = None, *,
-    of_form: Literal["review", "share", "keeping"] = "review", made: MadeShare | None = None,
+    of_form: Literal["review", "share", "keeping"] = "review", new_link: NewShareLink | None = None,
 ) -> Page:  # fmt: skip
     """One document; optionally with the error of one of its forms, or with the link of a new share."""
     documents = visit.services.documents
@@ -60,26 +60,27 @@ def document_page(
     review_page = reviews.list_reviews(visit.scope, document_id, PageRequest(20))
     may_ask = visit.may("documents.review")
     values = {
-        "document": document, "above": [(name, browsed(path)) for name, path in folders_above(document.folder)],
+        "document": document, "above": [(name, folder_url(path)) for name, path in folders_above(document.folder)],
         "revisions": revisions.items, "reviews": [_to_review_view(visit, each) for each in review_page.items],
-        "names": Names(visit), "problem": problem, "comment": visit.asked.field("comment"), "days": DUE_DAYS,
-        "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.asked.form.get("reviewers", []),
-        "note": visit.asked.field("note") if of_form == "review" else "", "text": text, "excerpt": excerpt,
+        "names": Names(visit), "problem": problem, "comment": visit.request.field("comment"), "days": DUE_DAYS,
+        "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.request.form.get("reviewers", []),
+        "note": visit.request.field("note") if of_form == "review" else "", "text": text, "excerpt": excerpt,
         "preview": text is not None and previews.has_preview(document.media_type), **_sharing_and_retention(visit, document_id),
-        "wrong": {"share": None, "keeping": None} | {of_form: problem}, "made": made, "today": clock.rfc3339(clock.now_ms())[:10],
+        "wrong": {"share": None, "keeping": None} | {of_form: problem}, "made": new_link,
+        "today": clock.rfc3339(clock.now_ms())[:10],
     }  # fmt: skip
-    return Page("document.html", values, problem.status if problem else 201 if made else 200)
+    return Page("document.html", values, problem.status if problem else 201 if new_link else 200)
 
 
 def _sharing_and_retention(visit: Visit, document_id: str) -> dict[str, object]:
     shares = visit.services.shares.list_shares(visit.scope, document_id, visit.page(limit=SHARES))
     download_page = downloads.list_downloads(visit.scope, document_id, PageRequest(DOWNLOADS))
-    retention = keeping.get_keeping(visit.scope, document_id)
+    retained = retention.get_retention(visit.scope, document_id)
     return {
         "shares": shares.items, "next_cursor": shares.next_cursor, "share_days": SHARE_DAYS,
         "share_names": names_of_shares(visit, document_id), "downloads": download_page.items,
-        "more_downloads": download_page.next_cursor is not None, "hold": retention.hold,
-        "retained": retention.retain_until if (retention.retain_until or 0) > clock.now_ms() else None,
+        "more_downloads": download_page.next_cursor is not None, "hold": retained.hold,
+        "retained": retained.retain_until if (retained.retain_until or 0) > clock.now_ms() else None,
     }  # fmt: skip
 
 
@@ -97,25 +98,25 @@ def _text(visit: Visit, document: Document) -> tuple[str, Text | None]:
     return beginning[:EXCERPT_BYTES].decode("utf8", "ignore"), text
 
 
-def _to_review_view(visit: Visit, review: Review) -> Asked:
+def _to_review_view(visit: Visit, review: Review) -> ReviewView:
     try:
         own = reviews.check_reviewer(visit.scope, visit.person, review)
     except PolicyDenied as error:
-        return Asked(review, error.message, is_own=False)
+        return ReviewView(review, error.message, is_own=False)
     voted = any(vote.login == visit.person.login for vote in review.votes)
-    return Asked(review, mark_error("you have already decided; the other reviewers have not") if voted else None, own)
+    return ReviewView(review, mark_error("you have already decided; the other reviewers have not") if voted else None, own)
 
 
 @page("POST", "/documents/<document_id>/reviews", scope="documents.review")
 def request_review(visit: Visit, document_id: str) -> Answer:
     """Ask the chosen members to review the newest revision, or the one that the page showed."""
-    request = visit.asked
+    request = visit.request
     try:
         days = request.field("days")
         if days not in dict(DUE_DAYS):
             raise ValidationFailed("choose a due date for the review", pointer="/due")
         new_review = NewReview(
-            request.form.get("reviewers", []), number_of(request.field("revision")), number_of(request.field("needed")),
+            request.form.get("reviewers", []), parse_number(request.field("revision")), parse_number(request.field("needed")),
             clock.now_ms() + int(days) * 86_400_000, request.field("note").replace("\r\n", "\n"),
         )  # fmt: skip
         reviews.request_review(visit.scope, document_id, new_review)
@@ -126,7 +127,7 @@ def request_review(visit: Visit, document_id: str) -> Answer:
     return Redirect(f"/console/documents/{document_id}")
 
 
-def number_of(text: str) -> int:
+def parse_number(text: str) -> int:
     """Parse a number from one of our forms; ValidationFailed when it is not one."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ValidationFailed(Sentence("%(text)s is not a number; open the document and try again", text=repr(text[:20])))
@@ -136,9 +137,9 @@ def number_of(text: str) -> int:
 @page("POST", "/documents/<document_id>/reviews/<review_id>", scope="documents.read")
 def decide_review(visit: Visit, document_id: str, review_id: str) -> Answer:
     """Approve or reject as the signed-in visitor."""
-    comment = visit.asked.field("comment").replace("\r\n", "\n")
+    comment = visit.request.field("comment").replace("\r\n", "\n")
     try:
-        decision = cast(Decision, visit.asked.field("decision"))
+        decision = cast(Decision, visit.request.field("decision"))
         reviews.decide_review(visit.scope, visit.person, document_id, review_id, decision, comment)
     except NotFound:
         raise
@@ -162,8 +163,8 @@ def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
 @page("GET", "/documents/<document_id>/content", scope="documents.read")
 def download_document(visit: Visit, document_id: str) -> Answer:
     """Download the newest revision, or the one that `revision` names; always as an attachment."""
-    revision = visit.asked.args.get("revision")
-    content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else number_of(revision))
+    revision = visit.request.args.get("revision")
+    content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else parse_number(revision))
     return File(content.name, content.media_type, content.pieces(0, content.size), content.size)
 
 
@@ -171,8 +172,8 @@ def download_document(visit: Visit, document_id: str) -> Answer:
 def show_preview(visit: Visit, document_id: str) -> Answer:
     """The first page of a `revision` as a picture, at preview or thumbnail width."""
     visit.services.documents.get_document(visit.scope, document_id)  # 404 for an unknown document takes precedence over 422.
-    args = visit.asked.args
-    revision, width = number_of(args.get("revision", "")), number_of(args.get("width", str(PREVIEW_WIDTH)))
+    args = visit.request.args
+    revision, width = parse_number(args.get("revision", "")), parse_number(args.get("width", str(PREVIEW_WIDTH)))
     if width not in (PREVIEW_WIDTH, THUMBNAIL_WIDTH):
         raise ValidationFailed(Sentence(
             "previews are not available at width %(width)s; use %(usual)s or %(small)s",

@@ -3,9 +3,9 @@
 from appliance.console.frame.routing import Answer, Download, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.documents.sharing import NewShare, Wanted, downloads
+from appliance.documents.sharing import NewShare, RevisionChoice, downloads
 
-from .documents import MadeShare, document_page, number_of
+from .documents import NewShareLink, document_page, parse_number
 from .sharing import SHARE_DAYS, names_of_shares
 
 
@@ -19,11 +19,11 @@ def create_share(visit: Visit, document_id: str) -> Answer:
     except ApplianceError as refusal:
         return document_page(visit, document_id, refusal, of_form="share")
     url = f"{visit.services.config.cdn_url(visit.scope.tenant_id)}/s/{token}"
-    return document_page(visit, document_id, of_form="share", made=MadeShare(share, url))
+    return document_page(visit, document_id, of_form="share", new_link=NewShareLink(share, url))
 
 
 def _new_share(visit: Visit) -> NewShare:
-    field = visit.asked.field
+    field = visit.request.field
     days, most = field("days"), field("max_downloads").strip()
     if days not in dict(SHARE_DAYS):
         raise ValidationFailed("choose when the link expires", pointer="/expires_at")
@@ -36,10 +36,10 @@ def _new_share(visit: Visit) -> NewShare:
     )  # fmt: skip
 
 
-def _parse_revision(text: str) -> Wanted:
+def _parse_revision(text: str) -> RevisionChoice:
     if text == "latest":
         return "latest"
-    return "latest_approved" if text == "latest_approved" else number_of(text)
+    return "latest_approved" if text == "latest_approved" else parse_number(text)
 
 
 @page("POST", "/documents/<document_id>/shares/<share_id>/revoke", scope="documents.share")

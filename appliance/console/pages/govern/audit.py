@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Download, Page, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
-from appliance.monitor import AuditFilter, Verdict, audit
+from appliance.monitor import AuditFilter, ChainStatus, audit
 
 MOST_EXPORTED, MOST_SHOWN = 50_000, 5
 ARGUMENTS = ("text", "actor", "action", "subject", "since", "until")
@@ -19,7 +19,7 @@ def list_entries(visit: Visit) -> Answer:
     return _page(visit)
 
 
-def _page(visit: Visit, verification: Verdict | None = None) -> Page:
+def _page(visit: Visit, verification: ChainStatus | None = None) -> Page:
     args, problem = _read_args(visit), None
     try:
         filters = _filter(args)
@@ -43,7 +43,7 @@ def _short_fields(fields: str | None) -> list[tuple[str, str]]:
 
 
 def _read_args(visit: Visit) -> dict[str, str]:
-    return {name: visit.asked.args.get(name, "").strip()[:200] for name in ARGUMENTS}
+    return {name: visit.request.args.get(name, "").strip()[:200] for name in ARGUMENTS}
 
 
 def _filter(args: dict[str, str]) -> AuditFilter:

@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.tenants import SCOPES, people
-from appliance.tenants.grants import Confirmation, Need, Reach, confirmations, may_decide
+from appliance.tenants.grants import AccessSpec, Confirmation, Need, confirmations, may_decide
 
 HERE = "/console/confirmations"
 DECIDED = 20
@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Told:
+class ConfirmationView:
     """A confirmation as text: what is requested, why, and the consequence of each decision."""
 
     row: Confirmation
@@ -43,25 +43,25 @@ class Told:
         return self.row.deadline is not None and self.row.deadline <= clock.now_ms()
 
 
-def words_of(need: Need) -> str:
+def describe_need(need: Need) -> str:
     """One permission in the reader's language."""
     detail = need.names["detail"]
     return _(need.text, name=need.names["name"], detail=_("every action") if detail == "*" else detail)
 
 
-def lines_of(reach: Reach, exceeding: Sequence[str] = ()) -> list[Line]:
+def permission_lines(reach: AccessSpec, exceeding: Sequence[str] = ()) -> list[Line]:
     """All permissions of a grant; those that the requester does not hold come first."""
-    lines = [Line(words_of(need), need.scope, need.scope in exceeding) for need in reach.needs]
+    lines = [Line(describe_need(need), need.scope, need.scope in exceeding) for need in reach.needs]
     return sorted(lines, key=lambda line: not line.exceeds)
 
 
-def tell(row: Confirmation, names: Names) -> Told:
+def to_view(row: Confirmation, names: Names) -> ConfirmationView:
     """The texts of a confirmation for the page."""
     who = row.details["author"] if row.details.get("author") else row.requested_by
-    return TELLERS[row.kind](row, names.of(str(who)))
+    return VIEWS[row.kind](row, names.of(str(who)))
 
 
-def _grant_view(row: Confirmation, who: str) -> Told:
+def _grant_view(row: Confirmation, who: str) -> ConfirmationView:
     details = row.details
     kind, _colon, name = row.subject.partition(":")
     is_process = kind == "process"
@@ -84,20 +84,20 @@ def _grant_view(row: Confirmation, who: str) -> Told:
     refuse = _("It stays unpublished.")
     if is_running:
         refuse = _("The process stops. No new executions start.") if is_process else _("It is unpublished.")
-    lines = lines_of(Reach(details["reach"]), details["scopes"])
-    return Told(row, title, f"/console/{'processes' if is_process else 'webapps'}/{name}", why, lines, allow, refuse)
+    lines = permission_lines(AccessSpec(details["reach"]), details["scopes"])
+    return ConfirmationView(row, title, f"/console/{'processes' if is_process else 'webapps'}/{name}", why, lines, allow, refuse)
 
 
-def _key_view(row: Confirmation, who: str) -> Told:
+def _key_view(row: Confirmation, who: str) -> ConfirmationView:
     details = row.details
     title = _("The API key %(name)s", name=str(details.get("name") or row.subject))
     why = _("Its issuer has left, so no one is responsible for it.")
     lines = [Line(_(SCOPES.get(scope, scope)), scope, False) for scope in details.get("scopes", ())]
     allow, refuse = _("You become responsible for the key. It can do no more than you can."), _("The key is revoked immediately.")
-    return Told(row, title, "/console/keys", why, lines, allow, refuse)
+    return ConfirmationView(row, title, "/console/keys", why, lines, allow, refuse)
 
 
-def _secret_view(row: Confirmation, who: str) -> Told:
+def _secret_view(row: Confirmation, who: str) -> ConfirmationView:
     details = row.details
     name, target = str(details["secret"]), str(details["target"])
     title = _("Use of the secret %(name)s", name=name)
@@ -109,7 +109,7 @@ def _secret_view(row: Confirmation, who: str) -> Told:
     if hosts := details.get("hosts"):
         lines.append(Line(_("sent to %(host)s", host=hosts), "", False))
     allow, refuse = _("The secret can be used there."), _("The secret cannot be used there.")
-    return Told(row, title, f"/console/secrets/{name}", why, lines, allow, refuse)
+    return ConfirmationView(row, title, f"/console/secrets/{name}", why, lines, allow, refuse)
 
 
 _PLACES = {
@@ -123,12 +123,12 @@ def _place_name(kind: str) -> str:
     return _(_PLACES[kind]) if kind in _PLACES else kind
 
 
-TELLERS: Mapping[confirmations.Kind, Callable[[Confirmation, str], Told]] = {
+VIEWS: Mapping[confirmations.Kind, Callable[[Confirmation, str], ConfirmationView]] = {
     "grant": _grant_view, "key": _key_view, "secret": _secret_view,
 }  # fmt: skip
 
 
-def owners_of(visit: Visit) -> list[str]:
+def list_owners(visit: Visit) -> list[str]:
     """The logins of the owners, who can decide."""
     return [member.login for member in people.list_members(visit.scope) if member.role == "owner"]
 
@@ -138,9 +138,9 @@ def list_confirmations(visit: Visit) -> Answer:
     """The open confirmations and the latest decisions."""
     scope, names = visit.scope, Names(visit)
     values: dict[str, Any] = {
-        "waiting": [tell(row, names) for row in confirmations.open_confirmations(scope)],
-        "decided": [tell(row, names) for row in confirmations.decided_confirmations(scope, DECIDED)],
-        "may": may_decide(scope), "owners": owners_of(visit), "names": names,
+        "waiting": [to_view(row, names) for row in confirmations.list_open(scope)],
+        "decided": [to_view(row, names) for row in confirmations.list_decided(scope, DECIDED)],
+        "may": may_decide(scope), "owners": list_owners(visit), "names": names,
     }  # fmt: skip
     return Page("confirmations.html", values)
 
@@ -148,7 +148,7 @@ def list_confirmations(visit: Visit) -> Answer:
 @page("POST", "/confirmations/<confirmation_id>", scope="keys.read")
 def decide_confirmation(visit: Visit, confirmation_id: str) -> Answer:
     """Allow or refuse a confirmation."""
-    visit.services.confirmations.decide(visit.scope, confirmation_id, visit.asked.field("answer") == "allow")
+    visit.services.confirmations.decide(visit.scope, confirmation_id, visit.request.field("answer") == "allow")
     return Redirect(HERE)
 
 

@@ -6,7 +6,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.sentences import Sentence
-from appliance.governance import KINDS, Kind, switches
+from appliance.governance import KINDS, Kind, kill_switches
 
 HERE = "/console/kill-switches"
 LONGEST_NAME = 100
@@ -21,13 +21,13 @@ def list_kill_switches(visit: Visit) -> Answer:
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     scope, most = visit.scope, PageRequest(MAX_LIMIT)
-    may = [kind for kind in KINDS if visit.may("integrations.write") and visit.may(switches.SCOPE_OF[kind])]
+    may = [kind for kind in KINDS if visit.may("integrations.write") and visit.may(kill_switches.SCOPES[kind])]
     ids = [each.slug for each in visit.services.integrations.list_integrations(scope, most).items]
     if visit.may("agents.read"):
         ids += [each.id for each in versions.list_agents(scope, most).items]
     values = {
-        "rows": switches.list_switches(scope), "may": may, "known": sorted(set(ids)), "names": Names(visit), "problem": problem,
-        "form": {name: visit.asked.field(name) for name in ("kind", "name", "reason")},
+        "rows": kill_switches.list_switches(scope), "may": may, "known": sorted(set(ids)), "names": Names(visit),
+        "problem": problem, "form": {name: visit.request.field(name) for name in ("kind", "name", "reason")},
     }  # fmt: skip
     return Page("kill_switches.html", values, problem.status if problem else 200)
 
@@ -35,7 +35,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 @page("POST", "/kill-switches/off", scope="integrations.write")
 def switch_off(visit: Visit) -> Answer:
     """Switch something off; a reason and a confirmation are required."""
-    request = visit.asked
+    request = visit.request
     try:
         kind, name = _parse_target(visit)
         reason = request.field("reason").strip()
@@ -53,7 +53,7 @@ def switch_off(visit: Visit) -> Answer:
             _refuse_unknown(visit, name)
     except ApplianceError as error:
         return _page(visit, error)
-    switches.switch_off(visit.scope, kind, name, reason)
+    kill_switches.switch_off(visit.scope, kind, name, reason)
     return Redirect(HERE)
 
 
@@ -74,16 +74,16 @@ def switch_on(visit: Visit) -> Answer:
         kind, name = _parse_target(visit)
     except ApplianceError as error:
         return _page(visit, error)
-    switches.switch_on(visit.scope, kind, name)
+    kill_switches.switch_on(visit.scope, kind, name)
     return Redirect(HERE)
 
 
 def _parse_target(visit: Visit) -> tuple[Kind, str]:
     """The kind and name that the form refers to; ScopeMissing when the person may not switch that kind."""
-    kind, name = visit.asked.field("kind"), visit.asked.field("name").strip()
+    kind, name = visit.request.field("kind"), visit.request.field("name").strip()
     if kind not in KINDS:
         raise ValidationFailed("choose what to switch", pointer="/kind")
-    visit.scope.require(switches.SCOPE_OF[kind])
+    visit.scope.require(kill_switches.SCOPES[kind])
     if (kind == "tenant") != (not name):
         if name:
             raise ValidationFailed("leave the name empty to switch the whole tenant", pointer="/name")
@@ -92,4 +92,4 @@ def _parse_target(visit: Visit) -> tuple[Kind, str]:
         raise ValidationFailed(
             Sentence("the name is too long; the maximum is %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
         )
-    return kind, name or switches.WHOLE_TENANT
+    return kind, name or kill_switches.WHOLE_TENANT

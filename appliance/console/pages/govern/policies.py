@@ -9,9 +9,9 @@ from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, Conflict, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
-from appliance.governance.policies import PolicyVersion, StoredPolicy, differences, parse_policy
+from appliance.governance.policies import PolicyVersion, StoredPolicy, diff_policies, parse_policy
 
-from .rule_sentences import tell_rules
+from .rule_sentences import describe_rules
 
 _VERSIONS = 20
 EXAMPLE = """\
@@ -48,7 +48,7 @@ def list_policies(visit: Visit) -> Answer:
     result = visit.services.policies.list_policies(visit.scope, visit.page())
     rows = [(row, _active(visit, row)) for row in result.items]
     values = {"rows": rows, "next_cursor": result.next_cursor, "names": Names(visit)}
-    example = {"yaml": EXAMPLE, "rules": tell_rules(yaml12.load(EXAMPLE))}
+    example = {"yaml": EXAMPLE, "rules": describe_rules(yaml12.load(EXAMPLE))}
     return Page("policies.html", {**values, "example": example})
 
 
@@ -67,11 +67,11 @@ def _policy_page(visit: Visit, name: str, problem: ApplianceError | None = None)
     policies = visit.services.policies
     stored = policies.get_policy(visit.scope, name)
     active = _active(visit, stored)
-    changes = [] if active is None else differences(active.document, stored.draft)
+    changes = [] if active is None else diff_policies(active.document, stored.draft)
     values = {
         "policy": stored, "active": active, "is_waiting": active is None or bool(changes), "changes": changes,
-        "draft_rules": tell_rules(stored.draft), "draft_text": yaml12.dump(stored.draft),
-        "active_rules": [] if active is None else tell_rules(active.document),
+        "draft_rules": describe_rules(stored.draft), "draft_text": yaml12.dump(stored.draft),
+        "active_rules": [] if active is None else describe_rules(active.document),
         "active_text": "" if active is None else yaml12.dump(active.document),
         "versions": policies.list_versions(visit.scope, name, PageRequest(_VERSIONS)).items,
         "names": Names(visit), "problem": problem,
@@ -85,7 +85,7 @@ def show_version(visit: Visit, name: str, number: str) -> Answer:
     stored = visit.services.policies.get_policy(visit.scope, name)
     version = visit.services.policies.get_version(visit.scope, name, _number(number))
     values = {
-        "policy": stored, "version": version, "rules": tell_rules(version.document), "text": yaml12.dump(version.document),
+        "policy": stored, "version": version, "rules": describe_rules(version.document), "text": yaml12.dump(version.document),
         "names": Names(visit),
     }  # fmt: skip
     return Page("policy_version.html", values)
@@ -109,7 +109,7 @@ def new_policy(visit: Visit) -> Answer:
 @page("POST", "/policies/-/new", scope="policies.write")
 def create_policy(visit: Visit) -> Answer:
     """Create a policy with its draft; Conflict when the name is in use."""
-    return _save_draft(visit, None, visit.asked.field("name").strip())
+    return _save_draft(visit, None, visit.request.field("name").strip())
 
 
 @page("GET", "/policies/<name>/draft", scope="policies.write")
@@ -126,7 +126,7 @@ def save_policy(visit: Visit, name: str) -> Answer:
 
 
 def _save_draft(visit: Visit, stored: StoredPolicy | None, name: str) -> Answer:
-    policies, request, lines = visit.services.policies, visit.asked, dict[str, int]()
+    policies, request, lines = visit.services.policies, visit.request, dict[str, int]()
     text = request.field("text").replace("\r\n", "\n")
     try:
         document, lines = read_yaml(text)
@@ -134,7 +134,7 @@ def _save_draft(visit: Visit, stored: StoredPolicy | None, name: str) -> Answer:
             raise Conflict(Sentence(
                 "a policy named %(name)s already exists; choose another name, or edit the draft of that policy", name=name
             ))
-        policies.put_draft(visit.scope, name, document, if_digest=None if stored is None else request.field("digest"))
+        policies.save_draft(visit.scope, name, document, if_digest=None if stored is None else request.field("digest"))
     except ApplianceError as error:
         return _editor(visit, stored, text, error, lines)
     return Redirect(f"/console/policies/{name}")
@@ -162,13 +162,13 @@ def _exists(visit: Visit, name: str) -> bool:
 def _editor(
     visit: Visit, stored: StoredPolicy | None, text: str, problem: ApplianceError | None = None, lines: dict[str, int] | None = None
 ) -> Page:
-    digest = visit.asked.field("digest") or (stored.draft_digest if stored else "")
+    digest = visit.request.field("digest") or (stored.draft_digest if stored else "")
     details = problem.details if problem else []
     findings = [Finding(each.pointer, _line(each.pointer, lines or {}), each.message) for each in details]
     if problem is not None and "line" in problem.extra:
         findings = [Finding("", problem.extra["line"], each.message) for each in details]
     values = {
-        "policy": stored, "name": visit.asked.field("name"), "text": text, "digest": digest, "problem": problem,
+        "policy": stored, "name": visit.request.field("name"), "text": text, "digest": digest, "problem": problem,
         "findings": findings,
     }  # fmt: skip
     return Page("policy_edit.html", values, problem.status if problem else 200)
@@ -187,7 +187,7 @@ def _line(pointer: str, lines: dict[str, int]) -> int | None:
 @page("POST", "/policies/<name>/activate", scope="policies.write")
 def activate_policy(visit: Visit, name: str) -> Answer:
     """Activate the draft or an older version, as the page showed it."""
-    request, version = visit.asked, visit.asked.field("version")
+    request, version = visit.request, visit.request.field("version")
     try:
         if not request.field("digest"):
             raise ValidationFailed("the form names no content; open the policy and activate it from its page", pointer="/digest")

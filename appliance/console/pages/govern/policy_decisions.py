@@ -12,10 +12,10 @@ from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.governance import SkillUsed, Subject, Via, subjects
-from appliance.governance.policies import Compiled, Decision, Facts, Finding, ToolAction, decide, explain, parse_policy
+from appliance.governance.policies import CompiledPolicies, Decision, Facts, Finding, ToolAction, decide, explain, parse_policy
 from appliance.tenants import people
 
-from .rule_sentences import tell_obligations
+from .rule_sentences import describe_obligations
 
 INTEGRATIONS = "execute_tenant_integration"
 _KINDS: dict[subjects.Kind, str] = {
@@ -33,7 +33,7 @@ _TEXTS = ("who", "skills", "tool", "integration", "operation", "host", "policy")
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explanation:
     """A decision with every rule that was evaluated, and its obligations as sentences."""
 
     decision: Decision
@@ -55,11 +55,11 @@ def explain_decision(visit: Visit) -> Answer:
     except ApplianceError as error:
         return _decision_page(visit, problem=error)
     decision = decide(policies, facts)
-    return _decision_page(visit, Explained(decision, explain(policies, facts), tell_obligations(decision)))
+    return _decision_page(visit, Explanation(decision, explain(policies, facts), describe_obligations(decision)))
 
 
-def _decision_page(visit: Visit, explanation: Explained | None = None, problem: ApplianceError | None = None) -> Page:
-    request = visit.asked
+def _decision_page(visit: Visit, explanation: Explanation | None = None, problem: ApplianceError | None = None) -> Page:
+    request = visit.request
     form = {name: request.field(name) for name in (*_TEXTS, "kind", "via", "effect", "tainted", "input")}
     if request.method == "GET":
         form["policy"] = request.args.get("policy", "")
@@ -77,16 +77,16 @@ def _translate(words: Mapping[Any, str]) -> dict[str, str]:
     return {name: _(text) for name, text in words.items()}
 
 
-def _policies(visit: Visit) -> Compiled:
+def _policies(visit: Visit) -> CompiledPolicies:
     """The active policies; if the form names a policy, its draft replaces its active version."""
-    policies, name = visit.services.policies, visit.asked.field("policy")
+    policies, name = visit.services.policies, visit.request.field("policy")
     if not name:
         return policies.compiled(visit.scope)
     return policies.compiled_with(visit.scope, parse_policy(policies.get_policy(visit.scope, name).draft, name))
 
 
 def _subject(visit: Visit) -> Subject:
-    request = visit.asked
+    request = visit.request
     kind, who = cast(subjects.Kind, _read_choice(visit, "kind", _KINDS, "user")), request.field("who").strip()
     via = cast(Via, _read_choice(visit, "via", _VIA, "agent" if kind == "agent" else "rest"))
     skills = tuple(SkillUsed(name, "", True) for name in request.field("skills").replace(",", " ").split())
@@ -113,7 +113,7 @@ def _actor(visit: Visit, kind: subjects.Kind, who: str) -> str:
 
 
 def _action(visit: Visit) -> ToolAction:
-    request = visit.asked
+    request = visit.request
     effect = cast(Effect, _read_choice(visit, "effect", _EFFECTS, "read"))
     return ToolAction(
         request.field("tool").strip() or INTEGRATIONS, effect, _input(visit), integration=request.field("integration").strip(),
@@ -122,7 +122,7 @@ def _action(visit: Visit) -> ToolAction:
 
 
 def _input(visit: Visit) -> dict[str, Any]:
-    text = visit.asked.field("input").strip() or "{}"
+    text = visit.request.field("input").strip() or "{}"
     try:
         value = load_json(text.encode(), visit.services.config.limits.json_depth)
     except ApplianceError as error:
@@ -133,7 +133,7 @@ def _input(visit: Visit) -> dict[str, Any]:
 
 
 def _read_choice(visit: Visit, name: str, choices: dict[Any, str], default: str) -> str:
-    value = visit.asked.field(name) or default
+    value = visit.request.field(name) or default
     if value not in choices:
         raise ValidationFailed("choose a value from the list", pointer=f"/{name}")
     return value

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from appliance.console.frame.showing import duration
-from appliance.core.texts import decimal, mark, ngettext
+from appliance.console.frame.formatting import duration
+from appliance.core.texts import format_decimal, mark, ngettext
 from appliance.core.texts import gettext as _
 from appliance.governance.policies import Decision
 
@@ -30,31 +30,31 @@ _COMPARED = {
 
 
 @dataclass(frozen=True)
-class ToldRule:
+class RuleSummary:
     """A rule as text; `said` are (heading, sentence) pairs that together cover the whole rule."""
 
     id: str
     effect: str
-    said: list[tuple[str, str]]
+    sections: list[tuple[str, str]]
     reason: str
 
 
-def tell_rules(document: Mapping[str, Any]) -> list[ToldRule]:
+def describe_rules(document: Mapping[str, Any]) -> list[RuleSummary]:
     """Describe every rule of a policy document."""
-    return [tell_rule(rule) for rule in document.get("rules", ())]
+    return [describe_rule(rule) for rule in document.get("rules", ())]
 
 
-def tell_rule(rule: Mapping[str, Any]) -> ToldRule:
+def describe_rule(rule: Mapping[str, Any]) -> RuleSummary:
     """Describe one rule."""
     sections = [(mark("Who"), _who(rule.get("subject") or {})), (mark("What"), _what(rule))]
     if rule.get("when") is not None:
         sections.append((mark("When"), _filter(rule["when"])))
     if duties := list(_duties(rule.get("obligations") or {})):
         sections.append((mark("With"), "; ".join(duties)))
-    return ToldRule(rule["id"], rule["effect"], sections, rule["reason"])
+    return RuleSummary(rule["id"], rule["effect"], sections, rule["reason"])
 
 
-def tell_obligations(decision: Decision) -> list[str]:
+def describe_obligations(decision: Decision) -> list[str]:
     """The obligations of a decision; those about approval only when the decision requires one."""
     owed = {name: value for name, value in asdict(decision.obligations).items() if value not in (None, (), False)}
     if decision.verdict != "require_approval":
@@ -138,6 +138,6 @@ def _duties(owed: Mapping[str, Any]) -> Iterable[str]:
     if "calls_per_run" in owed:
         yield ngettext("at most %(num)s call per run", "at most %(num)s calls per run", owed["calls_per_run"])
     if "cost_per_run" in owed:
-        yield _("at most %(cost)s US dollars per run", cost=decimal(f"{owed['cost_per_run']:g}"))
+        yield _("at most %(cost)s US dollars per run", cost=format_decimal(f"{owed['cost_per_run']:g}"))
     if owed.get("dry_run_first"):
         yield _("a preview of the same action first")

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from appliance.console.frame.people import Names
-from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.console.frame.routing import Answer, Deferred, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.integrations import OUTCOMES, STATUSES, CallFilter, history
@@ -15,7 +15,7 @@ MOST_CHARACTERS = 1 << 18
 @page("GET", "/integrations/<slug>/calls", scope="integrations.read")
 def list_calls(visit: Visit, slug: str) -> Answer:
     """The calls, newest first."""
-    chosen = {name: visit.asked.args.get(name, "")[:200] for name in ("action", "status", "outcome")}
+    chosen = {name: visit.request.args.get(name, "")[:200] for name in ("action", "status", "outcome")}
     filters = CallFilter(chosen["status"] or None, chosen["action"] or None, outcome=chosen["outcome"] or None)
     result = history.list_calls(visit.scope, slug, filters, visit.page())
     values = {
@@ -34,7 +34,7 @@ def show_call(visit: Visit, slug: str, call_id: str) -> Answer:
 def _call_page(visit: Visit, slug: str, call_id: str, problem: ApplianceError | None = None) -> Page:
     values = {
         "integration": visit.services.integrations.get_integration(visit.scope, slug), "names": Names(visit),
-        "call": history.get_call(visit.scope, slug, call_id), "problem": problem, "output": visit.asked.field("output"),
+        "call": history.get_call(visit.scope, slug, call_id), "problem": problem, "output": visit.request.field("output"),
     }  # fmt: skip
     return Page("integration_call.html", values, problem.status if problem else 200)
 
@@ -43,8 +43,8 @@ def _call_page(visit: Visit, slug: str, call_id: str, problem: ApplianceError | 
 def settle_call(visit: Visit, slug: str, call_id: str) -> Answer:
     """Settle a call with an unknown outcome, after a person has checked in the foreign system whether it took effect."""
     try:
-        done = visit.asked.field("happened") == "yes"
-        output = _parse_output(visit.asked.field("output")) if done else None
+        done = visit.request.field("happened") == "yes"
+        output = _parse_output(visit.request.field("output")) if done else None
         history.settle_call(visit.scope, slug, call_id, done=done, output=output)
     except NotFound:
         raise
@@ -66,7 +66,7 @@ def retry_call(visit: Visit, slug: str, call_id: str) -> Answer:
         except ApplianceError as refusal:
             return _call_page(visit, slug, call_id, refusal)
 
-    return Later(work, show)
+    return Deferred(work, show)
 
 
 def _parse_output(text: str) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.connectors import said
-from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.connectors import translate
+from appliance.console.frame.routing import Answer, Deferred, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.integrations import USUAL_AT_ONCE, Check, Integration, Spec, connecting
-from appliance.solutions import dependents_of
+from appliance.integrations import DEFAULT_CONCURRENCY, Check, Integration, IntegrationSpec, connecting
+from appliance.solutions import find_dependents
 
-from .integrations import connector_of
+from .integrations import get_connector
 from .settings_form import SettingsForm
 
 _NEW = "/integrations/-/new"
@@ -25,7 +25,7 @@ class Entered:
     settings: SettingsForm
     name: str
     slug: str
-    concurrency: str = str(USUAL_AT_ONCE)
+    concurrency: str = str(DEFAULT_CONCURRENCY)
     problem: ApplianceError | None = None
     check: Check | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
@@ -34,12 +34,12 @@ class Entered:
 @page("GET", _NEW, scope="integrations.write")
 def show_new_integration(visit: Visit) -> Answer:
     """The form of a new integration for the connector chosen in the catalogue."""
-    name = visit.asked.args.get("connector", "")
+    name = visit.request.args.get("connector", "")
     if not name:
         return Redirect("/console/integrations/catalogue")
     connector = visit.services.integrations.get_connector(name).connector
     form = SettingsForm(visit, name, connector.settings_schema).fill()
-    return _form(visit, name, Entered(form, said(connector.title), _free_slug(visit, name)))
+    return _form(visit, name, Entered(form, translate(connector.title), _free_slug(visit, name)))
 
 
 def _free_slug(visit: Visit, connector: str) -> str:
@@ -56,7 +56,7 @@ def _free_slug(visit: Visit, connector: str) -> str:
 @page("POST", _NEW, scope="integrations.write")
 def create_integration(visit: Visit) -> Answer:
     """Test the entered settings, or save the integration and then test it."""
-    request = visit.asked
+    request = visit.request
     connector = visit.services.integrations.get_connector(request.field("connector"))
     form = SettingsForm(visit, connector.name, connector.connector.settings_schema)
     entered, spec = _read(visit, form, connector.name)
@@ -71,9 +71,9 @@ def create_integration(visit: Visit) -> Answer:
     return _test_and_redirect(visit, entered.slug)
 
 
-def _read(visit: Visit, form: SettingsForm, connector: str) -> tuple[Entered, Spec | None]:
+def _read(visit: Visit, form: SettingsForm, connector: str) -> tuple[Entered, IntegrationSpec | None]:
     """The submitted form; the Spec is None when the form is invalid."""
-    request = visit.asked
+    request = visit.request
     settings = form.read()
     entered = Entered(
         form, request.field("name").strip()[:200], request.field("slug").strip(), request.field("concurrency").strip()
@@ -90,7 +90,7 @@ def _read(visit: Visit, form: SettingsForm, connector: str) -> tuple[Entered, Sp
         return entered, None
     digits = entered.concurrency
     concurrency = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else 0
-    return entered, Spec(connector, settings, entered.name, concurrency if digits else USUAL_AT_ONCE)
+    return entered, IntegrationSpec(connector, settings, entered.name, concurrency if digits else DEFAULT_CONCURRENCY)
 
 
 def _with_problem(entered: Entered, refusal: ApplianceError) -> Entered:
@@ -99,7 +99,7 @@ def _with_problem(entered: Entered, refusal: ApplianceError) -> Entered:
     return entered
 
 
-def _test_settings(visit: Visit, connector: str, entered: Entered, spec: Spec, current: Integration | None) -> Answer:
+def _test_settings(visit: Visit, connector: str, entered: Entered, spec: IntegrationSpec, current: Integration | None) -> Answer:
     """Test the settings and show the form with the result; no thread is held during the test."""
     executor, slug = visit.services.executor, current.slug if current else None
     work = executor.submit(visit.scope, lambda: executor.try_settings(visit.scope, spec, slug))
@@ -111,7 +111,7 @@ def _test_settings(visit: Visit, connector: str, entered: Entered, spec: Spec, c
             _with_problem(entered, refusal)
         return _form(visit, connector, entered, current)
 
-    return Later(work, show)
+    return Deferred(work, show)
 
 
 def _test_and_redirect(visit: Visit, slug: str) -> Answer:
@@ -125,7 +125,7 @@ def _test_and_redirect(visit: Visit, slug: str) -> Answer:
         work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
     except ApplianceError:  # The integration is saved; if no test can run now, its page offers one.
         return there
-    return Later(work, lambda: there)
+    return Deferred(work, lambda: there)
 
 
 def _form(visit: Visit, connector: str, entered: Entered, current: Integration | None = None) -> Page:
@@ -134,7 +134,7 @@ def _form(visit: Visit, connector: str, entered: Entered, current: Integration |
         "connector": installed, "entered": entered, "current": current, "problem": entered.problem,
         "callback": f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{connecting.CALLBACK}",
         "by_person": _offers_consent(installed.settings_schema),
-        "dependents": dependents_of(visit.services, visit.scope, "integration", current.slug) if current else [],
+        "dependents": find_dependents(visit.services, visit.scope, "integration", current.slug) if current else [],
     }  # fmt: skip
     return Page("integration_edit.html", values, entered.problem.status if entered.problem else 200)
 
@@ -148,7 +148,7 @@ def _offers_consent(schema: Mapping[str, Any]) -> bool:
 def show_settings(visit: Visit, slug: str) -> Answer:
     """The form of an integration's settings; secrets are kept unless new ones are entered."""
     integration = visit.services.integrations.get_integration(visit.scope, slug)
-    connector = connector_of(visit, integration)
+    connector = get_connector(visit, integration)
     form = SettingsForm(visit, integration.connector, connector.settings_schema, integration.settings).fill()
     return _form(visit, integration.connector, Entered(form, integration.name, slug, str(integration.concurrency)), integration)
 
@@ -158,16 +158,16 @@ def change_settings(visit: Visit, slug: str) -> Answer:
     """Test the changed settings, or save them, unless someone else has changed them in the meantime."""
     integrations = visit.services.integrations
     integration = integrations.get_integration(visit.scope, slug)
-    connector = connector_of(visit, integration)
+    connector = get_connector(visit, integration)
     form = SettingsForm(visit, integration.connector, connector.settings_schema, integration.settings)
     entered, spec = _read(visit, form, integration.connector)
     entered.slug = slug
     if spec is None:
         return _form(visit, integration.connector, entered, integration)
-    if visit.asked.field("do") == "test":
+    if visit.request.field("do") == "test":
         return _test_settings(visit, integration.connector, entered, spec, integration)
     try:
-        seen = visit.asked.field("version")
+        seen = visit.request.field("version")
         version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 10 else 0
         integrations.replace_integration(visit.scope, slug, spec, if_version=version)
     except ApplianceError as refusal:

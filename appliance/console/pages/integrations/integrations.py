@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.connectors import Entry, catalogue, said_schema
+from appliance.connectors import Entry, catalogue, translate_schema
 from appliance.connectors.contract import Connector
-from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.console.frame.routing import Answer, Deferred, Page, Redirect, Visit, page
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
@@ -27,7 +27,7 @@ _BUSINESS = frozenset({"business-central", "dynamics365", "sap"})  # Provided by
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ConnectorGroup:
     """The catalogue's connectors of one kind."""
 
     kind: str
@@ -40,7 +40,7 @@ def list_integrations(visit: Visit) -> Answer:
     integrations = visit.services.integrations
     result = integrations.list_integrations(visit.scope, visit.page())
     values = {
-        "integrations": result.items, "next_cursor": result.next_cursor, "failing": set(gate.failing(visit.scope)),
+        "integrations": result.items, "next_cursor": result.next_cursor, "failing": set(gate.list_failing(visit.scope)),
         "titles": {name: each.connector.title for name, each in integrations.registry.installed.items()},
         "broken": integrations.registry.problems,
     }  # fmt: skip
@@ -50,7 +50,7 @@ def list_integrations(visit: Visit) -> Answer:
 @page("GET", "/integrations/catalogue", scope="integrations.read")
 def show_catalogue(visit: Visit) -> Answer:
     """The installed connectors with their actions, by kind; each can be connected from here."""
-    words, kind = visit.asked.args.get("q", "")[:200], visit.asked.args.get("kind", "")
+    words, kind = visit.request.args.get("q", "")[:200], visit.request.args.get("kind", "")
     registry = visit.services.integrations.registry
     groups = list(_group_by_kind(catalogue.entries(registry, words)))
     visible = [each for each in groups if each.kind == kind] if kind else groups
@@ -61,13 +61,13 @@ def show_catalogue(visit: Visit) -> Answer:
     )  # fmt: skip
 
 
-def _group_by_kind(entries: list[Entry]) -> Iterator[Shelf]:
+def _group_by_kind(entries: list[Entry]) -> Iterator[ConnectorGroup]:
     by_kind: dict[str, list[Entry]] = {}
     for entry in entries:
         by_kind.setdefault(_kind_of(entry), []).append(entry)
     for kind in dict.fromkeys([*KINDS.values(), OTHERS]):
         if kind in by_kind:
-            yield Shelf(kind, by_kind[kind])
+            yield ConnectorGroup(kind, by_kind[kind])
 
 
 def _kind_of(entry: Entry) -> str:
@@ -83,10 +83,10 @@ def show_integration(visit: Visit, slug: str) -> Answer:
     integrations = visit.services.integrations
     integration = integrations.get_integration(visit.scope, slug)
     connector = find_connector(visit, integration)
-    words = visit.asked.args.get("q", "")[:200]
+    words = visit.request.args.get("q", "")[:200]
     values = {
         "integration": integration, "connector": connector, "words": words,
-        "settings": _rows(integration.settings, said_schema(connector.settings_schema) if connector else {}),
+        "settings": _rows(integration.settings, translate_schema(connector.settings_schema) if connector else {}),
         "calls": history.list_calls(visit.scope, slug, CallFilter(), PageRequest(_LATEST)).items,
         "health": integrations.health(visit.scope, slug),
         "connection": connecting.connection(integrations, visit.scope, slug) if connector else None,
@@ -105,7 +105,7 @@ def find_connector(visit: Visit, integration: Integration) -> type[Connector] | 
         return None
 
 
-def connector_of(visit: Visit, integration: Integration) -> type[Connector]:
+def get_connector(visit: Visit, integration: Integration) -> type[Connector]:
     """The connector of an integration; Conflict when it is no longer installed."""
     connector = find_connector(visit, integration)
     if connector is None:
@@ -144,7 +144,7 @@ def test_integration(visit: Visit, slug: str) -> Answer:
         work.result()
         return Redirect(f"/console/integrations/{slug}")
 
-    return Later(work, show)
+    return Deferred(work, show)
 
 
 @page("POST", "/integrations/<slug>/circuit/close", scope="integrations.write")

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.console.frame.routing import Answer, Deferred, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.core.texts import fixed, grouped, mark
+from appliance.core.texts import format_fixed, format_grouped, mark
 from appliance.core.texts import gettext as _
-from appliance.llm import KEEP, NANO, Budget, KeyChange, Profile, StoredProfile, Trial, Usage, Used
-from appliance.solutions import dependents_of
+from appliance.llm import KEEP, NANO, Budget, KeyChange, Profile, StoredProfile, Trial, Usage, UsageSum
+from appliance.solutions import find_dependents
 from appliance.solutions.testing import try_profile
 
 from .settings_form import SettingsForm
@@ -134,7 +134,9 @@ def show_new_llm_profile(visit: Visit) -> Answer:
 @page("POST", _NEW, scope="integrations.write")
 def create_llm_profile(visit: Visit) -> Answer:
     """Create a profile; executions that wait for it continue."""
-    entered = Entered(SettingsForm(visit, "llm", _schema()), visit.asked.field("name").strip(), visit.asked.field("slug").strip())
+    entered = Entered(
+        SettingsForm(visit, "llm", _schema()), visit.request.field("name").strip(), visit.request.field("slug").strip()
+    )
     try:
         profile, key = _read(entered)
         visit.services.llm.create_profile(visit.scope, entered.slug, profile, None if key is KEEP else key)
@@ -155,7 +157,7 @@ def _profile_page(visit: Visit, slug: str, trial: Trial | None = None, problem: 
     values = {
         "profile": stored, "settings": stored.profile, "usage": usage, "gauges": _gauges(usage), "nano": NANO, "trial": trial,
         "most": max([used.tokens for _day, used in usage.days], default=0), "problem": problem,
-        "dependents": dependents_of(visit.services, visit.scope, "llm-profile", slug),
+        "dependents": find_dependents(visit.services, visit.scope, "llm-profile", slug),
     }  # fmt: skip
     return Page("llm_profile.html", values, problem.status if problem else 200)
 
@@ -168,14 +170,18 @@ def _gauges(usage: Usage) -> list[Gauge]:
     return gauges
 
 
-def _gauges_of(title: str, budget: Budget, used: Used, currency: str) -> list[Gauge]:
+def _gauges_of(title: str, budget: Budget, used: UsageSum, currency: str) -> list[Gauge]:
     gauges = []
     if budget.tokens is not None:
-        used_tokens = _("%(tokens)s tokens", tokens=grouped(used.tokens))
-        gauges.append(Gauge(title, used_tokens, grouped(budget.tokens), min(100, 100 * used.tokens // budget.tokens)))
+        used_tokens = _("%(tokens)s tokens", tokens=format_grouped(used.tokens))
+        gauges.append(Gauge(title, used_tokens, format_grouped(budget.tokens), min(100, 100 * used.tokens // budget.tokens)))
     if budget.cost is not None:
         cost = used.cost_nano / NANO
-        gauges.append(Gauge(title, f"{fixed(cost, 2)} {currency}", fixed(budget.cost, 2), min(100, int(100 * cost / budget.cost))))
+        gauges.append(
+            Gauge(
+                title, f"{format_fixed(cost, 2)} {currency}", format_fixed(budget.cost, 2), min(100, int(100 * cost / budget.cost))
+            )
+        )
     return gauges
 
 
@@ -193,7 +199,7 @@ def test_llm_profile(visit: Visit, slug: str) -> Answer:
         except ApplianceError as refusal:
             return _profile_page(visit, slug, problem=refusal)
 
-    return Later(work, show)
+    return Deferred(work, show)
 
 
 @page("GET", "/llm-profiles/<slug>/settings", scope="integrations.write")
@@ -208,8 +214,10 @@ def show_llm_settings(visit: Visit, slug: str) -> Answer:
 def change_llm_profile(visit: Visit, slug: str) -> Answer:
     """Save a profile, unless someone else has changed it in the meantime."""
     stored = visit.services.llm.get_profile(visit.scope, slug)
-    entered = Entered(SettingsForm(visit, f"llm/{slug}", _schema(), _form_values(stored)), visit.asked.field("name").strip(), slug)
-    seen = visit.asked.field("version")
+    entered = Entered(
+        SettingsForm(visit, f"llm/{slug}", _schema(), _form_values(stored)), visit.request.field("name").strip(), slug
+    )
+    seen = visit.request.field("version")
     try:
         profile, key = _read(entered)
         version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 10 else 0

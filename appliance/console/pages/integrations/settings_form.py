@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from appliance.connectors import said_schema
+from appliance.connectors import translate_schema
 from appliance.console.frame.forms import Field, InputForm, member_of, pointer_parts, read_form
 from appliance.console.frame.routing import Visit
 from appliance.core import clock
@@ -29,7 +29,7 @@ class SettingsForm:
         self._visit = visit
         self._context = f"{visit.scope.tenant_id}/settings-draft/{visit.person.user_id}/{connector}"
         self._stored = stored or {}
-        self.form = InputForm(said_schema(schema))
+        self.form = InputForm(translate_schema(schema))
         self.draft = ""
         self.has_lost = False
 
@@ -52,13 +52,13 @@ class SettingsForm:
         """Fill the fields with the saved settings or the defaults; returns the form."""
         self.form.fill(self._stored or self.form.defaults())
         for each in self._secrets():
-            each.kept = SEALED if is_marker(_value_at(self._stored, each.pointer)) else ""
+            each.secret_state = SEALED if is_marker(_value_at(self._stored, each.pointer)) else ""
         mark_unchosen(self.form.root)
         return self
 
     def read(self) -> dict[str, Any]:
         """The submitted settings, with secrets as text or as markers; parse errors are in the form's `problems`."""
-        sent = self._visit.asked.form
+        sent = self._visit.request.form
         value = read_form(self.form, sent)
         settings: dict[str, Any] = value if isinstance(value, dict) else {}
         before, typed = self._open_draft(), {}
@@ -67,15 +67,15 @@ class SettingsForm:
             if text.startswith("="):
                 continue  # A reference such as `= secrets.x` is not itself secret.
             if f"{FORGET}{each.name}" in sent and not text:
-                each.kept = FORGOTTEN
+                each.secret_state = FORGOTTEN
                 continue
             if text := text or before.get(each.pointer, ""):
                 typed[each.pointer] = text
                 _set_at(settings, each.pointer, text)
-                each.kept = TYPED
+                each.secret_state = TYPED
             elif is_marker(_value_at(self._stored, each.pointer)):
                 _set_at(settings, each.pointer, {"sealed": True})
-                each.kept = SEALED
+                each.secret_state = SEALED
             each.value = ""
         drop_irrelevant(self.form.root, settings)
         mark_unchosen(self.form.root)
@@ -85,7 +85,7 @@ class SettingsForm:
     def point_out(self, details: list[Detail]) -> None:
         """Show errors with pointers such as `/settings/…` at their fields."""
         inside = [Detail(each.pointer.removeprefix("/settings"), each.code, each.message) for each in details]
-        self.form.point_out(inside)
+        self.form.show_errors(inside)
 
     def _secrets(self) -> Iterator[Field]:
         return (each for each in self.form.all_fields() if each.is_secret)
@@ -96,7 +96,7 @@ class SettingsForm:
 
     def _open_draft(self) -> Mapping[str, str]:
         """The secrets that were entered on earlier pages; none when the form carries none or they have expired."""
-        sent = self._visit.asked.field(DRAFT)
+        sent = self._visit.request.field(DRAFT)
         if not sent:
             return {}
         try:

@@ -13,20 +13,20 @@ from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.monitor.alerts import (
+    EXTERNAL_NAMES,
     KINDS,
     MEMBERS,
     OWNERS,
-    WRITTEN,
     Action,
+    AlertChange,
     AlertRow,
-    Change,
+    AlertSpec,
     Condition,
-    Spec,
     actions_of,
     condition_of,
     conditions,
     describe,
-    shown_duration,
+    format_duration,
 )
 from appliance.processes.definitions import versions
 
@@ -52,7 +52,7 @@ class Row:
 
 def _row(visit: Visit, alert: AlertRow) -> Row:
     silenced = alert.silenced_until is not None and alert.silenced_until > clock.now_ms()
-    return Row(alert, describe(condition_of(alert)), visit.services.alerts.look(visit.scope, alert).text, silenced)
+    return Row(alert, describe(condition_of(alert)), visit.services.alerts.evaluate(visit.scope, alert).text, silenced)
 
 
 @page("GET", "/alerts", scope="logs.read")
@@ -65,7 +65,7 @@ def list_alerts(visit: Visit) -> Answer:
 @page("GET", "/alerts/new", scope="processflow.write")
 def new_alert(visit: Visit) -> Answer:
     """The form of a new alert of one kind; without a kind, the choice of kinds."""
-    return _form(visit, {name: visit.asked.args.get(name, "") for name in ("kind", *_NAMES)})
+    return _form(visit, {name: visit.request.args.get(name, "") for name in ("kind", *_NAMES)})
 
 
 @page("POST", "/alerts", scope="processflow.write")
@@ -74,7 +74,7 @@ def create_alert(visit: Visit) -> Answer:
     try:
         alert = visit.services.alerts.create_alert(visit.scope, _spec(visit))
     except ApplianceError as problem:
-        return _form(visit, {name: visit.asked.field(name) for name in visit.asked.form}, problem)
+        return _form(visit, {name: visit.request.field(name) for name in visit.request.form}, problem)
     return Redirect(f"{HERE}/{alert.id}")
 
 
@@ -91,7 +91,8 @@ def _alert_page(visit: Visit, alert_id: str, problem: ApplianceError | None = No
     values = {
         "row": _row(visit, row), "events": events.items, "next_cursor": events.next_cursor, "problem": problem,
         "told": [_describe_action(visit, each) for each in actions_of(row)], "names": Names(visit), "silences": SILENCES,
-        "held": shown_duration(row.for_ms) if row.for_ms else "", "repeat": shown_duration(row.repeat_ms) if row.repeat_ms else "",
+        "held": format_duration(row.for_ms) if row.for_ms else "",
+        "repeat": format_duration(row.repeat_ms) if row.repeat_ms else "",
     }  # fmt: skip
     return Page("alert.html", values, problem.status if problem else 200)
 
@@ -121,13 +122,13 @@ def save_alert(visit: Visit, alert_id: str) -> Answer:
     try:
         spec = _spec(visit)
         actions = spec.actions if _fits_form(actions_of(row)) else actions_of(row)
-        change = Change(
+        change = AlertChange(
             name=spec.name, condition=spec.condition if spec.condition != condition_of(row) else None,
             actions=actions if list(actions) != actions_of(row) else None, for_ms=spec.for_ms, repeat_ms=spec.repeat_ms,
         )  # fmt: skip
         alerts.change_alert(visit.scope, alert_id, change)
     except ApplianceError as problem:
-        values = {name: visit.asked.field(name) for name in visit.asked.form} | {"kind": condition_of(row).kind}
+        values = {name: visit.request.field(name) for name in visit.request.form} | {"kind": condition_of(row).kind}
         return _form(visit, values, problem, editing=row)
     return Redirect(f"{HERE}/{alert_id}")
 
@@ -136,8 +137,8 @@ def _form_values(row: AlertRow) -> dict[str, str]:
     """The form values that would create this alert."""
     values = {"name": row.name}
     for name, value in condition_of(row).members().items():
-        values[WRITTEN.get(name, name)] = shown_duration(value) if name in _DURATIONS else _format_value(value)
-    values |= {name: shown_duration(ms) for name, ms in (("for", row.for_ms), ("repeat", row.repeat_ms)) if ms}
+        values[EXTERNAL_NAMES.get(name, name)] = format_duration(value) if name in _DURATIONS else _format_value(value)
+    values |= {name: format_duration(ms) for name, ms in (("for", row.for_ms), ("repeat", row.repeat_ms)) if ms}
     for action in actions_of(row):
         if action.kind == "email":
             values |= {"mailer": action.integration or "", "role": (action.members or OWNERS)[0].removeprefix("role:")}
@@ -162,7 +163,7 @@ def _fits_form(actions: Sequence[Action]) -> bool:
 @page("POST", "/alerts/<alert_id>/change", scope="processflow.write")
 def change_alert(visit: Visit, alert_id: str) -> Answer:
     """Silence the alert, end the silence, switch it on or off, or send a test notification."""
-    alerts, target = visit.services.alerts, visit.asked.field("to")
+    alerts, target = visit.services.alerts, visit.request.field("to")
     try:
         if target == "test":
             alerts.send_test(visit.scope, alert_id)
@@ -173,13 +174,13 @@ def change_alert(visit: Visit, alert_id: str) -> Answer:
     return Redirect(f"{HERE}/{alert_id}")
 
 
-def _change(target: str) -> Change:
+def _change(target: str) -> AlertChange:
     if target in ("on", "off"):
-        return Change(enabled=target == "on")
+        return AlertChange(enabled=target == "on")
     if target == "heard":
-        return Change(silenced_until=0)
+        return AlertChange(silenced_until=0)
     if target in SILENCES:
-        return Change(silenced_until=clock.now_ms() + clock.parse_duration(target))
+        return AlertChange(silenced_until=clock.now_ms() + clock.parse_duration(target))
     raise ValidationFailed("choose an action on the page")
 
 
@@ -199,8 +200,8 @@ def _form(
     members = [name for names in MEMBERS[kind] for name in names] if kind else []
     slugs = [each.slug for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items]
     values = {
-        "kind": kind, "kinds": KINDS, "fields": [WRITTEN.get(name, name) for name in members],
-        "needed": [WRITTEN.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": values_entered,
+        "kind": kind, "kinds": KINDS, "fields": [EXTERNAL_NAMES.get(name, name) for name in members],
+        "needed": [EXTERNAL_NAMES.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": values_entered,
         "problem": problem, "processes": processes,
         "webhooks": [each for each in hooks if each.state == "active" or each.id == values_entered.get("webhook")],
         "mailers": [slug for slug in slugs if visit.may("integrations.execute") and _sends(visit, slug)], "integrations": slugs,
@@ -215,21 +216,21 @@ def _sends(visit: Visit, slug: str) -> bool:
     return "send" in (visit.services.integrations.find_actions(visit.scope, slug) or ())
 
 
-def _spec(visit: Visit) -> Spec:
-    sent = visit.asked.field
+def _spec(visit: Visit) -> AlertSpec:
+    sent = visit.request.field
     kind = next((each for each in KINDS if each == sent("kind")), None)
     if kind is None:
         raise ValidationFailed("choose what to monitor", pointer="/kind")
-    return Spec(sent("name").strip(), _condition(visit, kind), _actions(visit), _ms(visit, "for"), _ms(visit, "repeat"))
+    return AlertSpec(sent("name").strip(), _condition(visit, kind), _actions(visit), _ms(visit, "for"), _ms(visit, "repeat"))
 
 
 def _condition(visit: Visit, kind: conditions.Kind) -> Condition:
     """The condition in the form; only the members that its kind has are read."""
     members: dict[str, Any] = {}
     for name in (name for names in MEMBERS[kind] for name in names):
-        text = visit.asked.field(WRITTEN.get(name, name)).strip()
+        text = visit.request.field(EXTERNAL_NAMES.get(name, name)).strip()
         if text and name in _DURATIONS:
-            members[name] = clock.parse_duration(text, pointer=f"/condition/{WRITTEN[name]}")
+            members[name] = clock.parse_duration(text, pointer=f"/condition/{EXTERNAL_NAMES[name]}")
         elif text:
             members[name] = text if name in _NAMES else _number(text, name)
     return Condition(kind, **members)
@@ -244,12 +245,12 @@ def _number(text: str, name: str) -> float:
 
 
 def _ms(visit: Visit, name: str) -> int:
-    text = visit.asked.field(name).strip()
+    text = visit.request.field(name).strip()
     return clock.parse_duration(text, pointer=f"/{name}") if text else 0
 
 
 def _actions(visit: Visit) -> list[Action]:
-    sent, actions = visit.asked.field, []
+    sent, actions = visit.request.field, []
     if mailer := sent("mailer"):
         actions.append(Action("email", integration=mailer, members=(f"role:{sent('role') or 'owner'}",)))
     if hook := sent("webhook"):

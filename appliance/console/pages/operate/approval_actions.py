@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.console.frame.particulars import Block, describe, leaves
+from appliance.console.frame.json_blocks import Block, describe, leaves
 from appliance.console.frame.routing import Visit
 from appliance.core.logs import redact
 from appliance.core.texts import gettext as _
@@ -19,7 +19,7 @@ MOST_LEAVES, LONGEST_LEAF = 6, 120
 
 
 @dataclass(frozen=True)
-class ShownAction:
+class ActionView:
     """An action for the page.
 
     `pairs` are labels with values for everything except the input; `input` is the whole input, `leaves` its first plain values
@@ -32,12 +32,12 @@ class ShownAction:
     input: Block
     leaves: list[tuple[str, str]]
     more: int
-    given: str
+    input_json: str
     text: str
     hides: bool
 
 
-def show_action(visit: Visit, approval: Approval) -> ShownAction | None:
+def build_action_view(visit: Visit, approval: Approval) -> ActionView | None:
     """The action that the approval would allow; None when the approval is not about an action."""
     if approval.about.digest is None:
         return None
@@ -54,7 +54,7 @@ def show_action(visit: Visit, approval: Approval) -> ShownAction | None:
     first_leaves = [
         (name, value if len(value) <= LONGEST_LEAF else f"{value[:LONGEST_LEAF]}…") for name, value in all_leaves[:MOST_LEAVES]
     ]
-    return ShownAction(
+    return ActionView(
         stored, pairs, describe(visible_input), first_leaves, len(all_leaves) - len(first_leaves),
         json.dumps(visible_input, ensure_ascii=False, indent=2), printable(text), text != stored.canonical.text,
     )  # fmt: skip

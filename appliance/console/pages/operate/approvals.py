@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from appliance.console.frame.formatting import state_name
 from appliance.console.frame.forms import InputForm, read_form
-from appliance.console.frame.particulars import describe
+from appliance.console.frame.json_blocks import describe
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
-from appliance.console.frame.showing import state_name
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
@@ -20,18 +20,18 @@ from appliance.governance.approvals import (
     FREE_TEXT,
     Approval,
     ApprovalFilter,
+    BatchResult,
     Decision,
-    Outcome,
     Verdict,
     approvals,
     batches,
+    describe_request,
     find_decidable,
-    title_of,
 )
 from appliance.processes.definitions import versions
 from appliance.tenants import SignedIn
 
-from .approval_actions import ShownAction, show_action
+from .approval_actions import ActionView, build_action_view
 
 TABS = (("pending", mark("Waiting")), ("all", mark("All")))
 # The form holds the answer in a member of this name, because validation errors have pointers such as `/answer…`.
@@ -47,7 +47,7 @@ class Row:
     is_mine: bool
     is_late: bool
     title: str
-    action: ShownAction | None
+    action: ActionView | None
 
 
 @page("GET", "/approvals", scope="approvals.read")
@@ -59,7 +59,7 @@ def list_approvals(visit: Visit) -> Answer:
 @page("POST", "/approvals", scope="approvals.read")
 def decide_several(visit: Visit) -> Answer:
     """Decide the requests selected in the list, and show the result for each."""
-    request = visit.asked
+    request = visit.request
     comment = request.field("comment").replace("\r\n", "\n")
     decision = Decision(cast(Verdict, request.field("verdict")), comment=comment)
     try:
@@ -69,22 +69,24 @@ def decide_several(visit: Visit) -> Answer:
     return _inbox(visit, outcomes=outcomes)
 
 
-def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceError | None = None) -> Page:
-    state = visit.asked.args.get("state", "pending")
+def _inbox(visit: Visit, outcomes: Sequence[BatchResult] = (), problem: ApplianceError | None = None) -> Page:
+    state = visit.request.args.get("state", "pending")
     if state not in dict(TABS):
         raise InvalidRequest(Sentence("%(state)s is not a state; choose one of the list", state=repr(state[:40])))
     pending = state == "pending"
     filters = ApprovalFilter("pending" if pending else None)
     result = approvals.list_approvals(visit.scope, filters, visit.page(sort="created_at" if pending else None))
     mine = find_mine(visit.scope, visit.person, result.items)
-    rows = [Row(each, each.id in mine, is_late(each), title_of(each), show_action(visit, each)) for each in result.items]
+    rows = [
+        Row(each, each.id in mine, is_late(each), describe_request(each), build_action_view(visit, each)) for each in result.items
+    ]
     names = _process_names(visit, [row.approval for row in rows])
     values = {
         "mine": [row for row in rows if pending and row.is_mine], "state": state,
         "others": [row for row in rows if not (pending and row.is_mine)], "tabs": TABS,
         "next_cursor": result.next_cursor, "process_names": names, "names": Names(visit), "outcomes": outcomes, "problem": problem,
         "titles": {each.approval_id: _title(visit, each.approval_id) for each in outcomes},
-        "comment": visit.asked.field("comment") if problem else "",
+        "comment": visit.request.field("comment") if problem else "",
     }  # fmt: skip
     return Page("approvals.html", values, problem.status if problem else 200)
 
@@ -94,7 +96,7 @@ def _title(visit: Visit, approval_id: str) -> str:
         approval = approvals.get_approval(visit.scope, approval_id)
     except NotFound:
         return approval_id
-    return title_of(approval)
+    return describe_request(approval)
 
 
 def _process_names(visit: Visit, rows: Sequence[Approval]) -> dict[str, str]:
@@ -159,11 +161,11 @@ def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, pro
         "row": approval, "asked_for": approval.request, "form": form, "problem": problem, "refusal": refusal,
         "is_open": is_open, "is_late": late, "is_own": own, "names": Names(visit),
         "process_name": _process_name(visit, approval.origin.process_id) if approval.origin.process_id else "",
-        "action": show_action(visit, approval), "title": title_of(approval), "about": approval.about,
+        "action": build_action_view(visit, approval), "title": describe_request(approval), "about": approval.about,
         "asker": _(_ASKERS[_asker(approval)]),
         "details": describe(approval.request.details) if approval.request.details is not None else None,
         "answer": describe(approval.answer), "who": [_describe_approver(name) for name in approval.request.approvers],
-        "comment": visit.asked.field("comment"), "chosen": visit.asked.field("choice"),
+        "comment": visit.request.field("comment"), "chosen": visit.request.field("choice"),
     }  # fmt: skip
     return Page("approval.html", values, problem.status if problem else 200)
 
@@ -211,13 +213,13 @@ def decide_approval(visit: Visit, approval_id: str) -> Answer:
         raise
     except ApplianceError as error:
         if form is not None:
-            form.point_out([] if form.problems else [_plain_detail(detail, form) for detail in error.details])
+            form.show_errors([] if form.problems else [_plain_detail(detail, form) for detail in error.details])
         return _approval_page(visit, approvals.get_approval(visit.scope, approval_id), form, error)
     return Redirect(f"/console/approvals/{approval_id}")
 
 
 def _decision(visit: Visit, approval: Approval, form: InputForm | None) -> Decision:
-    request = visit.asked
+    request = visit.request
     comment = request.field("comment").replace("\r\n", "\n")
     if approval.request.kind == "approval":
         return Decision(cast(Verdict, request.field("verdict")), comment=comment)

@@ -15,7 +15,7 @@ class Day:
     """Executions and their working time by hour, and the waiting times of those that waited."""
 
     series: Series
-    waited: Summary
+    wait_times: Summary
 
 
 def last_day(name: str | None = None) -> Window:

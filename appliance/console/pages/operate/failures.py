@@ -7,7 +7,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import InvalidRequest
 from appliance.core.sentences import Sentence
 from appliance.monitor import State, failures
-from appliance.processes.executions import FailedWork
+from appliance.processes.executions import FailureRetries
 
 STATES: tuple[State, ...] = get_args(State)
 
@@ -27,8 +27,8 @@ def list_failures(visit: Visit) -> Answer:
     return _failures_page(visit)
 
 
-def _failures_page(visit: Visit, retry_result: failures.RetryOutcome | None = None) -> Page:
-    state = visit.asked.args.get("state", "open")
+def _failures_page(visit: Visit, retry_result: failures.BulkRetryResult | None = None) -> Page:
+    state = visit.request.args.get("state", "open")
     result = failures.list_failures(visit.scope, visit.page(), state=_parse_state(state))
     values = {
         "groups": result.items, "next_cursor": result.next_cursor, "state": state, "states": STATES, "outcome": retry_result,
@@ -40,7 +40,7 @@ def _failures_page(visit: Visit, retry_result: failures.RetryOutcome | None = No
 @page("POST", "/failures/<failure_id>/state", scope="processflow.execute")
 def change_failure(visit: Visit, failure_id: str) -> Answer:
     """Acknowledge, resolve or reopen a group."""
-    state = _parse_state(visit.asked.field("state"))
+    state = _parse_state(visit.request.field("state"))
     if state is None:
         raise InvalidRequest("choose an action: acknowledge, resolve or reopen")
     failures.set_state(visit.scope, failure_id, state)
@@ -50,5 +50,5 @@ def change_failure(visit: Visit, failure_id: str) -> Answer:
 @page("POST", "/failures/<failure_id>/retry", scope="processflow.execute")
 def retry_failures(visit: Visit, failure_id: str) -> Answer:
     """Retry every execution of a group from its failed step, and show the result."""
-    work = FailedWork(visit.services.processes, published=visit.asked.field("version") == "published")
+    work = FailureRetries(visit.services.processes, published=visit.request.field("version") == "published")
     return _failures_page(visit, failures.retry_all(visit.scope, failure_id, work))

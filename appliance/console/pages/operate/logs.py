@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from appliance.console.frame.routing import Answer, Page, Stream, Visit, page
-from appliance.console.frame.spans import SPANS, range_of
+from appliance.console.frame.time_ranges import SPANS, parse_time_range
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
@@ -15,7 +15,7 @@ from appliance.processes.definitions import versions
 
 SOURCES = ("step", "process", "trigger", "integration", "webapp", "approval", "alert", "webhook")
 ANY_TIME = "all"
-KEPT = ("text", "level", "source", "process", "execution", "span", "since", "until", "follow")
+FILTERS = ("text", "level", "source", "process", "execution", "span", "since", "until", "follow")
 _TIMES = {"span", "since", "until"}
 
 
@@ -26,10 +26,10 @@ def list_logs(visit: Visit) -> Answer:
     newest = logs.last_number()  # Read before the lines, so that following neither misses nor repeats a line.
     result = logs.list_lines(visit.scope, _build_filter(visit, args), visit.page(limit=100))
     names = versions.list_processes(visit.scope, PageRequest(100, sort="name")).items if visit.may("processflow.read") else []
-    follows = "follow" in args and "until" not in args and not visit.asked.args.get("cursor")
+    follows = "follow" in args and "until" not in args and not visit.request.args.get("cursor")
     others = {name: value for name, value in args.items() if name != "follow"}
     values = {
-        "lines": result.items, "next_cursor": result.next_cursor, "args": dict.fromkeys(KEPT, "") | args,
+        "lines": result.items, "next_cursor": result.next_cursor, "args": dict.fromkeys(FILTERS, "") | args,
         "filtered": bool(others), "levels": list(LEVELS), "sources": SOURCES, "spans": SPANS, "processes": names,
         "follows": follows, "tail_words": _tail_phrases(),
         "tail_url": f"/console/logs/live?{urlencode({**others, 'part': 'live', 'after': newest})}",
@@ -50,7 +50,7 @@ def _tail_phrases() -> str:
 @page("GET", "/logs/live", scope="logs.read")
 def follow_logs(visit: Visit) -> Answer:
     """Stream new lines, starting after the last event of an interrupted stream or the number that the page passed."""
-    after = visit.asked.last_event_id or visit.asked.args.get("after", "")
+    after = visit.request.last_event_id or visit.request.args.get("after", "")
     if not (after.isascii() and after.isdigit() and len(after) <= 18):
         raise InvalidRequest("`after` must be a line number; open the page of logs and follow from there")
     args = {name: value for name, value in _args(visit).items() if name not in _TIMES}
@@ -58,19 +58,19 @@ def follow_logs(visit: Visit) -> Answer:
 
     def poll() -> Iterable[tuple[int, Mapping[str, Any]]]:
         # The page shows only the newest lines, so older ones need not be sent.
-        return [(line.number, {"line": line}) for line in tail.look(only_newest=True)]
+        return [(line.number, {"line": line}) for line in tail.read(only_newest=True)]
 
     return Stream("log_event.html", poll)
 
 
 def _args(visit: Visit) -> dict[str, str]:
-    return {name: text for name in KEPT if (text := visit.asked.args.get(name, "").strip())}
+    return {name: text for name in FILTERS if (text := visit.request.args.get(name, "").strip())}
 
 
 def _build_filter(visit: Visit, args: Mapping[str, str]) -> LineFilter:
     since = until = None
     if "since" in args or args.get("span", ANY_TIME) != ANY_TIME:
-        chosen = range_of(visit, "24h")
+        chosen = parse_time_range(visit, "24h")
         since, until = chosen.since, chosen.until if "until" in args else None
     text, level, source, execution, process = (args.get(name) for name in ("text", "level", "source", "execution", "process"))
     return LineFilter(text, level, source, execution, process, since, until)

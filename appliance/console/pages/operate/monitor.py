@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from appliance.console.frame.routing import Answer, Page, Visit, page
-from appliance.console.frame.spans import SPANS, Range, range_of
+from appliance.console.frame.time_ranges import SPANS, TimeRange, parse_time_range
 from appliance.console.pages.settings.appliance import is_administrator
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.monitor import Numbers, Series, Summary, Window, analytics, failures, traffic
+from appliance.monitor import Series, Summary, TrafficNumbers, Window, analytics, failures, traffic
 from appliance.tenants.keys import keys
 
 WIDTH, HEIGHT = 640, 120
@@ -29,7 +29,7 @@ class Lines:
 @page("GET", "/monitor", scope="logs.read")
 def show_monitor(visit: Visit) -> Answer:
     """Executions, their durations, the queue, failures, integrations and keys."""
-    time_range = range_of(visit, "24h")
+    time_range = parse_time_range(visit, "24h")
     series = analytics.read_series(visit.scope, Window(time_range.since, time_range.until))
     wait_times = analytics.read_series(visit.scope, Window(time_range.since, time_range.until, kind="waiting")).total
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
@@ -72,7 +72,7 @@ def _line_segments(values: list[tuple[int, float | None]], step: float, most: fl
         yield " ".join(piece)
 
 
-def _integrations(visit: Visit, time_range: Range) -> Iterator[tuple[str, Summary | None, str]]:
+def _integrations(visit: Visit, time_range: TimeRange) -> Iterator[tuple[str, Summary | None, str]]:
     """Every integration with its numbers and the state of its circuit breaker."""
     if not visit.may("integrations.read"):
         return
@@ -81,7 +81,7 @@ def _integrations(visit: Visit, time_range: Range) -> Iterator[tuple[str, Summar
         yield each.slug, summaries.get(each.slug), visit.services.integrations.health(visit.scope, each.slug).state
 
 
-def _keys(visit: Visit, time_range: Range) -> Iterator[tuple[keys.ApiKey, Numbers | None]]:
+def _keys(visit: Visit, time_range: TimeRange) -> Iterator[tuple[keys.ApiKey, TrafficNumbers | None]]:
     """The API keys used in this time range with their numbers, the busiest first."""
     if not visit.may("keys.read"):
         return
@@ -92,7 +92,7 @@ def _keys(visit: Visit, time_range: Range) -> Iterator[tuple[keys.ApiKey, Number
     yield from ((key, numbers.get(key.id)) for key in used[:MOST_ROWS])
 
 
-def _webapps(visit: Visit, time_range: Range) -> Iterator[tuple[str, Numbers]]:
+def _webapps(visit: Visit, time_range: TimeRange) -> Iterator[tuple[str, TrafficNumbers]]:
     """The WebApps visited in this time range with their numbers, the busiest first."""
     if visit.may("webapps.read"):
         yield from list(traffic.read_numbers(visit.scope, "webapp", time_range.since, time_range.until).items())[:MOST_ROWS]

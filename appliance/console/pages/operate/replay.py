@@ -11,10 +11,10 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext
 from appliance.processes import Execution, JournalRow
 from appliance.processes.definitions import versions
-from appliance.processes.engine import CLOSING
+from appliance.processes.engine import CLOSING_LINE
 from appliance.processes.executions import overview
 from appliance.processes.executions import service as executions
-from appliance.processes.host import told_answer
+from appliance.processes.host import redact_answer
 from appliance.processes.rehearsal import ReplayRequest
 
 from .executions import execution_page
@@ -38,13 +38,13 @@ class Line:
     read: int
 
     @property
-    def is_closing(self) -> bool:
-        return self.call == CLOSING
+    def is_final(self) -> bool:
+        return self.call == CLOSING_LINE
 
 
 def _line(row: JournalRow) -> Line:
     times = [clock.rfc3339(value) for value in row.clock[:SHOWN_TIMES]]
-    answer = told_answer(row.method, bool(row.ok), row.answer)
+    answer = redact_answer(row.method, bool(row.ok), row.answer)
     return Line(row.call, row.attempt, row.method, row.args, bool(row.ok), row.position >= 0, answer, times, len(row.clock))
 
 
@@ -52,10 +52,10 @@ def _line(row: JournalRow) -> Line:
 def show_journal(visit: Visit, execution_id: str) -> Answer:
     """The host calls that the code of one step run made, with their answers, clock values and random numbers."""
     row = executions.get_execution(visit.scope, execution_id)
-    path, iteration = visit.asked.args.get("path", ""), visit.asked.args.get("iteration", "")
+    path, iteration = visit.request.args.get("path", ""), visit.request.args.get("iteration", "")
     run = overview.get_run(visit.scope, row, path, iteration)
     result = executions.list_journal(visit.scope, row, visit.page(), (path, iteration))
-    lines = sorted(map(_line, result.items), key=lambda line: (line.attempt, line.is_closing))
+    lines = sorted(map(_line, result.items), key=lambda line: (line.attempt, line.is_final))
     values = {
         "row": row, "run": run, "process": versions.get_process(visit.scope, row.process_id), "lines": lines,
         "next_cursor": result.next_cursor,
@@ -77,13 +77,13 @@ def replay_execution(visit: Visit, execution_id: str) -> Answer:
     values = {
         "row": row, "replay": replay, "request": request, "differing": differing[:SHOWN_STEPS], "count": len(differing),
         "process": versions.get_process(visit.scope, row.process_id), "choices": _choices(visit, row),
-        "paths": overview.paths_of(visit.scope, row),
+        "paths": overview.list_paths(visit.scope, row),
     }  # fmt: skip
     return Page("replay.html", values)
 
 
 def _request(visit: Visit) -> ReplayRequest:
-    version, step = visit.asked.field("version"), visit.asked.field("step") or None
+    version, step = visit.request.field("version"), visit.request.field("step") or None
     if version in ("", "draft"):
         return ReplayRequest(step=step, draft=version == "draft")
     if not (version.isascii() and version.isdigit() and len(version) < 10):

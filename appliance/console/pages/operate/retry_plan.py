@@ -18,7 +18,7 @@ def show_retry_plan(visit: Visit, execution_id: str) -> Answer:
     row = executions.get_execution(visit.scope, execution_id)
     process = versions.get_process(visit.scope, row.process_id)
     default = "failed" if row.status != "succeeded" else "start"
-    start_from, version = visit.asked.args.get("from") or default, visit.asked.args.get("version") or "original"
+    start_from, version = visit.request.args.get("from") or default, visit.request.args.get("version") or "original"
     plan, problem = None, None
     try:
         plan = visit.services.processes.plan_retry(
@@ -30,7 +30,7 @@ def show_retry_plan(visit: Visit, execution_id: str) -> Answer:
         problem = error
     values = {
         "row": row, "process": process, "plan": plan, "problem": problem, "start_from": start_from, "version": version,
-        "paths": overview.paths_of(visit.scope, row), "most": SHOWN_STEPS,
+        "paths": overview.list_paths(visit.scope, row), "most": SHOWN_STEPS,
         "newest": process.published_version, "token": secrets.token_urlsafe(16),
     }  # fmt: skip
     return Page("retry_plan.html", values, problem.status if problem else 200)

@@ -22,7 +22,7 @@ LOG_LINES = 100
 def list_runs(visit: Visit, execution_id: str) -> Answer:
     """The runs of one step by loop item; with `item`, that run."""
     row = executions.get_execution(visit.scope, execution_id)
-    path, item = visit.asked.args.get("path", ""), visit.asked.args.get("item")
+    path, item = visit.request.args.get("path", ""), visit.request.args.get("item")
     if item is not None:
         return _run_page(visit, row, path, item)
     count = next((each for each in overview.count_steps(visit.scope, row) if each.path == path), None)
@@ -30,11 +30,11 @@ def list_runs(visit: Visit, execution_id: str) -> Answer:
         raise NotFound("there is no such step in this execution")
     if not count.is_loop:
         return _run_page(visit, row, path, "")
-    state = visit.asked.args.get("state", "")
+    state = visit.request.args.get("state", "")
     if state and state not in STATES:
         raise InvalidRequest(Sentence("%(state)s is not a state of a step; choose one from the list", state=repr(state[:40])))
-    filters = RunFilter((state,) if state else (), visit.asked.args.get("cursor"), PAGE_ROWS)
-    result = overview.runs_of(visit.scope, row, path, filters)
+    filters = RunFilter((state,) if state else (), visit.request.args.get("cursor"), PAGE_ROWS)
+    result = overview.list_runs(visit.scope, row, path, filters)
     values = {
         "row": row, "process": versions.get_process(visit.scope, row.process_id), "count": count, "runs": result.items,
         "next_cursor": result.next_cursor, "state": state, "states": [each for each in STATES if count.by_status.get(each)],
@@ -46,7 +46,7 @@ def list_runs(visit: Visit, execution_id: str) -> Answer:
 def _run_page(visit: Visit, row: Execution, path: str, item: str) -> Page:
     run = overview.get_run(visit.scope, row, path, item)
     version = versions.get_version(visit.scope, row.process_id, row.version)
-    tries = overview.tries_of(visit.scope, row) if run.attempt > 1 else {}
+    tries = overview.list_attempts(visit.scope, row) if run.attempt > 1 else {}
     # Log lines name their step but not the loop item, so those written by the step during this run are shown.
     end = None if run.finished_at is None else run.finished_at + 1
     filters = LineFilter(execution_id=row.id, since=run.started_at, until=end)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from appliance.console.pages.processes.outline import StepLine, kind_name
 from appliance.core import clock
 from appliance.processes import Execution, StepRunRow
-from appliance.processes.executions import StepCount, Try
+from appliance.processes.executions import Attempt, StepCount
 
 LEAST_WIDTH = 0.6
 # Which state represents all runs of a step, by priority: problems before progress before success.
@@ -40,7 +40,7 @@ class StepEntry:
     total: int = 0
     counts: Sequence[tuple[str, int]] = ()
     is_loop: bool = False
-    tries: Sequence[Try] = ()
+    tries: Sequence[Attempt] = ()
 
     @property
     def key(self) -> str:
@@ -49,16 +49,16 @@ class StepEntry:
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunHistory:
     """What has run: counts by step, runs outside of loops, the shown runs in loops, and attempts by (path, item)."""
 
     counts: Sequence[StepCount]
     runs: Mapping[str, StepRunRow]
     in_loops: Mapping[str, Sequence[StepRunRow]]
-    tries: Mapping[tuple[str, str], Sequence[Try]]
+    tries: Mapping[tuple[str, str], Sequence[Attempt]]
 
 
-def make_timeline(execution: Execution, history: Ran, steps: Sequence[StepLine]) -> list[StepEntry]:
+def build_timeline(execution: Execution, history: RunHistory, steps: Sequence[StepLine]) -> list[StepEntry]:
     """The steps that have run, in the order of the definition, followed by those that have not."""
     texts = dict(_texts(steps, ""))
     span = _Span(execution, history.counts)
@@ -81,11 +81,11 @@ class _Span:
     """The time from the execution's start to its end, or to now."""
 
     def __init__(self, execution: Execution, counts: Sequence[StepCount]) -> None:
-        begins = [each.began for each in counts if each.began is not None]
+        begins = [each.started for each in counts if each.started is not None]
         self.start = min([execution.started_at or execution.created_at, *begins])
         self.end = max(execution.finished_at or clock.now_ms(), self.start + 1)
 
-    def bar(self, begin: int, end: int, tries: Sequence[Try] = ()) -> Bar:
+    def bar(self, begin: int, end: int, tries: Sequence[Attempt] = ()) -> Bar:
         width = max(LEAST_WIDTH, self._share(begin, end))
         ticks = tuple(round(min(self._share(self.start, each.at), 100), 2) for each in tries[:-1])
         return Bar(round(min(self._share(self.start, begin), 100 - LEAST_WIDTH), 2), round(min(width, 100), 2), ticks)
@@ -95,12 +95,12 @@ class _Span:
         return 100 * (end - begin) / whole
 
 
-def _entry(count: StepCount, history: Ran, text: str, span: _Span) -> StepEntry:
+def _entry(count: StepCount, history: RunHistory, text: str, span: _Span) -> StepEntry:
     run = None if count.is_loop else history.runs.get(count.path)
     tries = history.tries.get((count.path, ""), ()) if run is not None else ()
     end = span.end if count.ended is None else count.ended
-    bar = span.bar(count.began, end, tries) if count.began is not None else None
-    took = count.ended - count.began if count.began is not None and count.ended is not None else None
+    bar = span.bar(count.started, end, tries) if count.started is not None else None
+    took = count.ended - count.started if count.started is not None and count.ended is not None else None
     most = sorted(count.by_status.items(), key=lambda each: -each[1])
     return StepEntry(
         count.path, count.step, count.kind, kind_name(count.kind), text, count.path.count("/"),

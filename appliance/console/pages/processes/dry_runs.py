@@ -16,7 +16,7 @@ from appliance.processes import Process, ProcessVersion
 from appliance.processes.definitions import versions
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.executions import service as executions
-from appliance.processes.rehearsal import DryRun, DryRunRequest, Seen, earlier, samples
+from appliance.processes.rehearsal import DryRun, DryRunRequest, RecordedContext, recorded_contexts, samples
 
 from . import outline
 from .outline import StepLine
@@ -42,7 +42,7 @@ SIMULATED: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Tested:
+class TestTarget:
     """The target of a test: `lines` are all steps that can be tested, `line` is the chosen step, None for the whole process."""
 
     row: Process
@@ -72,7 +72,7 @@ class Tested:
 @page("GET", "/processes/<process_id>/test", scope="processflow.write")
 def show_test(visit: Visit, process_id: str) -> Answer:
     """The form, filled with the input from a sample or from an earlier execution of the process or step."""
-    args = visit.asked.args
+    args = visit.request.args
     target = _read_target(visit, process_id, args.get("version", ""), args.get("step", ""))
     form = dict.fromkeys(FIELDS, "")
     form |= {name: args.get(name, "") for name in ("sample", "version")}
@@ -83,7 +83,9 @@ def show_test(visit: Visit, process_id: str) -> Answer:
         latest = executions.list_executions(visit.scope, ExecutionFilter(process_id), PageRequest(1)).items
         form["input"] = _text(latest[0].input if latest else {})
     else:
-        seen = earlier.find_seen(visit.scope, process_id, target.line.path, target.loops, args.get("from", ""))
+        seen = recorded_contexts.find_recorded_context(
+            visit.scope, process_id, target.line.path, target.loops, args.get("from", "")
+        )
         if seen is not None:
             form |= {"input": _text(seen.input), "steps": _text(seen.steps), "items": _text(seen.items)}
         else:
@@ -96,7 +98,7 @@ def test_process(visit: Visit, process_id: str) -> Answer:
     """Run the test, and show its result."""
     for scope in ("processflow.execute", "processflow.read"):
         visit.scope.require(scope)
-    form = {name: visit.asked.field(name) for name in FIELDS}
+    form = {name: visit.request.field(name) for name in FIELDS}
     target = _read_target(visit, process_id, form["version"], form["step"])
     try:
         version = None if target.is_draft else target.row.published_version
@@ -113,12 +115,12 @@ def test_process(visit: Visit, process_id: str) -> Answer:
     return _test_page(visit, target, form, told=result)
 
 
-def _read_target(visit: Visit, process_id: str, version: str, step: str) -> Tested:
+def _read_target(visit: Visit, process_id: str, version: str, step: str) -> TestTarget:
     row = versions.get_process(visit.scope, process_id)
     content: Process | ProcessVersion = row
     if version == "published" and row.published_version is not None:
         content = versions.get_version(visit.scope, process_id, row.published_version)
-    lines = [line for top in outline.outline(content.definition) for line in (top, *_within(top))]
+    lines = [line for top in outline.build_outline(content.definition) for line in (top, *_within(top))]
     line = next((each for each in lines if step and step in (each.path, each.id)), None)
     if step and line is None:
         if content is row:
@@ -131,7 +133,7 @@ def _read_target(visit: Visit, process_id: str, version: str, step: str) -> Test
             "version %(number)s of %(process_id)s has no testable step %(step)s; choose one from the list",
             number=number, process_id=process_id, step=repr(step[:80]),
         ))
-    return Tested(row, content, lines, line)
+    return TestTarget(row, content, lines, line)
 
 
 def _within(line: StepLine) -> Iterator[StepLine]:
@@ -167,10 +169,10 @@ def _parse_object(text: str, name: str) -> dict[str, Any] | None:
     return value
 
 
-def _test_page(visit: Visit, target: Tested, form: dict[str, str], **more: Any) -> Page:
+def _test_page(visit: Visit, target: TestTarget, form: dict[str, str], **more: Any) -> Page:
     """The page; `more` may hold a `problem`, the result of the test (`told`), or the source of the values (`seen`)."""
     problem: ApplianceError | None = more.get("problem")
-    seen: Seen | None = more.get("seen")
+    seen: RecordedContext | None = more.get("seen")
     result: DryRun | None = more.get("told")
     errors = [result.error, *(step.run.error for step in result.steps[:SHOWN_STEPS])] if result else []
     excerpts = {each["step"]: excerpt_of(target.content, each, each["step"]) for each in errors if each and "step" in each}

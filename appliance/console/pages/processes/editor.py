@@ -34,7 +34,7 @@ EXAMPLE_TEXTS = (
 
 
 @dataclass(frozen=True)
-class Written:
+class ParsedDraft:
     """A draft with the changes of a form; `lines` are the line numbers of the definition's pointers, if its text is known."""
 
     draft: Draft
@@ -42,7 +42,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Submission:
     """A submitted text; `stamp` identifies the draft that it replaces."""
 
     text: str
@@ -59,7 +59,7 @@ def new_process(visit: Visit) -> Answer:
 @page("POST", "/processes/-/new", scope="processflow.write")
 def create_process(visit: Visit) -> Answer:
     """Create a process with a draft, and open it in the editor."""
-    request = visit.asked
+    request = visit.request
     name = request.field("name").strip()[:200]
     process_id = request.field("id").strip() or ids.slug_of(name)
     try:
@@ -74,7 +74,7 @@ def create_process(visit: Visit) -> Answer:
 def _new_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     available = examples.list_examples()
     fields = ("id", "name", "template")
-    values = {"examples": available, "problem": problem, "form": {name: visit.asked.field(name) for name in fields}}
+    values = {"examples": available, "problem": problem, "form": {name: visit.request.field(name) for name in fields}}
     return Page("process_new.html", values, problem.status if problem else 200)
 
 
@@ -82,17 +82,17 @@ def _new_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 def edit_process(visit: Visit, process_id: str) -> Answer:
     """The editor with one file of the draft; with `step`, at a `line` and `column` of the step's inline source."""
     row = versions.get_process(visit.scope, process_id)
-    if step := visit.asked.args.get("step"):
-        place = _place_in_definition(row, step, *(_number(visit.asked.args.get(name, "")) for name in ("line", "column")))
+    if step := visit.request.args.get("step"):
+        place = _place_in_definition(row, step, *(_number(visit.request.args.get(name, "")) for name in ("line", "column")))
         return Redirect(f"/console/processes/{process_id}/edit?file={DEFINITION}{place}")
-    return _editor(visit, row, _check_path(row, visit.asked.args.get("file", "")))
+    return _editor(visit, row, _check_path(row, visit.request.args.get("file", "")))
 
 
 def _place_in_definition(row: Process, step: str, line: int, column: int) -> str:
     """A position in a step's inline source as a URL fragment; empty when the source no longer exists or is unreadable."""
     pointer = next((pointer for pointer, _source in find_sources(row.definition, step)), None)
     try:
-        place = None if pointer is None else yaml12.find_place(_text_of(row, DEFINITION), pointer, line, column)
+        place = None if pointer is None else yaml12.find_position(_text_of(row, DEFINITION), pointer, line, column)
     except yaml12.YamlInvalid:  # The editor shows the error.
         place = None
     return f"#line={place[0]}&column={place[1]}" if place else ""
@@ -107,32 +107,32 @@ def _number(text: str) -> int:
 def save_process(visit: Visit, process_id: str) -> Answer:
     """Save one file of the draft, or only check it; the editor's script receives JSON."""
     row = versions.get_process(visit.scope, process_id)
-    request = visit.asked
+    request = visit.request
     path, text = request.field("file") or DEFINITION, request.field("text").replace("\r\n", "\n")
     wants_data, is_check = request.field("as") == "data", request.field("do") == "check"
-    stamp = request.field("stamp") or versions.stamp_of(row)
+    stamp = request.field("stamp") or versions.source_stamp(row)
     try:
         _refuse_missing(row, path, stamp)
         parsed = _parse_draft(row, path, text)
         if not is_check:
             row, _is_new = versions.save_draft(visit.scope, process_id, parsed.draft, if_stamp=stamp)
-            stamp = versions.stamp_of(row)
+            stamp = versions.source_stamp(row)
             if wants_data:
                 # Checking takes longer than saving, so the script requests it separately.
                 return Data({"stamp": stamp, "is_published": _is_published(visit, row)})
         if request.field("do") == "review":
             return Redirect(f"/console/processes/{process_id}/diff")
-        problems = visit.services.processes.problems_of(visit.scope, parsed.draft)
+        problems = visit.services.processes.find_problems(visit.scope, parsed.draft)
     except NotFound:
         raise
     except ApplianceError as refusal:
         if wants_data:
             return Data(_refusal_view(refusal, path), refusal.status)
-        return _editor(visit, row, path, Sent(text, stamp, refusal))
+        return _editor(visit, row, path, Submission(text, stamp, refusal))
     if wants_data:
         return Data(_problem_list([_to_view(each, parsed) for each in problems[:MOST_SHOWN]]))
     if is_check:
-        return _editor(visit, row, path, Sent(text, stamp))
+        return _editor(visit, row, path, Submission(text, stamp))
     return Redirect(f"/console/processes/{process_id}/edit?file={path}")
 
 
@@ -140,30 +140,30 @@ def save_process(visit: Visit, process_id: str) -> Answer:
 def change_files(visit: Visit, process_id: str) -> Answer:
     """Add an empty file to the draft, or rename or delete one."""
     row = versions.get_process(visit.scope, process_id)
-    path = visit.asked.field("file").strip()
+    path = visit.request.field("file").strip()
     try:
         draft, next_path = _with_files(visit, row, path)
         # Only the version that the page showed is deleted; adding and renaming conflict with no other edit.
-        seen = visit.asked.field("stamp") if visit.asked.field("do") == "delete" else ""
-        versions.save_draft(visit.scope, process_id, draft, if_stamp=seen or versions.stamp_of(row))
+        seen = visit.request.field("stamp") if visit.request.field("do") == "delete" else ""
+        versions.save_draft(visit.scope, process_id, draft, if_stamp=seen or versions.source_stamp(row))
     except NotFound:
         raise
     except ApplianceError as refusal:
         open_path = path if path in row.files else DEFINITION
-        return _editor(visit, row, open_path, Sent(_text_of(row, open_path), versions.stamp_of(row), refusal))
+        return _editor(visit, row, open_path, Submission(_text_of(row, open_path), versions.source_stamp(row), refusal))
     return Redirect(f"/console/processes/{process_id}/edit?file={next_path}")
 
 
 def _with_files(visit: Visit, row: Process, path: str) -> tuple[Draft, str]:
     """The draft with the requested change of its files, and the file to show next."""
-    files, do = dict(row.files), visit.asked.field("do")
+    files, do = dict(row.files), visit.request.field("do")
     if do == "add":
         _refuse_duplicate(row, path)
         return Draft(row.definition, {**files, path: ""}, row.source), path
     if path not in files:
         raise NotFound(Sentence("the draft has no file %(path)s; choose one from the list", path=repr(path[:80])))
     if do == "rename":
-        target = visit.asked.field("to").strip()
+        target = visit.request.field("to").strip()
         _refuse_duplicate(row, target)
         return rename_file(Draft(row.definition, files, row.source), path, target), target
     if do != "delete":
@@ -179,11 +179,11 @@ def _refuse_duplicate(row: Process, path: str) -> None:
         )
 
 
-def told_problems(visit: Visit, row: Process) -> list[dict[str, Any]]:
+def list_problems(visit: Visit, row: Process) -> list[dict[str, Any]]:
     """The problems of the saved draft, each with its file and line."""
     try:
         parsed = _parse_draft(row, DEFINITION, _text_of(row, DEFINITION))
-        problems = visit.services.processes.problems_of(visit.scope, parsed.draft)
+        problems = visit.services.processes.find_problems(visit.scope, parsed.draft)
     except ApplianceError as refusal:
         return list(_refusal_view(refusal, DEFINITION).get("problems", []))
     return [_to_view(each, parsed) for each in problems[:MOST_SHOWN]]
@@ -205,7 +205,7 @@ def _refuse_missing(row: Process, path: str, stamp: str) -> None:
     The conflict shows the submitted text again, so that it is not lost.
     """
     if path != DEFINITION and path not in row.files:
-        if stamp == versions.stamp_of(row) or not versions.is_path(path):
+        if stamp == versions.source_stamp(row) or not versions.is_path(path):
             raise NotFound(
                 Sentence("the draft of %(id)s has no file %(path)s; choose one from the list", id=row.id, path=repr(path[:80]))
             )
@@ -216,18 +216,18 @@ def _refuse_missing(row: Process, path: str, stamp: str) -> None:
         ))
 
 
-def _parse_draft(row: Process, path: str, text: str) -> Written:
+def _parse_draft(row: Process, path: str, text: str) -> ParsedDraft:
     """The draft with one file replaced by `text`; ValidationFailed when it is a definition that is not a YAML object."""
     if path != DEFINITION:
         source = row.source
         lines = read_yaml(source)[1] if source else {}
-        return Written(Draft(row.definition, {**row.files, path: text}, source), lines)
+        return ParsedDraft(Draft(row.definition, {**row.files, path: text}, source), lines)
     document, lines = read_yaml(text)
     if not isinstance(document, dict):
         raise ValidationFailed("the definition must be an object, such as `name: Order intake`", extra={"line": 1})
     draft = Draft({"id": row.id, **document}, row.files, text)
-    versions.check_draft(row.id, draft)
-    return Written(draft, lines)
+    versions.validate_draft(row.id, draft)
+    return ParsedDraft(draft, lines)
 
 
 def _text_of(row: Process, path: str) -> str:
@@ -236,7 +236,7 @@ def _text_of(row: Process, path: str) -> str:
     return row.source or yaml12.dump(row.definition)
 
 
-def _to_view(problem: Problem, parsed: Written) -> dict[str, Any]:
+def _to_view(problem: Problem, parsed: ParsedDraft) -> dict[str, Any]:
     """A problem with its file and line as JSON; problems of the definition refer to `process.yaml`."""
     file, line, column = _locate(problem, parsed)
     return {
@@ -245,7 +245,7 @@ def _to_view(problem: Problem, parsed: Written) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _locate(problem: Problem, parsed: Written) -> tuple[str, int | None, int | None]:
+def _locate(problem: Problem, parsed: ParsedDraft) -> tuple[str, int | None, int | None]:
     """The file, line and column of a problem.
 
     Inline code is checked as a file that the draft does not have, so its position is translated to the definition.
@@ -255,7 +255,7 @@ def _locate(problem: Problem, parsed: Written) -> tuple[str, int | None, int | N
         return problem.file, problem.line, problem.column
     if problem.file is not None:
         text = draft.source or yaml12.dump(draft.definition)
-        place = yaml12.find_place(text, f"{problem.pointer}/source", problem.line or 1, problem.column or 1)
+        place = yaml12.find_position(text, f"{problem.pointer}/source", problem.line or 1, problem.column or 1)
     return DEFINITION, *(place or (versions.line_of(problem.pointer, parsed.lines), None))
 
 
@@ -302,14 +302,14 @@ def _script(path: Path) -> str:
     return f"/static/editor/editor.js?v={version}"
 
 
-def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> Page:
+def _editor(visit: Visit, row: Process, path: str, sent: Submission | None = None) -> Page:
     """The editor with the submitted text, or with the saved one."""
     is_there = path == DEFINITION or path in row.files
-    sent = sent or Sent(_text_of(row, path), versions.stamp_of(row))
+    sent = sent or Submission(_text_of(row, path), versions.source_stamp(row))
     problem = sent.problem
     try:
         parsed = _parse_draft(row, path, sent.text)
-        problems_found = visit.services.processes.problems_of(visit.scope, parsed.draft)
+        problems_found = visit.services.processes.find_problems(visit.scope, parsed.draft)
         problems = [_to_view(each, parsed) for each in problems_found[:MOST_SHOWN]]
     except ApplianceError as refusal:
         problem, problems = problem or refusal, _refusal_view(refusal, path).get("problems", [])
@@ -318,7 +318,7 @@ def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> 
         "problem": problem,
         "problems": problems, "problems_title": _title(len(problems)), "editor_phrases": _phrases(), "definition": DEFINITION,
         "language": LANGUAGES.get(path.rpartition(".")[2], ""),
-        "users": [line for line in outline.every_line(outline.outline(row.definition)) if line.file == path],
+        "users": [line for line in outline.every_line(outline.build_outline(row.definition)) if line.file == path],
         "is_published": _is_published(visit, row), "stamp": sent.stamp, "is_stored": is_there and sent.text == _text_of(row, path),
         "editor": _script(visit.services.assets / "editor" / "editor.js"),
     }  # fmt: skip

@@ -32,7 +32,7 @@ Point = tuple[float, float]
 T = TypeVar("T")
 
 
-class Placed(Protocol):
+class Movable(Protocol):
     """An item of the chart that can be moved."""
 
     def moved(self, by: Point) -> Self: ...
@@ -153,11 +153,11 @@ class _Part:
     width: float
     height: float
     axis: float
-    items: tuple[Placed, ...] = ()
+    items: tuple[Movable, ...] = ()
     ends: bool = False
     is_off: bool = False
 
-    def at(self, x: float, y: float) -> tuple[Placed, ...]:
+    def at(self, x: float, y: float) -> tuple[Movable, ...]:
         return tuple(item.moved((x, y)) for item in self.items)
 
 
@@ -177,7 +177,7 @@ class _Drawing:
         if not parts:
             return _Part(PASSING_WIDTH, 0, PASSING_WIDTH / 2)
         axis = max(part.axis for part in parts)
-        items: list[Placed] = []
+        items: list[Movable] = []
         y = 0.0
         for index, part in enumerate(parts):
             if index:
@@ -248,7 +248,7 @@ class _Drawing:
         top = PADDING + head.height + GAP
         bottom = top + body.height + PADDING + 6
         middle = PADDING + HEIGHT / 2
-        items: list[Placed] = [Frame((0, 0), (width, bottom)), *head.at(axis - head.axis, PADDING)]
+        items: list[Movable] = [Frame((0, 0), (width, bottom)), *head.at(axis - head.axis, PADDING)]
         items.append(Wire(((axis, PADDING + head.height), (axis, top)), True, self.is_aside, body.is_off))
         items += body.at(axis - body.axis, top)
         if not body.ends:
@@ -276,14 +276,14 @@ def _starts(columns: Sequence[_Part], width: float) -> list[float]:
     return starts
 
 
-def picture(
+def build_picture(
     definition: Mapping[str, Any], states: Mapping[str, StepState] | None = None, *, has_ended_well: bool = False
 ) -> Picture:
     """The flow chart of a definition, which may be an invalid draft.
 
     With `states` by step path, the chart shows an execution; its end is reached only if it `has_ended_well`.
     """
-    lines = outline.outline(definition)
+    lines = outline.build_outline(definition)
     process, after = outline.after_failure(definition)
     count = len(list(outline.every_line([*lines, *after])))
     is_flat = count > MOST_STEPS
@@ -314,7 +314,7 @@ def states_of(counts: Iterable[StepCount]) -> dict[str, StepState]:
     }
 
 
-def _only(placed: Iterable[Placed], kind: type[T]) -> list[T]:
+def _only(placed: Iterable[Movable], kind: type[T]) -> list[T]:
     return [item for item in placed if isinstance(item, kind)]
 
 

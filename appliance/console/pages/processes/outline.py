@@ -60,7 +60,7 @@ class StepLine:
         return self.path.replace("/", "-")
 
 
-def outline(definition: Mapping[str, Any]) -> list[StepLine]:
+def build_outline(definition: Mapping[str, Any]) -> list[StepLine]:
     """The steps of a definition, which may be an invalid draft: unreadable steps are listed as such."""
     return _lines(definition.get("steps"), "")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from appliance.console.frame.forms import InputForm, read_form
 from appliance.console.frame.people import Names
-from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page, token_of
-from appliance.console.pages.govern.confirmations import lines_of
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, idempotency_token, page
+from appliance.console.pages.govern.confirmations import permission_lines
 from appliance.console.pages.operate.day import last_day, read_day
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFailed
@@ -17,9 +17,9 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import Series, analytics
 from appliance.processes import Process, ProcessVersion
 from appliance.processes.definitions import versions
-from appliance.processes.executions import Brief, ExecutionFilter, StartRequest
+from appliance.processes.executions import ExecutionFilter, ExecutionSummary, StartRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.host import reach_of_draft, subject_of, version_grants
+from appliance.processes.host import required_access_of_draft, subject_of, version_grants
 from appliance.processes.rehearsal import samples
 from appliance.tenants.grants import grants, may_decide
 
@@ -33,16 +33,16 @@ class Row:
     """A process in the list, with its newest execution and its figures of the last 24 hours."""
 
     process: Process
-    last: Brief | None
+    last: ExecutionSummary | None
     day: Series | None
 
 
 @page("GET", "/processes", scope="processflow.read")
 def list_processes(visit: Visit) -> Answer:
     """The tenant's processes by name."""
-    result = versions.list_briefly(visit.scope, visit.page(limit=100))
+    result = versions.list_summaries(visit.scope, visit.page(limit=100))
     names = [row.id for row in result.items]
-    newest = executions.newest_of(visit.scope, names)
+    newest = executions.find_newest(visit.scope, names)
     days = analytics.read_counts(visit.scope, last_day(), names) if visit.may("logs.read") else {}
     rows = [Row(row, newest.get(row.id), days.get(row.id)) for row in result.items]
     return Page("processes.html", {"rows": rows, "next_cursor": result.next_cursor})
@@ -68,14 +68,14 @@ def _find_published(visit: Visit, row: Process) -> ProcessVersion | None:
 
 def _is_json_input(visit: Visit) -> bool:
     """Whether the visitor edits the input as one JSON text."""
-    return "json" in (visit.asked.args.get("as"), visit.asked.field("as"))
+    return "json" in (visit.request.args.get("as"), visit.request.field("as"))
 
 
 def _first_values(visit: Visit, row: Process, form: InputForm) -> Any:
     """The initial values of the form: a sample, the input of an earlier execution, the schema's example, or its defaults."""
-    if name := visit.asked.args.get("sample"):
+    if name := visit.request.args.get("sample"):
         return samples.get_sample(visit.scope, row.id, name).input
-    source = visit.asked.args.get("from", "")
+    source = visit.request.args.get("from", "")
     if source == "example":
         return form.example()
     if source:
@@ -87,17 +87,18 @@ def _process_page(
     visit: Visit, row: Process, version: ProcessVersion | None, form: InputForm | None, problem: ApplianceError | None = None
 ) -> Page:
     """The page of a process; `problem` is an error of the submitted input."""
-    latest = executions.list_briefs(visit.scope, ExecutionFilter(row.id), PageRequest(8)).items
+    latest = executions.list_summaries(visit.scope, ExecutionFilter(row.id), PageRequest(8)).items
     definition = version.definition if version else row.definition
-    access = reach_of_draft(definition, (version or row).files)
+    access = required_access_of_draft(definition, (version or row).files)
     grant = grants.find_grant(visit.scope, subject_of(row.id), access.digest)
     url = visit.services.config.tenant_url(visit.scope.tenant_id)
     values = {
         "process": row, "version": version, "form": form, "problem": problem,
         "latest": latest, "day": read_day(visit, row.id),
         "samples": [each.name for each in samples.list_samples(visit.scope, row.id, PageRequest(SHOWN_SAMPLES)).items],
-        "steps": outline.outline(definition), "after": outline.after_failure(definition), "picture": flow.picture(definition),
-        "reach": lines_of(access), "grant": grant, "may_decide": may_decide(visit.scope), "names": Names(visit),
+        "steps": outline.build_outline(definition), "after": outline.after_failure(definition),
+        "picture": flow.build_picture(definition),
+        "reach": permission_lines(access), "grant": grant, "may_decide": may_decide(visit.scope), "names": Names(visit),
         "is_suspended": version is not None and version.allowed_until is not None and version.allowed_until <= clock.now_ms(),
         "description": definition.get("description", ""),
         "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(5)).items,
@@ -116,16 +117,16 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
     if version is None:
         raise NotFound(Sentence("%(process_id)s has no published version; publish its draft first", process_id=repr(process_id)))
     form = InputForm(version.definition.get("input"), _is_json_input(visit))
-    value = read_form(form, visit.asked.form)
+    value = read_form(form, visit.request.form)
     if form.problems:
         error = ValidationFailed("some of the input is invalid; see the messages next to the fields", details=form.problems)
         return _process_page(visit, row, version, form, problem=error)
     try:
         _check_input(visit, value)
-        request = StartRequest(value, version.version, token=token_of(visit))
-        started = visit.services.processes.start_execution(visit.scope, process_id, request, soon=True)
+        request = StartRequest(value, version.version, token=idempotency_token(visit))
+        started = visit.services.processes.start_execution(visit.scope, process_id, request, immediate=True)
     except ApplianceError as refusal:
-        form.point_out(refusal.details)
+        form.show_errors(refusal.details)
         return _process_page(visit, row, version, form, problem=refusal)
     return Redirect(f"/console/executions/{started.id}")
 
@@ -133,7 +134,7 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
 @page("POST", "/processes/<process_id>/withdraw", scope="keys.write")
 def withdraw_grant(visit: Visit, process_id: str) -> Answer:
     """Withdraw the permissions granted to the process."""
-    version_grants.withdraw(visit.scope, process_id, visit.asked.field("digest"))
+    version_grants.withdraw(visit.scope, process_id, visit.request.field("digest"))
     return Redirect(f"/console/processes/{process_id}")
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
-from appliance.console.pages.govern.confirmations import Line, lines_of, owners_of
+from appliance.console.pages.govern.confirmations import Line, list_owners, permission_lines
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, GrantRequired, InvalidRequest, NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.processes import Process
 from appliance.processes.definitions import Comparison, PublishRequest, TextDiff, compare_texts, version_diff, versions
 from appliance.processes.executions import service as executions
-from appliance.processes.host import reach_of_draft
+from appliance.processes.host import required_access_of_draft
 
-from .editor import DEFINITION, told_problems
+from .editor import DEFINITION, list_problems
 
 NUMBER = re.compile(r"[0-9]{1,9}")
 COUNTED = 1_000
@@ -51,12 +51,12 @@ def _versions_page(visit: Visit, row: Process, problem: ApplianceError | None = 
 def show_diff(visit: Visit, process_id: str) -> Answer:
     """The diff between two versions, or between a version and the draft."""
     row = versions.get_process(visit.scope, process_id)
-    args = visit.asked.args
+    args = visit.request.args
     older = _parse_version(args.get("from", ""), row.published_version or 0)
     return diff_page(visit, row, older, _parse_version(args.get("to", ""), "draft"))
 
 
-def _parse_version(text: str, default: version_diff.Named) -> version_diff.Named:
+def _parse_version(text: str, default: version_diff.VersionRef) -> version_diff.VersionRef:
     if text in ("", "draft"):
         return "draft" if text else default
     if not NUMBER.fullmatch(text):
@@ -67,21 +67,25 @@ def _parse_version(text: str, default: version_diff.Named) -> version_diff.Named
 
 
 def diff_page(
-    visit: Visit, row: Process, older: version_diff.Named, newer: version_diff.Named, problem: ApplianceError | None = None
+    visit: Visit,
+    row: Process,
+    older: version_diff.VersionRef,
+    newer: version_diff.VersionRef,
+    problem: ApplianceError | None = None,
 ) -> Page:
     """The page with the diff from `older` to `newer`; `problem` is the reason why the draft was not published."""
     if older == newer:
         raise ValidationFailed("both sides are the same version; choose another one, or the draft")
-    before, after = (version_diff.content_of(visit.scope, row.id, version) for version in (older, newer))
+    before, after = (version_diff.load_content(visit.scope, row.id, version) for version in (older, newer))
     all_versions = versions.list_versions(visit.scope, row.id, visit.page(limit=100)).items
     is_publishing = newer == "draft" and older == (row.published_version or 0) and visit.may("processflow.write")
     values = {
         "process": row, "older": older, "newer": newer, "texts": _texts(before, after), "problem": problem,
-        "problems": told_problems(visit, row) if is_publishing else [],
+        "problems": list_problems(visit, row) if is_publishing else [],
         "comparison": Comparison(older, newer, version_diff.compare_versions(before, after)),
-        "stamp": versions.stamp_of(row), "numbers": [each.version for each in all_versions], "names": Names(visit),
+        "stamp": versions.source_stamp(row), "numbers": [each.version for each in all_versions], "names": Names(visit),
         "version": next((each for each in all_versions if each.version == newer), None),
-        "owners": owners_of(visit) if isinstance(problem, GrantRequired) else [],
+        "owners": list_owners(visit) if isinstance(problem, GrantRequired) else [],
         "excess": _missing_permissions(visit, row) if isinstance(problem, GrantRequired) else [],
         "is_publishing": is_publishing,
     }  # fmt: skip
@@ -90,7 +94,7 @@ def diff_page(
 
 def _missing_permissions(visit: Visit, row: Process) -> list[Line]:
     """The permissions that the draft needs and the visitor does not hold."""
-    return [line for line in lines_of(reach_of_draft(row.definition, row.files)) if not visit.may(line.scope)]
+    return [line for line in permission_lines(required_access_of_draft(row.definition, row.files)) if not visit.may(line.scope)]
 
 
 def _texts(before: version_diff.Content, after: version_diff.Content) -> list[TextDiff]:
@@ -109,9 +113,9 @@ def _yaml(definition: Any) -> str | None:
 def publish_process(visit: Visit, process_id: str) -> Answer:
     """Publish the draft as a new version; all its problems are shown at once."""
     row = versions.get_process(visit.scope, process_id)
-    field = visit.asked.field
+    field = visit.request.field
     try:
-        if field("stamp") not in ("", versions.stamp_of(row)):
+        if field("stamp") not in ("", versions.source_stamp(row)):
             raise ValidationFailed("the draft has changed since you opened this page; review the changes, then publish again")
         current = _parse_version(field("current"), row.published_version or 0)
         request = PublishRequest(field("message").strip(), 0 if current == "draft" else current)
@@ -127,7 +131,7 @@ def publish_process(visit: Visit, process_id: str) -> Answer:
 def roll_back(visit: Visit, process_id: str) -> Answer:
     """Roll back to an older version, which becomes the published one."""
     row = versions.get_process(visit.scope, process_id)
-    version = _parse_version(visit.asked.field("version"), "draft")
+    version = _parse_version(visit.request.field("version"), "draft")
     try:
         if version == "draft":
             raise ValidationFailed("choose a version to roll back to; a draft is published instead")

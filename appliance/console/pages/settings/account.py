@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from appliance.console.frame import session
-from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.console.frame.routing import Answer, Deferred, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.tenants import people, preferences
 from appliance.tenants.sign_in import Attempt, SignInFailed, sessions
@@ -20,7 +20,7 @@ def show_account(visit: Visit) -> Answer:
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    services, token = visit.services, visit.asked.cookies.get(session.COOKIE, "")
+    services, token = visit.services, visit.request.cookies.get(session.COOKIE, "")
     open_sessions = sessions.list_sessions(services.sealer, visit.person.user_id, token)
     values = {
         "sessions": open_sessions, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config),
@@ -32,7 +32,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 @page("POST", "/account/password", scope=None)
 def change_password(visit: Visit) -> Answer:
     """Change the password, which requires the current one; every session ends, including this one."""
-    request = visit.asked
+    request = visit.request
     new = request.field("password")
     if new != request.field("again"):
         return _page(visit, ValidationFailed("the two new passwords differ; enter the same one twice", pointer="/again"))
@@ -42,7 +42,7 @@ def change_password(visit: Visit) -> Answer:
         work = visit.services.password_checks.submit(attempt, change)
     except ApplianceError as error:
         return _page(visit, error)
-    return Later(work, lambda: _after_change(visit, work))
+    return Deferred(work, lambda: _after_change(visit, work))
 
 
 def _after_change(visit: Visit, work: "Future[object]") -> Answer:
@@ -58,7 +58,7 @@ def _after_change(visit: Visit, work: "Future[object]") -> Answer:
 @page("POST", "/account/language", scope=None)
 def choose_language(visit: Visit) -> Answer:
     """Set the language of the visitor's pages; empty means the browser's language."""
-    tag = visit.asked.field("language")
+    tag = visit.request.field("language")
     if tag and visit.services.languages.get(tag) is None:
         return _page(visit, ValidationFailed("choose a value from the list", pointer="/language"))
     preferences.choose_language(visit.scope, visit.person.user_id, tag)
@@ -68,6 +68,6 @@ def choose_language(visit: Visit) -> Answer:
 @page("POST", "/account/sessions/end", scope=None)
 def end_other_sessions(visit: Visit) -> Answer:
     """Sign out of every other session."""
-    token = visit.asked.cookies.get(session.COOKIE, "")
+    token = visit.request.cookies.get(session.COOKIE, "")
     sessions.close_other_sessions(visit.scope, visit.services.sealer, visit.person.user_id, token)
     return Redirect(HERE)

@@ -8,7 +8,7 @@ from functools import cache
 
 from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.core import clock, migrations
-from appliance.core.config_view import shown_settings
+from appliance.core.config_view import list_settings
 from appliance.core.database import db
 from appliance.core.errors import ScopeMissing
 from appliance.core.texts import gettext as _
@@ -85,8 +85,8 @@ def _licences(package: importlib.metadata.Distribution) -> Iterator[str]:
 def show_configuration(visit: Visit) -> Answer:
     """Every effective setting with its origin; secrets are hidden."""
     require_administrator(visit)
-    all_settings = shown_settings(visit.services.config)
-    changed = visit.asked.args.get("show") != "all"
+    all_settings = list_settings(visit.services.config)
+    changed = visit.request.args.get("show") != "all"
     visible = {
         section: [each for each in settings if not changed or each.origin != "default"]
         for section, settings in all_settings.items()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
-from appliance.backups import Arrival, ImportRequest, count_told, is_known
+from appliance.backups import ImportRequest, UploadedExport, count_in_manifest, has_account
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark
@@ -19,7 +19,7 @@ STAGES = {
     "": mark("It starts in a moment."), "reading": mark("Reading and checking it; nothing is stored yet."),
     "contents": mark("Storing contents."), "writing": mark("Writing rows, all at once."),
 }  # fmt: skip
-SHOWN = 40  # The maximum number of names of one kind on the page.
+MAX_NAMES = 40  # The maximum number of names of one kind on the page.
 
 
 @page("GET", "/appliance/tenants", scope=None)
@@ -36,11 +36,11 @@ def _list_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     return Page("appliance_tenants.html", {"rows": rows, "own": own, "problem": problem}, problem.status if problem else 200)
 
 
-@page("POST", "/appliance/tenants/import", scope=None, takes_files=True, of_administrators=True)
+@page("POST", "/appliance/tenants/import", scope=None, takes_files=True, admins_only=True)
 def send_export(visit: Visit) -> Answer:
     """Receive an export file, and start reading it unless it needs a passphrase first."""
     require_administrator(visit)
-    sent = visit.asked.file("file")
+    sent = visit.request.file("file")
     try:
         if sent is None or not sent.received.size:
             raise ValidationFailed("choose an export file", pointer="/file")
@@ -50,7 +50,7 @@ def send_export(visit: Visit) -> Answer:
     return Redirect(_address(upload))
 
 
-def _address(upload: Arrival) -> str:
+def _address(upload: UploadedExport) -> str:
     return f"{HERE}/import/{upload.id}"
 
 
@@ -61,10 +61,10 @@ def show_import(visit: Visit, arrival_id: str) -> Answer:
     return _import_page(visit, visit.services.transfers.arrivals.get(visit.scope, arrival_id))
 
 
-def _import_page(visit: Visit, upload: Arrival, problem: ApplianceError | None = None) -> Page:
+def _import_page(visit: Visit, upload: UploadedExport, problem: ApplianceError | None = None) -> Page:
     # In this order: work that is over has stored its result, and the page shows one moment of an import that goes on.
     is_busy, upload = upload.is_busy, copy(upload)
-    request, manifest = visit.asked, upload.unpacked.manifest if upload.unpacked else {}
+    request, manifest = visit.request, upload.unpacked.manifest if upload.unpacked else {}
     sent = request.method == "POST"
     form: Mapping[str, Any] = {
         "name": request.field("name") if sent else _free_id(manifest),
@@ -74,9 +74,9 @@ def _import_page(visit: Visit, upload: Arrival, problem: ApplianceError | None =
     stopped = upload.work.problem if upload.work is not None and not is_busy and not upload.imported else None
     values = {
         "found": upload, "told": manifest, "here": _address(upload), "problem": problem, "stopped": stopped, "form": form,
-        "stages": STAGES, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "kinds": KINDS, "shown": SHOWN,
-        "comes": count_told(manifest["tables"]) if manifest else [],
-        "known": {each["login"] for each in manifest.get("people", ()) if is_known(each["login"])},
+        "stages": STAGES, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "kinds": KINDS, "shown": MAX_NAMES,
+        "comes": count_in_manifest(manifest["tables"]) if manifest else [],
+        "known": {each["login"] for each in manifest.get("people", ()) if has_account(each["login"])},
         "url": visit.services.config.tenant_url(upload.imported.tenant_id) if upload.imported else "",
     }  # fmt: skip
     template = "arrival_live.html" if request.is_fragment else "arrival.html"
@@ -100,9 +100,9 @@ def open_export(visit: Visit, arrival_id: str) -> Answer:
     arrivals = visit.services.transfers.arrivals
     upload = arrivals.get(visit.scope, arrival_id)
     try:
-        if not visit.asked.field("passphrase"):
+        if not visit.request.field("passphrase"):
             raise ValidationFailed("enter the passphrase that the file was encrypted with", pointer="/passphrase")
-        arrivals.open(visit.scope, arrival_id, visit.asked.field("passphrase"))
+        arrivals.open(visit.scope, arrival_id, visit.request.field("passphrase"))
     except ApplianceError as error:
         return _import_page(visit, upload, error)
     return Redirect(_address(upload))
@@ -112,7 +112,7 @@ def open_export(visit: Visit, arrival_id: str) -> Answer:
 def run_import(visit: Visit, arrival_id: str) -> Answer:
     """Import the export as a new tenant."""
     require_administrator(visit)
-    arrivals, field = visit.services.transfers.arrivals, visit.asked.field
+    arrivals, field = visit.services.transfers.arrivals, visit.request.field
     upload = arrivals.get(visit.scope, arrival_id)
     try:
         owner = visit.person.login if field("owner") else ""
@@ -130,5 +130,5 @@ def run_import(visit: Visit, arrival_id: str) -> Answer:
 def discard_export(visit: Visit, arrival_id: str) -> Answer:
     """Delete the uploaded file."""
     require_administrator(visit)
-    visit.services.transfers.arrivals.forget(visit.scope, arrival_id)
+    visit.services.transfers.arrivals.delete(visit.scope, arrival_id)
     return Redirect(HERE)

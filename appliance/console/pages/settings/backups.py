@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.backups import folder_of, list_kept, standing
+from appliance.backups import folder_of, get_status, list_backups
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
@@ -26,13 +26,13 @@ STAGES = {
 def show_backups(visit: Visit) -> Answer:
     """The state of backups, the progress of a running one, and instructions to restore one."""
     require_administrator(visit)
-    return _page(visit, part=visit.asked.is_fragment)
+    return _page(visit, part=visit.request.is_fragment)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
     config, progress = visit.services.config, visit.services.backups.schedule.progress
     values = {
-        "now": standing(config), "progress": progress, "stages": STAGES, "every": EVERY_MS if progress else 0,
+        "now": get_status(config), "progress": progress, "stages": STAGES, "every": EVERY_MS if progress else 0,
         "live_url": f"{HERE}?part=live", "folder": folder_of(config), "problem": problem,
     }  # fmt: skip
     template = "backups_live.html" if part else "backups.html"
@@ -43,7 +43,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = F
 def make_backup(visit: Visit) -> Answer:
     """Start a backup in the background; the page shows its progress."""
     require_administrator(visit)
-    passphrase, request = visit.services.config.backup.passphrase, visit.asked
+    passphrase, request = visit.services.config.backup.passphrase, visit.request
     try:
         if not passphrase:
             passphrase = request.field("passphrase")
@@ -63,7 +63,7 @@ def download_backup(visit: Visit, name: str) -> Answer:
     """Download an encrypted backup; unencrypted ones are not offered, because a backup contains every tenant."""
     require_administrator(visit)
     config = visit.services.config
-    backup = next((each for each in list_kept(config) if each.name == name), None)
+    backup = next((each for each in list_backups(config) if each.name == name), None)
     if backup is None or not backup.is_sealed:
         raise NotFound(Sentence("there is no encrypted backup %(name)s", name=repr(name[:80])))
     db.write(lambda: audit.record(visit.scope, "backup.download", backup.name))

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from appliance.console.frame import session
-from appliance.console.frame.routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
+from appliance.console.frame.routing import Answer, Arrival, Deferred, Page, Redirect, Visit, base_page, page
 from appliance.core.errors import ApplianceError, Gone, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.tenants import Offer, invitations
@@ -23,9 +23,9 @@ def revoke_invitation(visit: Visit, invitation_id: str) -> Answer:
 @base_page("GET", "/invitation")
 def show_invitation(arrival: Arrival) -> Answer:
     """The invitation with the form for a password; a visitor who is signed in as another user stays so until they accept."""
-    if not session.can_hold_cookies(arrival.asked):
-        return Page("base/needs_https.html", {"host": arrival.asked.host}, 426)
-    return _form(arrival, arrival.asked.args.get("token", ""))
+    if not session.can_hold_cookies(arrival.request):
+        return Page("base/needs_https.html", {"host": arrival.request.host}, 426)
+    return _form(arrival, arrival.request.args.get("token", ""))
 
 
 def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -> Page:
@@ -41,7 +41,7 @@ def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -
 @base_page("POST", "/invitation")
 def accept_invitation(arrival: Arrival) -> Answer:
     """Join the tenant with a new account and password, or with the password of an existing account."""
-    request, services = arrival.asked, arrival.services
+    request, services = arrival.request, arrival.services
     if not session.can_hold_cookies(request):
         return Page("base/needs_https.html", {"host": request.host}, 426)
     token, password = request.field("token"), request.field("password")
@@ -49,11 +49,11 @@ def accept_invitation(arrival: Arrival) -> Answer:
         offer: Offer = invitations.read_offer(services.sealer, token)
         if not offer.has_account and password != request.field("again"):
             raise ValidationFailed("the two passwords differ; enter the same one twice", pointer="/again")
-        attempt = Attempt(offer.login, request.address, session.device_of(services, request, offer.login))
+        attempt = Attempt(offer.login, request.address, session.find_device(services, request, offer.login))
         work = services.password_checks.submit(attempt, partial(services.invitations.accept, token, password))
     except ApplianceError as error:
         return _form(arrival, token, error)
-    return Later(work, lambda: _after_joining(arrival, token, work))
+    return Deferred(work, lambda: _after_joining(arrival, token, work))
 
 
 def _after_joining(arrival: Arrival, token: str, work: "Future[tuple[str, str]]") -> Answer:
@@ -62,4 +62,4 @@ def _after_joining(arrival: Arrival, token: str, work: "Future[tuple[str, str]]"
         user_id, tenant_id = work.result()
     except ApplianceError as error:
         return _form(arrival, token, error)
-    return session.join(services, arrival.asked, user_id, tenant_id)
+    return session.join_tenant(services, arrival.request, user_id, tenant_id)

@@ -39,8 +39,8 @@ def state_of(row: ApiKey, authority: KeyAuthority) -> str:
 def list_keys(visit: Visit) -> Answer:
     """The tenant's API keys with their states."""
     result = keys.list_keys(visit.scope, visit.page())
-    issuers = lineage.read_issuers(visit.scope)
-    authorities = {row.id: lineage.read_authority(row, issuers) for row in result.items}
+    issuers = lineage.load_issuers(visit.scope)
+    authorities = {row.id: lineage.build_authority(row, issuers) for row in result.items}
     rows = [(row, state_of(row, authorities[row.id])) for row in result.items]
     why = {row.id: _explain_restrictions(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")}
     expiring = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
@@ -75,7 +75,7 @@ def show_new_key(visit: Visit) -> Answer:
 
 
 def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    request = visit.asked
+    request = visit.request
     areas: dict[str, list[tuple[str, str]]] = {}
     for name, text in SCOPES.items():
         if visit.may(name):
@@ -92,7 +92,7 @@ def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
 @page("POST", "/keys/new", scope="keys.write")
 def issue_key(visit: Visit) -> Answer:
     """Issue a key and show its text, which cannot be shown again."""
-    request, limits = visit.asked, visit.services.config.limits
+    request, limits = visit.request, visit.services.config.limits
     try:
         scopes = request.form.get("scopes", [])
         if not scopes:
@@ -123,7 +123,7 @@ def _key_page(visit: Visit, row: ApiKey, text: str) -> Page:
 @page("POST", "/keys/<key_id>/rotate", scope="keys.write")
 def rotate_key(visit: Visit, key_id: str) -> Answer:
     """Issue a new key with the same grants; the old one stays valid for the chosen overlap."""
-    overlap = visit.asked.field("overlap")
+    overlap = visit.request.field("overlap")
     if overlap not in dict(OVERLAPS):
         raise ValidationFailed("choose when the old key ends", pointer="/overlap")
     row, text = keys.rotate_key(visit.scope, visit.services.sealer, key_id, int(overlap))
@@ -147,5 +147,5 @@ def revoke_key(visit: Visit, key_id: str) -> Answer:
 @page("POST", "/keys/<key_id>/make-agent", scope="keys.write")
 def make_agent_key(visit: Visit, key_id: str) -> Answer:
     """Treat a key as an agent's key in policies from now on."""
-    keys.make_agent_key(visit.scope, key_id)
+    keys.convert_to_agent_key(visit.scope, key_id)
     return Redirect("/console/keys")

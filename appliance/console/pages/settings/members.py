@@ -5,7 +5,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
-from appliance.solutions import departures
+from appliance.solutions import offboarding
 from appliance.tenants import ROLES, InvitationSpec, invitations, people
 
 HERE = "/console/people"
@@ -25,13 +25,13 @@ def list_members(visit: Visit) -> Answer:
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    form = {name: visit.asked.field(name) for name in ("login", "role", "approver", "days", "way")}
+    form = {name: visit.request.field(name) for name in ("login", "role", "approver", "days", "way")}
     inviting = visit.services.invitations
     values = {
         "members": people.list_members(visit.scope), "invited": invitations.list_invitations(visit.scope),
         "name_of": Names(visit).of, "meanings": MEANINGS, "roles": list(reversed(ROLES)), "problem": problem, "form": form,
-        "may": visit.may("keys.write"), "me": visit.person.user_id, "can_invite": inviting.are_offered,
-        "can_write": inviting.can_write(visit.scope), "lasting": LASTING, "told": visit.asked.args.get("told", ""),
+        "may": visit.may("keys.write"), "me": visit.person.user_id, "can_invite": inviting.is_enabled,
+        "can_write": inviting.can_send_email(visit.scope), "lasting": LASTING, "told": visit.request.args.get("told", ""),
     }  # fmt: skip
     return Page("people.html", values, problem.status if problem else 200)
 
@@ -39,7 +39,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 @page("POST", "/people", scope="keys.write")
 def add_member(visit: Visit) -> Answer:
     """Add a member or change their role; a login without an account is invited."""
-    request = visit.asked
+    request = visit.request
     login, is_approver = request.field("login").strip(), request.field("approver") == "yes"
     try:
         if not login:
@@ -55,16 +55,16 @@ def add_member(visit: Visit) -> Answer:
 
 
 def _days(visit: Visit) -> int:
-    chosen = visit.asked.field("days") or "7"
+    chosen = visit.request.field("days") or "7"
     return int(chosen) if chosen in LASTING else 0
 
 
 def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
-    way = {"letter": True, "link": False}.get(visit.asked.field("way"))
+    way = {"letter": True, "link": False}.get(visit.request.field("way"))
     try:
         invited = visit.services.invitations.invite(visit.scope, spec, by_email=way)
     except ScopeMissing as error:
-        if visit.services.invitations.are_offered:
+        if visit.services.invitations.is_enabled:
             return _page(visit, error)
         refusal = ValidationFailed(
             Sentence(
@@ -85,10 +85,10 @@ def _confirm_role(visit: Visit, login: str, role: str) -> Page | None:
     members = [each for each in people.list_members(visit.scope) if each.login == login.lower()]
     if not members or role not in ROLES:
         return None
-    authority = departures.read_authority(visit.scope, members[0].user_id, role)
+    authority = offboarding.read_authority(visit.scope, members[0].user_id, role)
     if not authority.shrinking:
         return None
-    hidden = {"login": login, "role": role, "approver": visit.asked.field("approver"), "sure": "yes"}
+    hidden = {"login": login, "role": role, "approver": visit.request.field("approver"), "sure": "yes"}
     values = {"authority": authority, "keys": authority.shrinking, "role": role, "hidden": hidden}
     return Page("member_authority.html", values | {"names": Names(visit), "adopted": (), "stopped": (), "problem": None})
 
@@ -100,7 +100,7 @@ def show_removal(visit: Visit, user_id: str) -> Answer:
 
 
 def _removal(visit: Visit, user_id: str, problem: ApplianceError | None = None) -> Page:
-    authority = departures.read_authority(visit.scope, user_id)
+    authority = offboarding.read_authority(visit.scope, user_id)
     values = {
         "authority": authority, "keys": authority.keys, "role": "", "hidden": {},
         "names": Names(visit), "adopted": (*_chosen(visit, "key", "adopt"), *_chosen(visit, "process", "adopt")),
@@ -111,18 +111,18 @@ def _removal(visit: Visit, user_id: str, problem: ApplianceError | None = None) 
 
 def _chosen(visit: Visit, kind: str, what: str) -> list[str]:
     """The ids of the items of this kind for which the form chose `what`."""
-    form = visit.asked.form
-    return [name.removeprefix(f"{kind}-") for name in form if name.startswith(f"{kind}-") and visit.asked.field(name) == what]
+    form = visit.request.form
+    return [name.removeprefix(f"{kind}-") for name in form if name.startswith(f"{kind}-") and visit.request.field(name) == what]
 
 
 @page("POST", "/people/<user_id>/remove", scope="keys.write")
 def remove_member(visit: Visit, user_id: str) -> Answer:
     """Remove a member, and hand over or stop what depends on them as chosen; the account itself remains."""
-    handover = departures.Handover(
+    handover = offboarding.Handover(
         _chosen(visit, "key", "adopt"), _chosen(visit, "process", "adopt"), _chosen(visit, "process", "stop")
     )
     try:
-        departures.remove_member(visit.scope, user_id, handover)
+        offboarding.remove_member(visit.scope, user_id, handover)
     except NotFound as error:
         return _page(visit, error)
     except ApplianceError as error:

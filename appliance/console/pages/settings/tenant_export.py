@@ -23,17 +23,17 @@ STAGES = {
 @page("GET", "/settings/export", scope="keys.write")
 def show_export(visit: Visit) -> Answer:
     """The progress of a running export, and the finished ones."""
-    return _page(visit, part=visit.asked.is_fragment)
+    return _page(visit, part=visit.request.is_fragment)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
     services, scope = visit.services, visit.scope
-    work = services.transfers.works.latest(scope, EXPORT)
+    work = services.transfers.jobs.latest(scope, EXPORT)
     is_busy = work is not None and not work.is_over
     values = {
         "kept": exports.list_exports(services.config, scope), "work": work, "is_busy": is_busy, "stages": STAGES,
         "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem, "kinds": KINDS,
-        "held": [] if part else counting.count_held(scope),
+        "held": [] if part else counting.count_exported(scope),
     }  # fmt: skip
     return Page("export_live.html" if part else "export.html", values, problem.status if problem else 200)
 
@@ -41,9 +41,9 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = F
 @page("POST", "/settings/export", scope="keys.write")
 def make_export(visit: Visit) -> Answer:
     """Start an export in the background; the page shows its progress."""
-    passphrase = visit.asked.field("passphrase")
+    passphrase = visit.request.field("passphrase")
     try:
-        if passphrase != visit.asked.field("again"):
+        if passphrase != visit.request.field("again"):
             raise ValidationFailed("the two passphrases differ; enter the same one twice", pointer="/again")
         visit.services.transfers.export(visit.scope, passphrase or None)
     except ApplianceError as error:

@@ -9,7 +9,7 @@ from appliance.solutions import (
     RESET,
     ArchiveLimits,
     Solution,
-    Tools,
+    SolutionServices,
     order_system_url,
     read_archive,
     read_solution,
@@ -25,16 +25,17 @@ EVERY_MS = 700
 @page("GET", "/settings/reset", scope="keys.write")
 def show_reset(visit: Visit) -> Answer:
     """What a reset deletes and keeps, and the progress of a running one."""
-    return _page(visit, part=visit.asked.is_fragment)
+    return _page(visit, part=visit.request.is_fragment)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
-    work = visit.services.transfers.works.latest(visit.scope, RESET)
+    work = visit.services.transfers.jobs.latest(visit.scope, RESET)
     is_busy = work is not None and not work.is_over
-    limits, request = visit.services.config.limits, visit.asked
+    limits, request = visit.services.config.limits, visit.request
     values = {
         "work": work, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem,
-        "held": [] if part else counting.count_held(visit.scope), "stay": [] if part else counting.count_letting_in(visit.scope),
+        "held": [] if part else counting.count_exported(visit.scope),
+        "stay": [] if part else counting.count_credentials(visit.scope),
         "kinds": KINDS, "chosen": request.field("solution") or "starter", "most_mb": min(limits.upload_mb, LARGEST_BYTES >> 20),
     }  # fmt: skip
     return Page("reset_live.html" if part else "reset.html", values, problem.status if problem else 200)
@@ -45,11 +46,11 @@ def reset_tenant(visit: Visit) -> Answer:
     """Start a reset; if it fails, the tenant is left unchanged."""
     services = visit.services
     try:
-        if visit.asked.field("confirm").strip() != visit.scope.tenant_id:
+        if visit.request.field("confirm").strip() != visit.scope.tenant_id:
             raise ValidationFailed(
                 Sentence("enter the id of this tenant to confirm: %(tenant)s", tenant=visit.scope.tenant_id), pointer="/confirm"
             )
-        tools = Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
+        tools = SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
         services.transfers.reset(visit.scope, tools, _solution(visit))
     except ApplianceError as error:
         return _page(visit, error)
@@ -59,9 +60,9 @@ def reset_tenant(visit: Visit) -> Answer:
 def _solution(visit: Visit) -> Solution:
     """The chosen solution, read completely, so that nothing is deleted before it is known to be valid."""
     config = visit.services.config
-    if visit.asked.field("solution") != "own":
+    if visit.request.field("solution") != "own":
         return starter_solution(order_system_url(config))
-    sent = visit.asked.file("file")
+    sent = visit.request.file("file")
     if sent is None or not sent.received.size:
         raise ValidationFailed("choose the archive of the solution, or the starter", pointer="/file")
     bounds = ArchiveLimits(config.limits.archive_files, min(config.limits.archive_mb << 20, LARGEST_BYTES))

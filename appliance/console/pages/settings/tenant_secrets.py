@@ -8,9 +8,9 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
-from appliance.solutions import dependents_of, find_place, unbound_uses
+from appliance.solutions import find_dependents, find_place, unbound_uses
 from appliance.tenants import service
-from appliance.tenants.grants import Binding, Destination, Kind, secret_bindings
+from appliance.tenants.grants import Binding, Kind, SecretDestination, secret_bindings
 
 KIND_NAMES: Mapping[str, str] = {
     "integration": mark("Integration"), "process": mark("Code of a process"), "webhook": mark("Webhooks of a process"),
@@ -34,7 +34,7 @@ def _list_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
         places.setdefault(binding.name, []).append(binding)
     values = {
         "secrets": service.list_secrets(visit.scope), "places": places, "kinds": KIND_NAMES, "problem": problem,
-        "name": visit.asked.field("name"),
+        "name": visit.request.field("name"),
     }  # fmt: skip
     return Page("secrets.html", values, problem.status if problem else 200)
 
@@ -42,7 +42,7 @@ def _list_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 @page("POST", "/secrets", scope="secrets.write")
 def set_secret(visit: Visit) -> Answer:
     """Create a secret, or replace its value."""
-    name, value = visit.asked.field("name").strip(), visit.asked.field("value").replace("\r\n", "\n")
+    name, value = visit.request.field("name").strip(), visit.request.field("value").replace("\r\n", "\n")
     try:
         service.set_secret(visit.scope, visit.services.sealer, name, value)
     except ApplianceError as refusal:
@@ -61,10 +61,10 @@ def _secret_page(visit: Visit, name: str, problem: ApplianceError | None = None)
     if secret is None:
         raise NotFound(Sentence("there is no secret %(name)s; choose one from the list", name=repr(name[:63])))
     values: dict[str, Any] = {
-        "secret": secret, "dependents": dependents_of(visit.services, visit.scope, "secret", name), "kinds": KIND_NAMES,
+        "secret": secret, "dependents": find_dependents(visit.services, visit.scope, "secret", name), "kinds": KIND_NAMES,
         "pages": _PAGES, "bindings": secret_bindings.list_bindings(visit.scope, name),
         "unbound": unbound_uses(visit.services, visit.scope, name), "problem": problem,
-        "entered": {each: visit.asked.field(each) for each in ("kind", "target")}, "names": Names(visit),
+        "entered": {each: visit.request.field(each) for each in ("kind", "target")}, "names": Names(visit),
     }  # fmt: skip
     return Page("secret.html", values, problem.status if problem else 200)
 
@@ -72,9 +72,9 @@ def _secret_page(visit: Visit, name: str, problem: ApplianceError | None = None)
 @page("POST", "/secrets/<name>/bindings", scope="secrets.write")
 def add_binding(visit: Visit, name: str) -> Answer:
     """Permit one more destination for the secret."""
-    kind, target = cast(Kind, visit.asked.field("kind")), visit.asked.field("target").strip()
+    kind, target = cast(Kind, visit.request.field("kind")), visit.request.field("target").strip()
     try:
-        place: Destination = find_place(visit.services, visit.scope, kind, target)
+        place: SecretDestination = find_place(visit.services, visit.scope, kind, target)
         secret_bindings.bind(visit.scope, name, place)
     except ApplianceError as refusal:
         return _secret_page(visit, name, refusal)

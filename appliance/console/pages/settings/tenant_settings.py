@@ -34,7 +34,7 @@ def show_settings(visit: Visit) -> Answer:
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, of_form: str = "") -> Page:
-    services, scope, request = visit.services, visit.scope, visit.asked
+    services, scope, request = visit.services, visit.scope, visit.request
     config, row = services.config, service.get_tenant(scope.tenant_id)
     email_integration = config.approvals.email_integration
     values = {
@@ -42,8 +42,9 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, of_form: str =
         "form": {name: request.field(name) for name in ("folder", "review", "days")}, "config": config, "kinds": KINDS,
         "addresses": {"url": config.tenant_url(row.id), "cdn": config.cdn_url(row.id), "app": config.webapp_url(row.id, "APP")},
         "rules": folder_rules.list_rules(scope) if visit.may("documents.read") else [], "names": Names(visit),
-        "bounded": counting.count_bounded(scope), "held": counting.count_unbounded(scope) + counting.count_letting_in(scope),
-        "stored": services.blobs.usage(scope), "letters": email_integration, "has_letters": services.invitations.can_write(scope),
+        "bounded": counting.count_bounded(scope), "held": counting.count_unbounded(scope) + counting.count_credentials(scope),
+        "stored": services.blobs.usage(scope), "letters": email_integration,
+        "has_letters": services.invitations.can_send_email(scope),
         "language": services.languages.get(config.console.language), "runs_it": is_administrator(visit),
     }  # fmt: skip
     return Page("settings.html", values, problem.status if problem else 200)
@@ -60,13 +61,13 @@ def _apply(visit: Visit, form: str, work: Callable[[], object]) -> Answer:
 @page("POST", "/settings/name", scope="keys.write")
 def rename_tenant(visit: Visit) -> Answer:
     """Rename the tenant."""
-    return _apply(visit, "name", lambda: service.rename_tenant(visit.scope, visit.asked.field("name")))
+    return _apply(visit, "name", lambda: service.rename_tenant(visit.scope, visit.request.field("name")))
 
 
 @page("POST", "/settings/folders", scope="documents.retain")
 def set_folder_rule(visit: Visit) -> Answer:
     """Set the rule of a folder and its subfolders."""
-    request = visit.asked
+    request = visit.request
 
     def save_rule() -> None:
         days, review = request.field("days").strip(), bool(request.field("review"))
@@ -88,4 +89,4 @@ def set_folder_rule(visit: Visit) -> Answer:
 @page("POST", "/settings/folders/remove", scope="documents.retain")
 def remove_folder_rule(visit: Visit) -> Answer:
     """Remove the rule of a folder; the rules of its parent folders still apply."""
-    return _apply(visit, "removal", lambda: folder_rules.delete_rule(visit.scope, visit.asked.field("folder")))
+    return _apply(visit, "removal", lambda: folder_rules.delete_rule(visit.scope, visit.request.field("folder")))

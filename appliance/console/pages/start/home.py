@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.agents import runs
-from appliance.backups import standing
+from appliance.backups import get_status
 from appliance.console.frame.forms import InputForm
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.console.pages.govern.confirmations import HERE
-from appliance.console.pages.govern.confirmations import tell as tell_confirmation
+from appliance.console.pages.govern.confirmations import to_view as tell_confirmation
 from appliance.console.pages.operate.approvals import find_mine
 from appliance.console.pages.operate.day import DAY_MS, read_day
 from appliance.console.pages.settings.appliance import is_administrator
 from appliance.core import clock
 from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
-from appliance.core.texts import ngettext, tell
-from appliance.governance.approvals import Approval, ApprovalFilter, approvals, title_of
+from appliance.core.texts import ngettext, translate
+from appliance.governance.approvals import Approval, ApprovalFilter, approvals, describe_request
 from appliance.integrations import gate
 from appliance.monitor import failures
 from appliance.processes import Process
@@ -31,7 +31,7 @@ from appliance.tenants.keys import keys
 from appliance.webapps.certificates import expiring_hosts
 
 AHEAD_MS, BACK_MS, NEW_MS = 30 * DAY_MS, 7 * DAY_MS, 14 * DAY_MS
-SHOWN = 5
+MAX_SHOWN = 5
 READ, MOST_PAGES = 50, 10
 
 
@@ -87,7 +87,7 @@ def dismiss_first_steps(visit: Visit) -> Answer:
 
 
 def _first_items(title: str, url: str, items: list[Need]) -> Needs:
-    return Needs(title, url, len(items), items[:SHOWN])
+    return Needs(title, url, len(items), items[:MAX_SHOWN])
 
 
 def _approvals(visit: Visit) -> Needs:
@@ -101,7 +101,7 @@ def _approvals(visit: Visit) -> Needs:
             break
     mine = find_mine(visit.scope, visit.person, pending)
     items = [
-        Need(title_of(each), tell(each.request.reason), f"/console/approvals/{each.id}", "waiting", each.created_at)
+        Need(describe_request(each), translate(each.request.reason), f"/console/approvals/{each.id}", "waiting", each.created_at)
         for each in pending
         if each.id in mine
     ]  # fmt: skip
@@ -111,7 +111,7 @@ def _approvals(visit: Visit) -> Needs:
 def _confirmations(visit: Visit) -> Needs:
     """The open confirmations, which only owners can decide."""
     names = Names(visit)
-    views = [tell_confirmation(row, names) for row in confirmations.open_confirmations(visit.scope)]
+    views = [tell_confirmation(row, names) for row in confirmations.list_open(visit.scope)]
     items = [
         Need(each.title, each.why, HERE, "suspended" if each.is_suspended else "waiting", each.row.deadline or each.row.created_at)
         for each in views
@@ -124,9 +124,15 @@ def _times(count: int) -> str:
 
 
 def _failures(visit: Visit) -> Needs:
-    result = failures.list_failures(visit.scope, PageRequest(SHOWN, count=True), state="open")
+    result = failures.list_failures(visit.scope, PageRequest(MAX_SHOWN, count=True), state="open")
     items = [
-        Need(f"{each.process_id}: {tell(each.message)[:160]}", _times(each.count), "/console/failures", "failed", each.first_seen)
+        Need(
+            f"{each.process_id}: {translate(each.message)[:160]}",
+            _times(each.count),
+            "/console/failures",
+            "failed",
+            each.first_seen,
+        )
         for each in result.items
     ]  # fmt: skip
     return Needs(_("New failures"), "/console/failures", result.total or 0, items)
@@ -135,7 +141,7 @@ def _failures(visit: Visit) -> Needs:
 def _circuits(visit: Visit) -> Needs:
     items = [
         Need(slug, gate.health(visit.scope, slug).reason, f"/console/integrations/{slug}", "failing")
-        for slug in gate.failing(visit.scope)
+        for slug in gate.list_failing(visit.scope)
     ]
     return _first_items(_("Integrations paused after failures"), "/console/integrations", items)
 
@@ -183,7 +189,7 @@ def _first_steps(visit: Visit) -> list[Step]:
         waits = several or bool(invitations.list_invitations(scope))
         steps.append(Step(_("Invite people"), _("Choose who builds, who approves and who only reads."), "/console/people", waits))
         if is_administrator(visit):
-            has_backup = bool(standing(visit.services.config).kept)
+            has_backup = bool(get_status(visit.services.config).files)
             about = _("One file with all your data, verified after it is written.")
             steps.append(Step(_("Create a backup"), about, "/console/appliance/backups", has_backup))
     return steps if not all(step.is_done for step in steps) else []

@@ -1,7 +1,7 @@
 """Provides sandbox tenants with the starter solution to people who are not a member of any tenant."""
 
 from appliance.core.database import db
-from appliance.solutions import Services, Tools, apply_solution, order_system_url, starter_solution
+from appliance.solutions import Services, SolutionServices, apply_solution, order_system_url, starter_solution
 from appliance.tenants import people
 from appliance.tenants import service as tenants
 
@@ -24,6 +24,6 @@ def provide_tenant(services: Services, user_id: str, login: str) -> str | None:
     tenant_id = db.write(provide)
     if tenant_id is not None:
         # The starter's code is checked before a release, so no pool is passed: signing in must not wait for a sandbox.
-        tools = Tools(None, services.integrations, skills=services.skills)
+        tools = SolutionServices(None, services.integrations, skills=services.skills)
         apply_solution(tenants.system_scope(tenant_id), tools, starter_solution(order_system_url(services.config)))
     return tenant_id

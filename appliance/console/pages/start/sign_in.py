@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from urllib.parse import urlencode, urlsplit
 
 from appliance.console.frame import session
-from appliance.console.frame.routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
+from appliance.console.frame.routing import Answer, Arrival, Deferred, Page, Redirect, Visit, base_page, page
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
 from appliance.tenants import people, split_host
@@ -16,7 +16,7 @@ from . import provision, visiting
 def _canonical_url(arrival: Arrival) -> str | None:
     """The base host's configured URL if the visitor used another name for it, such as its IP address; else None."""
     base = arrival.services.config.base_url
-    return base if split_host(arrival.asked.host) != urlsplit(base).hostname else None
+    return base if split_host(arrival.request.host) != urlsplit(base).hostname else None
 
 
 @base_page("GET", "/")
@@ -38,8 +38,8 @@ def choose_tenant(arrival: Arrival) -> Answer:
 @base_page("GET", "/sign-in")
 def show_sign_in(arrival: Arrival) -> Answer:
     """The sign-in form, or the reason why signing in cannot work on this host."""
-    if not session.can_hold_cookies(arrival.asked) and _canonical_url(arrival) is None:
-        return Page("base/needs_https.html", {"host": arrival.asked.host}, 426)
+    if not session.can_hold_cookies(arrival.request) and _canonical_url(arrival) is None:
+        return Page("base/needs_https.html", {"host": arrival.request.host}, 426)
     if home := _canonical_url(arrival):
         return Redirect(f"{home}/sign-in")
     if arrival.person is not None:
@@ -49,7 +49,7 @@ def show_sign_in(arrival: Arrival) -> Answer:
 
 def _onward(arrival: Arrival) -> dict[str, str]:
     """The URL parameters that say where to continue after sign-in: a tenant's host, or the host of a WebApp."""
-    args = arrival.asked.args
+    args = arrival.request.args
     return {name: args[name] for name in ("tenant", "host", "state", "to") if args.get(name)}
 
 
@@ -63,25 +63,25 @@ def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -
 @base_page("POST", "/sign-in")
 def sign_in(arrival: Arrival) -> Answer:
     """Check login and password, then continue to the tenant that the visitor came from, or to the choice of tenants."""
-    request = arrival.asked
+    request = arrival.request
     if not session.can_hold_cookies(request):
         return Page("base/needs_https.html", {"host": request.host}, 426)
-    login = people.normalized(request.field("login"))
-    attempt = Attempt(login, request.address, session.device_of(arrival.services, request, login))
+    login = people.normalize_login(request.field("login"))
+    attempt = Attempt(login, request.address, session.find_device(arrival.services, request, login))
     try:
         work = arrival.services.password_checks.submit(attempt, lambda: people.check_password(login, request.field("password")).id)
     except ApplianceError as error:
         return _form(arrival, request.field("login").strip(), error)
-    return Later(work, lambda: _after_check(arrival, login, work))
+    return Deferred(work, lambda: _after_check(arrival, login, work))
 
 
 def _after_check(arrival: Arrival, login: str, work: "Future[str]") -> Answer:
-    request, services = arrival.asked, arrival.services
+    request, services = arrival.request, arrival.services
     try:
         user_id = work.result()
     except ApplianceError as error:
         return _form(arrival, request.field("login").strip(), error)
-    cookies = session.replace_on_base(services, request, user_id) | session.remember_device(services, request, login)
+    cookies = session.replace_base_session(services, request, user_id) | session.remember_device(services, request, login)
     if provision.is_offered(services):
         provision.provide_tenant(services, user_id, login)
     onward = _onward(arrival)
@@ -93,12 +93,12 @@ def _after_check(arrival: Arrival, login: str, work: "Future[str]") -> Answer:
 @base_page("GET", "/hand-over")
 def hand_over(arrival: Arrival) -> Answer:
     """Continue from a tenant's host without a session: to the sign-in form, or back to the tenant with a one-time code."""
-    args = arrival.asked.args
+    args = arrival.request.args
     if arrival.person is None:
         onward = urlencode({name: args.get(name, "") for name in ("tenant", "state", "to")})
         return Redirect(f"/sign-in?{onward}")
     try:
-        return session.hand_over(arrival.services, arrival.person, arrival.asked)
+        return session.hand_over(arrival.services, arrival.person, arrival.request)
     except NotFound as error:
         return Page("base/problem.html", {"person": arrival.person, "title": mark("No such tenant"), "problem": error}, 404)
 
@@ -106,23 +106,23 @@ def hand_over(arrival: Arrival) -> Answer:
 @page("GET", "/enter", scope=None, needs_session=False)
 def enter(arrival: Arrival) -> Answer:
     """The second half of the hand-over: open a session on the tenant's host."""
-    return session.enter(arrival.services, arrival.asked)
+    return session.enter(arrival.services, arrival.request)
 
 
 @page("GET", "/joined", scope=None, needs_session=False)
-def begin_anew(arrival: Arrival) -> Answer:
+def finish_join(arrival: Arrival) -> Answer:
     """Enter the console after accepting an invitation, as the user who accepted it."""
-    return session.begin_anew(arrival.services, arrival.asked)
+    return session.finish_join(arrival.services, arrival.request)
 
 
 @page("POST", "/sign-out", scope=None)
 def begin_sign_out(visit: Visit) -> Answer:
     """End the session on this host; the base host ends its own next."""
-    return session.leave(visit.services, visit.person, visit.asked)
+    return session.sign_out(visit.services, visit.person, visit.request)
 
 
 @base_page("POST", "/sandbox")
-def make_sandbox(arrival: Arrival) -> Answer:
+def create_sandbox(arrival: Arrival) -> Answer:
     """Create a sandbox tenant for a person who is not a member of any tenant."""
     if arrival.person is None:
         return Redirect("/sign-in")
@@ -134,7 +134,7 @@ def make_sandbox(arrival: Arrival) -> Answer:
 @base_page("GET", "/sign-out")
 def finish_sign_out(arrival: Arrival) -> Answer:
     """The second half of a sign-out from a tenant's host; the code proves that the person requested it."""
-    args, services = arrival.asked.args, arrival.services
+    args, services = arrival.request.args, arrival.services
     redeemed = sessions.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""), "sign-out")
     if redeemed is None or (arrival.person is not None and arrival.person.user_id != redeemed.user_id):
         return Redirect("/")
@@ -148,5 +148,5 @@ def sign_out(arrival: Arrival) -> Answer:
 
 
 def _close_session(arrival: Arrival) -> Redirect:
-    sessions.close_sign_in(arrival.services.sealer, arrival.asked.cookies.get(session.COOKIE, ""))
+    sessions.close_sign_in(arrival.services.sealer, arrival.request.cookies.get(session.COOKIE, ""))
     return Redirect("/sign-in", {session.COOKIE: ""})

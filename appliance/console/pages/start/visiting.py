@@ -7,7 +7,7 @@ from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark
 from appliance.tenants import match_host, people, split_host
-from appliance.webapps.access import Place, SignIns
+from appliance.webapps.access import SignIns, SignInTarget
 
 VISIT, SIGNED_IN = "/visit", "/visit/signed-in"
 LONGEST_STATE = 100
@@ -16,7 +16,7 @@ LONGEST_STATE = 100
 @base_page("GET", VISIT)
 def go_to_webapp(arrival: Arrival) -> Answer:
     """Continue from the host of a members-only WebApp: to the sign-in form, or back to the app with a one-time code."""
-    args, services = arrival.asked.args, arrival.services
+    args, services = arrival.request.args, arrival.services
     host, state = split_host(args.get("host", "")), args.get("state", "")[:LONGEST_STATE]
     if arrival.person is None:
         return Redirect(f"/sign-in?{urlencode({'host': host, 'state': state})}")
@@ -27,7 +27,7 @@ def go_to_webapp(arrival: Arrival) -> Answer:
         scope = TenantScope(match.tenant, f"user:{arrival.person.user_id}")
         if people.find_member(scope, arrival.person.user_id) is None:
             raise NotFound("you cannot open this app with your account; sign in with another one")
-        code = SignIns(services.sealer).give_member_code(Place(scope, match.app, host), state, arrival.person.user_id)
+        code = SignIns(services.sealer).create_member_code(SignInTarget(scope, match.app, host), state, arrival.person.user_id)
     except NotFound as error:
         return Page("base/problem.html", {"person": arrival.person, "title": mark("No such app"), "problem": error}, 404)
     config = services.config
@@ -37,7 +37,7 @@ def go_to_webapp(arrival: Arrival) -> Answer:
 @base_page("GET", SIGNED_IN)
 def go_on(arrival: Arrival) -> Answer:
     """The page between sign-in and the app: forms may redirect only to our own hosts, so a link leads to the app's host."""
-    args = arrival.asked.args
+    args = arrival.request.args
     host = split_host(args.get("host", ""))
     onward = f"{VISIT}?{urlencode({'host': host, 'state': args.get('state', '')[:LONGEST_STATE]})}"
     return Page("base/signed_in.html", {"host": host, "onward": onward})

@@ -4,7 +4,7 @@ from functools import partial
 
 from appliance.console.frame.routing import Answer, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.webapps.certificates import bring_certificate
+from appliance.webapps.certificates import upload_certificate
 
 from .domains import domains_page
 
@@ -15,10 +15,10 @@ _AT = "/webapps/<app>/domains/<host>/certificate"
 def put_certificate(visit: Visit, app: str, host: str) -> Answer:
     """Upload a certificate to serve the domain with."""
     domain = visit.services.domains.get_domain(visit.scope, app, host)
-    certificate, key, chain = (visit.asked.field(name) for name in ("certificate", "private_key", "chain"))
+    certificate, key, chain = (visit.request.field(name) for name in ("certificate", "private_key", "chain"))
     try:
         find = partial(visit.services.domains.get_domain, visit.scope, app, domain.host)
-        bring_certificate(visit.scope, visit.services.certificates, find, (certificate, key), chain)
+        upload_certificate(visit.scope, visit.services.certificates, find, (certificate, key), chain)
     except NotFound:
         raise
     except ApplianceError as refusal:

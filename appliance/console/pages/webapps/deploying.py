@@ -14,7 +14,7 @@ MOST_PATHS = 200
 @page("POST", "/webapps", scope="webapps.write")
 def create_webapp(visit: Visit) -> Answer:
     """Create a WebApp, without any version."""
-    field = visit.asked.field
+    field = visit.request.field
     try:
         webapp = visit.services.webapps.create_app(visit.scope, NewApp(field("id").strip(), field("name").strip()))
     except ApplianceError as refusal:
@@ -26,11 +26,11 @@ def create_webapp(visit: Visit) -> Answer:
 def deploy_version(visit: Visit, app: str) -> Answer:
     """Create a version from the uploaded archive, which can then be previewed and published."""
     visit.services.webapps.get_app(visit.scope, app)
-    sent = visit.asked.file(ARCHIVE)
+    sent = visit.request.file(ARCHIVE)
     try:
         if sent is None:
             raise ValidationFailed("no archive was chosen; choose a zip or tar.gz of the built files", pointer="/file")
-        message = visit.asked.field("message").strip()
+        message = visit.request.field("message").strip()
         if len(message) > 500:
             raise ValidationFailed("a message has at most 500 characters", pointer="/message")
         with sent.received.open() as file:
@@ -45,7 +45,7 @@ def deploy_version(visit: Visit, app: str) -> Answer:
 @page("GET", "/webapps/<app>/versions/<number>", scope="webapps.read")
 def show_version(visit: Visit, app: str, number: str) -> Answer:
     """One version, with the files and routes that it adds, changes and removes compared with another one."""
-    webapps, against = visit.services.webapps, visit.asked.args.get("against", "")
+    webapps, against = visit.services.webapps, visit.request.args.get("against", "")
     version = webapps.get_version(visit.scope, app, _number(number))
     difference = webapps.compare_versions(visit.scope, app, version.number, _number(against) if against else None)
     before = webapps.get_version(visit.scope, app, difference.against) if difference.against else None

@@ -34,7 +34,7 @@ _AT = "/webapps/<app>/domains"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredCertificate:
     """A stored certificate with its subject and the hosts that it serves."""
 
     hosts: list[str]
@@ -52,7 +52,7 @@ def domains_page(
     visit: Visit, app_id: str, problem: ApplianceError | None = None, *, of_certificate: str | None = None
 ) -> Page:  # fmt: skip
     """Every domain of the app; `problem` is an error, about the certificate of the host `of_certificate` if that is given."""
-    services, request = visit.services, visit.asked
+    services, request = visit.services, visit.request
     domains = services.domains.list_domains(visit.scope, app_id, PageRequest(limit=MAX_LIMIT)).items
     values = {
         "app": services.webapps.get_app(visit.scope, app_id),
@@ -67,16 +67,16 @@ def domains_page(
     return Page("domains.html", values, problem.status if problem else 200)
 
 
-def _stored_certificates(visit: Visit, domain: Domain) -> list[Stored]:
+def _stored_certificates(visit: Visit, domain: Domain) -> list[StoredCertificate]:
     """The stored certificates of the domain and of the name that redirects to it."""
     certificates = visit.services.certificates
-    by_fingerprint: dict[str, Stored] = {}
+    by_fingerprint: dict[str, StoredCertificate] = {}
     for host in domain.names:
         each = certificates.find(visit.scope, host)
         if each is not None and each.facts.fingerprint in by_fingerprint:
             by_fingerprint[each.facts.fingerprint].hosts.append(host)
         elif each is not None:
-            by_fingerprint[each.facts.fingerprint] = Stored([host], each, certificates.subject(visit.scope, host))
+            by_fingerprint[each.facts.fingerprint] = StoredCertificate([host], each, certificates.get_subject(visit.scope, host))
     return list(by_fingerprint.values())
 
 
@@ -89,7 +89,7 @@ def _meaning(domain: Domain) -> str:
 @page("POST", _AT, scope="webapps.write")
 def claim_domain(visit: Visit, app: str) -> Answer:
     """Claim a domain for the app."""
-    request = visit.asked
+    request = visit.request
     method, redirect = request.field("method"), request.field("redirect_from")
     try:
         if method not in {each[0] for each in METHODS} or redirect not in dict(REDIRECTS):
@@ -114,7 +114,7 @@ def verify_domain(visit: Visit, app: str, host: str) -> Answer:
 @page("POST", f"{_AT}/<host>/primary", scope="webapps.write")
 def make_primary(visit: Visit, app: str, host: str) -> Answer:
     """Make a domain the primary one, to which the app's own host redirects, or stop the redirect."""
-    visit.services.domains.change_domain(visit.scope, app, host, primary=visit.asked.field("primary") == "true")
+    visit.services.domains.change_domain(visit.scope, app, host, primary=visit.request.field("primary") == "true")
     return _redirect_to_domains(app)
 
 

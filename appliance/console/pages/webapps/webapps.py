@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
-from appliance.console.pages.govern.confirmations import lines_of
+from appliance.console.pages.govern.confirmations import permission_lines
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.sentences import Sentence
@@ -31,7 +31,7 @@ def apps_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     """The list, with the error of creating a WebApp if there was one."""
     result = visit.services.webapps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
     rows = [(app, _address(visit, app.id)) for app in result.items]
-    sent = {name: visit.asked.field(name) for name in ("id", "name")}
+    sent = {name: visit.request.field(name) for name in ("id", "name")}
     values = {"rows": rows, "next_cursor": result.next_cursor, "problem": problem, "sent": sent}
     return Page("webapps.html", values, problem.status if problem else 200)
 
@@ -53,10 +53,10 @@ def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, p
     versions = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
     values = {
         "app": app, "address": _address(visit, app_id), "versions": versions.items, "next_cursor": versions.next_cursor,
-        "names": Names(visit), "problem": problem, "preview": preview, "message": visit.asked.field("message"),
+        "names": Names(visit), "problem": problem, "preview": preview, "message": visit.request.field("message"),
         "before": webapps.version_before(visit.scope, app_id), "version_count": webapps.count_versions(visit.scope, app_id),
         "hosts": [each.host for each in visit.services.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT)).items],
-        "reach": lines_of(access) if (access := served_grants.reach_of_published(visit.scope, app_id)) else [],
+        "reach": permission_lines(access) if (access := served_grants.required_access_of_published(visit.scope, app_id)) else [],
         "grant": served_grants.find_served_grant(visit.scope, app_id), "may_decide": may_decide(visit.scope),
         "is_suspended": served_grants.is_suspended(served_grants.find_served(visit.scope, app_id).allowed_until),
         "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in versions.items]),
@@ -88,7 +88,7 @@ def preview_webapp(visit: Visit, app: str) -> Answer:
 
 
 def _number(visit: Visit, name: str) -> int:
-    text = visit.asked.field(name)
+    text = visit.request.field(name)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ValidationFailed(Sentence("`%(name)s` must be a version number; choose a version on the page", name=name))
     return int(text)
@@ -114,7 +114,7 @@ def unpublish_webapp(visit: Visit, app: str) -> Answer:
 @page("POST", "/webapps/<app>/withdraw", scope="keys.write")
 def withdraw_webapp_grant(visit: Visit, app: str) -> Answer:
     """Withdraw the permissions granted to the WebApp, and unpublish it."""
-    served_grants.withdraw(visit.scope, visit.services.webapps, app, visit.asked.field("digest"))
+    served_grants.revoke(visit.scope, visit.services.webapps, app, visit.request.field("digest"))
     return Redirect(f"/console/webapps/{app}")
 
 
@@ -122,7 +122,7 @@ def withdraw_webapp_grant(visit: Visit, app: str) -> Answer:
 def delete_webapp(visit: Visit, app: str) -> Answer:
     """Delete the app with its versions; a published app only with the field `force`."""
     try:
-        visit.services.webapps.delete_app(visit.scope, app, force=visit.asked.field("force") == "yes")
+        visit.services.webapps.delete_app(visit.scope, app, force=visit.request.field("force") == "yes")
     except NotFound:
         raise
     except ApplianceError as refusal:

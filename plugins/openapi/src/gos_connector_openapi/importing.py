@@ -44,7 +44,7 @@ def import_actions(content: bytes, settings: Json, ctx: Context) -> list[Action]
 
 def _actions(found: Apart, ctx: Context) -> list[Action]:
     actions: list[Action] = []
-    for line in found.told.splitlines() if not found.failed else ():
+    for line in found.output.splitlines() if not found.failed else ():
         part = json.loads(line)
         if "refused" in part:
             raise ConfigError(part["refused"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from appliance.console.frame.showing import size
+from appliance.console.frame.formatting import size
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser

@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.console.frame.particulars import describe, leaves
-from appliance.console.pages.operate.waiting import Wait, waits_of
+from appliance.console.frame.json_blocks import describe, leaves
+from appliance.console.pages.operate.waits import Wait, list_waits
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.governance import SkillUsed, Subject
-from appliance.governance.approvals import TOOLS, ActionApprovals, Approval, Wish, approvals
+from appliance.governance.approvals import TOOL_LABELS, ActionApprovals, Approval, RequestOptions, approvals
 from appliance.governance.policies import Decision as Judgement
 from appliance.governance.policies import Obligations, ToolAction
 from appliance.processes import Execution
@@ -194,7 +194,7 @@ def ask_action(acme_things: Resources, staff: Running) -> Ask:
         owed = Obligations(needed=needed)
         decision = Judgement("require_approval", ("orders are approved",), "v7", ("orders/write",), owed)
         wanted = ActionApprovals(staff.services.sealer)
-        return wanted.request_action(acme_things.scope, subject, ORDER, decision, Wish(**wish)).id
+        return wanted.request_action(acme_things.scope, subject, ORDER, decision, RequestOptions(**wish)).id
 
     return make
 
@@ -313,7 +313,7 @@ def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resour
 
 def test_every_wait_is_told() -> None:
     row = Execution(wait_reason="timer", waiting_for={"step": "pause", "until": "x"}, next_run_at=5)
-    assert waits_of(row) == [Wait("Waiting for a set time", step="pause", until=5)]
+    assert list_waits(row) == [Wait("Waiting for a set time", step="pause", until=5)]
     row.waiting_for = {
         "waits": [
             {"kind": "timer", "step": "a", "until": "1970-01-01T00:00:01Z"},
@@ -325,7 +325,7 @@ def test_every_wait_is_told() -> None:
             {"kind": "moon"},
         ]
     }
-    assert waits_of(row) == [
+    assert list_waits(row) == [
         Wait("Waiting for a decision", "the request", next="It continues once someone who may decide has decided."),
         Wait("Waiting for a set time", step="a", until=1000),
         Wait("Waiting for an execution of", "send-invoice", "/console/executions/exe_2"),
@@ -377,4 +377,4 @@ def test_a_long_text_is_folded_and_whole() -> None:
 
 def test_every_tool_that_may_need_an_approval_is_called_in_words(staff: Running) -> None:
     of_their_own = {"request_human_input", "get_human_input", "execute_tenant_integration"}
-    assert set(staff.services.tools.names()) - of_their_own == set(TOOLS)
+    assert set(staff.services.tools.names()) - of_their_own == set(TOOL_LABELS)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from appliance.console.pages.operate.timeline import Ran, make_timeline
-from appliance.console.pages.processes.outline import outline
+from appliance.console.pages.operate.timeline import RunHistory, build_timeline
+from appliance.console.pages.processes.outline import build_outline
 from appliance.processes import Execution, StepRunRow
-from appliance.processes.executions import StepCount, Try
+from appliance.processes.executions import Attempt, StepCount
 
 START = 1_000_000
 
@@ -26,31 +26,33 @@ def count(path: str, begin: int = 0, end: int | None = 10, **states: int) -> Ste
     return StepCount(path, path.rpartition("/")[2], "code", START + begin, ended, states or {"succeeded": 1}, "/" in path)
 
 
-def ran(*counts: StepCount, **more: Any) -> Ran:
-    return Ran(counts, more.get("runs", {}), more.get("in_loops", {}), more.get("tries", {}))
+def ran(*counts: StepCount, **more: Any) -> RunHistory:
+    return RunHistory(counts, more.get("runs", {}), more.get("in_loops", {}), more.get("tries", {}))
 
 
-STEPS = outline({"steps": [
+STEPS = build_outline({"steps": [
     {"id": "a", "code": {}}, {"id": "loop", "for_each": {"steps": [{"id": "inner", "code": {}}]}}, {"id": "z", "code": {}},
 ]})  # fmt: skip
 
 
 def test_steps_stand_in_the_order_of_the_definition_and_those_to_come_last() -> None:
-    entries = make_timeline(execution(), ran(count("loop/inner"), count("loop"), count("a")), STEPS)
+    entries = build_timeline(execution(), ran(count("loop/inner"), count("loop"), count("a")), STEPS)
     assert [(entry.path, entry.status, entry.depth) for entry in entries] == [
         ("a", "succeeded", 0), ("loop", "succeeded", 0), ("loop/inner", "succeeded", 1), ("z", "pending", 0),
     ]  # fmt: skip
 
 
 def test_a_bar_shows_when_a_step_ran_and_how_long() -> None:
-    (entry, *_) = make_timeline(execution(), ran(count("a", begin=250, end=750)), STEPS)
+    (entry, *_) = build_timeline(execution(), ran(count("a", begin=250, end=750)), STEPS)
     assert entry.bar is not None
     assert (entry.bar.start, entry.bar.width, entry.duration_ms) == (25, 50, 500)
 
 
 def test_a_bar_shows_where_attempts_ended() -> None:
-    tries = {("a", ""): [Try(1, "retrying", START + 300), Try(2, "retrying", START + 500), Try(3, "succeeded", START + 750)]}
-    (entry, *_) = make_timeline(execution(), ran(count("a", begin=250, end=750), runs={"a": run("a")}, tries=tries), STEPS)
+    tries = {
+        ("a", ""): [Attempt(1, "retrying", START + 300), Attempt(2, "retrying", START + 500), Attempt(3, "succeeded", START + 750)]
+    }
+    (entry, *_) = build_timeline(execution(), ran(count("a", begin=250, end=750), runs={"a": run("a")}, tries=tries), STEPS)
     assert entry.bar is not None
     assert entry.bar.ticks == (30, 50)
 
@@ -58,12 +60,12 @@ def test_a_bar_shows_where_attempts_ended() -> None:
 def test_runs_of_a_loop_are_one_entry_that_shows_what_needs_somebody() -> None:
     shown = [run("loop/inner", "9", "failed"), run("loop/inner", "70", "failed")]
     counted = count("loop/inner", succeeded=88, failed=2)
-    entry = next(e for e in make_timeline(execution(), ran(counted, in_loops={"loop/inner": shown}), STEPS) if e.is_loop)
+    entry = next(e for e in build_timeline(execution(), ran(counted, in_loops={"loop/inner": shown}), STEPS) if e.is_loop)
     assert (entry.total, entry.status, entry.run) == (90, "failed", None)
     assert [each.iteration for each in entry.runs] == ["9", "70"]
     assert entry.counts == [("succeeded", 88), ("failed", 2)]
 
 
 def test_a_step_that_runs_has_no_duration_yet() -> None:
-    (entry, *_) = make_timeline(execution(finished_at=None), ran(count("a", end=None, running=1)), STEPS)
+    (entry, *_) = build_timeline(execution(finished_at=None), ran(count("a", end=None, running=1)), STEPS)
     assert (entry.status, entry.duration_ms) == ("running", None)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from appliance.console.pages.govern.confirmations import TELLERS, lines_of
-from appliance.console.pages.processes.outline import outline
-from appliance.tenants.grants import Confirmation, Destination, make_reach
+from appliance.console.pages.govern.confirmations import VIEWS, permission_lines
+from appliance.console.pages.processes.outline import build_outline
+from appliance.tenants.grants import Confirmation, SecretDestination, build_access_spec
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ from appliance.tenants.grants import Confirmation, Destination, make_reach
     ],
 )
 def test_a_step_is_a_sentence(step: dict[str, Any], sentence: str) -> None:
-    assert outline({"steps": [{"id": "a", **step}]})[0].text == sentence
+    assert build_outline({"steps": [{"id": "a", **step}]})[0].text == sentence
 
 
 def test_inner_steps_stand_inside_with_their_condition() -> None:
     branch = [{"when": "= steps.a > 1", "steps": [{"id": "b", "wait": {}}]}, {"steps": [{"id": "c", "wait": {}}]}]
-    (line,) = outline({"steps": [{"id": "choose", "branch": branch, "when": "= input.go", "retry": {"max_attempts": 3}}]})
+    (line,) = build_outline({"steps": [{"id": "choose", "branch": branch, "when": "= input.go", "retry": {"max_attempts": 3}}]})
     assert [(group.title, [inner.id for inner in group.steps]) for group in line.groups] == [
         ("when steps.a > 1", ["b"]),
         ("otherwise", ["c"]),
@@ -57,19 +57,21 @@ def test_inner_steps_stand_inside_with_their_condition() -> None:
 
 
 def test_branches_of_a_parallel_stand_under_their_names() -> None:
-    (line,) = outline({"steps": [{"id": "p", "parallel": {"left": [{"id": "b", "stop": {}}], "right": [{"id": "c", "wait": {}}]}}]})
+    (line,) = build_outline(
+        {"steps": [{"id": "p", "parallel": {"left": [{"id": "b", "stop": {}}], "right": [{"id": "c", "wait": {}}]}}]}
+    )
     assert [(group.title, [inner.id for inner in group.steps]) for group in line.groups] == [("left", ["b"]), ("right", ["c"])]
 
 
 @pytest.mark.parametrize("definition", [{}, {"steps": None}, {"steps": "x"}, {"steps": ["x", 1]}])
 def test_a_draft_that_cannot_be_read_has_no_steps(definition: dict[str, Any]) -> None:
-    assert outline(definition) == []
+    assert build_outline(definition) == []
 
 
 def test_what_is_reached_is_told_in_plain_words_what_exceeds_first() -> None:
     data, called = {"orders": {"write", "read"}}, {"erp": {"*"}}
-    reach = make_reach({"integrations": called, "datapool": data, "secrets": {"token"}, "human": True})
-    told = [(line.text, line.exceeds) for line in lines_of(reach, ["secrets.write"])]
+    reach = build_access_spec({"integrations": called, "datapool": data, "secrets": {"token"}, "human": True})
+    told = [(line.text, line.exceeds) for line in permission_lines(reach, ["secrets.write"])]
     assert told == [
         ("read the secret token", True), ("read the collection orders", False), ("change the collection orders", False),
         ("ask people", False), ("call every action of the integration erp", False),
@@ -80,16 +82,16 @@ def test_what_is_reached_is_told_in_plain_words_what_exceeds_first() -> None:
     ("reason", "why"), [("wider", "may not decide where secrets go"), ("departed", "Who set it up is unknown")]
 )
 def test_a_secret_that_waits_is_told_with_where_it_goes(reason: str, why: str) -> None:
-    place = Destination("integration", "erp", "digest", "erp.example.com, login.example.com")
+    place = SecretDestination("integration", "erp", "digest", "erp.example.com, login.example.com")
     details = {"secret": "token", **asdict(place), "author": "key:k", "reason": reason, "why": "A sentence."}
     row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
-    told = TELLERS["secret"](row, "system")
+    told = VIEWS["secret"](row, "system")
     assert (told.title, told.url) == ("Use of the secret token", "/console/secrets/token")
     assert [line.text for line in told.lines] == ["by the integration erp", "sent to erp.example.com, login.example.com"]
     assert why in told.why
 
 
 def test_the_webhooks_of_a_process_are_told_as_such() -> None:
-    details = {"secret": "token", **asdict(Destination("webhook", "orders")), "author": "key:k", "reason": "wider"}
+    details = {"secret": "token", **asdict(SecretDestination("webhook", "orders")), "author": "key:k", "reason": "wider"}
     row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
-    assert [line.text for line in TELLERS["secret"](row, "system").lines] == ["by the webhooks of the process orders"]
+    assert [line.text for line in VIEWS["secret"](row, "system").lines] == ["by the webhooks of the process orders"]

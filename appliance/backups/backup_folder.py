@@ -1,0 +1,219 @@
+"""The folder of automatic backups, which other appliances may share: tells which files belong to this installation."""
+
+import fcntl
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from appliance.blobs import installation_id
+from appliance.core import clock
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database.presence import is_locked
+from appliance.core.errors import ApplianceError
+
+from .creation import KEY
+from .parts import is_sealed
+from .problems import BackupInvalid
+
+log = logging.getLogger(__name__)
+# Names from earlier releases lack the installation.
+_NAME = re.compile(r"gos-(\d{8}T\d{6})Z(?:-(ins_[0-9a-f]{24}))?\.gosb")
+_STATE, _ROOM, _LOCK = "backup.json", ".gos-making-", "lock"
+_LEFT_OVER = (f"{_ROOM}*", ".gos-backup-*", ".gos-verify-*", ".gos-*.partial", "gos-*.partial")
+_DEAD_MS = 7 * 24 * 3_600_000  # a file untouched for this long is not a backup in progress
+
+
+@dataclass(frozen=True)
+class BackupResult:
+    """The result of the last attempt; `problem` is None for a complete backup, which was verified by reading it again."""
+
+    at: int
+    path: str
+    size: int
+    rows: int
+    contents: int
+    encrypted: bool
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class BackupFile:
+    """A backup in the folder; only an encrypted one can be downloaded in the console."""
+
+    name: str
+    made_at: int
+    size: int
+    is_sealed: bool
+
+
+def folder_of(config: Config) -> Path:
+    """The folder of backups: the configured one, else one in the data folder for backups made on request."""
+    return Path(config.backup.to) if config.backup.to else config.data / "backups"
+
+
+def new_path(config: Config) -> Path:
+    """The path of a new backup; its name has the time and the installation."""
+    stamp = clock.rfc3339(clock.now_ms())[:19].replace("-", "").replace(":", "")
+    return folder_of(config) / f"gos-{stamp}Z-{_installation(config)}.gosb"
+
+
+def _installation(config: Config) -> str:
+    """The id of this installation; empty without a key file, which must not be created here."""
+    key = config.data / KEY
+    return installation_id(Sealer(load_or_make_key(key))) if key.exists() else ""
+
+
+def describe_error(error: Exception, folder: Path) -> str:
+    """The reason of a failure as text for operators."""
+    if isinstance(error, ApplianceError):
+        return error.message
+    if isinstance(error, OSError):
+        return f"{error.filename or folder}: {error.strerror or error}"
+    return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def temporary_folder(config: Config) -> Iterator[Path]:
+    """A temporary folder for a backup in progress, beside the backups, locked while its process lives; removed at the end."""
+    folder = folder_of(config) / f"{_ROOM}{_installation(config)}-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        with suppress(OSError):  # on a file system without locks, leftovers are recognized by age only
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def delete_leftovers(config: Config) -> None:
+    """Deletes leftovers of killed processes: this installation's when they are no longer locked, others' after a week.
+
+    Another appliance or a `gos backup` run by cron may be working in this folder.  Files that cannot be deleted, because they
+    belong to another user, are ignored.
+    """
+    folder, own = folder_of(config), f"{_ROOM}{_installation(config)}-"
+    for path in {path for pattern in _LEFT_OVER for path in folder.glob(pattern)}:
+        if _is_dead(path) or (path.name.startswith(own) and _is_abandoned(path)):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _is_abandoned(room: Path) -> bool:
+    try:
+        return not is_locked(room / _LOCK)
+    except OSError:  # just created, just being deleted, or owned by another user
+        return False
+
+
+def _is_dead(path: Path) -> bool:
+    try:
+        touched = max(each.stat().st_mtime for each in (path, *path.rglob("*")))
+    except OSError:  # a process is working there
+        return False
+    return touched * 1000 < clock.now_ms() - _DEAD_MS
+
+
+def list_backups(config: Config) -> list[BackupFile]:
+    """The backups of this installation in the folder, newest first.
+
+    One with a time in the future was made while the clock was ahead; it counts as the oldest, because otherwise new backups
+    would be deleted instead of it.
+    """
+    now, candidates = clock.now_ms(), [_describe_file(folder_of(config), match) for match in _split_by_owner(config)[0]]
+    backups = [each for each in candidates if each is not None]
+    return sorted(backups, key=lambda backup: (backup.made_at <= now, backup.made_at), reverse=True)
+
+
+def _describe_file(folder: Path, match: re.Match[str]) -> BackupFile | None:
+    """The backup; None for anything but an existing file, so that a broken link does not stop backups."""
+    path, day, time = folder / match[0], match[1][:8], match[1][9:]
+    text = f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (
+        BackupFile(path.name, clock.parse_rfc3339(text), status.st_size, _is_sealed(path)) if stat.S_ISREG(status.st_mode) else None
+    )
+
+
+def list_unowned(config: Config) -> list[str]:
+    """The names of backups in the folder that may belong to another appliance."""
+    return sorted(match[0] for match in _split_by_owner(config)[1])
+
+
+def _split_by_owner(config: Config) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
+    """The names of this installation's backups, and those of unknown origin.
+
+    A name without an installation is this installation's in its own data folder, or if it is that of the last backup.
+    """
+    folder, installation, last = folder_of(config), _installation(config), load_last_result(config)
+    last_name = Path(last.path).name if last else ""
+    ours: list[re.Match[str]] = []
+    unclear: list[re.Match[str]] = []
+    for name in _names(folder):
+        if match := _NAME.fullmatch(name):
+            if match[2] == installation or (match[2] is None and (not config.backup.to or name == last_name)):
+                ours.append(match)
+            elif match[2] is None:
+                unclear.append(match)
+    return ours, unclear
+
+
+def _names(folder: Path) -> list[str]:
+    """The file names in a folder; empty when it cannot be read, which the next backup will report."""
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _is_sealed(path: Path) -> bool:
+    try:
+        return is_sealed(path)
+    except (BackupInvalid, OSError):  # in doubt it cannot be downloaded
+        return False
+
+
+def delete_old(config: Config) -> str | None:
+    """Deletes this installation's backups except the newest `backup.keep`; returns the problem if that fails.
+
+    Call it only after a new backup is complete.
+    """
+    folder = folder_of(config)
+    try:
+        for backup in list_backups(config)[config.backup.keep :]:
+            (folder / backup.name).unlink(missing_ok=True)
+    except OSError as error:
+        log.exception("Old backups could not be deleted.")
+        return f"it is complete, but old backups could not be deleted: {describe_error(error, folder)}"
+    return None
+
+
+def load_last_result(config: Config) -> BackupResult | None:
+    """The stored result of the last attempt; None without one."""
+    try:
+        return BackupResult(**json.loads((config.data / _STATE).read_text("utf8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def save_result(config: Config, outcome: BackupResult) -> None:
+    """Stores the result of an attempt."""
+    draft = config.data / f"{_STATE}.new"
+    draft.write_text(json.dumps(asdict(outcome)), "utf8")
+    draft.replace(config.data / _STATE)

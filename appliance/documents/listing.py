@@ -1,0 +1,70 @@
+"""Filters documents, and converts rows to documents."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from appliance.core.database import full_text
+from appliance.core.pages import Page, PageRequest, paginate, parse_sort
+from appliance.core.scope import TenantScope
+
+from . import metadata
+from .contents import texts
+from .models import DocumentRow, DocumentTag
+from .naming import check_folder
+from .records import Document, DocumentFilter
+from .reviews import reviews
+
+_SORTED_BY = {name: getattr(DocumentRow, name) for name in ("id", "name", "folder", "size", "created_at", "updated_at")}
+
+
+def find_page(scope: TenantScope, filters: DocumentFilter, request: PageRequest) -> Page[DocumentRow]:
+    """A page of the rows that match all filters; ValidationFailed, InvalidFilter.
+
+    The search uses indexed columns only; complete rows are loaded for the page alone.
+    """
+    order = parse_sort(request.sort, _SORTED_BY, "-created_at")
+    columns = [_SORTED_BY[name] for name in dict.fromkeys(["id", *(name for name, _ in order)])]
+    page = paginate(filter_query(scope, filters, *columns), request, _SORTED_BY)
+    rows_by_id = {row.id: row for row in scope.select(DocumentRow).where(DocumentRow.id.in_([row.id for row in page.items]))}
+    return page.map(lambda row: rows_by_id[row.id])
+
+
+def filter_query(scope: TenantScope, filters: DocumentFilter, *columns: Any) -> Any:
+    """A query for the given columns of the rows that match all filters; ValidationFailed, InvalidFilter."""
+    query = scope.select(DocumentRow, *columns)
+    if filters.name is not None:
+        query = query.where(DocumentRow.name.contains(filters.name))
+    if filters.folder is not None:
+        query = query.where(DocumentRow.folder == check_folder(filters.folder))
+    if filters.under is not None and (under := check_folder(filters.under, "/under")):
+        below = (DocumentRow.folder > f"{under}/") & (DocumentRow.folder < f"{under}0")  # `0` is the character after `/`
+        query = query.where((DocumentRow.folder == under) | below)
+    if filters.tag is not None:
+        tagged = scope.select(DocumentTag, DocumentTag.document_id).where(DocumentTag.tag == filters.tag)
+        query = query.where(DocumentRow.id.in_(tagged))
+    if filters.media_type is not None:
+        main, _, sub = filters.media_type.partition("/")
+        exact = DocumentRow.media_type == filters.media_type
+        query = query.where(DocumentRow.media_type.startswith(f"{main}/") if sub == "*" else exact)
+    if filters.search is not None:
+        in_text = DocumentRow.sha256.in_(texts.contents_with_words(scope, full_text.parse_search(filters.search)))
+        query = query.where(in_text | DocumentRow.name.contains(filters.search.replace("\0", "").strip()))
+    return metadata.filter_by_metadata(scope, query, DocumentRow.id, filters.metadata)
+
+
+def to_documents(scope: TenantScope, rows: Iterable[DocumentRow]) -> list[Document]:
+    """Documents of the rows, with their tags and the states of their reviews and texts."""
+    rows = list(rows)
+    tags: dict[str, list[str]] = {row.id: [] for row in rows}
+    for each in scope.select(DocumentTag).where(DocumentTag.document_id.in_(list(tags))).order_by(DocumentTag.tag):
+        tags[each.document_id].append(each.tag)
+    reviews_by_id = reviews.summarize(scope, rows)
+    text_states = texts.states(scope, [row.sha256 for row in rows])
+    return [
+        Document(
+            row.id, row.name, row.folder, tuple(sorted(tags[row.id])), row.media_type, row.size, row.sha256, row.revision,
+            row.version, row.created_at, row.created_by, row.updated_at, row.metadata, reviews_by_id[row.id].review,
+            reviews_by_id[row.id].approved_revision, text_states.get(row.sha256, "none"),
+        )
+        for row in rows
+    ]  # fmt: skip

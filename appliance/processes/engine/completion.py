@@ -1,0 +1,210 @@
+"""The end of an execution: notifies followers and callers, withdraws open requests and answers a waiting parent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
+from appliance.governance.approvals import approvals
+from appliance.monitor import webhooks
+from appliance.processes.executions import recovery
+from appliance.processes.host import tainting
+from appliance.processes.models import Execution
+from appliance.processes.scheduling import slots
+
+from . import store, suspension
+
+
+def record_status(scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None) -> None:
+    """Inside a commit: add an event for followers, and after the commit notify callers that wait for the end."""
+    data: dict[str, Any] = {"status": status}
+    if error is not None:
+        data["error"] = {"code": error["code"], "message": error["message"]}
+    store.add_event(scope, execution_id, status, data)
+    if event := _WEBHOOK_EVENTS.get(status):
+        webhooks.emit(scope, event, lambda: _to_payload(scope, execution_id, data))
+    if status in store.FINISHED:
+        db.after_commit(lambda: completion_signal.notify(execution_id))
+
+
+_WEBHOOK_EVENTS = {
+    "succeeded": "execution.succeeded", "failed": "execution.failed", "timed_out": "execution.failed",
+    "expired": "execution.failed", "waiting": "execution.waiting",
+}  # fmt: skip
+
+
+def _to_payload(scope: TenantScope, execution_id: str, data: dict[str, Any]) -> dict[str, Any]:
+    """The webhook payload of an execution: its ids and status, never the data it worked on."""
+    row = scope.get(Execution, id=execution_id)
+    reason = {"wait_reason": row.wait_reason} if data["status"] == "waiting" else {}
+    return {"execution_id": row.id, "process_id": row.process_id, "version": row.version, **data, **reason}
+
+
+@dataclass(frozen=True)
+class Child:
+    """A finished execution, as its parent sees it."""
+
+    execution_id: str
+    process_id: str
+    status: str
+    output: Any = None
+    error: dict[str, Any] | None = None
+
+
+EndListener = Callable[[TenantScope, Child], None]
+_listeners: list[EndListener] = []
+
+
+def on_end(listener: EndListener) -> Callable[[], None]:
+    """Register a listener for every end, called inside its transaction; returns a function that removes it."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+WithdrawHandler = Callable[[TenantScope, str], None]
+_withdrawal_handlers: dict[str, WithdrawHandler] = {}
+
+
+def on_withdrawn(kind: str, withdraw: WithdrawHandler) -> Callable[[], None]:
+    """Register what to do, inside the transaction, when a step stops waiting for a call of this kind; returns a function that
+    removes it."""
+    _withdrawal_handlers[kind] = withdraw
+
+    def unregister() -> None:
+        del _withdrawal_handlers[kind]
+
+    return unregister
+
+
+def close_execution(scope: TenantScope, child: Child) -> None:
+    """Inside a commit: close its open calls, free its slot, and answer its parent, passing on where its data came from."""
+    sql = "SELECT parent, retry_of FROM execution WHERE tenant_id = ? AND id = ?"
+    for parent, retry_of in db.rows(sql, (scope.tenant_id, child.execution_id)):
+        if parent:
+            tainting.add_sources(scope, parent, tainting.sources_of(scope, child.execution_id))
+        if retry_of and child.status == "succeeded":
+            recovery.note_success(scope, retry_of)
+    withdraw_calls(scope, child.execution_id)
+    slots.pass_on(scope, child.execution_id)
+    for listener in _listeners:
+        listener(scope, child)
+    if child.status == "succeeded":
+        suspension.answer_call(scope, child.execution_id, True, child.output)
+        return
+    error = child.error or {}
+    message = Sentence(
+        "the child execution %(execution_id)s of %(process_id)s %(ended)s",
+        execution_id=child.execution_id, process_id=child.process_id, ended=_ENDED_TEXTS[child.status],
+    )
+    failure = {
+        "code": "child_failed",
+        "message": Sentence("%(message)s: %(message2)s", message=message, message2=error["message"]) if error else message,
+        "retryable": bool(error.get("retryable", False)),
+        "failure_class": error.get("failure_class", "user_code"),
+        "details": [],
+    }  # fmt: skip
+    suspension.answer_call(scope, child.execution_id, False, failure)
+
+
+def withdraw_calls(scope: TenantScope, execution_id: str) -> None:
+    """Inside a commit: withdraw every open call of an execution."""
+    for each in suspension.open_calls(scope, execution_id):
+        _withdraw(scope, each)
+    suspension.drop_execution(scope, execution_id)
+
+
+_ENDED_TEXTS = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "timed out", "expired": "expired before it started"}
+
+
+def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
+    """Inside a commit: an attempt of a step has ended, so withdraw the calls it still waits for."""
+    waiting = suspension.calls_of_step(scope, execution_id, path, iteration)
+    if not waiting:
+        return
+    for each in waiting:
+        if each.ok is None:
+            _withdraw(scope, each)
+    suspension.drop_step(scope, execution_id, path, iteration)
+
+
+def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
+    if pending.kind in ("approval", "input", "model"):
+        approvals.withdraw_approval(scope, pending.token, "the step that asked is no longer waiting")
+    elif pending.kind == "child":
+        child = scope.find(Execution, id=pending.token)
+        if child is not None and child.status not in store.FINISHED:
+            cancel(scope, child)
+    elif pending.kind in _withdrawal_handlers:
+        _withdrawal_handlers[pending.kind](scope, pending.token)
+
+
+def cancel(scope: TenantScope, row: Execution) -> None:
+    """Inside a write: cancel an idle execution at once, or ask its runner to stop; does nothing if its end is decided.
+
+    An execution with steps to undo is resumed to undo them.
+    """
+    is_row = Execution.id == row.id
+    changes: dict[str, Any]
+    if row.aftermath is not None:
+        return
+    if row.status in ("queued", "waiting") and store.has_undoable(scope, row.id):
+        changes = {"status": "cancelling", "cancel_requested": True, "owner": None, "wait_reason": None, "waiting_for": None}
+        scope.update(Execution, **changes, next_run_at=None).where(is_row).execute()
+        store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
+        db.after_commit(lambda: suspension.woken_signal.notify(scope.tenant_id, row.id))
+    elif row.status in ("queued", "scheduled", "waiting"):
+        now = clock.now_ms()
+        changes = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
+        scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(is_row).execute()
+        store.close_runs(scope, row.id, "cancelled")
+        record_status(scope, row.id, "cancelled")
+        close_execution(scope, Child(row.id, row.process_id, "cancelled"))
+    else:
+        scope.update(Execution, cancel_requested=True, status="cancelling").where(is_row).execute()
+        store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
+        db.after_commit(lambda: suspension.cancel_signal.notify(scope.tenant_id, row.id))
+
+
+class CompletionSignal:
+    """The callers in this OS process that wait for executions to finish."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callable[[], None]]] = {}
+        self._tenants: dict[str, str] = {}
+        self._lock = Lock()
+
+    def subscribe(self, tenant_id: str, execution_id: str, callback: Callable[[], None]) -> None:
+        """Call back once the execution has finished.  The caller must check the row too: it may have finished already."""
+        with self._lock:
+            self._callbacks.setdefault(execution_id, []).append(callback)
+            self._tenants[execution_id] = tenant_id
+
+    def list_awaited(self) -> frozenset[tuple[str, str]]:
+        """Tenant and id of every execution that a caller waits for."""
+        with self._lock:
+            return frozenset((tenant_id, execution_id) for execution_id, tenant_id in self._tenants.items())
+
+    def unsubscribe(self, execution_id: str, callback: Callable[[], None]) -> None:
+        """Remove a callback."""
+        with self._lock:
+            remaining = [c for c in self._callbacks.get(execution_id, []) if c is not callback]
+            if remaining:
+                self._callbacks[execution_id] = remaining
+            else:
+                self._callbacks.pop(execution_id, None)
+                self._tenants.pop(execution_id, None)
+
+    def notify(self, execution_id: str) -> None:
+        """Call every callback of this execution once."""
+        with self._lock:
+            callbacks = self._callbacks.pop(execution_id, [])
+            self._tenants.pop(execution_id, None)
+        for callback in callbacks:
+            callback()
+
+
+completion_signal = CompletionSignal()

@@ -1,0 +1,198 @@
+"""Searches executions by their fields, time, failure and text; answers whole rows or the summaries that lists show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from peewee import SQL, fn
+
+from appliance.core.database import db
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
+from appliance.processes.models import Execution
+
+from . import input_values
+
+StartedBy = Literal["user", "key", "trigger", "webapp", "run", "execution"]
+"""Who started an execution: a person, a program, a trigger, a WebApp's visitor, an agent's run, another execution."""
+
+MAX_TEXT = 200
+MANY_MATCHES = 2_000
+# Written into the SQL as literals: a partial index on some statuses is not used for a status passed as a parameter.
+_STATES = frozenset({
+    "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired",
+})  # fmt: skip
+_SUMMARY_COLUMNS = (
+    Execution.id, Execution.process_id, Execution.version, Execution.status, Execution.wait_reason, Execution.failure_class,
+    Execution.label_text, Execution.actor, Execution.created_at, Execution.started_at, Execution.finished_at, Execution.error,
+)  # fmt: skip
+_ORDER = {"created_at": Execution.created_at, "id": Execution.id}
+
+
+@dataclass(frozen=True)
+class ExecutionFilter:
+    """Criteria for a list of executions; None means any.
+
+    `search` has the syntax of `input_values.executions_with`.  `text` is an id, a part of a label, an error code or a value of
+    the input.  `step` is the failed one; `took_ms` the minimum duration of finished executions; `ids` limits to these.
+    """
+
+    process_id: str | None = None
+    status: str | None = None
+    label: str | None = None
+    failure_class: str | None = None
+    since: int | None = None
+    until: int | None = None
+    id: str | None = None
+    search: str | None = None
+    version: int | None = None
+    text: str | None = None
+    step: str | None = None
+    took_ms: int | None = None
+    by: StartedBy | None = None
+    ids: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class ExecutionSummary:
+    """The summary of an execution for lists; `problem` is its error message."""
+
+    id: str
+    process_id: str
+    version: int
+    status: str
+    wait_reason: str | None
+    failure_class: str | None
+    problem: str | None
+    label: str | None
+    actor: str
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+
+
+def matching_query(scope: TenantScope, criteria: ExecutionFilter, *columns: Any) -> Any:
+    """The query for the filter; ValidationFailed for a text that cannot be searched for."""
+    query = scope.select(Execution, *columns)
+    equal = {
+        Execution.process_id: criteria.process_id, Execution.label_text: criteria.label, Execution.id: criteria.id,
+        Execution.failure_class: criteria.failure_class, Execution.version: criteria.version,
+    }  # fmt: skip
+    for column, value in equal.items():
+        if value is not None:
+            query = query.where(column == value)
+    if criteria.status is not None:
+        query = query.where(Execution.status == (SQL(f"'{criteria.status}'") if criteria.status in _STATES else criteria.status))
+    if criteria.since is not None:
+        query = query.where(Execution.created_at >= criteria.since)
+    if criteria.until is not None:
+        query = query.where(Execution.created_at < criteria.until)
+    if criteria.search is not None:
+        query = query.where(Execution.id.in_(input_values.executions_with(scope, criteria.search)))
+    if criteria.ids is not None:
+        query = query.where(Execution.id.in_(list(criteria.ids)))
+    return _add_conditions(scope, query, criteria)
+
+
+def _add_conditions(scope: TenantScope, query: Any, criteria: ExecutionFilter) -> Any:
+    """The same query with the conditions on failed step, duration, starter and text."""
+    if criteria.step is not None:
+        query = query.where(Execution.failed_step.is_null(False) & (Execution.failed_step == criteria.step))
+    if criteria.took_ms is not None:
+        query = query.where(_duration_condition(scope, criteria.took_ms))
+    if criteria.by is not None:
+        start = f"{criteria.by}:"
+        query = query.where(fn.SUBSTR(Execution.actor, 1, len(start)) == start)
+    if criteria.text:
+        query = query.where(_text_condition(scope, criteria.text))
+    return query
+
+
+def _duration_condition(scope: TenantScope, min_ms: int) -> Any:
+    """The condition for finished executions of at least this duration.
+
+    Few matches are read through their index.  With many, scanning from the newest finds enough of them soon, while sorting
+    all of them would take longer, so the condition is written so that no index applies.
+    """
+    duration = Execution.finished_at - Execution.started_at
+    condition = Execution.finished_at.is_null(False) & (duration >= min_ms)
+    has_many = scope.select(Execution, SQL("1")).where(condition).limit(MANY_MATCHES).count() == MANY_MATCHES
+    return fn.COALESCE(duration, -1) >= min_ms if has_many else condition
+
+
+def _text_condition(scope: TenantScope, text: str) -> Any:
+    """The condition for executions with this id, error code or input value, or with this text in their label.
+
+    If many labels match, it is written so that no index applies, as in `_duration_condition`.
+    """
+    if len(text) > MAX_TEXT:
+        message = Sentence("search for at most %(longest_text)s characters", longest_text=MAX_TEXT)
+        raise ValidationFailed(message, pointer="/text")
+    ids = scope.select(Execution, Execution.id)
+    failed = ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text))
+    others = ids.where(Execution.id == text) | failed | input_values.executions_with(scope, f"={text}")
+    labelled = ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text))
+    matches = len(labelled.limit(MANY_MATCHES).tuples())
+    if matches == MANY_MATCHES:
+        return fn.COALESCE(Execution.label_text, "").contains(text) | Execution.id.in_(others)
+    return Execution.id.in_(others | labelled if matches else others)
+
+
+def list_executions(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest) -> Page[Execution]:
+    """Executions, newest first."""
+    return paginate(matching_query(scope, criteria), page, _ORDER)
+
+
+def list_summaries(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest) -> Page[ExecutionSummary]:
+    """The same as summaries, without input and output, which may be large."""
+    return paginate(matching_query(scope, criteria, *_SUMMARY_COLUMNS), page, _ORDER).map(_to_summary)
+
+
+def _to_summary(row: Any) -> ExecutionSummary:
+    problem = str(row.error.get("message", "")) if row.error else None
+    return ExecutionSummary(
+        row.id, row.process_id, row.version, row.status, row.wait_reason, row.failure_class, problem, row.label_text, row.actor,
+        row.created_at, row.started_at, row.finished_at,
+    )  # fmt: skip
+
+
+def find_newest(scope: TenantScope, process_ids: Sequence[str]) -> dict[str, ExecutionSummary]:
+    """The newest execution of each of these processes that has one."""
+    if not process_ids:
+        return {}
+    places = ", ".join("?" * len(process_ids))
+    rows = db.rows(
+        "SELECT (SELECT e.id FROM execution e WHERE e.tenant_id = p.tenant_id AND e.process_id = p.id "  # noqa: S608 places only
+        f"ORDER BY e.created_at DESC, e.id DESC LIMIT 1) FROM process p WHERE p.tenant_id = ? AND p.id IN ({places})",
+        (scope.tenant_id, *process_ids),
+    )
+    return {row.process_id: row for row in _by_ids(scope, [str(each) for (each,) in rows if each is not None])}
+
+
+def list_retries(scope: TenantScope, execution_id: str, most: int) -> Sequence[ExecutionSummary]:
+    """The newest retries of an execution."""
+    ids = scope.select(Execution, Execution.id).where(Execution.retry_of.is_null(False) & (Execution.retry_of == execution_id))
+    return _newest(scope, ids, most)
+
+
+def list_children(scope: TenantScope, execution_id: str, most: int) -> Sequence[ExecutionSummary]:
+    """The newest executions that an execution started."""
+    ids = scope.select(Execution, Execution.id).where(Execution.parent.is_null(False) & (Execution.parent == execution_id))
+    return _newest(scope, ids, most)
+
+
+def _newest(scope: TenantScope, ids: Any, most: int) -> Sequence[ExecutionSummary]:
+    return _by_ids(scope, [row.id for row in ids.order_by(Execution.id.desc()).limit(most)])
+
+
+def _by_ids(scope: TenantScope, ids: Sequence[str]) -> list[ExecutionSummary]:
+    """Summaries by id, newest first.  Sorted here, because with ORDER BY the database would scan all executions in order."""
+    rows = map(_to_summary, matching_query(scope, ExecutionFilter(ids=ids), *_SUMMARY_COLUMNS)) if ids else ()
+    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)
+
+
+def list_starters() -> tuple[StartedBy, ...]:
+    """The possible starters of an execution."""
+    return get_args(StartedBy)
