@@ -19,8 +19,8 @@ class Table:
         self.rows: dict[int, tuple[int, float]] = {}
 
     def newest(self) -> Change | None:
-        found = sorted(self.rows, key=lambda number: (self.rows[number], number))
-        return self._change(found[-1]) if found else None
+        numbers = sorted(self.rows, key=lambda number: (self.rows[number], number))
+        return self._change(numbers[-1]) if numbers else None
 
     def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         second = (at - START).total_seconds()
@@ -28,8 +28,8 @@ class Table:
 
     def later(self, at: datetime | None, limit: int) -> list[Change]:
         second = -1 if at is None else (at - START).total_seconds()
-        found = sorted((each for each in self.rows if self.rows[each][0] > second), key=lambda each: self.rows[each])
-        return [self._change(each) for each in found][:limit]
+        numbers = sorted((each for each in self.rows if self.rows[each][0] > second), key=lambda each: self.rows[each])
+        return [self._change(each) for each in numbers][:limit]
 
     def _change(self, number: int) -> Change:
         return Change(START + timedelta(seconds=self.rows[number][0]), number, {"n": number})
@@ -46,17 +46,17 @@ class Poller:
         """How many items had not come before; the poll goes on until nothing more is announced."""
         before, rounds = len(self.seen), 0
         while True:
-            found = poll_changes(self.table, self.query, self.cursor, lambda: self.clock)
-            self.cursor = json.loads(json.dumps(found.cursor))
-            self.seen.update({item.key: item.data for item in found.items})
+            polled = poll_changes(self.table, self.query, self.cursor, lambda: self.clock)
+            self.cursor = json.loads(json.dumps(polled.cursor))
+            self.seen.update({item.key: item.data for item in polled.items})
             rounds += 1
             assert rounds < 50
-            assert found.items or not found.more
-            if not found.more:
+            assert polled.items or not polled.more
+            if not polled.more:
                 return len(self.seen) - before
 
 
-def test_everything_comes_once_and_then_what_changes() -> None:
+def test_polls_return_every_record_once_and_then_its_changes() -> None:
     table = Table()
     table.rows = {number: (number, 0.0) for number in range(1, 3 * PAGE + 5)}
     poller = Poller(table)
@@ -68,7 +68,7 @@ def test_everything_comes_once_and_then_what_changes() -> None:
 
 
 @pytest.mark.parametrize("bulk", [PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, 3 * PAGE + 7])
-def test_many_that_changed_at_one_moment_all_come(bulk: int) -> None:
+def test_all_records_changed_at_one_moment_are_returned(bulk: int) -> None:
     table = Table()
     # Within their second they were written in the opposite order of their ids.
     table.rows = {number: (3, 1 - number / 10_000) for number in range(10, 10 + bulk)} | {1: (1, 0.0), 2: (9, 0.0)}
@@ -76,7 +76,7 @@ def test_many_that_changed_at_one_moment_all_come(bulk: int) -> None:
     assert poller.poll() == bulk + 2
 
 
-def test_the_beginning_now_answers_nothing_that_was_there() -> None:
+def test_begin_now_skips_existing_records() -> None:
     table = Table()
     table.rows = {1: (1, 0.0), 2: (2, 0.0)}
     poller = Poller(table, "now")
@@ -88,14 +88,14 @@ def test_the_beginning_now_answers_nothing_that_was_there() -> None:
     assert poller.poll() == 1
 
 
-def test_the_beginning_now_of_nothing_answers_the_first() -> None:
+def test_begin_now_on_an_empty_table_returns_the_first_record() -> None:
     poller = Poller(Table(), "now")
     assert poller.poll() == 0
     poller.table.rows[1] = (1, 0.0)
     assert poller.poll() == 1
 
 
-def test_what_becomes_visible_late_comes_within_the_overlap() -> None:
+def test_changes_that_appear_late_within_the_overlap_are_returned() -> None:
     table = Table()
     table.rows = {1: (1000, 0.0), 5: (1100, 0.3)}
     poller = Poller(table)
@@ -105,7 +105,7 @@ def test_what_becomes_visible_late_comes_within_the_overlap() -> None:
     assert poller.poll() == 2
 
 
-def test_a_quiet_table_is_not_read_again_for_ever() -> None:
+def test_an_unchanged_table_is_not_read_again_after_the_overlap() -> None:
     table = Table()
     table.rows = dict.fromkeys(range(1, 20), (10, 0.0))
     poller = Poller(table)
@@ -116,7 +116,7 @@ def test_a_quiet_table_is_not_read_again_for_ever() -> None:
     assert poll_changes(table, poller.query, poller.cursor, lambda: poller.clock).items == []
 
 
-def test_a_system_without_order_is_told_instead_of_skipped() -> None:
+def test_unordered_changes_raise_system_failure() -> None:
     class Unordered(Table):
         def later(self, at: datetime | None, limit: int) -> list[Change]:
             return super().later(at, limit)[::-1]

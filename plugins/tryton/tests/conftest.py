@@ -27,8 +27,8 @@ CACHE = Path(__file__).resolve().parents[3] / ".cache" / "tryton"
 def tryton() -> Iterator[dict[str, Any]]:
     """Settings of a running server with the module party."""
     programs = Path(sys.executable).parent
-    with tempfile.TemporaryDirectory(prefix="gos-tryton-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="gos-tryton-") as path:
+        folder = Path(path)
         port = free_port()
         (folder / "password").write_text(PASSWORD)
         (folder / "conf").write_text(f"[database]\nuri = sqlite://\npath = {folder}\n[web]\nlisten = 127.0.0.1:{port}\n")
@@ -48,17 +48,17 @@ def tryton() -> Iterator[dict[str, Any]]:
 def give_database(folder: Path, admin: list[str], environment: Mapping[str, str]) -> None:
     """A database with these modules and this password: made once for each release of Tryton, which takes 5 s, then copied."""
     packages = [version(name) for name in ("trytond", "trytond_country", "trytond_party")]
-    kept = CACHE / f"{hashlib.sha256(repr((packages, MODULES, PASSWORD)).encode()).hexdigest()[:16]}.sqlite"
+    cached = CACHE / f"{hashlib.sha256(repr((packages, MODULES, PASSWORD)).encode()).hexdigest()[:16]}.sqlite"
     database = folder / "gos.sqlite"
-    if not kept.exists():
+    if not cached.exists():
         database.touch()
         make = [*admin, "-u", *MODULES, "--email", "a@example.com"]
         subprocess.run(make, check=True, capture_output=True, env=environment, timeout=START_SECONDS)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        partial = kept.with_suffix(f".{os.getpid()}")
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        partial = cached.with_suffix(f".{os.getpid()}")
         shutil.copyfile(database, partial)
-        partial.rename(kept)
-    shutil.copyfile(kept, database)
+        partial.rename(cached)
+    shutil.copyfile(cached, database)
 
 
 def wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -57,16 +57,16 @@ class TestContract(ConnectorContract):
 
 
 def test_check_names_user_and_database(it: TrytonConnector, ctx: Context) -> None:
-    assert it.check(ctx) == "Tryton answers to admin in the database gos."
+    assert it.check(ctx) == "Connected to the Tryton database gos as admin."
 
 
 def test_records_are_created_found_changed_and_deleted(it: TrytonConnector, ctx: Context) -> None:
     ids = it.call("create", {**PARTY, "records": [{"name": "Zoë 1"}, {"name": "Zoë 2"}, {"name": "Zoë 3"}]}, ctx)["ids"]
-    wanted = {**PARTY, "domain": [["name", "like", "Zoë %"]], "fields": ["name"], "order": [["name", "DESC"]]}
-    found = it.call("search", {**wanted, "limit": 2}, ctx)
-    assert ([each["name"] for each in found["records"]], found["truncated"]) == (["Zoë 3", "Zoë 2"], True)
-    assert it.call("search", {**wanted, "limit": 3}, ctx)["truncated"] is False
-    assert [each["name"] for each in it.call("search", {**wanted, "offset": 2}, ctx)["records"]] == ["Zoë 1"]
+    search = {**PARTY, "domain": [["name", "like", "Zoë %"]], "fields": ["name"], "order": [["name", "DESC"]]}
+    page = it.call("search", {**search, "limit": 2}, ctx)
+    assert ([each["name"] for each in page["records"]], page["truncated"]) == (["Zoë 3", "Zoë 2"], True)
+    assert it.call("search", {**search, "limit": 3}, ctx)["truncated"] is False
+    assert [each["name"] for each in it.call("search", {**search, "offset": 2}, ctx)["records"]] == ["Zoë 1"]
     assert it.call("update", {**PARTY, "ids": ids[:2], "values": {"name": "Yve"}}, ctx) == {"updated": 2}
     read = it.call("read", {**PARTY, "ids": ids[::-1], "fields": ["name"]}, ctx)["records"]
     assert [(each["id"], each["name"]) for each in read] == [(ids[2], "Zoë 3"), (ids[1], "Yve"), (ids[0], "Yve")]
@@ -79,17 +79,17 @@ def test_an_inactive_record_is_deleted_too(it: TrytonConnector, ann: int, ctx: C
     assert it.call("delete", {**PARTY, "ids": [ann]}, ctx) == {"deleted": 1}
 
 
-def test_times_come_as_texts_and_go_as_such(it: TrytonConnector, ann: int, ctx: Context) -> None:
+def test_times_are_read_and_written_as_iso_8601(it: TrytonConnector, ann: int, ctx: Context) -> None:
     (read,) = it.call("read", {**PARTY, "ids": [ann], "fields": ["create_date"]}, ctx)["records"]
     assert read["create_date"][10:11] + read["create_date"][-1] == "TZ"
     cron = {"model": "ir.cron"}
-    (known,) = it.call("search", {**cron, "fields": ["next_call"], "limit": 1}, ctx)["records"]
+    (job,) = it.call("search", {**cron, "fields": ["next_call"], "limit": 1}, ctx)["records"]
     values = {"next_call": "2031-02-03T04:05:06+01:00"}
-    it.call("update", {**cron, "ids": [known["id"]], "values": values}, ctx)
-    (read,) = it.call("read", {**cron, "ids": [known["id"]], "fields": ["next_call"]}, ctx)["records"]
+    it.call("update", {**cron, "ids": [job["id"]], "values": values}, ctx)
+    (read,) = it.call("read", {**cron, "ids": [job["id"]], "fields": ["next_call"]}, ctx)["records"]
     assert read["next_call"] == "2031-02-03T03:05:06Z"
     with pytest.raises(ConfigError, match="next_call is of type"):
-        it.call("update", {**cron, "ids": [known["id"]], "values": {"next_call": "soon"}}, ctx)
+        it.call("update", {**cron, "ids": [job["id"]], "values": {"next_call": "soon"}}, ctx)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_times_come_as_texts_and_go_as_such(it: TrytonConnector, ann: int, ctx: 
         ("char", "2026-11-21"),
     ],
 )
-def test_a_value_comes_back_as_it_went(kind: str, value: Any) -> None:
+def test_values_survive_a_round_trip(kind: str, value: Any) -> None:
     sent = to_tryton("f", kind, value)
     assert (sent == value) == (kind == "char")
     assert to_plain(sent) == value
 
 
-def test_a_change_since_is_refused(it: TrytonConnector, ann: int, ctx: Context) -> None:
+def test_an_update_is_rejected_when_the_record_has_changed_since(it: TrytonConnector, ann: int, ctx: Context) -> None:
     (read,) = it.call("read", {**PARTY, "ids": [ann], "fields": ["_timestamp"]}, ctx)["records"]
-    given = {**PARTY, "ids": [ann], "context": {"_timestamp": {f"party.party,{ann}": read["_timestamp"]}}}
-    it.call("update", {**given, "values": {"name": "Bea"}}, ctx)
+    inputs = {**PARTY, "ids": [ann], "context": {"_timestamp": {f"party.party,{ann}": read["_timestamp"]}}}
+    it.call("update", {**inputs, "values": {"name": "Bea"}}, ctx)
     with pytest.raises(Rejected, match="has changed since"):
-        it.call("update", {**given, "values": {"name": "Cid"}}, ctx)
+        it.call("update", {**inputs, "values": {"name": "Cid"}}, ctx)
 
 
 def test_methods_run_and_fields_are_described(it: TrytonConnector, ann: int, ctx: Context) -> None:
@@ -126,7 +126,7 @@ def test_methods_run_and_fields_are_described(it: TrytonConnector, ann: int, ctx
 
 @pytest.mark.usefixtures("ann")  # of no records Tryton reads no field, and misses none
 @pytest.mark.parametrize(
-    ("action", "given", "error", "told"),
+    ("action", "inputs", "error", "message"),
     [
         ("create", {"records": [{"nme": "Ann"}]}, ConfigError, "no field 'nme'"),
         ("read", {"ids": [9999], "fields": ["name"]}, Rejected, "Tryton refused: .*exist"),
@@ -135,11 +135,11 @@ def test_methods_run_and_fields_are_described(it: TrytonConnector, ann: int, ctx
         ("call", {"method": "nope"}, Rejected, "does not offer"),
     ],
 )
-def test_a_refusal_is_told(
-    it: TrytonConnector, ctx: Context, action: str, given: Json, error: type[ConnectorError], told: str
+def test_refusals_keep_the_systems_message(
+    it: TrytonConnector, ctx: Context, action: str, inputs: Json, error: type[ConnectorError], message: str
 ) -> None:
-    with pytest.raises(error, match=told) as caught:
-        it.call(action, {**PARTY, **given}, ctx)
+    with pytest.raises(error, match=message) as caught:
+        it.call(action, {**PARTY, **inputs}, ctx)
     assert caught.value.outcome == "not_done"
 
 
@@ -152,7 +152,7 @@ def test_a_refusal_is_told(
         ({"base_url": "http://no-such-host.invalid"}, TransientError),
     ],
 )
-def test_settings_that_do_not_work_are_told(tryton: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
+def test_invalid_settings_fail_the_check(tryton: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
     with pytest.raises(error) as caught:
         TrytonConnector({**tryton, **changed}).check(ctx)
     assert caught.value.outcome == "not_done"
@@ -174,26 +174,26 @@ def test_settings_that_do_not_work_are_told(tryton: Settings, ctx: Context, chan
         (400, b"", Rejected, "not_done"),
     ],
 )
-def test_an_odd_answer_is_an_error_of_its_class(status: int, body: bytes, error: type[ConnectorError], outcome: str) -> None:
+def test_unexpected_answers_raise_the_matching_error(status: int, body: bytes, error: type[ConnectorError], outcome: str) -> None:
     server = LoopbackServer()
     names = Answer(200, body=b'{"result": {"name": {"type": "char"}}}')
-    server.answers["/gos/rpc/"] = lambda asked: names if b"fields_get" in asked.body else Answer(status, body=body)
-    found = failed_creation(server, 10)
-    assert (type(found), found.outcome) == (error, outcome)
+    server.answers["/gos/rpc/"] = lambda request: names if b"fields_get" in request.body else Answer(status, body=body)
+    failure = failed_creation(server, 10)
+    assert (type(failure), failure.outcome) == (error, outcome)
 
 
 def test_a_silent_server_leaves_a_creation_unknown() -> None:
     server, silent = LoopbackServer(), threading.Event()
 
-    def answer(asked: Received) -> Answer:
-        if b"fields_get" not in asked.body:
+    def answer(request: Received) -> Answer:
+        if b"fields_get" not in request.body:
             silent.wait(20)
         return Answer(200, body=b'{"result": {"name": {"type": "char"}}}')
 
     server.answers["/gos/rpc/"] = answer
-    found = failed_creation(server, 1)
+    failure = failed_creation(server, 1)
     silent.set()
-    assert (type(found), found.outcome) == (TransientError, "unknown")
+    assert (type(failure), failure.outcome) == (TransientError, "unknown")
 
 
 def failed_creation(server: LoopbackServer, seconds: float) -> ConnectorError:

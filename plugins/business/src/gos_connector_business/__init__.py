@@ -1,1 +1,1 @@
-"""Connectors for business applications, a package each, over what they share."""
+"""Connectors for business applications: one package for each, and the modules they share."""

@@ -1,9 +1,9 @@
-"""Triggers for changed records: a cursor over the moment of the last change that leaves none out.
+"""Polls for changed records with a cursor over the time of the last change, without missing any.
 
-Two things make this harder than "greater than the last one seen".  Many records change at one moment (an import), so
-within a moment the cursor goes on by id.  And a change may become visible later than its moment says, because a
-transaction took its time or a search index was behind: for a minute after something new was seen, polls look a minute
-back.  What comes twice has the same key, and the appliance starts nothing twice.
+"Later than the last one seen" is not enough.  Many records can change at the same moment (an import), so within a moment
+the cursor continues by id.  And a change can become visible later than its timestamp, because its transaction took long or
+a search index lagged: for a minute after a new change was seen, polls look one minute back.  A change that is returned
+twice has the same key both times, and the appliance starts an execution for each key only once.
 """
 
 import time
@@ -20,31 +20,31 @@ OVERLAP_S = 60.0
 
 @dataclass(frozen=True)
 class Change:
-    """A record as it is since a moment, in UTC."""
+    """A record and the moment of its last change, in UTC."""
 
     at: datetime
     id: int | str
     record: Mapping[str, Any]
     told_at: str = ""
-    """The moment as the system tells it, where it says no zone and so may not mean UTC."""
+    """The moment as the system reports it, when it has no time zone and therefore may not be in UTC."""
 
 
 class Source(Protocol):
-    """Where changes are read.  A moment is as fine as the system tells it."""
+    """Reads changes from a system.  Moments have the precision in which the system reports them."""
 
     def newest(self) -> Change | None:
-        """The change that came last."""
+        """Return the latest change, None when there is none."""
 
     def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
-        """Changes of this very moment with ids after this one, ordered by id."""
+        """Return changes at exactly this moment with ids greater than `after`, ordered by id."""
 
     def later(self, at: datetime | None, limit: int) -> list[Change]:
-        """Changes after this moment, ordered by it; with None all."""
+        """Return changes after this moment, or all when it is None, ordered by moment."""
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Everything before this is known: moments before `at`, and at that moment ids up to `id`."""
+class _Position:
+    """How far changes have been read: all moments before `at`, and at that moment ids up to `id`."""
 
     at: datetime | None = None
     id: int | str | None = None
@@ -52,64 +52,64 @@ class _Place:
 
 @dataclass(frozen=True)
 class _State:
-    place: _Place
-    floor: _Place
-    """Where the trigger began: it never looks back farther."""
+    place: _Position
+    floor: _Position
+    """Where the trigger started; polls never look back further."""
     newest: datetime | None = None
     since: float = 0.0
-    """When `newest` was first seen, in seconds of the epoch."""
+    """When `newest` was first seen, in seconds since 1970."""
 
 
 def poll_changes(source: Source, query: Json, cursor: Any, now: Callable[[], float] = time.time) -> Polled:
-    """One poll: what changed since the cursor, which is None the first time; the query says where to `begin`."""
+    """Return what changed since the cursor, None for the first poll; `begin` of the query is `now` or `start`."""
     if cursor is None:
-        begin = _Place()
+        begin = _Position()
         if query.get("begin", "now") == "now" and (last := source.newest()) is not None:
-            begin = _Place(last.at, last.id)
+            begin = _Position(last.at, last.id)
         state = _State(begin, begin, begin.at)
         if query.get("begin", "now") == "now":
-            return Polled((), _told(state))
+            return Polled((), _serialize(state))
     else:
-        state = _state_of(cursor)
-    found, place, done = _read(source, state.place)
-    while not found and not done:
-        found, place, done = _read(source, place)
-    state = replace(state, place=place)
+        state = _parse_state(cursor)
+    changes, position, done = _read(source, state.place)
+    while not changes and not done:
+        changes, position, done = _read(source, position)
+    state = replace(state, place=position)
     if done:
-        state = _settled(state, now())
-    return Polled([_item(each) for each in found], _told(state), more=not done)
+        state = _with_overlap(state, now())
+    return Polled([_item(each) for each in changes], _serialize(state), more=not done)
 
 
-def _read(source: Source, place: _Place) -> tuple[list[Change], _Place, bool]:
-    """A page of changes, where they end, and whether there is nothing after them."""
-    found: list[Change] = []
-    if place.at is not None:
-        found = source.same(place.at, place.id, PAGE)
-        if len(found) >= PAGE:
-            return found, _Place(place.at, found[-1].id), False
-    rest = source.later(place.at, PAGE)
+def _read(source: Source, position: _Position) -> tuple[list[Change], _Position, bool]:
+    """Return a page of changes, the position after it, and whether it is the last page."""
+    changes: list[Change] = []
+    if position.at is not None:
+        changes = source.same(position.at, position.id, PAGE)
+        if len(changes) >= PAGE:
+            return changes, _Position(position.at, changes[-1].id), False
+    rest = source.later(position.at, PAGE)
     if len(rest) >= PAGE:
-        # The last moment may go on after this page, in an order that is not the ids': it is read by itself next.
+        # The last moment may continue after this page, in an order other than by id: it is read separately next.
         last = rest[-1].at
-        if rest[0].at > last or (place.at is not None and last <= place.at):
-            raise SystemFailure("The system did not answer changes in the order of their moments.")
-        return found + [each for each in rest if each.at < last], _Place(last), False
-    found += rest
-    return found, _end_of(found) or place, True
+        if rest[0].at > last or (position.at is not None and last <= position.at):
+            raise SystemFailure("The system did not return changes in the order of their time.")
+        return changes + [each for each in rest if each.at < last], _Position(last), False
+    changes += rest
+    return changes, _last_position(changes) or position, True
 
 
-def _end_of(found: list[Change]) -> _Place | None:
-    if not found:
+def _last_position(changes: list[Change]) -> _Position | None:
+    if not changes:
         return None
-    last = max(each.at for each in found)
-    ids = [each.id for each in found if each.at == last]
+    last = max(each.at for each in changes)
+    ids = [each.id for each in changes if each.at == last]
     numbers = [each for each in ids if isinstance(each, int)]
-    # Texts are ordered as the other side orders them: the last one answered is the highest.
-    return _Place(last, max(numbers) if len(numbers) == len(ids) else ids[-1])
+    # Text ids are ordered by the system's own rules: the last one returned is the highest.
+    return _Position(last, max(numbers) if len(numbers) == len(ids) else ids[-1])
 
 
-def _settled(state: _State, now: float) -> _State:
-    """The state for the next poll when all was read: a while back as long as something could still appear there."""
+def _with_overlap(state: _State, now: float) -> _State:
+    """Return the state after the last page, moved back by the overlap while late changes could still appear."""
     end = state.place
     if end.at is None:
         return state
@@ -118,7 +118,7 @@ def _settled(state: _State, now: float) -> _State:
     if now - state.since > OVERLAP_S:
         return state
     back = end.at - timedelta(seconds=OVERLAP_S)
-    return replace(state, place=state.floor if state.floor.at is not None and back <= state.floor.at else _Place(back))
+    return replace(state, place=state.floor if state.floor.at is not None and back <= state.floor.at else _Position(back))
 
 
 def _item(change: Change) -> Item:
@@ -129,36 +129,37 @@ def _item(change: Change) -> Item:
 # -- the cursor as JSON
 
 
-def _told(state: _State) -> dict[str, Any]:
+def _serialize(state: _State) -> dict[str, Any]:
     return {
-        "at": _text(state.place.at), "id": state.place.id, "floor": _text(state.floor.at), "floor_id": state.floor.id,
-        "newest": _text(state.newest), "since": state.since,
+        "at": _format_moment(state.place.at), "id": state.place.id,
+        "floor": _format_moment(state.floor.at), "floor_id": state.floor.id,
+        "newest": _format_moment(state.newest), "since": state.since,
     }  # fmt: skip
 
 
-def _state_of(cursor: Mapping[str, Any]) -> _State:
-    place, floor = _Place(moment(cursor["at"]), cursor["id"]), _Place(moment(cursor["floor"]), cursor["floor_id"])
-    return _State(place, floor, moment(cursor["newest"]), cursor["since"])
+def _parse_state(cursor: Mapping[str, Any]) -> _State:
+    position, floor = _Position(moment(cursor["at"]), cursor["id"]), _Position(moment(cursor["floor"]), cursor["floor_id"])
+    return _State(position, floor, moment(cursor["newest"]), cursor["since"])
 
 
-def _text(at: datetime | None) -> str | None:
+def _format_moment(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
 def moment(text: str | None) -> datetime | None:
-    """A moment in ISO 8601, in UTC where it does not say."""
+    """Parse an ISO 8601 date and time, taken as UTC when it has no time zone."""
     if text is None:
         return None
     at = datetime.fromisoformat(text)
     return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def moment_of(value: Any, who: str) -> datetime:
-    """The moment that a record carries; SystemFailure when it carries none."""
+def moment_of(value: Any, system: str) -> datetime:
+    """Parse the time of a record's last change; SystemFailure when it is missing or invalid."""
     try:
         at = moment(value) if isinstance(value, str) else None
     except ValueError:
         at = None
     if at is None:
-        raise SystemFailure(f"{who} answered a record without the moment of its last change.")
+        raise SystemFailure(f"{system} returned a record without the time of its last change.")
     return at

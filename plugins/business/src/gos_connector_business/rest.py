@@ -1,4 +1,4 @@
-"""Requests to one REST API: below its address, with its credentials, their failures told as the contract has it."""
+"""Sends authenticated requests to one REST API and raises the errors of the connector contract."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +22,16 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def segment(text: str | int) -> str:
-    """One part of a path; it never becomes more than that."""
+    """Return the text escaped as a single path segment; ConfigError for one that cannot be a segment."""
     part = str(text)
     if part in ("", ".", ".."):
-        raise ConfigError(f"{part!r} cannot be the name or id of anything.")
+        raise ConfigError(f"{part!r} is not a valid name or id.")
     return quote(part, safe="")
 
 
 @dataclass(frozen=True)
 class Rest:
-    """One API.  `refusal` makes the error of an answer that is no success."""
+    """One API.  `refusal` turns an unsuccessful response into an error; `who` names the system in messages."""
 
     who: str
     base: str
@@ -39,10 +39,10 @@ class Rest:
     refusal: Callable[[HttpAnswer], ConnectorError]
     timeout: float
     auth: Json = field(default_factory=lambda: {"kind": "none"}, repr=False)
-    """The block of credentials, where they are not among the headers."""
+    """The `auth` block of the settings, unless the credentials are in `headers`."""
 
     def ask(self, method: str, path: str, ctx: Context, *, params: Pairs = (), body: Any = None) -> HttpAnswer:
-        """A successful answer; errors of the contract otherwise."""
+        """Send a request and return its successful response; raise an error of the contract otherwise."""
         headers = [("Accept", "application/json"), *self.headers]
         content = b""
         if body is not None:
@@ -51,27 +51,28 @@ class Rest:
         request = HttpRequest(method, self.base + path, headers, params, content, self.timeout, follow_redirects=False)
         answer = authorized(ctx, self.auth).send(request)
         if 300 < answer.status < 400:
-            raise ConfigError("The address sends elsewhere; give the one it sends to.", details={"status": answer.status})
+            message = "The address redirects to another one; use the address it redirects to."
+            raise ConfigError(message, details={"status": answer.status})
         if not 200 <= answer.status < 300:
             raise self.refusal(answer)
         return answer
 
     def told(self, method: str, path: str, ctx: Context, *, params: Pairs = (), body: Any = None) -> dict[str, Any]:
-        """The object of a successful answer."""
+        """Send a request and return the JSON object of its successful response."""
         return parse_object(self.ask(method, path, ctx, params=params, body=body), self.who)
 
 
-def records_in(body: Mapping[str, Any], member: str, who: str) -> list[dict[str, Any]]:
-    """The list of records in an answer; SystemFailure when there is none."""
-    found = body.get(member)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise SystemFailure(f"{who} did not answer with records in {member!r}.")
-    return found
+def records_in(body: Mapping[str, Any], member: str, system: str) -> list[dict[str, Any]]:
+    """Return the list of records in a response body; SystemFailure when it is missing."""
+    records = body.get(member)
+    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+        raise SystemFailure(f"The response of {system} has no list of records in {member!r}.")
+    return records
 
 
-def object_in(body: Mapping[str, Any], member: str, who: str) -> dict[str, Any]:
-    """The object in an answer; SystemFailure when there is none."""
-    found = body.get(member)
-    if not isinstance(found, dict):
-        raise SystemFailure(f"{who} did not answer with an object in {member!r}.", outcome="unknown")
-    return found
+def object_in(body: Mapping[str, Any], member: str, system: str) -> dict[str, Any]:
+    """Return the object in a response body; SystemFailure when it is missing."""
+    value = body.get(member)
+    if not isinstance(value, dict):
+        raise SystemFailure(f"The response of {system} has no object in {member!r}.", outcome="unknown")
+    return value

@@ -1,4 +1,4 @@
-"""JSON Schema that the declarations share."""
+"""JSON Schemas shared by the declarations of the connectors."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ MOST_RECORDS = 10_000
 
 
 def object_schema(required: list[str], /, **properties: Any) -> Schema:
-    """An object with these members and no others."""
+    """Return the schema of an object with only these members."""
     return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
 
 
 TEXT: Schema = {"type": "string", "minLength": 1}
 SECRET: Schema = {"type": "string", "minLength": 1, "secret": True}
-KEY: Schema = {**SECRET, "pattern": "^[!-~]+$"}  # it goes into a header
+KEY: Schema = {**SECRET, "pattern": "^[!-~]+$"}  # sent in a header, so visible ASCII only
 ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$", "title": "Address", "secret_target": True}
 
 
-def base_url(usual: str) -> Schema:
-    """The setting of an address that is the same for all, but for a gateway or a test."""
-    return {**ADDRESS, "default": usual}
+def base_url(default: str) -> Schema:
+    """Return the schema of an address that is only changed for a gateway or a test."""
+    return {**ADDRESS, "default": default}
 
 
 TIMEOUT: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"}
@@ -30,7 +30,7 @@ BEGIN: Schema = {
     "enum": ["now", "start"],
     "default": "now",
     "title": "Begin",
-    "description": "With what changes from now on, or with everything that is there.",
+    "description": "Whether to begin with changes from now on or with all existing records.",
 }
 RECORDS: Schema = {"type": "array", "items": {"type": "object"}}
 FOUND: Schema = object_schema(["records", "truncated"], records=RECORDS, truncated={"type": "boolean"})

@@ -92,29 +92,29 @@ class Site:
         return told({"data": self.customers[name]})
 
     def _list(self, query: dict[str, str]) -> Answer:
-        some = json.loads(query.get("or_filters", "[]"))
-        found = [
+        any_filters = json.loads(query.get("or_filters", "[]"))
+        matches = [
             each for each in self.customers.values()
             if all(holds(each, *term) for term in json.loads(query["filters"]))
-            and (not some or any(holds(each, *term) for term in some))
+            and (not any_filters or any(holds(each, *term) for term in any_filters))
         ]  # fmt: skip
         for part in reversed(query["order_by"].split(",")):
             field, _, way = part.strip().partition(" ")
-            found.sort(key=lambda each, field=field: each[field], reverse=way == "desc")  # type: ignore[misc]
+            matches.sort(key=lambda each, field=field: each[field], reverse=way == "desc")  # type: ignore[misc]
         start, size = int(query["limit_start"]), int(query["limit_page_length"])
         fields = json.loads(query["fields"])
-        return told({"data": [{field: each.get(field) for field in fields} for each in found[start:][:size]]})
+        return told({"data": [{field: each.get(field) for field in fields} for each in matches[start:][:size]]})
 
 
-def holds(document: dict[str, Any], field: str, operator: str, wanted: Any) -> bool:
+def holds(document: dict[str, Any], field: str, operator: str, operand: Any) -> bool:
     value = document.get(field)
     match operator:
         case "=":
-            return bool(value == wanted)
+            return bool(value == operand)
         case ">":
-            return bool(value > wanted)
+            return bool(value > operand)
         case "in":
-            return value in wanted
+            return value in operand
     raise AssertionError(operator)
 
 

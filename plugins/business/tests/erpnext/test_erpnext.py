@@ -41,30 +41,30 @@ def names(out: Json) -> list[str]:
 
 
 def test_check_names_the_user(it: ErpnextConnector, site: Site, ctx: Context) -> None:
-    assert it.check(ctx) == f"{site.server.url} answers to gos@example.com."
+    assert it.check(ctx) == f"Connected to {site.server.url} as gos@example.com."
 
 
 def test_documents_are_created_found_changed_and_deleted(it: ErpnextConnector, ctx: Context) -> None:
-    made = it.call("create", {**CUSTOMER, "values": {"customer_name": "Zoë", "lines": [{"qty": 1}]}}, ctx)["document"]
+    created = it.call("create", {**CUSTOMER, "values": {"customer_name": "Zoë", "lines": [{"qty": 1}]}}, ctx)["document"]
     filters = {"filters": [["customer_name", "in", ["Zoë", "O'Neil & Söhne"]]], "order": "customer_name desc"}
     assert names(it.call("list", {**CUSTOMER, "fields": ["customer_name"], **filters}, ctx)) == ["Zoë", "O'Neil & Söhne"]
-    some = {"any_filters": [["customer_name", "=", "Zoë"], ["customer_name", "=", "Acme"]], "order": "customer_name"}
-    assert names(it.call("list", {**CUSTOMER, "fields": ["customer_name"], **some}, ctx)) == ["Acme", "Zoë"]
-    one = {**CUSTOMER, "name": made["name"]}
+    any_filters = {"any_filters": [["customer_name", "=", "Zoë"], ["customer_name", "=", "Acme"]], "order": "customer_name"}
+    assert names(it.call("list", {**CUSTOMER, "fields": ["customer_name"], **any_filters}, ctx)) == ["Acme", "Zoë"]
+    one = {**CUSTOMER, "name": created["name"]}
     it.call("update", {**one, "values": {"customer_name": "Yve"}}, ctx)
     assert it.call("get", one, ctx)["document"]["lines"] == [{"qty": 1}]
     assert it.call("delete", one, ctx) == {"deleted": True}
     assert it.call("delete", one, ctx) == {"deleted": False}
 
 
-@pytest.mark.parametrize(("limit", "found", "truncated"), [(1, 1, True), (500, 500, True), (602, 602, False), (900, 602, False)])
+@pytest.mark.parametrize(("limit", "count", "truncated"), [(1, 1, True), (500, 500, True), (602, 602, False), (900, 602, False)])
 def test_a_list_follows_its_pages_up_to_the_limit(
-    it: ErpnextConnector, site: Site, ctx: Context, limit: int, found: int, truncated: bool
+    it: ErpnextConnector, site: Site, ctx: Context, limit: int, count: int, truncated: bool
 ) -> None:
     for _ in range(600):
         site.add({"customer_name": "bulk"})
     out = it.call("list", {**CUSTOMER, "fields": ["name"], "order": "customer_name", "limit": limit}, ctx)
-    assert (len({each["name"] for each in out["records"]}), out["truncated"]) == (found, truncated)
+    assert (len({each["name"] for each in out["records"]}), out["truncated"]) == (count, truncated)
 
 
 def test_methods_run_and_fields_are_described(it: ErpnextConnector, ctx: Context) -> None:
@@ -76,21 +76,21 @@ def test_methods_run_and_fields_are_described(it: ErpnextConnector, ctx: Context
     assert (territory["options"], territory["readonly"]) == ("Territory", True)
 
 
-def test_changed_documents_come_whole_and_once_by_the_sites_clock(it: ErpnextConnector, site: Site, ctx: Context) -> None:
+def test_every_changed_document_is_returned_once_by_the_sites_clock(it: ErpnextConnector, site: Site, ctx: Context) -> None:
     for _ in range(450):
         site.add({"customer_name": "bulk"})
     query = {**CUSTOMER, "fields": ["customer_name"], "filters": [["customer_name", "=", "bulk"]]}
-    begun = it.poll("changed_documents", query, None, ctx)
+    first = it.poll("changed_documents", query, None, ctx)
     seen: list[str] = []
     cursor, more = None, True
     while more and len(seen) < 2000:
-        found = it.poll("changed_documents", {**query, "begin": "start"}, cursor, ctx)
-        seen += [item.key for item in found.items]
-        cursor, more = json.loads(json.dumps(found.cursor)), found.more
+        polled = it.poll("changed_documents", {**query, "begin": "start"}, cursor, ctx)
+        seen += [item.key for item in polled.items]
+        cursor, more = json.loads(json.dumps(polled.cursor)), polled.more
     assert (len(seen), len(set(seen))) == (450, 450)
     site.tick(0.000_001)
     site.change("CUST-0007", {"customer_name": "bulk"})
-    (item,) = it.poll("changed_documents", query, begun.cursor, ctx).items
+    (item,) = it.poll("changed_documents", query, first.cursor, ctx).items
     assert (item.data["id"], item.data["changed_at"]) == ("CUST-0007", "2026-11-21 10:00:00.123457")
 
 
@@ -98,25 +98,25 @@ def test_changed_documents_come_whole_and_once_by_the_sites_clock(it: ErpnextCon
 
 
 @pytest.mark.parametrize(
-    ("action", "given", "error", "told"),
+    ("action", "inputs", "error", "message"),
     [
         ("create", {**CUSTOMER, "values": {"x": 1}}, Rejected, "Value missing for Customer : Customer Name"),
         ("get", {**CUSTOMER, "name": "nobody"}, Rejected, "Customer nobody not found"),
         ("delete", {"type": "Nothing", "name": "nobody"}, Rejected, "Nothing nobody not found"),
-        ("call", {"method": "os.system"}, AuthError, "not allow this to the user: Function os.system is not whitelisted."),
+        ("call", {"method": "os.system"}, AuthError, "not allow this for the user: Function os.system is not whitelisted."),
         ("update", {**CUSTOMER, "name": "CUST-0001", "values": {"modified": "2020-01-01 00:00:00"}}, Rejected, "has changed since"),
     ],
 )
-def test_a_refusal_is_told_without_markup_and_stack(
-    it: ErpnextConnector, ctx: Context, action: str, given: Json, error: type[ConnectorError], told: str
+def test_refusals_keep_the_message_without_markup_and_traceback(
+    it: ErpnextConnector, ctx: Context, action: str, inputs: Json, error: type[ConnectorError], message: str
 ) -> None:
-    with pytest.raises(error, match=told) as caught:
-        it.call(action, given, ctx)
+    with pytest.raises(error, match=message) as caught:
+        it.call(action, inputs, ctx)
     assert caught.value.outcome == "not_done"
     assert "secret_line" not in caught.value.message + json.dumps(caught.value.details)
 
 
-def test_a_name_stays_a_name(it: ErpnextConnector, site: Site, ctx: Context) -> None:
+def test_names_are_escaped_in_paths(it: ErpnextConnector, site: Site, ctx: Context) -> None:
     with pytest.raises(Rejected):
         it.call("get", {**CUSTOMER, "name": "a/../b?x=1#"}, ctx)
     assert site.server.received[-1].path == "/api/resource/Customer/a%2F..%2Fb%3Fx%3D1%23"
@@ -130,7 +130,7 @@ def test_a_name_stays_a_name(it: ErpnextConnector, site: Site, ctx: Context) -> 
         ({"url": "http://no-such-host.invalid"}, TransientError),
     ],
 )
-def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
+def test_invalid_settings_fail_the_check(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
     with pytest.raises(error) as caught:
         ErpnextConnector({**settings, **changed}).check(ctx)
     assert caught.value.outcome == "not_done"
@@ -152,7 +152,7 @@ def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, ch
         (200, b'{"data": []}', SystemFailure, "unknown"),
     ],
 )
-def test_an_odd_answer_is_an_error_of_its_class(
+def test_unexpected_answers_raise_the_matching_error(
     it: ErpnextConnector, site: Site, ctx: Context, status: int, body: bytes, error: type[ConnectorError], outcome: str
 ) -> None:
     headers = {"Location": "/login", "Retry-After": "7"} if status != 503 else {}

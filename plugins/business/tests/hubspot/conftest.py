@@ -48,8 +48,8 @@ class Hubspot:
     def change(self, kind: str, number: str, values: dict[str, str]) -> dict[str, Any]:
         assert all(isinstance(value, str) for value in values.values())
         moment = "lastmodifieddate" if kind == "contacts" else "hs_lastmodifieddate"
-        told = self.now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self.records[kind][number]["properties"].update(values, hs_object_id=number, **{moment: told})
+        changed_at = self.now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self.records[kind][number]["properties"].update(values, hs_object_id=number, **{moment: changed_at})
         return self.records[kind][number]
 
     def tick(self, seconds: float) -> None:
@@ -92,10 +92,10 @@ class Hubspot:
                 return self._one(method, kind, self._find(kind, number, query.get("idProperty")), body)
         return refuse(405, "", "")
 
-    def _find(self, kind: str, number: str, named: str | None) -> str:
-        if named is None:
+    def _find(self, kind: str, number: str, id_property: str | None) -> str:
+        if id_property is None:
             return number
-        return next((each for each, record in self.records[kind].items() if record["properties"].get(named) == number), "")
+        return next((each for each, record in self.records[kind].items() if record["properties"].get(id_property) == number), "")
 
     def _one(self, method: str, kind: str, number: str, body: Any) -> Answer:
         if number not in self.records[kind]:
@@ -115,20 +115,20 @@ class Hubspot:
         if size > PAGE or start + size > 10_000:
             return refuse(400, "VALIDATION_ERROR", "Search is limited to 10000 results.")
         groups = body.get("filterGroups", [])
-        found = [
+        matches = [
             record for record in self.records[kind].values()
             if not groups or any(all(holds(record["properties"], each) for each in group["filters"]) for group in groups)
         ]  # fmt: skip
         for sort in body.get("sorts", []):
-            found.sort(
+            matches.sort(
                 key=lambda record: order_of(record["properties"].get(sort["propertyName"])),
                 reverse=sort["direction"] == "DESCENDING",
             )
-        page: dict[str, Any] = {"total": len(found), "results": [
+        page: dict[str, Any] = {"total": len(matches), "results": [
             {**each, "properties": {name: each["properties"].get(name) for name in [*body["properties"], "hs_object_id"]}}
-            for each in found[start:][:size]
+            for each in matches[start:][:size]
         ]}  # fmt: skip
-        if start + size < len(found):
+        if start + size < len(matches):
             page["paging"] = {"next": {"after": str(start + size)}}
         return told(page)
 
@@ -157,30 +157,30 @@ class Hubspot:
                 self.associations.add((kind, number, other, goal))
                 return told({"status": "COMPLETE", "results": []})
             case ["GET", kind, number, "associations", other]:
-                found = sorted(goal for a, b, c, goal in self.associations if (a, b, c) == (kind, number, other))
+                goals = sorted(goal for a, b, c, goal in self.associations if (a, b, c) == (kind, number, other))
                 start, size = int(query.get("after", 0)), 2
                 kinds = [{"category": "HUBSPOT_DEFINED", "typeId": 1, "label": "Primary"}, {"typeId": 2, "label": None}]
                 page: dict[str, Any] = {
-                    "results": [{"toObjectId": int(each), "associationTypes": kinds} for each in found[start:][:size]]
+                    "results": [{"toObjectId": int(each), "associationTypes": kinds} for each in goals[start:][:size]]
                 }
-                if start + size < len(found):
+                if start + size < len(goals):
                     page["paging"] = {"next": {"after": str(start + size)}}
                 return told(page)
         return refuse(405, "", "")
 
 
-def holds(properties: dict[str, str], given: dict[str, Any]) -> bool:
-    value, wanted = order_of(properties.get(given["propertyName"])), order_of(given.get("value"))
-    match given["operator"]:
+def holds(properties: dict[str, str], condition: dict[str, Any]) -> bool:
+    value, operand = order_of(properties.get(condition["propertyName"])), order_of(condition.get("value"))
+    match condition["operator"]:
         case "EQ":
-            return bool(value == wanted)
+            return bool(value == operand)
         case "GT":
-            return bool(value > wanted)
+            return bool(value > operand)
         case "BETWEEN":
-            return bool(wanted <= value <= order_of(given["highValue"]))
+            return bool(operand <= value <= order_of(condition["highValue"]))
         case "IN":
-            return value in [order_of(each) for each in given["values"]]
-    raise AssertionError(given)
+            return value in [order_of(each) for each in condition["values"]]
+    raise AssertionError(condition)
 
 
 def order_of(text: str | None) -> Any:

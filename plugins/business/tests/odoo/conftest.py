@@ -87,19 +87,19 @@ class Odoo:
 
     def answer_json2(self, request: Received) -> Answer:
         if request.headers.get("authorization", "") != f"bearer {KEY}":
-            return _told(OdooError("werkzeug.exceptions.Unauthorized", "Invalid apikey", 401).told(), 401)
+            return _json_answer(OdooError("werkzeug.exceptions.Unauthorized", "Invalid apikey", 401).told(), 401)
         if request.headers.get("x-odoo-database", DATABASE) != DATABASE:
             return Answer(404, {"Content-Type": "text/html"}, b"<title>404 Not Found</title>")
         _, _, _, model, method = request.path.split("/")
         args = json.loads(request.body)
         ids, _context = args.pop("ids", []), args.pop("context", {})
         try:
-            return _told(self.run(model, method, ids, args))
+            return _json_answer(self.run(model, method, ids, args))
         except OdooError as error:
-            return _told(error.told(), error.status)
+            return _json_answer(error.told(), error.status)
         except TypeError:
-            said = OdooError("werkzeug.exceptions.UnprocessableEntity", "missing a required argument: 'domain'")
-            return _told(said.told(), 422)
+            failure = OdooError("werkzeug.exceptions.UnprocessableEntity", "missing a required argument: 'domain'")
+            return _json_answer(failure.told(), 422)
 
     def answer_jsonrpc(self, request: Received) -> Answer:
         body = json.loads(request.body)
@@ -108,9 +108,9 @@ class Odoo:
         try:
             result = self._serve(params["service"], params["method"], params["args"])
         except OdooError as error:
-            return _told({**envelope, "error": {"code": 0, "message": "Odoo Server Error", "data": error.told()}})
+            return _json_answer({**envelope, "error": {"code": 0, "message": "Odoo Server Error", "data": error.told()}})
         # As Odoo does: no result when it is None.
-        return _told({**envelope, **({} if result is None else {"result": result})})
+        return _json_answer({**envelope, **({} if result is None else {"result": result})})
 
     def _serve(self, service: str, method: str, args: list[Any]) -> Any:
         if (service, method) == ("common", "version"):
@@ -119,15 +119,15 @@ class Odoo:
             raise OdooError("psycopg2.OperationalError", f'FATAL:  database "{args[0]}" does not exist')
         if (service, method) == ("common", "authenticate"):
             return UID if args[1:3] == [USER, PASSWORD] else False
-        _, uid, password, model, name, positional, named = args
+        _, uid, password, model, name, positional, kwargs = args
         if (uid, password) != (UID, PASSWORD):
             raise user_error("Access Denied", "AccessDenied")
-        named.pop("context", None)
+        kwargs.pop("context", None)
         ids = positional.pop(0) if positional and name != "create" else []
         if positional:
-            named["vals_list"] = positional.pop(0)
+            kwargs["vals_list"] = positional.pop(0)
         try:
-            return self.run(model, name, ids, named)
+            return self.run(model, name, ids, kwargs)
         except TypeError as error:
             raise OdooError("builtins.TypeError", "search_count() missing 1 required positional argument: 'domain'") from error
 
@@ -161,19 +161,19 @@ class Odoo:
         return value[0][2] if kind == "many2many" and value and value[0][0] == 6 else value
 
     def _matching(self, domain: list[Any]) -> list[dict[str, Any]]:
-        return [each for each in self.partners.values() if all(_holds(each, *term) for term in domain)]
+        return [each for each in self.partners.values() if all(_matches(each, *term) for term in domain)]
 
     def _search(
         self, domain: list[Any], fields: list[str], offset: int = 0, limit: int | None = None, order: str = "id"
     ) -> list[dict[str, Any]]:
-        found = self._matching(domain)
+        matches = self._matching(domain)
         for part in reversed(order.split(",")):
             name, _, way = part.strip().partition(" ")
-            found.sort(key=lambda record: record[name], reverse=way == "desc")
-        return [self._shown(each, fields) for each in found[offset:][:limit]]
+            matches.sort(key=lambda record: record[name], reverse=way == "desc")
+        return [self._shown(each, fields) for each in matches[offset:][:limit]]
 
     def _shown(self, record: dict[str, Any], fields: list[str]) -> dict[str, Any]:
-        shown: dict[str, Any] = {"id": record["id"]}
+        view: dict[str, Any] = {"id": record["id"]}
         for name in fields:
             if name not in FIELDS:
                 raise OdooError("builtins.ValueError", f"Invalid field {name!r} on model 'res.partner'", 500)
@@ -182,8 +182,8 @@ class Odoo:
                 value = value.strftime("%Y-%m-%d %H:%M:%S")
             if FIELDS[name] == "many2one" and value:
                 value = [value, self.partners[value]["name"]]
-            shown[name] = value
-        return shown
+            view[name] = value
+        return view
 
     def _load(self, fields: list[str], data: list[list[str]]) -> dict[str, Any]:
         for cells in data:
@@ -192,16 +192,16 @@ class Odoo:
         rows = [dict(zip(fields, cells, strict=True)) for cells in data]
         for place, row in enumerate(rows):
             if row.get("kind", "a") not in ("a", "b", ""):
-                said = f"Value {row['kind']!r} not found in selection field 'Kind'"
+                message = f"Value {row['kind']!r} not found in selection field 'Kind'"
                 return {
                     "ids": False,
-                    "messages": [{"type": "error", "message": said, "record": place, "field": "kind"}],
+                    "messages": [{"type": "error", "message": message, "record": place, "field": "kind"}],
                     "nextrow": 0,
                 }
         ids = []
         for row in rows:
             external = row.pop("id")
-            values = dict(_imported(*cell) for cell in row.items())
+            values = dict(_parse_cell(*cell) for cell in row.items())
             if external not in self.external:
                 self.external[external] = self.add(values)
             else:
@@ -210,7 +210,7 @@ class Odoo:
         return {"ids": ids, "messages": [], "nextrow": 0}
 
 
-def _imported(column: str, cell: str) -> tuple[str, Any]:
+def _parse_cell(column: str, cell: str) -> tuple[str, Any]:
     name = column.removesuffix("/.id")
     match FIELDS[name]:
         case "many2one":
@@ -236,29 +236,29 @@ def _fields_get(attributes: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _holds(record: dict[str, Any], name: str, operator: str, wanted: Any) -> bool:
+def _matches(record: dict[str, Any], name: str, operator: str, operand: Any) -> bool:
     value = record[name]
-    if FIELDS[name] == "datetime" and isinstance(wanted, str):
-        wanted = datetime.strptime(wanted, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    if FIELDS[name] == "datetime" and isinstance(operand, str):
+        operand = datetime.strptime(operand, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     match operator:
         case "=":
-            return bool(value == wanted)
+            return bool(value == operand)
         case "!=":
-            return bool(value != wanted)
+            return bool(value != operand)
         case "in":
-            return value in wanted
+            return value in operand
         case "ilike":
-            return re.search(re.escape(wanted), value or "", re.IGNORECASE) is not None
+            return re.search(re.escape(operand), value or "", re.IGNORECASE) is not None
         case ">":
-            return bool(value > wanted)
+            return bool(value > operand)
         case ">=":
-            return bool(value >= wanted)
+            return bool(value >= operand)
         case "<":
-            return bool(value < wanted)
+            return bool(value < operand)
     raise OdooError("builtins.ValueError", f"Invalid leaf {(name, operator)}", 500)
 
 
-def _told(body: Any, status: int = 200) -> Answer:
+def _json_answer(body: Any, status: int = 200) -> Answer:
     return Answer(status, {"Content-Type": "application/json; charset=utf-8"}, json.dumps(body, default=str).encode())
 
 

@@ -64,10 +64,10 @@ def test_settings_must_fit_the_protocol(settings: Settings, good: bool) -> None:
     assert (schema_problems(OdooConnector.settings_schema, {"base_url": "https://a.example", **settings}) == []) is good
 
 
-def test_check_names_who_answers(settings: Settings, old_settings: Settings, ctx: Context) -> None:
+def test_check_names_the_server_and_the_user(settings: Settings, old_settings: Settings, ctx: Context) -> None:
     url = settings["base_url"]
-    assert OdooConnector(settings).check(ctx) == f"Odoo at {url} answers to the API key."
-    assert OdooConnector(old_settings).check(ctx) == f"Odoo 17.0 at {url} answers to gos@example.com in acme."
+    assert OdooConnector(settings).check(ctx) == f"Connected to Odoo at {url} with the API key."
+    assert OdooConnector(old_settings).check(ctx) == f"Connected to Odoo 17.0 at {url}, database acme, as gos@example.com."
 
 
 # -- records
@@ -75,11 +75,11 @@ def test_check_names_who_answers(settings: Settings, old_settings: Settings, ctx
 
 def test_records_are_created_found_changed_and_deleted(it: OdooConnector, ctx: Context) -> None:
     ids = it.call("create", {**PARTNER, "records": [{"name": f"Zoë {number}"} for number in (1, 2, 3)]}, ctx)["ids"]
-    wanted = {**PARTNER, "domain": [["name", "ilike", "zoë"]], "fields": ["name"], "order": "name desc"}
-    found = it.call("search", {**wanted, "limit": 2}, ctx)
-    assert ([each["name"] for each in found["records"]], found["truncated"]) == (["Zoë 3", "Zoë 2"], True)
-    assert it.call("search", {**wanted, "limit": 3}, ctx)["truncated"] is False
-    assert [each["name"] for each in it.call("search", {**wanted, "offset": 2}, ctx)["records"]] == ["Zoë 1"]
+    search = {**PARTNER, "domain": [["name", "ilike", "zoë"]], "fields": ["name"], "order": "name desc"}
+    page = it.call("search", {**search, "limit": 2}, ctx)
+    assert ([each["name"] for each in page["records"]], page["truncated"]) == (["Zoë 3", "Zoë 2"], True)
+    assert it.call("search", {**search, "limit": 3}, ctx)["truncated"] is False
+    assert [each["name"] for each in it.call("search", {**search, "offset": 2}, ctx)["records"]] == ["Zoë 1"]
     assert it.call("update", {**PARTNER, "ids": ids[:2], "values": {"name": "Yve"}}, ctx) == {"updated": 2}
     read = it.call("read", {**PARTNER, "ids": ids[::-1], "fields": ["name"]}, ctx)["records"]
     assert [(each["id"], each["name"]) for each in read] == [(ids[2], "Zoë 3"), (ids[1], "Yve"), (ids[0], "Yve")]
@@ -87,11 +87,11 @@ def test_records_are_created_found_changed_and_deleted(it: OdooConnector, ctx: C
     assert it.call("delete", {**PARTNER, "ids": ids}, ctx) == {"deleted": 1}
 
 
-def test_a_long_search_comes_in_pages_that_do_not_overlap(it: OdooConnector, odoo: Odoo, ctx: Context) -> None:
+def test_pages_of_a_long_search_do_not_overlap(it: OdooConnector, odoo: Odoo, ctx: Context) -> None:
     for _ in range(1500):
         odoo.add({"name": "Same"})
-    found = it.call("search", {**PARTNER, "fields": ["name"], "order": "name", "limit": 1400, "offset": 3}, ctx)
-    assert (len({each["id"] for each in found["records"]}), found["truncated"]) == (1400, True)
+    page = it.call("search", {**PARTNER, "fields": ["name"], "order": "name", "limit": 1400, "offset": 3}, ctx)
+    assert (len({each["id"] for each in page["records"]}), page["truncated"]) == (1400, True)
     orders = [
         b'"order":"name, id"' in each.body for each in odoo.server.received if b"search_read" in each.path.encode() + each.body
     ]
@@ -121,33 +121,33 @@ def test_an_upsert_adds_once_and_then_changes(it: OdooConnector, odoo: Odoo, ctx
         "email": None,
         "met": "2031-02-03T04:05:06Z",
     }
-    given = {
+    inputs = {
         **PARTNER,
         "records": [{"external_id": "gos.eve", "values": values}, {"external_id": "gos.b", "values": {**values, "name": "B"}}],
     }
-    first = it.call("upsert", given, ctx)
-    assert it.call("upsert", given, ctx) == first
+    first = it.call("upsert", inputs, ctx)
+    assert it.call("upsert", inputs, ctx) == first
     eve = odoo.partners[first["ids"][0]]
     assert (eve["name"], eve["color"], eve["active"], eve["parent_id"], eve["category_id"]) == ("Eve", 3, True, 1, [1, 2])
     assert (eve["email"], eve["met"].isoformat(), len(odoo.partners)) == (False, "2031-02-03T04:05:06+00:00", 5)
 
 
 @pytest.mark.parametrize(
-    ("records", "error", "told"),
+    ("records", "error", "message"),
     [
         ([("gos.a", {"name": "A", "kind": "z"})], Rejected, "imported nothing: Value 'z' not found"),
         ([("gos.a", {"name": "A"}), ("gos.a", {"name": "B"})], ConfigError, "the same external_id"),
         ([("gos.a", {"name": "A"}), ("gos.b", {"email": "B"})], ConfigError, "set the same fields"),
         ([("gos.a", {"nme": "A"})], ConfigError, "no field 'nme'"),
-        ([("gos.a", {"parent_id": "Ann"})], ConfigError, "names a record"),
+        ([("gos.a", {"parent_id": "Ann"})], ConfigError, "refers to a record"),
         ([("gos.a", {"category_id": [[0, 0, {}]]})], ConfigError, "upsert cannot set"),
         ([("gos.a", {"met": "soon"})], ConfigError, "is a date and time"),
     ],
 )
-def test_an_upsert_that_cannot_be_adds_nothing(
-    it: OdooConnector, odoo: Odoo, ctx: Context, records: list[Any], error: type[ConnectorError], told: str
+def test_an_invalid_upsert_adds_nothing(
+    it: OdooConnector, odoo: Odoo, ctx: Context, records: list[Any], error: type[ConnectorError], message: str
 ) -> None:
-    with pytest.raises(error, match=told) as caught:
+    with pytest.raises(error, match=message) as caught:
         it.call("upsert", {**PARTNER, "records": [{"external_id": name, "values": values} for name, values in records]}, ctx)
     assert (caught.value.outcome, len(odoo.partners)) == ("not_done", 3)
 
@@ -161,27 +161,27 @@ def test_methods_run_and_fields_are_described(it: OdooConnector, ctx: Context) -
     assert (fields["kind"]["options"], fields["name"]["required"], fields["id"]["readonly"]) == ([["a", "A"]], True, True)
 
 
-def test_the_context_arrives(settings: Settings, old_settings: Settings, odoo: Odoo, ctx: Context) -> None:
-    given = {**PARTNER, "method": "ping", "ids": [1], "context": {"lang": "de_DE"}}
-    OdooConnector({**settings, "database": "acme"}).call("call", given, ctx)
+def test_the_context_is_sent(settings: Settings, old_settings: Settings, odoo: Odoo, ctx: Context) -> None:
+    inputs = {**PARTNER, "method": "ping", "ids": [1], "context": {"lang": "de_DE"}}
+    OdooConnector({**settings, "database": "acme"}).call("call", inputs, ctx)
     assert odoo.last_body() == {"ids": [1], "context": {"lang": "de_DE"}}
     assert odoo.server.received[-1].headers["x-odoo-database"] == "acme"
-    OdooConnector(old_settings).call("call", given, ctx)
+    OdooConnector(old_settings).call("call", inputs, ctx)
     assert odoo.last_body()["params"]["args"][3:] == ["res.partner", "ping", [[1]], {"context": {"lang": "de_DE"}}]
 
 
 # -- the trigger
 
 
-def test_changed_records_come_once_as_plain_values(it: OdooConnector, odoo: Odoo, ctx: Context) -> None:
+def test_changed_records_are_returned_once_as_plain_values(it: OdooConnector, odoo: Odoo, ctx: Context) -> None:
     query = {**PARTNER, "fields": ["name", "email"], "domain": [["active", "=", True]]}
-    found = it.poll("changed_records", query, None, ctx)
-    assert (found.items, found.more) == ((), False)
+    polled = it.poll("changed_records", query, None, ctx)
+    assert (polled.items, polled.more) == ((), False)
     odoo.tick(2)
     odoo.write([2], {"name": "Bob"})
     odoo.add({"name": "Off", "active": False})
-    found = it.poll("changed_records", query, json.loads(json.dumps(found.cursor)), ctx)
-    assert [item.data for item in found.items] == [
+    polled = it.poll("changed_records", query, json.loads(json.dumps(polled.cursor)), ctx)
+    assert [item.data for item in polled.items] == [
         {
             "id": 2, "changed_at": "2026-11-21T10:00:02Z",
             "record": {"id": 2, "name": "Bob", "email": None, "write_date": "2026-11-21T10:00:02Z"},
@@ -189,16 +189,16 @@ def test_changed_records_come_once_as_plain_values(it: OdooConnector, odoo: Odoo
     ]  # fmt: skip
 
 
-def test_an_import_in_one_second_comes_whole(it: OdooConnector, odoo: Odoo, ctx: Context) -> None:
+def test_all_records_imported_in_one_second_are_returned(it: OdooConnector, odoo: Odoo, ctx: Context) -> None:
     for number in range(450):
         odoo.now = odoo.now.replace(microsecond=999_999 - number)
         odoo.add({"name": f"P{number}"})
     query = {**PARTNER, "fields": ["name"], "begin": "start"}
     seen, cursor, more = set(), None, True
     while more:
-        found = it.poll("changed_records", query, cursor, ctx)
-        seen |= {item.key for item in found.items}
-        cursor, more = found.cursor, found.more
+        polled = it.poll("changed_records", query, cursor, ctx)
+        seen |= {item.key for item in polled.items}
+        cursor, more = polled.cursor, polled.more
     assert len(seen) == 453
 
 
@@ -206,7 +206,7 @@ def test_an_import_in_one_second_comes_whole(it: OdooConnector, odoo: Odoo, ctx:
 
 
 @pytest.mark.parametrize(
-    ("action", "given", "error", "told"),
+    ("action", "inputs", "error", "message"),
     [
         ("create", {"records": [{"nme": "Ann"}]}, ConfigError, "no field 'nme'"),
         ("create", {"records": [{"name": None}]}, Rejected, "Odoo refused: A name is needed."),
@@ -217,11 +217,11 @@ def test_an_import_in_one_second_comes_whole(it: OdooConnector, odoo: Odoo, ctx:
         ("call", {"method": "search_count"}, Rejected, "missing"),
     ],
 )
-def test_a_refusal_is_told(
-    it: OdooConnector, ctx: Context, action: str, given: Json, error: type[ConnectorError], told: str
+def test_refusals_keep_the_systems_message(
+    it: OdooConnector, ctx: Context, action: str, inputs: Json, error: type[ConnectorError], message: str
 ) -> None:
-    with pytest.raises(error, match=told) as caught:
-        it.call(action, {**PARTNER, **given}, ctx)
+    with pytest.raises(error, match=message) as caught:
+        it.call(action, {**PARTNER, **inputs}, ctx)
     assert caught.value.outcome == "not_done"
     assert "secret_line" not in caught.value.message + json.dumps(caught.value.details)
 
@@ -239,18 +239,18 @@ def test_a_refusal_is_told(
         ("requests.exceptions.ConnectionError", 500, SystemFailure, "unknown"),
     ],
 )
-def test_an_exception_of_odoo_is_an_error_of_its_class(
+def test_odoo_exceptions_raise_the_matching_error(
     it: OdooConnector, odoo: Odoo, ctx: Context, name: str, status: int, error: type[ConnectorError], outcome: str
 ) -> None:
     odoo.fail = make_error(odoo, name, status)
-    found = failed_creation(it, ctx)
-    assert (type(found), found.outcome) == (error, outcome)
-    assert "secret_line" not in found.message + json.dumps(found.details)
+    failure = failed_creation(it, ctx)
+    assert (type(failure), failure.outcome) == (error, outcome)
+    assert "secret_line" not in failure.message + json.dumps(failure.details)
 
 
 def make_error(odoo: Odoo, name: str, status: int) -> Exception:
-    made: Exception = odoo.error(name, "The month is closed.\nTraceback (most recent call last): secret_line", status)
-    return made
+    error: Exception = odoo.error(name, "The month is closed.\nTraceback (most recent call last): secret_line", status)
+    return error
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def make_error(odoo: Odoo, name: str, status: int) -> Exception:
         ({"base_url": "http://no-such-host.invalid"}, TransientError),
     ],
 )
-def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
+def test_invalid_settings_fail_the_check(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
     with pytest.raises(error) as caught:
         OdooConnector({**settings, **changed}).check(ctx)
     assert caught.value.outcome == "not_done"
@@ -277,7 +277,7 @@ def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, ch
         ({"base_url": "http://127.0.0.1:1"}, TransientError),
     ],
 )
-def test_old_settings_that_do_not_work_are_told(
+def test_invalid_jsonrpc_settings_fail_the_check(
     old_settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]
 ) -> None:
     with pytest.raises(error) as caught:
@@ -286,7 +286,7 @@ def test_old_settings_that_do_not_work_are_told(
     assert "wrong-secret" not in caught.value.message + json.dumps(caught.value.details)
 
 
-def test_a_user_that_lost_its_password_logs_in_anew(old_settings: Settings, odoo: Odoo, ctx: Context) -> None:
+def test_denied_access_triggers_a_new_login(old_settings: Settings, odoo: Odoo, ctx: Context) -> None:
     it = OdooConnector(old_settings)
     it.check(ctx)
     odoo.fail = make_error(odoo, "odoo.exceptions.AccessDenied", 403)
@@ -313,7 +313,7 @@ def test_a_user_that_lost_its_password_logs_in_anew(old_settings: Settings, odoo
         (400, {}, b"", Rejected, "not_done"),
     ],
 )
-def test_an_odd_answer_is_an_error_of_its_class(
+def test_unexpected_answers_raise_the_matching_error(
     it: OdooConnector,
     odoo: Odoo,
     ctx: Context,
@@ -323,17 +323,17 @@ def test_an_odd_answer_is_an_error_of_its_class(
     error: type[ConnectorError],
     outcome: str,
 ) -> None:
-    usual = dict(odoo.server.answers)
+    default_answers = dict(odoo.server.answers)
 
-    def answer(path: str, asked: Received) -> Answer:
-        is_creation = path.endswith("/create") or b'"create"' in asked.body
-        return Answer(status, headers, body) if is_creation else usual[path](asked)
+    def answer(path: str, request: Received) -> Answer:
+        is_creation = path.endswith("/create") or b'"create"' in request.body
+        return Answer(status, headers, body) if is_creation else default_answers[path](request)
 
-    odoo.server.answers = {path: lambda asked, path=path: answer(path, asked) for path in usual}
-    found = failed_creation(it, ctx)
-    assert (type(found), found.outcome) == (error, outcome)
-    if isinstance(found, RateLimited):
-        assert found.retry_after == 7
+    odoo.server.answers = {path: lambda request, path=path: answer(path, request) for path in default_answers}
+    failure = failed_creation(it, ctx)
+    assert (type(failure), failure.outcome) == (error, outcome)
+    if isinstance(failure, RateLimited):
+        assert failure.retry_after == 7
 
 
 def test_a_silent_server_leaves_a_creation_unknown(settings: Settings, odoo: Odoo, ctx: Context) -> None:
@@ -345,9 +345,9 @@ def test_a_silent_server_leaves_a_creation_unknown(settings: Settings, odoo: Odo
         return Answer()
 
     odoo.server.answers["/json/2/res.partner/create"] = wait
-    found = failed_creation(it, ctx)
+    failure = failed_creation(it, ctx)
     silent.set()
-    assert (type(found), found.outcome) == (TransientError, "unknown")
+    assert (type(failure), failure.outcome) == (TransientError, "unknown")
 
 
 def failed_creation(it: OdooConnector, ctx: Context) -> ConnectorError:

@@ -70,8 +70,8 @@ class Pipedrive:
                 }
                 return told([{"field_code": "title", "field_name": "Title", "field_type": "varchar", "options": None}, stage])
             case ["GET", kind, "search"] if kind in self.records:
-                found = [each for each in self.records[kind].values() if query["term"] in each.values()]
-                page = self._page([{"result_score": 1.0, "item": each} for each in found], query, 100)
+                matches = [each for each in self.records[kind].values() if query["term"] in each.values()]
+                page = self._page([{"result_score": 1.0, "item": each} for each in matches], query, 100)
                 return told({"items": page[0]}, further=page[1])
             case ["GET", kind] if kind in self.records:
                 return self._list(kind, query)
@@ -90,20 +90,20 @@ class Pipedrive:
         return told(self.change(kind, number, body) if method == "PATCH" else self.records[kind][number])
 
     def _list(self, kind: str, query: dict[str, str]) -> Answer:
-        found = [
+        matches = [
             each for each in self.records[kind].values()
             if each["update_time"] >= query.get("updated_since", "") and each["update_time"] < query.get("updated_until", "9")
             and each.get("status") == query.get("status", each.get("status"))
         ]  # fmt: skip
-        found.sort(key=lambda each: each[query.get("sort_by", "id")], reverse=query.get("sort_direction") == "desc")
-        page, further = self._page(found, query, 500)
+        matches.sort(key=lambda each: each[query.get("sort_by", "id")], reverse=query.get("sort_direction") == "desc")
+        page, further = self._page(matches, query, 500)
         # Pipedrive answers null for a list without entries.
         return told(page or None, further=further)
 
-    def _page(self, found: list[Any], query: dict[str, str], most: int) -> tuple[list[Any], str | None]:
+    def _page(self, records: list[Any], query: dict[str, str], most: int) -> tuple[list[Any], str | None]:
         start, size = int(query.get("cursor", 0)), int(query["limit"])
         assert size <= most
-        return found[start:][:size], str(start + size) if start + size < len(found) else None
+        return records[start:][:size], str(start + size) if start + size < len(records) else None
 
 
 def told(data: Any, status: int = 200, *, further: str | None = None) -> Answer:

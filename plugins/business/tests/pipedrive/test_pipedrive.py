@@ -35,10 +35,10 @@ class TestContract(ConnectorContract):
 
 
 def test_check_names_company_and_user(it: PipedriveConnector, ctx: Context) -> None:
-    assert it.check(ctx) == "Pipedrive of Acme answers to Gos."
+    assert it.check(ctx) == "Connected to the Pipedrive company Acme as Gos."
 
 
-def test_settings_name_a_company_or_an_address() -> None:
+def test_settings_require_either_a_company_or_an_address() -> None:
     schema = PipedriveConnector.settings_schema
     assert schema_problems(schema, {"company": "acme", "token": "t"}) == []
     for wrong in ({}, {"company": "evil.example/x"}, {"company": "acme", "base_url": "https://a.example"}):
@@ -46,23 +46,23 @@ def test_settings_name_a_company_or_an_address() -> None:
 
 
 def test_records_are_created_found_changed_and_deleted(it: PipedriveConnector, ctx: Context) -> None:
-    made = it.call("create", {"kind": "persons", "values": {"name": "Zoë", "email": "zoë@example.com"}}, ctx)["record"]
-    assert it.call("search", {"kind": "persons", "term": "zoë@example.com", "exact": True}, ctx)["records"] == [made]
-    named = {"kind": "persons", "id": made["id"]}
-    it.call("update", {**named, "values": {"name": "Yve"}}, ctx)
-    assert it.call("get", named, ctx)["record"]["name"] == "Yve"
-    assert it.call("delete", named, ctx) == {"deleted": True}
-    assert it.call("delete", named, ctx) == {"deleted": False}
+    created = it.call("create", {"kind": "persons", "values": {"name": "Zoë", "email": "zoë@example.com"}}, ctx)["record"]
+    assert it.call("search", {"kind": "persons", "term": "zoë@example.com", "exact": True}, ctx)["records"] == [created]
+    person = {"kind": "persons", "id": created["id"]}
+    it.call("update", {**person, "values": {"name": "Yve"}}, ctx)
+    assert it.call("get", person, ctx)["record"]["name"] == "Yve"
+    assert it.call("delete", person, ctx) == {"deleted": True}
+    assert it.call("delete", person, ctx) == {"deleted": False}
 
 
-@pytest.mark.parametrize(("limit", "found", "truncated"), [(1, 1, True), (500, 500, True), (602, 602, False), (900, 602, False)])
+@pytest.mark.parametrize(("limit", "count", "truncated"), [(1, 1, True), (500, 500, True), (602, 602, False), (900, 602, False)])
 def test_a_list_follows_its_pages_up_to_the_limit(
-    it: PipedriveConnector, pipedrive: Pipedrive, ctx: Context, limit: int, found: int, truncated: bool
+    it: PipedriveConnector, pipedrive: Pipedrive, ctx: Context, limit: int, count: int, truncated: bool
 ) -> None:
     for _ in range(600):
         pipedrive.add("deals", {"title": "bulk", "status": "open"})
     out = it.call("list", {"kind": "deals", "where": {"status": "open"}, "limit": limit}, ctx)
-    assert (len({each["id"] for each in out["records"]}), out["truncated"]) == (found, truncated)
+    assert (len({each["id"] for each in out["records"]}), out["truncated"]) == (count, truncated)
     assert it.call("list", {"kind": "deals", "where": {"status": "won"}}, ctx) == {"records": [], "truncated": False}
 
 
@@ -72,22 +72,22 @@ def test_fields_are_described(it: PipedriveConnector, ctx: Context) -> None:
     assert status["options"] == [{"id": 1, "label": "Won"}]
 
 
-def test_changed_records_come_whole_and_once(it: PipedriveConnector, pipedrive: Pipedrive, ctx: Context) -> None:
+def test_every_changed_record_is_returned_once(it: PipedriveConnector, pipedrive: Pipedrive, ctx: Context) -> None:
     for _ in range(450):
         pipedrive.add("deals", {"title": "bulk", "status": "won"})
     query = {"kind": "deals", "where": {"status": "won"}}
-    begun = it.poll("changed_records", query, None, ctx)
+    first = it.poll("changed_records", query, None, ctx)
     seen: list[str] = []
     cursor, more = None, True
     while more and len(seen) < 2000:
-        found = it.poll("changed_records", {**query, "begin": "start"}, cursor, ctx)
-        seen += [item.key for item in found.items]
-        cursor, more = json.loads(json.dumps(found.cursor)), found.more
+        polled = it.poll("changed_records", {**query, "begin": "start"}, cursor, ctx)
+        seen += [item.key for item in polled.items]
+        cursor, more = json.loads(json.dumps(polled.cursor)), polled.more
     assert (len(seen), len(set(seen))) == (450, 450)
-    assert it.poll("changed_records", query, begun.cursor, ctx).items == []
+    assert it.poll("changed_records", query, first.cursor, ctx).items == []
     pipedrive.tick(2)
     pipedrive.change("deals", 7, {"title": "x"})
-    (item,) = it.poll("changed_records", query, begun.cursor, ctx).items
+    (item,) = it.poll("changed_records", query, first.cursor, ctx).items
     assert item.key == "7@2026-11-21T10:00:02Z"
 
 
@@ -95,15 +95,15 @@ def test_changed_records_come_whole_and_once(it: PipedriveConnector, pipedrive: 
 
 
 @pytest.mark.parametrize(
-    ("action", "given", "told"),
+    ("action", "inputs", "message"),
     [
         ("create", {"kind": "deals", "values": {"title": ""}}, "Deal title was not given."),
         ("get", {"kind": "deals", "id": 99}, "Deal not found"),
     ],
 )
-def test_a_refusal_is_told(it: PipedriveConnector, ctx: Context, action: str, given: Json, told: str) -> None:
-    with pytest.raises(Rejected, match=told) as caught:
-        it.call(action, given, ctx)
+def test_refusals_keep_the_systems_message(it: PipedriveConnector, ctx: Context, action: str, inputs: Json, message: str) -> None:
+    with pytest.raises(Rejected, match=message) as caught:
+        it.call(action, inputs, ctx)
     assert caught.value.outcome == "not_done"
 
 
@@ -111,7 +111,7 @@ def test_a_refusal_is_told(it: PipedriveConnector, ctx: Context, action: str, gi
     ("changed", "error"),
     [({"token": "wrong-secret"}, AuthError), ({"base_url": "http://no-such-host.invalid"}, TransientError)],
 )
-def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
+def test_invalid_settings_fail_the_check(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
     with pytest.raises(error) as caught:
         PipedriveConnector({**settings, **changed}).check(ctx)
     assert caught.value.outcome == "not_done"
@@ -134,7 +134,7 @@ def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, ch
         (201, {}, b'{"success": true, "data": []}', SystemFailure, "unknown", None),
     ],
 )
-def test_an_odd_answer_is_an_error_of_its_class(  # long in parameters because an answer has that many parts
+def test_unexpected_answers_raise_the_matching_error(  # long in parameters because an answer has that many parts
     it: PipedriveConnector,
     pipedrive: Pipedrive,
     ctx: Context,
@@ -159,7 +159,7 @@ def test_an_odd_answer_is_an_error_of_its_class(  # long in parameters because a
         b'{"success": false}',
     ],
 )
-def test_a_lying_list_ends_as_a_failure(it: PipedriveConnector, pipedrive: Pipedrive, ctx: Context, body: bytes) -> None:
+def test_malformed_list_pages_raise_system_failure(it: PipedriveConnector, pipedrive: Pipedrive, ctx: Context, body: bytes) -> None:
     pipedrive.server.answer("/api/v2/deals", 200, body)
     with pytest.raises(SystemFailure):
         it.call("list", {"kind": "deals"}, ctx)

@@ -102,12 +102,12 @@ class Salesforce:
                     return refuse(400, "REQUIRED_FIELD_MISSING", "Required fields are missing: [Name]", fields=["Name"])
                 return told({"id": self.add(kind, body), "success": True, "errors": []}, 201)
             case ["PATCH", field, value]:
-                known = [number for number, record in self.records[kind].items() if record.get(field) == value]
-                if len(known) > 1:
-                    return told([f"{ROOT}sobjects/{kind}/{number}" for number in known], 300)
-                number = known[0] if known else self.add(kind, {field: value})
+                matches = [number for number, record in self.records[kind].items() if record.get(field) == value]
+                if len(matches) > 1:
+                    return told([f"{ROOT}sobjects/{kind}/{number}" for number in matches], 300)
+                number = matches[0] if matches else self.add(kind, {field: value})
                 self.change(kind, number, body)
-                return told({"id": number, "success": True, "errors": [], "created": not known}, 200 if known else 201)
+                return told({"id": number, "success": True, "errors": [], "created": not matches}, 200 if matches else 201)
             case [_, number] if number not in self.records[kind]:
                 return refuse(404, "NOT_FOUND", "Provided external ID field does not exist or is not accessible: x")
             case ["GET", number]:
@@ -125,8 +125,8 @@ class Salesforce:
             text = json.dumps(each)
             for part in done:
                 text = text.replace(f"@{{{part['referenceId']}.id}}", str((part["body"] or {}).get("id")))
-            asked = json.loads(text)
-            answer = self.serve(asked["method"], asked["url"].removeprefix(ROOT).split("/"), {}, asked.get("body"))
+            request = json.loads(text)
+            answer = self.serve(request["method"], request["url"].removeprefix(ROOT).split("/"), {}, request.get("body"))
             body = json.loads(answer.body or b"null")
             done.append({"referenceId": each["referenceId"], "httpStatusCode": answer.status, "body": body})
         if all(part["httpStatusCode"] < 300 for part in done):
@@ -138,20 +138,20 @@ class Salesforce:
         ]})  # fmt: skip
 
     def _query(self, soql: str) -> Answer:
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"SELECT ([\w, ]+?) FROM (\w+)(?: WHERE (.*?))?(?: ORDER BY ([\w, ]+?))?(?: LIMIT (\d+))?", soql, re.DOTALL
         )
-        if found is None or found[2] not in self.records:
+        if match is None or match[2] not in self.records:
             return refuse(400, "MALFORMED_QUERY", "unexpected token: '<EOF>'")
         rows = [
-            each for each in self.records[found[2]].values() if all(holds(each, *term) for term in TERM.findall(found[3] or ""))
+            each for each in self.records[match[2]].values() if all(holds(each, *term) for term in TERM.findall(match[3] or ""))
         ]
-        for part in reversed((found[4] or "Id").split(", ")):
+        for part in reversed((match[4] or "Id").split(", ")):
             name, _, way = part.partition(" ")
             rows.sort(key=lambda row, name=name: row[name], reverse=way == "DESC")  # type: ignore[misc]
-        names = found[1].split(", ")
-        shown = [{"attributes": {"type": found[2]}, **{name: row.get(name) for name in names}} for row in rows]
-        self.open.append(shown[: int(found[5] or 50_000)])
+        names = match[1].split(", ")
+        records = [{"attributes": {"type": match[2]}, **{name: row.get(name) for name in names}} for row in rows]
+        self.open.append(records[: int(match[5] or 50_000)])
         return self._page(len(self.open) - 1, 0)
 
     def _page(self, number: int, start: int) -> Answer:
@@ -165,10 +165,10 @@ class Salesforce:
 def holds(row: dict[str, Any], name: str, operator: str, literal: str) -> bool:
     if operator == "IN":
         return row.get(name) in [value_of(each) for each in re.findall(r"'(?:[^'\\]|\\.)*'", literal)]
-    value, wanted = row.get(name), value_of(literal)
+    value, operand = row.get(name), value_of(literal)
     if name == "SystemModstamp":
-        value, wanted = datetime.fromisoformat(str(value)), datetime.fromisoformat(wanted)
-    return bool(value == wanted if operator == "=" else value > wanted)
+        value, operand = datetime.fromisoformat(str(value)), datetime.fromisoformat(operand)
+    return bool(value == operand if operator == "=" else value > operand)
 
 
 def value_of(literal: str) -> Any:

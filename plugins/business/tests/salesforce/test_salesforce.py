@@ -39,11 +39,11 @@ class TestContract(ConnectorContract):
         return {"url": "http://127.0.0.1:1", "auth": {"kind": "bearer", "token": "t"}}
 
 
-def test_check_says_what_is_left_of_the_day(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:
-    assert it.check(ctx) == f"{salesforce.server.url} answers; 14998 of 15000 API requests of the day are left."
+def test_check_reports_the_remaining_api_requests(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:
+    assert it.check(ctx) == f"Connected to {salesforce.server.url}; 14998 of 15000 daily API requests are left."
 
 
-def test_an_ended_session_is_renewed_once(salesforce: Salesforce, settings: Settings) -> None:
+def test_an_expired_session_is_renewed_once(salesforce: Salesforce, settings: Settings) -> None:
     it = SalesforceConnector({**settings, "auth": {"kind": "oauth2", "client_id": "me", "client_secret": "s3cret"}})
     with open_context(seconds=60) as bare:
         ctx = with_tokens(bare, it.auth_of(it.settings))
@@ -53,11 +53,11 @@ def test_an_ended_session_is_renewed_once(salesforce: Salesforce, settings: Sett
     assert sum(each.path == "/services/oauth2/token" for each in salesforce.server.received) == 2
 
 
-def test_a_consent_is_asked_for_at_the_domain(settings: Settings) -> None:
+def test_oauth_consent_uses_the_domains_own_endpoints(settings: Settings) -> None:
     auth = {"kind": "oauth2", "grant": "authorization_code", "client_id": "me"}
-    found = SalesforceConnector.auth_of({"url": "https://acme.my.salesforce.com/", "auth": auth})
-    assert found["authorize_url"] == "https://acme.my.salesforce.com/services/oauth2/authorize"
-    assert found["scope"] == "api refresh_token"
+    block = SalesforceConnector.auth_of({"url": "https://acme.my.salesforce.com/", "auth": auth})
+    assert block["authorize_url"] == "https://acme.my.salesforce.com/services/oauth2/authorize"
+    assert block["scope"] == "api refresh_token"
 
 
 # -- records
@@ -68,37 +68,37 @@ def test_records_are_created_found_changed_and_deleted(it: SalesforceConnector, 
     assert it.call("update", {"type": "Account", "id": number, "values": {"Name": "Yve"}}, ctx) == {"updated": True}
     record = it.call("get", {"type": "Account", "id": number, "fields": ["Name"]}, ctx)["record"]
     assert (record["Name"], "attributes" in record) == ("Yve", False)
-    found = it.call("query", {"soql": BY_NAME, "params": {"name": "Yve"}}, ctx)
-    assert found == {"records": [{"Id": number, "Name": "Yve"}], "truncated": False}
+    page = it.call("query", {"soql": BY_NAME, "params": {"name": "Yve"}}, ctx)
+    assert page == {"records": [{"Id": number, "Name": "Yve"}], "truncated": False}
     assert it.call("delete", {"type": "Account", "id": number}, ctx) == {"deleted": True}
     assert it.call("delete", {"type": "Account", "id": number}, ctx) == {"deleted": False}
 
 
 def test_an_upsert_adds_once_and_then_changes(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:
-    given = {"type": "Account", "field": "Number__c", "value": "A/1?b#c", "values": {"Name": "N"}}
-    first = it.call("upsert", given, ctx)
-    again = it.call("upsert", given, ctx)
+    inputs = {"type": "Account", "field": "Number__c", "value": "A/1?b#c", "values": {"Name": "N"}}
+    first = it.call("upsert", inputs, ctx)
+    again = it.call("upsert", inputs, ctx)
     assert (first["created"], again["created"], first["id"] == again["id"]) == (True, False, True)
     salesforce.add("Account", {"Number__c": "A/1?b#c"})
     with pytest.raises(Rejected, match="Several records"):
-        it.call("upsert", given, ctx)
+        it.call("upsert", inputs, ctx)
 
 
-@pytest.mark.parametrize(("limit", "found", "truncated"), [(1, 1, True), (100, 100, True), (252, 252, False), (999, 252, False)])
+@pytest.mark.parametrize(("limit", "count", "truncated"), [(1, 1, True), (100, 100, True), (252, 252, False), (999, 252, False)])
 def test_a_query_follows_its_pages_up_to_the_limit(
-    it: SalesforceConnector, salesforce: Salesforce, ctx: Context, limit: int, found: int, truncated: bool
+    it: SalesforceConnector, salesforce: Salesforce, ctx: Context, limit: int, count: int, truncated: bool
 ) -> None:
     for _ in range(250):
         salesforce.add("Account", {"Name": "bulk"})
     out = it.call("query", {"soql": "SELECT Id FROM Account", "limit": limit}, ctx)
-    assert (len({each["Id"] for each in out["records"]}), out["truncated"]) == (found, truncated)
+    assert (len({each["Id"] for each in out["records"]}), out["truncated"]) == (count, truncated)
 
 
 @pytest.mark.parametrize("name", ["O'Neil \\ Söhne", "x' OR Name != 'x", "\\' OR Name != \\'", '\n\t"', ":name", "'", "\\"])
-def test_a_value_of_a_query_stays_a_value(it: SalesforceConnector, salesforce: Salesforce, ctx: Context, name: str) -> None:
+def test_bound_values_cannot_change_the_query(it: SalesforceConnector, salesforce: Salesforce, ctx: Context, name: str) -> None:
     salesforce.add("Account", {"Name": name})
-    found = it.call("query", {"soql": BY_NAME, "params": {"name": name}}, ctx)["records"]
-    assert {each["Name"] for each in found} == {name}
+    records = it.call("query", {"soql": BY_NAME, "params": {"name": name}}, ctx)["records"]
+    assert {each["Name"] for each in records} == {name}
     listed = it.call("query", {"soql": "SELECT Name FROM Account WHERE Name IN :names", "params": {"names": [name]}}, ctx)[
         "records"
     ]
@@ -116,31 +116,32 @@ def test_a_value_of_a_query_stays_a_value(it: SalesforceConnector, salesforce: S
         ("a > 2026-11-21T10:00:00Z AND b = LAST_N_DAYS:7", {}, "a > 2026-11-21T10:00:00Z AND b = LAST_N_DAYS:7"),
     ],
 )
-def test_values_are_written_as_soql_writes_them(soql: str, params: Json, bound: str) -> None:
+def test_bind_writes_soql_literals(soql: str, params: Json, bound: str) -> None:
     assert bind(soql, params) == bound
 
 
 @pytest.mark.parametrize(
-    ("soql", "params", "told"),
+    ("soql", "params", "message"),
     [
-        ("a = :b", {"a": 1}, "names :b"),
-        ("a = ':a'", {"a": 1}, "does not name"),
+        ("a = :b", {"a": 1}, "uses :b"),
+        ("a = ':a'", {"a": 1}, "does not use"),
         ("a IN :a", {"a": []}, "is empty"),
-        ("a = :a", {"a": {"literal": "1 OR 1 = 1"}}, "no number, date"),
+        ("a = :a", {"a": {"literal": "1 OR 1 = 1"}}, "not a number, date"),
         ("a = :a", {"a": "x\x00"}, "control character"),
     ],
 )
-def test_a_query_and_its_values_must_match(soql: str, params: Json, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_bind_rejects_invalid_or_unmatched_values(soql: str, params: Json, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         bind(soql, params)
 
 
-def test_a_composite_is_done_whole_or_not_at_all(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:
+def test_a_composite_runs_completely_or_not_at_all(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:
     account = {"reference": "a", "method": "POST", "path": "sobjects/Account", "body": {"Name": "C"}}
     contact = {"reference": "c", "method": "POST", "path": "sobjects/Contact", "body": {"Name": "Ann", "AccountId": "@{a.id}"}}
     results = it.call("composite", {"requests": [account, contact]}, ctx)["results"]
     assert salesforce.records["Contact"][results["c"]["id"]]["AccountId"] == results["a"]["id"]
-    with pytest.raises(Rejected, match="'c' failed, and none was done: Salesforce refused: Required fields are missing") as caught:
+    message = "'c' failed and all were rolled back: Salesforce refused: Required fields are missing"
+    with pytest.raises(Rejected, match=message) as caught:
         it.call("composite", {"requests": [account, {**contact, "body": {"Name": ""}}]}, ctx)
     assert (caught.value.outcome, len(salesforce.records["Account"])) == ("not_done", 3)
 
@@ -152,21 +153,21 @@ def test_fields_are_described(it: SalesforceConnector, ctx: Context) -> None:
     assert fields["OwnerId"]["relation"] == ["User"]
 
 
-def test_changed_records_come_whole_and_once(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:
+def test_every_changed_record_is_returned_once(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:
     for _ in range(450):
         salesforce.add("Account", {"Name": "bu'lk"})
     query = {"type": "Account", "fields": ["Name"], "where": "Name = :name", "params": {"name": "bu'lk"}}
-    begun = it.poll("changed_records", query, None, ctx)
+    first = it.poll("changed_records", query, None, ctx)
     seen: list[str] = []
     cursor, more = None, True
     while more and len(seen) < 2000:
-        found = it.poll("changed_records", {**query, "begin": "start"}, cursor, ctx)
-        seen += [item.key for item in found.items]
-        cursor, more = json.loads(json.dumps(found.cursor)), found.more
+        polled = it.poll("changed_records", {**query, "begin": "start"}, cursor, ctx)
+        seen += [item.key for item in polled.items]
+        cursor, more = json.loads(json.dumps(polled.cursor)), polled.more
     assert (len(seen), len(set(seen))) == (450, 450)
     salesforce.tick(2)
     salesforce.change("Account", "001000000000007AAA", {"Name": "bu'lk"})
-    (item,) = it.poll("changed_records", query, begun.cursor, ctx).items
+    (item,) = it.poll("changed_records", query, first.cursor, ctx).items
     assert item.key == "001000000000007AAA@2026-11-21T10:00:02Z"
 
 
@@ -174,7 +175,7 @@ def test_changed_records_come_whole_and_once(it: SalesforceConnector, salesforce
 
 
 @pytest.mark.parametrize(
-    ("action", "given", "told"),
+    ("action", "inputs", "message"),
     [
         ("create", {"type": "Account", "values": {"Name": ""}}, "Required fields are missing"),
         ("query", {"soql": "SELECT"}, "unexpected token"),
@@ -182,9 +183,9 @@ def test_changed_records_come_whole_and_once(it: SalesforceConnector, salesforce
         ("get", {"type": "Account", "id": "001000000000099AAA"}, "refused"),
     ],
 )
-def test_a_refusal_is_told(it: SalesforceConnector, ctx: Context, action: str, given: Json, told: str) -> None:
-    with pytest.raises(Rejected, match=told) as caught:
-        it.call(action, given, ctx)
+def test_refusals_keep_the_systems_message(it: SalesforceConnector, ctx: Context, action: str, inputs: Json, message: str) -> None:
+    with pytest.raises(Rejected, match=message) as caught:
+        it.call(action, inputs, ctx)
     assert caught.value.outcome == "not_done"
 
 
@@ -192,7 +193,7 @@ def test_a_refusal_is_told(it: SalesforceConnector, ctx: Context, action: str, g
     ("changed", "error"),
     [({"auth": {"kind": "bearer", "token": "wrong-secret"}}, AuthError), ({"url": "http://no-such-host.invalid"}, TransientError)],
 )
-def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
+def test_invalid_settings_fail_the_check(settings: Settings, ctx: Context, changed: Json, error: type[ConnectorError]) -> None:
     with pytest.raises(error) as caught:
         SalesforceConnector({**settings, **changed}).check(ctx)
     assert caught.value.outcome == "not_done"
@@ -213,7 +214,7 @@ def test_settings_that_do_not_work_are_told(settings: Settings, ctx: Context, ch
         (201, "", SystemFailure, "unknown"),
     ],
 )
-def test_an_odd_answer_is_an_error_of_its_class(
+def test_unexpected_answers_raise_the_matching_error(
     it: SalesforceConnector, salesforce: Salesforce, ctx: Context, status: int, code: str, error: type[ConnectorError], outcome: str
 ) -> None:
     body = json.dumps([{"errorCode": code, "message": "m"}]).encode()
@@ -226,7 +227,7 @@ def test_an_odd_answer_is_an_error_of_its_class(
 @pytest.mark.parametrize(
     "link", ["https://evil.example/x", "/services/data/v62.0/query/../limits", "/services/data/v62.0/limits", None, "/query/1?x=1"]
 )
-def test_credentials_do_not_follow_a_page_out_of_the_queries(
+def test_next_pages_outside_the_query_resource_are_not_fetched(
     it: SalesforceConnector, salesforce: Salesforce, ctx: Context, link: str | None
 ) -> None:
     salesforce.server.answer(f"{ROOT}/query", 200, json.dumps({"done": False, "records": [], "nextRecordsUrl": link}).encode())

@@ -1,4 +1,4 @@
-"""The connector: each action is one call, which Tryton does as one transaction."""
+"""The Tryton connector: each action is one call, which Tryton runs as one transaction."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class TrytonConnector(Connector):
 
     def check(self, ctx: Context) -> str:
         self._server.run("model.res.user.get_preferences", [True, {}], ctx)
-        return f"Tryton answers to {self.settings['user']} in the database {self.settings['database']}."
+        return f"Connected to the Tryton database {self.settings['database']} as {self.settings['user']}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -43,42 +43,42 @@ class TrytonConnector(Connector):
 
     # -- the actions
 
-    def _search(self, given: Json, ctx: Context) -> dict[str, Any]:
-        limit = given.get("limit", USUAL_RECORDS)
-        asked = [given.get("domain", []), given.get("offset", 0), limit + 1, given.get("order"), given["fields"]]
-        found = self._records(self._run(given, "search_read", asked, ctx))
-        return {"records": found[:limit], "truncated": len(found) > limit}
+    def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        limit = inputs.get("limit", USUAL_RECORDS)
+        args = [inputs.get("domain", []), inputs.get("offset", 0), limit + 1, inputs.get("order"), inputs["fields"]]
+        records = self._records(self._run(inputs, "search_read", args, ctx))
+        return {"records": records[:limit], "truncated": len(records) > limit}
 
-    def _read(self, given: Json, ctx: Context) -> dict[str, Any]:
-        found = self._records(self._run(given, "read", [given["ids"], given["fields"]], ctx))
-        # Tryton answers in an order of its own.
-        places = {number: place for place, number in enumerate(given["ids"])}
-        return {"records": sorted(found, key=lambda record: places.get(record.get("id"), len(places)))}
+    def _read(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        records = self._records(self._run(inputs, "read", [inputs["ids"], inputs["fields"]], ctx))
+        # Tryton returns records in its own order.
+        places = {number: place for place, number in enumerate(inputs["ids"])}
+        return {"records": sorted(records, key=lambda record: places.get(record.get("id"), len(places)))}
 
-    def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
-        records = [self._typed(given["model"], record, ctx) for record in given["records"]]
-        ids = self._run(given, "create", [records], ctx)
+    def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        records = [self._typed(inputs["model"], record, ctx) for record in inputs["records"]]
+        ids = self._run(inputs, "create", [records], ctx)
         if not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
-            raise SystemFailure("Tryton did not answer with the ids of what it created.", outcome="unknown")
+            raise SystemFailure("Tryton did not return the ids of the created records.", outcome="unknown")
         return {"ids": ids}
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        self._run(given, "write", [given["ids"], self._typed(given["model"], given["values"], ctx)], ctx)
-        return {"updated": len(given["ids"])}
+    def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        self._run(inputs, "write", [inputs["ids"], self._typed(inputs["model"], inputs["values"], ctx)], ctx)
+        return {"updated": len(inputs["ids"])}
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
-        # Tryton refuses to delete what is not there; a repeated call finds what is left of the first.
-        hidden = {**given, "context": {**given.get("context", {}), "active_test": False}}
-        left = self._run(hidden, "search", [[["id", "in", given["ids"]]]], ctx)
-        if left:
-            self._run(given, "delete", [left], ctx)
-        return {"deleted": len(left)}
+    def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        # Tryton refuses to delete records that do not exist, so a repeated call deletes only the remaining ones.
+        with_inactive = {**inputs, "context": {**inputs.get("context", {}), "active_test": False}}
+        ids = self._run(with_inactive, "search", [[["id", "in", inputs["ids"]]]], ctx)
+        if ids:
+            self._run(inputs, "delete", [ids], ctx)
+        return {"deleted": len(ids)}
 
-    def _call(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"result": to_plain(self._run(given, given["method"], list(given.get("args", [])), ctx))}
+    def _call(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"result": to_plain(self._run(inputs, inputs["method"], list(inputs.get("args", [])), ctx))}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
-        fields = self._fields(given["model"], [], ctx)
+    def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        fields = self._fields(inputs["model"], [], ctx)
         return {
             "fields": [
                 {
@@ -92,22 +92,22 @@ class TrytonConnector(Connector):
 
     # -- calls
 
-    def _run(self, given: Json, method: str, args: list[Any], ctx: Context) -> Any:
-        return self._server.run(f"model.{given['model']}.{method}", [*args, dict(given.get("context", {}))], ctx)
+    def _run(self, target: Json, method: str, args: list[Any], ctx: Context) -> Any:
+        return self._server.run(f"model.{target['model']}.{method}", [*args, dict(target.get("context", {}))], ctx)
 
-    def _records(self, found: Any) -> list[dict[str, Any]]:
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise SystemFailure("Tryton did not answer with records.")
-        return [to_plain(each) for each in found]
+    def _records(self, records: Any) -> list[dict[str, Any]]:
+        if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+            raise SystemFailure("Tryton did not return records.")
+        return [to_plain(each) for each in records]
 
     def _fields(self, model: str, names: list[str], ctx: Context) -> dict[str, dict[str, Any]]:
-        found = self._server.run(f"model.{model}.fields_get", [names, {}], ctx)
-        if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-            raise SystemFailure("Tryton did not answer with the fields of the model.")
-        return found
+        fields = self._server.run(f"model.{model}.fields_get", [names, {}], ctx)
+        if not isinstance(fields, dict) or not all(isinstance(each, dict) for each in fields.values()):
+            raise SystemFailure("Tryton did not return the fields of the model.")
+        return fields
 
     def _typed(self, model: str, values: Json, ctx: Context) -> dict[str, Any]:
-        """The values as Tryton wants them, by the types of their fields."""
+        """Convert values to Tryton's form according to the types of their fields."""
         with self._lock:
             unknown = [name for name in values if (model, name) not in self._types]
         if unknown:

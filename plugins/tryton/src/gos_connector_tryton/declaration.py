@@ -1,4 +1,4 @@
-"""What the connector declares: the schema of its settings, its actions and their inputs and outputs."""
+"""The declaration of the connector: its settings and its actions with their inputs and outputs."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ ACTIONS = (
     ),
     Action(
         "delete",
-        "Delete the records that are there",
+        "Delete records, skipping those that do not exist",
         _object(["model", "ids"], model=_MODEL, ids=_IDS, context=_CONTEXT),
         _object(["deleted"], deleted={"type": "integer"}),
         "idempotent",
@@ -97,7 +97,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "Say the fields of a model",
+        "List the fields of a model",
         _object(["model"], model=_MODEL),
         _object(["fields"], fields={"type": "array", "items": _FIELD}),
         "read",

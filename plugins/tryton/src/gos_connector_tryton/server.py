@@ -1,4 +1,4 @@
-"""Calls to one database of a Tryton server, by JSON-RPC."""
+"""Calls methods in one database of a Tryton server by JSON-RPC."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ _EXCERPT = 500
 
 
 class Server:
-    """One database.  Every call carries name and password: no session is left behind over there."""
+    """One database.  Every call sends the user name and password, so no session stays open on the server."""
 
     def __init__(self, settings: Json) -> None:
         self._url = f"{settings['base_url'].rstrip('/')}/{quote(settings['database'], safe='')}/rpc/"
@@ -32,46 +32,48 @@ class Server:
         self._timeout: float = settings.get("timeout_s", 60)
 
     def run(self, method: str, params: list[Any], ctx: Context) -> Any:
-        """The result of a method; an error of the contract when there is none."""
+        """Call a method and return its result; raise an error of the contract when there is none."""
         body = json.dumps({"id": 1, "method": method, "params": params}).encode()
         answer = ctx.http.send(HttpRequest("POST", self._url, self._headers, (), body, self._timeout))
         if answer.status != 200:
-            raise _error_of_status(answer)
+            raise _to_status_error(answer)
         try:
-            told = json.loads(answer.content)
+            envelope = json.loads(answer.content)
         except (ValueError, RecursionError) as error:
-            raise _no_tryton() from error
-        if not isinstance(told, dict) or ("result" in told) == ("error" in told):
-            raise _no_tryton()
-        if "error" in told:
-            raise _error_of(told["error"])
-        return told["result"]
+            raise _not_tryton() from error
+        if not isinstance(envelope, dict) or ("result" in envelope) == ("error" in envelope):
+            raise _not_tryton()
+        if "error" in envelope:
+            raise _to_error(envelope["error"])
+        return envelope["result"]
 
 
-def _no_tryton() -> SystemFailure:
-    return SystemFailure("What answers at this address does not speak Tryton's JSON-RPC.", outcome="unknown")
+def _not_tryton() -> SystemFailure:
+    message = "The server at this address does not respond with Tryton's JSON-RPC; check the address."
+    return SystemFailure(message, outcome="unknown")
 
 
-def _error_of(error: Any) -> ConnectorError:
-    """What Tryton tells in place of a result: it has rolled back what the call did."""
-    kind, said = (error[0], error[1]) if isinstance(error, list) and len(error) > 1 else ("", "")
-    if kind in ("UserError", "UserWarning") and isinstance(said, list):
-        texts = [str(text) for text in (said[1:] if kind == "UserWarning" else said[:2]) if text]
+def _to_error(error: Any) -> ConnectorError:
+    """Return the error for an exception of Tryton, which has already rolled the call back."""
+    kind, message = (error[0], error[1]) if isinstance(error, list) and len(error) > 1 else ("", "")
+    if kind in ("UserError", "UserWarning") and isinstance(message, list):
+        texts = [str(text) for text in (message[1:] if kind == "UserWarning" else message[:2]) if text]
         details = {"kind": kind, "message": " ".join(texts)[:_EXCERPT]}
         if kind == "UserWarning":
-            details["warning"] = str(said[0])
-            return Rejected(f"Tryton wants a person to confirm: {' '.join(texts)[:_EXCERPT]}", details=details)
+            details["warning"] = str(message[0])
+            return Rejected(f"Tryton asks for a confirmation: {' '.join(texts)[:_EXCERPT]}", details=details)
         return Rejected(f"Tryton refused: {' '.join(texts)[:_EXCERPT]}", details=details)
     if kind == "ConcurrencyException":
-        return Rejected("The record has changed since the given timestamp. Read it again.", details={"kind": kind})
+        message = "The record has changed since `_timestamp`; read it again and repeat the change."
+        return Rejected(message, details={"kind": kind})
     text = str(kind)[:_EXCERPT]
     if len(text) > 2 and text[0] == text[-1] == "'" and text[1:-1].replace(".", "").replace("_", "").isalnum():
-        return Rejected(f"Tryton knows no field, model or value {text}.", details={"message": text})
-    # Anything else is a failure within Tryton, perhaps while it committed.
+        return Rejected(f"Tryton has no field, model or value {text}.", details={"message": text})
+    # Anything else is a failure in Tryton itself, possibly during the commit.
     return SystemFailure(f"Tryton failed: {text}", outcome="unknown", details={"message": text})
 
 
-def _error_of_status(answer: HttpAnswer) -> ConnectorError:
+def _to_status_error(answer: HttpAnswer) -> ConnectorError:
     status = answer.status
     details = {"status": status}
     if status == 401:
@@ -83,9 +85,10 @@ def _error_of_status(answer: HttpAnswer) -> ConnectorError:
     if status == 429:
         after = answer.headers.get("retry-after", "")
         wait = float(after[:9]) if after.isascii() and after.isdigit() else None
-        return RateLimited("Tryton asks to wait, perhaps after wrong passwords.", retry_after=wait, details=details)
+        message = "Tryton limits the request rate, possibly after wrong passwords; try again later."
+        return RateLimited(message, retry_after=wait, details=details)
     if status == 503:
-        return TransientError("Tryton does not reach its database; check its name.", details=details)
+        return TransientError("Tryton cannot reach its database; check the name of the database.", details=details)
     if status >= 500:
         return TransientError(f"Tryton failed ({status}).", outcome="unknown", details=details)
     return Rejected(f"Tryton refused the request ({status}).", details=details)

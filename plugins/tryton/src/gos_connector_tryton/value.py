@@ -1,4 +1,4 @@
-"""Tryton's JSON and plain JSON: dates, decimals and bytes are tagged objects there and texts here."""
+"""Converts between Tryton's JSON, in which dates, decimals and bytes are tagged objects, and plain JSON with texts."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from appliance.connectors.contract import ConfigError
 
 
 def to_plain(value: Any) -> Any:
-    """A value of Tryton as plain JSON; a date and time is in UTC there, and says so here."""
+    """Convert a value of Tryton to plain JSON; dates and times, which Tryton keeps in UTC, end in `Z`."""
     if isinstance(value, list):
         return [to_plain(each) for each in value]
     if not isinstance(value, dict):
@@ -34,7 +34,7 @@ def to_plain(value: Any) -> Any:
 
 
 def to_tryton(name: str, kind: str, value: Any) -> Any:
-    """A plain value for a field of the given type; ConfigError when it cannot be one."""
+    """Convert a plain value for a field of this type; ConfigError when the field cannot hold it."""
     try:
         match kind, value:
             case "numeric", str() | int() | float() if not isinstance(value, bool):
@@ -59,5 +59,5 @@ def to_tryton(name: str, kind: str, value: Any) -> Any:
                 base64.b64decode(value, validate=True)
                 return {"__class__": "bytes", "base64": value}
     except (ValueError, InvalidOperation, binascii.Error) as error:
-        raise ConfigError(f"The field {name} is of type {kind}, which {str(value)[:60]!r} is not.") from error
+        raise ConfigError(f"The field {name} is of type {kind}; {str(value)[:60]!r} is not a valid value.") from error
     return value

@@ -1,4 +1,4 @@
-"""A Frappe site's REST API: its address, its token, and what its errors mean."""
+"""A Frappe site's REST API: its address, its credentials, and the mapping of its errors."""
 
 import json
 import re
@@ -11,50 +11,50 @@ from gos_connector_business.rest import Rest
 
 WHO = "ERPNext"
 _TAG = re.compile(r"<[^<>]{0,500}>")
-_TRY_AGAIN = frozenset({"QueryDeadlockError", "QueryTimeoutError", "DocumentLockedError", "LockTimeoutError"})
+_RETRYABLE = frozenset({"QueryDeadlockError", "QueryTimeoutError", "DocumentLockedError", "LockTimeoutError"})
 
 
 def make_api(settings: Json) -> Rest:
-    """The API with the credentials of these settings."""
+    """Return the API with the credentials of these settings."""
     login = ("Authorization", f"token {settings['key']}:{settings['secret']}")
     return Rest(WHO, settings["url"].rstrip("/"), [login], refusal, settings.get("timeout_s", 60))
 
 
 def refusal(answer: HttpAnswer) -> ConnectorError:
-    """The error of an answer that is no success."""
-    told = told_object(answer)
-    kind, said = _kind_of(told), _said(told)
-    details = {"status": answer.status, "code": kind, "message": said}
-    reason = f": {said}" if said else f" ({answer.status})."
-    if kind in _TRY_AGAIN:
-        return TransientError(f"ERPNext was changing the same documents for somebody else{reason}", details=details)
+    """Return the error for an unsuccessful response."""
+    body = told_object(answer)
+    kind, message = _kind_of(body), _message_of(body)
+    details = {"status": answer.status, "code": kind, "message": message}
+    suffix = f": {message}" if message else f" ({answer.status})."
+    if kind in _RETRYABLE:
+        return TransientError(f"Another request was changing the same ERPNext documents{suffix}", details=details)
     if kind == "TimestampMismatchError":
-        return Rejected("The document has changed since the given `modified`. Read it again.", details=details)
+        return Rejected("The document has changed since `modified`; read it again and repeat the change.", details=details)
     if kind == "PermissionError":
-        return AuthError(f"ERPNext does not allow this to the user{reason}", details=details)
+        return AuthError(f"ERPNext does not allow this for the user{suffix}", details=details)
     if answer.status == 404 and not kind:
-        return ConfigError("There is no Frappe site at this address.", details=details)
-    return error_of(answer, WHO, said, kind)
+        return ConfigError("There is no Frappe site at this address; check the address.", details=details)
+    return error_of(answer, WHO, message, kind)
 
 
-def _kind_of(told: Json) -> str:
-    kind = told.get("exc_type")
-    if not kind and isinstance(told.get("exception"), str):
-        kind = told["exception"].split(":")[0].rpartition(".")[2]
+def _kind_of(body: Json) -> str:
+    kind = body.get("exc_type")
+    if not kind and isinstance(body.get("exception"), str):
+        kind = body["exception"].split(":")[0].rpartition(".")[2]
     return str(kind or "")[:80]
 
 
-def _said(told: Json) -> str:
-    """What the site wants people to read, without its markup and never with its stack."""
+def _message_of(body: Json) -> str:
+    """Return the message that the site shows to people, without its markup and without its stack trace."""
     texts: list[Any] = []
     try:
-        for each in json.loads(told.get("_server_messages") or "[]"):
+        for each in json.loads(body.get("_server_messages") or "[]"):
             message = json.loads(each) if isinstance(each, str) else each
             texts.append(message.get("message") if isinstance(message, Mapping) else message)
     except (TypeError, ValueError, RecursionError):
         texts = []
-    if not texts and isinstance(told.get("exception"), str):
-        texts = [told["exception"].partition(":")[2] or told["exception"]]
-    if not texts and isinstance(told.get("message"), str):
-        texts = [told["message"]]
+    if not texts and isinstance(body.get("exception"), str):
+        texts = [body["exception"].partition(":")[2] or body["exception"]]
+    if not texts and isinstance(body.get("message"), str):
+        texts = [body["message"]]
     return brief(_TAG.sub(" ", " ".join(str(each) for each in texts[:5] if each)))

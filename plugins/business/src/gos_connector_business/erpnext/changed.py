@@ -1,4 +1,4 @@
-"""Changed documents of a type, by `modified`, which a site tells by its own clock, without a zone."""
+"""Reads changed documents of a type by `modified`, which a site reports in its local time without a time zone."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -8,26 +8,26 @@ from appliance.connectors.contract import SystemFailure
 from gos_connector_business.changes import Change, moment_of
 from gos_connector_business.erpnext.api import WHO
 
-# Reads at most so many documents that match filters, in an order.
+# Returns the documents that match filters, in an order, at most the given number.
 Reader = Callable[[list[Any], str, int], list[dict[str, Any]]]
 
 
 class ChangedDocuments:
-    """The changes of one type.  Moments are the site's, taken as if they were UTC: they are only ever compared."""
+    """The changed documents of one type.  The site's local times are treated as UTC because they are only compared."""
 
     def __init__(self, read: Reader) -> None:
         self._read = read
 
     def newest(self) -> Change | None:
-        found = self._changes([], "modified desc, name desc", 1)
-        return found[0] if found else None
+        changes = self._changes([], "modified desc, name desc", 1)
+        return changes[0] if changes else None
 
     def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         above = [["name", ">", after]] if after is not None else []
-        return self._changes([["modified", "=", _written(at)], *above], "name asc", limit)
+        return self._changes([["modified", "=", _format_time(at)], *above], "name asc", limit)
 
     def later(self, at: datetime | None, limit: int) -> list[Change]:
-        return self._changes([["modified", ">", _written(at)]] if at is not None else [], "modified asc, name asc", limit)
+        return self._changes([["modified", ">", _format_time(at)]] if at is not None else [], "modified asc, name asc", limit)
 
     def _changes(self, filters: list[Any], order: str, limit: int) -> list[Change]:
         return [_change(document) for document in self._read(filters, order, limit)]
@@ -36,9 +36,9 @@ class ChangedDocuments:
 def _change(document: dict[str, Any]) -> Change:
     name = document.get("name")
     if not isinstance(name, str | int):
-        raise SystemFailure("ERPNext answered a document without its name.")
+        raise SystemFailure("ERPNext returned a document without its name.")
     return Change(moment_of(document.get("modified"), WHO), name, document, str(document.get("modified")))
 
 
-def _written(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -1,4 +1,4 @@
-"""The connector: each action is one request, a list one request per page."""
+"""The ERPNext connector: each action sends one request, a list one per page."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class ErpnextConnector(Connector):
     name = "erpnext"
     title = "ERPNext"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback that follows Frappe's documentation (REST API, version 15)"
+    tested_against = "a loopback test server that follows Frappe's documentation (REST API, version 15)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
@@ -47,10 +47,10 @@ class ErpnextConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        who = self._api.told("GET", "/api/method/frappe.auth.get_logged_user", ctx).get("message")
-        if not isinstance(who, str):
-            raise SystemFailure("What answers at this address does not speak as ERPNext does.")
-        return f"{self._api.base} answers to {who}."
+        user = self._api.told("GET", "/api/method/frappe.auth.get_logged_user", ctx).get("message")
+        if not isinstance(user, str):
+            raise SystemFailure("The server at this address does not respond like ERPNext; check the address.")
+        return f"Connected to {self._api.base} as {user}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -63,81 +63,81 @@ class ErpnextConnector(Connector):
             raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_documents.")
         fields = sorted({*query["fields"], "name", "modified"})
 
-        def read(filters: list[Any], order: str, most: int) -> list[dict[str, Any]]:
-            asked = {"type": query["type"], "fields": fields, "filters": [*query.get("filters", []), *filters], "order": order}
-            return self._page(asked, 0, most, ctx)
+        def read(filters: list[Any], order: str, limit: int) -> list[dict[str, Any]]:
+            request = {"type": query["type"], "fields": fields, "filters": [*query.get("filters", []), *filters], "order": order}
+            return self._page(request, 0, limit, ctx)
 
         return poll_changes(ChangedDocuments(read), query, cursor)
 
     # -- the actions
 
-    def _list(self, given: Json, ctx: Context) -> dict[str, Any]:
-        limit = given.get("limit", USUAL_RECORDS)
-        order = given.get("order", "modified desc")
-        # Without the name, documents that are equal in the order could move from page to page.
-        asked = {**given, "order": order if "name" in order.replace(",", " ").split() else f"{order}, name"}
-        found: list[dict[str, Any]] = []
-        while len(found) <= limit:
-            size = min(_PAGE, limit + 1 - len(found))
-            page = self._page(asked, len(found), size, ctx)
-            found += page
+    def _list(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        limit = inputs.get("limit", USUAL_RECORDS)
+        order = inputs.get("order", "modified desc")
+        # Without the name as the last criterion, documents that sort equally could move from page to page.
+        request = {**inputs, "order": order if "name" in order.replace(",", " ").split() else f"{order}, name"}
+        documents: list[dict[str, Any]] = []
+        while len(documents) <= limit:
+            size = min(_PAGE, limit + 1 - len(documents))
+            page = self._page(request, len(documents), size, ctx)
+            documents += page
             if len(page) < size:
                 break
-        return {"records": found[:limit], "truncated": len(found) > limit}
+        return {"records": documents[:limit], "truncated": len(documents) > limit}
 
-    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"document": object_in(self._api.told("GET", _path(given), ctx), "data", WHO)}
+    def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"document": object_in(self._api.told("GET", _path(inputs), ctx), "data", WHO)}
 
-    def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
-        told = self._api.told("POST", f"/api/resource/{segment(given['type'])}", ctx, body=given["values"])
-        return {"document": object_in(told, "data", WHO)}
+    def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        body = self._api.told("POST", f"/api/resource/{segment(inputs['type'])}", ctx, body=inputs["values"])
+        return {"document": object_in(body, "data", WHO)}
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"document": object_in(self._api.told("PUT", _path(given), ctx, body=given["values"]), "data", WHO)}
+    def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"document": object_in(self._api.told("PUT", _path(inputs), ctx, body=inputs["values"]), "data", WHO)}
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", _path(given), ctx)
+            self._api.ask("DELETE", _path(inputs), ctx)
         except Rejected as refusal:
-            if refusal.details.get("code") == "DoesNotExistError" and self._has_type(given["type"], ctx):
+            if refusal.details.get("code") == "DoesNotExistError" and self._has_type(inputs["type"], ctx):
                 return {"deleted": False}
             raise
         return {"deleted": True}
 
     def _has_type(self, kind: str, ctx: Context) -> bool:
-        """Whether the site has the type: what it says of a type that it does not have is the same as of a document."""
+        """Whether the site has the type; its error for an unknown type is the same as for an unknown document."""
         try:
             self._api.ask("GET", f"/api/resource/DocType/{segment(kind)}", ctx)
         except Rejected:
             return False
         except AuthError:
-            return True  # a user who may delete documents need not be one who may read their definition
+            return True  # a user with permission to delete documents may lack permission to read their DocType
         return True
 
-    def _call(self, given: Json, ctx: Context) -> dict[str, Any]:
-        told = self._api.told("POST", f"/api/method/{segment(given['method'])}", ctx, body=given.get("args", {}))
-        return {"result": told.get("message")}
+    def _call(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        body = self._api.told("POST", f"/api/method/{segment(inputs['method'])}", ctx, body=inputs.get("args", {}))
+        return {"result": body.get("message")}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
-        told = self._api.told("GET", f"/api/resource/DocType/{segment(given['type'])}", ctx)
-        fields = records_in(object_in(told, "data", WHO), "fields", WHO)
-        return {"fields": [_described(each) for each in fields]}
+    def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        body = self._api.told("GET", f"/api/resource/DocType/{segment(inputs['type'])}", ctx)
+        fields = records_in(object_in(body, "data", WHO), "fields", WHO)
+        return {"fields": [_to_field(each) for each in fields]}
 
-    def _page(self, asked: Json, start: int, size: int, ctx: Context) -> list[dict[str, Any]]:
+    def _page(self, request: Json, start: int, size: int, ctx: Context) -> list[dict[str, Any]]:
         params = [
-            ("fields", json.dumps(asked["fields"])), ("filters", json.dumps(asked.get("filters", []))),
-            ("order_by", asked["order"]), ("limit_start", str(start)), ("limit_page_length", str(size)),
+            ("fields", json.dumps(request["fields"])), ("filters", json.dumps(request.get("filters", []))),
+            ("order_by", request["order"]), ("limit_start", str(start)), ("limit_page_length", str(size)),
         ]  # fmt: skip
-        if "any_filters" in asked:
-            params.append(("or_filters", json.dumps(asked["any_filters"])))
-        return records_in(self._api.told("GET", f"/api/resource/{segment(asked['type'])}", ctx, params=params), "data", WHO)
+        if "any_filters" in request:
+            params.append(("or_filters", json.dumps(request["any_filters"])))
+        return records_in(self._api.told("GET", f"/api/resource/{segment(request['type'])}", ctx, params=params), "data", WHO)
 
 
-def _path(given: Json) -> str:
-    return f"/api/resource/{segment(given['type'])}/{segment(given['name'])}"
+def _path(inputs: Json) -> str:
+    return f"/api/resource/{segment(inputs['type'])}/{segment(inputs['name'])}"
 
 
-def _described(field: Json) -> dict[str, Any]:
+def _to_field(field: Json) -> dict[str, Any]:
     return {
         "name": str(field.get("fieldname")), "type": str(field.get("fieldtype")), "title": str(field.get("label") or ""),
         "required": bool(field.get("reqd")), "readonly": bool(field.get("read_only")),

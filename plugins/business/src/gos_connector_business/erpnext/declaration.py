@@ -1,18 +1,18 @@
-"""What the connector declares: the schema of its settings, its actions and its trigger."""
+"""The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger
 from gos_connector_business.schema import ADDRESS, BEGIN, FOUND, ITEM, KEY, LIMIT, TEXT, TIMEOUT, Schema, object_schema
 
 SETTINGS: Schema = object_schema(
     ["url", "key", "secret"],
-    url={**ADDRESS, "description": "Of the site, such as https://acme.erpnext.com."},
+    url={**ADDRESS, "description": "The site's address, such as https://acme.erpnext.com."},
     key={"type": "string", "pattern": "^[!-9;-~]+$", "title": "API key"},
     secret={**KEY, "title": "API secret"},
     timeout_s=TIMEOUT,
 )
 
 _TYPE: Schema = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9 _-]*$", "maxLength": 140, "title": "DocType"}
-_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 140, "title": "Name", "description": "Of the document: its id."}
+_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 140, "title": "Name", "description": "The document's id."}
 _FIELD_NAME: Schema = {"type": "string", "pattern": "^[a-z_][a-z0-9_]*$"}
 _FIELDS: Schema = {"type": "array", "minItems": 1, "items": _FIELD_NAME, "title": "Fields to read"}
 _VALUES: Schema = {"type": "object", "minProperties": 1}
@@ -20,7 +20,7 @@ _SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 _FILTERS: Schema = {
     "type": "array",
     "title": "Filters",
-    "description": "Such as [[status, =, Open], [grand_total, '>', 100]]; all of them match.",
+    "description": "Such as [[status, =, Open], [grand_total, '>', 100]]; all of them must match.",
     "items": {
         "type": "array",
         "minItems": 3,
@@ -42,7 +42,7 @@ ACTIONS = (
         "Read the documents of a type that match filters",
         object_schema(
             ["type", "fields"], type=_TYPE, fields=_FIELDS, filters=_FILTERS, order={**_ORDER, "title": "Order"}, limit=LIMIT,
-            any_filters={**_FILTERS, "title": "Further filters", "description": "At least one of them matches."},
+            any_filters={**_FILTERS, "title": "Further filters", "description": "At least one of them must match."},
         ),
         FOUND,
         "read",
@@ -50,7 +50,7 @@ ACTIONS = (
     ),
     Action(
         "get",
-        "Read one document with its tables",
+        "Read one document with its child tables",
         object_schema(["type", "name"], type=_TYPE, name=_NAME),
         _ONE,
         "read",
@@ -74,7 +74,7 @@ ACTIONS = (
     ),
     Action(
         "delete",
-        "Delete a document; `deleted` is false when it was not there",
+        "Delete a document; `deleted` is false when it did not exist",
         object_schema(["type", "name"], type=_TYPE, name=_NAME),
         object_schema(["deleted"], deleted={"type": "boolean"}),
         "idempotent",
@@ -93,7 +93,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "Say the fields of a type",
+        "List the fields of a type",
         object_schema(["type"], type=_TYPE),
         object_schema(
             ["fields"],

@@ -1,4 +1,4 @@
-"""HubSpot's API: its address, its token, and what its errors and limits mean."""
+"""HubSpot's API: its address, its credentials, and the mapping of its errors and rate limits."""
 
 from typing import Any
 
@@ -17,57 +17,57 @@ from gos_connector_business.rest import Rest
 
 WHO = "HubSpot"
 USUAL_ADDRESS = "https://api.hubapi.com"
-# HubSpot's daily limit ends at midnight of the account's time zone; nobody is asked for longer than an hour.
-_A_DAYS_LIMIT_S = 3600.0
+# HubSpot's daily limit resets at midnight in the account's time zone, which is unknown here: retry once an hour.
+_DAILY_LIMIT_WAIT_S = 3600.0
 
 
 def make_api(settings: Json) -> Rest:
-    """The API with the credentials of these settings."""
+    """Return the API with the credentials of these settings."""
     base = settings.get("base_url", USUAL_ADDRESS).rstrip("/")
     return Rest(WHO, base, [("Authorization", f"Bearer {settings['token']}")], refusal, settings.get("timeout_s", 60))
 
 
 def refusal(answer: HttpAnswer) -> ConnectorError:
-    """The error of an answer that is no success."""
-    told = told_object(answer)
-    said, category = said_in(told), str(told.get("category") or "")[:60]
-    details = {"status": answer.status, "code": category, "message": said}
+    """Return the error for an unsuccessful response."""
+    body = told_object(answer)
+    reason, category = said_in(body), str(body.get("category") or "")[:60]
+    details = {"status": answer.status, "code": category, "message": reason}
     if answer.status in (429, 477):
-        message = "HubSpot asks to wait: " + (said or f"its limit is reached ({answer.status}).")
-        return RateLimited(message, retry_after=_patience(answer, told), details=details)
+        message = "HubSpot limits the request rate: " + (reason or f"its limit is reached ({answer.status}).")
+        return RateLimited(message, retry_after=_retry_delay(answer, body), details=details)
     if answer.status == 403 and category == "MISSING_SCOPES":
-        return AuthError(f"The private app lacks a scope: {said}", details=details)
+        return AuthError(f"The HubSpot private app lacks a scope: {reason}", details=details)
     if answer.status == 423:
-        return TransientError("HubSpot has locked the record for a moment; try again.", details=details)
-    return error_of(answer, WHO, said, category)
+        return TransientError("HubSpot has temporarily locked the record; try again.", details=details)
+    return error_of(answer, WHO, reason, category)
 
 
 def partial(errors: Any) -> Rejected:
-    """The error of a batch of which HubSpot did a part: it is idempotent, so that the rest can be sent again."""
-    faults = [each for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
-    said = "; ".join(said_in(each) for each in faults[:3])[:500]
+    """Return the error for a batch that HubSpot applied in part; the batch is idempotent and can be sent again."""
+    failed = [each for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
+    reasons = "; ".join(said_in(each) for each in failed[:3])[:500]
     return Rejected(
-        f"HubSpot did not take {len(faults) or 'some'} of the records: {said}", details={"status": 207, "message": said}
+        f"HubSpot rejected {len(failed) or 'some'} of the records: {reasons}", details={"status": 207, "message": reasons}
     )
 
 
-def said_in(told: Json) -> str:
-    """What an error object says, with the first of its details."""
-    said = [told.get("message")]
-    errors = told.get("errors")
+def said_in(error: Json) -> str:
+    """Return the message of an error object together with the first of its detailed errors."""
+    messages = [error.get("message")]
+    errors = error.get("errors")
     if isinstance(errors, list) and errors and isinstance(errors[0], dict):
-        said.append(errors[0].get("message"))
-    return brief(" ".join(dict.fromkeys(str(each) for each in said if each)))
+        messages.append(errors[0].get("message"))
+    return brief(" ".join(dict.fromkeys(str(each) for each in messages if each)))
 
 
-def _patience(answer: HttpAnswer, told: Json) -> float | None:
-    asked = retry_after(answer)
-    if asked is not None:
-        return asked
-    if str(told.get("policyName", "")).upper() == "DAILY":
-        return _A_DAYS_LIMIT_S
+def _retry_delay(answer: HttpAnswer, body: Json) -> float | None:
+    delay = retry_after(answer)
+    if delay is not None:
+        return delay
+    if str(body.get("policyName", "")).upper() == "DAILY":
+        return _DAILY_LIMIT_WAIT_S
     interval = answer.headers.get("x-hubspot-ratelimit-interval-milliseconds", "")
     if interval.isascii() and interval.isdigit():
         return float(interval[:9]) / 1000
-    # The limit of searches counts by the second and sends no headers.
-    return 1.0 if str(told.get("policyName", "")).upper() == "SECONDLY" else 10.0
+    # The search limit is per second and sends no headers.
+    return 1.0 if str(body.get("policyName", "")).upper() == "SECONDLY" else 10.0

@@ -1,4 +1,4 @@
-"""Changed records of an object type, by the property in which HubSpot keeps the moment of the last change."""
+"""Reads changed records of an object type by the property that holds the time of the last change."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -8,14 +8,14 @@ from appliance.connectors.contract import SystemFailure
 from gos_connector_business.changes import Change, moment_of
 from gos_connector_business.hubspot.api import WHO
 
-# Reads up to so many records of a search.
+# Runs a search and returns at most the given number of records.
 Search = Callable[[dict[str, Any], int], list[dict[str, Any]]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class ChangedRecords:
-    """The changes of one type that match some filters."""
+    """The changed records of one type that match the trigger's filters."""
 
     def __init__(self, search: Search, kind: str, properties: list[str], filters: list[dict[str, Any]]) -> None:
         self._search, self._filters = search, filters
@@ -24,7 +24,7 @@ class ChangedRecords:
 
     def newest(self) -> Change | None:
         last = self._changes([], self._moment, 1, "DESCENDING")
-        # Of those that changed at that moment, the one with the highest id.
+        # Of the records that changed at that moment, return the one with the highest id.
         return next(iter(self._changes([self._at(last[0].at)], "hs_object_id", 1, "DESCENDING")), last[0]) if last else None
 
     def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
@@ -32,15 +32,16 @@ class ChangedRecords:
         return self._changes([self._at(at), above], "hs_object_id", limit)
 
     def later(self, at: datetime | None, limit: int) -> list[Change]:
-        wanted = [{"propertyName": self._moment, "operator": "GT", "value": _written(at)}] if at is not None else []
-        return self._changes(wanted, self._moment, limit)
+        conditions = [{"propertyName": self._moment, "operator": "GT", "value": _to_milliseconds(at)}] if at is not None else []
+        return self._changes(conditions, self._moment, limit)
 
     def _at(self, at: datetime) -> dict[str, Any]:
-        return {"propertyName": self._moment, "operator": "BETWEEN", "value": _written(at), "highValue": _written(at)}
+        value = _to_milliseconds(at)
+        return {"propertyName": self._moment, "operator": "BETWEEN", "value": value, "highValue": value}
 
-    def _changes(self, wanted: list[dict[str, Any]], order: str, limit: int, direction: str = "ASCENDING") -> list[Change]:
-        """Long in parameters because a search has that many parts."""
-        filters = [*self._filters, *wanted]
+    def _changes(self, conditions: list[dict[str, Any]], order: str, limit: int, direction: str = "ASCENDING") -> list[Change]:
+        """Search with these conditions in addition to the trigger's filters."""
+        filters = [*self._filters, *conditions]
         body: dict[str, Any] = {"properties": self._properties, "sorts": [{"propertyName": order, "direction": direction}]}
         if filters:
             body["filterGroups"] = [{"filters": filters}]
@@ -50,9 +51,9 @@ class ChangedRecords:
         properties = record.get("properties")
         number = str(record.get("id"))
         if not isinstance(properties, dict) or not (number.isascii() and number.isdigit()):
-            raise SystemFailure("HubSpot answered a record without its id or its properties.")
+            raise SystemFailure("HubSpot returned a record without its id or its properties.")
         return Change(moment_of(properties.get(self._moment), WHO), int(number), record)
 
 
-def _written(at: datetime) -> str:
+def _to_milliseconds(at: datetime) -> str:
     return str((at - _EPOCH) // _MILLISECOND)

@@ -1,4 +1,4 @@
-"""The connector: each action is one request, a list one request per page."""
+"""The HubSpot connector: each action sends one request, searches and lists one per page."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ class HubspotConnector(Connector):
     name = "hubspot"
     title = "HubSpot"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback that follows HubSpot's documentation (CRM v3, associations v4)"
+    tested_against = "a loopback test server that follows HubSpot's documentation (CRM v3, associations v4)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
@@ -37,10 +37,10 @@ class HubspotConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        told = self._api.told("GET", "/account-info/v3/details", ctx)
-        if not isinstance(told.get("portalId"), int):
-            raise SystemFailure("What answers at this address does not speak as HubSpot does.")
-        return f"The HubSpot account {told['portalId']} answers."
+        account = self._api.told("GET", "/account-info/v3/details", ctx)
+        if not isinstance(account.get("portalId"), int):
+            raise SystemFailure("The server at this address does not respond like HubSpot; check the address.")
+        return f"Connected to the HubSpot account {account['portalId']}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -55,144 +55,149 @@ class HubspotConnector(Connector):
         def search(body: dict[str, Any], limit: int) -> list[dict[str, Any]]:
             return self._pages(query["type"], body, ctx, limit)
 
-        source = ChangedRecords(search, query["type"], query["properties"], [_filter(each) for each in query.get("filters", [])])
+        source = ChangedRecords(search, query["type"], query["properties"], [_to_filter(each) for each in query.get("filters", [])])
         return poll_changes(source, query, cursor)
 
     # -- the actions
 
-    def _search(self, given: Json, ctx: Context) -> dict[str, Any]:
-        limit = given.get("limit", USUAL_RECORDS)
-        body: dict[str, Any] = {"properties": given["properties"]}
-        if given.get("filters"):
-            body["filterGroups"] = [{"filters": [_filter(each) for each in group]} for group in given["filters"]]
-        if "query" in given:
-            body["query"] = given["query"]
-        if "sort" in given:
-            direction = "DESCENDING" if given["sort"].get("descending", False) else "ASCENDING"
-            body["sorts"] = [{"propertyName": given["sort"]["property"], "direction": direction}]
-        found = self._pages(given["type"], body, ctx, limit + 1)
-        return {"records": found[:limit], "truncated": len(found) > limit}
+    def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        limit = inputs.get("limit", USUAL_RECORDS)
+        body: dict[str, Any] = {"properties": inputs["properties"]}
+        if inputs.get("filters"):
+            body["filterGroups"] = [{"filters": [_to_filter(each) for each in group]} for group in inputs["filters"]]
+        if "query" in inputs:
+            body["query"] = inputs["query"]
+        if "sort" in inputs:
+            direction = "DESCENDING" if inputs["sort"].get("descending", False) else "ASCENDING"
+            body["sorts"] = [{"propertyName": inputs["sort"]["property"], "direction": direction}]
+        records = self._pages(inputs["type"], body, ctx, limit + 1)
+        return {"records": records[:limit], "truncated": len(records) > limit}
 
-    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
-        params = [("properties", ",".join(given["properties"])), *_named(given)]
-        return {"record": self._api.told("GET", _path(given["type"], given["id"]), ctx, params=params)}
+    def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        params = [("properties", ",".join(inputs["properties"])), *_id_property_params(inputs)]
+        return {"record": self._api.told("GET", _path(inputs["type"], inputs["id"]), ctx, params=params)}
 
-    def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": self._api.told("POST", _path(given["type"]), ctx, body={"properties": _written(given["values"])})}
+    def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"record": self._api.told("POST", _path(inputs["type"]), ctx, body={"properties": _to_properties(inputs["values"])})}
 
-    def _upsert(self, given: Json, ctx: Context) -> dict[str, Any]:
-        named = given["id_property"]
-        inputs = [{"idProperty": named, "id": str(each["id"]), "properties": _written(each["values"])} for each in given["records"]]
-        answer = self._api.ask("POST", f"{_path(given['type'])}/batch/upsert", ctx, body={"inputs": inputs})
-        told = parse_object(answer, WHO)
-        if answer.status == 207 or told.get("errors"):
-            raise partial(told.get("errors"))
-        found = records_in(told, "results", WHO)
-        return {"records": [{"id": str(each.get("id")), "new": bool(each.get("new"))} for each in found]}
+    def _upsert(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        id_property = inputs["id_property"]
+        batch = [
+            {"idProperty": id_property, "id": str(each["id"]), "properties": _to_properties(each["values"])}
+            for each in inputs["records"]
+        ]
+        answer = self._api.ask("POST", f"{_path(inputs['type'])}/batch/upsert", ctx, body={"inputs": batch})
+        body = parse_object(answer, WHO)
+        if answer.status == 207 or body.get("errors"):
+            raise partial(body.get("errors"))
+        results = records_in(body, "results", WHO)
+        return {"records": [{"id": str(each.get("id")), "new": bool(each.get("new"))} for each in results]}
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        body = {"properties": _written(given["values"])}
-        return {"record": self._api.told("PATCH", _path(given["type"], given["id"]), ctx, params=_named(given), body=body)}
+    def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        body = {"properties": _to_properties(inputs["values"])}
+        path, params = _path(inputs["type"], inputs["id"]), _id_property_params(inputs)
+        return {"record": self._api.told("PATCH", path, ctx, params=params, body=body)}
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", _path(given["type"], given["id"]), ctx)
+            self._api.ask("DELETE", _path(inputs["type"], inputs["id"]), ctx)
         except Rejected as refusal:
             if refusal.details.get("status") == 404 and refusal.details.get("code") == "OBJECT_NOT_FOUND":
                 return {"deleted": False}
             raise
         return {"deleted": True}
 
-    def _associate(self, given: Json, ctx: Context) -> dict[str, Any]:
-        start, goal = (given["from_type"], given["from_id"]), (given["to_type"], given["to_id"])
-        path = f"/crm/v4/objects/{'/'.join(map(segment, start))}/associations/default/{'/'.join(map(segment, goal))}"
+    def _associate(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        source, target = (inputs["from_type"], inputs["from_id"]), (inputs["to_type"], inputs["to_id"])
+        path = f"/crm/v4/objects/{'/'.join(map(segment, source))}/associations/default/{'/'.join(map(segment, target))}"
         self._api.ask("PUT", path, ctx)
         return {"associated": True}
 
-    def _associations(self, given: Json, ctx: Context) -> dict[str, Any]:
-        limit = given.get("limit", USUAL_RECORDS)
-        start = f"{segment(given['from_type'])}/{segment(given['from_id'])}"
-        path = f"/crm/v4/objects/{start}/associations/{segment(given['to_type'])}"
-        found: list[dict[str, Any]] = []
+    def _associations(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        limit = inputs.get("limit", USUAL_RECORDS)
+        source = f"{segment(inputs['from_type'])}/{segment(inputs['from_id'])}"
+        path = f"/crm/v4/objects/{source}/associations/{segment(inputs['to_type'])}"
+        associations: list[dict[str, Any]] = []
         after: str | None = ""
-        while after is not None and len(found) <= limit:
+        while after is not None and len(associations) <= limit:
             params = [("limit", str(_PAGE_OF_ASSOCIATIONS)), *([("after", after)] if after else [])]
-            told = self._api.told("GET", path, ctx, params=params)
-            found += records_in(told, "results", WHO)
-            after = _following(told, after)
-        return {"records": [_associated(each) for each in found[:limit]], "truncated": len(found) > limit or after is not None}
+            page = self._api.told("GET", path, ctx, params=params)
+            associations += records_in(page, "results", WHO)
+            after = _next_page(page, after)
+        truncated = len(associations) > limit or after is not None
+        return {"records": [_to_association(each) for each in associations[:limit]], "truncated": truncated}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
-        found = records_in(self._api.told("GET", f"/crm/v3/properties/{segment(given['type'])}", ctx), "results", WHO)
-        return {"properties": [_described(each) for each in found]}
+    def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        properties = records_in(self._api.told("GET", f"/crm/v3/properties/{segment(inputs['type'])}", ctx), "results", WHO)
+        return {"properties": [_to_property(each) for each in properties]}
 
     # -- pages
 
-    def _pages(self, kind: str, body: dict[str, Any], ctx: Context, most: int) -> list[dict[str, Any]]:
-        """Up to so many records of a search."""
-        found: list[dict[str, Any]] = []
+    def _pages(self, kind: str, body: dict[str, Any], ctx: Context, max_records: int) -> list[dict[str, Any]]:
+        """Run a search and return at most `max_records` records."""
+        records: list[dict[str, Any]] = []
         after: str | None = ""
-        while after is not None and len(found) < most:
-            asked = {**body, "limit": min(_PAGE, most - len(found)), **({"after": after} if after else {})}
-            told = self._api.told("POST", f"{_path(kind)}/search", ctx, body=asked)
-            found += records_in(told, "results", WHO)
-            after = _following(told, after)
-        return found[:most]
+        while after is not None and len(records) < max_records:
+            request = {**body, "limit": min(_PAGE, max_records - len(records)), **({"after": after} if after else {})}
+            page = self._api.told("POST", f"{_path(kind)}/search", ctx, body=request)
+            records += records_in(page, "results", WHO)
+            after = _next_page(page, after)
+        return records[:max_records]
 
 
 def _path(kind: str, number: str | int | None = None) -> str:
     return f"/crm/v3/objects/{segment(kind)}" + ("" if number is None else f"/{segment(number)}")
 
 
-def _named(given: Json) -> list[tuple[str, str]]:
-    return [("idProperty", given["id_property"])] if "id_property" in given else []
+def _id_property_params(inputs: Json) -> list[tuple[str, str]]:
+    return [("idProperty", inputs["id_property"])] if "id_property" in inputs else []
 
 
-def _following(told: Json, before: str) -> str | None:
-    """Where the next page begins; None after the last."""
+def _next_page(page: Json, previous: str) -> str | None:
+    """Return the cursor of the next page, None after the last; SystemFailure when it is the previous cursor again."""
     try:
-        after = told["paging"]["next"]["after"]
+        after = page["paging"]["next"]["after"]
     except (KeyError, TypeError):
         return None
-    if str(after) == before:
-        raise SystemFailure("HubSpot's next page is the one that was read; its paging does not end.")
+    if str(after) == previous:
+        raise SystemFailure("HubSpot repeated the cursor of the previous page, so paging would not end.")
     return str(after)
 
 
-def _written(values: Mapping[str, Any]) -> dict[str, str]:
-    """Values as HubSpot takes them: texts, the empty one for nothing."""
-    return {name: _text(value) for name, value in values.items()}
+def _to_properties(values: Mapping[str, Any]) -> dict[str, str]:
+    """Convert values to the texts that HubSpot expects, null to the empty text."""
+    return {name: _to_text(value) for name, value in values.items()}
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if value is None:
         return ""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _filter(given: Json) -> dict[str, Any]:
-    made: dict[str, Any] = {"propertyName": given["property"], "operator": given["operator"]}
-    if "value" in given:
-        made["value"] = _text(given["value"])
-    if "high_value" in given:
-        made["highValue"] = _text(given["high_value"])
-    if "values" in given:
-        made["values"] = [_text(each) for each in given["values"]]
-    return made
+def _to_filter(condition: Json) -> dict[str, Any]:
+    hubspot_filter: dict[str, Any] = {"propertyName": condition["property"], "operator": condition["operator"]}
+    if "value" in condition:
+        hubspot_filter["value"] = _to_text(condition["value"])
+    if "high_value" in condition:
+        hubspot_filter["highValue"] = _to_text(condition["high_value"])
+    if "values" in condition:
+        hubspot_filter["values"] = [_to_text(each) for each in condition["values"]]
+    return hubspot_filter
 
 
-def _associated(found: Json) -> dict[str, Any]:
-    kinds = found.get("associationTypes")
+def _to_association(association: Json) -> dict[str, Any]:
+    kinds = association.get("associationTypes")
     labels = [str(each["label"]) for each in kinds if each.get("label")] if isinstance(kinds, list) else []
-    return {"id": str(found.get("toObjectId")), "labels": labels}
+    return {"id": str(association.get("toObjectId")), "labels": labels}
 
 
-def _described(found: Json) -> dict[str, Any]:
-    rules = found.get("modificationMetadata")
-    options = found.get("options")
+def _to_property(definition: Json) -> dict[str, Any]:
+    rules = definition.get("modificationMetadata")
+    options = definition.get("options")
     return {
-        "name": str(found.get("name")), "type": str(found.get("type")), "title": str(found.get("label") or ""),
+        "name": str(definition.get("name")), "type": str(definition.get("type")), "title": str(definition.get("label") or ""),
         "readonly": bool(rules.get("readOnlyValue")) if isinstance(rules, Mapping) else False,
-        "unique": bool(found.get("hasUniqueValue")),
+        "unique": bool(definition.get("hasUniqueValue")),
         **({"options": [str(each.get("value")) for each in options]} if isinstance(options, list) and options else {}),
     }  # fmt: skip

@@ -1,11 +1,11 @@
-"""What the connector declares: the schema of its settings, its actions and its trigger."""
+"""The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger
 from gos_connector_business.schema import BEGIN, FOUND, ITEM, KEY, LIMIT, TEXT, TIMEOUT, Schema, base_url, object_schema
 
 SETTINGS: Schema = object_schema(
     ["token"],
-    token={**KEY, "title": "Access token", "description": "Of a private app."},
+    token={**KEY, "title": "Access token", "description": "The access token of a private app."},
     base_url=base_url("https://api.hubapi.com"),
     timeout_s=TIMEOUT,
 )
@@ -14,11 +14,15 @@ _TYPE: Schema = {
     "type": "string",
     "pattern": "^[a-z0-9][a-z0-9_-]*$",
     "title": "Object type",
-    "description": "Such as contacts, companies, deals, or 2-123456 for one of your own.",
+    "description": "Such as contacts, companies or deals, or 2-123456 for a custom type.",
 }
 _ID: Schema = {"type": ["string", "integer"], "minLength": 1, "title": "Id"}
 _PROPERTY: Schema = {"type": "string", "pattern": "^[a-z0-9_]+$"}
-_ID_PROPERTY: Schema = {**_PROPERTY, "title": "Id property", "description": "A unique property, such as email, that `id` is of."}
+_ID_PROPERTY: Schema = {
+    **_PROPERTY,
+    "title": "Id property",
+    "description": "The unique property, such as email, that `id` is a value of.",
+}
 _NAMES: Schema = {"type": "array", "minItems": 1, "items": _PROPERTY, "title": "Properties to read"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 _VALUES: Schema = {"type": "object", "minProperties": 1, "propertyNames": _PROPERTY, "additionalProperties": _SCALAR}
@@ -53,10 +57,10 @@ _ENDS = {"from_type": _TYPE, "from_id": _ID, "to_type": _TYPE}
 ACTIONS = (
     Action(
         "search",
-        "Read the records that match filters or words",
+        "Read the records that match filters or a search text",
         object_schema(
             ["type", "properties"], type=_TYPE, properties=_NAMES, filters=_FILTERS, limit=LIMIT,
-            query={"type": "string", "minLength": 1, "maxLength": 3000, "title": "Words"},
+            query={"type": "string", "minLength": 1, "maxLength": 3000, "title": "Search text"},
             sort=object_schema(["property"], property=_PROPERTY, descending={"type": "boolean", "default": False}),
         ),
         FOUND,
@@ -109,7 +113,7 @@ ACTIONS = (
     ),
     Action(
         "delete",
-        "Move a record to the recycling bin; `deleted` is false when it was not there",
+        "Move a record to the recycling bin; `deleted` is false when it did not exist",
         object_schema(["type", "id"], type=_TYPE, id=_ID),
         object_schema(["deleted"], deleted={"type": "boolean"}),
         "idempotent",
@@ -117,7 +121,7 @@ ACTIONS = (
     ),
     Action(
         "associate",
-        "Connect two records in HubSpot's usual way",
+        "Associate two records with HubSpot's default association",
         object_schema([*_ENDS, "to_id"], **_ENDS, to_id=_ID),
         object_schema(["associated"], associated={"type": "boolean"}),
         "idempotent",
@@ -125,7 +129,7 @@ ACTIONS = (
     ),
     Action(
         "associations",
-        "List the records of a type that one record is connected to",
+        "List the records of a type that are associated with a record",
         object_schema([*_ENDS], **_ENDS, limit=LIMIT),
         object_schema(
             ["records", "truncated"],
@@ -137,7 +141,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "Say the properties of an object type",
+        "List the properties of an object type",
         object_schema(["type"], type=_TYPE),
         object_schema(["properties"], properties={"type": "array", "items": _FIELD}),
         "read",
@@ -151,7 +155,7 @@ TRIGGERS = (
         "Records that were added or changed",
         object_schema(
             ["type", "properties"], type=_TYPE, properties=_NAMES, begin=BEGIN,
-            filters={"type": "array", "maxItems": 4, "items": _FILTER, "title": "Filters that all match"},
+            filters={"type": "array", "maxItems": 4, "items": _FILTER, "title": "Filters that must all match"},
         ),
         ITEM,
         {"type": "contacts", "properties": ["email"], "begin": "start"},

@@ -1,4 +1,4 @@
-"""Changed records of a model, by `write_date`, which Odoo tells in whole seconds."""
+"""Reads changed records of a model by `write_date`, which Odoo reports in whole seconds."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -7,29 +7,29 @@ from typing import Any
 from appliance.connectors.contract import SystemFailure
 from gos_connector_business.changes import Change, moment_of
 
-# Reads at most so many records that match a domain, in an order.
+# Returns the records that match a domain, in an order, at most the given number.
 Reader = Callable[[list[Any], str, int], list[dict[str, Any]]]
 
 _SECOND = timedelta(seconds=1)
 
 
 class ChangedRecords:
-    """The changes of one model."""
+    """The changed records of one model."""
 
     def __init__(self, read: Reader) -> None:
         self._read = read
 
     def newest(self) -> Change | None:
-        found = self._changes([], "write_date desc, id desc", 1)
-        return found[0] if found else None
+        changes = self._changes([], "write_date desc, id desc", 1)
+        return changes[0] if changes else None
 
     def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
-        # The database holds fractions of the second that it does not tell.
-        domain = [["write_date", ">=", _written(at)], ["write_date", "<", _written(at + _SECOND)], ["id", ">", after or 0]]
+        # The database stores fractions of a second that Odoo does not report.
+        domain = [["write_date", ">=", _format_time(at)], ["write_date", "<", _format_time(at + _SECOND)], ["id", ">", after or 0]]
         return self._changes(domain, "id", limit)
 
     def later(self, at: datetime | None, limit: int) -> list[Change]:
-        domain = [["write_date", ">=", _written(at + _SECOND)]] if at is not None else [["write_date", "!=", False]]
+        domain = [["write_date", ">=", _format_time(at + _SECOND)]] if at is not None else [["write_date", "!=", False]]
         return self._changes(domain, "write_date, id", limit)
 
     def _changes(self, domain: list[Any], order: str, limit: int) -> list[Change]:
@@ -39,9 +39,9 @@ class ChangedRecords:
 def _change(record: dict[str, Any]) -> Change:
     number = record.get("id")
     if not isinstance(number, int):
-        raise SystemFailure("Odoo answered a record without its id.")
+        raise SystemFailure("Odoo returned a record without its id.")
     return Change(moment_of(record.get("write_date"), "Odoo").replace(microsecond=0), number, record)
 
 
-def _written(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""The connector: each action is one call, a search one call per page."""
+"""The Odoo connector: each action is one call, a search one call per page."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from gos_connector_business.odoo.value import imported_ids, to_imported, to_odoo
 from gos_connector_business.schema import USUAL_RECORDS
 
 _PAGE = 1000
-# A model that gets another field is known anew after ten minutes.
+# The fields of a model are cached for ten minutes; a new field is available after that.
 _FIELDS_SECONDS = 600.0
 _ATTRIBUTES = ["type", "string", "required", "readonly", "relation", "selection"]
 
@@ -26,7 +26,7 @@ class OdooConnector(Connector):
     name = "odoo"
     title = "Odoo"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback that follows Odoo's documentation and published source of 17 to 19"
+    tested_against = "a loopback test server that follows Odoo's documentation and published source of 17 to 19"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
@@ -56,70 +56,70 @@ class OdooConnector(Connector):
         fields = sorted({*query["fields"], "write_date"})
 
         def read(domain: list[Any], order: str, limit: int) -> list[dict[str, Any]]:
-            asked = {"domain": [*query.get("domain", []), *domain], "fields": fields, "order": order, "limit": limit}
-            return self._records(query, self._run(query, "search_read", None, asked, ctx), ctx)
+            args = {"domain": [*query.get("domain", []), *domain], "fields": fields, "order": order, "limit": limit}
+            return self._records(query, self._run(query, "search_read", None, args, ctx), ctx)
 
         return poll_changes(ChangedRecords(read), query, cursor)
 
     # -- the actions
 
-    def _search(self, given: Json, ctx: Context) -> dict[str, Any]:
-        limit, offset = given.get("limit", USUAL_RECORDS), given.get("offset", 0)
-        asked = {"domain": given.get("domain", []), "fields": given["fields"]}
-        if "order" in given:
-            # Without the id, records that are equal in the order could move from page to page.
-            asked["order"] = given["order"] if "id" in given["order"].replace(",", " ").split() else f"{given['order']}, id"
-        found: list[dict[str, Any]] = []
-        while len(found) <= limit:
-            size = min(_PAGE, limit + 1 - len(found))
-            page = self._run(given, "search_read", None, {**asked, "offset": offset + len(found), "limit": size}, ctx)
-            found += self._records(given, page, ctx)
+    def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        limit, offset = inputs.get("limit", USUAL_RECORDS), inputs.get("offset", 0)
+        args = {"domain": inputs.get("domain", []), "fields": inputs["fields"]}
+        if "order" in inputs:
+            # Without the id as the last criterion, records that sort equally could move from page to page.
+            args["order"] = inputs["order"] if "id" in inputs["order"].replace(",", " ").split() else f"{inputs['order']}, id"
+        records: list[dict[str, Any]] = []
+        while len(records) <= limit:
+            size = min(_PAGE, limit + 1 - len(records))
+            page = self._run(inputs, "search_read", None, {**args, "offset": offset + len(records), "limit": size}, ctx)
+            records += self._records(inputs, page, ctx)
             if len(page) < size:
                 break
-        return {"records": found[:limit], "truncated": len(found) > limit}
+        return {"records": records[:limit], "truncated": len(records) > limit}
 
-    def _read(self, given: Json, ctx: Context) -> dict[str, Any]:
-        found = self._records(given, self._run(given, "read", given["ids"], {"fields": given["fields"]}, ctx), ctx)
-        places = {number: place for place, number in enumerate(given["ids"])}
-        return {"records": sorted(found, key=lambda record: places.get(record.get("id"), len(places)))}
+    def _read(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        records = self._records(inputs, self._run(inputs, "read", inputs["ids"], {"fields": inputs["fields"]}, ctx), ctx)
+        places = {number: place for place, number in enumerate(inputs["ids"])}
+        return {"records": sorted(records, key=lambda record: places.get(record.get("id"), len(places)))}
 
-    def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
-        records = [self._typed(given, record, ctx) for record in given["records"]]
-        ids = self._run(given, "create", None, {"vals_list": records}, ctx)
+    def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        records = [self._typed(inputs, record, ctx) for record in inputs["records"]]
+        ids = self._run(inputs, "create", None, {"vals_list": records}, ctx)
         if not isinstance(ids, list) or len(ids) != len(records) or not all(isinstance(each, int) for each in ids):
-            raise SystemFailure("Odoo did not answer with the ids of what it created.", outcome="unknown")
+            raise SystemFailure("Odoo did not return the ids of the created records.", outcome="unknown")
         return {"ids": ids}
 
-    def _upsert(self, given: Json, ctx: Context) -> dict[str, Any]:
-        wanted = [each["external_id"] for each in given["records"]]
-        if len(set(wanted)) != len(wanted):
-            raise ConfigError("Two of the records have the same external_id.")
-        rows = [self._imported(given, each["values"], ctx) for each in given["records"]]
+    def _upsert(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        external_ids = [each["external_id"] for each in inputs["records"]]
+        if len(set(external_ids)) != len(external_ids):
+            raise ConfigError("Two of the records have the same external_id; every external_id must be unique.")
+        rows = [self._imported(inputs, each["values"], ctx) for each in inputs["records"]]
         columns = sorted(rows[0])
         if any(sorted(row) != columns for row in rows):
-            raise ConfigError("Records that are imported together set the same fields; give others to a call of their own.")
-        data = [[name, *(row[column] for column in columns)] for name, row in zip(wanted, rows, strict=True)]
-        told = self._run(given, "load", None, {"fields": ["id", *columns], "data": data}, ctx)
-        return {"ids": imported_ids(told)}
+            raise ConfigError("All records of one upsert must set the same fields; use a separate call for the others.")
+        data = [[name, *(row[column] for column in columns)] for name, row in zip(external_ids, rows, strict=True)]
+        result = self._run(inputs, "load", None, {"fields": ["id", *columns], "data": data}, ctx)
+        return {"ids": imported_ids(result)}
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        self._run(given, "write", given["ids"], {"vals": self._typed(given, given["values"], ctx)}, ctx)
-        return {"updated": len(given["ids"])}
+    def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        self._run(inputs, "write", inputs["ids"], {"vals": self._typed(inputs, inputs["values"], ctx)}, ctx)
+        return {"updated": len(inputs["ids"])}
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
-        # Odoo refuses to delete what is not there; a repeated call finds what is left of the first.
-        hidden = {**given, "context": {**given.get("context", {}), "active_test": False}}
-        found = self._run(hidden, "search_read", None, {"domain": [["id", "in", given["ids"]]], "fields": ["id"]}, ctx)
-        left = [int(record["id"]) for record in _checked(found)]
-        if left:
-            self._run(given, "unlink", left, {}, ctx)
-        return {"deleted": len(left)}
+    def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        # Odoo refuses to delete records that do not exist, so a repeated call deletes only the remaining ones.
+        with_archived = {**inputs, "context": {**inputs.get("context", {}), "active_test": False}}
+        existing = self._run(with_archived, "search_read", None, {"domain": [["id", "in", inputs["ids"]]], "fields": ["id"]}, ctx)
+        ids = [int(record["id"]) for record in _require_records(existing)]
+        if ids:
+            self._run(inputs, "unlink", ids, {}, ctx)
+        return {"deleted": len(ids)}
 
-    def _call(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"result": self._run(given, given["method"], given.get("ids"), given.get("args", {}), ctx)}
+    def _call(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"result": self._run(inputs, inputs["method"], inputs.get("ids"), inputs.get("args", {}), ctx)}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
-        fields = self._fetch_fields(given["model"], ctx)
+    def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        fields = self._fetch_fields(inputs["model"], ctx)
         return {
             "fields": [
                 {
@@ -134,26 +134,26 @@ class OdooConnector(Connector):
 
     # -- calls
 
-    def _run(self, given: Json, method: str, ids: list[int] | None, args: Mapping[str, Any], ctx: Context) -> Any:
-        """Long in parameters because a call has that many parts."""
-        return self._server.run(Call(given["model"], method, ids, args, given.get("context", {})), ctx)
+    def _run(self, target: Json, method: str, ids: list[int] | None, args: Mapping[str, Any], ctx: Context) -> Any:
+        """Run a method of the target's `model` in its `context`."""
+        return self._server.run(Call(target["model"], method, ids, args, target.get("context", {})), ctx)
 
-    def _records(self, given: Json, found: Any, ctx: Context) -> list[dict[str, Any]]:
-        if not _checked(found):
+    def _records(self, target: Json, records: Any, ctx: Context) -> list[dict[str, Any]]:
+        if not _require_records(records):
             return []
-        fields = self._fields(given["model"], ctx)
-        return [{name: to_plain(_type_of(fields, name), value) for name, value in record.items()} for record in found]
+        fields = self._fields(target["model"], ctx)
+        return [{name: to_plain(_type_of(fields, name), value) for name, value in record.items()} for record in records]
 
-    def _typed(self, given: Json, values: Json, ctx: Context) -> dict[str, Any]:
-        fields = self._knowing(given["model"], values, ctx)
+    def _typed(self, target: Json, values: Json, ctx: Context) -> dict[str, Any]:
+        fields = self._fields_for(target["model"], values, ctx)
         return {name: to_odoo(name, _type_of(fields, name), value) for name, value in values.items()}
 
-    def _imported(self, given: Json, values: Json, ctx: Context) -> dict[str, str]:
-        fields = self._knowing(given["model"], values, ctx)
+    def _imported(self, target: Json, values: Json, ctx: Context) -> dict[str, str]:
+        fields = self._fields_for(target["model"], values, ctx)
         return dict(to_imported(name, _type_of(fields, name), value) for name, value in values.items())
 
-    def _knowing(self, model: str, values: Json, ctx: Context) -> dict[str, dict[str, Any]]:
-        """The model's fields; ConfigError when the values have one that it does not have."""
+    def _fields_for(self, model: str, values: Json, ctx: Context) -> dict[str, dict[str, Any]]:
+        """Return the model's fields; ConfigError when `values` has a field that the model does not have."""
         fields = self._fields(model, ctx)
         missing = [name for name in values if name not in fields]
         if missing:
@@ -166,19 +166,19 @@ class OdooConnector(Connector):
         return fields if time.monotonic() < until else self._fetch_fields(model, ctx)
 
     def _fetch_fields(self, model: str, ctx: Context) -> dict[str, dict[str, Any]]:
-        found = self._server.run(Call(model, "fields_get", None, {"attributes": _ATTRIBUTES}), ctx)
-        if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-            raise SystemFailure("Odoo did not answer with the fields of the model.")
+        fields = self._server.run(Call(model, "fields_get", None, {"attributes": _ATTRIBUTES}), ctx)
+        if not isinstance(fields, dict) or not all(isinstance(each, dict) for each in fields.values()):
+            raise SystemFailure("Odoo did not return the fields of the model.")
         with self._lock:
-            self._known[model] = (time.monotonic() + _FIELDS_SECONDS, found)
-        return found
+            self._known[model] = (time.monotonic() + _FIELDS_SECONDS, fields)
+        return fields
 
 
 def _type_of(fields: Mapping[str, Mapping[str, Any]], name: str) -> str:
     return str(fields.get(name, {}).get("type", ""))
 
 
-def _checked(found: Any) -> list[dict[str, Any]]:
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise SystemFailure("Odoo did not answer with records.")
-    return found
+def _require_records(records: Any) -> list[dict[str, Any]]:
+    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+        raise SystemFailure("Odoo did not return records.")
+    return records

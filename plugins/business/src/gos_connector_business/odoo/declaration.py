@@ -1,4 +1,4 @@
-"""What the connector declares: the schema of its settings, its actions and its trigger."""
+"""The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger
 from gos_connector_business.schema import (
@@ -18,9 +18,11 @@ from gos_connector_business.schema import (
 
 
 def _needs(protocol: str, *members: str) -> Schema:
-    """What a protocol needs; json2 is meant where none is named."""
-    given: Schema = {"properties": {"protocol": {"const": protocol}}}
-    return {"if": given if protocol == "json2" else {**given, "required": ["protocol"]}, "then": {"required": list(members)}}
+    """The settings that a protocol requires; json2 is the default protocol."""
+    condition: Schema = {"properties": {"protocol": {"const": protocol}}}
+    if protocol != "json2":
+        condition["required"] = ["protocol"]
+    return {"if": condition, "then": {"required": list(members)}}
 
 
 SETTINGS: Schema = {
@@ -31,9 +33,14 @@ SETTINGS: Schema = {
             "enum": ["json2", "jsonrpc"],
             "default": "json2",
             "title": "Protocol",
-            "description": "json2 is that of Odoo 19 and later, jsonrpc that of earlier ones.",
+            "description": "json2 for Odoo 19 and later, jsonrpc for earlier versions.",
         },
-        database={**TEXT, "title": "Database", "secret_target": True, "description": "For json2 only where a host has several."},
+        database={
+            **TEXT,
+            "title": "Database",
+            "secret_target": True,
+            "description": "For json2 only needed when a host has several databases.",
+        },
         key={**KEY, "title": "API key", "description": "For json2."},
         user={**TEXT, "title": "User", "description": "For jsonrpc: the login."},
         password={**SECRET, "title": "Password", "description": "For jsonrpc: the password or an API key."},
@@ -118,7 +125,7 @@ ACTIONS = (
     ),
     Action(
         "delete",
-        "Delete the records that are there",
+        "Delete records, skipping those that do not exist",
         object_schema(["model", "ids"], model=_MODEL, ids=_IDS, context=_CONTEXT),
         object_schema(["deleted"], deleted={"type": "integer"}),
         "idempotent",
@@ -129,9 +136,9 @@ ACTIONS = (
         "Run a method of a model",
         object_schema(
             ["model", "method"], model=_MODEL, method=_METHOD, context=_CONTEXT,
-            ids={**_IDS, "description": "The records it runs on; leave it out for a method of the model itself."},
+            ids={**_IDS, "description": "The records the method runs on; omit it for a method of the model itself."},
             args={
-                "type": "object", "title": "Arguments", "description": "By name.",
+                "type": "object", "title": "Arguments", "description": "Arguments by name.",
                 "not": {"anyOf": [{"required": ["ids"]}, {"required": ["context"]}]},
             },
         ),
@@ -141,7 +148,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "Say the fields of a model",
+        "List the fields of a model",
         object_schema(["model"], model=_MODEL),
         object_schema(["fields"], fields={"type": "array", "items": _FIELD}),
         "read",

@@ -1,4 +1,4 @@
-"""Calls to an Odoo server: methods of models with arguments by name, over JSON-2 or the older JSON-RPC."""
+"""Calls methods of models on an Odoo server, with named arguments, over JSON-2 or the older JSON-RPC."""
 
 import json
 import threading
@@ -20,13 +20,13 @@ from appliance.connectors.contract import (
 )
 from gos_connector_business.answer import brief, error_of, odd_answer, parse_json, parse_object, told_object
 
-_WHO = "Odoo"
+_SYSTEM = "Odoo"
 _JSON = ("Content-Type", "application/json; charset=utf-8")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A method of a model.  `ids` are the records it runs on, None for a method of the model itself."""
+    """A method call.  `ids` are the records the method runs on, None for a method of the model itself."""
 
     model: str
     method: str
@@ -36,30 +36,31 @@ class Call:
 
 
 class Server:
-    """One database of a server, as one user.  Odoo does each call as one transaction."""
+    """One database of an Odoo server, accessed as one user.  Odoo runs each call as one transaction."""
 
     def __init__(self, settings: Json) -> None:
         self._settings = settings
         self._url = settings["base_url"].rstrip("/")
-        self._old = settings.get("protocol") == "jsonrpc"
+        self._uses_jsonrpc = settings.get("protocol") == "jsonrpc"
         self._timeout: float = settings.get("timeout_s", 60)
         self._uid: int | None = None
         self._lock = threading.Lock()
 
     def run(self, call: Call, ctx: Context) -> Any:
-        """What the method answered; an error of the contract when it was refused."""
-        return self._run_jsonrpc(call, ctx) if self._old else self._run_json2(call, ctx)
+        """Call a method and return its result; raise an error of the contract when Odoo refuses or fails."""
+        return self._run_jsonrpc(call, ctx) if self._uses_jsonrpc else self._run_json2(call, ctx)
 
     def greet(self, ctx: Context) -> str:
-        """Who answers, and to whom, once the credentials are known to be good."""
-        told = self.run(Call("res.users", "context_get"), ctx)
-        if not isinstance(told, dict):
-            raise SystemFailure("What answers at this address does not speak as Odoo does.")
-        if not self._old:
-            return f"Odoo at {self._url} answers to the API key."
+        """Check the credentials and return a message that names the server and the user."""
+        user_context = self.run(Call("res.users", "context_get"), ctx)
+        if not isinstance(user_context, dict):
+            raise SystemFailure("The server at this address does not respond like Odoo; check the address.")
+        if not self._uses_jsonrpc:
+            return f"Connected to Odoo at {self._url} with the API key."
         version = self._rpc("common", "version", [], ctx)
         name = version.get("server_version") if isinstance(version, dict) else None
-        return f"Odoo {brief(name or '')} at {self._url} answers to {self._settings['user']} in {self._settings['database']}."
+        database, user = self._settings["database"], self._settings["user"]
+        return f"Connected to Odoo {brief(name or '')} at {self._url}, database {database}, as {user}."
 
     # -- JSON-2, Odoo 19 and later
 
@@ -72,29 +73,29 @@ class Server:
             headers.append(("X-Odoo-Database", database))
         answer = self._send(f"/json/2/{call.model}/{call.method}", headers, body, ctx)
         if answer.status == 200:
-            return parse_json(answer, _WHO)
-        told = told_object(answer)
-        if answer.status == 404 and "name" not in told:
+            return parse_json(answer, _SYSTEM)
+        error = told_object(answer)
+        if answer.status == 404 and "name" not in error:
             raise ConfigError(
-                "There is no JSON-2 API at this address: it needs Odoo 19 or later, and `database` where a host has several.",
+                "There is no JSON-2 API at this address; it requires Odoo 19 or later, and `database` if the host has several.",
                 details={"status": 404},
             )
-        raise _refusal(told, answer) if "name" in told else error_of(answer, _WHO, "")
+        raise _to_error(error, answer) if "name" in error else error_of(answer, _SYSTEM, "")
 
     # -- JSON-RPC, all versions up to 21
 
     def _run_jsonrpc(self, call: Call, ctx: Context) -> Any:
-        given = dict(call.args)
+        named_args = dict(call.args)
         if call.context:
-            given["context"] = call.context
+            named_args["context"] = call.context
         args: list[Any] = [] if call.ids is None else [call.ids]
         if call.method == "create":
-            # Of `create` alone Odoo wants the values by position.
-            args.append(given.pop("vals_list", []))
+            # Unlike other methods, `create` takes its values as a positional argument.
+            args.append(named_args.pop("vals_list", []))
         database, password = self._settings["database"], self._settings["password"]
         uid = self._user_id(ctx)
         try:
-            return self._rpc("object", "execute_kw", [database, uid, password, call.model, call.method, args, given], ctx)
+            return self._rpc("object", "execute_kw", [database, uid, password, call.model, call.method, args, named_args], ctx)
         except AuthError:
             with self._lock:
                 self._uid = None
@@ -102,50 +103,50 @@ class Server:
 
     def _user_id(self, ctx: Context) -> int:
         with self._lock:
-            known = self._uid
-        if known is not None:
-            return known
-        asked = [self._settings[name] for name in ("database", "user", "password")]
+            uid = self._uid
+        if uid is not None:
+            return uid
+        login = [self._settings[name] for name in ("database", "user", "password")]
         try:
-            found = self._rpc("common", "authenticate", [*asked, {}], ctx)
+            user_id = self._rpc("common", "authenticate", [*login, {}], ctx)
         except ConnectorError as error:
             error.outcome = "not_done"  # a login changes nothing
             raise
-        if found is False or found is None:
+        if user_id is False or user_id is None:
             raise AuthError("Odoo does not accept the user and the password in this database.")
-        if not isinstance(found, int):
-            raise SystemFailure("Odoo did not answer a login with the id of the user.")
+        if not isinstance(user_id, int):
+            raise SystemFailure("Odoo did not return the id of the user at login.")
         with self._lock:
-            self._uid = found
-        return found
+            self._uid = user_id
+        return user_id
 
     def _rpc(self, service: str, method: str, args: list[Any], ctx: Context) -> Any:
         params = {"service": service, "method": method, "args": args}
         body = {"jsonrpc": "2.0", "id": 1, "method": "call", "params": params}
         answer = self._send("/jsonrpc", [_JSON], body, ctx)
         if answer.status == 404:
-            message = "There is no JSON-RPC at this address; Odoo 22 and later have the protocol json2 only."
+            message = "There is no JSON-RPC at this address; Odoo 22 and later support only the protocol json2."
             raise ConfigError(message, details={"status": 404})
         if answer.status != 200:
-            raise error_of(answer, _WHO, "")
-        told = parse_object(answer, _WHO)
-        if told.get("jsonrpc") != "2.0":
-            raise odd_answer(answer, _WHO)
-        if "error" in told:
-            error = told["error"] if isinstance(told["error"], dict) else {}
+            raise error_of(answer, _SYSTEM, "")
+        envelope = parse_object(answer, _SYSTEM)
+        if envelope.get("jsonrpc") != "2.0":
+            raise odd_answer(answer, _SYSTEM)
+        if "error" in envelope:
+            error = envelope["error"] if isinstance(envelope["error"], dict) else {}
             if error.get("code") == 404:
-                raise ConfigError("This Odoo has its JSON-RPC switched off; use the protocol json2.", details={"status": 404})
+                raise ConfigError("JSON-RPC is disabled on this Odoo server; use the protocol json2.", details={"status": 404})
             data = error.get("data")
-            raise _refusal(data if isinstance(data, dict) else {}, answer)
-        # A method that answers nothing leaves the result out.
-        return told.get("result")
+            raise _to_error(data if isinstance(data, dict) else {}, answer)
+        # The envelope of a method without a return value has no `result`.
+        return envelope.get("result")
 
     def _send(self, path: str, headers: list[tuple[str, str]], body: Any, ctx: Context) -> HttpAnswer:
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         request = HttpRequest("POST", self._url + path, headers, (), content, self._timeout, follow_redirects=False)
         answer = ctx.http.send(request)
         if 300 <= answer.status < 400:
-            message = "The address sends elsewhere; give the one it sends to as base_url."
+            message = "The address redirects to another one; set `base_url` to the address it redirects to."
             raise ConfigError(message, details={"status": answer.status})
         return answer
 
@@ -154,24 +155,24 @@ _TRY_AGAIN = ("SerializationFailure", "LockNotAvailable", "DeadlockDetected", "L
 _REFUSED = ("UserError", "ValidationError", "MissingError", "RedirectWarning")
 
 
-def _refusal(told: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
-    """The error for an exception of Odoo, which undoes what the call did before it answers one."""
-    name, said = str(told.get("name") or ""), brief(told.get("message") or "")
+def _to_error(exception: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
+    """Return the error for an exception of Odoo, which has already rolled the call back."""
+    name, reason = str(exception.get("name") or ""), brief(exception.get("message") or "")
     module, _, kind = name.rpartition(".")
-    details = {"status": answer.status, "kind": name[:120], "message": said}
+    details = {"status": answer.status, "kind": name[:120], "message": reason}
     if kind == "AccessDenied" or kind in ("Unauthorized", "SessionExpiredException"):
-        return AuthError(f"Odoo does not accept the credentials: {said}", details=details)
+        return AuthError(f"Odoo does not accept the credentials: {reason}", details=details)
     if kind in ("AccessError", "Forbidden"):
-        return AuthError(f"Odoo does not allow this to the user: {said}", details=details)
+        return AuthError(f"Odoo does not allow this for the user: {reason}", details=details)
     if kind in _TRY_AGAIN:
-        return TransientError("Odoo was changing the same records for somebody else; try again.", details=details)
+        return TransientError("Another request was changing the same Odoo records; try again.", details=details)
     if module.startswith("psycopg"):
         if kind == "OperationalError":
-            if "does not exist" in said:
+            if "does not exist" in reason:
                 return ConfigError("There is no Odoo database of this name at this address.", details=details)
-            return TransientError("Odoo does not reach its database.", outcome="unknown", details=details)
-        return Rejected(f"Odoo's database refused: {said}", details=details)
+            return TransientError("Odoo cannot reach its database.", outcome="unknown", details=details)
+        return Rejected(f"Odoo's database refused: {reason}", details=details)
     if kind in _REFUSED or module in ("builtins", "werkzeug.exceptions"):
-        # A field, model, method or argument that does not exist comes as one of Python's own errors.
-        return Rejected(f"Odoo refused: {said}", details=details)
-    return SystemFailure(f"Odoo failed: {said or kind}", outcome="unknown", details=details)
+        # Odoo reports an unknown field, model, method or argument as a built-in Python exception.
+        return Rejected(f"Odoo refused: {reason}", details=details)
+    return SystemFailure(f"Odoo failed: {reason or kind}", outcome="unknown", details=details)

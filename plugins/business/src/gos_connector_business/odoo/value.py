@@ -1,4 +1,4 @@
-"""Odoo's values and plain JSON: there `false` stands for nothing, and times are texts without a zone."""
+"""Converts between Odoo's values and plain JSON.  Odoo uses `false` for null and times in UTC without a time zone."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ MANY = ("one2many", "many2many")
 
 
 def to_plain(kind: str, value: Any) -> Any:
-    """A value of a field of this type as plain JSON."""
+    """Convert the value of a field of this type to plain JSON."""
     if value is False and kind != "boolean":
         return None
     if kind == "many2one" and isinstance(value, list) and len(value) == 2:
@@ -23,21 +23,21 @@ def to_plain(kind: str, value: Any) -> Any:
 
 
 def to_odoo(name: str, kind: str, value: Any) -> Any:
-    """A plain value for a field of this type; ConfigError when it cannot be one."""
+    """Convert a plain value for a field of this type; ConfigError when the field cannot hold it."""
     if value is None:
         return False
     if kind == "datetime" and isinstance(value, str):
-        return _written_datetime(name, value)
+        return _to_odoo_datetime(name, value)
     if kind == "many2one" and isinstance(value, Mapping):
         return _id_of(name, value)
     if kind in MANY and isinstance(value, list) and all(_is_id(each) for each in value):
-        # The command "these and no others": a bare list means different things to different versions.
+        # The command that replaces the list: a bare list means different things in different versions.
         return [[6, 0, value]]
     return value
 
 
 def to_imported(name: str, kind: str, value: Any) -> tuple[str, str]:
-    """Column and cell of Odoo's import for a value, which knows texts only; ConfigError when it has no cell."""
+    """Return the import column and the cell text for a value; ConfigError for a value that Odoo cannot import."""
     if value is None:
         return name, ""
     if kind == "many2one":
@@ -47,22 +47,22 @@ def to_imported(name: str, kind: str, value: Any) -> tuple[str, str]:
     if kind == "boolean" and isinstance(value, bool):
         return name, "1" if value else "0"
     if kind == "datetime" and isinstance(value, str):
-        return name, _written_datetime(name, value)
+        return name, _to_odoo_datetime(name, value)
     if isinstance(value, bool | list | dict):
         raise ConfigError(f"The field {name} is of type {kind}, which upsert cannot set to {str(value)[:60]!r}; use update.")
     return name, str(value)
 
 
-def imported_ids(told: Any) -> list[int]:
-    """The ids of an import; Rejected with what Odoo did not like about the rows."""
-    messages = told.get("messages", []) if isinstance(told, Mapping) else []
-    ids = told.get("ids") if isinstance(told, Mapping) else None
+def imported_ids(result: Any) -> list[int]:
+    """Return the ids of the imported records; Rejected with Odoo's messages when the import failed."""
+    messages = result.get("messages", []) if isinstance(result, Mapping) else []
+    ids = result.get("ids") if isinstance(result, Mapping) else None
     if isinstance(ids, list) and ids and all(_is_id(each) for each in ids):
         return ids
-    faults = [each for each in messages if isinstance(each, Mapping)]
-    said = "; ".join(str(each.get("message", ""))[:200] for each in faults[:3])[:500]
-    row = {"row": faults[0]["record"]} if faults and isinstance(faults[0].get("record"), int) else {}
-    raise Rejected(f"Odoo imported nothing: {said or 'it gave no reason'}", details={"message": said, **row})
+    errors = [each for each in messages if isinstance(each, Mapping)]
+    reasons = "; ".join(str(each.get("message", ""))[:200] for each in errors[:3])[:500]
+    row = {"row": errors[0]["record"]} if errors and isinstance(errors[0].get("record"), int) else {}
+    raise Rejected(f"Odoo imported nothing: {reasons or 'it gave no reason'}", details={"message": reasons, **row})
 
 
 def _is_id(value: Any) -> bool:
@@ -70,16 +70,16 @@ def _is_id(value: Any) -> bool:
 
 
 def _id_of(name: str, value: Any) -> int:
-    found = value.get("id") if isinstance(value, Mapping) else value
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise ConfigError(f"The field {name} names a record: give its id, or an object with `id`.")
-    return found
+    number = value.get("id") if isinstance(value, Mapping) else value
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ConfigError(f"The field {name} refers to a record; use its id or an object with `id`.")
+    return number
 
 
-def _written_datetime(name: str, value: str) -> str:
+def _to_odoo_datetime(name: str, value: str) -> str:
     try:
         at = datetime.fromisoformat(value)
     except ValueError as error:
-        raise ConfigError(f"The field {name} is a date and time, which {value[:60]!r} is not.") from error
+        raise ConfigError(f"The field {name} is a date and time; {value[:60]!r} is not in ISO 8601.") from error
     at = at.astimezone(UTC) if at.tzinfo else at
     return at.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""The connector `pipedrive`: Pipedrive's deals and what belongs to them as an integration."""
+"""The connector `pipedrive`: Pipedrive's deals, persons, organizations, activities and products as an integration."""
 
 from gos_connector_business.pipedrive.connector import PipedriveConnector
 

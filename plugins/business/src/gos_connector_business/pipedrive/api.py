@@ -1,4 +1,4 @@
-"""Pipedrive's API: its address, its token, its pages, and what its errors and limits mean."""
+"""Pipedrive's API: its address, its credentials, its paging and the mapping of its errors and rate limits."""
 
 from typing import Any
 
@@ -17,63 +17,64 @@ from gos_connector_business.answer import brief, error_of, told_object
 from gos_connector_business.rest import Pairs, Rest, records_in
 
 WHO = "Pipedrive"
-# The budget of a day ends at midnight, Pipedrive's time; nobody is asked for longer than an hour.
-_A_DAYS_LIMIT_S = 3600.0
+# The daily budget resets at midnight in Pipedrive's time zone: retry once an hour.
+_DAILY_LIMIT_WAIT_S = 3600.0
 
 
 def make_api(settings: Json) -> Rest:
-    """The API with the credentials of these settings."""
+    """Return the API with the credentials of these settings."""
     base = settings.get("base_url") or f"https://{settings['company']}.pipedrive.com"
     return Rest(WHO, base.rstrip("/"), [("x-api-token", settings["token"])], refusal, settings.get("timeout_s", 60))
 
 
 def refusal(answer: HttpAnswer) -> ConnectorError:
-    """The error of an answer that is no success."""
-    told = told_object(answer)
-    said, code = brief(told.get("error") or ""), str(told.get("code") or "")[:60]
-    details = {"status": answer.status, "code": code, "message": said}
+    """Return the error for an unsuccessful response."""
+    body = told_object(answer)
+    reason, code = brief(body.get("error") or ""), str(body.get("code") or "")[:60]
+    details = {"status": answer.status, "code": code, "message": reason}
     if answer.status == 429:
-        return RateLimited("Pipedrive asks to wait: its limit is reached.", retry_after=_patience(answer), details=details)
-    if answer.status == 403 and not told:
-        # Who goes on after 429 is kept out for a while, by the page of a guard in front of Pipedrive.
-        return RateLimited("Pipedrive keeps this appliance out for a while.", retry_after=_A_DAYS_LIMIT_S, details=details)
+        return RateLimited("Pipedrive's rate limit is reached; try again later.", retry_after=_retry_delay(answer), details=details)
+    if answer.status == 403 and not body:
+        # After too many requests beyond the limit, the firewall in front of Pipedrive blocks the client with an HTML page.
+        message = "Pipedrive temporarily blocks this appliance after too many requests."
+        return RateLimited(message, retry_after=_DAILY_LIMIT_WAIT_S, details=details)
     if answer.status == 403 and code.startswith("feature_capping"):
-        return Rejected(f"The plan at Pipedrive does not hold more: {said}", details=details)
+        return Rejected(f"The limit of the Pipedrive plan is reached: {reason}", details=details)
     if answer.status == 402:
-        return AuthError(f"Pipedrive's account is not open: {said}", details=details)
-    return error_of(answer, WHO, said, code)
+        return AuthError(f"The Pipedrive account is not active: {reason}", details=details)
+    return error_of(answer, WHO, reason, code)
 
 
-def _patience(answer: HttpAnswer) -> float | None:
-    asked = retry_after(answer)
-    if asked is not None:
-        return asked
+def _retry_delay(answer: HttpAnswer) -> float | None:
+    delay = retry_after(answer)
+    if delay is not None:
+        return delay
     for header in ("x-daily-ratelimit-token-remaining", "x-daily-requests-left"):
         if answer.headers.get(header, "").strip().startswith(("0", "-")):
-            return _A_DAYS_LIMIT_S
+            return _DAILY_LIMIT_WAIT_S
     reset = answer.headers.get("x-ratelimit-reset", "").strip()
     return float(reset[:9]) if reset.isascii() and reset.isdigit() else None
 
 
-def pages(api: Rest, path: str, ctx: Context, params: Pairs, most: int) -> tuple[list[dict[str, Any]], bool]:
-    """Up to so many records of a list, or all entries of a search, and whether there are more."""
-    found: list[dict[str, Any]] = []
+def pages(api: Rest, path: str, ctx: Context, params: Pairs, max_records: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return at most `max_records` records of a list or a search and whether there are more."""
+    records: list[dict[str, Any]] = []
     cursor: str | None = ""
     size = 100 if path.endswith("/search") else 500
-    while cursor is not None and len(found) < most:
-        asked = [*params, ("limit", str(min(size, most - len(found)))), *([("cursor", cursor)] if cursor else [])]
-        told = api.told("GET", path, ctx, params=asked)
-        found += _entries(told)
-        further = told.get("additional_data")
-        following = further.get("next_cursor") if isinstance(further, dict) else None
-        if following is not None and str(following) == cursor:
-            raise SystemFailure("Pipedrive's next page is the one that was read; its paging does not end.")
-        cursor = str(following) if following else None
-    return found[:most], cursor is not None or len(found) > most
+    while cursor is not None and len(records) < max_records:
+        page_params = [*params, ("limit", str(min(size, max_records - len(records)))), *([("cursor", cursor)] if cursor else [])]
+        page = api.told("GET", path, ctx, params=page_params)
+        records += _records_of(page)
+        paging = page.get("additional_data")
+        next_cursor = paging.get("next_cursor") if isinstance(paging, dict) else None
+        if next_cursor is not None and str(next_cursor) == cursor:
+            raise SystemFailure("Pipedrive repeated the cursor of the previous page, so paging would not end.")
+        cursor = str(next_cursor) if next_cursor else None
+    return records[:max_records], cursor is not None or len(records) > max_records
 
 
-def _entries(told: Json) -> list[dict[str, Any]]:
-    data = told.get("data")
+def _records_of(page: Json) -> list[dict[str, Any]]:
+    data = page.get("data")
     if isinstance(data, dict):
         return [each.get("item", {}) for each in records_in(data, "items", WHO)]
-    return [] if data is None and told.get("success") is True else records_in(told, "data", WHO)
+    return [] if data is None and page.get("success") is True else records_in(page, "data", WHO)

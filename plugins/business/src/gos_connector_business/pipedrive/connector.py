@@ -1,4 +1,4 @@
-"""The connector: each action is one request, a list one request per page."""
+"""The Pipedrive connector: each action sends one request, a list one per page."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -11,7 +11,10 @@ from gos_connector_business.pipedrive.declaration import ACTIONS, SETTINGS, TRIG
 from gos_connector_business.rest import Pairs, object_in
 from gos_connector_business.schema import MOST_RECORDS, USUAL_RECORDS
 
-_FIELDS = {"deals": "deal", "persons": "person", "organizations": "organization", "activities": "activity", "products": "product"}
+_FIELD_LISTS = {
+    "deals": "dealFields", "persons": "personFields", "organizations": "organizationFields", "activities": "activityFields",
+    "products": "productFields",
+}  # fmt: skip
 
 
 class PipedriveConnector(Connector):
@@ -21,7 +24,7 @@ class PipedriveConnector(Connector):
     name = "pipedrive"
     title = "Pipedrive"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback that follows Pipedrive's documentation (API v2)"
+    tested_against = "a loopback test server that follows Pipedrive's documentation (API v2)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
@@ -35,10 +38,10 @@ class PipedriveConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        who = object_in(self._api.told("GET", "/api/v1/users/me", ctx), "data", WHO)
-        if "company_name" not in who:
-            raise SystemFailure("What answers at this address does not speak as Pipedrive does.")
-        return f"Pipedrive of {who['company_name']} answers to {who.get('name')}."
+        user = object_in(self._api.told("GET", "/api/v1/users/me", ctx), "data", WHO)
+        if "company_name" not in user:
+            raise SystemFailure("The server at this address does not respond like Pipedrive; check the address.")
+        return f"Connected to the Pipedrive company {user['company_name']} as {user.get('name')}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -49,53 +52,53 @@ class PipedriveConnector(Connector):
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "changed_records":
             raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
-        where = _written(query.get("where", {}))
+        where = _to_params(query.get("where", {}))
 
-        def read(params: Pairs, most: int) -> list[dict[str, Any]]:
-            return pages(self._api, f"/api/v2/{query['kind']}", ctx, [*where, *params], most)[0]
+        def read(params: Pairs, max_records: int) -> list[dict[str, Any]]:
+            return pages(self._api, f"/api/v2/{query['kind']}", ctx, [*where, *params], max_records)[0]
 
         return poll_changes(ChangedRecords(read), query, cursor)
 
     # -- the actions
 
-    def _list(self, given: Json, ctx: Context) -> dict[str, Any]:
-        params = _written(given.get("where", {}))
-        if "sort" in given:
-            params += [("sort_by", given["sort"]), ("sort_direction", "desc" if given.get("descending", False) else "asc")]
-        found, truncated = pages(self._api, f"/api/v2/{given['kind']}", ctx, params, given.get("limit", USUAL_RECORDS))
-        return {"records": found, "truncated": truncated}
+    def _list(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        params = _to_params(inputs.get("where", {}))
+        if "sort" in inputs:
+            params += [("sort_by", inputs["sort"]), ("sort_direction", "desc" if inputs.get("descending", False) else "asc")]
+        records, truncated = pages(self._api, f"/api/v2/{inputs['kind']}", ctx, params, inputs.get("limit", USUAL_RECORDS))
+        return {"records": records, "truncated": truncated}
 
-    def _search(self, given: Json, ctx: Context) -> dict[str, Any]:
-        params = [("term", given["term"]), ("exact_match", "true" if given.get("exact", False) else "false")]
-        if "fields" in given:
-            params.append(("fields", ",".join(given["fields"])))
-        found, truncated = pages(self._api, f"/api/v2/{given['kind']}/search", ctx, params, given.get("limit", USUAL_RECORDS))
-        return {"records": found, "truncated": truncated}
+    def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        params = [("term", inputs["term"]), ("exact_match", "true" if inputs.get("exact", False) else "false")]
+        if "fields" in inputs:
+            params.append(("fields", ",".join(inputs["fields"])))
+        records, truncated = pages(self._api, f"/api/v2/{inputs['kind']}/search", ctx, params, inputs.get("limit", USUAL_RECORDS))
+        return {"records": records, "truncated": truncated}
 
-    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": object_in(self._api.told("GET", _path(given), ctx), "data", WHO)}
+    def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"record": object_in(self._api.told("GET", _path(inputs), ctx), "data", WHO)}
 
-    def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": object_in(self._api.told("POST", f"/api/v2/{given['kind']}", ctx, body=given["values"]), "data", WHO)}
+    def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"record": object_in(self._api.told("POST", f"/api/v2/{inputs['kind']}", ctx, body=inputs["values"]), "data", WHO)}
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": object_in(self._api.told("PATCH", _path(given), ctx, body=given["values"]), "data", WHO)}
+    def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        return {"record": object_in(self._api.told("PATCH", _path(inputs), ctx, body=inputs["values"]), "data", WHO)}
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", _path(given), ctx)
+            self._api.ask("DELETE", _path(inputs), ctx)
         except Rejected as refusal:
             if refusal.details.get("status") in (404, 410):
                 return {"deleted": False}
             raise
         return {"deleted": True}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
-        found, _ = pages(self._api, f"/api/v2/{_FIELDS[given['kind']]}Fields", ctx, (), MOST_RECORDS)
-        return {"fields": [_described(each) for each in found]}
+    def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        fields, _ = pages(self._api, f"/api/v2/{_FIELD_LISTS[inputs['kind']]}", ctx, (), MOST_RECORDS)
+        return {"fields": [_to_field(each) for each in fields]}
 
 
-def _described(field: Json) -> dict[str, Any]:
+def _to_field(field: Json) -> dict[str, Any]:
     options = field.get("options")
     return {
         "name": str(field.get("field_code")), "type": str(field.get("field_type")), "title": str(field.get("field_name") or ""),
@@ -103,9 +106,9 @@ def _described(field: Json) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _path(given: Json) -> str:
-    return f"/api/v2/{given['kind']}/{int(given['id'])}"
+def _path(inputs: Json) -> str:
+    return f"/api/v2/{inputs['kind']}/{int(inputs['id'])}"
 
 
-def _written(where: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _to_params(where: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in where.items()]

@@ -1,4 +1,4 @@
-"""What the connector declares: the schema of its settings, its actions and its trigger."""
+"""The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger
 from gos_connector_business.schema import ADDRESS, BEGIN, FOUND, ITEM, KEY, LIMIT, TEXT, TIMEOUT, Schema, object_schema
@@ -10,9 +10,9 @@ SETTINGS: Schema = {
         ["token"],
         company={
             "type": "string", "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", "title": "Company domain", "secret_target": True,
-            "description": "acme of https://acme.pipedrive.com.",
+            "description": "acme in https://acme.pipedrive.com.",
         },
-        base_url={**ADDRESS, "description": "Instead of the company domain, such as a gateway's."},
+        base_url={**ADDRESS, "description": "Used instead of the company domain, for example for a gateway."},
         token={**KEY, "title": "API token"},
         timeout_s=TIMEOUT,
     ),
@@ -24,27 +24,27 @@ _ID: Schema = {"type": "integer", "minimum": 1, "title": "Id"}
 _VALUES: Schema = {"type": "object", "minProperties": 1}
 _ONE: Schema = object_schema(["record"], record={"type": "object"})
 _NAME: Schema = {"type": "string", "pattern": "^[a-z0-9_]+$"}
-# What a list may be narrowed by is Pipedrive's own, and differs from kind to kind.
+# The query parameters that narrow a list are Pipedrive's own and differ from kind to kind.
 _WHERE: Schema = {
     "type": "object",
-    "title": "Only those",
-    "description": "Pipedrive's own parameters of this list, such as {owner_id: 7, status: open} or {filter_id: 12}.",
+    "title": "Filter",
+    "description": "Pipedrive's own query parameters for this list, such as {owner_id: 7, status: open} or {filter_id: 12}.",
     "propertyNames": {"pattern": "^[a-z0-9_]+$", "not": {"enum": ["cursor", "limit", "sort_by", "sort_direction"]}},
     "additionalProperties": {"type": ["string", "integer", "boolean"]},
 }
-_OWN = ["cursor", "limit", "sort_by", "sort_direction", "updated_since", "updated_until"]
+_RESERVED = ["cursor", "limit", "sort_by", "sort_direction", "updated_since", "updated_until"]
 _CHANGED: Schema = object_schema(
     ["kind"],
-    # Of products Pipedrive does not list those that changed since.
+    # Pipedrive cannot list the products that changed since a moment.
     kind={"enum": [each for each in KINDS if each != "products"], "title": "Kind of records"},
-    where={**_WHERE, "propertyNames": {"pattern": "^[a-z0-9_]+$", "not": {"enum": _OWN}}},
+    where={**_WHERE, "propertyNames": {"pattern": "^[a-z0-9_]+$", "not": {"enum": _RESERVED}}},
     begin=BEGIN,
 )
 
 ACTIONS = (
     Action(
         "list",
-        "Read the records of a kind, page after page",
+        "Read the records of a kind",
         object_schema(
             ["kind"], kind=_KIND, where=_WHERE, limit=LIMIT,
             sort={"enum": ["id", "add_time", "update_time"]}, descending={"type": "boolean", "default": False},
@@ -55,12 +55,12 @@ ACTIONS = (
     ),
     Action(
         "search",
-        "Find records by words",
+        "Find records by a search text",
         object_schema(
             ["kind", "term"], kind={"enum": [each for each in KINDS if each != "activities"], "title": "Kind of records"},
-            term={"type": "string", "minLength": 2, "maxLength": 500, "title": "Words"},
-            fields={"type": "array", "minItems": 1, "items": _NAME, "title": "Fields to look in"},
-            exact={"type": "boolean", "default": False, "title": "The whole field"}, limit=LIMIT,
+            term={"type": "string", "minLength": 2, "maxLength": 500, "title": "Search text"},
+            fields={"type": "array", "minItems": 1, "items": _NAME, "title": "Fields to search"},
+            exact={"type": "boolean", "default": False, "title": "Match the whole field"}, limit=LIMIT,
         ),
         FOUND,
         "read",
@@ -92,7 +92,7 @@ ACTIONS = (
     ),
     Action(
         "delete",
-        "Delete a record; `deleted` is false when it was not there",
+        "Delete a record; `deleted` is false when it did not exist",
         object_schema(["kind", "id"], kind=_KIND, id=_ID),
         object_schema(["deleted"], deleted={"type": "boolean"}),
         "idempotent",
@@ -100,7 +100,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "Say the fields of a kind of records",
+        "List the fields of a kind of records",
         object_schema(["kind"], kind=_KIND),
         object_schema(
             ["fields"],

@@ -1,4 +1,4 @@
-"""The connector: each action is one request, a query one request per page."""
+"""The Salesforce connector: each action sends one request, a query one per page."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from gos_connector_business.salesforce.declaration import ACTIONS, SETTINGS, TRI
 from gos_connector_business.salesforce.soql import bind
 from gos_connector_business.schema import USUAL_RECORDS
 
-_USUAL_API = "62.0"
+_DEFAULT_API_VERSION = "62.0"
 
 
 class SalesforceConnector(Connector):
@@ -23,7 +23,7 @@ class SalesforceConnector(Connector):
     name = "salesforce"
     title = "Salesforce"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback that follows Salesforce's documentation (REST API 62.0)"
+    tested_against = "a loopback test server that follows Salesforce's documentation (REST API 62.0)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
     triggers: ClassVar[tuple[Trigger, ...]] = TRIGGERS
@@ -31,7 +31,7 @@ class SalesforceConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self._api = make_api(settings, self.auth_of(settings))
-        self._root = f"/services/data/v{settings.get('api', _USUAL_API)}"
+        self._root = f"/services/data/v{settings.get('api', _DEFAULT_API_VERSION)}"
         self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
             "query": self._query, "get": self._get, "create": self._create, "upsert": self._upsert, "update": self._update,
             "delete": self._delete, "composite": self._composite, "describe": self._describe, "limits": self._limits,
@@ -42,10 +42,11 @@ class SalesforceConnector(Connector):
         return auth_block(settings)
 
     def check(self, ctx: Context) -> str:
-        day = self._limits({}, ctx)["limits"].get("DailyApiRequests")
-        if not isinstance(day, dict):
-            raise SystemFailure("What answers at this address does not speak as Salesforce does.")
-        return f"{self._api.base} answers; {day.get('Remaining')} of {day.get('Max')} API requests of the day are left."
+        daily = self._limits({}, ctx)["limits"].get("DailyApiRequests")
+        if not isinstance(daily, dict):
+            raise SystemFailure("The server at this address does not respond like Salesforce; check the address.")
+        remaining = f"{daily.get('Remaining')} of {daily.get('Max')}"
+        return f"Connected to {self._api.base}; {remaining} daily API requests are left."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -58,101 +59,101 @@ class SalesforceConnector(Connector):
             raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
         where = bind(query["where"], query.get("params", {})) if "where" in query else ""
 
-        def read(soql: str, most: int) -> list[dict[str, Any]]:
-            return self._rows(soql, ctx, most)[0]
+        def read(soql: str, limit: int) -> list[dict[str, Any]]:
+            return self._rows(soql, ctx, limit)[0]
 
         return poll_changes(ChangedRecords(read, query["type"], query["fields"], where), query, cursor)
 
     # -- the actions
 
-    def _query(self, given: Json, ctx: Context) -> dict[str, Any]:
-        soql = bind(given["soql"], given.get("params", {}))
-        found, truncated = self._rows(soql, ctx, given.get("limit", USUAL_RECORDS), deleted=given.get("deleted", False))
-        return {"records": found, "truncated": truncated}
+    def _query(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        soql = bind(inputs["soql"], inputs.get("params", {}))
+        records, truncated = self._rows(soql, ctx, inputs.get("limit", USUAL_RECORDS), deleted=inputs.get("deleted", False))
+        return {"records": records, "truncated": truncated}
 
-    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
-        params = [("fields", ",".join(given["fields"]))] if "fields" in given else []
-        record = self._api.told("GET", self._place(given), ctx, params=params)
+    def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        params = [("fields", ",".join(inputs["fields"]))] if "fields" in inputs else []
+        record = self._api.told("GET", self._place(inputs), ctx, params=params)
         return {"record": {name: value for name, value in record.items() if name != "attributes"}}
 
-    def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
-        told = self._api.told("POST", f"{self._root}/sobjects/{segment(given['type'])}", ctx, body=given["values"])
-        return {"id": _id_of(told)}
+    def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        body = self._api.told("POST", f"{self._root}/sobjects/{segment(inputs['type'])}", ctx, body=inputs["values"])
+        return {"id": _id_of(body)}
 
-    def _upsert(self, given: Json, ctx: Context) -> dict[str, Any]:
-        place = f"{self._root}/sobjects/{segment(given['type'])}/{segment(given['field'])}/{segment(given['value'])}"
-        answer = self._api.ask("PATCH", place, ctx, body=given["values"])
+    def _upsert(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        path = f"{self._root}/sobjects/{segment(inputs['type'])}/{segment(inputs['field'])}/{segment(inputs['value'])}"
+        answer = self._api.ask("PATCH", path, ctx, body=inputs["values"])
         return {"id": _id_of(parse_object(answer, WHO)), "created": answer.status == 201}
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        self._api.ask("PATCH", self._place(given), ctx, body=given["values"])
+    def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        self._api.ask("PATCH", self._place(inputs), ctx, body=inputs["values"])
         return {"updated": True}
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", self._place(given), ctx)
+            self._api.ask("DELETE", self._place(inputs), ctx)
         except Rejected as refusal:
-            # NOT_FOUND would also be said of a type that does not exist, but in other words.
-            gone = refusal.details.get("code") == "ENTITY_IS_DELETED" or (
+            # NOT_FOUND is also the code for an unknown object type, with a different message.
+            is_deleted = refusal.details.get("code") == "ENTITY_IS_DELETED" or (
                 refusal.details.get("code") == "NOT_FOUND" and "requested resource" not in refusal.message
             )
-            if refusal.details.get("status") == 404 and gone:
+            if refusal.details.get("status") == 404 and is_deleted:
                 return {"deleted": False}
             raise
         return {"deleted": True}
 
-    def _composite(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _composite(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         requests = [
             {
                 "referenceId": each["reference"], "method": each["method"], "url": f"{self._root}/{each['path']}",
                 **({"body": each["body"]} if "body" in each else {}),
             }
-            for each in given["requests"]
+            for each in inputs["requests"]
         ]  # fmt: skip
         answer = self._api.ask("POST", f"{self._root}/composite", ctx, body={"allOrNone": True, "compositeRequest": requests})
         parts = records_in(parse_object(answer, WHO), "compositeResponse", WHO)
-        # Those that would have worked are told as halted, the one that did not with its reason.
+        # Salesforce reports every request that was not at fault as halted, and the failed one with its reason.
         failed = [each for each in parts if not 200 <= int(each.get("httpStatusCode") or 0) < 300]
         if failed:
             cause = min(failed, key=lambda part: _codes(part) == ["PROCESSING_HALTED"])
-            error = error_told(_faults_of(cause), answer)
-            message = f"The request {cause.get('referenceId')!r} failed, and none was done: {error.message}"
+            error = error_told(_errors_of(cause), answer)
+            message = f"The request {cause.get('referenceId')!r} failed and all were rolled back: {error.message}"
             raise Rejected(message, details=error.details)
         return {"results": {str(each.get("referenceId")): each.get("body") for each in parts}}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
-        told = self._api.told("GET", f"{self._root}/sobjects/{segment(given['type'])}/describe", ctx)
-        return {"fields": [_described(each) for each in records_in(told, "fields", WHO)]}
+    def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
+        body = self._api.told("GET", f"{self._root}/sobjects/{segment(inputs['type'])}/describe", ctx)
+        return {"fields": [_to_field(each) for each in records_in(body, "fields", WHO)]}
 
-    def _limits(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _limits(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         return {"limits": object_in({"limits": self._api.told("GET", f"{self._root}/limits", ctx)}, "limits", WHO)}
 
     # -- addresses
 
-    def _place(self, given: Json) -> str:
-        return f"{self._root}/sobjects/{segment(given['type'])}/{segment(given['id'])}"
+    def _place(self, inputs: Json) -> str:
+        return f"{self._root}/sobjects/{segment(inputs['type'])}/{segment(inputs['id'])}"
 
-    def _rows(self, soql: str, ctx: Context, most: int, *, deleted: bool = False) -> tuple[list[dict[str, Any]], bool]:
-        return query(self._api, f"{self._root}/{'queryAll' if deleted else 'query'}", soql, ctx, most)
+    def _rows(self, soql: str, ctx: Context, max_records: int, *, deleted: bool = False) -> tuple[list[dict[str, Any]], bool]:
+        return query(self._api, f"{self._root}/{'queryAll' if deleted else 'query'}", soql, ctx, max_records)
 
 
-def _id_of(told: Json) -> str:
-    number = told.get("id")
+def _id_of(body: Json) -> str:
+    number = body.get("id")
     if not isinstance(number, str) or not number:
-        raise SystemFailure("Salesforce did not answer with the id of the record.", outcome="unknown")
+        raise SystemFailure("Salesforce did not return the id of the record.", outcome="unknown")
     return number
 
 
-def _faults_of(part: Json) -> list[dict[str, Any]]:
+def _errors_of(part: Json) -> list[dict[str, Any]]:
     body = part.get("body")
     return [each for each in body if isinstance(each, dict)] if isinstance(body, list) else []
 
 
 def _codes(part: Json) -> list[str]:
-    return [str(each.get("errorCode")) for each in _faults_of(part)]
+    return [str(each.get("errorCode")) for each in _errors_of(part)]
 
 
-def _described(field: Json) -> dict[str, Any]:
+def _to_field(field: Json) -> dict[str, Any]:
     options = field.get("picklistValues")
     relation = field.get("referenceTo")
     required = not field.get("nillable") and not field.get("defaultedOnCreate") and bool(field.get("createable"))

@@ -1,12 +1,12 @@
-"""What the connector declares: the schema of its settings, its actions and its trigger."""
+"""The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger, auth_settings
 from gos_connector_business.schema import ADDRESS, BEGIN, FOUND, ITEM, LIMIT, TEXT, TIMEOUT, Schema, object_schema
 
 SETTINGS: Schema = object_schema(
     ["url", "auth"],
-    url={**ADDRESS, "description": "Of your own domain, such as https://acme.my.salesforce.com."},
-    api={"type": "string", "pattern": r"^[1-9][0-9]\.0$", "default": "62.0", "title": "Version of the API"},
+    url={**ADDRESS, "description": "The address of your domain, such as https://acme.my.salesforce.com."},
+    api={"type": "string", "pattern": r"^[1-9][0-9]\.0$", "default": "62.0", "title": "API version"},
     auth=auth_settings("oauth2", "bearer", endpoints=False),
     timeout_s=TIMEOUT,
 )
@@ -20,24 +20,24 @@ _SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 _LITERAL: Schema = object_schema(["literal"], literal={"type": "string"})
 _PARAMS: Schema = {
     "type": "object",
-    "description": "What stands in the query as :name. A text is quoted, a list stands after IN; {literal} is a date or time.",
+    "description": "Values for each :name in the query. A text is quoted, a list goes after IN; {literal} is a date or time.",
     "additionalProperties": {"anyOf": [_SCALAR, _LITERAL, {"type": "array", "items": {"anyOf": [_SCALAR, _LITERAL]}}]},
 }
-_MADE: Schema = object_schema(["id"], id=TEXT)
+_CREATED: Schema = object_schema(["id"], id=TEXT)
 _FIELD: Schema = object_schema(
     ["name", "type", "title", "required", "readonly"],
     name=TEXT, type=TEXT, title={"type": "string"}, required={"type": "boolean"}, readonly={"type": "boolean"},
     external_id={"type": "boolean"}, options={"type": "array"}, relation={"type": "array"},
 )  # fmt: skip
-_ANY = "001000000000001AAA"
+_SAMPLE_ID = "001000000000001AAA"
 
 ACTIONS = (
     Action(
         "query",
-        "Read records by a query in SOQL",
+        "Read records with a SOQL query",
         object_schema(
             ["soql"], soql={"type": "string", "minLength": 1, "maxLength": 100_000, "title": "Query"}, params=_PARAMS, limit=LIMIT,
-            deleted={"type": "boolean", "default": False, "title": "With what is in the recycling bin"},
+            deleted={"type": "boolean", "default": False, "title": "Include the recycling bin"},
         ),
         FOUND,
         "read",
@@ -49,13 +49,13 @@ ACTIONS = (
         object_schema(["type", "id"], type=_TYPE, id=_ID, fields=_FIELDS),
         object_schema(["record"], record={"type": "object"}),
         "read",
-        {"type": "Account", "id": _ANY, "fields": ["Name"]},
+        {"type": "Account", "id": _SAMPLE_ID, "fields": ["Name"]},
     ),
     Action(
         "create",
         "Add a record",
         object_schema(["type", "values"], type=_TYPE, values=_VALUES),
-        _MADE,
+        _CREATED,
         "write",
         {"type": "Account", "values": {"Name": "Acme"}},
     ),
@@ -64,7 +64,7 @@ ACTIONS = (
         "Add or change a record by an external id",
         object_schema(
             ["type", "field", "value", "values"], type=_TYPE, values={"type": "object"},
-            field={"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]*$", "title": "Field of the external id"},
+            field={"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]*$", "title": "External id field"},
             value={"type": ["string", "integer"], "minLength": 1, "title": "External id"},
         ),
         object_schema(["id", "created"], id=TEXT, created={"type": "boolean"}),
@@ -77,11 +77,11 @@ ACTIONS = (
         object_schema(["type", "id", "values"], type=_TYPE, id=_ID, values=_VALUES),
         object_schema(["updated"], updated={"type": "boolean"}),
         "idempotent",
-        {"type": "Account", "id": _ANY, "values": {"Name": "Acme Ltd"}},
+        {"type": "Account", "id": _SAMPLE_ID, "values": {"Name": "Acme Ltd"}},
     ),
     Action(
         "delete",
-        "Delete a record; `deleted` is false when it was not there",
+        "Delete a record; `deleted` is false when it did not exist",
         object_schema(["type", "id"], type=_TYPE, id=_ID),
         object_schema(["deleted"], deleted={"type": "boolean"}),
         "idempotent",
@@ -89,7 +89,7 @@ ACTIONS = (
     ),
     Action(
         "composite",
-        "Do up to 25 requests as one, all or none; later ones may refer to earlier ones",
+        "Run up to 25 requests as one transaction; later ones may refer to earlier ones",
         object_schema(
             ["requests"],
             requests={
@@ -110,7 +110,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "Say the fields of an object type",
+        "List the fields of an object type",
         object_schema(["type"], type=_TYPE),
         object_schema(["fields"], fields={"type": "array", "items": _FIELD}),
         "read",
@@ -118,7 +118,7 @@ ACTIONS = (
     ),
     Action(
         "limits",
-        "Say how much of its limits the organization has left",
+        "Show the organization's limits and what is left of them",
         object_schema([]),
         object_schema(["limits"], limits={"type": "object"}),
         "read",
@@ -131,7 +131,7 @@ TRIGGERS = (
         "Records that were added or changed",
         object_schema(
             ["type", "fields"], type=_TYPE, fields=_FIELDS, params=_PARAMS, begin=BEGIN,
-            where={"type": "string", "minLength": 1, "maxLength": 10_000, "title": "Condition in SOQL"},
+            where={"type": "string", "minLength": 1, "maxLength": 10_000, "title": "SOQL condition"},
         ),
         ITEM,
         {"type": "Account", "fields": ["Name"], "begin": "start"},
