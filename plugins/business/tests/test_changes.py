@@ -18,15 +18,15 @@ class Table:
     def __init__(self) -> None:
         self.rows: dict[int, tuple[int, float]] = {}
 
-    def newest(self) -> Change | None:
+    def find_newest(self) -> Change | None:
         numbers = sorted(self.rows, key=lambda number: (self.rows[number], number))
         return self._change(numbers[-1]) if numbers else None
 
-    def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
+    def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         second = (at - START).total_seconds()
         return [self._change(each) for each in sorted(self.rows) if self.rows[each][0] == second and each > int(after or 0)][:limit]
 
-    def later(self, at: datetime | None, limit: int) -> list[Change]:
+    def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         second = -1 if at is None else (at - START).total_seconds()
         numbers = sorted((each for each in self.rows if self.rows[each][0] > second), key=lambda each: self.rows[each])
         return [self._change(each) for each in numbers][:limit]
@@ -118,8 +118,8 @@ def test_an_unchanged_table_is_not_read_again_after_the_overlap() -> None:
 
 def test_unordered_changes_raise_system_failure() -> None:
     class Unordered(Table):
-        def later(self, at: datetime | None, limit: int) -> list[Change]:
-            return super().later(at, limit)[::-1]
+        def list_after(self, at: datetime | None, limit: int) -> list[Change]:
+            return super().list_after(at, limit)[::-1]
 
     table = Unordered()
     table.rows = {number: (number, 0.0) for number in range(1, PAGE + 1)}

@@ -34,7 +34,7 @@ def tryton() -> Iterator[dict[str, Any]]:
         (folder / "conf").write_text(f"[database]\nuri = sqlite://\npath = {folder}\n[web]\nlisten = 127.0.0.1:{port}\n")
         environment = {**os.environ, "TRYTONPASSFILE": str(folder / "password"), "LC_ALL": "C.UTF-8"}
         shared = ["-c", str(folder / "conf"), "-d", "gos"]
-        give_database(folder, [str(programs / "trytond-admin"), *shared], environment)
+        copy_database(folder, [str(programs / "trytond-admin"), *shared], environment)
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen([str(programs / "trytond"), *shared], stdout=log, stderr=log, env=environment)
         try:
@@ -45,7 +45,7 @@ def tryton() -> Iterator[dict[str, Any]]:
             server.wait()
 
 
-def give_database(folder: Path, admin: list[str], environment: Mapping[str, str]) -> None:
+def copy_database(folder: Path, admin: list[str], environment: Mapping[str, str]) -> None:
     """A database with these modules and this password: made once for each release of Tryton, which takes 5 s, then copied."""
     packages = [version(name) for name in ("trytond", "trytond_country", "trytond_party")]
     cached = CACHE / f"{hashlib.sha256(repr((packages, MODULES, PASSWORD)).encode()).hexdigest()[:16]}.sqlite"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gos_connector_tryton import TrytonConnector
-from gos_connector_tryton.value import to_plain, to_tryton
+from gos_connector_tryton.values import to_plain, to_tryton
 
 from appliance.connectors.contract import (
     AuthError,

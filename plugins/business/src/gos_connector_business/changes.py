@@ -25,20 +25,20 @@ class Change:
     at: datetime
     id: int | str
     record: Mapping[str, Any]
-    told_at: str = ""
+    reported_at: str = ""
     """The moment as the system reports it, when it has no time zone and therefore may not be in UTC."""
 
 
 class Source(Protocol):
     """Reads changes from a system.  Moments have the precision in which the system reports them."""
 
-    def newest(self) -> Change | None:
+    def find_newest(self) -> Change | None:
         """Return the latest change, None when there is none."""
 
-    def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
+    def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         """Return changes at exactly this moment with ids greater than `after`, ordered by id."""
 
-    def later(self, at: datetime | None, limit: int) -> list[Change]:
+    def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         """Return changes after this moment, or all when it is None, ordered by moment."""
 
 
@@ -52,7 +52,7 @@ class _Position:
 
 @dataclass(frozen=True)
 class _State:
-    place: _Position
+    position: _Position
     floor: _Position
     """Where the trigger started; polls never look back further."""
     newest: datetime | None = None
@@ -64,30 +64,30 @@ def poll_changes(source: Source, query: Json, cursor: Any, now: Callable[[], flo
     """Return what changed since the cursor, None for the first poll; `begin` of the query is `now` or `start`."""
     if cursor is None:
         begin = _Position()
-        if query.get("begin", "now") == "now" and (last := source.newest()) is not None:
+        if query.get("begin", "now") == "now" and (last := source.find_newest()) is not None:
             begin = _Position(last.at, last.id)
         state = _State(begin, begin, begin.at)
         if query.get("begin", "now") == "now":
             return Polled((), _serialize(state))
     else:
         state = _parse_state(cursor)
-    changes, position, done = _read(source, state.place)
+    changes, position, done = _read_page(source, state.position)
     while not changes and not done:
-        changes, position, done = _read(source, position)
-    state = replace(state, place=position)
+        changes, position, done = _read_page(source, position)
+    state = replace(state, position=position)
     if done:
         state = _with_overlap(state, now())
     return Polled([_item(each) for each in changes], _serialize(state), more=not done)
 
 
-def _read(source: Source, position: _Position) -> tuple[list[Change], _Position, bool]:
+def _read_page(source: Source, position: _Position) -> tuple[list[Change], _Position, bool]:
     """Return a page of changes, the position after it, and whether it is the last page."""
     changes: list[Change] = []
     if position.at is not None:
-        changes = source.same(position.at, position.id, PAGE)
+        changes = source.list_at(position.at, position.id, PAGE)
         if len(changes) >= PAGE:
             return changes, _Position(position.at, changes[-1].id), False
-    rest = source.later(position.at, PAGE)
+    rest = source.list_after(position.at, PAGE)
     if len(rest) >= PAGE:
         # The last moment may continue after this page, in an order other than by id: it is read separately next.
         last = rest[-1].at
@@ -110,7 +110,7 @@ def _last_position(changes: list[Change]) -> _Position | None:
 
 def _with_overlap(state: _State, now: float) -> _State:
     """Return the state after the last page, moved back by the overlap while late changes could still appear."""
-    end = state.place
+    end = state.position
     if end.at is None:
         return state
     if end.at != state.newest:
@@ -118,12 +118,12 @@ def _with_overlap(state: _State, now: float) -> _State:
     if now - state.since > OVERLAP_S:
         return state
     back = end.at - timedelta(seconds=OVERLAP_S)
-    return replace(state, place=state.floor if state.floor.at is not None and back <= state.floor.at else _Position(back))
+    return replace(state, position=state.floor if state.floor.at is not None and back <= state.floor.at else _Position(back))
 
 
 def _item(change: Change) -> Item:
     at = change.at.isoformat().replace("+00:00", "Z")
-    return Item(f"{change.id}@{at}", {"id": change.id, "changed_at": change.told_at or at, "record": dict(change.record)})
+    return Item(f"{change.id}@{at}", {"id": change.id, "changed_at": change.reported_at or at, "record": dict(change.record)})
 
 
 # -- the cursor as JSON
@@ -131,22 +131,23 @@ def _item(change: Change) -> Item:
 
 def _serialize(state: _State) -> dict[str, Any]:
     return {
-        "at": _format_moment(state.place.at), "id": state.place.id,
+        "at": _format_moment(state.position.at), "id": state.position.id,
         "floor": _format_moment(state.floor.at), "floor_id": state.floor.id,
         "newest": _format_moment(state.newest), "since": state.since,
     }  # fmt: skip
 
 
 def _parse_state(cursor: Mapping[str, Any]) -> _State:
-    position, floor = _Position(moment(cursor["at"]), cursor["id"]), _Position(moment(cursor["floor"]), cursor["floor_id"])
-    return _State(position, floor, moment(cursor["newest"]), cursor["since"])
+    position = _Position(parse_moment(cursor["at"]), cursor["id"])
+    floor = _Position(parse_moment(cursor["floor"]), cursor["floor_id"])
+    return _State(position, floor, parse_moment(cursor["newest"]), cursor["since"])
 
 
 def _format_moment(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-def moment(text: str | None) -> datetime | None:
+def parse_moment(text: str | None) -> datetime | None:
     """Parse an ISO 8601 date and time, taken as UTC when it has no time zone."""
     if text is None:
         return None
@@ -157,7 +158,7 @@ def moment(text: str | None) -> datetime | None:
 def moment_of(value: Any, system: str) -> datetime:
     """Parse the time of a record's last change; SystemFailure when it is missing or invalid."""
     try:
-        at = moment(value) if isinstance(value, str) else None
+        at = parse_moment(value) if isinstance(value, str) else None
     except ValueError:
         at = None
     if at is None:

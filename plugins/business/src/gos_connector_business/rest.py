@@ -16,7 +16,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     authorized,
 )
-from gos_connector_business.answer import parse_object
+from gos_connector_business.answers import parse_object
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -31,17 +31,17 @@ def segment(text: str | int) -> str:
 
 @dataclass(frozen=True)
 class Rest:
-    """One API.  `refusal` turns an unsuccessful response into an error; `who` names the system in messages."""
+    """One API.  `to_error` turns an unsuccessful response into an error; `system` is its name in messages."""
 
-    who: str
+    system: str
     base: str
     headers: Pairs = field(repr=False)
-    refusal: Callable[[HttpAnswer], ConnectorError]
+    to_error: Callable[[HttpAnswer], ConnectorError]
     timeout: float
     auth: Json = field(default_factory=lambda: {"kind": "none"}, repr=False)
     """The `auth` block of the settings, unless the credentials are in `headers`."""
 
-    def ask(self, method: str, path: str, ctx: Context, *, params: Pairs = (), body: Any = None) -> HttpAnswer:
+    def request(self, method: str, path: str, ctx: Context, *, params: Pairs = (), body: Any = None) -> HttpAnswer:
         """Send a request and return its successful response; raise an error of the contract otherwise."""
         headers = [("Accept", "application/json"), *self.headers]
         content = b""
@@ -54,12 +54,12 @@ class Rest:
             message = "The address redirects to another one; use the address it redirects to."
             raise ConfigError(message, details={"status": answer.status})
         if not 200 <= answer.status < 300:
-            raise self.refusal(answer)
+            raise self.to_error(answer)
         return answer
 
-    def told(self, method: str, path: str, ctx: Context, *, params: Pairs = (), body: Any = None) -> dict[str, Any]:
+    def request_object(self, method: str, path: str, ctx: Context, *, params: Pairs = (), body: Any = None) -> dict[str, Any]:
         """Send a request and return the JSON object of its successful response."""
-        return parse_object(self.ask(method, path, ctx, params=params, body=body), self.who)
+        return parse_object(self.request(method, path, ctx, params=params, body=body), self.system)
 
 
 def records_in(body: Mapping[str, Any], member: str, system: str) -> list[dict[str, Any]]:

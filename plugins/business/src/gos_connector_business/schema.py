@@ -4,8 +4,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-USUAL_RECORDS = 500
-MOST_RECORDS = 10_000
+DEFAULT_RECORDS = 500
+MAX_RECORDS = 10_000
 
 
 def object_schema(required: list[str], /, **properties: Any) -> Schema:
@@ -25,7 +25,7 @@ def base_url(default: str) -> Schema:
 
 
 TIMEOUT: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"}
-LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": USUAL_RECORDS}
+LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_RECORDS, "default": DEFAULT_RECORDS}
 BEGIN: Schema = {
     "enum": ["now", "start"],
     "default": "now",
@@ -33,7 +33,7 @@ BEGIN: Schema = {
     "description": "Whether to begin with changes from now on or with all existing records.",
 }
 RECORDS: Schema = {"type": "array", "items": {"type": "object"}}
-FOUND: Schema = object_schema(["records", "truncated"], records=RECORDS, truncated={"type": "boolean"})
+RECORDS_PAGE: Schema = object_schema(["records", "truncated"], records=RECORDS, truncated={"type": "boolean"})
 ITEM: Schema = object_schema(
     ["id", "changed_at", "record"], id={"type": ["string", "integer"]}, changed_at=TEXT, record={"type": "object"}
 )

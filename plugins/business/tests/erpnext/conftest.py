@@ -56,16 +56,16 @@ class Site:
         parts = urlsplit(request.path)
         query, body = dict(parse_qsl(parts.query)), json.loads(request.body or b"null")
         if request.headers.get("authorization") != f"token {KEY}:{SECRET}":
-            return refuse(401, "AuthenticationError", "")
+            return error_answer(401, "AuthenticationError", "")
         match [request.method, *(unquote(part) for part in parts.path.split("/")[2:])]:
             case ["GET", "method", "frappe.auth.get_logged_user"]:
-                return told({"message": "gos@example.com"})
+                return json_answer({"message": "gos@example.com"})
             case ["POST", "method", "frappe.client.get_count"]:
-                return told({"message": len(self.customers)}) if body["doctype"] == "Customer" else told({})
+                return json_answer({"message": len(self.customers)}) if body["doctype"] == "Customer" else json_answer({})
             case ["POST", "method", name]:
-                return refuse(403, "PermissionError", f"Function <strong>{name}</strong> is not whitelisted.")
+                return error_answer(403, "PermissionError", f"Function <strong>{name}</strong> is not whitelisted.")
             case ["GET", "resource", "DocType", "Customer"]:
-                return told({"data": {"name": "Customer", "fields": [
+                return json_answer({"data": {"name": "Customer", "fields": [
                     {"fieldname": "customer_name", "fieldtype": "Data", "label": "Customer Name", "reqd": 1, "read_only": 0},
                     {"fieldname": "territory", "fieldtype": "Link", "options": "Territory", "reqd": 0, "read_only": 1},
                 ]}})  # fmt: skip
@@ -73,40 +73,40 @@ class Site:
                 return self._list(query)
             case ["POST", "resource", "Customer"]:
                 if not body.get("customer_name"):
-                    return refuse(417, "MandatoryError", "Value missing for <b>Customer</b>: Customer Name")
-                return told({"data": self.add(body)})
+                    return error_answer(417, "MandatoryError", "Value missing for <b>Customer</b>: Customer Name")
+                return json_answer({"data": self.add(body)})
             case [method, "resource", "Customer", name] if name in self.customers:
                 return self._one(method, name, body)
             case [_, "resource", kind, name]:
-                return refuse(404, "DoesNotExistError", f"{kind} {name} not found")
+                return error_answer(404, "DoesNotExistError", f"{kind} {name} not found")
         return Answer(404, {"Content-Type": "text/html"}, b"<html>nothing here")
 
     def _one(self, method: str, name: str, body: Any) -> Answer:
         if method == "DELETE":
             del self.customers[name]
-            return told({"message": "ok"}, 202)
+            return json_answer({"message": "ok"}, 202)
         if method == "PUT":
             if body.get("modified", self.customers[name]["modified"]) != self.customers[name]["modified"]:
-                return refuse(417, "TimestampMismatchError", "Document has been modified after you have opened it")
+                return error_answer(417, "TimestampMismatchError", "Document has been modified after you have opened it")
             self.change(name, body)
-        return told({"data": self.customers[name]})
+        return json_answer({"data": self.customers[name]})
 
     def _list(self, query: dict[str, str]) -> Answer:
         any_filters = json.loads(query.get("or_filters", "[]"))
         matches = [
             each for each in self.customers.values()
-            if all(holds(each, *term) for term in json.loads(query["filters"]))
-            and (not any_filters or any(holds(each, *term) for term in any_filters))
+            if all(matches_filter(each, *term) for term in json.loads(query["filters"]))
+            and (not any_filters or any(matches_filter(each, *term) for term in any_filters))
         ]  # fmt: skip
         for part in reversed(query["order_by"].split(",")):
             field, _, way = part.strip().partition(" ")
             matches.sort(key=lambda each, field=field: each[field], reverse=way == "desc")  # type: ignore[misc]
         start, size = int(query["limit_start"]), int(query["limit_page_length"])
         fields = json.loads(query["fields"])
-        return told({"data": [{field: each.get(field) for field in fields} for each in matches[start:][:size]]})
+        return json_answer({"data": [{field: each.get(field) for field in fields} for each in matches[start:][:size]]})
 
 
-def holds(document: dict[str, Any], field: str, operator: str, operand: Any) -> bool:
+def matches_filter(document: dict[str, Any], field: str, operator: str, operand: Any) -> bool:
     value = document.get(field)
     match operator:
         case "=":
@@ -118,14 +118,14 @@ def holds(document: dict[str, Any], field: str, operator: str, operand: Any) -> 
     raise AssertionError(operator)
 
 
-def told(body: Any, status: int = 200) -> Answer:
+def json_answer(body: Any, status: int = 200) -> Answer:
     return Answer(status, {"Content-Type": "application/json"}, json.dumps(body, default=str).encode())
 
 
-def refuse(status: int, kind: str, message: str) -> Answer:
+def error_answer(status: int, kind: str, message: str) -> Answer:
     messages = json.dumps([json.dumps({"message": message, "title": "Message", "indicator": "red"})] if message else [])
     exception = f"frappe.exceptions.{kind}: {message}"
-    return told({"exception": exception, "exc_type": kind, "exc": json.dumps([TRACE]), "_server_messages": messages}, status)
+    return json_answer({"exception": exception, "exc_type": kind, "exc": json.dumps([TRACE]), "_server_messages": messages}, status)
 
 
 @pytest.fixture

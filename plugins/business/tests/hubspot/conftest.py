@@ -34,7 +34,7 @@ class Hubspot:
         self.now = datetime(2026, 11, 21, 10, 0, 0, 123_000, tzinfo=UTC)
         self.records: dict[str, dict[str, dict[str, Any]]] = {"contacts": {}, "companies": {}, "deals": {}}
         self.associations: set[tuple[str, str, str, str]] = set()
-        self.refused: list[str] = []
+        self.refused_ids: list[str] = []
         self.server = LoopbackServer()
         self.server.answers = Routes(self.answer)
         for email in ("ann@example.com", "bea@example.com"):
@@ -62,12 +62,12 @@ class Hubspot:
         parts = urlsplit(request.path)
         query, body = dict(parse_qsl(parts.query)), json.loads(request.body or b"{}")
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
-            return refuse(401, "INVALID_AUTHENTICATION", "Authentication credentials not found.")
+            return error_answer(401, "INVALID_AUTHENTICATION", "Authentication credentials not found.")
         match [request.method, *(unquote(part) for part in parts.path.split("/")[1:])]:
             case ["GET", "account-info", "v3", "details"]:
-                return told({"portalId": 4711, "timeZone": "Europe/Berlin"})
+                return json_answer({"portalId": 4711, "timeZone": "Europe/Berlin"})
             case ["GET", "crm", "v3", "properties", kind] if kind in self.records:
-                return told({"results": [
+                return json_answer({"results": [
                     {"name": "email", "label": "E-mail", "type": "string", "options": [], "hasUniqueValue": True},
                     {"name": "stage", "label": "Stage", "type": "enumeration", "options": [{"label": "Won", "value": "won"}],
                      "modificationMetadata": {"readOnlyValue": True}},
@@ -76,7 +76,7 @@ class Hubspot:
                 return self._objects(method, kind, rest, query, body)
             case [method, "crm", "v4", "objects", *rest]:
                 return self._associations(method, rest, query)
-        return refuse(400, "VALIDATION_ERROR", f"Unable to infer object type from: {parts.path}")
+        return error_answer(400, "VALIDATION_ERROR", f"Unable to infer object type from: {parts.path}")
 
     def _objects(self, method: str, kind: str, rest: list[str], query: dict[str, str], body: Any) -> Answer:
         match [method, *rest]:
@@ -86,11 +86,11 @@ class Hubspot:
                 return self._upsert(kind, body)
             case ["POST"]:
                 if any(each["properties"].get("email") == body["properties"].get("email") for each in self.records[kind].values()):
-                    return refuse(409, "CONFLICT", "Contact already exists. Existing ID: 1")
-                return told(self.add(kind, body["properties"]), 201)
+                    return error_answer(409, "CONFLICT", "Contact already exists. Existing ID: 1")
+                return json_answer(self.add(kind, body["properties"]), 201)
             case [_, number]:
                 return self._one(method, kind, self._find(kind, number, query.get("idProperty")), body)
-        return refuse(405, "", "")
+        return error_answer(405, "", "")
 
     def _find(self, kind: str, number: str, id_property: str | None) -> str:
         if id_property is None:
@@ -99,29 +99,29 @@ class Hubspot:
 
     def _one(self, method: str, kind: str, number: str, body: Any) -> Answer:
         if number not in self.records[kind]:
-            return refuse(404, "OBJECT_NOT_FOUND", f"Object not found. objectId are usually numeric. {number}")
+            return error_answer(404, "OBJECT_NOT_FOUND", f"Object not found. objectId are usually numeric. {number}")
         if method == "DELETE":
             del self.records[kind][number]
             return Answer(204, body=b"")
         if method == "PATCH":
             if "nope" in body["properties"]:
                 detail = {"message": 'Property "nope" does not exist'}
-                return refuse(400, "VALIDATION_ERROR", "Property values were not valid", errors=[detail])
+                return error_answer(400, "VALIDATION_ERROR", "Property values were not valid", errors=[detail])
             self.change(kind, number, body["properties"])
-        return told(self.records[kind][number])
+        return json_answer(self.records[kind][number])
 
     def _search(self, kind: str, body: Any) -> Answer:
         start, size = int(body.get("after", 0)), body["limit"]
         if size > PAGE or start + size > 10_000:
-            return refuse(400, "VALIDATION_ERROR", "Search is limited to 10000 results.")
+            return error_answer(400, "VALIDATION_ERROR", "Search is limited to 10000 results.")
         groups = body.get("filterGroups", [])
         matches = [
             record for record in self.records[kind].values()
-            if not groups or any(all(holds(record["properties"], each) for each in group["filters"]) for group in groups)
+            if not groups or any(all(matches_filter(record["properties"], each) for each in group["filters"]) for group in groups)
         ]  # fmt: skip
         for sort in body.get("sorts", []):
             matches.sort(
-                key=lambda record: order_of(record["properties"].get(sort["propertyName"])),
+                key=lambda record: sort_key(record["properties"].get(sort["propertyName"])),
                 reverse=sort["direction"] == "DESCENDING",
             )
         page: dict[str, Any] = {"total": len(matches), "results": [
@@ -130,32 +130,32 @@ class Hubspot:
         ]}  # fmt: skip
         if start + size < len(matches):
             page["paging"] = {"next": {"after": str(start + size)}}
-        return told(page)
+        return json_answer(page)
 
     def _upsert(self, kind: str, body: Any) -> Answer:
         assert len(body["inputs"]) <= 100
         results = []
         for each in body["inputs"]:
-            if each["id"] in self.refused:
+            if each["id"] in self.refused_ids:
                 continue
             number = self._find(kind, each["id"], each["idProperty"])
             values = {each["idProperty"]: each["id"], **each["properties"]}
             record = self.change(kind, number, values) if number else self.add(kind, values)
             results.append({**record, "new": not number})
-        if self.refused:
+        if self.refused_ids:
             errors = [
-                {"status": "error", "category": "VALIDATION_ERROR", "message": f"{each} is no address"} for each in self.refused
+                {"status": "error", "category": "VALIDATION_ERROR", "message": f"{each} is no address"} for each in self.refused_ids
             ]
-            return told({"status": "COMPLETE", "results": results, "numErrors": len(errors), "errors": errors}, 207)
-        return told({"status": "COMPLETE", "results": results})
+            return json_answer({"status": "COMPLETE", "results": results, "numErrors": len(errors), "errors": errors}, 207)
+        return json_answer({"status": "COMPLETE", "results": results})
 
     def _associations(self, method: str, rest: list[str], query: dict[str, str]) -> Answer:
         match [method, *rest]:
             case ["PUT", kind, number, "associations", "default", other, goal]:
                 if goal not in self.records[other]:
-                    return refuse(404, "OBJECT_NOT_FOUND", "No such record.")
+                    return error_answer(404, "OBJECT_NOT_FOUND", "No such record.")
                 self.associations.add((kind, number, other, goal))
-                return told({"status": "COMPLETE", "results": []})
+                return json_answer({"status": "COMPLETE", "results": []})
             case ["GET", kind, number, "associations", other]:
                 goals = sorted(goal for a, b, c, goal in self.associations if (a, b, c) == (kind, number, other))
                 start, size = int(query.get("after", 0)), 2
@@ -165,25 +165,25 @@ class Hubspot:
                 }
                 if start + size < len(goals):
                     page["paging"] = {"next": {"after": str(start + size)}}
-                return told(page)
-        return refuse(405, "", "")
+                return json_answer(page)
+        return error_answer(405, "", "")
 
 
-def holds(properties: dict[str, str], condition: dict[str, Any]) -> bool:
-    value, operand = order_of(properties.get(condition["propertyName"])), order_of(condition.get("value"))
+def matches_filter(properties: dict[str, str], condition: dict[str, Any]) -> bool:
+    value, operand = sort_key(properties.get(condition["propertyName"])), sort_key(condition.get("value"))
     match condition["operator"]:
         case "EQ":
             return bool(value == operand)
         case "GT":
             return bool(value > operand)
         case "BETWEEN":
-            return bool(operand <= value <= order_of(condition["highValue"]))
+            return bool(operand <= value <= sort_key(condition["highValue"]))
         case "IN":
-            return value in [order_of(each) for each in condition["values"]]
+            return value in [sort_key(each) for each in condition["values"]]
     raise AssertionError(condition)
 
 
-def order_of(text: str | None) -> Any:
+def sort_key(text: str | None) -> Any:
     """What HubSpot compares: numbers, moments as milliseconds, and texts."""
     if text is None:
         return ""
@@ -194,12 +194,12 @@ def order_of(text: str | None) -> Any:
     return text.lower()
 
 
-def told(body: Any, status: int = 200) -> Answer:
+def json_answer(body: Any, status: int = 200) -> Answer:
     return Answer(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 
-def refuse(status: int, category: str, message: str, **more: Any) -> Answer:
-    return told({"status": "error", "message": message, "correlationId": "c", "category": category, **more}, status)
+def error_answer(status: int, category: str, message: str, **more: Any) -> Answer:
+    return json_answer({"status": "error", "message": message, "correlationId": "c", "category": category, **more}, status)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class OdooError(Exception):
         super().__init__(message)
         self.name, self.message, self.status = name, message, status
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "message": self.message, "arguments": [self.message], "context": {}, "debug": TRACE}
 
 
@@ -69,8 +69,8 @@ class Odoo:
         if values.get("name", "x") is False:
             raise user_error("A name is needed.", "ValidationError")
         for number in ids:
-            changed = {name: self._stored(FIELDS[name], value) for name, value in values.items()}
-            self._known(number).update(changed, write_date=self.now)
+            changed = {name: self._to_stored(FIELDS[name], value) for name, value in values.items()}
+            self._get_partner(number).update(changed, write_date=self.now)
         return True
 
     def last_body(self) -> Any:
@@ -87,7 +87,7 @@ class Odoo:
 
     def answer_json2(self, request: Received) -> Answer:
         if request.headers.get("authorization", "") != f"bearer {KEY}":
-            return _json_answer(OdooError("werkzeug.exceptions.Unauthorized", "Invalid apikey", 401).told(), 401)
+            return _json_answer(OdooError("werkzeug.exceptions.Unauthorized", "Invalid apikey", 401).to_json(), 401)
         if request.headers.get("x-odoo-database", DATABASE) != DATABASE:
             return Answer(404, {"Content-Type": "text/html"}, b"<title>404 Not Found</title>")
         _, _, _, model, method = request.path.split("/")
@@ -96,10 +96,10 @@ class Odoo:
         try:
             return _json_answer(self.run(model, method, ids, args))
         except OdooError as error:
-            return _json_answer(error.told(), error.status)
+            return _json_answer(error.to_json(), error.status)
         except TypeError:
             failure = OdooError("werkzeug.exceptions.UnprocessableEntity", "missing a required argument: 'domain'")
-            return _json_answer(failure.told(), 422)
+            return _json_answer(failure.to_json(), 422)
 
     def answer_jsonrpc(self, request: Received) -> Answer:
         body = json.loads(request.body)
@@ -108,7 +108,7 @@ class Odoo:
         try:
             result = self._serve(params["service"], params["method"], params["args"])
         except OdooError as error:
-            return _json_answer({**envelope, "error": {"code": 0, "message": "Odoo Server Error", "data": error.told()}})
+            return _json_answer({**envelope, "error": {"code": 0, "message": "Odoo Server Error", "data": error.to_json()}})
         # As Odoo does: no result when it is None.
         return _json_answer({**envelope, **({} if result is None else {"result": result})})
 
@@ -141,21 +141,22 @@ class Odoo:
         if model != "res.partner":
             raise OdooError("werkzeug.exceptions.NotFound", f"the model {model!r} does not exist", 404)
         methods: dict[str, Callable[..., Any]] = {
-            "search_read": self._search, "read": lambda fields: [self._shown(self._known(each), fields) for each in ids],
+            "search_read": self._search, "read": lambda fields: [self._to_view(self._get_partner(each), fields) for each in ids],
             "create": lambda vals_list: [self.add(each) for each in vals_list], "write": lambda vals: self.write(ids, vals),
-            "unlink": lambda: [self.partners.pop(self._known(each)["id"]) for each in ids] and True, "fields_get": _fields_get,
+            "unlink": lambda: [self.partners.pop(self._get_partner(each)["id"]) for each in ids] and True,
+            "fields_get": _fields_get,
             "load": self._load, "search_count": lambda domain: len(self._matching(domain)), "ping": lambda: None,
         }  # fmt: skip
         if method not in methods:
             raise OdooError("builtins.AttributeError", f"The method 'res.partner.{method}' does not exist", 404)
         return methods[method](**args)
 
-    def _known(self, number: int) -> dict[str, Any]:
+    def _get_partner(self, number: int) -> dict[str, Any]:
         if number not in self.partners:
             raise user_error("Record does not exist or has been deleted.", "MissingError", 404)
         return self.partners[number]
 
-    def _stored(self, kind: str, value: Any) -> Any:
+    def _to_stored(self, kind: str, value: Any) -> Any:
         if kind == "datetime" and isinstance(value, str):
             return datetime.strptime(value, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
         return value[0][2] if kind == "many2many" and value and value[0][0] == 6 else value
@@ -170,9 +171,9 @@ class Odoo:
         for part in reversed(order.split(",")):
             name, _, way = part.strip().partition(" ")
             matches.sort(key=lambda record: record[name], reverse=way == "desc")
-        return [self._shown(each, fields) for each in matches[offset:][:limit]]
+        return [self._to_view(each, fields) for each in matches[offset:][:limit]]
 
-    def _shown(self, record: dict[str, Any], fields: list[str]) -> dict[str, Any]:
+    def _to_view(self, record: dict[str, Any], fields: list[str]) -> dict[str, Any]:
         view: dict[str, Any] = {"id": record["id"]}
         for name in fields:
             if name not in FIELDS:

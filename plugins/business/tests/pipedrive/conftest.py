@@ -57,10 +57,10 @@ class Pipedrive:
         parts = urlsplit(request.path)
         query, body = dict(parse_qsl(parts.query)), json.loads(request.body or b"null")
         if request.headers.get("x-api-token") != TOKEN:
-            return refuse(401, "unauthorized access")
+            return error_answer(401, "unauthorized access")
         match [request.method, *parts.path.removeprefix(ROOT).split("/")]:
             case ["GET", *_, "users", "me"]:
-                return told({"id": 7, "name": "Gos", "company_name": "Acme"})
+                return json_answer({"id": 7, "name": "Gos", "company_name": "Acme"})
             case ["GET", "dealFields"]:
                 stage = {
                     "field_code": "status",
@@ -68,26 +68,29 @@ class Pipedrive:
                     "field_type": "enum",
                     "options": [{"id": 1, "label": "Won"}],
                 }
-                return told([{"field_code": "title", "field_name": "Title", "field_type": "varchar", "options": None}, stage])
+                title = {"field_code": "title", "field_name": "Title", "field_type": "varchar", "options": None}
+                return json_answer([title, stage])
             case ["GET", kind, "search"] if kind in self.records:
                 matches = [each for each in self.records[kind].values() if query["term"] in each.values()]
                 page = self._page([{"result_score": 1.0, "item": each} for each in matches], query, 100)
-                return told({"items": page[0]}, further=page[1])
+                return json_answer({"items": page[0]}, further=page[1])
             case ["GET", kind] if kind in self.records:
                 return self._list(kind, query)
             case ["POST", kind] if kind in self.records:
-                return told(self.add(kind, body), 201) if body.get("title", "x") else refuse(400, "Deal title was not given.")
+                if not body.get("title", "x"):
+                    return error_answer(400, "Deal title was not given.")
+                return json_answer(self.add(kind, body), 201)
             case [method, kind, number] if kind in self.records:
                 return self._one(method, kind, int(number), body)
-        return refuse(404, "Not found")
+        return error_answer(404, "Not found")
 
     def _one(self, method: str, kind: str, number: int, body: Any) -> Answer:
         if number not in self.records[kind]:
-            return refuse(404, "Deal not found")
+            return error_answer(404, "Deal not found")
         if method == "DELETE":
             del self.records[kind][number]
-            return told({"id": number})
-        return told(self.change(kind, number, body) if method == "PATCH" else self.records[kind][number])
+            return json_answer({"id": number})
+        return json_answer(self.change(kind, number, body) if method == "PATCH" else self.records[kind][number])
 
     def _list(self, kind: str, query: dict[str, str]) -> Answer:
         matches = [
@@ -98,7 +101,7 @@ class Pipedrive:
         matches.sort(key=lambda each: each[query.get("sort_by", "id")], reverse=query.get("sort_direction") == "desc")
         page, further = self._page(matches, query, 500)
         # Pipedrive answers null for a list without entries.
-        return told(page or None, further=further)
+        return json_answer(page or None, further=further)
 
     def _page(self, records: list[Any], query: dict[str, str], most: int) -> tuple[list[Any], str | None]:
         start, size = int(query.get("cursor", 0)), int(query["limit"])
@@ -106,12 +109,12 @@ class Pipedrive:
         return records[start:][:size], str(start + size) if start + size < len(records) else None
 
 
-def told(data: Any, status: int = 200, *, further: str | None = None) -> Answer:
+def json_answer(data: Any, status: int = 200, *, further: str | None = None) -> Answer:
     body = {"success": True, "data": data, "additional_data": {"next_cursor": further}}
     return Answer(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 
-def refuse(status: int, message: str, **more: Any) -> Answer:
+def error_answer(status: int, message: str, **more: Any) -> Answer:
     body = {"success": False, "error": message, "error_info": "Please check the documentation.", "data": None, **more}
     return Answer(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
 

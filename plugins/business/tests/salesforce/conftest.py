@@ -36,11 +36,11 @@ class Salesforce:
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 21, 10, tzinfo=UTC)
         self.records: dict[str, dict[str, dict[str, Any]]] = {"Account": {}, "Contact": {}}
-        self.open: list[list[dict[str, Any]]] = []
+        self.open_queries: list[list[dict[str, Any]]] = []
         self.token = TOKEN
         self.server = LoopbackServer()
         self.server.answers = Routes(self.answer)
-        self.server.answers["/services/oauth2/token"] = self.give_token
+        self.server.answers["/services/oauth2/token"] = self.answer_token
         for name in ("Acme", "O'Neil \\ Söhne"):
             self.add("Account", {"Name": name})
 
@@ -58,12 +58,12 @@ class Salesforce:
         """Let time pass over there."""
         self.now += timedelta(seconds=seconds)
 
-    def give_token(self, request: Received) -> Answer:
+    def answer_token(self, request: Received) -> Answer:
         form = dict(parse_qsl(request.body.decode()))
         if (form["grant_type"], form["client_secret"]) != ("client_credentials", "s3cret"):
-            return told({"error": "invalid_client"}, 400)
+            return json_answer({"error": "invalid_client"}, 400)
         # Salesforce does not say when a token ends.
-        return told({"access_token": self.token, "instance_url": "https://elsewhere.example", "token_type": "Bearer"})
+        return json_answer({"access_token": self.token, "instance_url": "https://elsewhere.example", "token_type": "Bearer"})
 
     # -- the protocol
 
@@ -71,13 +71,13 @@ class Salesforce:
         parts = urlsplit(request.path)
         params, body = dict(parse_qsl(parts.query)), json.loads(request.body or b"null")
         if request.headers.get("authorization") != f"Bearer {self.token}":
-            return refuse(401, "INVALID_SESSION_ID", "Session expired or invalid")
+            return error_answer(401, "INVALID_SESSION_ID", "Session expired or invalid")
         return self.serve(request.method, [unquote(part) for part in parts.path.removeprefix(ROOT).split("/")], params, body)
 
     def serve(self, method: str, path: list[str], params: dict[str, str], body: Any) -> Answer:
         match [method, *path]:
             case ["GET", "limits"]:
-                return told({"DailyApiRequests": {"Max": 15000, "Remaining": 14998}})
+                return json_answer({"DailyApiRequests": {"Max": 15000, "Remaining": 14998}})
             case ["GET", "query" | "queryAll"]:
                 return self._query(params["q"])
             case ["GET", "query" | "queryAll", place]:
@@ -85,7 +85,7 @@ class Salesforce:
             case ["POST", "composite"]:
                 return self._composite(body["compositeRequest"])
             case ["GET", "sobjects", kind, "describe"] if kind in self.records:
-                return told({"name": kind, "fields": [
+                return json_answer({"name": kind, "fields": [
                     {"name": "Name", "type": "string", "label": "Name", "createable": True, "updateable": True, "nillable": False},
                     {"name": "Number__c", "type": "string", "nillable": True, "updateable": True, "externalId": True},
                     {"name": "Stage", "type": "picklist", "label": "Stage", "nillable": True, "picklistValues": [{"value": "Won"}]},
@@ -93,25 +93,25 @@ class Salesforce:
                 ]})  # fmt: skip
             case [_, "sobjects", kind, *rest] if kind in self.records:
                 return self._record(method, kind, rest, body)
-        return refuse(404, "NOT_FOUND", "The requested resource does not exist")
+        return error_answer(404, "NOT_FOUND", "The requested resource does not exist")
 
     def _record(self, method: str, kind: str, rest: list[str], body: Any) -> Answer:
         match [method, *rest]:
             case ["POST"]:
                 if "Name" in body and not body["Name"]:
-                    return refuse(400, "REQUIRED_FIELD_MISSING", "Required fields are missing: [Name]", fields=["Name"])
-                return told({"id": self.add(kind, body), "success": True, "errors": []}, 201)
+                    return error_answer(400, "REQUIRED_FIELD_MISSING", "Required fields are missing: [Name]", fields=["Name"])
+                return json_answer({"id": self.add(kind, body), "success": True, "errors": []}, 201)
             case ["PATCH", field, value]:
                 matches = [number for number, record in self.records[kind].items() if record.get(field) == value]
                 if len(matches) > 1:
-                    return told([f"{ROOT}sobjects/{kind}/{number}" for number in matches], 300)
+                    return json_answer([f"{ROOT}sobjects/{kind}/{number}" for number in matches], 300)
                 number = matches[0] if matches else self.add(kind, {field: value})
                 self.change(kind, number, body)
-                return told({"id": number, "success": True, "errors": [], "created": not matches}, 200 if matches else 201)
+                return json_answer({"id": number, "success": True, "errors": [], "created": not matches}, 200 if matches else 201)
             case [_, number] if number not in self.records[kind]:
-                return refuse(404, "NOT_FOUND", "Provided external ID field does not exist or is not accessible: x")
+                return error_answer(404, "NOT_FOUND", "Provided external ID field does not exist or is not accessible: x")
             case ["GET", number]:
-                return told({"attributes": {"type": kind}, **self.records[kind][number]})
+                return json_answer({"attributes": {"type": kind}, **self.records[kind][number]})
             case ["PATCH", number]:
                 self.change(kind, number, body)
             case ["DELETE", number]:
@@ -130,10 +130,10 @@ class Salesforce:
             body = json.loads(answer.body or b"null")
             done.append({"referenceId": each["referenceId"], "httpStatusCode": answer.status, "body": body})
         if all(part["httpStatusCode"] < 300 for part in done):
-            return told({"compositeResponse": done})
+            return json_answer({"compositeResponse": done})
         self.records = json.loads(before)
         halted = [{"errorCode": "PROCESSING_HALTED", "message": "The transaction was rolled back"}]
-        return told({"compositeResponse": [
+        return json_answer({"compositeResponse": [
             part if part["httpStatusCode"] >= 300 else {**part, "httpStatusCode": 400, "body": halted} for part in done
         ]})  # fmt: skip
 
@@ -142,27 +142,29 @@ class Salesforce:
             r"SELECT ([\w, ]+?) FROM (\w+)(?: WHERE (.*?))?(?: ORDER BY ([\w, ]+?))?(?: LIMIT (\d+))?", soql, re.DOTALL
         )
         if match is None or match[2] not in self.records:
-            return refuse(400, "MALFORMED_QUERY", "unexpected token: '<EOF>'")
+            return error_answer(400, "MALFORMED_QUERY", "unexpected token: '<EOF>'")
         rows = [
-            each for each in self.records[match[2]].values() if all(holds(each, *term) for term in TERM.findall(match[3] or ""))
+            each
+            for each in self.records[match[2]].values()
+            if all(matches_term(each, *term) for term in TERM.findall(match[3] or ""))
         ]
         for part in reversed((match[4] or "Id").split(", ")):
             name, _, way = part.partition(" ")
             rows.sort(key=lambda row, name=name: row[name], reverse=way == "DESC")  # type: ignore[misc]
         names = match[1].split(", ")
         records = [{"attributes": {"type": match[2]}, **{name: row.get(name) for name in names}} for row in rows]
-        self.open.append(records[: int(match[5] or 50_000)])
-        return self._page(len(self.open) - 1, 0)
+        self.open_queries.append(records[: int(match[5] or 50_000)])
+        return self._page(len(self.open_queries) - 1, 0)
 
     def _page(self, number: int, start: int) -> Answer:
-        rows = self.open[number]
+        rows = self.open_queries[number]
         page: dict[str, Any] = {"totalSize": len(rows), "done": start + PAGE >= len(rows), "records": rows[start:][:PAGE]}
         if not page["done"]:
             page["nextRecordsUrl"] = f"{ROOT}query/{number}-{start + PAGE}"
-        return told(page)
+        return json_answer(page)
 
 
-def holds(row: dict[str, Any], name: str, operator: str, literal: str) -> bool:
+def matches_term(row: dict[str, Any], name: str, operator: str, literal: str) -> bool:
     if operator == "IN":
         return row.get(name) in [value_of(each) for each in re.findall(r"'(?:[^'\\]|\\.)*'", literal)]
     value, operand = row.get(name), value_of(literal)
@@ -175,12 +177,12 @@ def value_of(literal: str) -> Any:
     return json.loads('"' + literal[1:-1].replace("\\'", "'") + '"') if literal.startswith("'") else literal
 
 
-def told(body: Any, status: int = 200) -> Answer:
+def json_answer(body: Any, status: int = 200) -> Answer:
     return Answer(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 
-def refuse(status: int, code: str, message: str, **more: Any) -> Answer:
-    return told([{"message": message, "errorCode": code, **more}], status)
+def error_answer(status: int, code: str, message: str, **more: Any) -> Answer:
+    return json_answer([{"message": message, "errorCode": code, **more}], status)
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, SystemFailure
-from gos_connector_tryton.declaration import ACTIONS, SETTINGS, USUAL_RECORDS
+from gos_connector_tryton.declaration import ACTIONS, DEFAULT_RECORDS, SETTINGS
 from gos_connector_tryton.server import Server
-from gos_connector_tryton.value import to_plain, to_tryton
+from gos_connector_tryton.values import to_plain, to_tryton
 
 
 class TrytonConnector(Connector):
@@ -44,7 +44,7 @@ class TrytonConnector(Connector):
     # -- the actions
 
     def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        limit = inputs.get("limit", USUAL_RECORDS)
+        limit = inputs.get("limit", DEFAULT_RECORDS)
         args = [inputs.get("domain", []), inputs.get("offset", 0), limit + 1, inputs.get("order"), inputs["fields"]]
         records = self._records(self._run(inputs, "search_read", args, ctx))
         return {"records": records[:limit], "truncated": len(records) > limit}
@@ -56,14 +56,14 @@ class TrytonConnector(Connector):
         return {"records": sorted(records, key=lambda record: places.get(record.get("id"), len(places)))}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        records = [self._typed(inputs["model"], record, ctx) for record in inputs["records"]]
+        records = [self._to_tryton_values(inputs["model"], record, ctx) for record in inputs["records"]]
         ids = self._run(inputs, "create", [records], ctx)
         if not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
             raise SystemFailure("Tryton did not return the ids of the created records.", outcome="unknown")
         return {"ids": ids}
 
     def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        self._run(inputs, "write", [inputs["ids"], self._typed(inputs["model"], inputs["values"], ctx)], ctx)
+        self._run(inputs, "write", [inputs["ids"], self._to_tryton_values(inputs["model"], inputs["values"], ctx)], ctx)
         return {"updated": len(inputs["ids"])}
 
     def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class TrytonConnector(Connector):
             raise SystemFailure("Tryton did not return the fields of the model.")
         return fields
 
-    def _typed(self, model: str, values: Json, ctx: Context) -> dict[str, Any]:
+    def _to_tryton_values(self, model: str, values: Json, ctx: Context) -> dict[str, Any]:
         """Convert values to Tryton's form according to the types of their fields."""
         with self._lock:
             unknown = [name for name in values if (model, name) not in self._types]

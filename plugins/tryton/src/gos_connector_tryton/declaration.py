@@ -6,8 +6,8 @@ from appliance.connectors.contract import Action
 
 Schema = dict[str, Any]
 
-USUAL_RECORDS = 500
-MOST_RECORDS = 10_000
+DEFAULT_RECORDS = 500
+MAX_RECORDS = 10_000
 
 
 def _object(required: list[str], /, **properties: Any) -> Schema:
@@ -46,7 +46,7 @@ ACTIONS = (
             ["model", "fields"], model=_MODEL, domain=_DOMAIN, fields=_FIELDS, context=_CONTEXT,
             order={"type": "array", "items": {"type": "array", "prefixItems": [_TEXT, {"enum": ["ASC", "DESC"]}], "minItems": 2}},
             offset={"type": "integer", "minimum": 0},
-            limit={"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": USUAL_RECORDS},
+            limit={"type": "integer", "minimum": 1, "maximum": MAX_RECORDS, "default": DEFAULT_RECORDS},
         ),
         _object(["records", "truncated"], records=_RECORDS, truncated={"type": "boolean"}),
         "read",

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from appliance.connectors.contract import AuthError, ConfigError, ConnectorError, HttpAnswer, Json, Rejected, TransientError
-from gos_connector_business.answer import brief, error_of, told_object
+from gos_connector_business.answers import error_of, excerpt, parse_error_body
 from gos_connector_business.rest import Rest
 
-WHO = "ERPNext"
+SYSTEM = "ERPNext"
 _TAG = re.compile(r"<[^<>]{0,500}>")
 _RETRYABLE = frozenset({"QueryDeadlockError", "QueryTimeoutError", "DocumentLockedError", "LockTimeoutError"})
 
@@ -17,12 +17,12 @@ _RETRYABLE = frozenset({"QueryDeadlockError", "QueryTimeoutError", "DocumentLock
 def make_api(settings: Json) -> Rest:
     """Return the API with the credentials of these settings."""
     login = ("Authorization", f"token {settings['key']}:{settings['secret']}")
-    return Rest(WHO, settings["url"].rstrip("/"), [login], refusal, settings.get("timeout_s", 60))
+    return Rest(SYSTEM, settings["url"].rstrip("/"), [login], to_error, settings.get("timeout_s", 60))
 
 
-def refusal(answer: HttpAnswer) -> ConnectorError:
+def to_error(answer: HttpAnswer) -> ConnectorError:
     """Return the error for an unsuccessful response."""
-    body = told_object(answer)
+    body = parse_error_body(answer)
     kind, message = _kind_of(body), _message_of(body)
     details = {"status": answer.status, "code": kind, "message": message}
     suffix = f": {message}" if message else f" ({answer.status})."
@@ -34,7 +34,7 @@ def refusal(answer: HttpAnswer) -> ConnectorError:
         return AuthError(f"ERPNext does not allow this for the user{suffix}", details=details)
     if answer.status == 404 and not kind:
         return ConfigError("There is no Frappe site at this address; check the address.", details=details)
-    return error_of(answer, WHO, message, kind)
+    return error_of(answer, SYSTEM, message, kind)
 
 
 def _kind_of(body: Json) -> str:
@@ -57,4 +57,4 @@ def _message_of(body: Json) -> str:
         texts = [body["exception"].partition(":")[2] or body["exception"]]
     if not texts and isinstance(body.get("message"), str):
         texts = [body["message"]]
-    return brief(_TAG.sub(" ", " ".join(str(each) for each in texts[:5] if each)))
+    return excerpt(_TAG.sub(" ", " ".join(str(each) for each in texts[:5] if each)))

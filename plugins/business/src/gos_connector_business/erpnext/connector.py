@@ -17,11 +17,11 @@ from appliance.connectors.contract import (
     Trigger,
 )
 from gos_connector_business.changes import poll_changes
-from gos_connector_business.erpnext.api import WHO, make_api
-from gos_connector_business.erpnext.changed import ChangedDocuments
+from gos_connector_business.erpnext.api import SYSTEM, make_api
+from gos_connector_business.erpnext.changed_documents import ChangedDocuments
 from gos_connector_business.erpnext.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_business.rest import object_in, records_in, segment
-from gos_connector_business.schema import USUAL_RECORDS
+from gos_connector_business.schema import DEFAULT_RECORDS
 
 _PAGE = 500
 
@@ -47,7 +47,7 @@ class ErpnextConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        user = self._api.told("GET", "/api/method/frappe.auth.get_logged_user", ctx).get("message")
+        user = self._api.request_object("GET", "/api/method/frappe.auth.get_logged_user", ctx).get("message")
         if not isinstance(user, str):
             raise SystemFailure("The server at this address does not respond like ERPNext; check the address.")
         return f"Connected to {self._api.base} as {user}."
@@ -72,7 +72,7 @@ class ErpnextConnector(Connector):
     # -- the actions
 
     def _list(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        limit = inputs.get("limit", USUAL_RECORDS)
+        limit = inputs.get("limit", DEFAULT_RECORDS)
         order = inputs.get("order", "modified desc")
         # Without the name as the last criterion, documents that sort equally could move from page to page.
         request = {**inputs, "order": order if "name" in order.replace(",", " ").split() else f"{order}, name"}
@@ -86,18 +86,18 @@ class ErpnextConnector(Connector):
         return {"records": documents[:limit], "truncated": len(documents) > limit}
 
     def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        return {"document": object_in(self._api.told("GET", _path(inputs), ctx), "data", WHO)}
+        return {"document": object_in(self._api.request_object("GET", _path(inputs), ctx), "data", SYSTEM)}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        body = self._api.told("POST", f"/api/resource/{segment(inputs['type'])}", ctx, body=inputs["values"])
-        return {"document": object_in(body, "data", WHO)}
+        body = self._api.request_object("POST", f"/api/resource/{segment(inputs['type'])}", ctx, body=inputs["values"])
+        return {"document": object_in(body, "data", SYSTEM)}
 
     def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        return {"document": object_in(self._api.told("PUT", _path(inputs), ctx, body=inputs["values"]), "data", WHO)}
+        return {"document": object_in(self._api.request_object("PUT", _path(inputs), ctx, body=inputs["values"]), "data", SYSTEM)}
 
     def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", _path(inputs), ctx)
+            self._api.request("DELETE", _path(inputs), ctx)
         except Rejected as refusal:
             if refusal.details.get("code") == "DoesNotExistError" and self._has_type(inputs["type"], ctx):
                 return {"deleted": False}
@@ -107,7 +107,7 @@ class ErpnextConnector(Connector):
     def _has_type(self, kind: str, ctx: Context) -> bool:
         """Whether the site has the type; its error for an unknown type is the same as for an unknown document."""
         try:
-            self._api.ask("GET", f"/api/resource/DocType/{segment(kind)}", ctx)
+            self._api.request("GET", f"/api/resource/DocType/{segment(kind)}", ctx)
         except Rejected:
             return False
         except AuthError:
@@ -115,12 +115,12 @@ class ErpnextConnector(Connector):
         return True
 
     def _call(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        body = self._api.told("POST", f"/api/method/{segment(inputs['method'])}", ctx, body=inputs.get("args", {}))
+        body = self._api.request_object("POST", f"/api/method/{segment(inputs['method'])}", ctx, body=inputs.get("args", {}))
         return {"result": body.get("message")}
 
     def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        body = self._api.told("GET", f"/api/resource/DocType/{segment(inputs['type'])}", ctx)
-        fields = records_in(object_in(body, "data", WHO), "fields", WHO)
+        body = self._api.request_object("GET", f"/api/resource/DocType/{segment(inputs['type'])}", ctx)
+        fields = records_in(object_in(body, "data", SYSTEM), "fields", SYSTEM)
         return {"fields": [_to_field(each) for each in fields]}
 
     def _page(self, request: Json, start: int, size: int, ctx: Context) -> list[dict[str, Any]]:
@@ -130,7 +130,8 @@ class ErpnextConnector(Connector):
         ]  # fmt: skip
         if "any_filters" in request:
             params.append(("or_filters", json.dumps(request["any_filters"])))
-        return records_in(self._api.told("GET", f"/api/resource/{segment(request['type'])}", ctx, params=params), "data", WHO)
+        body = self._api.request_object("GET", f"/api/resource/{segment(request['type'])}", ctx, params=params)
+        return records_in(body, "data", SYSTEM)
 
 
 def _path(inputs: Json) -> str:

@@ -1,7 +1,7 @@
 """The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger
-from gos_connector_business.schema import ADDRESS, BEGIN, FOUND, ITEM, KEY, LIMIT, TEXT, TIMEOUT, Schema, object_schema
+from gos_connector_business.schema import ADDRESS, BEGIN, ITEM, KEY, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema, object_schema
 
 SETTINGS: Schema = object_schema(
     ["url", "key", "secret"],
@@ -44,7 +44,7 @@ ACTIONS = (
             ["type", "fields"], type=_TYPE, fields=_FIELDS, filters=_FILTERS, order={**_ORDER, "title": "Order"}, limit=LIMIT,
             any_filters={**_FILTERS, "title": "Further filters", "description": "At least one of them must match."},
         ),
-        FOUND,
+        RECORDS_PAGE,
         "read",
         {"type": "Customer", "fields": ["customer_name"], "filters": [["customer_name", "=", "Acme"]], "order": "modified desc"},
     ),

@@ -12,25 +12,25 @@ from appliance.connectors.contract import (
     TransientError,
     retry_after,
 )
-from gos_connector_business.answer import brief, error_of, told_object
+from gos_connector_business.answers import error_of, excerpt, parse_error_body
 from gos_connector_business.rest import Rest
 
-WHO = "HubSpot"
-USUAL_ADDRESS = "https://api.hubapi.com"
+SYSTEM = "HubSpot"
+DEFAULT_ADDRESS = "https://api.hubapi.com"
 # HubSpot's daily limit resets at midnight in the account's time zone, which is unknown here: retry once an hour.
 _DAILY_LIMIT_WAIT_S = 3600.0
 
 
 def make_api(settings: Json) -> Rest:
     """Return the API with the credentials of these settings."""
-    base = settings.get("base_url", USUAL_ADDRESS).rstrip("/")
-    return Rest(WHO, base, [("Authorization", f"Bearer {settings['token']}")], refusal, settings.get("timeout_s", 60))
+    base = settings.get("base_url", DEFAULT_ADDRESS).rstrip("/")
+    return Rest(SYSTEM, base, [("Authorization", f"Bearer {settings['token']}")], to_error, settings.get("timeout_s", 60))
 
 
-def refusal(answer: HttpAnswer) -> ConnectorError:
+def to_error(answer: HttpAnswer) -> ConnectorError:
     """Return the error for an unsuccessful response."""
-    body = told_object(answer)
-    reason, category = said_in(body), str(body.get("category") or "")[:60]
+    body = parse_error_body(answer)
+    reason, category = message_of(body), str(body.get("category") or "")[:60]
     details = {"status": answer.status, "code": category, "message": reason}
     if answer.status in (429, 477):
         message = "HubSpot limits the request rate: " + (reason or f"its limit is reached ({answer.status}).")
@@ -39,25 +39,25 @@ def refusal(answer: HttpAnswer) -> ConnectorError:
         return AuthError(f"The HubSpot private app lacks a scope: {reason}", details=details)
     if answer.status == 423:
         return TransientError("HubSpot has temporarily locked the record; try again.", details=details)
-    return error_of(answer, WHO, reason, category)
+    return error_of(answer, SYSTEM, reason, category)
 
 
-def partial(errors: Any) -> Rejected:
+def partial_failure(errors: Any) -> Rejected:
     """Return the error for a batch that HubSpot applied in part; the batch is idempotent and can be sent again."""
     failed = [each for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
-    reasons = "; ".join(said_in(each) for each in failed[:3])[:500]
+    reasons = "; ".join(message_of(each) for each in failed[:3])[:500]
     return Rejected(
         f"HubSpot rejected {len(failed) or 'some'} of the records: {reasons}", details={"status": 207, "message": reasons}
     )
 
 
-def said_in(error: Json) -> str:
+def message_of(error: Json) -> str:
     """Return the message of an error object together with the first of its detailed errors."""
     messages = [error.get("message")]
     errors = error.get("errors")
     if isinstance(errors, list) and errors and isinstance(errors[0], dict):
         messages.append(errors[0].get("message"))
-    return brief(" ".join(dict.fromkeys(str(each) for each in messages if each)))
+    return excerpt(" ".join(dict.fromkeys(str(each) for each in messages if each)))
 
 
 def _retry_delay(answer: HttpAnswer, body: Json) -> float | None:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
-from gos_connector_business.answer import parse_object
+from gos_connector_business.answers import parse_object
 from gos_connector_business.changes import poll_changes
-from gos_connector_business.hubspot.api import WHO, make_api, partial
-from gos_connector_business.hubspot.changed import ChangedRecords
+from gos_connector_business.hubspot.api import SYSTEM, make_api, partial_failure
+from gos_connector_business.hubspot.changed_records import ChangedRecords
 from gos_connector_business.hubspot.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_business.rest import records_in, segment
-from gos_connector_business.schema import USUAL_RECORDS
+from gos_connector_business.schema import DEFAULT_RECORDS
 
 _PAGE = 200
 _PAGE_OF_ASSOCIATIONS = 500
@@ -37,7 +37,7 @@ class HubspotConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        account = self._api.told("GET", "/account-info/v3/details", ctx)
+        account = self._api.request_object("GET", "/account-info/v3/details", ctx)
         if not isinstance(account.get("portalId"), int):
             raise SystemFailure("The server at this address does not respond like HubSpot; check the address.")
         return f"Connected to the HubSpot account {account['portalId']}."
@@ -53,7 +53,7 @@ class HubspotConnector(Connector):
             raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
 
         def search(body: dict[str, Any], limit: int) -> list[dict[str, Any]]:
-            return self._pages(query["type"], body, ctx, limit)
+            return self._search_pages(query["type"], body, ctx, limit)
 
         source = ChangedRecords(search, query["type"], query["properties"], [_to_filter(each) for each in query.get("filters", [])])
         return poll_changes(source, query, cursor)
@@ -61,7 +61,7 @@ class HubspotConnector(Connector):
     # -- the actions
 
     def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        limit = inputs.get("limit", USUAL_RECORDS)
+        limit = inputs.get("limit", DEFAULT_RECORDS)
         body: dict[str, Any] = {"properties": inputs["properties"]}
         if inputs.get("filters"):
             body["filterGroups"] = [{"filters": [_to_filter(each) for each in group]} for group in inputs["filters"]]
@@ -70,15 +70,16 @@ class HubspotConnector(Connector):
         if "sort" in inputs:
             direction = "DESCENDING" if inputs["sort"].get("descending", False) else "ASCENDING"
             body["sorts"] = [{"propertyName": inputs["sort"]["property"], "direction": direction}]
-        records = self._pages(inputs["type"], body, ctx, limit + 1)
+        records = self._search_pages(inputs["type"], body, ctx, limit + 1)
         return {"records": records[:limit], "truncated": len(records) > limit}
 
     def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         params = [("properties", ",".join(inputs["properties"])), *_id_property_params(inputs)]
-        return {"record": self._api.told("GET", _path(inputs["type"], inputs["id"]), ctx, params=params)}
+        return {"record": self._api.request_object("GET", _path(inputs["type"], inputs["id"]), ctx, params=params)}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": self._api.told("POST", _path(inputs["type"]), ctx, body={"properties": _to_properties(inputs["values"])})}
+        body = {"properties": _to_properties(inputs["values"])}
+        return {"record": self._api.request_object("POST", _path(inputs["type"]), ctx, body=body)}
 
     def _upsert(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         id_property = inputs["id_property"]
@@ -86,21 +87,21 @@ class HubspotConnector(Connector):
             {"idProperty": id_property, "id": str(each["id"]), "properties": _to_properties(each["values"])}
             for each in inputs["records"]
         ]
-        answer = self._api.ask("POST", f"{_path(inputs['type'])}/batch/upsert", ctx, body={"inputs": batch})
-        body = parse_object(answer, WHO)
+        answer = self._api.request("POST", f"{_path(inputs['type'])}/batch/upsert", ctx, body={"inputs": batch})
+        body = parse_object(answer, SYSTEM)
         if answer.status == 207 or body.get("errors"):
-            raise partial(body.get("errors"))
-        results = records_in(body, "results", WHO)
+            raise partial_failure(body.get("errors"))
+        results = records_in(body, "results", SYSTEM)
         return {"records": [{"id": str(each.get("id")), "new": bool(each.get("new"))} for each in results]}
 
     def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         body = {"properties": _to_properties(inputs["values"])}
         path, params = _path(inputs["type"], inputs["id"]), _id_property_params(inputs)
-        return {"record": self._api.told("PATCH", path, ctx, params=params, body=body)}
+        return {"record": self._api.request_object("PATCH", path, ctx, params=params, body=body)}
 
     def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", _path(inputs["type"], inputs["id"]), ctx)
+            self._api.request("DELETE", _path(inputs["type"], inputs["id"]), ctx)
         except Rejected as refusal:
             if refusal.details.get("status") == 404 and refusal.details.get("code") == "OBJECT_NOT_FOUND":
                 return {"deleted": False}
@@ -110,37 +111,37 @@ class HubspotConnector(Connector):
     def _associate(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         source, target = (inputs["from_type"], inputs["from_id"]), (inputs["to_type"], inputs["to_id"])
         path = f"/crm/v4/objects/{'/'.join(map(segment, source))}/associations/default/{'/'.join(map(segment, target))}"
-        self._api.ask("PUT", path, ctx)
+        self._api.request("PUT", path, ctx)
         return {"associated": True}
 
     def _associations(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        limit = inputs.get("limit", USUAL_RECORDS)
+        limit = inputs.get("limit", DEFAULT_RECORDS)
         source = f"{segment(inputs['from_type'])}/{segment(inputs['from_id'])}"
         path = f"/crm/v4/objects/{source}/associations/{segment(inputs['to_type'])}"
         associations: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None and len(associations) <= limit:
             params = [("limit", str(_PAGE_OF_ASSOCIATIONS)), *([("after", after)] if after else [])]
-            page = self._api.told("GET", path, ctx, params=params)
-            associations += records_in(page, "results", WHO)
+            page = self._api.request_object("GET", path, ctx, params=params)
+            associations += records_in(page, "results", SYSTEM)
             after = _next_page(page, after)
         truncated = len(associations) > limit or after is not None
         return {"records": [_to_association(each) for each in associations[:limit]], "truncated": truncated}
 
     def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        properties = records_in(self._api.told("GET", f"/crm/v3/properties/{segment(inputs['type'])}", ctx), "results", WHO)
-        return {"properties": [_to_property(each) for each in properties]}
+        body = self._api.request_object("GET", f"/crm/v3/properties/{segment(inputs['type'])}", ctx)
+        return {"properties": [_to_property(each) for each in records_in(body, "results", SYSTEM)]}
 
     # -- pages
 
-    def _pages(self, kind: str, body: dict[str, Any], ctx: Context, max_records: int) -> list[dict[str, Any]]:
+    def _search_pages(self, kind: str, body: dict[str, Any], ctx: Context, max_records: int) -> list[dict[str, Any]]:
         """Run a search and return at most `max_records` records."""
         records: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None and len(records) < max_records:
             request = {**body, "limit": min(_PAGE, max_records - len(records)), **({"after": after} if after else {})}
-            page = self._api.told("POST", f"{_path(kind)}/search", ctx, body=request)
-            records += records_in(page, "results", WHO)
+            page = self._api.request_object("POST", f"{_path(kind)}/search", ctx, body=request)
+            records += records_in(page, "results", SYSTEM)
             after = _next_page(page, after)
         return records[:max_records]
 

@@ -1,7 +1,7 @@
 """The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger
-from gos_connector_business.schema import BEGIN, FOUND, ITEM, KEY, LIMIT, TEXT, TIMEOUT, Schema, base_url, object_schema
+from gos_connector_business.schema import BEGIN, ITEM, KEY, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema, base_url, object_schema
 
 SETTINGS: Schema = object_schema(
     ["token"],
@@ -63,7 +63,7 @@ ACTIONS = (
             query={"type": "string", "minLength": 1, "maxLength": 3000, "title": "Search text"},
             sort=object_schema(["property"], property=_PROPERTY, descending={"type": "boolean", "default": False}),
         ),
-        FOUND,
+        RECORDS_PAGE,
         "read",
         {
             "type": "contacts", "properties": ["email"], "sort": {"property": "email"},

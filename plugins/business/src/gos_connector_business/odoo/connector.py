@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, SystemFailure, Trigger
 from gos_connector_business.changes import poll_changes
-from gos_connector_business.odoo.changed import ChangedRecords
+from gos_connector_business.odoo.changed_records import ChangedRecords
 from gos_connector_business.odoo.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_business.odoo.server import Call, Server
-from gos_connector_business.odoo.value import imported_ids, to_imported, to_odoo, to_plain
-from gos_connector_business.schema import USUAL_RECORDS
+from gos_connector_business.odoo.values import imported_ids, to_import_cell, to_odoo, to_plain
+from gos_connector_business.schema import DEFAULT_RECORDS
 
 _PAGE = 1000
 # The fields of a model are cached for ten minutes; a new field is available after that.
@@ -35,7 +35,7 @@ class OdooConnector(Connector):
         super().__init__(settings)
         self._server = Server(settings)
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, dict[str, dict[str, Any]]]] = {}
+        self._fields_by_model: dict[str, tuple[float, dict[str, dict[str, Any]]]] = {}
         self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
             "search": self._search, "read": self._read, "create": self._create, "upsert": self._upsert, "update": self._update,
             "delete": self._delete, "call": self._call, "describe": self._describe,
@@ -64,7 +64,7 @@ class OdooConnector(Connector):
     # -- the actions
 
     def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        limit, offset = inputs.get("limit", USUAL_RECORDS), inputs.get("offset", 0)
+        limit, offset = inputs.get("limit", DEFAULT_RECORDS), inputs.get("offset", 0)
         args = {"domain": inputs.get("domain", []), "fields": inputs["fields"]}
         if "order" in inputs:
             # Without the id as the last criterion, records that sort equally could move from page to page.
@@ -84,7 +84,7 @@ class OdooConnector(Connector):
         return {"records": sorted(records, key=lambda record: places.get(record.get("id"), len(places)))}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        records = [self._typed(inputs, record, ctx) for record in inputs["records"]]
+        records = [self._to_odoo_values(inputs, record, ctx) for record in inputs["records"]]
         ids = self._run(inputs, "create", None, {"vals_list": records}, ctx)
         if not isinstance(ids, list) or len(ids) != len(records) or not all(isinstance(each, int) for each in ids):
             raise SystemFailure("Odoo did not return the ids of the created records.", outcome="unknown")
@@ -94,7 +94,7 @@ class OdooConnector(Connector):
         external_ids = [each["external_id"] for each in inputs["records"]]
         if len(set(external_ids)) != len(external_ids):
             raise ConfigError("Two of the records have the same external_id; every external_id must be unique.")
-        rows = [self._imported(inputs, each["values"], ctx) for each in inputs["records"]]
+        rows = [self._to_import_row(inputs, each["values"], ctx) for each in inputs["records"]]
         columns = sorted(rows[0])
         if any(sorted(row) != columns for row in rows):
             raise ConfigError("All records of one upsert must set the same fields; use a separate call for the others.")
@@ -103,7 +103,7 @@ class OdooConnector(Connector):
         return {"ids": imported_ids(result)}
 
     def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        self._run(inputs, "write", inputs["ids"], {"vals": self._typed(inputs, inputs["values"], ctx)}, ctx)
+        self._run(inputs, "write", inputs["ids"], {"vals": self._to_odoo_values(inputs, inputs["values"], ctx)}, ctx)
         return {"updated": len(inputs["ids"])}
 
     def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
@@ -144,13 +144,13 @@ class OdooConnector(Connector):
         fields = self._fields(target["model"], ctx)
         return [{name: to_plain(_type_of(fields, name), value) for name, value in record.items()} for record in records]
 
-    def _typed(self, target: Json, values: Json, ctx: Context) -> dict[str, Any]:
+    def _to_odoo_values(self, target: Json, values: Json, ctx: Context) -> dict[str, Any]:
         fields = self._fields_for(target["model"], values, ctx)
         return {name: to_odoo(name, _type_of(fields, name), value) for name, value in values.items()}
 
-    def _imported(self, target: Json, values: Json, ctx: Context) -> dict[str, str]:
+    def _to_import_row(self, target: Json, values: Json, ctx: Context) -> dict[str, str]:
         fields = self._fields_for(target["model"], values, ctx)
-        return dict(to_imported(name, _type_of(fields, name), value) for name, value in values.items())
+        return dict(to_import_cell(name, _type_of(fields, name), value) for name, value in values.items())
 
     def _fields_for(self, model: str, values: Json, ctx: Context) -> dict[str, dict[str, Any]]:
         """Return the model's fields; ConfigError when `values` has a field that the model does not have."""
@@ -162,7 +162,7 @@ class OdooConnector(Connector):
 
     def _fields(self, model: str, ctx: Context) -> dict[str, dict[str, Any]]:
         with self._lock:
-            until, fields = self._known.get(model, (0.0, {}))
+            until, fields = self._fields_by_model.get(model, (0.0, {}))
         return fields if time.monotonic() < until else self._fetch_fields(model, ctx)
 
     def _fetch_fields(self, model: str, ctx: Context) -> dict[str, dict[str, Any]]:
@@ -170,7 +170,7 @@ class OdooConnector(Connector):
         if not isinstance(fields, dict) or not all(isinstance(each, dict) for each in fields.values()):
             raise SystemFailure("Odoo did not return the fields of the model.")
         with self._lock:
-            self._known[model] = (time.monotonic() + _FIELDS_SECONDS, fields)
+            self._fields_by_model[model] = (time.monotonic() + _FIELDS_SECONDS, fields)
         return fields
 
 

@@ -18,7 +18,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from gos_connector_business.answer import brief, error_of, odd_answer, parse_json, parse_object, told_object
+from gos_connector_business.answers import error_of, excerpt, parse_error_body, parse_json, parse_object, unexpected_answer
 
 _SYSTEM = "Odoo"
 _JSON = ("Content-Type", "application/json; charset=utf-8")
@@ -60,7 +60,7 @@ class Server:
         version = self._rpc("common", "version", [], ctx)
         name = version.get("server_version") if isinstance(version, dict) else None
         database, user = self._settings["database"], self._settings["user"]
-        return f"Connected to Odoo {brief(name or '')} at {self._url}, database {database}, as {user}."
+        return f"Connected to Odoo {excerpt(name or '')} at {self._url}, database {database}, as {user}."
 
     # -- JSON-2, Odoo 19 and later
 
@@ -74,7 +74,7 @@ class Server:
         answer = self._send(f"/json/2/{call.model}/{call.method}", headers, body, ctx)
         if answer.status == 200:
             return parse_json(answer, _SYSTEM)
-        error = told_object(answer)
+        error = parse_error_body(answer)
         if answer.status == 404 and "name" not in error:
             raise ConfigError(
                 "There is no JSON-2 API at this address; it requires Odoo 19 or later, and `database` if the host has several.",
@@ -131,7 +131,7 @@ class Server:
             raise error_of(answer, _SYSTEM, "")
         envelope = parse_object(answer, _SYSTEM)
         if envelope.get("jsonrpc") != "2.0":
-            raise odd_answer(answer, _SYSTEM)
+            raise unexpected_answer(answer, _SYSTEM)
         if "error" in envelope:
             error = envelope["error"] if isinstance(envelope["error"], dict) else {}
             if error.get("code") == 404:
@@ -157,7 +157,7 @@ _REFUSED = ("UserError", "ValidationError", "MissingError", "RedirectWarning")
 
 def _to_error(exception: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
     """Return the error for an exception of Odoo, which has already rolled the call back."""
-    name, reason = str(exception.get("name") or ""), brief(exception.get("message") or "")
+    name, reason = str(exception.get("name") or ""), excerpt(exception.get("message") or "")
     module, _, kind = name.rpartition(".")
     details = {"status": answer.status, "kind": name[:120], "message": reason}
     if kind == "AccessDenied" or kind in ("Unauthorized", "SessionExpiredException"):

@@ -13,10 +13,10 @@ from appliance.connectors.contract import (
     SystemFailure,
     retry_after,
 )
-from gos_connector_business.answer import brief, error_of, told_object
+from gos_connector_business.answers import error_of, excerpt, parse_error_body
 from gos_connector_business.rest import Pairs, Rest, records_in
 
-WHO = "Pipedrive"
+SYSTEM = "Pipedrive"
 # The daily budget resets at midnight in Pipedrive's time zone: retry once an hour.
 _DAILY_LIMIT_WAIT_S = 3600.0
 
@@ -24,13 +24,13 @@ _DAILY_LIMIT_WAIT_S = 3600.0
 def make_api(settings: Json) -> Rest:
     """Return the API with the credentials of these settings."""
     base = settings.get("base_url") or f"https://{settings['company']}.pipedrive.com"
-    return Rest(WHO, base.rstrip("/"), [("x-api-token", settings["token"])], refusal, settings.get("timeout_s", 60))
+    return Rest(SYSTEM, base.rstrip("/"), [("x-api-token", settings["token"])], to_error, settings.get("timeout_s", 60))
 
 
-def refusal(answer: HttpAnswer) -> ConnectorError:
+def to_error(answer: HttpAnswer) -> ConnectorError:
     """Return the error for an unsuccessful response."""
-    body = told_object(answer)
-    reason, code = brief(body.get("error") or ""), str(body.get("code") or "")[:60]
+    body = parse_error_body(answer)
+    reason, code = excerpt(body.get("error") or ""), str(body.get("code") or "")[:60]
     details = {"status": answer.status, "code": code, "message": reason}
     if answer.status == 429:
         return RateLimited("Pipedrive's rate limit is reached; try again later.", retry_after=_retry_delay(answer), details=details)
@@ -42,7 +42,7 @@ def refusal(answer: HttpAnswer) -> ConnectorError:
         return Rejected(f"The limit of the Pipedrive plan is reached: {reason}", details=details)
     if answer.status == 402:
         return AuthError(f"The Pipedrive account is not active: {reason}", details=details)
-    return error_of(answer, WHO, reason, code)
+    return error_of(answer, SYSTEM, reason, code)
 
 
 def _retry_delay(answer: HttpAnswer) -> float | None:
@@ -56,14 +56,14 @@ def _retry_delay(answer: HttpAnswer) -> float | None:
     return float(reset[:9]) if reset.isascii() and reset.isdigit() else None
 
 
-def pages(api: Rest, path: str, ctx: Context, params: Pairs, max_records: int) -> tuple[list[dict[str, Any]], bool]:
+def list_records(api: Rest, path: str, ctx: Context, params: Pairs, max_records: int) -> tuple[list[dict[str, Any]], bool]:
     """Return at most `max_records` records of a list or a search and whether there are more."""
     records: list[dict[str, Any]] = []
     cursor: str | None = ""
     size = 100 if path.endswith("/search") else 500
     while cursor is not None and len(records) < max_records:
         page_params = [*params, ("limit", str(min(size, max_records - len(records)))), *([("cursor", cursor)] if cursor else [])]
-        page = api.told("GET", path, ctx, params=page_params)
+        page = api.request_object("GET", path, ctx, params=page_params)
         records += _records_of(page)
         paging = page.get("additional_data")
         next_cursor = paging.get("next_cursor") if isinstance(paging, dict) else None
@@ -76,5 +76,5 @@ def pages(api: Rest, path: str, ctx: Context, params: Pairs, max_records: int) -
 def _records_of(page: Json) -> list[dict[str, Any]]:
     data = page.get("data")
     if isinstance(data, dict):
-        return [each.get("item", {}) for each in records_in(data, "items", WHO)]
-    return [] if data is None and page.get("success") is True else records_in(page, "data", WHO)
+        return [each.get("item", {}) for each in records_in(data, "items", SYSTEM)]
+    return [] if data is None and page.get("success") is True else records_in(page, "data", SYSTEM)

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
 from gos_connector_business.changes import poll_changes
-from gos_connector_business.pipedrive.api import WHO, make_api, pages
-from gos_connector_business.pipedrive.changed import ChangedRecords
+from gos_connector_business.pipedrive.api import SYSTEM, list_records, make_api
+from gos_connector_business.pipedrive.changed_records import ChangedRecords
 from gos_connector_business.pipedrive.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_business.rest import Pairs, object_in
-from gos_connector_business.schema import MOST_RECORDS, USUAL_RECORDS
+from gos_connector_business.schema import DEFAULT_RECORDS, MAX_RECORDS
 
 _FIELD_LISTS = {
     "deals": "dealFields", "persons": "personFields", "organizations": "organizationFields", "activities": "activityFields",
@@ -38,7 +38,7 @@ class PipedriveConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        user = object_in(self._api.told("GET", "/api/v1/users/me", ctx), "data", WHO)
+        user = object_in(self._api.request_object("GET", "/api/v1/users/me", ctx), "data", SYSTEM)
         if "company_name" not in user:
             raise SystemFailure("The server at this address does not respond like Pipedrive; check the address.")
         return f"Connected to the Pipedrive company {user['company_name']} as {user.get('name')}."
@@ -55,7 +55,7 @@ class PipedriveConnector(Connector):
         where = _to_params(query.get("where", {}))
 
         def read(params: Pairs, max_records: int) -> list[dict[str, Any]]:
-            return pages(self._api, f"/api/v2/{query['kind']}", ctx, [*where, *params], max_records)[0]
+            return list_records(self._api, f"/api/v2/{query['kind']}", ctx, [*where, *params], max_records)[0]
 
         return poll_changes(ChangedRecords(read), query, cursor)
 
@@ -65,28 +65,30 @@ class PipedriveConnector(Connector):
         params = _to_params(inputs.get("where", {}))
         if "sort" in inputs:
             params += [("sort_by", inputs["sort"]), ("sort_direction", "desc" if inputs.get("descending", False) else "asc")]
-        records, truncated = pages(self._api, f"/api/v2/{inputs['kind']}", ctx, params, inputs.get("limit", USUAL_RECORDS))
+        records, truncated = list_records(self._api, f"/api/v2/{inputs['kind']}", ctx, params, inputs.get("limit", DEFAULT_RECORDS))
         return {"records": records, "truncated": truncated}
 
     def _search(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         params = [("term", inputs["term"]), ("exact_match", "true" if inputs.get("exact", False) else "false")]
         if "fields" in inputs:
             params.append(("fields", ",".join(inputs["fields"])))
-        records, truncated = pages(self._api, f"/api/v2/{inputs['kind']}/search", ctx, params, inputs.get("limit", USUAL_RECORDS))
+        path, limit = f"/api/v2/{inputs['kind']}/search", inputs.get("limit", DEFAULT_RECORDS)
+        records, truncated = list_records(self._api, path, ctx, params, limit)
         return {"records": records, "truncated": truncated}
 
     def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": object_in(self._api.told("GET", _path(inputs), ctx), "data", WHO)}
+        return {"record": object_in(self._api.request_object("GET", _path(inputs), ctx), "data", SYSTEM)}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": object_in(self._api.told("POST", f"/api/v2/{inputs['kind']}", ctx, body=inputs["values"]), "data", WHO)}
+        body = self._api.request_object("POST", f"/api/v2/{inputs['kind']}", ctx, body=inputs["values"])
+        return {"record": object_in(body, "data", SYSTEM)}
 
     def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        return {"record": object_in(self._api.told("PATCH", _path(inputs), ctx, body=inputs["values"]), "data", WHO)}
+        return {"record": object_in(self._api.request_object("PATCH", _path(inputs), ctx, body=inputs["values"]), "data", SYSTEM)}
 
     def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", _path(inputs), ctx)
+            self._api.request("DELETE", _path(inputs), ctx)
         except Rejected as refusal:
             if refusal.details.get("status") in (404, 410):
                 return {"deleted": False}
@@ -94,7 +96,7 @@ class PipedriveConnector(Connector):
         return {"deleted": True}
 
     def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        fields, _ = pages(self._api, f"/api/v2/{_FIELD_LISTS[inputs['kind']]}", ctx, (), MOST_RECORDS)
+        fields, _ = list_records(self._api, f"/api/v2/{_FIELD_LISTS[inputs['kind']]}", ctx, (), MAX_RECORDS)
         return {"fields": [_to_field(each) for each in fields]}
 
 

@@ -1,7 +1,7 @@
 """The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger
-from gos_connector_business.schema import ADDRESS, BEGIN, FOUND, ITEM, KEY, LIMIT, TEXT, TIMEOUT, Schema, object_schema
+from gos_connector_business.schema import ADDRESS, BEGIN, ITEM, KEY, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema, object_schema
 
 KINDS = ("deals", "persons", "organizations", "activities", "products")
 
@@ -49,7 +49,7 @@ ACTIONS = (
             ["kind"], kind=_KIND, where=_WHERE, limit=LIMIT,
             sort={"enum": ["id", "add_time", "update_time"]}, descending={"type": "boolean", "default": False},
         ),
-        FOUND,
+        RECORDS_PAGE,
         "read",
         {"kind": "deals", "where": {"status": "open"}, "sort": "update_time", "descending": True},
     ),
@@ -62,7 +62,7 @@ ACTIONS = (
             fields={"type": "array", "minItems": 1, "items": _NAME, "title": "Fields to search"},
             exact={"type": "boolean", "default": False, "title": "Match the whole field"}, limit=LIMIT,
         ),
-        FOUND,
+        RECORDS_PAGE,
         "read",
         {"kind": "persons", "term": "ann@example.com", "fields": ["email"], "exact": True},
     ),

@@ -15,10 +15,10 @@ from appliance.connectors.contract import (
     TransientError,
     retry_after,
 )
-from gos_connector_business.answer import brief, error_of
+from gos_connector_business.answers import error_of, excerpt
 from gos_connector_business.rest import Rest, records_in
 
-WHO = "Salesforce"
+SYSTEM = "Salesforce"
 # The limit covers the last 24 hours, and when it frees up is unknown: retry once an hour.
 _DAILY_LIMIT_WAIT_S = 3600.0
 _BUSY = frozenset({"UNABLE_TO_LOCK_ROW", "SERVER_UNAVAILABLE", "CONCURRENT_REQUEST_LIMIT_EXCEEDED", "QUERY_TIMEOUT"})
@@ -36,20 +36,20 @@ def auth_block(settings: Json) -> Json:
 
 def make_api(settings: Json, auth: Json) -> Rest:
     """Return the API with the credentials of these settings."""
-    return Rest(WHO, settings["url"].rstrip("/"), (), refusal, settings.get("timeout_s", 60), auth)
+    return Rest(SYSTEM, settings["url"].rstrip("/"), (), to_error, settings.get("timeout_s", 60), auth)
 
 
-def refusal(answer: HttpAnswer) -> ConnectorError:
+def to_error(answer: HttpAnswer) -> ConnectorError:
     """Return the error for an unsuccessful response."""
     if answer.status == 300:
         return Rejected("Several records have this external id; it must be unique.", details={"status": 300})
-    return error_told(_parse_errors(answer), answer)
+    return to_error_from_list(_parse_errors(answer), answer)
 
 
-def error_told(errors: list[dict[str, Any]], answer: HttpAnswer) -> ConnectorError:
+def to_error_from_list(errors: list[dict[str, Any]], answer: HttpAnswer) -> ConnectorError:
     """Return the error for Salesforce's list of error codes and messages."""
     code = str(errors[0].get("errorCode") or "")[:80] if errors else ""
-    message = brief(" ".join(dict.fromkeys(str(each["message"]) for each in errors[:5] if each.get("message"))))
+    message = excerpt(" ".join(dict.fromkeys(str(each["message"]) for each in errors[:5] if each.get("message"))))
     details = {"status": answer.status, "code": code, "message": message}
     if code == "REQUEST_LIMIT_EXCEEDED":
         delay = retry_after(answer)
@@ -59,7 +59,7 @@ def error_told(errors: list[dict[str, Any]], answer: HttpAnswer) -> ConnectorErr
         return TransientError(f"Salesforce is busy; try again: {message}", details=details)
     if code == "API_DISABLED_FOR_ORG":
         return AuthError("This Salesforce edition or user has no API access.", details=details)
-    return error_of(answer, WHO, message, code)
+    return error_of(answer, SYSTEM, message, code)
 
 
 def _parse_errors(answer: HttpAnswer) -> list[dict[str, Any]]:
@@ -72,11 +72,11 @@ def _parse_errors(answer: HttpAnswer) -> list[dict[str, Any]]:
 
 def query(api: Rest, root: str, soql: str, ctx: Context, max_records: int) -> tuple[list[dict[str, Any]], bool]:
     """Return at most `max_records` records of a query and whether there are more.  `root` is the path of the query resource."""
-    page = api.told("GET", root, ctx, params=[("q", soql)])
-    records = [_without_attributes(each) for each in records_in(page, "records", WHO)]
+    page = api.request_object("GET", root, ctx, params=[("q", soql)])
+    records = [_without_attributes(each) for each in records_in(page, "records", SYSTEM)]
     while len(records) < max_records and page.get("done") is False:
-        page = api.told("GET", _next_path(page, root), ctx)
-        page_records = records_in(page, "records", WHO)
+        page = api.request_object("GET", _next_path(page, root), ctx)
+        page_records = records_in(page, "records", SYSTEM)
         if not page_records:
             raise SystemFailure("Salesforce returned an empty page that is not the last, so paging would not end.")
         records += [_without_attributes(each) for each in page_records]

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
-from gos_connector_business.answer import parse_object
+from gos_connector_business.answers import parse_object
 from gos_connector_business.changes import poll_changes
 from gos_connector_business.rest import object_in, records_in, segment
-from gos_connector_business.salesforce.api import WHO, auth_block, error_told, make_api, query
-from gos_connector_business.salesforce.changed import ChangedRecords
+from gos_connector_business.salesforce.api import SYSTEM, auth_block, make_api, query, to_error_from_list
+from gos_connector_business.salesforce.changed_records import ChangedRecords
 from gos_connector_business.salesforce.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_business.salesforce.soql import bind
-from gos_connector_business.schema import USUAL_RECORDS
+from gos_connector_business.schema import DEFAULT_RECORDS
 
 _DEFAULT_API_VERSION = "62.0"
 
@@ -60,7 +60,7 @@ class SalesforceConnector(Connector):
         where = bind(query["where"], query.get("params", {})) if "where" in query else ""
 
         def read(soql: str, limit: int) -> list[dict[str, Any]]:
-            return self._rows(soql, ctx, limit)[0]
+            return self._query_records(soql, ctx, limit)[0]
 
         return poll_changes(ChangedRecords(read, query["type"], query["fields"], where), query, cursor)
 
@@ -68,30 +68,31 @@ class SalesforceConnector(Connector):
 
     def _query(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         soql = bind(inputs["soql"], inputs.get("params", {}))
-        records, truncated = self._rows(soql, ctx, inputs.get("limit", USUAL_RECORDS), deleted=inputs.get("deleted", False))
+        limit, deleted = inputs.get("limit", DEFAULT_RECORDS), inputs.get("deleted", False)
+        records, truncated = self._query_records(soql, ctx, limit, deleted=deleted)
         return {"records": records, "truncated": truncated}
 
     def _get(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         params = [("fields", ",".join(inputs["fields"]))] if "fields" in inputs else []
-        record = self._api.told("GET", self._place(inputs), ctx, params=params)
+        record = self._api.request_object("GET", self._record_path(inputs), ctx, params=params)
         return {"record": {name: value for name, value in record.items() if name != "attributes"}}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        body = self._api.told("POST", f"{self._root}/sobjects/{segment(inputs['type'])}", ctx, body=inputs["values"])
+        body = self._api.request_object("POST", f"{self._root}/sobjects/{segment(inputs['type'])}", ctx, body=inputs["values"])
         return {"id": _id_of(body)}
 
     def _upsert(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         path = f"{self._root}/sobjects/{segment(inputs['type'])}/{segment(inputs['field'])}/{segment(inputs['value'])}"
-        answer = self._api.ask("PATCH", path, ctx, body=inputs["values"])
-        return {"id": _id_of(parse_object(answer, WHO)), "created": answer.status == 201}
+        answer = self._api.request("PATCH", path, ctx, body=inputs["values"])
+        return {"id": _id_of(parse_object(answer, SYSTEM)), "created": answer.status == 201}
 
     def _update(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        self._api.ask("PATCH", self._place(inputs), ctx, body=inputs["values"])
+        self._api.request("PATCH", self._record_path(inputs), ctx, body=inputs["values"])
         return {"updated": True}
 
     def _delete(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._api.ask("DELETE", self._place(inputs), ctx)
+            self._api.request("DELETE", self._record_path(inputs), ctx)
         except Rejected as refusal:
             # NOT_FOUND is also the code for an unknown object type, with a different message.
             is_deleted = refusal.details.get("code") == "ENTITY_IS_DELETED" or (
@@ -110,30 +111,32 @@ class SalesforceConnector(Connector):
             }
             for each in inputs["requests"]
         ]  # fmt: skip
-        answer = self._api.ask("POST", f"{self._root}/composite", ctx, body={"allOrNone": True, "compositeRequest": requests})
-        parts = records_in(parse_object(answer, WHO), "compositeResponse", WHO)
+        answer = self._api.request("POST", f"{self._root}/composite", ctx, body={"allOrNone": True, "compositeRequest": requests})
+        parts = records_in(parse_object(answer, SYSTEM), "compositeResponse", SYSTEM)
         # Salesforce reports every request that was not at fault as halted, and the failed one with its reason.
         failed = [each for each in parts if not 200 <= int(each.get("httpStatusCode") or 0) < 300]
         if failed:
             cause = min(failed, key=lambda part: _codes(part) == ["PROCESSING_HALTED"])
-            error = error_told(_errors_of(cause), answer)
+            error = to_error_from_list(_errors_of(cause), answer)
             message = f"The request {cause.get('referenceId')!r} failed and all were rolled back: {error.message}"
             raise Rejected(message, details=error.details)
         return {"results": {str(each.get("referenceId")): each.get("body") for each in parts}}
 
     def _describe(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        body = self._api.told("GET", f"{self._root}/sobjects/{segment(inputs['type'])}/describe", ctx)
-        return {"fields": [_to_field(each) for each in records_in(body, "fields", WHO)]}
+        body = self._api.request_object("GET", f"{self._root}/sobjects/{segment(inputs['type'])}/describe", ctx)
+        return {"fields": [_to_field(each) for each in records_in(body, "fields", SYSTEM)]}
 
     def _limits(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        return {"limits": object_in({"limits": self._api.told("GET", f"{self._root}/limits", ctx)}, "limits", WHO)}
+        return {"limits": object_in({"limits": self._api.request_object("GET", f"{self._root}/limits", ctx)}, "limits", SYSTEM)}
 
     # -- addresses
 
-    def _place(self, inputs: Json) -> str:
+    def _record_path(self, inputs: Json) -> str:
         return f"{self._root}/sobjects/{segment(inputs['type'])}/{segment(inputs['id'])}"
 
-    def _rows(self, soql: str, ctx: Context, max_records: int, *, deleted: bool = False) -> tuple[list[dict[str, Any]], bool]:
+    def _query_records(
+        self, soql: str, ctx: Context, max_records: int, *, deleted: bool = False
+    ) -> tuple[list[dict[str, Any]], bool]:
         return query(self._api, f"{self._root}/{'queryAll' if deleted else 'query'}", soql, ctx, max_records)
 
 

@@ -1,7 +1,7 @@
 """The declaration of the connector: its settings, its actions and its trigger."""
 
 from appliance.connectors.contract import Action, Trigger, auth_settings
-from gos_connector_business.schema import ADDRESS, BEGIN, FOUND, ITEM, LIMIT, TEXT, TIMEOUT, Schema, object_schema
+from gos_connector_business.schema import ADDRESS, BEGIN, ITEM, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema, object_schema
 
 SETTINGS: Schema = object_schema(
     ["url", "auth"],
@@ -39,7 +39,7 @@ ACTIONS = (
             ["soql"], soql={"type": "string", "minLength": 1, "maxLength": 100_000, "title": "Query"}, params=_PARAMS, limit=LIMIT,
             deleted={"type": "boolean", "default": False, "title": "Include the recycling bin"},
         ),
-        FOUND,
+        RECORDS_PAGE,
         "read",
         {"soql": "SELECT Id, Name FROM Account WHERE Name = :name", "params": {"name": "O'Neil"}},
     ),

@@ -51,10 +51,10 @@ def _format_value(name: str, value: Any) -> str:
         if not _LITERAL.fullmatch(value["literal"]):
             raise ConfigError(f"The literal of {name!r} is not a number, date, time or SOQL date literal.")
         return str(value["literal"])
-    return quoted(value) if isinstance(value, str) else str(value)
+    return quote(value) if isinstance(value, str) else str(value)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return the text as a quoted SOQL string; ConfigError for control characters that SOQL cannot escape."""
     if any(ord(each) < 32 and each not in _ESCAPED for each in text):
         raise ConfigError("A text in the query contains a control character, which is not allowed.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from appliance.connectors.contract import SystemFailure
 from gos_connector_business.changes import Change, moment_of
-from gos_connector_business.hubspot.api import WHO
+from gos_connector_business.hubspot.api import SYSTEM
 
 # Runs a search and returns at most the given number of records.
 Search = Callable[[dict[str, Any], int], list[dict[str, Any]]]
@@ -22,16 +22,16 @@ class ChangedRecords:
         self._moment = "lastmodifieddate" if kind in ("contacts", "0-1") else "hs_lastmodifieddate"
         self._properties = sorted({*properties, self._moment})
 
-    def newest(self) -> Change | None:
+    def find_newest(self) -> Change | None:
         last = self._changes([], self._moment, 1, "DESCENDING")
         # Of the records that changed at that moment, return the one with the highest id.
         return next(iter(self._changes([self._at(last[0].at)], "hs_object_id", 1, "DESCENDING")), last[0]) if last else None
 
-    def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
+    def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         above = {"propertyName": "hs_object_id", "operator": "GT", "value": str(after or 0)}
         return self._changes([self._at(at), above], "hs_object_id", limit)
 
-    def later(self, at: datetime | None, limit: int) -> list[Change]:
+    def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         conditions = [{"propertyName": self._moment, "operator": "GT", "value": _to_milliseconds(at)}] if at is not None else []
         return self._changes(conditions, self._moment, limit)
 
@@ -52,7 +52,7 @@ class ChangedRecords:
         number = str(record.get("id"))
         if not isinstance(properties, dict) or not (number.isascii() and number.isdigit()):
             raise SystemFailure("HubSpot returned a record without its id or its properties.")
-        return Change(moment_of(properties.get(self._moment), WHO), int(number), record)
+        return Change(moment_of(properties.get(self._moment), SYSTEM), int(number), record)
 
 
 def _to_milliseconds(at: datetime) -> str:

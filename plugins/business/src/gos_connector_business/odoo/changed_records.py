@@ -19,16 +19,16 @@ class ChangedRecords:
     def __init__(self, read: Reader) -> None:
         self._read = read
 
-    def newest(self) -> Change | None:
+    def find_newest(self) -> Change | None:
         changes = self._changes([], "write_date desc, id desc", 1)
         return changes[0] if changes else None
 
-    def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
+    def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         # The database stores fractions of a second that Odoo does not report.
         domain = [["write_date", ">=", _format_time(at)], ["write_date", "<", _format_time(at + _SECOND)], ["id", ">", after or 0]]
         return self._changes(domain, "id", limit)
 
-    def later(self, at: datetime | None, limit: int) -> list[Change]:
+    def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         domain = [["write_date", ">=", _format_time(at + _SECOND)]] if at is not None else [["write_date", "!=", False]]
         return self._changes(domain, "write_date, id", limit)
 

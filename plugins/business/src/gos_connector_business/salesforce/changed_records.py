@@ -6,8 +6,8 @@ from typing import Any
 
 from appliance.connectors.contract import SystemFailure
 from gos_connector_business.changes import Change, moment_of
-from gos_connector_business.salesforce.api import WHO
-from gos_connector_business.salesforce.soql import quoted
+from gos_connector_business.salesforce.api import SYSTEM
+from gos_connector_business.salesforce.soql import quote
 
 # Runs a query and returns at most the given number of records.
 Reader = Callable[[str, int], list[dict[str, Any]]]
@@ -22,15 +22,15 @@ class ChangedRecords:
         # The schema allows only letters, digits and underscores in names; `where` is written by the author of the trigger.
         self._select = f"SELECT {', '.join(names.values())} FROM {kind}"  # noqa: S608
 
-    def newest(self) -> Change | None:
+    def find_newest(self) -> Change | None:
         changes = self._changes([], "SystemModstamp DESC, Id DESC", 1)
         return changes[0] if changes else None
 
-    def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
-        above = [f"Id > {quoted(str(after))}"] if after is not None else []
+    def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
+        above = [f"Id > {quote(str(after))}"] if after is not None else []
         return self._changes([f"SystemModstamp = {_format_time(at)}", *above], "Id", limit)
 
-    def later(self, at: datetime | None, limit: int) -> list[Change]:
+    def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         return self._changes([f"SystemModstamp > {_format_time(at)}"] if at is not None else [], "SystemModstamp, Id", limit)
 
     def _changes(self, conditions: list[str], order: str, limit: int) -> list[Change]:
@@ -44,7 +44,7 @@ def _change(record: dict[str, Any]) -> Change:
     number = values.get("id")
     if not isinstance(number, str) or not number:
         raise SystemFailure("Salesforce returned a record without its id.")
-    return Change(moment_of(values.get("systemmodstamp"), WHO), number, record)
+    return Change(moment_of(values.get("systemmodstamp"), SYSTEM), number, record)
 
 
 def _format_time(at: datetime) -> str:

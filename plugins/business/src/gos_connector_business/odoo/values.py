@@ -36,7 +36,7 @@ def to_odoo(name: str, kind: str, value: Any) -> Any:
     return value
 
 
-def to_imported(name: str, kind: str, value: Any) -> tuple[str, str]:
+def to_import_cell(name: str, kind: str, value: Any) -> tuple[str, str]:
     """Return the import column and the cell text for a value; ConfigError for a value that Odoo cannot import."""
     if value is None:
         return name, ""

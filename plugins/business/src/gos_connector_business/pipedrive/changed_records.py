@@ -6,9 +6,9 @@ from typing import Any
 
 from appliance.connectors.contract import SystemFailure
 from gos_connector_business.changes import Change, moment_of
-from gos_connector_business.pipedrive.api import WHO
+from gos_connector_business.pipedrive.api import SYSTEM
 from gos_connector_business.rest import Pairs
-from gos_connector_business.schema import MOST_RECORDS
+from gos_connector_business.schema import MAX_RECORDS
 
 # Reads the list with these parameters and returns at most the given number of records.
 Reader = Callable[[Pairs, int], list[dict[str, Any]]]
@@ -23,22 +23,22 @@ class ChangedRecords:
     def __init__(self, read: Reader) -> None:
         self._read = read
 
-    def newest(self) -> Change | None:
+    def find_newest(self) -> Change | None:
         changes = self._changes([("sort_by", "update_time"), ("sort_direction", "desc")], 1)
         # Of the records that changed in that second, return the one with the highest id.
-        return [changes[0], *self._of(changes[0].at)][-1] if changes else None
+        return [changes[0], *self._in_second(changes[0].at)][-1] if changes else None
 
-    def same(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
-        return [each for each in self._of(at) if int(each.id) > int(after or 0)][:limit]
+    def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
+        return [each for each in self._in_second(at) if int(each.id) > int(after or 0)][:limit]
 
-    def later(self, at: datetime | None, limit: int) -> list[Change]:
+    def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         since = [("updated_since", _format_time(at + _SECOND))] if at is not None else []
         return self._changes([*since, *_ASCENDING], limit)
 
-    def _of(self, at: datetime) -> list[Change]:
+    def _in_second(self, at: datetime) -> list[Change]:
         """Return all changes in a second, ordered by id, because Pipedrive cannot filter by id."""
         changes = self._changes(
-            [("updated_since", _format_time(at)), *_ASCENDING, ("updated_until", _format_time(at + _SECOND))], MOST_RECORDS
+            [("updated_since", _format_time(at)), *_ASCENDING, ("updated_until", _format_time(at + _SECOND))], MAX_RECORDS
         )
         return sorted((each for each in changes if each.at == at), key=lambda change: int(change.id))
 
@@ -51,7 +51,7 @@ def _change(record: dict[str, Any]) -> Change:
     if not isinstance(number, int):
         raise SystemFailure("Pipedrive returned a record without its id.")
     changed_at = record.get("update_time") or record.get("add_time")
-    return Change(moment_of(changed_at, WHO).replace(microsecond=0), number, record)
+    return Change(moment_of(changed_at, SYSTEM).replace(microsecond=0), number, record)
 
 
 def _format_time(at: datetime) -> str:

@@ -24,18 +24,18 @@ def parse_json(answer: HttpAnswer, system: str) -> Any:
     try:
         return json.loads(answer.content, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
-        raise odd_answer(answer, system) from error
+        raise unexpected_answer(answer, system) from error
 
 
 def parse_object(answer: HttpAnswer, system: str) -> dict[str, Any]:
     """Return the body as a JSON object; SystemFailure when it is anything else."""
     body = parse_json(answer, system)
     if not isinstance(body, dict):
-        raise odd_answer(answer, system)
+        raise unexpected_answer(answer, system)
     return body
 
 
-def told_object(answer: HttpAnswer) -> dict[str, Any]:
+def parse_error_body(answer: HttpAnswer) -> dict[str, Any]:
     """Return the body of an error response as an object, empty when it is anything else, such as a gateway's HTML page."""
     try:
         body = json.loads(answer.content)
@@ -44,14 +44,14 @@ def told_object(answer: HttpAnswer) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def odd_answer(answer: HttpAnswer, system: str) -> SystemFailure:
+def unexpected_answer(answer: HttpAnswer, system: str) -> SystemFailure:
     """The error for a successful response with an unexpected body."""
-    details = {"status": answer.status, "body": brief(answer.content.decode("utf-8", "replace"))}
+    details = {"status": answer.status, "body": excerpt(answer.content.decode("utf-8", "replace"))}
     message = f"The server at this address does not respond like {system}; check the address."
     return SystemFailure(message, outcome="unknown", details=details)
 
 
-def brief(text: object) -> str:
+def excerpt(text: object) -> str:
     """Return the beginning of a foreign system's message on one line, without its stack trace."""
     message = str(text).split("Traceback (most recent call last)")[0]
     return " ".join(message[: 4 * _EXCERPT].split())[:_EXCERPT]
