@@ -1,4 +1,4 @@
-"""One context for all tests of a module: making its TLS settings takes longer than most tests."""
+"""Provides one context for all tests of a module, because creating its TLS settings takes longer than most tests."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The cursor over changed records: none is left out, whatever changed together or late."""
+"""The cursor over changed records misses none, even when many change at once or appear late."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ START = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
 
 class Table:
-    """Records with the second and the fraction they were changed at; only the second is told."""
+    """Records with the second and the fraction of their last change, of which only the second is reported."""
 
     def __init__(self) -> None:
         self.rows: dict[int, tuple[int, float]] = {}
@@ -36,14 +36,14 @@ class Table:
 
 
 class Poller:
-    """Polls as the appliance does: the cursor goes through JSON, and `more` asks again at once."""
+    """Polls like the appliance: the cursor goes through JSON, and `more` is followed by another poll at once."""
 
     def __init__(self, table: Table, begin: str = "start") -> None:
         self.table, self.query, self.cursor, self.clock = table, {"begin": begin}, None, 0.0
         self.seen: dict[str, Any] = {}
 
     def poll(self) -> int:
-        """How many items had not come before; the poll goes on until nothing more is announced."""
+        """Poll until `more` is false and return the number of items that are new."""
         before, rounds = len(self.seen), 0
         while True:
             polled = poll_changes(self.table, self.query, self.cursor, lambda: self.clock)
@@ -70,7 +70,7 @@ def test_polls_return_every_record_once_and_then_its_changes() -> None:
 @pytest.mark.parametrize("bulk", [PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, 3 * PAGE + 7])
 def test_all_records_changed_at_one_moment_are_returned(bulk: int) -> None:
     table = Table()
-    # Within their second they were written in the opposite order of their ids.
+    # Within their second, the records were written in descending order of their ids.
     table.rows = {number: (3, 1 - number / 10_000) for number in range(10, 10 + bulk)} | {1: (1, 0.0), 2: (9, 0.0)}
     poller = Poller(table)
     assert poller.poll() == bulk + 2

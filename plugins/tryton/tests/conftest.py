@@ -1,4 +1,4 @@
-"""A real trytond with SQLite in a folder of its own, on a free port of loopback."""
+"""Runs a real trytond with SQLite in a temporary folder, on a free loopback port."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ CACHE = Path(__file__).resolve().parents[3] / ".cache" / "tryton"
 
 @pytest.fixture(scope="session")
 def tryton() -> Iterator[dict[str, Any]]:
-    """Settings of a running server with the module party."""
+    """The settings of a running server with the module party."""
     programs = Path(sys.executable).parent
     with tempfile.TemporaryDirectory(prefix="gos-tryton-") as path:
         folder = Path(path)
@@ -46,7 +46,7 @@ def tryton() -> Iterator[dict[str, Any]]:
 
 
 def copy_database(folder: Path, admin: list[str], environment: Mapping[str, str]) -> None:
-    """A database with these modules and this password: made once for each release of Tryton, which takes 5 s, then copied."""
+    """Copy a database with the modules and the password, which is created once for each release of Tryton (5 s)."""
     packages = [version(name) for name in ("trytond", "trytond_country", "trytond_party")]
     cached = CACHE / f"{hashlib.sha256(repr((packages, MODULES, PASSWORD)).encode()).hexdigest()[:16]}.sqlite"
     database = folder / "gos.sqlite"

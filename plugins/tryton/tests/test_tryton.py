@@ -1,4 +1,4 @@
-"""The connector against a real Tryton, and against servers that lie."""
+"""The connector against a real Tryton, and against loopback servers with malformed responses."""
 
 import json
 import threading
@@ -124,7 +124,7 @@ def test_methods_run_and_fields_are_described(it: TrytonConnector, ann: int, ctx
     assert (fields["lang"]["type"], fields["lang"]["relation"], fields["code"]["required"]) == ("many2one", "ir.lang", True)
 
 
-@pytest.mark.usefixtures("ann")  # of no records Tryton reads no field, and misses none
+@pytest.mark.usefixtures("ann")  # without records, Tryton would not notice an unknown field
 @pytest.mark.parametrize(
     ("action", "inputs", "error", "message"),
     [

@@ -1,4 +1,4 @@
-"""A small Frappe site on loopback: documents of one type, with the answers and errors of Frappe's documentation."""
+"""A small Frappe site on loopback with documents of one type, and the responses and errors of Frappe's documentation."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,21 +16,21 @@ TRACE = "Traceback (most recent call last): secret_line"
 
 
 class Routes(dict[str, Callable[[Received], Answer]]):
-    """Every path is answered by one function, but those that a test has set."""
+    """Sends every path to one default handler, except those that a test has set."""
 
-    def __init__(self, usual: Callable[[Received], Answer]) -> None:
+    def __init__(self, default_handler: Callable[[Received], Answer]) -> None:
         super().__init__()
-        self._usual = usual
+        self._default_handler = default_handler
 
     def get(self, key: str, default: Any = None) -> Callable[[Received], Answer]:
-        return super().get(key, self._usual)
+        return super().get(key, self._default_handler)
 
 
 class Site:
-    """Customers by name, each with the moment of its last change by the site's clock."""
+    """Customers by name, each with the time of its last change in the site's local time."""
 
     def __init__(self) -> None:
-        self.now = datetime(2026, 11, 21, 10, 0, 0, 123_456)  # noqa: DTZ001 - a site does not say its zone
+        self.now = datetime(2026, 11, 21, 10, 0, 0, 123_456)  # noqa: DTZ001 - a site does not report its time zone
         self.customers: dict[str, dict[str, Any]] = {}
         self.server = LoopbackServer()
         self.server.answers = Routes(self.answer)
@@ -47,7 +47,7 @@ class Site:
         return self.customers[name]
 
     def tick(self, seconds: float) -> None:
-        """Let time pass over there."""
+        """Advance the clock of the system."""
         self.now += timedelta(seconds=seconds)
 
     # -- the protocol

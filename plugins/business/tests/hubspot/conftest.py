@@ -1,4 +1,4 @@
-"""A small HubSpot on loopback: contacts, companies and their associations, with the limits and errors of its documentation."""
+"""A small HubSpot on loopback with contacts, companies and associations, and the limits and errors of its documentation."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,18 +17,18 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Routes(dict[str, Callable[[Received], Answer]]):
-    """Every path is answered by one function, but those that a test has set."""
+    """Sends every path to one default handler, except those that a test has set."""
 
-    def __init__(self, usual: Callable[[Received], Answer]) -> None:
+    def __init__(self, default_handler: Callable[[Received], Answer]) -> None:
         super().__init__()
-        self._usual = usual
+        self._default_handler = default_handler
 
     def get(self, key: str, default: Any = None) -> Callable[[Received], Answer]:
-        return super().get(key, self._usual)
+        return super().get(key, self._default_handler)
 
 
 class Hubspot:
-    """Records by type and id, each with the moment it was last changed."""
+    """Records by type and id, each with the time of its last change."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 21, 10, 0, 0, 123_000, tzinfo=UTC)
@@ -53,7 +53,7 @@ class Hubspot:
         return self.records[kind][number]
 
     def tick(self, seconds: float) -> None:
-        """Let time pass over there."""
+        """Advance the clock of the system."""
         self.now += timedelta(seconds=seconds)
 
     # -- the protocol
@@ -144,7 +144,8 @@ class Hubspot:
             results.append({**record, "new": not number})
         if self.refused_ids:
             errors = [
-                {"status": "error", "category": "VALIDATION_ERROR", "message": f"{each} is no address"} for each in self.refused_ids
+                {"status": "error", "category": "VALIDATION_ERROR", "message": f"{each} is not an address"}
+                for each in self.refused_ids
             ]
             return json_answer({"status": "COMPLETE", "results": results, "numErrors": len(errors), "errors": errors}, 207)
         return json_answer({"status": "COMPLETE", "results": results})
@@ -184,7 +185,7 @@ def matches_filter(properties: dict[str, str], condition: dict[str, Any]) -> boo
 
 
 def sort_key(text: str | None) -> Any:
-    """What HubSpot compares: numbers, moments as milliseconds, and texts."""
+    """Return the value HubSpot compares: a number, a time in milliseconds, or a lower-case text."""
     if text is None:
         return ""
     if text.isdigit():

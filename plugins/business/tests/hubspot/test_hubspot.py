@@ -86,7 +86,7 @@ def test_an_upsert_adds_once_and_then_changes(it: HubspotConnector, hubspot: Hub
 def test_a_partial_upsert_is_rejected_with_the_reasons(it: HubspotConnector, hubspot: Hubspot, ctx: Context) -> None:
     hubspot.refused_ids = ["x"]
     records = [{"id": "x", "values": {}}, {"id": "f@example.com", "values": {}}]
-    with pytest.raises(Rejected, match="rejected 1 of the records: x is no address"):
+    with pytest.raises(Rejected, match="rejected 1 of the records: x is not an address"):
         it.call("upsert", {"type": "contacts", "id_property": "email", "records": records}, ctx)
 
 

@@ -1,4 +1,4 @@
-"""A small Odoo on loopback: res.partner over JSON-2 and JSON-RPC, with the errors that Odoo's published source answers."""
+"""A small Odoo on loopback with res.partner over JSON-2 and JSON-RPC, and the errors of Odoo's published source."""
 
 import json
 import re
@@ -23,7 +23,7 @@ FIELDS = {
 
 
 class OdooError(Exception):
-    """An exception as Odoo names it."""
+    """An exception with the name that Odoo reports."""
 
     def __init__(self, name: str, message: str, status: int = 422) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ def user_error(message: str, kind: str = "UserError", status: int = 422) -> Odoo
 
 
 class Odoo:
-    """Partners, each with the moment it was last written."""
+    """Partners, each with the time it was last written."""
 
     def __init__(self) -> None:
         self.partners: dict[int, dict[str, Any]] = {}
@@ -80,7 +80,7 @@ class Odoo:
         return OdooError(name, message, status)
 
     def tick(self, seconds: float) -> None:
-        """Let time pass over there."""
+        """Advance the clock of the system."""
         self.now += timedelta(seconds=seconds)
 
     # -- the protocols
@@ -109,7 +109,7 @@ class Odoo:
             result = self._serve(params["service"], params["method"], params["args"])
         except OdooError as error:
             return _json_answer({**envelope, "error": {"code": 0, "message": "Odoo Server Error", "data": error.to_json()}})
-        # As Odoo does: no result when it is None.
+        # Like Odoo, leave out a result that is None.
         return _json_answer({**envelope, **({} if result is None else {"result": result})})
 
     def _serve(self, service: str, method: str, args: list[Any]) -> Any:
@@ -282,5 +282,5 @@ def old_settings(odoo: Odoo) -> dict[str, Any]:
 
 @pytest.fixture(params=["json2", "jsonrpc"])
 def it(request: pytest.FixtureRequest, settings: dict[str, Any], old_settings: dict[str, Any]) -> OdooConnector:
-    """The connector, over each protocol."""
+    """The connector, once for each protocol."""
     return OdooConnector(settings if request.param == "json2" else old_settings)

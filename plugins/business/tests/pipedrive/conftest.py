@@ -1,4 +1,4 @@
-"""A small Pipedrive on loopback: deals and persons by the API v2, with the answers its documentation shows."""
+"""A small Pipedrive on loopback with deals and persons in the API v2, and the responses of its documentation."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,14 +16,14 @@ ROOT = "/api/v2/"
 
 
 class Routes(dict[str, Callable[[Received], Answer]]):
-    """Every path is answered by one function, but those that a test has set."""
+    """Sends every path to one default handler, except those that a test has set."""
 
-    def __init__(self, usual: Callable[[Received], Answer]) -> None:
+    def __init__(self, default_handler: Callable[[Received], Answer]) -> None:
         super().__init__()
-        self._usual = usual
+        self._default_handler = default_handler
 
     def get(self, key: str, default: Any = None) -> Callable[[Received], Answer]:
-        return super().get(key, self._usual)
+        return super().get(key, self._default_handler)
 
 
 class Pipedrive:
@@ -48,7 +48,7 @@ class Pipedrive:
         return self.records[kind][number]
 
     def tick(self, seconds: int) -> None:
-        """Let time pass over there."""
+        """Advance the clock of the system."""
         self.now += timedelta(seconds=seconds)
 
     # -- the protocol
@@ -100,7 +100,7 @@ class Pipedrive:
         ]  # fmt: skip
         matches.sort(key=lambda each: each[query.get("sort_by", "id")], reverse=query.get("sort_direction") == "desc")
         page, further = self._page(matches, query, 500)
-        # Pipedrive answers null for a list without entries.
+        # Pipedrive returns null for a list without entries.
         return json_answer(page or None, further=further)
 
     def _page(self, records: list[Any], query: dict[str, str], most: int) -> tuple[list[Any], str | None]:

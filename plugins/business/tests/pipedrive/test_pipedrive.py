@@ -134,7 +134,7 @@ def test_invalid_settings_fail_the_check(settings: Settings, ctx: Context, chang
         (201, {}, b'{"success": true, "data": []}', SystemFailure, "unknown", None),
     ],
 )
-def test_unexpected_answers_raise_the_matching_error(  # long in parameters because an answer has that many parts
+def test_unexpected_answers_raise_the_matching_error(
     it: PipedriveConnector,
     pipedrive: Pipedrive,
     ctx: Context,

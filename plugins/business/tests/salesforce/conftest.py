@@ -1,4 +1,4 @@
-"""A small Salesforce on loopback: accounts and contacts by REST and the SOQL that its tests need."""
+"""A small Salesforce on loopback with accounts and contacts over REST, and as much SOQL as the tests need."""
 
 import json
 import re
@@ -20,18 +20,18 @@ TERM = re.compile(r"(\w+) (=|>|IN) ('(?:[^'\\]|\\.)*'|\([^)]*\)|[\w:.-]+)", re.D
 
 
 class Routes(dict[str, Callable[[Received], Answer]]):
-    """Every path is answered by one function, but those that a test has set."""
+    """Sends every path to one default handler, except those that a test has set."""
 
-    def __init__(self, usual: Callable[[Received], Answer]) -> None:
+    def __init__(self, default_handler: Callable[[Received], Answer]) -> None:
         super().__init__()
-        self._usual = usual
+        self._default_handler = default_handler
 
     def get(self, key: str, default: Any = None) -> Callable[[Received], Answer]:
-        return super().get(key, self._usual)
+        return super().get(key, self._default_handler)
 
 
 class Salesforce:
-    """Records by type and id, and the queries whose next pages somebody may still want."""
+    """Records by type and id, and the queries whose next pages can still be requested."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -55,14 +55,14 @@ class Salesforce:
         self.records[kind][number] |= {**values, "SystemModstamp": stamp}
 
     def tick(self, seconds: int) -> None:
-        """Let time pass over there."""
+        """Advance the clock of the system."""
         self.now += timedelta(seconds=seconds)
 
     def answer_token(self, request: Received) -> Answer:
         form = dict(parse_qsl(request.body.decode()))
         if (form["grant_type"], form["client_secret"]) != ("client_credentials", "s3cret"):
             return json_answer({"error": "invalid_client"}, 400)
-        # Salesforce does not say when a token ends.
+        # Salesforce does not report when a token expires.
         return json_answer({"access_token": self.token, "instance_url": "https://elsewhere.example", "token_type": "Bearer"})
 
     # -- the protocol
