@@ -20,18 +20,19 @@ class Table:
 
     def find_newest(self) -> Change | None:
         numbers = sorted(self.rows, key=lambda number: (self.rows[number], number))
-        return self._change(numbers[-1]) if numbers else None
+        return self._to_change(numbers[-1]) if numbers else None
 
     def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         second = (at - START).total_seconds()
-        return [self._change(each) for each in sorted(self.rows) if self.rows[each][0] == second and each > int(after or 0)][:limit]
+        numbers = [each for each in sorted(self.rows) if self.rows[each][0] == second and each > int(after or 0)]
+        return [self._to_change(each) for each in numbers][:limit]
 
     def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         second = -1 if at is None else (at - START).total_seconds()
         numbers = sorted((each for each in self.rows if self.rows[each][0] > second), key=lambda each: self.rows[each])
-        return [self._change(each) for each in numbers][:limit]
+        return [self._to_change(each) for each in numbers][:limit]
 
-    def _change(self, number: int) -> Change:
+    def _to_change(self, number: int) -> Change:
         return Change(START + timedelta(seconds=self.rows[number][0]), number, {"n": number})
 
 

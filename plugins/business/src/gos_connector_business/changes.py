@@ -77,7 +77,7 @@ def poll_changes(source: Source, query: Json, cursor: Any, now: Callable[[], flo
     state = replace(state, position=position)
     if done:
         state = _with_overlap(state, now())
-    return Polled([_item(each) for each in changes], _serialize(state), more=not done)
+    return Polled([_to_item(each) for each in changes], _serialize(state), more=not done)
 
 
 def _read_page(source: Source, position: _Position) -> tuple[list[Change], _Position, bool]:
@@ -117,11 +117,11 @@ def _with_overlap(state: _State, now: float) -> _State:
         state = replace(state, newest=end.at, since=now)
     if now - state.since > OVERLAP_S:
         return state
-    back = end.at - timedelta(seconds=OVERLAP_S)
-    return replace(state, position=state.floor if state.floor.at is not None and back <= state.floor.at else _Position(back))
+    start = end.at - timedelta(seconds=OVERLAP_S)
+    return replace(state, position=state.floor if state.floor.at is not None and start <= state.floor.at else _Position(start))
 
 
-def _item(change: Change) -> Item:
+def _to_item(change: Change) -> Item:
     at = change.at.isoformat().replace("+00:00", "Z")
     return Item(f"{change.id}@{at}", {"id": change.id, "changed_at": change.reported_at or at, "record": dict(change.record)})
 

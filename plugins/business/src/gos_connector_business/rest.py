@@ -23,10 +23,10 @@ Pairs = Sequence[tuple[str, str]]
 
 def segment(text: str | int) -> str:
     """Return the text escaped as a single path segment; ConfigError for one that cannot be a segment."""
-    part = str(text)
-    if part in ("", ".", ".."):
-        raise ConfigError(f"{part!r} is not a valid name or id.")
-    return quote(part, safe="")
+    name = str(text)
+    if name in ("", ".", ".."):
+        raise ConfigError(f"{name!r} is not a valid name or id.")
+    return quote(name, safe="")
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class Odoo:
             "create": lambda vals_list: [self.add(each) for each in vals_list], "write": lambda vals: self.write(ids, vals),
             "unlink": lambda: [self.partners.pop(self._get_partner(each)["id"]) for each in ids] and True,
             "fields_get": _fields_get,
-            "load": self._load, "search_count": lambda domain: len(self._matching(domain)), "ping": lambda: None,
+            "load": self._load, "search_count": lambda domain: len(self._find_partners(domain)), "ping": lambda: None,
         }  # fmt: skip
         if method not in methods:
             raise OdooError("builtins.AttributeError", f"The method 'res.partner.{method}' does not exist", 404)
@@ -161,13 +161,13 @@ class Odoo:
             return datetime.strptime(value, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
         return value[0][2] if kind == "many2many" and value and value[0][0] == 6 else value
 
-    def _matching(self, domain: list[Any]) -> list[dict[str, Any]]:
+    def _find_partners(self, domain: list[Any]) -> list[dict[str, Any]]:
         return [each for each in self.partners.values() if all(_matches(each, *term) for term in domain)]
 
     def _search(
         self, domain: list[Any], fields: list[str], offset: int = 0, limit: int | None = None, order: str = "id"
     ) -> list[dict[str, Any]]:
-        matches = self._matching(domain)
+        matches = self._find_partners(domain)
         for part in reversed(order.split(",")):
             name, _, way = part.strip().partition(" ")
             matches.sort(key=lambda record: record[name], reverse=way == "desc")
@@ -191,12 +191,12 @@ class Odoo:
             if not all(isinstance(cell, str) for cell in cells):
                 raise OdooError("builtins.AttributeError", "'int' object has no attribute 'strip'", 500)
         rows = [dict(zip(fields, cells, strict=True)) for cells in data]
-        for place, row in enumerate(rows):
+        for number, row in enumerate(rows):
             if row.get("kind", "a") not in ("a", "b", ""):
                 message = f"Value {row['kind']!r} not found in selection field 'Kind'"
                 return {
                     "ids": False,
-                    "messages": [{"type": "error", "message": message, "record": place, "field": "kind"}],
+                    "messages": [{"type": "error", "message": message, "record": number, "field": "kind"}],
                     "nextrow": 0,
                 }
         ids = []

@@ -73,7 +73,7 @@ class Pipedrive:
             case ["GET", kind, "search"] if kind in self.records:
                 matches = [each for each in self.records[kind].values() if query["term"] in each.values()]
                 page = self._page([{"result_score": 1.0, "item": each} for each in matches], query, 100)
-                return json_answer({"items": page[0]}, further=page[1])
+                return json_answer({"items": page[0]}, next_cursor=page[1])
             case ["GET", kind] if kind in self.records:
                 return self._list(kind, query)
             case ["POST", kind] if kind in self.records:
@@ -99,9 +99,9 @@ class Pipedrive:
             and each.get("status") == query.get("status", each.get("status"))
         ]  # fmt: skip
         matches.sort(key=lambda each: each[query.get("sort_by", "id")], reverse=query.get("sort_direction") == "desc")
-        page, further = self._page(matches, query, 500)
+        page, next_cursor = self._page(matches, query, 500)
         # Pipedrive returns null for a list without entries.
-        return json_answer(page or None, further=further)
+        return json_answer(page or None, next_cursor=next_cursor)
 
     def _page(self, records: list[Any], query: dict[str, str], most: int) -> tuple[list[Any], str | None]:
         start, size = int(query.get("cursor", 0)), int(query["limit"])
@@ -109,8 +109,8 @@ class Pipedrive:
         return records[start:][:size], str(start + size) if start + size < len(records) else None
 
 
-def json_answer(data: Any, status: int = 200, *, further: str | None = None) -> Answer:
-    body = {"success": True, "data": data, "additional_data": {"next_cursor": further}}
+def json_answer(data: Any, status: int = 200, *, next_cursor: str | None = None) -> Answer:
+    body = {"success": True, "data": data, "additional_data": {"next_cursor": next_cursor}}
     return Answer(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 

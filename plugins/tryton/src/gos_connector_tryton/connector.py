@@ -52,8 +52,8 @@ class TrytonConnector(Connector):
     def _read(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         records = self._records(self._run(inputs, "read", [inputs["ids"], inputs["fields"]], ctx))
         # Tryton returns records in its own order.
-        places = {number: place for place, number in enumerate(inputs["ids"])}
-        return {"records": sorted(records, key=lambda record: places.get(record.get("id"), len(places)))}
+        positions = {number: position for position, number in enumerate(inputs["ids"])}
+        return {"records": sorted(records, key=lambda record: positions.get(record.get("id"), len(positions)))}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         records = [self._to_tryton_values(inputs["model"], record, ctx) for record in inputs["records"]]

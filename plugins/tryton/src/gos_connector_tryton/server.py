@@ -55,17 +55,17 @@ def _not_tryton() -> SystemFailure:
 
 def _to_error(error: Any) -> ConnectorError:
     """Return the error for an exception of Tryton, which has already rolled the call back."""
-    kind, message = (error[0], error[1]) if isinstance(error, list) and len(error) > 1 else ("", "")
-    if kind in ("UserError", "UserWarning") and isinstance(message, list):
-        texts = [str(text) for text in (message[1:] if kind == "UserWarning" else message[:2]) if text]
+    kind, arguments = (error[0], error[1]) if isinstance(error, list) and len(error) > 1 else ("", "")
+    if kind in ("UserError", "UserWarning") and isinstance(arguments, list):
+        texts = [str(text) for text in (arguments[1:] if kind == "UserWarning" else arguments[:2]) if text]
         details = {"kind": kind, "message": " ".join(texts)[:_EXCERPT]}
         if kind == "UserWarning":
-            details["warning"] = str(message[0])
+            details["warning"] = str(arguments[0])
             return Rejected(f"Tryton asks for a confirmation: {' '.join(texts)[:_EXCERPT]}", details=details)
         return Rejected(f"Tryton refused: {' '.join(texts)[:_EXCERPT]}", details=details)
     if kind == "ConcurrencyException":
-        message = "The record has changed since `_timestamp`; read it again and repeat the change."
-        return Rejected(message, details={"kind": kind})
+        arguments = "The record has changed since `_timestamp`; read it again and repeat the change."
+        return Rejected(arguments, details={"kind": kind})
     text = str(kind)[:_EXCERPT]
     if len(text) > 2 and text[0] == text[-1] == "'" and text[1:-1].replace(".", "").replace("_", "").isalnum():
         return Rejected(f"Tryton has no field, model or value {text}.", details={"message": text})

@@ -30,10 +30,10 @@ class ChangedDocuments:
         return self._changes([["modified", ">", _format_time(at)]] if at is not None else [], "modified asc, name asc", limit)
 
     def _changes(self, filters: list[Any], order: str, limit: int) -> list[Change]:
-        return [_change(document) for document in self._read(filters, order, limit)]
+        return [_to_change(document) for document in self._read(filters, order, limit)]
 
 
-def _change(document: dict[str, Any]) -> Change:
+def _to_change(document: dict[str, Any]) -> Change:
     name = document.get("name")
     if not isinstance(name, str | int):
         raise SystemFailure("ERPNext returned a document without its name.")

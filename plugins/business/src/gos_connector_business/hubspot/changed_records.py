@@ -24,18 +24,20 @@ class ChangedRecords:
 
     def find_newest(self) -> Change | None:
         last = self._changes([], self._moment, 1, "DESCENDING")
+        if not last:
+            return None
         # Of the records that changed at that moment, return the one with the highest id.
-        return next(iter(self._changes([self._at(last[0].at)], "hs_object_id", 1, "DESCENDING")), last[0]) if last else None
+        return next(iter(self._changes([self._moment_filter(last[0].at)], "hs_object_id", 1, "DESCENDING")), last[0])
 
     def list_at(self, at: datetime, after: int | str | None, limit: int) -> list[Change]:
         above = {"propertyName": "hs_object_id", "operator": "GT", "value": str(after or 0)}
-        return self._changes([self._at(at), above], "hs_object_id", limit)
+        return self._changes([self._moment_filter(at), above], "hs_object_id", limit)
 
     def list_after(self, at: datetime | None, limit: int) -> list[Change]:
         conditions = [{"propertyName": self._moment, "operator": "GT", "value": _to_milliseconds(at)}] if at is not None else []
         return self._changes(conditions, self._moment, limit)
 
-    def _at(self, at: datetime) -> dict[str, Any]:
+    def _moment_filter(self, at: datetime) -> dict[str, Any]:
         value = _to_milliseconds(at)
         return {"propertyName": self._moment, "operator": "BETWEEN", "value": value, "highValue": value}
 
@@ -45,9 +47,9 @@ class ChangedRecords:
         body: dict[str, Any] = {"properties": self._properties, "sorts": [{"propertyName": order, "direction": direction}]}
         if filters:
             body["filterGroups"] = [{"filters": filters}]
-        return [self._change(record) for record in self._search(body, limit)]
+        return [self._to_change(record) for record in self._search(body, limit)]
 
-    def _change(self, record: dict[str, Any]) -> Change:
+    def _to_change(self, record: dict[str, Any]) -> Change:
         properties = record.get("properties")
         number = str(record.get("id"))
         if not isinstance(properties, dict) or not (number.isascii() and number.isdigit()):

@@ -33,10 +33,10 @@ class ChangedRecords:
         return self._changes(domain, "write_date, id", limit)
 
     def _changes(self, domain: list[Any], order: str, limit: int) -> list[Change]:
-        return [_change(record) for record in self._read(domain, order, limit)]
+        return [_to_change(record) for record in self._read(domain, order, limit)]
 
 
-def _change(record: dict[str, Any]) -> Change:
+def _to_change(record: dict[str, Any]) -> Change:
     number = record.get("id")
     if not isinstance(number, int):
         raise SystemFailure("Odoo returned a record without its id.")

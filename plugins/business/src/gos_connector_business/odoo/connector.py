@@ -42,7 +42,7 @@ class OdooConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        return self._server.greet(ctx)
+        return self._server.check(ctx)
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -80,8 +80,8 @@ class OdooConnector(Connector):
 
     def _read(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         records = self._records(inputs, self._run(inputs, "read", inputs["ids"], {"fields": inputs["fields"]}, ctx), ctx)
-        places = {number: place for place, number in enumerate(inputs["ids"])}
-        return {"records": sorted(records, key=lambda record: places.get(record.get("id"), len(places)))}
+        positions = {number: position for position, number in enumerate(inputs["ids"])}
+        return {"records": sorted(records, key=lambda record: positions.get(record.get("id"), len(positions)))}
 
     def _create(self, inputs: Json, ctx: Context) -> dict[str, Any]:
         records = [self._to_odoo_values(inputs, record, ctx) for record in inputs["records"]]
@@ -162,8 +162,8 @@ class OdooConnector(Connector):
 
     def _fields(self, model: str, ctx: Context) -> dict[str, dict[str, Any]]:
         with self._lock:
-            until, fields = self._fields_by_model.get(model, (0.0, {}))
-        return fields if time.monotonic() < until else self._fetch_fields(model, ctx)
+            expires_at, fields = self._fields_by_model.get(model, (0.0, {}))
+        return fields if time.monotonic() < expires_at else self._fetch_fields(model, ctx)
 
     def _fetch_fields(self, model: str, ctx: Context) -> dict[str, dict[str, Any]]:
         fields = self._server.run(Call(model, "fields_get", None, {"attributes": _ATTRIBUTES}), ctx)

@@ -50,7 +50,7 @@ class Server:
         """Call a method and return its result; raise an error of the contract when Odoo refuses or fails."""
         return self._run_jsonrpc(call, ctx) if self._uses_jsonrpc else self._run_json2(call, ctx)
 
-    def greet(self, ctx: Context) -> str:
+    def check(self, ctx: Context) -> str:
         """Check the credentials and return a message that names the server and the user."""
         user_context = self.run(Call("res.users", "context_get"), ctx)
         if not isinstance(user_context, dict):
@@ -103,22 +103,22 @@ class Server:
 
     def _user_id(self, ctx: Context) -> int:
         with self._lock:
-            uid = self._uid
-        if uid is not None:
-            return uid
+            cached = self._uid
+        if cached is not None:
+            return cached
         login = [self._settings[name] for name in ("database", "user", "password")]
         try:
-            user_id = self._rpc("common", "authenticate", [*login, {}], ctx)
+            uid = self._rpc("common", "authenticate", [*login, {}], ctx)
         except ConnectorError as error:
             error.outcome = "not_done"  # a login changes nothing
             raise
-        if user_id is False or user_id is None:
+        if uid is False or uid is None:
             raise AuthError("Odoo does not accept the user and the password in this database.")
-        if not isinstance(user_id, int):
+        if not isinstance(uid, int):
             raise SystemFailure("Odoo did not return the id of the user at login.")
         with self._lock:
-            self._uid = user_id
-        return user_id
+            self._uid = uid
+        return uid
 
     def _rpc(self, service: str, method: str, args: list[Any], ctx: Context) -> Any:
         params = {"service": service, "method": method, "args": args}

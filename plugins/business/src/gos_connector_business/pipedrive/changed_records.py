@@ -43,10 +43,10 @@ class ChangedRecords:
         return sorted((each for each in changes if each.at == at), key=lambda change: int(change.id))
 
     def _changes(self, params: Pairs, max_records: int) -> list[Change]:
-        return [_change(record) for record in self._read(params, max_records)]
+        return [_to_change(record) for record in self._read(params, max_records)]
 
 
-def _change(record: dict[str, Any]) -> Change:
+def _to_change(record: dict[str, Any]) -> Change:
     number = record.get("id")
     if not isinstance(number, int):
         raise SystemFailure("Pipedrive returned a record without its id.")

@@ -36,10 +36,10 @@ class ChangedRecords:
     def _changes(self, conditions: list[str], order: str, limit: int) -> list[Change]:
         terms = [*([f"({self._where})"] if self._where else []), *conditions]
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
-        return [_change(record) for record in self._read(f"{self._select}{where} ORDER BY {order} LIMIT {limit}", limit)]
+        return [_to_change(record) for record in self._read(f"{self._select}{where} ORDER BY {order} LIMIT {limit}", limit)]
 
 
-def _change(record: dict[str, Any]) -> Change:
+def _to_change(record: dict[str, Any]) -> Change:
     values = {name.lower(): value for name, value in record.items()}
     number = values.get("id")
     if not isinstance(number, str) or not number:
