@@ -46,7 +46,7 @@ def test_credentials_begin_with_none_where_there_may_be_none(owner: Browser, con
 def test_settings_are_tested_before_they_are_saved(owner: Browser, acme: httpx.Client, demo: str) -> None:
     catalogue = owner.get(owner.at("acme", "/console/integrations/catalogue?q=http")).text
     assert "/console/integrations/-/new?connector=http" in catalogue
-    assert "Calls reach only addresses below it." in owner.get(owner.at("acme", f"{NEW}?connector=http")).text
+    assert "Calls are limited to addresses below it." in owner.get(owner.at("acme", f"{NEW}?connector=http")).text
     sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
     tested = owner.post(owner.at("acme", NEW), {**sent, "do": "test"})
     assert (tested.status_code, "These settings work." in tested.text) == (200, True)

@@ -38,20 +38,20 @@ def ctx() -> Iterator[Context]:
 
 
 def echo(request: Received) -> Answer:
-    told = {"method": request.method, "path": request.path, "headers": request.headers, "body": request.body.decode()}
-    return Answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+    payload = {"method": request.method, "path": request.path, "headers": request.headers, "body": request.body.decode()}
+    return Answer(200, {"Content-Type": "application/json"}, json.dumps(payload).encode())
 
 
 def connector(server: LoopbackServer, **settings: Any) -> HttpConnector:
-    made = HttpConnector({"base_url": server.url, "retries": {"wait_s": 0.01}, **settings})
-    assert schema_problems(made.settings_schema, made.settings) == []
-    return made
+    instance = HttpConnector({"base_url": server.url, "retries": {"wait_s": 0.01}, **settings})
+    assert schema_problems(instance.settings_schema, instance.settings) == []
+    return instance
 
 
-def call(it: HttpConnector, action: str, ctx: Context, **given: Any) -> dict[str, Any]:
-    declared = next(known for known in it.actions if known.name == action)
-    assert schema_problems(declared.input, given) == []
-    output = it.call(action, given, ctx)
+def call(it: HttpConnector, action: str, ctx: Context, **params: Any) -> dict[str, Any]:
+    declared = next(candidate for candidate in it.actions if candidate.name == action)
+    assert schema_problems(declared.input, params) == []
+    output = it.call(action, params, ctx)
     assert schema_problems(declared.output, output) == []
     return output
 
@@ -156,7 +156,7 @@ def test_a_call_stays_below_the_base_address(server: LoopbackServer, ctx: Contex
     assert {r.path.split("?")[0] for r in server.received} == {"/api/x"}
 
 
-def test_without_a_base_address_every_call_names_its_own(server: LoopbackServer, ctx: Context) -> None:
+def test_without_a_base_address_every_call_needs_a_full_address(server: LoopbackServer, ctx: Context) -> None:
     it = HttpConnector({})
     server.answers["/x"] = echo
     assert call(it, "get", ctx, url=f"{server.url}/x")["status"] == 200
@@ -165,7 +165,7 @@ def test_without_a_base_address_every_call_names_its_own(server: LoopbackServer,
         it.call("get", {"url": "/x"}, ctx)
 
 
-def test_path_values_are_encoded_and_cannot_climb(server: LoopbackServer, ctx: Context) -> None:
+def test_path_values_are_encoded_and_cannot_leave_the_path(server: LoopbackServer, ctx: Context) -> None:
     it = connector(server)
     server.answers["/orders/a%2Fb%3Fc%20%C3%A4/lines/7"] = echo
     call(it, "get", ctx, url="/orders/{id}/lines/{n}", path={"id": "a/b?c ä", "n": 7})
@@ -245,7 +245,7 @@ def test_a_body_that_cannot_be_built_is_a_config_error(
 
 
 @pytest.mark.parametrize(
-    ("content_type", "body", "wanted", "form", "parsed"),
+    ("content_type", "body", "mode", "body_format", "parsed"),
     [
         ("application/json", b'{"a": 1}', "auto", "json", {"a": 1}),
         ("application/problem+json; charset=utf-8", b"[1]", "auto", "json", [1]),
@@ -259,17 +259,17 @@ def test_a_body_that_cannot_be_built_is_a_config_error(
         ("text/plain", b"", "json", "none", None),
     ],
 )
-def test_answers_are_parsed_by_their_type_or_as_wanted(
-    server: LoopbackServer, ctx: Context, content_type: str, body: bytes, wanted: str, form: str, parsed: Any
+def test_answers_are_parsed_by_content_type_or_requested_mode(
+    server: LoopbackServer, ctx: Context, content_type: str, body: bytes, mode: str, body_format: str, parsed: Any
 ) -> None:
     server.answer("/a", body=body, Content_Type=content_type, Set_Cookie="s=1")
-    output = call(connector(server), "get", ctx, url="/a", answer=wanted)
-    assert (output["format"], output["body"]) == (form, parsed)
+    output = call(connector(server), "get", ctx, url="/a", answer=mode)
+    assert (output["format"], output["body"]) == (body_format, parsed)
     assert "set-cookie" not in output["headers"]
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"NaN", b'{"a": Infinity}', b"[" * 100_000, b"9" * 5000])
-def test_what_is_no_json_is_a_system_error_when_json_was_wanted(
+def test_invalid_json_is_a_system_failure_when_json_is_requested(
     server: LoopbackServer, ctx: Context, body: bytes
 ) -> None:
     server.answer("/a", body=body)
@@ -308,7 +308,7 @@ def test_a_status_is_an_error_of_the_contract_unless_accepted(
 # Tries
 
 
-def failing(times: int, status: int, **headers: str) -> Any:
+def fail_first(times: int, status: int, **headers: str) -> Any:
     left = [times]
 
     def answer(_: Received) -> Answer:
@@ -319,31 +319,31 @@ def failing(times: int, status: int, **headers: str) -> Any:
 
 
 @pytest.mark.parametrize("action", ["get", "put", "delete"])
-def test_what_may_be_repeated_is_tried_again_with_the_same_key(
+def test_repeatable_calls_are_retried_with_the_same_key(
     server: LoopbackServer, ctx: Context, action: str
 ) -> None:
-    server.answers["/a"] = failing(2, 500)
+    server.answers["/a"] = fail_first(2, 500)
     assert call(connector(server), action, ctx, url="/a")["body"] == "ZG9uZQ=="
     keys = [received.headers.get("idempotency-key") for received in server.received]
     assert keys == [None if action == "get" else "key-1"] * 3
 
 
 def test_a_write_is_not_repeated_while_its_outcome_is_unknown(server: LoopbackServer, ctx: Context) -> None:
-    server.answers["/a"] = failing(1, 500)
+    server.answers["/a"] = fail_first(1, 500)
     with pytest.raises(TransientError) as caught:
         connector(server).call("post", {"url": "/a"}, ctx)
     assert caught.value.outcome == "unknown"
     assert len(server.received) == 1
 
 
-def test_a_write_is_repeated_when_it_was_surely_not_done(server: LoopbackServer, ctx: Context) -> None:
-    server.answers["/a"] = failing(1, 503)
+def test_a_write_is_repeated_when_it_was_certainly_not_done(server: LoopbackServer, ctx: Context) -> None:
+    server.answers["/a"] = fail_first(1, 503)
     assert call(connector(server), "post", ctx, url="/a")["status"] == 200
 
 
 def test_a_write_is_repeated_when_the_service_honours_keys(server: LoopbackServer, ctx: Context) -> None:
     it = connector(server, idempotency={"header": "X-Once", "honoured": True})
-    server.answers["/a"] = failing(1, 500)
+    server.answers["/a"] = fail_first(1, 500)
     assert call(it, "patch", ctx, url="/a")["status"] == 200
     assert [received.headers["x-once"] for received in server.received] == ["key-1", "key-1"]
 
@@ -354,19 +354,19 @@ def test_no_key_is_sent_when_the_header_is_empty(server: LoopbackServer, ctx: Co
     assert "idempotency-key" not in server.received[0].headers
 
 
-def test_retry_after_is_obeyed_when_short_and_handed_on_when_long(server: LoopbackServer, ctx: Context) -> None:
-    server.answers["/a"] = failing(1, 429, **{"Retry-After": "0"})
+def test_a_short_retry_after_is_waited_for_and_a_long_one_is_raised(server: LoopbackServer, ctx: Context) -> None:
+    server.answers["/a"] = fail_first(1, 429, **{"Retry-After": "0"})
     assert call(connector(server), "get", ctx, url="/a")["status"] == 200
     for value, seconds in (("120", 120.0), ("Fri, 01 Jan 2100 00:00:00 GMT", None)):
-        server.answers["/b"] = failing(1, 503, **{"Retry-After": value})
+        server.answers["/b"] = fail_first(1, 503, **{"Retry-After": value})
         with pytest.raises(RateLimited) as caught:
             connector(server).call("get", {"url": "/b"}, ctx)
         assert caught.value.retry_after is not None
         assert caught.value.retry_after == seconds or caught.value.retry_after > 1_000_000
 
 
-def test_tries_end(server: LoopbackServer, ctx: Context) -> None:
-    server.answers["/a"] = failing(99, 502)
+def test_retries_stop_at_the_configured_attempts(server: LoopbackServer, ctx: Context) -> None:
+    server.answers["/a"] = fail_first(99, 502)
     with pytest.raises(TransientError):
         connector(server, retries={"attempts": 2, "wait_s": 0}).call("get", {"url": "/a"}, ctx)
     assert len(server.received) == 2
@@ -374,7 +374,7 @@ def test_tries_end(server: LoopbackServer, ctx: Context) -> None:
 
 def test_the_effect_follows_the_method_and_the_settings(server: LoopbackServer) -> None:
     plain, honouring = connector(server), connector(server, idempotency={"honoured": True})
-    action = next(known for known in plain.actions if known.name == "request")
+    action = next(candidate for candidate in plain.actions if candidate.name == "request")
     effects = {m: plain.effect_of(action, {"method": m}) for m in ("GET", "HEAD", "PUT", "DELETE", "POST", "PATCH")}
     assert effects == {
         "GET": "read", "HEAD": "read", "PUT": "idempotent", "DELETE": "idempotent", "POST": "write", "PATCH": "write",
@@ -385,7 +385,7 @@ def test_the_effect_follows_the_method_and_the_settings(server: LoopbackServer) 
 # Check
 
 
-def test_check_judges_credentials_and_the_named_address(server: LoopbackServer, ctx: Context) -> None:
+def test_check_tests_the_credentials_and_the_check_address(server: LoopbackServer, ctx: Context) -> None:
     server.answer("/", 404)
     assert "answered 404" in connector(server).check(ctx)
     with pytest.raises(Rejected):

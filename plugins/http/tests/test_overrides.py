@@ -1,4 +1,4 @@
-"""What a call is judged as is what it does: nothing in it turns its method into another."""
+"""A call runs the method whose effect was checked: no header turns it into another."""
 
 from collections.abc import Iterator
 

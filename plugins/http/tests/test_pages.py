@@ -1,4 +1,4 @@
-"""Pagination: every usual kind, with caps, and never with the credentials on a foreign host."""
+"""Pagination: every supported kind, with limits, and never with the credentials sent to another host."""
 
 import json
 from collections.abc import Iterator
@@ -37,10 +37,10 @@ def page(items: list[int], headers: dict[str, str] | None = None, **more: Any) -
 
 def read_all(server: LoopbackServer, ctx: Context, pages: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     it = HttpConnector({"base_url": server.url, "auth": AUTH})
-    given = {"url": "/list", "items": "/data", "query": {"sort": "id"}, **({"pages": pages} if pages else {}), **more}
-    declared = next(known for known in it.actions if known.name == "list")
-    assert schema_problems(declared.input, given) == []
-    output = it.call("list", given, ctx)
+    params = {"url": "/list", "items": "/data", "query": {"sort": "id"}, **({"pages": pages} if pages else {}), **more}
+    declared = next(candidate for candidate in it.actions if candidate.name == "list")
+    assert schema_problems(declared.input, params) == []
+    output = it.call("list", params, ctx)
     assert all(query(received)["key"] == "secret" for received in server.received)
     return output
 
@@ -98,9 +98,9 @@ def test_caps_leave_the_result_incomplete(server: LoopbackServer, ctx: Context) 
     assert read_all(server, ctx, pages, max_items=4) == {"items": [1, 1, 1, 2], "pages": 2, "complete": False}
 
 
-def test_a_page_that_leads_back_is_an_error_and_no_loop(server: LoopbackServer, ctx: Context) -> None:
+def test_a_next_page_fetched_before_is_an_error(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/list"] = lambda _: page([1], {"Link": '<?page=2>; rel="next"'})
-    with pytest.raises(SystemFailure, match="gave before"):
+    with pytest.raises(SystemFailure, match="already fetched"):
         read_all(server, ctx)
     assert len(server.received) == 2
 

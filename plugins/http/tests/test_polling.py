@@ -1,4 +1,4 @@
-"""The trigger `new_items`: what grew behind the cursor, once each, in order, however it is shaped."""
+"""The trigger `new_items`: items beyond the cursor, once each, in order."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class Service:
         self.server, self.ctx = server, ctx
         self.it = HttpConnector({"base_url": server.url})
 
-    def hold(self, items: Any) -> None:
+    def set_items(self, items: Any) -> None:
         self.server.answer("/orders", 200, json.dumps(items).encode())
 
     def poll(self, cursor: Any = None, **more: Any) -> Polled:
@@ -37,45 +37,45 @@ def service() -> Iterator[Service]:
     server.close()
 
 
-def keys(found: Polled) -> list[str]:
-    return [item.key for item in found.items]
+def keys(polled: Polled) -> list[str]:
+    return [item.key for item in polled.items]
 
 
-def test_it_begins_now_or_at_the_start(service: Service) -> None:
-    service.hold([{"id": "b", "at": 2}, {"id": "a", "at": 1}])
+def test_polling_begins_now_or_at_the_start(service: Service) -> None:
+    service.set_items([{"id": "b", "at": 2}, {"id": "a", "at": 1}])
     assert service.poll() == Polled((), 2)
-    found = service.poll(begin="start")
-    assert (keys(found), found.cursor, found.more) == (["a@1", "b@2"], 2, False)
-    service.hold([])
+    polled = service.poll(begin="start")
+    assert (keys(polled), polled.cursor, polled.more) == (["a@1", "b@2"], 2, False)
+    service.set_items([])
     assert service.poll() == Polled((), None)
 
 
-def test_what_grew_behind_the_cursor_is_new_also_an_item_that_changed(service: Service) -> None:
-    service.hold({"data": [{"id": 1, "at": "2026-01-03"}, {"id": 2, "at": "2026-01-02"}, {"id": 1, "at": "2026-01-01"}]})
-    found = service.poll("2026-01-01", items="/data")
-    assert (keys(found), found.cursor) == (["2@2026-01-02", "1@2026-01-03"], "2026-01-03")
-    assert found.items[0].data == {"id": 2, "at": "2026-01-02"}
+def test_items_beyond_the_cursor_are_new_even_when_changed(service: Service) -> None:
+    service.set_items({"data": [{"id": 1, "at": "2026-01-03"}, {"id": 2, "at": "2026-01-02"}, {"id": 1, "at": "2026-01-01"}]})
+    polled = service.poll("2026-01-01", items="/data")
+    assert (keys(polled), polled.cursor) == (["2@2026-01-02", "1@2026-01-03"], "2026-01-03")
+    assert polled.items[0].data == {"id": 2, "at": "2026-01-02"}
     assert service.poll("2026-01-03", items="/data") == Polled([], "2026-01-03")
 
 
-def test_the_service_is_told_the_cursor_where_it_takes_one(service: Service) -> None:
-    service.hold([{"id": 1, "at": 5}])
+def test_the_cursor_is_sent_when_a_parameter_is_configured(service: Service) -> None:
+    service.set_items([{"id": 1, "at": 5}])
     service.poll(4, cursor_parameter="since", query={"sort": "at"})
     assert service.server.received[-1].path == "/orders?sort=at&since=4"
     service.poll(cursor_parameter="since")
     assert service.server.received[-1].path == "/orders"
 
 
-def test_many_come_in_parts_that_split_no_cursor_value(service: Service) -> None:
+def test_a_large_result_is_split_without_splitting_a_cursor_value(service: Service) -> None:
     items = [{"id": number, "at": number // 3} for number in range(3 * MOST_AT_ONCE)]
-    service.hold(items)
+    service.set_items(items)
     cursor: Any = -1
     seen: list[str] = []
     for _ in range(10):
-        found = service.poll(cursor)
-        seen += keys(found)
-        cursor = found.cursor
-        if not found.more:
+        polled = service.poll(cursor)
+        seen += keys(polled)
+        cursor = polled.cursor
+        if not polled.more:
             break
     assert seen == [f"{item['id']}@{item['at']}" for item in items]
 
@@ -83,7 +83,7 @@ def test_many_come_in_parts_that_split_no_cursor_value(service: Service) -> None
 @pytest.mark.parametrize(
     "items", [{"no": "list"}, [1], [{"id": 1}], [{"at": 1}], [{"id": 1, "at": 1}, {"id": 2, "at": "x"}], [{"id": 1, "at": None}]]
 )
-def test_what_has_no_order_or_no_key_is_a_failure(service: Service, items: Any) -> None:
-    service.hold(items)
+def test_items_without_order_or_key_are_a_failure(service: Service, items: Any) -> None:
+    service.set_items(items)
     with pytest.raises(SystemFailure):
         service.poll(begin="start")

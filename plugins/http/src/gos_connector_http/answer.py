@@ -1,4 +1,4 @@
-"""What came back: parsed by its type, or turned into the contract's error for its status."""
+"""Parses a response by its content type, or turns its status into an error of the connector contract."""
 
 import base64
 import json
@@ -22,25 +22,25 @@ _EXCERPT = 2000
 _NEVER_SUPPORTED = frozenset({501, 505})
 
 
-def parse_answer(answer: HttpAnswer, wanted: str) -> dict[str, Any]:
-    """`{status, headers, format, body}`; SystemFailure when JSON was wanted and something else came."""
+def parse_answer(answer: HttpAnswer, mode: str) -> dict[str, Any]:
+    """`{status, headers, format, body}`; SystemFailure when `mode` is `json` and the body is not JSON."""
     headers = {name: value for name, value in answer.headers.items() if name != "set-cookie"}
-    form, body = _body(answer, wanted)
-    return {"status": answer.status, "headers": headers, "format": form, "body": body}
+    body_format, body = _body(answer, mode)
+    return {"status": answer.status, "headers": headers, "format": body_format, "body": body}
 
 
-def _body(answer: HttpAnswer, wanted: str) -> tuple[str, Any]:
+def _body(answer: HttpAnswer, mode: str) -> tuple[str, Any]:
     if not answer.content:
         return "none", None
     kind = _content_type(answer)
-    if wanted == "json":
+    if mode == "json":
         return "json", parse_json(answer)
-    if wanted == "auto" and _is_json(kind.get_content_type()):
+    if mode == "auto" and _is_json(kind.get_content_type()):
         try:
             return "json", parse_json(answer)
         except SystemFailure:
             return "text", _text(answer, kind)
-    if wanted == "text" or (wanted == "auto" and _is_text(kind.get_content_type())):
+    if mode == "text" or (mode == "auto" and _is_text(kind.get_content_type())):
         return "text", _text(answer, kind)
     return "base64", base64.b64encode(answer.content).decode("ascii")
 
@@ -51,14 +51,14 @@ def parse_json(answer: HttpAnswer) -> Any:
         return json.loads(answer.content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise SystemFailure(
-            "The service did not answer with JSON.",
+            "The service did not return JSON.",
             outcome="unknown",
             details={"status": answer.status, "body": excerpt(answer)},
         ) from error
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _content_type(answer: HttpAnswer) -> Message:
@@ -83,25 +83,25 @@ def _text(answer: HttpAnswer, kind: Message) -> str:
 
 
 def excerpt(answer: HttpAnswer) -> str:
-    """The beginning of the body, for a person to read."""
+    """The first 2,000 bytes of the body as text, for error details."""
     return answer.content[:_EXCERPT].decode("utf-8", "replace")
 
 
 def error_of(answer: HttpAnswer, accepted: Collection[int]) -> ConnectorError | None:
-    """The error a status stands for, None for a success or an accepted status."""
+    """The error for a status; None for a success or an accepted status."""
     status = answer.status
     if 200 <= status < 300 or status in accepted:
         return None
     details = {"status": status, "body": excerpt(answer)}
     if status in (401, 403):
         return AuthError(f"The service does not accept the credentials ({status}).", details=details)
-    after = retry_after(answer)
-    if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"The service asks to wait ({status}).", retry_after=after, details=details)
+    wait_s = retry_after(answer)
+    if status == 429 or (status == 503 and wait_s is not None):
+        return RateLimited(f"The service limits the rate of requests ({status}).", retry_after=wait_s, details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 503, 408 and 425 say that the work was not begun; after another 5xx nobody knows.
+        # 408, 425 and 503 mean that processing did not start; after any other 5xx it is unknown.
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
         return TransientError(f"The service failed ({status}).", outcome=outcome, details=details)
     if 300 <= status < 400:
-        return Rejected(f"The service points elsewhere ({status}) and was not followed.", details=details)
+        return Rejected(f"The service redirects the request ({status}); redirects are not followed.", details=details)
     return Rejected(f"The service refused the request ({status}).", details=details)

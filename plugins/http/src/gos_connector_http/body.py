@@ -15,11 +15,11 @@ _KINDS = ("json", "form", "multipart", "raw")
 
 
 def build_body(call: Mapping[str, Any]) -> tuple[bytes, str | None]:
-    """The bytes and their Content-Type (None without a body); ConfigError when the call gives more than one body."""
-    given = [kind for kind in _KINDS if kind in call]
-    if len(given) > 1:
-        raise ConfigError(f"Give one body, not {' and '.join(given)}.")
-    match given:
+    """The bytes and their Content-Type (None without a body); ConfigError when the call has more than one body."""
+    kinds = [kind for kind in _KINDS if kind in call]
+    if len(kinds) > 1:
+        raise ConfigError(f"A call has only one body; this one has {' and '.join(kinds)}.")
+    match kinds:
         case ["json"]:
             return json.dumps(call["json"], ensure_ascii=False, separators=(",", ":")).encode(), "application/json"
         case ["form"]:
@@ -35,7 +35,7 @@ def build_body(call: Mapping[str, Any]) -> tuple[bytes, str | None]:
 
 
 def _multipart(parts: list[Mapping[str, Any]]) -> tuple[bytes, str]:
-    """RFC 7578, names and file names escaped as browsers do."""
+    """The parts as multipart/form-data (RFC 7578), with names and file names escaped as browsers escape them."""
     boundary = secrets.token_hex(16)
     out: list[bytes] = []
     for part in parts:
@@ -44,7 +44,7 @@ def _multipart(parts: list[Mapping[str, Any]]) -> tuple[bytes, str]:
             head += f'; filename="{_escape(part["filename"])}"'
         if content_type := part.get("content_type", "application/octet-stream" if "filename" in part else None):
             if "\r" in content_type or "\n" in content_type:
-                raise ConfigError("A content_type must be one line.")
+                raise ConfigError("`content_type` must not contain a line break.")
             head += f"\r\nContent-Type: {content_type}"
         out += [head.encode(), b"\r\n\r\n", _bytes(part, "value"), b"\r\n"]
     out.append(f"--{boundary}--\r\n".encode())
@@ -55,12 +55,12 @@ def _escape(name: str) -> str:
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _bytes(holder: Mapping[str, Any], text_member: str) -> bytes:
-    if "base64" in holder and text_member in holder:
-        raise ConfigError(f"Give either {text_member} or base64, not both.")
-    if "base64" not in holder:
-        return text_of(holder.get(text_member, "")).encode()
+def _bytes(source: Mapping[str, Any], text_member: str) -> bytes:
+    if "base64" in source and text_member in source:
+        raise ConfigError(f"Give either `{text_member}` or `base64`, not both.")
+    if "base64" not in source:
+        return text_of(source.get(text_member, "")).encode()
     try:
-        return base64.b64decode(holder["base64"], validate=True)
+        return base64.b64decode(source["base64"], validate=True)
     except binascii.Error as error:
-        raise ConfigError("A base64 member does not hold base64.") from error
+        raise ConfigError("`base64` is not valid base64.") from error

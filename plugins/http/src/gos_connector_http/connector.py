@@ -1,4 +1,4 @@
-"""The connector: one call is a target, a body, tries, and an answer."""
+"""The HTTP connector: builds a request, retries it where that is safe, and parses the response."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,15 +37,15 @@ _EFFECTS: Mapping[str, Effect] = {
     "PUT": "idempotent",
     "DELETE": "idempotent",
 }
-# A longer wait is the queue's business: it holds no worker.
+# Longer waits are left to the queue, which does not occupy a worker meanwhile.
 _LONGEST_PAUSE_S = 5.0
 _LIST_BYTES = 32 * 1024 * 1024
-# Frameworks fold underscores of header names into hyphens, so that both spellings count.
+# Frameworks treat underscores in header names as hyphens, so both spellings are refused.
 _OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 
 
 class HttpConnector(Connector):
-    """Any HTTP API."""
+    """Calls any HTTP API."""
 
     contract_version = 1
     name = "http"
@@ -66,14 +66,14 @@ class HttpConnector(Connector):
 
     def check(self, ctx: Context) -> str:
         base_url = self.settings.get("base_url")
-        named = self.settings.get("check", {}).get("url")
-        if base_url is None and named is None:
-            return "There is no base address to test; each call names its own."
-        request = self._request({"url": named or ""}, "GET", ctx)
+        check_url = self.settings.get("check", {}).get("url")
+        if base_url is None and check_url is None:
+            return "There is no base address to test; each call gives its own."
+        request = self._request({"url": check_url or ""}, "GET", ctx)
         answer = self._http(ctx).send(request)
         error = error_of(answer, ())
-        # Without an address to test, any answer but a refusal of the credentials shows that somebody is there.
-        if error is not None and (named is not None or answer.status in (401, 403) or answer.status >= 500):
+        # Without a check address, any response shows that the service is reachable, except refused credentials and a 5xx.
+        if error is not None and (check_url is not None or answer.status in (401, 403) or answer.status >= 500):
             raise error
         return f"{request.url} answered {answer.status}."
 
@@ -107,7 +107,7 @@ class HttpConnector(Connector):
         return HttpRequest(method, target.url, headers, target.params, content, timeout)
 
     def _send(self, request: HttpRequest, ctx: Context, accepted: Any) -> HttpAnswer:
-        """The answer, after as many tries as the settings and the effect allow."""
+        """Send the request; retry as often as the settings allow, and only where a repetition is safe."""
         retries = self.settings.get("retries", {})
         attempts, pause = retries.get("attempts", 3), retries.get("wait_s", 0.5)
         for attempt in range(1, attempts + 1):
@@ -121,53 +121,52 @@ class HttpConnector(Connector):
                 unsafe = self._effect(request.method) == "write" and failure.outcome == "unknown"
                 if unsafe or attempt == attempts or wait is None:
                     raise
-                ctx.log("warn", f"{failure.message} Trying again in {wait:g} s.", {"attempt": attempt})
+                ctx.log("warn", f"{failure.message} Retrying in {wait:g} s.", {"attempt": attempt})
                 if not ctx.pause(wait):
                     raise
         raise AssertionError("attempts is at least 1")
 
     def _list(self, call: Json, ctx: Context) -> dict[str, Any]:
-        """All pages, up to the caps; `complete` tells whether there was more."""
+        """Fetch all pages up to the limits; `complete` is false when items or pages were left out."""
         pages = call.get("pages", {"kind": "link"})
-        request = _turn(self._request(call, "GET", ctx), first_step(pages))
-        most = call.get("max_items", 10_000)
+        request = _apply_step(self._request(call, "GET", ctx), first_step(pages))
+        max_items = call.get("max_items", 10_000)
         items: list[Any] = []
-        asked: set[tuple[Any, ...]] = set()
+        visited: set[tuple[Any, ...]] = set()
         size = 0
         for count in range(1, call.get("max_pages", 100) + 1):
-            asked.add((request.url, *request.params))
+            visited.add((request.url, *request.params))
             answer = self._send(request, ctx, ())
             body = parse_json(answer)
-            found = items_of(body, call.get("items", ""))
-            items += found
+            page_items = items_of(body, call.get("items", ""))
+            items += page_items
             size += len(answer.content)
-            step = next_step(pages, answer, body, Seen(count, len(items), len(found)))
-            if step is None or len(items) > most or size >= _LIST_BYTES:
+            step = next_step(pages, answer, body, Seen(count, len(items), len(page_items)))
+            if step is None or len(items) > max_items or size >= _LIST_BYTES:
                 break
             request = self._next(request, step)
-            if (request.url, *request.params) in asked:
-                raise SystemFailure("The service's next page is one it gave before; check `pages`.")
-        return {"items": items[:most], "pages": count, "complete": step is None and len(items) <= most}
+            if (request.url, *request.params) in visited:
+                raise SystemFailure("The service's next page was already fetched; check `pages`.")
+        return {"items": items[:max_items], "pages": count, "complete": step is None and len(items) <= max_items}
 
     def _next(self, request: HttpRequest, step: Step) -> HttpRequest:
-        """The request for the next page; it carries credentials, so it stays where the first one went."""
+        """The request for the next page. It carries credentials, so it must stay on the host of the first request."""
         if step.url is None:
-            return _turn(request, step)
+            return _apply_step(request, step)
         base_url = self.settings.get("base_url")
         url = resolve(base_url, step.url)
         if base_url is None and not is_below("/".join(request.url.split("/")[:3]), url):
-            raise ConfigError("The next page lies on another host; it is not followed.")
+            raise ConfigError("The next page is on another host and is not followed.")
         return replace(request, url=url, params=())
 
 
-def _turn(request: HttpRequest, step: Step) -> HttpRequest:
+def _apply_step(request: HttpRequest, step: Step) -> HttpRequest:
     names = {name for name, _ in step.params}
     return replace(request, params=[*(pair for pair in request.params if pair[0] not in names), *step.params])
 
 
 def _refuse_override(call: Json) -> None:
-    """ConfigError for a header by which many servers take another method than the request's: what was judged would not be what
-    is done."""
+    """Raise ConfigError for headers that make many servers run another method than the one whose effect was checked."""
     for name in call.get("headers", {}):
         if name.strip().lower().replace("_", "-") in _OVERRIDES:
             raise ConfigError(f"The header {name[:40]!r} would change the method; use the action for the method you mean.")
@@ -182,7 +181,7 @@ def _method(action: str, call: Json) -> str:
 
 
 def _wait(failure: ConnectorError, backoff: float) -> float | None:
-    """Seconds before the next try, None when it is too long to wait here."""
-    asked = failure.retry_after if isinstance(failure, RateLimited) else None
-    wait = backoff if asked is None else max(asked, 0.0)
+    """Seconds until the next attempt, or None when that is too long to wait here."""
+    retry_after = failure.retry_after if isinstance(failure, RateLimited) else None
+    wait = backoff if retry_after is None else max(retry_after, 0.0)
     return wait if wait <= _LONGEST_PAUSE_S else None

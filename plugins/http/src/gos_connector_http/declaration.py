@@ -1,4 +1,4 @@
-"""What the connector declares: the schema of its settings, its actions and their inputs and outputs."""
+"""The connector's declaration: JSON Schemas of its settings, actions and trigger."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ SETTINGS: Schema = {
             "pattern": "^https?://[^/?#@\\\\]+(/[^?#\\\\]*)?$",
             "title": "Base address",
             "secret_target": True,
-            "description": "Calls reach only addresses below it.",
+            "description": "Calls are limited to addresses below it.",
         },
         "auth": auth_settings("none", "basic", "bearer", "header", "query", "oauth2"),
         "headers": {**_HEADERS, "title": "Headers of every call"},
@@ -36,14 +36,14 @@ SETTINGS: Schema = {
             "exclusiveMinimum": 0,
             "maximum": 900,
             "default": 30,
-            "title": "Seconds per try",
+            "title": "Timeout per attempt in seconds",
         },
         "retries": {
             "type": "object",
-            "title": "Trying again",
+            "title": "Retries",
             "additionalProperties": False,
             "properties": {
-                "attempts": {"type": "integer", "minimum": 1, "maximum": 6, "default": 3, "title": "Tries in all"},
+                "attempts": {"type": "integer", "minimum": 1, "maximum": 6, "default": 3, "title": "Attempts in total"},
                 "wait_s": {
                     "type": "number",
                     "minimum": 0,
@@ -61,18 +61,18 @@ SETTINGS: Schema = {
                 "header": {
                     "type": "string",
                     "default": "Idempotency-Key",
-                    "title": "Header that carries the key; empty sends none",
+                    "title": "Header for the key; leave empty to send none",
                 },
                 "honoured": {
                     "type": "boolean",
                     "default": False,
-                    "title": "The service remembers keys and never does the same work twice",
+                    "title": "The service remembers keys and never processes the same request twice",
                 },
             },
         },
         "check": {
             "type": "object",
-            "title": "Test of the settings",
+            "title": "Settings check",
             "additionalProperties": False,
             "properties": {"url": {**_TEXT, "title": "Address to GET; it must answer without an error"}},
         },
@@ -126,8 +126,8 @@ _PAGES: Schema = {
     "oneOf": [
         _pages("none", "One page only."),
         _pages("link", 'The header Link: <…>; rel="next".'),
-        _pages("next_url", "The next address stands in the body.", pointer=_TEXT),
-        _pages("cursor", "A cursor stands in the body and goes into a parameter.", pointer=_TEXT, parameter=_TEXT),
+        _pages("next_url", "The body contains the address of the next page.", pointer=_TEXT),
+        _pages("cursor", "The body contains a cursor, which is sent as a query parameter.", pointer=_TEXT, parameter=_TEXT),
         _pages(
             "page",
             "Pages are numbered.",
@@ -185,12 +185,12 @@ def _action(name: str, summary: str, effect: Effect, schema: Schema, **sample: A
 ACTIONS: tuple[Action, ...] = (
     _action("get", "Read one address", "read", _input(_CALL, _ANSWER)),
     Action("list", "Read all pages of a collection", _input(_CALL, _LIST), LIST_OUTPUT, "read", {"url": "/"}),
-    _action("post", "Send something new (POST)", "write", _input(_CALL, _BODY, _ANSWER), json={"hello": "world"}),
+    _action("post", "Create something (POST)", "write", _input(_CALL, _BODY, _ANSWER), json={"hello": "world"}),
     _action(
-        "put", "Set something to a state (PUT)", "idempotent", _input(_CALL, _BODY, _ANSWER), json={"hello": "world"}
+        "put", "Replace something (PUT)", "idempotent", _input(_CALL, _BODY, _ANSWER), json={"hello": "world"}
     ),
     _action(
-        "patch", "Change a part of something (PATCH)", "write", _input(_CALL, _BODY, _ANSWER), json={"hello": "you"}
+        "patch", "Change part of something (PATCH)", "write", _input(_CALL, _BODY, _ANSWER), json={"hello": "you"}
     ),
     _action("delete", "Remove something (DELETE)", "idempotent", _input(_CALL, _BODY, _ANSWER)),
     _action(
@@ -210,10 +210,10 @@ ACTIONS: tuple[Action, ...] = (
 
 _NEW: dict[str, Schema] = {
     "items": _LIST["items"],
-    "cursor_field": {**_TEXT, "description": "Member (or JSON pointer) of an item that grows: a number or a sortable time."},
-    "cursor_parameter": {**_TEXT, "description": "Query parameter that takes the last cursor, to answer newer items only."},
-    "key_field": {**_TEXT, "default": "id", "description": "Member (or JSON pointer) of an item that identifies it."},
-    "begin": {"enum": ["now", "start"], "default": "now", "description": "Whether what is there already counts as new."},
+    "cursor_field": {**_TEXT, "description": "Field (or JSON pointer) of an item that increases: a number or a sortable time."},
+    "cursor_parameter": {**_TEXT, "description": "Query parameter for the last cursor, to receive only newer items."},
+    "key_field": {**_TEXT, "default": "id", "description": "Field (or JSON pointer) that identifies an item."},
+    "begin": {"enum": ["now", "start"], "default": "now", "description": "Whether existing items count as new."},
 }
 
 TRIGGERS: tuple[Trigger, ...] = (

@@ -1,4 +1,4 @@
-"""How to get from one page of a collection to the next."""
+"""Pagination: which request fetches the next page of a collection."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _REL = re.compile(r';\s*rel\s*=\s*"?([^";,]*)', re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Step:
-    """What changes for the next request: another address, or parameters that replace those of the same name."""
+    """A change for the next request: another address, or parameters that replace those of the same name."""
 
     url: str | None = None
     params: tuple[tuple[str, str], ...] = ()
@@ -22,7 +22,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the pages so far hold."""
+    """How many pages and items were fetched so far, and how many items the last page had."""
 
     pages: int
     items: int
@@ -39,8 +39,8 @@ def first_step(pages: Mapping[str, Any]) -> Step:
     return Step()
 
 
-def next_step(pages: Mapping[str, Any], answer: HttpAnswer, body: Any, seen: Seen) -> Step | None:
-    """The request after this page, None when it was the last."""
+def next_step(pages: Mapping[str, Any], answer: HttpAnswer, body: Any, progress: Seen) -> Step | None:
+    """The step to the next page, or None after the last one."""
     match pages["kind"]:
         case "link":
             return _to_url(answer, _link(answer.headers.get("link", "")))
@@ -50,11 +50,11 @@ def next_step(pages: Mapping[str, Any], answer: HttpAnswer, body: Any, seen: See
             cursor = _scalar(find(body, pages["pointer"]))
             return Step(params=((pages["parameter"], cursor),)) if cursor else None
         case "page":
-            short = seen.last_items < pages.get("size", 0)
-            return None if short or not seen.last_items else Step(params=_page(pages, seen.pages))
+            short = progress.last_items < pages.get("size", 0)
+            return None if short or not progress.last_items else Step(params=_page(pages, progress.pages))
         case "offset":
-            short = seen.last_items < pages.get("size", 100)
-            return None if short or not seen.last_items else Step(params=_offset(pages, seen.items))
+            short = progress.last_items < pages.get("size", 100)
+            return None if short or not progress.last_items else Step(params=_offset(pages, progress.items))
     return None
 
 
@@ -89,15 +89,15 @@ def _scalar(value: Any) -> str | None:
 
 
 def items_of(body: Any, pointer: str) -> Sequence[Any]:
-    """The array a JSON pointer leads to; SystemFailure when there is none."""
-    found = find(body, pointer)
-    if not isinstance(found, list):
-        raise SystemFailure(f"The answer holds no array at {pointer!r}; set `items` to the pointer of the array.")
-    return found
+    """The array at a JSON pointer; SystemFailure when there is none."""
+    items = find(body, pointer)
+    if not isinstance(items, list):
+        raise SystemFailure(f"The response has no array at {pointer!r}; set `items` to the JSON pointer of the array.")
+    return items
 
 
 def find(body: Any, pointer: str) -> Any:
-    """The value at a JSON pointer (RFC 6901), None where it leads nowhere."""
+    """The value at a JSON pointer (RFC 6901), or None when there is none."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(body, dict):

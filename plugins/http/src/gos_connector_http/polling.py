@@ -10,7 +10,7 @@ MOST_AT_ONCE = 200
 
 
 def request_of(query: Json, cursor: Any) -> dict[str, Any]:
-    """The call that asks for the list, with the cursor as a parameter where the service takes one."""
+    """The call that fetches the list, with the cursor as a query parameter when one is configured."""
     own = ("items", "cursor_field", "cursor_parameter", "key_field", "begin")
     call = {name: value for name, value in query.items() if name not in own}
     if cursor is not None and "cursor_parameter" in query:
@@ -19,24 +19,24 @@ def request_of(query: Json, cursor: Any) -> dict[str, Any]:
 
 
 def new_items(body: Any, query: Json, cursor: Any) -> Polled:
-    """What is new in an answered list, oldest first; the first time nothing, unless the query begins at the start.
+    """The new items of a list, oldest first; none on the first poll, unless the query begins at the start.
 
-    Items with the same cursor value stay together, so that none of them is left behind.
+    Items with the same cursor value are returned together, so that none of them is skipped.
     """
-    found = [(_position(item, query), item) for item in items_of(body, query.get("items", ""))]
-    known = [position for position, _ in found] + ([] if cursor is None else [cursor])
-    if len({isinstance(position, str) for position in known}) > 1:
-        raise SystemFailure("The cursor field holds texts and numbers mixed; they have no order.")
-    found.sort(key=lambda pair: pair[0])
+    positioned = [(_position(item, query), item) for item in items_of(body, query.get("items", ""))]
+    positions = [position for position, _ in positioned] + ([] if cursor is None else [cursor])
+    if len({isinstance(position, str) for position in positions}) > 1:
+        raise SystemFailure("The cursor field contains both texts and numbers, which cannot be ordered; check `cursor_field`.")
+    positioned.sort(key=lambda pair: pair[0])
     if cursor is None and query.get("begin", "now") == "now":
-        return Polled((), found[-1][0] if found else None)
-    new = [pair for pair in found if cursor is None or pair[0] > cursor]
+        return Polled((), positioned[-1][0] if positioned else None)
+    new = [pair for pair in positioned if cursor is None or pair[0] > cursor]
     cut = MOST_AT_ONCE
     while 0 < cut < len(new) and new[cut][0] == new[cut - 1][0]:
         cut += 1
-    taken = new[:cut]
-    items = [Item(_key(item, position, query), item) for position, item in taken]
-    return Polled(items, taken[-1][0] if taken else cursor, more=cut < len(new))
+    batch = new[:cut]
+    items = [Item(_key(item, position, query), item) for position, item in batch]
+    return Polled(items, batch[-1][0] if batch else cursor, more=cut < len(new))
 
 
 def _position(item: Any, query: Json) -> Any:

@@ -1,4 +1,4 @@
-"""Where a call goes and what it carries: the address below the base, headers and query."""
+"""The target of a call: an address below the base address, headers and query parameters."""
 
 import re
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from appliance.connectors.contract import ConfigError
 
 Pairs = list[tuple[str, str]]
 
-_NAMED = re.compile(r"\{([A-Za-z0-9_]+)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
 class Target:
-    """An address, and the pairs of headers and query that go with it."""
+    """An address with its headers and query parameters."""
 
     url: str
     headers: Pairs
@@ -40,10 +40,10 @@ def fill(url: str, values: Mapping[str, Any]) -> str:
 
     def value(match: "re.Match[str]") -> str:
         if match[1] not in values:
-            raise ConfigError(f"The address names {{{match[1]}}}, for which `path` has no value.")
+            raise ConfigError(f"The address contains {{{match[1]}}}, for which `path` has no value.")
         return quote(text_of(values[match[1]]), safe="")
 
-    return _NAMED.sub(value, url) if values or _NAMED.search(url) else url
+    return _PLACEHOLDER.sub(value, url) if values or _PLACEHOLDER.search(url) else url
 
 
 def resolve(base_url: str | None, url: str) -> str:
@@ -56,26 +56,26 @@ def resolve(base_url: str | None, url: str) -> str:
     if base_url is not None and not absolute:
         base = base_url.rstrip("/")
         url = f"{base}{url}" if url[:1] in ("?", "") else f"{base}/{url.lstrip('/')}"
-    if _climbs(url):
-        raise ConfigError("The address contains `..`; write the path it means.")
+    if _has_parent_segment(url):
+        raise ConfigError("The address contains `..`; write the resolved path instead.")
     if base_url is not None and not is_below(base_url, url):
-        raise ConfigError(f"The address leaves {base_url}, beyond which this integration's credentials must not go.")
+        raise ConfigError(f"The address is not below {base_url}; this integration's credentials must not be sent elsewhere.")
     return url.split("#")[0]
 
 
 def is_below(base_url: str, url: str) -> bool:
     """Whether `url` has the origin of `base_url` and a path below its path."""
-    base, goal = _split(base_url), _split(url)
-    if _origin(base) != _origin(goal):
+    base, target = _split(base_url), _split(url)
+    if _origin(base) != _origin(target):
         return False
     prefix = base.path.rstrip("/")
-    return goal.path == prefix or goal.path.startswith(f"{prefix}/")
+    return target.path == prefix or target.path.startswith(f"{prefix}/")
 
 
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # read here: one that is no number raises
+        _ = parts.port  # reading an invalid port raises
         return parts
     except ValueError as error:
         raise ConfigError(f"{url[:200]!r} is not an address.") from error
@@ -85,7 +85,7 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, str | None, int | None
     return parts.scheme, parts.username, parts.hostname, parts.port or _DEFAULT_PORT.get(parts.scheme)
 
 
-def _climbs(url: str) -> bool:
+def _has_parent_segment(url: str) -> bool:
     path = _split(url).path
     return any(".." in re.split(r"[/\\]", unquote(unquote(segment))) for segment in path.split("/"))
 
@@ -95,7 +95,7 @@ def _header_pairs(values: Mapping[str, str]) -> Pairs:
 
 
 def pairs_of(values: Mapping[str, Any]) -> Pairs:
-    """Form or query pairs: arrays repeat the name, null leaves it out, true and false are words."""
+    """Form or query pairs: an array repeats the name, null omits it, booleans are written as true and false."""
     pairs: Pairs = []
     for name, value in values.items():
         if isinstance(value, list):
@@ -106,7 +106,7 @@ def pairs_of(values: Mapping[str, Any]) -> Pairs:
 
 
 def text_of(value: Any) -> str:
-    """A scalar as it is written in a URL or a form."""
+    """A scalar as written in a URL or a form."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
