@@ -1,4 +1,4 @@
-"""Real servers on free ports of loopback: Dovecot in a folder of its own, aiosmtpd, and one that says what the test writes."""
+"""Real servers on free loopback ports: Dovecot in its own folder, aiosmtpd, and one that sends scripted replies."""
 
 import datetime
 import grp
@@ -35,25 +35,25 @@ START_SECONDS = 60
 
 @dataclass(frozen=True)
 class Certified:
-    """A certificate for 127.0.0.1 that is its own authority, and the files it is in."""
+    """A self-signed certificate for 127.0.0.1, and the files that contain it."""
 
     ca: str
     certificate: Path
     key: Path
 
     def context(self) -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.load_cert_chain(self.certificate, self.key)
-        return made
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
 
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
-    """A short path, for sockets in it; it belongs to the user the servers run as."""
-    made = Path(tempfile.mkdtemp(prefix="gos-mail-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    """A folder with a short path, because sockets are created in it; owned by the user the servers run as."""
+    path = Path(tempfile.mkdtemp(prefix="gos-mail-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def certified(folder: Path) -> Certified:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mail")])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -73,7 +73,7 @@ def certified(folder: Path) -> Certified:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    ca = made.public_bytes(serialization.Encoding.PEM)
+    ca = certificate.public_bytes(serialization.Encoding.PEM)
     (folder / "crt").write_bytes(ca)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
@@ -86,7 +86,7 @@ def certified(folder: Path) -> Certified:
 
 
 class Mailbox:
-    """A mailbox of one test: the settings that open it, and another client beside the connector."""
+    """The mailbox of one test: the settings that open it, and a second client beside the connector."""
 
     def __init__(self, user: str, ports: dict[str, int], ca: str) -> None:
         self.settings: dict[str, Any] = {
@@ -102,13 +102,13 @@ class Mailbox:
             client.authenticate("PLAIN", lambda _: f"\0{self.settings['user']}\0{PASSWORD}".encode())
             yield client
 
-    def put(self, content: bytes, folder: str = "INBOX") -> None:
+    def append(self, content: bytes, folder: str = "INBOX") -> None:
         with self.client() as client:
             assert client.append(folder, "", "", content)[0] == "OK"
 
-    def run(self, command: str, *given: str) -> None:
+    def run(self, command: str, *args: str) -> None:
         with self.client() as client:
-            assert getattr(client, command)(*given)[0] == "OK"
+            assert getattr(client, command)(*args)[0] == "OK"
 
     def count(self, folder: str) -> int:
         with self.client() as client:
@@ -120,14 +120,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def mailbox(dovecot: dict[str, int], certified: Certified) -> Mailbox:
-    made = Mailbox(f"user{next(_numbers)}@example.com", dovecot, certified.ca)
-    made.run("create", "Archive")
-    return made
+    mailbox = Mailbox(f"user{next(_numbers)}@example.com", dovecot, certified.ca)
+    mailbox.run("create", "Archive")
+    return mailbox
 
 
 @pytest.fixture(scope="session")
 def dovecot(folder: Path, certified: Certified) -> Iterator[dict[str, int]]:
-    """Its ports by encryption."""
+    """Dovecot's ports by encryption."""
     ports = {"tls": free_port(), "starttls": free_port()}
     account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     (folder / "conf").write_text(_configuration(folder, certified, ports, account), encoding="utf-8")
@@ -215,13 +215,13 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, port: int) -> None:
 
 
 @dataclass
-class Post:
-    """An SMTP server: what it took, as (sender, recipients, content), and the settings that reach it."""
+class SmtpRecorder:
+    """An SMTP server: the messages it received, as (sender, recipients, content), and the settings to connect to it."""
 
     settings: dict[str, Any]
-    taken: list[tuple[str, list[str], bytes]] = field(default_factory=list)
+    messages: list[tuple[str, list[str], bytes]] = field(default_factory=list)
     refusals: dict[str, str] = field(default_factory=dict)
-    verdict: str = "250 taken"
+    reply: str = "250 taken"
 
     async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any) -> str:  # noqa: N802
         if address in self.refusals:
@@ -230,50 +230,50 @@ class Post:
         return "250 ok"
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
-        if self.verdict.startswith("2"):
-            self.taken.append((envelope.mail_from, envelope.rcpt_tos, envelope.content))
-        return self.verdict
+        if self.reply.startswith("2"):
+            self.messages.append((envelope.mail_from, envelope.rcpt_tos, envelope.content))
+        return self.reply
 
 
-def _let_in(_server: Any, _session: Any, _envelope: Any, _mechanism: str, given: Any) -> AuthResult:
-    return AuthResult(success=given.password == PASSWORD.encode(), handled=False)
+def _authenticate(_server: Any, _session: Any, _envelope: Any, _mechanism: str, credentials: Any) -> AuthResult:
+    return AuthResult(success=credentials.password == PASSWORD.encode(), handled=False)
 
 
 @contextmanager
-def posting(certified: Certified, tls: str, **options: Any) -> Iterator[Post]:
-    post = Post({"smtp_host": "127.0.0.1", "smtp_tls": tls, "user": "gos", "password": PASSWORD,
+def run_smtp_server(certified: Certified, tls: str, **options: Any) -> Iterator[SmtpRecorder]:
+    smtp = SmtpRecorder({"smtp_host": "127.0.0.1", "smtp_tls": tls, "user": "gos", "password": PASSWORD,
                  "ca": certified.ca, "from": {"address": "orders@example.com", "name": "Orders"}})  # fmt: skip
     if tls == "off":
-        del post.settings["user"]
+        del smtp.settings["user"]
     kinds: dict[str, dict[str, Any]] = {
         "tls": {"ssl_context": certified.context()},
         "starttls": {"tls_context": certified.context(), "require_starttls": True},
         "off": {},
     }
-    wanted = kinds[tls]
+    server_options = kinds[tls]
     if tls != "off":
-        wanted |= {"auth_required": True, "authenticator": _let_in, "auth_require_tls": tls == "starttls"}
+        server_options |= {"auth_required": True, "authenticator": _authenticate, "auth_require_tls": tls == "starttls"}
     port = free_port()
-    controller = Controller(post, hostname="127.0.0.1", port=port, **{**wanted, **options})
+    controller = Controller(smtp, hostname="127.0.0.1", port=port, **{**server_options, **options})
     controller.start()
-    post.settings["smtp_port"] = port
+    smtp.settings["smtp_port"] = port
     try:
-        yield post
+        yield smtp
     finally:
         controller.stop()
 
 
 @pytest.fixture
-def post(certified: Certified) -> Iterator[Post]:
-    with posting(certified, "starttls") as post:
-        yield post
+def smtp(certified: Certified) -> Iterator[SmtpRecorder]:
+    with run_smtp_server(certified, "starttls") as smtp:
+        yield smtp
 
 
-# -- a server that says what the test writes
+# -- a server with scripted replies
 
 
 class Scripted:
-    """Greets, then answers each line by `answer`: bytes to send, None to hang up."""
+    """Sends a greeting, then replies to each line with `answer(line)`: bytes to send, or None to hang up."""
 
     def __init__(self, greeting: bytes, answer: Callable[[bytes], bytes | None]) -> None:
         self.lines: list[bytes] = []
@@ -289,10 +289,10 @@ class Scripted:
                 client.sendall(self._greeting)
                 for line in lines:
                     self.lines.append(line)
-                    said = self._answer(line)
-                    if said is None:
+                    response = self._answer(line)
+                    if response is None:
                         return
-                    client.sendall(said)
+                    client.sendall(response)
         except OSError:  # the client hung up, or the test is over
             return
 
@@ -303,18 +303,18 @@ class Scripted:
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[[bytes, Callable[[bytes], bytes | None]], Scripted]]:
-    made: list[Scripted] = []
+    servers: list[Scripted] = []
 
     def make(greeting: bytes, answer: Callable[[bytes], bytes | None]) -> Scripted:
-        made.append(Scripted(greeting, answer))
-        return made[-1]
+        servers.append(Scripted(greeting, answer))
+        return servers[-1]
 
     yield make
-    for each in made:
+    for each in servers:
         each.close()
 
 
 @pytest.fixture
-def posting_with(certified: Certified) -> Callable[..., Any]:
-    """`with posting_with("tls") as post:` for one way of encryption."""
-    return lambda tls, **options: posting(certified, tls, **options)
+def smtp_server(certified: Certified) -> Callable[..., Any]:
+    """`with smtp_server("tls") as smtp:` runs a server with that encryption."""
+    return lambda tls, **options: run_smtp_server(certified, tls, **options)

@@ -1,4 +1,4 @@
-"""Reading a mailbox of a real Dovecot: whatever was sent comes out readable, and nothing changes that was not asked for."""
+"""Reading a mailbox on a real Dovecot: every message is readable, and reading changes nothing."""
 
 import base64
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from gos_connector_email.replies import decode_folder, encode_folder
 from appliance.connectors.contract import AuthError, ConfigError, ConnectorError, Context, Polled, Rejected, SystemFailure
 from appliance.connectors.testing import ConnectorContract, HeldDocuments, open_context, schema_problems, with_documents
 
-# aiosmtpd does not see that its connection is TLS already.
+# aiosmtpd does not detect that its connection already uses TLS.
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS:UserWarning")
 
 PLAIN = b"From: Ann <ann@example.com>\r\nTo: orders@example.com\r\nSubject: %s\r\n\r\nHello\r\n"
@@ -34,10 +34,10 @@ class TestContract(ConnectorContract):
     connector = EmailConnector
 
     @pytest.fixture
-    def settings(self, mailbox: Any, posting_with: Any) -> Iterator[dict[str, Any]]:
-        mailbox.put(PLAIN % b"First")
-        with posting_with("tls") as post:
-            yield {**post.settings, **mailbox.settings}
+    def settings(self, mailbox: Any, smtp_server: Any) -> Iterator[dict[str, Any]]:
+        mailbox.append(PLAIN % b"First")
+        with smtp_server("tls") as smtp:
+            yield {**smtp.settings, **mailbox.settings}
 
     @pytest.fixture
     def broken_settings(self, mailbox: Any) -> dict[str, Any]:
@@ -51,16 +51,16 @@ def ctx() -> Iterator[Context]:
 
 
 class Reader:
-    """The connector on one mailbox; what it answers is valid."""
+    """The connector on one mailbox; validates every output against its schema."""
 
     def __init__(self, mailbox: Any, ctx: Context) -> None:
         self.mailbox, self.ctx = mailbox, ctx
         self.it = EmailConnector(mailbox.settings)
 
-    def __call__(self, name: str, **given: Any) -> dict[str, Any]:
+    def __call__(self, name: str, **params: Any) -> dict[str, Any]:
         action = next(action for action in self.it.actions if action.name == name)
-        assert schema_problems(action.input, given) == []
-        output = self.it.call(name, given, self.ctx)
+        assert schema_problems(action.input, params) == []
+        output = self.it.call(name, params, self.ctx)
         assert schema_problems(action.output, output) == []
         return output
 
@@ -68,10 +68,10 @@ class Reader:
         return [each["uid"] for each in self("search", criteria=criteria)["messages"]]
 
     def poll(self, cursor: Any = None, **query: Any) -> Polled:
-        found = self.it.poll("new_mail", query, cursor, self.ctx)
-        for item in found.items:
+        polled = self.it.poll("new_mail", query, cursor, self.ctx)
+        for item in polled.items:
             assert schema_problems(self.it.triggers[0].item, dict(item.data)) == []
-        return found
+        return polled
 
 
 @pytest.fixture
@@ -79,21 +79,23 @@ def reader(mailbox: Any, ctx: Context) -> Reader:
     return Reader(mailbox, ctx)
 
 
-def test_a_message_comes_with_its_parts_decoded(reader: Reader) -> None:
-    reader.mailbox.put(MIXED)
-    [found] = reader("search")["messages"]
-    assert found["subject"] == "Grüße ☃"
-    assert found["from"] == [{"name": "Jörg, A.", "address": "joerg@example.com"}, {"name": "", "address": "bo@example.com"}]
-    read = reader("read", uid=found["uid"], uidvalidity=found["uidvalidity"])
+def test_a_message_is_read_with_its_parts_decoded(reader: Reader) -> None:
+    reader.mailbox.append(MIXED)
+    [message] = reader("search")["messages"]
+    assert message["subject"] == "Grüße ☃"
+    assert message["from"] == [{"name": "Jörg, A.", "address": "joerg@example.com"}, {"name": "", "address": "bo@example.com"}]
+    read = reader("read", uid=message["uid"], uidvalidity=message["uidvalidity"])
     assert (read["text"], read["html"], read["truncated"]) == ("Grüße", "<p>Grüße</p>", False)
     assert (read["message_id"], read["references"]) == ("<1@example.com>", ["<a@x>", "<0@example.com>"])
-    told = [(each["name"], each["content_type"], each["size"], base64.b64decode(each["content"])) for each in read["attachments"]]
-    assert told == [("naïve.txt", "text/plain", 5, b"hello"), ("a.pdf", "application/pdf", 4, b"\0\1\2\3")]
+    attachments = [
+        (each["name"], each["content_type"], each["size"], base64.b64decode(each["content"])) for each in read["attachments"]
+    ]
+    assert attachments == [("naïve.txt", "text/plain", 5, b"hello"), ("a.pdf", "application/pdf", 4, b"\0\1\2\3")]
     assert reader.uids(seen=True) == []
 
 
-def test_attachments_are_given_as_far_as_they_fit(reader: Reader) -> None:
-    reader.mailbox.put(MIXED)
+def test_attachments_are_included_up_to_the_byte_limit(reader: Reader) -> None:
+    reader.mailbox.append(MIXED)
     [uid] = reader.uids()
     assert [each["content"] for each in reader("read", uid=uid, attached_bytes=4)["attachments"]] == [None, "AAECAw=="]
     assert [each["content"] for each in reader("read", uid=uid, attached_bytes=0)["attachments"]] == [None, None]
@@ -102,14 +104,14 @@ def test_attachments_are_given_as_far_as_they_fit(reader: Reader) -> None:
 def test_attachments_become_documents(mailbox: Any, ctx: Any) -> None:
     documents = HeldDocuments()
     reader = Reader(mailbox, with_documents(ctx, documents))
-    mailbox.put(MIXED)
+    mailbox.append(MIXED)
     [uid] = reader.uids()
     first, second = reader("read", uid=uid, as_documents=True)["attachments"]
     assert (first["content"], second["content"]) == (None, None)
     assert documents.documents[first["document"]] == ("naïve.txt", "text/plain", b"hello")
     assert documents.documents[second["document"]] == ("a.pdf", "application/pdf", b"\0\1\2\3")
-    kept = [each.get("document") for each in reader("read", uid=uid, as_documents=True, attached_bytes=4)["attachments"]]
-    assert (kept[0], len(documents.documents)) == (None, 3)
+    stored = [each.get("document") for each in reader("read", uid=uid, as_documents=True, attached_bytes=4)["attachments"]]
+    assert (stored[0], len(documents.documents)) == (None, 3)
 
 
 @pytest.mark.parametrize(
@@ -124,19 +126,19 @@ def test_attachments_become_documents(mailbox: Any, ctx: Any) -> None:
         b"From: a@b" + b", c@d" * 3000 + b"\r\nReferences: " + b"<a@b> " * 300 + b"\r\n\r\n",
     ],
 )
-def test_what_was_written_badly_is_read_all_the_same(reader: Reader, content: bytes) -> None:
-    reader.mailbox.put(content)
-    [found] = reader("search")["messages"]
-    read = reader("read", uid=found["uid"])
+def test_malformed_messages_are_readable(reader: Reader, content: bytes) -> None:
+    reader.mailbox.append(content)
+    [message] = reader("search")["messages"]
+    read = reader("read", uid=message["uid"])
     assert read["date"] is None
     if "no-such" in str(content):
         assert (read["subject"], read["text"]) == ("☃", "☃")
 
 
-def test_values_of_a_search_stay_values(reader: Reader) -> None:
-    reader.mailbox.put(PLAIN % b'say "hi" \\ {3}')
-    reader.mailbox.put(PLAIN % b"ALL")
-    reader.mailbox.put(MIXED)
+def test_search_values_cannot_inject_commands(reader: Reader) -> None:
+    reader.mailbox.append(PLAIN % b'say "hi" \\ {3}')
+    reader.mailbox.append(PLAIN % b"ALL")
+    reader.mailbox.append(MIXED)
     assert reader.uids(subject='say "hi" \\') == [1]
     assert reader.uids(subject='" ALL') == []
     assert reader.uids(subject="grüße ☃") == [3]
@@ -154,9 +156,9 @@ def test_values_of_a_search_stay_values(reader: Reader) -> None:
             reader.it.call("search", {"criteria": wrong}, reader.ctx)
 
 
-def test_flags_are_set_and_taken_away(reader: Reader) -> None:
+def test_flags_are_set_and_removed(reader: Reader) -> None:
     for subject in (b"a", b"b"):
-        reader.mailbox.put(PLAIN % subject)
+        reader.mailbox.append(PLAIN % subject)
     for _ in range(2):
         assert reader("flag", uids=[1, 7], add=["seen", "flagged", "$Done"]) == {"changed": [1], "missing": [7]}
     assert (reader.uids(seen=True), reader.uids(keyword="$Done")) == ([1], [1])
@@ -168,11 +170,11 @@ def test_flags_are_set_and_taken_away(reader: Reader) -> None:
             reader.it.call("flag", {"uids": [1], **wrong}, reader.ctx)
 
 
-def test_a_message_is_moved_once_however_often_it_is_asked(reader: Reader) -> None:
+def test_moving_a_message_twice_moves_it_once(reader: Reader) -> None:
     name = 'Grüße & "Co"/☃'
     reader.mailbox.run("create", '"' + encode_folder(name).decode().replace('"', '\\"') + '"')
     for subject in (b"a", b"b", b"c"):
-        reader.mailbox.put(PLAIN % subject)
+        reader.mailbox.append(PLAIN % subject)
     assert name in [each["name"] for each in reader("folders")["folders"]]
     assert reader("move", uids=[1, 3], to=name) == {"changed": [1, 3], "missing": []}
     assert reader("move", uids=[1, 3], to=name) == {"changed": [], "missing": [1, 3]}
@@ -185,66 +187,66 @@ def test_a_message_is_moved_once_however_often_it_is_asked(reader: Reader) -> No
     assert reader.uids() == [2]
 
 
-def test_a_folder_made_anew_is_not_taken_for_the_old_one(reader: Reader) -> None:
-    reader.mailbox.put(PLAIN % b"old", "Archive")
+def test_uids_of_a_recreated_folder_are_refused(reader: Reader) -> None:
+    reader.mailbox.append(PLAIN % b"old", "Archive")
     before = reader("search", folder="Archive")["uidvalidity"]
     reader.mailbox.run("delete", "Archive")
     reader.mailbox.run("create", "Archive")
-    reader.mailbox.put(PLAIN % b"new", "Archive")
+    reader.mailbox.append(PLAIN % b"new", "Archive")
     for action, more in (("read", {"uid": 1}), ("move", {"uids": [1], "to": "INBOX"}), ("flag", {"uids": [1], "add": ["seen"]})):
-        with pytest.raises(ConfigError, match="made anew"):
+        with pytest.raises(ConfigError, match="was recreated"):
             reader(action, folder="Archive", uidvalidity=before, **more)
     assert reader.mailbox.count("Archive") == 1
 
 
-def test_new_mail_is_told_once_and_from_now_on(reader: Reader) -> None:
-    reader.mailbox.put(PLAIN % b"old")
+def test_new_mail_is_reported_once_starting_now(reader: Reader) -> None:
+    reader.mailbox.append(PLAIN % b"old")
     first = reader.poll()
     assert (list(first.items), first.more) == ([], False)
     assert list(reader.poll(first.cursor).items) == []
-    reader.mailbox.put(PLAIN % b"new")
-    found = reader.poll(first.cursor)
-    assert [item.data["subject"] for item in found.items] == ["new"]
-    assert found.items[0].key == f"{found.items[0].data['uidvalidity']}-2"
-    assert list(reader.poll(found.cursor).items) == []
+    reader.mailbox.append(PLAIN % b"new")
+    polled = reader.poll(first.cursor)
+    assert [item.data["subject"] for item in polled.items] == ["new"]
+    assert polled.items[0].key == f"{polled.items[0].data['uidvalidity']}-2"
+    assert list(reader.poll(polled.cursor).items) == []
     assert [item.data["subject"] for item in reader.poll(begin="start").items] == ["old", "new"]
     assert reader.uids(seen=True) == []
 
 
-def test_a_message_that_vanished_before_the_poll_does_not_bring_an_old_one_back(reader: Reader) -> None:
-    reader.mailbox.put(PLAIN % b"old")
+def test_a_message_removed_before_the_poll_does_not_report_an_old_one(reader: Reader) -> None:
+    reader.mailbox.append(PLAIN % b"old")
     cursor = reader.poll().cursor
-    reader.mailbox.put(PLAIN % b"gone")
+    reader.mailbox.append(PLAIN % b"gone")
     reader("move", uids=[2], to="Archive")
     assert list(reader.poll(cursor).items) == []
-    reader.mailbox.put(PLAIN % b"new")
+    reader.mailbox.append(PLAIN % b"new")
     assert [item.data["subject"] for item in reader.poll(cursor).items] == ["new"]
 
 
-def test_much_new_mail_comes_in_parts(reader: Reader) -> None:
+def test_many_new_messages_are_reported_in_batches(reader: Reader) -> None:
     with reader.mailbox.client() as client:
         for number in range(MOST_POLLED + 5):
             client.append("INBOX", "", "", PLAIN % str(number).encode())
     first = reader.poll(begin="start")
     rest = reader.poll(first.cursor)
     assert (len(first.items), first.more, rest.more) == (MOST_POLLED, True, False)
-    told = [item.data["subject"] for item in [*first.items, *rest.items]]
-    assert told == [str(number) for number in range(MOST_POLLED + 5)]
+    subjects = [item.data["subject"] for item in [*first.items, *rest.items]]
+    assert subjects == [str(number) for number in range(MOST_POLLED + 5)]
 
 
-def test_new_mail_of_a_folder_made_anew_is_all_that_is_in_it(reader: Reader) -> None:
-    reader.mailbox.put(PLAIN % b"old", "Archive")
+def test_a_recreated_folder_reports_all_its_messages(reader: Reader) -> None:
+    reader.mailbox.append(PLAIN % b"old", "Archive")
     cursor = reader.poll(folder="Archive").cursor
     reader.mailbox.run("delete", "Archive")
     reader.mailbox.run("create", "Archive")
-    reader.mailbox.put(PLAIN % b"new", "Archive")
-    found = reader.poll(cursor, folder="Archive")
-    assert [item.data["subject"] for item in found.items] == ["new"]
-    assert found.items[0].key != f"{cursor['uidvalidity']}-1"
+    reader.mailbox.append(PLAIN % b"new", "Archive")
+    polled = reader.poll(cursor, folder="Archive")
+    assert [item.data["subject"] for item in polled.items] == ["new"]
+    assert polled.items[0].key != f"{cursor['uidvalidity']}-1"
 
 
 @pytest.mark.parametrize("tls", ["tls", "starttls"])
-def test_it_signs_in_over_tls_only_and_says_what_is_wrong(reader: Reader, tls: str) -> None:
+def test_sign_in_requires_tls_and_reports_what_is_wrong(reader: Reader, tls: str) -> None:
     port = {"tls": reader.mailbox.settings["imap_port"], "starttls": reader.mailbox.plain_port}[tls]
     right = {**reader.mailbox.settings, "imap_tls": tls, "imap_port": port}
     assert "folders" in EmailConnector(right).check(reader.ctx)
@@ -263,7 +265,7 @@ def test_it_signs_in_over_tls_only_and_says_what_is_wrong(reader: Reader, tls: s
         assert caught.value.outcome == "not_done"
 
 
-def test_clear_text_is_spoken_where_it_is_wished_and_allowed(reader: Reader, scripted: Any) -> None:
+def test_clear_text_is_used_when_configured_and_allowed(reader: Reader, scripted: Any) -> None:
     plain = {**reader.mailbox.settings, "imap_tls": "off", "imap_port": reader.mailbox.plain_port}
     assert "folders" in EmailConnector(plain).check(reader.ctx)
     forbids = scripted(b"* OK hi\r\n", lambda line: b"* CAPABILITY IMAP4rev1 LOGINDISABLED\r\n" + line.split()[0] + b" OK\r\n")
@@ -272,26 +274,26 @@ def test_clear_text_is_spoken_where_it_is_wished_and_allowed(reader: Reader, scr
     assert len(forbids.lines) == 1
 
 
-def test_what_is_not_there_is_said(reader: Reader) -> None:
-    for action, given, kind in (
+def test_missing_folders_messages_and_servers_are_reported(reader: Reader) -> None:
+    for action, params, kind in (
         ("search", {"folder": "Nowhere"}, (ConfigError, Rejected)),
         ("search", {"folder": "a\r\nb"}, ConfigError),
         ("read", {"uid": 9}, ConfigError),
         ("send", {"subject": "x", "to": ["a@b"]}, ConfigError),
     ):
         with pytest.raises(kind):
-            reader.it.call(action, given, reader.ctx)
+            reader.it.call(action, params, reader.ctx)
     with pytest.raises(ConfigError, match="smtp_host"):
         EmailConnector({}).check(reader.ctx)
 
 
 @pytest.mark.parametrize("name", ["INBOX", "A&B", "Grüße/☃ 𝄞", "a&-b", "~peter/mail/台北/日本語", ""])
-def test_a_folders_name_survives_its_encoding(name: str) -> None:
+def test_folder_names_survive_encoding(name: str) -> None:
     assert encode_folder(name).isascii()
     assert decode_folder(encode_folder(name)) == name
 
 
-def test_a_folders_name_is_encoded_as_the_standard_shows() -> None:
+def test_folder_names_are_encoded_as_in_the_standards_example() -> None:
     assert encode_folder("~peter/mail/台北/日本語") == b"~peter/mail/&U,BTFw-/&ZeVnLIqe-"
     assert decode_folder(b"&!!-") == "&!!-"
 
@@ -310,7 +312,7 @@ GREETING = b"* OK ready\r\n"
         (b"250 ok\r\n", SystemFailure),
     ],
 )
-def test_a_server_that_talks_nonsense_is_a_failure(ctx: Context, scripted: Any, replies: bytes, kind: type[ConnectorError]) -> None:
+def test_malformed_replies_are_a_failure(ctx: Context, scripted: Any, replies: bytes, kind: type[ConnectorError]) -> None:
     def answer(line: bytes) -> bytes:
         tag = line.split()[0]
         if b"EXAMINE" in line:

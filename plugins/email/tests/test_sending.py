@@ -1,4 +1,4 @@
-"""Sending by a real SMTP server, and what its refusals, its silence and its lies lead to."""
+"""Sending through a real SMTP server, and handling of refusals, silent servers and malformed replies."""
 
 import base64
 import itertools
@@ -23,10 +23,10 @@ from appliance.connectors.contract import (
 )
 from appliance.connectors.testing import HeldDocuments, open_context, schema_problems, with_documents
 
-# aiosmtpd does not see that its connection is TLS already.
+# aiosmtpd does not detect that its connection already uses TLS.
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS:UserWarning")
 
-LETTER: dict[str, Any] = {"to": ["ann@example.com"], "subject": "Hello", "text": "Hello"}
+EMAIL: dict[str, Any] = {"to": ["ann@example.com"], "subject": "Hello", "text": "Hello"}
 
 
 @pytest.fixture
@@ -35,27 +35,27 @@ def ctx() -> Iterator[Context]:
         yield ctx
 
 
-def send(settings: dict[str, Any], ctx: Context, **given: Any) -> dict[str, Any]:
+def send(settings: dict[str, Any], ctx: Context, **fields: Any) -> dict[str, Any]:
     action = EmailConnector.actions[0]
-    wanted = {**LETTER, **given}
-    assert schema_problems(action.input, wanted) == []
-    output = EmailConnector(settings).call("send", wanted, ctx)
+    params = {**EMAIL, **fields}
+    assert schema_problems(action.input, params) == []
+    output = EmailConnector(settings).call("send", params, ctx)
     assert schema_problems(action.output, output) == []
     return output
 
 
-def received(post: Any) -> tuple[str, list[str], EmailMessage]:
-    [(sender, recipients, content)] = post.taken
+def received(smtp: Any) -> tuple[str, list[str], EmailMessage]:
+    [(sender, recipients, content)] = smtp.messages
     message = message_from_bytes(content, policy=default)
     assert isinstance(message, EmailMessage)
     assert message.defects == []
     return sender, recipients, message
 
 
-def test_a_message_arrives_as_it_was_written(post: Any, ctx: Context) -> None:
+def test_a_message_arrives_as_it_was_written(smtp: Any, ctx: Context) -> None:
     text = "Grüße ☃\n.\n..two\nFrom here\n" + "long " * 400 + "\ntrailing \n"
     output = send(
-        post.settings,
+        smtp.settings,
         ctx,
         to=[{"address": "joerg@bücher.example", "name": 'Jörg, "A."'}, {"address": "bo@example.com", "name": 'O"Hara, Bo'}],
         cc=["cc@example.com"],
@@ -70,7 +70,7 @@ def test_a_message_arrives_as_it_was_written(post: Any, ctx: Context) -> None:
         ],
         headers={"In-Reply-To": "<0@example.com>", "X-Note": "ö" * 200},
     )
-    sender, recipients, message = received(post)
+    sender, recipients, message = received(smtp)
     everybody = ["joerg@xn--bcher-kva.example", "bo@example.com", "cc@example.com", "secret@example.com"]
     assert (sender, recipients, output["accepted"], output["refused"]) == ("orders@example.com", everybody, everybody, [])
     assert [(each.display_name, each.addr_spec) for each in message["To"].addresses] == [
@@ -91,11 +91,11 @@ def test_a_message_arrives_as_it_was_written(post: Any, ctx: Context) -> None:
         "ö" * 200,
         output["message_id"],
     )
-    assert all(len(line) <= 998 for line in post.taken[0][2].splitlines())
-    its_body_is(message, text)
+    assert all(len(line) <= 998 for line in smtp.messages[0][2].splitlines())
+    assert_body(message, text)
 
 
-def its_body_is(message: EmailMessage, text: str) -> None:
+def assert_body(message: EmailMessage, text: str) -> None:
     plain, html = message.get_body(("plain",)), message.get_body(("html",))
     assert plain is not None
     assert html is not None
@@ -110,41 +110,41 @@ def its_body_is(message: EmailMessage, text: str) -> None:
     assert (second.get_filename(), second.get_payload(decode=True)) == ("a.bin", bytes(range(256)))
 
 
-def test_documents_are_attached(post: Any, ctx: Any) -> None:
+def test_documents_are_attached(smtp: Any, ctx: Any) -> None:
     documents = HeldDocuments()
     pdf = documents.create("offer ☃.pdf", [b"%PDF", b"-1\r\n.\r\n"], "application/pdf")
     mail = documents.create("old.eml", [b"Subject: x\r\n\r\n"], "message/rfc822")
     attached = [{"document": pdf}, {"document": mail, "name": "b.eml"}]
-    send(post.settings, with_documents(ctx, documents), attachments=attached)
-    first, second = received(post)[2].iter_attachments()
-    told = (first.get_filename(), first.get_content_type(), first.get_payload(decode=True))
-    assert told == ("offer ☃.pdf", "application/pdf", b"%PDF-1\r\n.\r\n")
+    send(smtp.settings, with_documents(ctx, documents), attachments=attached)
+    first, second = received(smtp)[2].iter_attachments()
+    attachment = (first.get_filename(), first.get_content_type(), first.get_payload(decode=True))
+    assert attachment == ("offer ☃.pdf", "application/pdf", b"%PDF-1\r\n.\r\n")
     assert (second.get_filename(), second.get_content_type()) == ("b.eml", "application/octet-stream")
     huge = documents.create("huge", [bytes(41 << 20)])
-    for document, told_of in (("doc_9", "no document"), (huge, "more than")):
-        with pytest.raises(ConfigError, match=told_of):
-            send(post.settings, with_documents(ctx, documents), attachments=[{"document": document}])
-    assert len(post.taken) == 1
+    for document, reason in (("doc_9", "no document"), (huge, "more than")):
+        with pytest.raises(ConfigError, match=reason):
+            send(smtp.settings, with_documents(ctx, documents), attachments=[{"document": document}])
+    assert len(smtp.messages) == 1
 
 
-def test_the_key_makes_the_message_id(post: Any) -> None:
+def test_the_message_id_depends_on_the_idempotency_key(smtp: Any) -> None:
     ids = []
     for key in ("one", "one", "two"):
         with open_context(key=key) as ctx:
-            ids.append(send(post.settings, ctx)["message_id"])
+            ids.append(send(smtp.settings, ctx)["message_id"])
     assert ids[0] == ids[1] != ids[2]
     assert ids[0].endswith("@example.com>")
 
 
-def test_text_or_html_alone_is_a_message(post: Any, ctx: Context) -> None:
-    EmailConnector(post.settings).call("send", {"to": ["a@example.com"], "subject": "", "html": "<b>x</b>"}, ctx)
-    EmailConnector(post.settings).call("send", {"bcc": ["a@example.com"], "subject": "y"}, ctx)
-    kinds = [message_from_bytes(content).get_content_type() for _, _, content in post.taken]
+def test_text_or_html_alone_is_sent(smtp: Any, ctx: Context) -> None:
+    EmailConnector(smtp.settings).call("send", {"to": ["a@example.com"], "subject": "", "html": "<b>x</b>"}, ctx)
+    EmailConnector(smtp.settings).call("send", {"bcc": ["a@example.com"], "subject": "y"}, ctx)
+    kinds = [message_from_bytes(content).get_content_type() for _, _, content in smtp.messages]
     assert kinds == ["text/html", "text/plain"]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {"subject": "a\r\nBcc: x@example.com"},
         {"subject": "a\nb"},
@@ -170,15 +170,15 @@ def test_text_or_html_alone_is_a_message(post: Any, ctx: Context) -> None:
         {"to": []},
     ],
 )
-def test_nothing_given_can_open_a_line_of_its_own(post: Any, ctx: Context, given: dict[str, Any]) -> None:
+def test_line_breaks_cannot_inject_headers_or_commands(smtp: Any, ctx: Context, fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
-        EmailConnector(post.settings).call("send", {**LETTER, **given}, ctx)
+        EmailConnector(smtp.settings).call("send", {**EMAIL, **fields}, ctx)
     assert caught.value.outcome == "not_done"
-    assert post.taken == []
+    assert smtp.messages == []
 
 
-def test_a_message_needs_a_sender_and_a_server(post: Any, ctx: Context) -> None:
-    without = {name: value for name, value in post.settings.items() if name != "from"}
+def test_a_message_needs_a_sender_and_a_server(smtp: Any, ctx: Context) -> None:
+    without = {name: value for name, value in smtp.settings.items() if name != "from"}
     with pytest.raises(ConfigError, match="`from`"):
         send(without, ctx)
     assert send(without, ctx, **{"from": "me@example.com"})["accepted"] == ["ann@example.com"]
@@ -186,37 +186,37 @@ def test_a_message_needs_a_sender_and_a_server(post: Any, ctx: Context) -> None:
         send({"from": "a@example.com"}, ctx)
 
 
-def test_who_is_refused_is_told_while_the_others_get_it(post: Any, ctx: Context) -> None:
-    post.refusals = {"no@example.com": "550 5.1.1 nobody", "later@example.com": "450 busy"}
-    output = send(post.settings, ctx, to=["no@example.com", "ann@example.com", "later@example.com"])
+def test_refused_recipients_are_reported_and_the_others_receive_the_message(smtp: Any, ctx: Context) -> None:
+    smtp.refusals = {"no@example.com": "550 5.1.1 nobody", "later@example.com": "450 busy"}
+    output = send(smtp.settings, ctx, to=["no@example.com", "ann@example.com", "later@example.com"])
     assert output["accepted"] == ["ann@example.com"]
     assert output["refused"] == [
         {"address": "no@example.com", "code": 550, "message": "5.1.1 nobody"},
         {"address": "later@example.com", "code": 450, "message": "busy"},
     ]
-    assert received(post)[1] == ["ann@example.com"]
+    assert received(smtp)[1] == ["ann@example.com"]
     with pytest.raises(Rejected, match="nobody") as caught:
-        send(post.settings, ctx, to=["no@example.com"])
+        send(smtp.settings, ctx, to=["no@example.com"])
     assert caught.value.details["refused"][0]["code"] == 550
     with pytest.raises(TransientError, match="now"):
-        send(post.settings, ctx, to=["no@example.com", "later@example.com"])
-    assert len(post.taken) == 1
+        send(smtp.settings, ctx, to=["no@example.com", "later@example.com"])
+    assert len(smtp.messages) == 1
 
 
-@pytest.mark.parametrize(("verdict", "kind"), [("554 spam", Rejected), ("451 later", TransientError)])
-def test_a_refused_message_is_not_sent(post: Any, ctx: Context, verdict: str, kind: type[ConnectorError]) -> None:
-    post.verdict = verdict
-    with pytest.raises(kind, match=verdict[4:]) as caught:
-        send(post.settings, ctx)
-    assert (type(caught.value), caught.value.outcome, caught.value.details) == (kind, "not_done", {"code": int(verdict[:3])})
+@pytest.mark.parametrize(("reply", "kind"), [("554 spam", Rejected), ("451 later", TransientError)])
+def test_a_refused_message_is_not_sent(smtp: Any, ctx: Context, reply: str, kind: type[ConnectorError]) -> None:
+    smtp.reply = reply
+    with pytest.raises(kind, match=reply[4:]) as caught:
+        send(smtp.settings, ctx)
+    assert (type(caught.value), caught.value.outcome, caught.value.details) == (kind, "not_done", {"code": int(reply[:3])})
 
 
 @pytest.mark.parametrize("tls", ["tls", "starttls", "off"])
-def test_each_encryption_works_and_its_mistakes_are_named(posting_with: Any, ctx: Context, tls: str) -> None:
-    with posting_with(tls) as post:
-        assert "takes mail" in EmailConnector(post.settings).check(ctx)
-        send(post.settings, ctx)
-        assert len(post.taken) == 1
+def test_each_encryption_works_and_reports_wrong_settings(smtp_server: Any, ctx: Context, tls: str) -> None:
+    with smtp_server(tls) as smtp:
+        assert "takes mail" in EmailConnector(smtp.settings).check(ctx)
+        send(smtp.settings, ctx)
+        assert len(smtp.messages) == 1
         mistakes: dict[str, list[tuple[dict[str, Any], type[ConnectorError], str]]] = {
             "tls": [({"password": "wrong"}, AuthError, "password"), ({"ca": "x"}, ConfigError, "PEM")],
             "starttls": [({"password": "wrong"}, AuthError, "password"), ({"smtp_tls": "tls"}, ConfigError, "TLS"),
@@ -225,30 +225,30 @@ def test_each_encryption_works_and_its_mistakes_are_named(posting_with: Any, ctx
         }  # fmt: skip
         for changed, kind, words in mistakes[tls]:
             with pytest.raises(kind, match=words) as caught:
-                EmailConnector({**post.settings, **changed}).check(ctx)
+                EmailConnector({**smtp.settings, **changed}).check(ctx)
             assert "sésame" not in caught.value.message + str(caught.value.details)
         if tls != "off":
-            del post.settings["ca"]
+            del smtp.settings["ca"]
             with pytest.raises(ConfigError, match="certificate"):
-                EmailConnector(post.settings).check(ctx)
-            assert len(post.taken) == 1
+                EmailConnector(smtp.settings).check(ctx)
+            assert len(smtp.messages) == 1
 
 
-def test_a_server_that_wants_a_sign_in_says_so(posting_with: Any, ctx: Context) -> None:
-    with posting_with("tls") as post:
-        del post.settings["user"]
+def test_a_server_that_requires_a_sign_in_is_an_auth_error(smtp_server: Any, ctx: Context) -> None:
+    with smtp_server("tls") as smtp:
+        del smtp.settings["user"]
         with pytest.raises(AuthError, match="sign-in"):
-            send(post.settings, ctx)
+            send(smtp.settings, ctx)
 
 
-def test_a_message_beyond_the_servers_size_is_not_begun(posting_with: Any, ctx: Context) -> None:
-    with posting_with("tls", data_size_limit=2_000) as post:
+def test_a_message_beyond_the_servers_size_limit_is_not_sent(smtp_server: Any, ctx: Context) -> None:
+    with smtp_server("tls", data_size_limit=2_000) as smtp:
         with pytest.raises(Rejected, match="2000"):
-            send(post.settings, ctx, text="x" * 3_000)
-        assert post.taken == []
+            send(smtp.settings, ctx, text="x" * 3_000)
+        assert smtp.messages == []
 
 
-def test_no_server_no_mail(ctx: Context) -> None:
+def test_an_unreachable_server_is_an_error_and_nothing_is_done(ctx: Context) -> None:
     base = {"smtp_tls": "off", "from": "a@example.com"}
     with pytest.raises(TransientError) as caught:
         send({**base, "smtp_host": "127.0.0.1", "smtp_port": 1}, ctx)
@@ -260,23 +260,23 @@ def test_no_server_no_mail(ctx: Context) -> None:
         send({**base, "smtp_host": "127.0.0.1"}, closed)
 
 
-# -- a server that lies, or goes silent
+# -- a server that sends wrong replies or none
 
 
-def lying(**answers: bytes | None) -> Any:
-    """Answers by the command's first word; `dot` is the end of the message, `silent` and `hang` are what they say."""
+def scripted_answer(**answers: bytes | None) -> Any:
+    """Replies by the first word of a command, `dot` for the end of the message; None hangs up, empty bytes send nothing."""
 
     def answer(line: bytes) -> bytes | None:
         word = line.split(maxsplit=1)[0].decode().lower() if line.strip() else ""
         word = "dot" if line == b".\r\n" else word.split(":")[0]
-        usual = {"ehlo": b"250-here\r\n250 AUTH LOGIN PLAIN\r\n", "mail": b"250 ok\r\n", "rcpt": b"250 ok\r\n",
+        defaults = {"ehlo": b"250-here\r\n250 AUTH LOGIN PLAIN\r\n", "mail": b"250 ok\r\n", "rcpt": b"250 ok\r\n",
                  "data": b"354 go\r\n", "dot": b"250 taken\r\n", "auth": b"235 in\r\n"}  # fmt: skip
-        return {**usual, **answers}.get(word, b"")
+        return {**defaults, **answers}.get(word, b"")
 
     return answer
 
 
-def at(server: Any) -> dict[str, Any]:
+def settings_for(server: Any) -> dict[str, Any]:
     return {"smtp_host": "127.0.0.1", "smtp_port": server.port, "smtp_tls": "off", "from": "a@example.com"}
 
 
@@ -291,12 +291,12 @@ def at(server: Any) -> dict[str, Any]:
         ({"dot": b""}, "unknown"),
     ],
 )
-def test_a_lost_connection_tells_whether_the_mail_may_be_out(scripted: Any, answers: Any, outcome: str) -> None:
+def test_the_outcome_after_a_lost_connection(scripted: Any, answers: Any, outcome: str) -> None:
     for seconds in (0.5, 5, 30):
-        server = scripted(b"220 hi\r\n", lying(**answers))
+        server = scripted(b"220 hi\r\n", scripted_answer(**answers))
         with pytest.raises(TransientError) as caught, open_context(seconds=seconds) as ctx:
-            send(at(server), ctx)
-        if "dot" not in answers or b".\r\n" in server.lines:  # else a busy machine was too slow to come so far
+            send(settings_for(server), ctx)
+        if "dot" not in answers or b".\r\n" in server.lines:  # otherwise a busy machine did not get this far in time
             break
     assert caught.value.outcome == outcome
 
@@ -316,27 +316,27 @@ def test_a_lost_connection_tells_whether_the_mail_may_be_out(scripted: Any, answ
         (b"220 hi\r\n", {"mail": b"550 not from here\r\n"}, Rejected),
     ],
 )
-def test_what_a_server_says_has_its_class(
+def test_each_server_reply_maps_to_an_error_class(
     scripted: Any, ctx: Context, greeting: bytes, answers: Any, kind: type[ConnectorError]
 ) -> None:
-    server = scripted(greeting, lying(**answers))
+    server = scripted(greeting, scripted_answer(**answers))
     with pytest.raises(kind) as caught:
-        send(at(server), ctx)
+        send(settings_for(server), ctx)
     assert (type(caught.value), caught.value.outcome) == (kind, "not_done")
     assert not any(line == b".\r\n" for line in server.lines)
 
 
-def test_a_nonsense_verdict_leaves_it_unknown(scripted: Any, ctx: Context) -> None:
+def test_a_malformed_final_reply_leaves_the_outcome_unknown(scripted: Any, ctx: Context) -> None:
     with pytest.raises(SystemFailure) as caught:
-        send(at(scripted(b"220 hi\r\n", lying(dot=b"hello\r\n"))), ctx)
+        send(settings_for(scripted(b"220 hi\r\n", scripted_answer(dot=b"hello\r\n"))), ctx)
     assert caught.value.outcome == "unknown"
 
 
-def test_nothing_said_before_tls_is_believed(scripted: Any, ctx: Context) -> None:
+def test_nothing_received_before_tls_is_trusted(scripted: Any, ctx: Context) -> None:
     answers = {"ehlo": b"250-here\r\n250 STARTTLS\r\n", "starttls": b"220 go\r\n250 injected\r\n"}
-    server = scripted(b"220 hi\r\n", lying(**answers))
+    server = scripted(b"220 hi\r\n", scripted_answer(**answers))
     with pytest.raises(SystemFailure, match="clear text"):
-        send({**at(server), "smtp_tls": "starttls", "user": "u", "password": "p"}, ctx)
+        send({**settings_for(server), "smtp_tls": "starttls", "user": "u", "password": "p"}, ctx)
     mailbox = {"imap_host": "127.0.0.1", "imap_tls": "starttls", "user": "u", "password": "p"}
     preauth = scripted(b"* PREAUTH welcome\r\n", lambda _: b"")
     with pytest.raises(SystemFailure, match="sign in"):
@@ -347,14 +347,14 @@ def test_nothing_said_before_tls_is_believed(scripted: Any, ctx: Context) -> Non
     assert not any(b"LOGIN" in line or b"AUTH" in line for line in [*server.lines, *preauth.lines, *stripped.lines])
 
 
-def test_it_signs_in_by_login_where_there_is_no_plain(scripted: Any, ctx: Context) -> None:
-    said = itertools.chain([b"334 VXNlcg==\r\n", b"334 UGFzcw==\r\n", b"235 in\r\n"])
+def test_sign_in_uses_login_when_plain_is_not_offered(scripted: Any, ctx: Context) -> None:
+    responses = itertools.chain([b"334 VXNlcg==\r\n", b"334 UGFzcw==\r\n", b"235 in\r\n"])
 
     def answer(line: bytes) -> bytes:
         if line.startswith(b"EHLO"):
             return b"250-here\r\n250 AUTH LOGIN\r\n"
-        return next(said)
+        return next(responses)
 
     server = scripted(b"220 hi\r\n", answer)
-    assert "takes mail" in EmailConnector({**at(server), "user": "ann", "password": "pässword"}).check(ctx)
+    assert "takes mail" in EmailConnector({**settings_for(server), "user": "ann", "password": "pässword"}).check(ctx)
     assert [base64.b64decode(line) for line in server.lines[2:4]] == [b"ann", "pässword".encode()]

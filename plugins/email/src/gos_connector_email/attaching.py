@@ -1,4 +1,4 @@
-"""Attachments on their way: documents and base64 into bytes, and received ones into documents."""
+"""Attachments: loads those of outgoing messages from base64 or documents, and stores received ones as documents."""
 
 import base64
 import binascii
@@ -9,57 +9,57 @@ from appliance.connectors.contract import ConfigError, Documents, Json
 from gos_connector_email.address import plain
 
 MOST_BYTES = 40 * 1024 * 1024
-_USUAL_TYPE = "application/octet-stream"
+_DEFAULT_TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """One file of a message."""
+    """An attached file."""
 
     name: str
     content_type: str
     content: bytes = field(repr=False)
 
 
-def attachments_of(given: Json, documents: Documents) -> list[Attachment]:
-    """What a message is to carry; ConfigError for what cannot be attached or is too much together."""
-    found: list[Attachment] = []
-    left = MOST_BYTES
-    for each in given.get("attachments", ()):
-        found.append(_attachment(each, documents, left))
-        left -= len(found[-1].content)
-    return found
+def attachments_of(message: Json, documents: Documents) -> list[Attachment]:
+    """The attachments of an outgoing message; ConfigError when one is invalid or they are too large together."""
+    attachments: list[Attachment] = []
+    remaining = MOST_BYTES
+    for each in message.get("attachments", ()):
+        attachments.append(_load(each, documents, remaining))
+        remaining -= len(attachments[-1].content)
+    return attachments
 
 
-def _attachment(given: Json, documents: Documents, left: int) -> Attachment:
-    if "document" not in given:
-        content_type = given.get("content_type", _USUAL_TYPE)
-        return Attachment(plain(given["name"], "A file name"), content_type, _bytes(given["content"], given["name"]))
-    document = documents.open(given["document"])
-    if document.size > left:
-        raise ConfigError(f"The attachments have more than {MOST_BYTES} bytes together; send fewer, or a link to them.")
-    name = plain(given.get("name", document.name), "A file name")
+def _load(item: Json, documents: Documents, remaining: int) -> Attachment:
+    if "document" not in item:
+        content_type = item.get("content_type", _DEFAULT_TYPE)
+        return Attachment(plain(item["name"], "A file name"), content_type, _bytes(item["content"], item["name"]))
+    document = documents.open(item["document"])
+    if document.size > remaining:
+        raise ConfigError(f"The attachments have more than {MOST_BYTES} bytes in total; send fewer, or send links instead.")
+    name = plain(item.get("name", document.name), "A file name")
     kind = document.content_type.partition(";")[0].strip()
     if kind.count("/") != 1 or kind.startswith(("multipart/", "message/")):
-        kind = _USUAL_TYPE
-    return Attachment(name, given.get("content_type", kind), b"".join(document.chunks()))
+        kind = _DEFAULT_TYPE
+    return Attachment(name, item.get("content_type", kind), b"".join(document.chunks()))
 
 
 def _bytes(content: str, name: str) -> bytes:
     try:
         return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ConfigError(f"The content of the attachment {name[:100]!r} is not base64.") from error
+        raise ConfigError(f"The content of the attachment {name[:100]!r} is not valid base64.") from error
 
 
 def into_documents(message: dict[str, Any], documents: Documents) -> dict[str, Any]:
-    """The message that was read, its attachments kept as documents instead of given."""
-    kept = []
+    """The message with its attachments stored as documents; each gets `document` and `content` becomes null."""
+    attachments = []
     for number, each in enumerate(message["attachments"], 1):
         part = dict(each)
         if part["content"] is not None:
             name = part["name"] or f"attachment-{number}"
             part["document"] = documents.create(name, [base64.b64decode(part["content"])], part["content_type"])
             part["content"] = None
-        kept.append(part)
-    return {**message, "attachments": kept}
+        attachments.append(part)
+    return {**message, "attachments": attachments}

@@ -1,4 +1,4 @@
-"""The connector: each call is one conversation, with the SMTP server or with the IMAP server."""
+"""The email connector: each call opens one session with the SMTP server or the IMAP server."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -18,7 +18,7 @@ _IMAP_PORT = 143
 
 
 class EmailConnector(Connector):
-    """One mailbox and the server that sends for it; either may be left out."""
+    """Sends through an SMTP server and reads a mailbox on an IMAP server; either is optional."""
 
     contract_version = 1
     name = "email"
@@ -31,30 +31,30 @@ class EmailConnector(Connector):
 
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
-        self._in_mailbox: Mapping[str, Callable[[Imap, Json], dict[str, Any]]] = {
+        self._mailbox_actions: Mapping[str, Callable[[Imap, Json], dict[str, Any]]] = {
             "folders": lambda imap, _: {"folders": imap.folders()},
             "search": mailbox.search, "read": mailbox.read, "flag": mailbox.flag, "move": mailbox.move,
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        told = []
+        results = []
         if "smtp_host" in self.settings:
             with self._smtp(ctx):
-                told.append(f"{self._peer('smtp')} takes mail")
+                results.append(f"{self._peer('smtp')} takes mail")
         if "imap_host" in self.settings:
             with self._imap(ctx) as imap:
-                told.append(f"{self._peer('imap')} has {len(imap.folders())} folders")
-        if not told:
-            raise ConfigError("There is no server; give `smtp_host` to send, `imap_host` to read, or both.")
-        return f"{' and '.join(told)}."
+                results.append(f"{self._peer('imap')} has {len(imap.folders())} folders")
+        if not results:
+            raise ConfigError("No server is configured; give `smtp_host` to send, `imap_host` to read, or both.")
+        return f"{' and '.join(results)}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action == "send":
             return self._send(input, ctx)
-        if action not in self._in_mailbox:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has send, {', '.join(self._in_mailbox)}.")
+        if action not in self._mailbox_actions:
+            raise ConfigError(f"{self.title} has no action {action!r}; it has send, {', '.join(self._mailbox_actions)}.")
         with self._imap(ctx) as imap:
-            output = self._in_mailbox[action](imap, input)
+            output = self._mailbox_actions[action](imap, input)
         return into_documents(output, ctx.documents) if action == "read" and input.get("as_documents", False) else output
 
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
@@ -63,16 +63,16 @@ class EmailConnector(Connector):
         with self._imap(ctx) as imap:
             return mailbox.new_mail(imap, query, cursor)
 
-    def _send(self, given: Json, ctx: Context) -> dict[str, Any]:
-        sender = given.get("from", self.settings.get("from"))
+    def _send(self, message: Json, ctx: Context) -> dict[str, Any]:
+        sender = message.get("from", self.settings.get("from"))
         if sender is None:
             raise ConfigError("The message has no sender; give `from` in the settings or in the call.")
-        letter = write(given, attachments_of(given, ctx.documents), sender, ctx.idempotency_key)
+        email = write(message, attachments_of(message, ctx.documents), sender, ctx.idempotency_key)
         with self._smtp(ctx) as smtp:
-            handed = smtp.hand_over(letter.sender, letter.recipients, letter.content)
-        if handed.refused:
-            ctx.log("warn", f"The server refused {len(handed.refused)} of {len(letter.recipients)} recipients.")
-        return {"message_id": letter.message_id, "accepted": handed.accepted, "refused": handed.refused}
+            delivery = smtp.hand_over(email.sender, email.recipients, email.content)
+        if delivery.refused:
+            ctx.log("warn", f"The server refused {len(delivery.refused)} of {len(email.recipients)} recipients.")
+        return {"message_id": email.message_id, "accepted": delivery.accepted, "refused": delivery.refused}
 
     @contextmanager
     def _smtp(self, ctx: Context) -> Iterator[Smtp]:
@@ -83,7 +83,7 @@ class EmailConnector(Connector):
     def _imap(self, ctx: Context) -> Iterator[Imap]:
         peer = self._peer("imap")
         if "user" not in self.settings:
-            raise ConfigError("A mailbox needs a sign-in; give `user` and `password`.")
+            raise ConfigError("Reading a mailbox needs a sign-in; give `user` and `password`.")
         with closing(Imap(peer, ctx, self.settings["user"], self.settings.get("password", ""))) as imap:
             yield imap
 
@@ -91,7 +91,7 @@ class EmailConnector(Connector):
         host = self.settings.get(f"{protocol}_host")
         if host is None:
             what = "send" if protocol == "smtp" else "read"
-            raise ConfigError(f"This integration has no server to {what} with; give `{protocol}_host` in its settings.")
+            raise ConfigError(f"This integration has no server to {what} mail; give `{protocol}_host` in its settings.")
         tls = self.settings.get(f"{protocol}_tls", "tls")
         port = self.settings.get(f"{protocol}_port", _PORTS.get((protocol, tls), _IMAP_PORT))
         return Peer(protocol.upper(), host, port, tls, self.settings.get("ca"))

@@ -1,4 +1,4 @@
-"""What to search for, as IMAP's search keys: words of ours, and values that stay values."""
+"""Search criteria as IMAP search keys; values are sent as quoted text, so they cannot become part of the command."""
 
 import datetime
 import re
@@ -17,9 +17,9 @@ _FLAGS = {"seen": ("SEEN", "UNSEEN"), "flagged": ("FLAGGED", "UNFLAGGED"), "answ
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,76}")
 
 
-def criteria_of(given: Json) -> list[str | Text]:
-    """The search keys; all of them must fit, and what is deleted never does."""
-    return ["UNDELETED", *(key for name, value in given.items() for key in _keys(name, value))]
+def criteria_of(criteria: Json) -> list[str | Text]:
+    """The search keys, all of which must match; messages flagged as deleted never match."""
+    return ["UNDELETED", *(key for name, value in criteria.items() for key in _keys(name, value))]
 
 
 def _keys(name: str, value: Any) -> Iterator[str | Text]:
@@ -36,33 +36,33 @@ def _keys(name: str, value: Any) -> Iterator[str | Text]:
     elif name == "headers":
         for header, content in value.items():
             if not _HEADER.fullmatch(header):
-                raise ConfigError(f"{header[:80]!r} is no name of a header.")
+                raise ConfigError(f"{header[:80]!r} is not a valid header name.")
             yield from ("HEADER", header, _text(content, name))
     elif name == "after_uid":
         yield from ("UID", f"{int(value) + 1}:*")
     else:
-        raise ConfigError(f"There is nothing to search for by {name!r}.")
+        raise ConfigError(f"{name!r} is not a search criterion.")
 
 
 def keyword(value: str) -> str:
-    """A flag of one's own: an atom."""
+    """`value` as a custom flag; ConfigError when it is not an IMAP atom."""
     if not re.fullmatch(r"[A-Za-z0-9$_.:-]{1,100}", value):
-        raise ConfigError(f"{value[:100]!r} cannot be a keyword: use letters, digits, $, _, ., : and -.")
+        raise ConfigError(f"{value[:100]!r} is not a valid keyword; use letters, digits, $, _, ., : and -.")
     return value
 
 
 def _text(value: str, name: str) -> Text:
     if re.search(r"[\x00\r\n]", value):
-        raise ConfigError(f"`{name}` contains a line break; mail is searched within a line.")
+        raise ConfigError(f"`{name}` contains a line break; a search matches within one line only.")
     try:
         return Text(value.encode())
     except UnicodeEncodeError as error:
-        raise ConfigError(f"`{name}` contains half of a character pair; remove it.") from error
+        raise ConfigError(f"`{name}` contains an unpaired surrogate character; remove it.") from error
 
 
 def _day(value: str, name: str) -> str:
     try:
         day = datetime.date.fromisoformat(value)
     except ValueError as error:
-        raise ConfigError(f"`{name}` is a day like 2026-01-31.") from error
+        raise ConfigError(f"`{name}` is {value[:40]!r}; write a date such as 2026-01-31.") from error
     return f"{day.day}-{_MONTHS[day.month - 1]}-{day.year:04}"

@@ -1,4 +1,4 @@
-"""What the connector takes and gives: settings, actions and the trigger as JSON Schemas."""
+"""The connector's declaration: JSON Schemas of its settings, actions and trigger."""
 
 from typing import Any
 
@@ -18,7 +18,9 @@ _TLS: Schema = {
     "enum": ["tls", "starttls", "off"],
     "default": "tls",
     "secret_target": True,
-    "description": "tls: from the first byte; starttls: TLS, begun in clear text; off: in clear text, the password too",
+    "description": (
+        "tls: encrypted from the first byte; starttls: switches to TLS after connecting; off: clear text, also for the password"
+    ),
 }
 _ADDRESS: Schema = {
     "anyOf": [
@@ -35,27 +37,27 @@ _ADDRESSES: Schema = {"type": "array", "items": _ADDRESS, "maxItems": 500}
 _FOLDER: Schema = {"type": "string", "minLength": 1, "maxLength": 500, "default": "INBOX"}
 _UID: Schema = {"type": "integer", "minimum": 1, "maximum": 2**32 - 1}
 _UIDS: Schema = {"type": "array", "items": _UID, "minItems": 1, "maxItems": 1_000}
-_VALIDITY: Schema = {**_UID, "description": "As a search gave it; the call fails when the folder was made anew"}
+_VALIDITY: Schema = {**_UID, "description": "As returned by a search; the call fails when the folder was recreated since"}
 
 SETTINGS: Schema = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
         "smtp_host": {**_HOST, "title": "SMTP server", "description": "For sending"},
-        "smtp_port": {**_PORT, "title": "SMTP port", "description": "465 for tls, 587 for starttls, 25 for off unless given"},
+        "smtp_port": {**_PORT, "title": "SMTP port", "description": "Default: 465 for tls, 587 for starttls, 25 for off"},
         "smtp_tls": {**_TLS, "title": "SMTP encryption"},
         "imap_host": {**_HOST, "title": "IMAP server", "description": "For reading"},
-        "imap_port": {**_PORT, "title": "IMAP port", "description": "993 for tls, 143 for the others unless given"},
+        "imap_port": {**_PORT, "title": "IMAP port", "description": "Default: 993 for tls, 143 otherwise"},
         "imap_tls": {**_TLS, "title": "IMAP encryption"},
         "user": {
             "type": "string",
             "minLength": 1,
             "maxLength": 300,
             "title": "User",
-            "description": "Left out: SMTP without a sign-in",
+            "description": "Leave empty to send without a sign-in",
         },
         "password": {"type": "string", "maxLength": 4_000, "title": "Password", "secret": True},
-        "from": {**_ADDRESS, "title": "Sender", "description": "The sender where a call names none"},
+        "from": {**_ADDRESS, "title": "Sender", "description": "The sender when a call gives none"},
         "ca": {
             "type": "string",
             "title": "Certificate authority",
@@ -65,7 +67,7 @@ SETTINGS: Schema = {
     },
 }
 
-_SHOWN_ADDRESSES: Schema = {
+_PARSED_ADDRESSES: Schema = {
     "type": "array",
     "items": {"type": "object", "properties": {"name": {"type": "string"}, "address": {"type": "string"}}},
 }
@@ -75,13 +77,13 @@ _SUMMARY: Schema = {
     "uid": {"type": "integer"},
     "message_id": {"type": "string"},
     "subject": {"type": "string"},
-    "from": _SHOWN_ADDRESSES,
-    "to": _SHOWN_ADDRESSES,
-    "cc": _SHOWN_ADDRESSES,
-    "reply_to": _SHOWN_ADDRESSES,
+    "from": _PARSED_ADDRESSES,
+    "to": _PARSED_ADDRESSES,
+    "cc": _PARSED_ADDRESSES,
+    "reply_to": _PARSED_ADDRESSES,
     "in_reply_to": {"type": "string"},
     "references": {"type": "array", "items": {"type": "string"}},
-    "date": {"type": ["string", "null"], "description": "RFC 3339, as the sender claims it; null when it cannot be read"},
+    "date": {"type": ["string", "null"], "description": "RFC 3339, as stated by the sender; null when it cannot be parsed"},
     "flags": {"type": "array", "items": {"type": "string"}, "description": "seen, answered, flagged, deleted, draft, and keywords"},
     "size": {"type": "integer"},
 }
@@ -89,7 +91,7 @@ _ITEM: Schema = {"type": "object", "required": ["folder", "uidvalidity", "uid", 
 _CRITERIA: Schema = {
     "type": "object",
     "additionalProperties": False,
-    "description": "All of it must fit; a text fits when it is contained, letters large or small",
+    "description": "All criteria must match; a text matches when it is contained, ignoring case",
     "properties": {
         **{name: {**_LINE, "minLength": 1} for name in ("from", "to", "cc", "subject", "body", "text")},
         "since": {"type": "string", "format": "date", "description": "Received on this day or later"},
@@ -107,15 +109,15 @@ def _object(required: list[str], **properties: Schema) -> Schema:
     return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
 
 
-def _flags(what: str) -> Schema:
-    return {"type": "array", "items": {"type": "string", "maxLength": 100}, "maxItems": 20, "description": what}
+def _flags(description: str) -> Schema:
+    return {"type": "array", "items": {"type": "string", "maxLength": 100}, "maxItems": 20, "description": description}
 
 
 _SEND = _object(
     ["subject"],
     to=_ADDRESSES,
     cc=_ADDRESSES,
-    bcc={**_ADDRESSES, "description": "Get the message, and nobody reads so in it"},
+    bcc={**_ADDRESSES, "description": "Recipients that are not shown in the message"},
     reply_to={**_ADDRESSES, "maxItems": 10},
     subject=_LINE,
     text={"type": "string", "maxLength": 5_000_000},
@@ -125,7 +127,7 @@ _SEND = _object(
         "maxItems": 50,
         "items": _object(
             [],
-            document={"type": "string", "description": "The id of a document, which has a name and a type of its own"},
+            document={"type": "string", "description": "The id of a document; its own name and type apply unless given"},
             name={"type": "string", "minLength": 1, "maxLength": 255},
             content_type={"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "default": "application/octet-stream"},
             content={"type": "string", "description": "base64"},
@@ -143,7 +145,7 @@ _SENT: Schema = {
         "accepted": {"type": "array", "items": {"type": "string"}},
         "refused": {
             "type": "array",
-            "description": "Whom the server refused while it took the message for the others",
+            "description": "Recipients the server refused while it accepted others",
             "items": {
                 "type": "object",
                 "properties": {"address": {"type": "string"}, "code": {"type": "integer"}, "message": {"type": "string"}},
@@ -158,7 +160,7 @@ _READ: Schema = {
         **_SUMMARY,
         "text": {"type": ["string", "null"]},
         "html": {"type": ["string", "null"]},
-        "truncated": {"type": "boolean", "description": "A text or the list of parts was cut"},
+        "truncated": {"type": "boolean", "description": "A text or the list of parts was truncated"},
         "attachments": {
             "type": "array",
             "items": {
@@ -168,8 +170,8 @@ _READ: Schema = {
                     "content_type": {"type": "string"},
                     "content_id": {"type": "string"},
                     "size": {"type": "integer"},
-                    "content": {"type": ["string", "null"], "description": "base64; null where it did not fit"},
-                    "document": {"type": "string", "description": "Its id, when attachments were asked for as documents"},
+                    "content": {"type": ["string", "null"], "description": "base64; null when it exceeds `attached_bytes`"},
+                    "document": {"type": "string", "description": "The document's id when `as_documents` is true"},
                 },
             },
         },
@@ -180,7 +182,7 @@ _CHANGED: Schema = {
     "required": ["changed", "missing"],
     "properties": {
         "changed": {"type": "array", "items": {"type": "integer"}},
-        "missing": {"type": "array", "items": {"type": "integer"}, "description": "UIDs the folder does not have (any more)"},
+        "missing": {"type": "array", "items": {"type": "integer"}, "description": "UIDs that are not or no longer in the folder"},
     },
 }
 
@@ -216,7 +218,7 @@ ACTIONS = (
             "properties": {
                 "uidvalidity": {"type": "integer"},
                 "messages": {"type": "array", "items": _ITEM},
-                "total": {"type": "integer", "description": "How many fit; more than the messages when `limit` cut them"},
+                "total": {"type": "integer", "description": "How many messages match, including those beyond `limit`"},
             },
         },
         "read",
@@ -235,9 +237,13 @@ ACTIONS = (
                 "minimum": 0,
                 "maximum": MOST_ATTACHED,
                 "default": USUAL_ATTACHED,
-                "description": "How much of attachments' content to give; 0 for their names only",
+                "description": "How many bytes of attachment content to return; 0 for names only",
             },
-            as_documents={"type": "boolean", "default": False, "description": "Keep attachments as documents and give their ids"},
+            as_documents={
+                "type": "boolean",
+                "default": False,
+                "description": "Store attachments as documents and return their ids",
+            },
         ),
         _READ,
         "read",
@@ -245,8 +251,15 @@ ACTIONS = (
     ),
     Action(
         "flag",
-        "Set or take away flags: seen, answered, flagged, deleted, draft, or keywords",
-        _object(["uids"], folder=_FOLDER, uids=_UIDS, uidvalidity=_VALIDITY, add=_flags("To set"), remove=_flags("To take away")),
+        "Set or remove flags: seen, answered, flagged, deleted, draft, or keywords",
+        _object(
+            ["uids"],
+            folder=_FOLDER,
+            uids=_UIDS,
+            uidvalidity=_VALIDITY,
+            add=_flags("Flags to set"),
+            remove=_flags("Flags to remove"),
+        ),
         _CHANGED,
         "idempotent",
         {"uids": [1], "add": ["seen"]},
@@ -268,7 +281,7 @@ TRIGGERS = (
         _object(
             [],
             folder=_FOLDER,
-            begin={"enum": ["now", "start"], "default": "now", "description": "Whether what is there already counts as new"},
+            begin={"enum": ["now", "start"], "default": "now", "description": "Whether existing messages count as new"},
         ),
         _ITEM,
         {"folder": "INBOX"},

@@ -1,4 +1,4 @@
-"""One conversation with an IMAP server: signing in, folders, and commands whose values never become part of their words."""
+"""An IMAP session: sign-in, folders, and commands whose values are quoted so that they cannot inject commands."""
 
 import base64
 import re
@@ -20,17 +20,17 @@ from gos_connector_email.replies import Told, Unreadable, decode_folder, encode_
 from gos_connector_email.wire import Peer, Wire
 
 _T = TypeVar("_T")
-_LONGEST_LINE = 16 * 1024 * 1024
-_MOST_BYTES = 96 * 1024 * 1024
+_MAX_LINE = 16 * 1024 * 1024
+_MAX_BYTES = 96 * 1024 * 1024
 _QUOTABLE = re.compile(rb"[\x20\x21\x23-\x5b\x5d-\x7e]{0,500}")
 _CODE = re.compile(r"\[([A-Z0-9-]+)(?: ([^\]]*))?\]", re.IGNORECASE)
 _AUTH_CODES = {"AUTHENTICATIONFAILED", "AUTHORIZATIONFAILED", "EXPIRED", "PRIVACYREQUIRED", "CONTACTADMIN", "NOPERM"}
-_LATER_CODES = {"UNAVAILABLE", "INUSE", "SERVERBUG"}
+_TRANSIENT_CODES = {"UNAVAILABLE", "INUSE", "SERVERBUG"}
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder that is open: UIDs mean what they meant as long as `validity` is the same."""
+    """The open folder; UIDs keep identifying the same messages as long as `validity` is unchanged."""
 
     validity: int
     next_uid: int
@@ -38,13 +38,13 @@ class Folder:
 
 @dataclass(frozen=True)
 class Text:
-    """A value of a command, as against its words."""
+    """A value in a command; sent quoted or as a literal."""
 
     content: bytes
 
 
 class Imap:
-    """One session; raises errors of the contract."""
+    """One IMAP session; the constructor connects and signs in. Raises errors of the connector contract."""
 
     def __init__(self, peer: Peer, ctx: Context, user: str, password: str) -> None:
         self._wire = Wire(peer, ctx)
@@ -65,45 +65,46 @@ class Imap:
     # -- folders and messages
 
     def folders(self) -> list[dict[str, Any]]:
-        """Every folder: name, delimiter, whether it can be opened, and its special use."""
-        told = self.command("LIST", Text(b""), Text(b"*"))
-        return self._read(lambda: [_folder_of(line) for line in told if _kind(line) == "LIST"])
+        """All folders: name, delimiter, whether a folder can be opened, and its special use."""
+        replies = self.command("LIST", Text(b""), Text(b"*"))
+        return self._read(lambda: [_parse_folder(reply) for reply in replies if _kind(reply) == "LIST"])
 
     def open(self, folder: str, *, read_only: bool) -> Folder:
-        """Open a folder, for looking only or for changing."""
-        told = self.command("EXAMINE" if read_only else "SELECT", folder_name(folder))
-        codes = {found.group(1).upper(): found.group(2) or "" for line in told if (found := _CODE.search(line.text))}
+        """Open a folder, read-only or for changes."""
+        replies = self.command("EXAMINE" if read_only else "SELECT", folder_name(folder))
+        codes = {match.group(1).upper(): match.group(2) or "" for reply in replies if (match := _CODE.search(reply.text))}
         validity, next_uid = codes.get("UIDVALIDITY", ""), codes.get("UIDNEXT", "")
         if not validity.isdigit() or not next_uid.isdigit():
-            raise SystemFailure(f"{self._wire.peer} does not tell UIDVALIDITY and UIDNEXT of {folder!r}; UIDs need both.")
+            raise SystemFailure(f"{self._wire.peer} did not return UIDVALIDITY and UIDNEXT of {folder!r}; UIDs need both.")
         return Folder(int(validity), int(next_uid))
 
     def search(self, criteria: Sequence[str | Text]) -> list[int]:
-        """The UIDs of what fits, in ascending order."""
+        """The UIDs of matching messages, in ascending order."""
         is_ascii = all(isinstance(each, str) or each.content.isascii() for each in criteria)
-        told = self.command("UID", "SEARCH", *(() if is_ascii else ("CHARSET", "UTF-8")), *criteria)
-        return self._read(lambda: sorted({number(each) for line in told if _kind(line) == "SEARCH" for each in line.tokens()[2:]}))
+        replies = self.command("UID", "SEARCH", *(() if is_ascii else ("CHARSET", "UTF-8")), *criteria)
+        search_replies = [reply for reply in replies if _kind(reply) == "SEARCH"]
+        return self._read(lambda: sorted({number(token) for reply in search_replies for token in reply.tokens()[2:]}))
 
-    def fetch(self, uids: str, *what: str) -> dict[int, dict[str, Any]]:
-        """What was asked of each message, by UID and by name in upper case."""
-        return self._read(lambda: self._fetched(self.command("UID", "FETCH", uids, f"(UID {' '.join(what)})")))
+    def fetch(self, uids: str, *items: str) -> dict[int, dict[str, Any]]:
+        """The requested items of each message, by UID and by item name in upper case."""
+        return self._read(lambda: self._parse_fetch(self.command("UID", "FETCH", uids, f"(UID {' '.join(items)})")))
 
     def change(self, *parts: str | Text) -> None:
-        """Send a command that changes something: without its verdict nobody knows whether it did."""
+        """Send a command that changes something; if the connection is lost before its reply, the outcome is unknown."""
         self._wire.when_lost = "unknown"
         self.command(*parts)
         self._wire.when_lost = "not_done"
 
     def command(self, *parts: str | Text) -> list[Told]:
-        """Send a command and give its replies, the verdict last; the error its refusal means."""
+        """Send a command and return its replies, the tagged one last; raises the matching error when it is refused."""
         self._tag += 1
         tag = f"g{self._tag}"
         self._say(tag, parts)
-        told = self._until(tag)
-        verdict = told[-1].text[len(tag) + 1 :]
-        if verdict[:2].upper() != "OK":
-            raise self._refusal(verdict, parts)
-        return told
+        replies = self._until(tag)
+        status = replies[-1].text[len(tag) + 1 :]
+        if status[:2].upper() != "OK":
+            raise self._refusal(status, parts)
+        return replies
 
     # -- signing in
 
@@ -112,34 +113,34 @@ class Imap:
         if greeting[:5].upper() == "* BYE":
             raise self._refusal(greeting[2:], ())
         if greeting[:4].upper() != "* OK":
-            # Also PREAUTH, which would go around both TLS and the password.
-            raise self._wire.nonsense("a greeting that lets nobody sign in")
-        self._ask_capabilities()
+            # Also PREAUTH, which would bypass both TLS and the password.
+            raise self._wire.nonsense("a greeting that does not allow to sign in")
+        self._load_capabilities()
         if self._wire.peer.tls == "starttls":
             if not self.can("STARTTLS"):
-                raise ConfigError("The IMAP server offers no STARTTLS; set `imap_tls` to tls, or to off in a trusted network.")
+                raise ConfigError("The IMAP server does not offer STARTTLS; set `imap_tls` to tls, or to off in a trusted network.")
             self.command("STARTTLS")
             self._wire.encrypt()
-            self._ask_capabilities()
+            self._load_capabilities()
         try:
             self._give(user, password)
         except Rejected as error:
             raise AuthError(error.message, details=error.details) from error
-        self._ask_capabilities()
+        self._load_capabilities()
 
     def _give(self, user: str, password: str) -> None:
         if self.can("AUTH=PLAIN") and self.can("SASL-IR"):
             self.command("AUTHENTICATE", "PLAIN", base64.b64encode(f"\0{user}\0{password}".encode()).decode("ascii"))
         elif self.can("LOGINDISABLED"):
-            raise ConfigError("The IMAP server takes no password over this connection; set `imap_tls` to tls or starttls.")
+            raise ConfigError("The IMAP server accepts no password over this connection; set `imap_tls` to tls or starttls.")
         else:
             self.command("LOGIN", Text(user.encode()), Text(password.encode()))
 
-    def _ask_capabilities(self) -> None:
-        told = self.command("CAPABILITY")
-        self._capabilities = {word.upper() for line in told if _kind(line) == "CAPABILITY" for word in line.text.split()[2:]}
+    def _load_capabilities(self) -> None:
+        replies = self.command("CAPABILITY")
+        self._capabilities = {word.upper() for reply in replies if _kind(reply) == "CAPABILITY" for word in reply.text.split()[2:]}
 
-    # -- the conversation
+    # -- commands and replies
 
     def _say(self, tag: str, parts: Sequence[str | Text]) -> None:
         line = bytearray(tag.encode("ascii"))
@@ -152,12 +153,12 @@ class Imap:
             else:
                 line += b"{%d}\r\n" % len(part.content)
                 self._wire.send(bytes(line))
-                self._invited(tag, parts)
+                self._await_continuation(tag, parts)
                 line = bytearray(part.content)
         self._wire.send(bytes(line) + b"\r\n")
 
-    def _invited(self, tag: str, parts: Sequence[str | Text]) -> None:
-        """The server asks for the literal, or has refused the command before it."""
+    def _await_continuation(self, tag: str, parts: Sequence[str | Text]) -> None:
+        """Wait until the server asks for the literal; raises when it refuses the command instead."""
         while True:
             text = self._reply().text
             if text.startswith("+"):
@@ -166,73 +167,73 @@ class Imap:
                 raise self._refusal(text[len(tag) + 1 :], parts)
 
     def _until(self, tag: str) -> list[Told]:
-        told: list[Told] = []
+        replies: list[Told] = []
         size = 0
         while True:
             reply = self._reply()
             text = reply.text
             size += sum(map(len, (*reply.lines, *reply.literals)))
-            if size > _MOST_BYTES:
-                raise self._wire.nonsense(f"more than {_MOST_BYTES} bytes to one command")
-            told.append(reply)
+            if size > _MAX_BYTES:
+                raise self._wire.nonsense(f"more than {_MAX_BYTES} bytes in reply to one command")
+            replies.append(reply)
             if text.startswith(f"{tag} "):
-                return told
+                return replies
             if text[:5].upper() == "* BYE":
                 raise self._refusal(text[2:], ())
-            if text.startswith("+"):  # AUTHENTICATE: the server wants to go on although all was said
+            if text.startswith("+"):  # AUTHENTICATE: the server asks for more although everything was sent
                 self._wire.send(b"*\r\n")
             elif not text.startswith("* "):
-                raise self._wire.nonsense("a line that answers nothing")
+                raise self._wire.nonsense("a line that belongs to no command")
 
     def _reply(self) -> Told:
         lines: list[bytes] = []
         literals: list[bytes] = []
         size = 0
         while True:
-            line = self._wire.line(_LONGEST_LINE)
-            wanted = literal_size(line)
-            if wanted is None:
+            line = self._wire.line(_MAX_LINE)
+            literal_bytes = literal_size(line)
+            if literal_bytes is None:
                 return Told((*lines, line), tuple(literals))
-            size += wanted + len(line)
-            if size > _MOST_BYTES:
+            size += literal_bytes + len(line)
+            if size > _MAX_BYTES:
                 raise self._wire.nonsense(f"a reply of {size} bytes")
             lines.append(without_literal(line))
-            literals.append(self._wire.exactly(wanted))
+            literals.append(self._wire.exactly(literal_bytes))
 
-    def _fetched(self, told: Sequence[Told]) -> dict[int, dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
-        for line in told:
-            if _kind(line) != "FETCH":
+    def _parse_fetch(self, replies: Sequence[Told]) -> dict[int, dict[str, Any]]:
+        messages: dict[int, dict[str, Any]] = {}
+        for reply in replies:
+            if _kind(reply) != "FETCH":
                 continue
-            tokens = line.tokens()
+            tokens = reply.tokens()
             if len(tokens) != 4 or not isinstance(tokens[3], list):
                 raise Unreadable
             values = pairs(tokens[3])
-            if "UID" in values:  # a server may also tell, unasked, what changed elsewhere
-                found.setdefault(number(values["UID"]), {}).update(values)
-        return found
+            if "UID" in values:  # a server may also report changes to other messages, without a UID
+                messages.setdefault(number(values["UID"]), {}).update(values)
+        return messages
 
-    def _read(self, work: Callable[[], _T]) -> _T:
+    def _read(self, parse: Callable[[], _T]) -> _T:
         try:
-            return work()
+            return parse()
         except Unreadable as error:
-            raise self._wire.nonsense("a reply that cannot be read") from error
+            raise self._wire.nonsense("a reply that cannot be parsed") from error
 
-    def _refusal(self, verdict: str, parts: Sequence[str | Text]) -> ConnectorError:
-        """What NO, BAD and BYE mean, by their code (RFC 5530)."""
-        kind = verdict.split(" ", 1)[0].upper()
-        found = _CODE.search(verdict)
-        code = found.group(1).upper() if found else ""
+    def _refusal(self, status: str, parts: Sequence[str | Text]) -> ConnectorError:
+        """The error for NO, BAD and BYE, by their response code (RFC 5530)."""
+        kind = status.split(" ", 1)[0].upper()
+        match = _CODE.search(status)
+        code = match.group(1).upper() if match else ""
         details = {"code": code} if code else {}
-        words = verdict.partition(" ")[2].strip()[:300]
+        words = status.partition(" ")[2].strip()[:300]
         if kind not in ("NO", "BAD", "BYE"):
-            return self._wire.nonsense("a verdict that is neither OK, NO nor BAD")
+            return self._wire.nonsense("a status that is neither OK, NO nor BAD")
         if code in _AUTH_CODES:
-            return AuthError(f"The IMAP server does not allow it to this user: {words}", details=details)
+            return AuthError(f"The IMAP server does not allow this for the user: {words}", details=details)
         if code == "LIMIT":
-            return RateLimited(f"The IMAP server asks for patience: {words}", details=details)
-        if kind == "BYE" or code in _LATER_CODES:
-            return TransientError(f"The IMAP server cannot do it now: {words}", outcome=self._wire.when_lost, details=details)
+            return RateLimited(f"The IMAP server limits the rate of requests: {words}", details=details)
+        if kind == "BYE" or code in _TRANSIENT_CODES:
+            return TransientError(f"The IMAP server is unavailable now: {words}", outcome=self._wire.when_lost, details=details)
         if code in ("NONEXISTENT", "TRYCREATE"):
             return ConfigError(f"There is no such folder: {words}", details=details)
         what = " ".join(part for part in parts[:2] if isinstance(part, str) and part.isalpha()) or "it"
@@ -240,32 +241,32 @@ class Imap:
 
 
 def folder_name(folder: str) -> Text:
-    """A folder as a value of a command."""
+    """A folder name, encoded as a value of a command."""
     if not folder or "\0" in folder or "\r" in folder or "\n" in folder:
-        raise ConfigError("A folder's name is a text without line breaks.")
+        raise ConfigError("A folder name must not be empty or contain line breaks or NUL characters.")
     try:
         return Text(encode_folder(folder))
     except UnicodeEncodeError as error:
-        raise ConfigError("The folder's name contains half of a character pair.") from error
+        raise ConfigError("The folder name contains an unpaired surrogate character; remove it.") from error
 
 
-def _kind(told: Told) -> str:
-    """SEARCH of `* SEARCH 1 2`, FETCH of `* 7 FETCH (…)`."""
-    words = told.text.split(" ", 3)
+def _kind(reply: Told) -> str:
+    """The kind of an untagged reply: SEARCH for `* SEARCH 1 2`, FETCH for `* 7 FETCH (…)`."""
+    words = reply.text.split(" ", 3)
     if words[0] != "*" or len(words) < 2:
         return ""
     return (words[2] if words[1].isdigit() and len(words) > 2 else words[1]).upper()
 
 
-def _folder_of(told: Told) -> dict[str, Any]:
-    match told.tokens():
+def _parse_folder(reply: Told) -> dict[str, Any]:
+    match reply.tokens():
         case [_, _, list(flags), bytes(delimiter), bytes(name), *_]:
-            known = {flag.decode("ascii", "replace").lower() for flag in flags if isinstance(flag, bytes)}
-            uses = sorted(flag[1:] for flag in known & _SPECIAL)
+            attributes = {flag.decode("ascii", "replace").lower() for flag in flags if isinstance(flag, bytes)}
+            uses = sorted(flag[1:] for flag in attributes & _SPECIAL)
             return {
                 "name": decode_folder(name),
                 "delimiter": None if delimiter == b"NIL" else delimiter.decode("utf-8", "replace"),
-                "selectable": not known & {"\\noselect", "\\nonexistent"},
+                "selectable": not attributes & {"\\noselect", "\\nonexistent"},
                 "use": uses[0] if uses else None,
             }
     raise Unreadable

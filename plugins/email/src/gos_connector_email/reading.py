@@ -1,4 +1,4 @@
-"""Messages as they are received, as JSON: whatever was written, something readable comes out."""
+"""Parses received messages into JSON; malformed messages are parsed as far as possible and never raise an error."""
 
 import base64
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from email.utils import getaddresses, parsedate_to_datetime
 from typing import Any
 
 MOST_TEXT = 500_000
-_MOST_PARTS = 500
+_MAX_PARTS = 500
 
 
 def parse(content: bytes) -> Message:
-    """The message; never fails, for the parser notes defects and goes on."""
+    """The parsed message; never fails, because the parser records defects and continues."""
     return BytesParser(policy=compat32).parsebytes(content)
 
 
 def summary(message: Message) -> dict[str, Any]:
-    """What its headers say."""
+    """Subject, addresses, identifiers and date from the headers."""
     return {
         "message_id": _text(message, "Message-ID").strip(),
         "subject": _text(message, "Subject"),
@@ -34,45 +34,45 @@ def summary(message: Message) -> dict[str, Any]:
     }
 
 
-def body(message: Message, most_attached: int) -> dict[str, Any]:
-    """Its first text and its first HTML, and its attachments with content as long as it fits into `most_attached` bytes."""
-    found: dict[str, str] = {}
+def body(message: Message, max_attached: int) -> dict[str, Any]:
+    """The first text, the first HTML and the attachments, whose content is included up to `max_attached` bytes in total."""
+    texts: dict[str, str] = {}
     attachments: list[dict[str, Any]] = []
     is_truncated = False
-    left = most_attached
+    remaining = max_attached
     for index, part in enumerate(_leaves(message)):
-        if index >= _MOST_PARTS:
+        if index >= _MAX_PARTS:
             is_truncated = True
             break
         kind = part.get_content_type()
         name = _file_name(part)
         content = _payload(part)
-        is_shown = not name and part.get_content_disposition() != "attachment"
-        if is_shown and kind in ("text/plain", "text/html") and kind not in found:
-            text = _decoded(content, part.get_content_charset()).replace("\r\n", "\n")
+        is_inline = not name and part.get_content_disposition() != "attachment"
+        if is_inline and kind in ("text/plain", "text/html") and kind not in texts:
+            text = _decode(content, part.get_content_charset()).replace("\r\n", "\n")
             is_truncated = is_truncated or len(text) > MOST_TEXT
-            found[kind] = text[:MOST_TEXT]
+            texts[kind] = text[:MOST_TEXT]
             continue
-        fits = len(content) <= left
-        left -= len(content) if fits else 0
+        fits = len(content) <= remaining
+        remaining -= len(content) if fits else 0
         attachments.append({
             "name": name,
             "content_type": kind,
             "content_id": _text(part, "Content-ID").strip().strip("<>"),
             "size": len(content),
-            "content": base64.b64encode(content).decode("ascii") if fits and most_attached else None,
+            "content": base64.b64encode(content).decode("ascii") if fits and max_attached else None,
         })  # fmt: skip
-    return {"text": found.get("text/plain"), "html": found.get("text/html"), "attachments": attachments, "truncated": is_truncated}
+    return {"text": texts.get("text/plain"), "html": texts.get("text/html"), "attachments": attachments, "truncated": is_truncated}
 
 
 def _leaves(message: Message) -> Iterator[Message]:
-    """The parts that hold content, in order; an enclosed message is one of them, as a whole."""
-    waiting = [message]
-    while waiting:
-        part = waiting.pop()
+    """The parts with content, in order; an enclosed message counts as one part."""
+    pending = [message]
+    while pending:
+        part = pending.pop()
         payload = part.get_payload()
         if part.get_content_maintype() == "multipart" and isinstance(payload, list):
-            waiting += reversed([each for each in payload if isinstance(each, Message)])
+            pending += reversed([each for each in payload if isinstance(each, Message)])
         else:
             yield part
 
@@ -85,28 +85,28 @@ def _payload(part: Message) -> bytes:
 
 
 def _text(message: Message, name: str) -> str:
-    """A header, decoded and on one line."""
+    """A header, decoded and on a single line."""
     raw = _raw(message, name)
-    return " ".join(_words(raw).split()) if raw else ""
+    return " ".join(_decode_words(raw).split()) if raw else ""
 
 
 def _raw(message: Message, name: str) -> str:
-    """The header as it was sent; bytes beyond ASCII read as UTF-8."""
+    """The header as received, with bytes outside ASCII decoded as UTF-8."""
     for each, value in message.raw_items():
         if each.lower() == name.lower():
             return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return ""
 
 
-def _words(raw: str) -> str:
+def _decode_words(raw: str) -> str:
     try:
-        pieces = decode_header(raw)
+        parts = decode_header(raw)
     except (HeaderParseError, ValueError):
         return raw
-    return "".join(piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces)
+    return "".join(piece if isinstance(piece, str) else _decode(piece, charset) for piece, charset in parts)
 
 
-def _decoded(content: bytes, charset: str | None) -> str:
+def _decode(content: bytes, charset: str | None) -> str:
     try:
         return content.decode(charset or "utf-8", "replace")
     except (LookupError, ValueError):
@@ -115,16 +115,16 @@ def _decoded(content: bytes, charset: str | None) -> str:
 
 def _addresses(message: Message, name: str) -> list[dict[str, str]]:
     raw = _raw(message, name)
-    found = getaddresses([" ".join(raw.split())]) if raw else []
-    return [{"name": _words(shown), "address": address} for shown, address in found[:1000] if address or shown]
+    pairs = getaddresses([" ".join(raw.split())]) if raw else []
+    return [{"name": _decode_words(name_text), "address": address} for name_text, address in pairs[:1000] if address or name_text]
 
 
 def _date(message: Message) -> str | None:
     try:
-        found = parsedate_to_datetime(_raw(message, "Date"))
+        parsed = parsedate_to_datetime(_raw(message, "Date"))
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return found.isoformat().replace("+00:00", "Z")
+    return parsed.isoformat().replace("+00:00", "Z")
 
 
 def _file_name(part: Message) -> str:
@@ -132,4 +132,4 @@ def _file_name(part: Message) -> str:
         name = part.get_filename()
     except (ValueError, LookupError, TypeError):
         return ""
-    return " ".join(_words(name).split())[:255] if name else ""
+    return " ".join(_decode_words(name).split())[:255] if name else ""

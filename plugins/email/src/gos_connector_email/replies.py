@@ -1,4 +1,4 @@
-"""What an IMAP server sends (RFC 9051): lines with literals, as tokens and nested lists."""
+"""Parses IMAP server replies (RFC 9051): lines with literals into tokens and nested lists."""
 
 import base64
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# A parenthesis, a quoted string, or an atom; an atom may have a part in brackets, with spaces in it: BODY[HEADER.FIELDS (TO)].
+# A parenthesis, a quoted string or an atom; an atom may contain brackets with spaces in them: BODY[HEADER.FIELDS (TO)].
 _TOKEN = re.compile(rb'\s*(?:([()])|"((?:[^"\\]|\\.)*)"|((?:[^\s()"\[\]]|\[[^\]]*\])+))')
 _LITERAL = re.compile(rb"\{(\d{1,12})\+?\}\Z")
 _SHIFTED = re.compile(r"&([^-]*)-")
@@ -15,12 +15,12 @@ DEEPEST = 20
 
 
 class Unreadable(Exception):
-    """The server's line is not of the grammar."""
+    """The server's reply does not follow the IMAP grammar."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """One reply: its line cut at its literals, `line[0] literal[0] line[1] …`."""
+    """One reply, split at its literals: `lines[0] literals[0] lines[1] …`."""
 
     lines: tuple[bytes, ...]
     literals: tuple[bytes, ...] = ()
@@ -30,7 +30,7 @@ class Told:
         return self.lines[0].decode("utf-8", "replace")
 
     def tokens(self) -> list[Any]:
-        """Atoms and texts as bytes, lists as lists; Unreadable when it does not add up."""
+        """Atoms and strings as bytes, parenthesized lists as lists; Unreadable when parentheses do not match."""
         open_lists: list[list[Any]] = [[]]
         for part in self._flat():
             if part == "(":
@@ -50,26 +50,26 @@ class Told:
 
     def _flat(self) -> Iterator[bytes | str]:
         for index, line in enumerate(self.lines):
-            at, end = 0, len(line.rstrip())
-            while at < end:
-                found = _TOKEN.match(line, at)
-                if found is None:
+            position, end = 0, len(line.rstrip())
+            while position < end:
+                match = _TOKEN.match(line, position)
+                if match is None:
                     raise Unreadable
-                at = found.end()
-                if found.group(1) is not None:
-                    yield found.group(1).decode()
-                elif found.group(2) is not None:
-                    yield re.sub(rb"\\(.)", rb"\1", found.group(2))
+                position = match.end()
+                if match.group(1) is not None:
+                    yield match.group(1).decode()
+                elif match.group(2) is not None:
+                    yield re.sub(rb"\\(.)", rb"\1", match.group(2))
                 else:
-                    yield found.group(3)
+                    yield match.group(3)
             if index < len(self.literals):
                 yield self.literals[index]
 
 
 def literal_size(line: bytes) -> int | None:
-    """How many bytes of literal follow this line, None when it is complete."""
-    found = _LITERAL.search(line)
-    return int(found.group(1)) if found else None
+    """The size in bytes of the literal that follows this line, or None when no literal follows."""
+    match = _LITERAL.search(line)
+    return int(match.group(1)) if match else None
 
 
 def without_literal(line: bytes) -> bytes:
@@ -77,7 +77,7 @@ def without_literal(line: bytes) -> bytes:
 
 
 def pairs(tokens: Sequence[Any]) -> dict[str, Any]:
-    """`name value name value …` by name in upper case."""
+    """`name value name value …` as a dict by name in upper case."""
     if len(tokens) % 2 or not all(isinstance(name, bytes) for name in tokens[::2]):
         raise Unreadable
     return {name.decode("ascii", "replace").upper(): value for name, value in zip(tokens[::2], tokens[1::2], strict=True)}
@@ -90,28 +90,28 @@ def number(token: Any) -> int:
 
 
 def decode_folder(name: bytes) -> str:
-    """A folder's name out of IMAP's UTF-7; a name that is not in it, as UTF-8."""
+    """Decode a folder name from IMAP's modified UTF-7; a name that is not valid in it is read as UTF-8."""
 
-    def plain(found: re.Match[str]) -> str:
-        shifted = found.group(1)
+    def decode(match: re.Match[str]) -> str:
+        shifted = match.group(1)
         if not shifted:
             return "&"
         padded = shifted.replace(",", "/") + "=" * (-len(shifted) % 4)
         return base64.b64decode(padded, validate=True).decode("utf-16-be")
 
     try:
-        return _SHIFTED.sub(plain, name.decode("ascii"))
+        return _SHIFTED.sub(decode, name.decode("ascii"))
     except ValueError:
         return name.decode("utf-8", "replace")
 
 
 def encode_folder(name: str) -> bytes:
-    """A folder's name in IMAP's UTF-7."""
+    """Encode a folder name in IMAP's modified UTF-7."""
 
-    def shifted(found: re.Match[str]) -> str:
-        if found.group() == "&":
+    def encode(match: re.Match[str]) -> str:
+        if match.group() == "&":
             return "&-"
-        coded = base64.b64encode(found.group().encode("utf-16-be")).decode("ascii").rstrip("=")
+        coded = base64.b64encode(match.group().encode("utf-16-be")).decode("ascii").rstrip("=")
         return f"&{coded.replace('/', ',')}-"
 
-    return _TO_SHIFT.sub(shifted, name).encode("ascii")
+    return _TO_SHIFT.sub(encode, name).encode("ascii")

@@ -1,4 +1,4 @@
-"""Handing a message to an SMTP server (RFC 5321), and what its refusals mean."""
+"""Sends a message through an SMTP server (RFC 5321) and maps its refusals to errors of the connector contract."""
 
 import base64
 import re
@@ -9,14 +9,14 @@ from typing import Any
 from appliance.connectors.contract import AuthError, ConfigError, ConnectorError, Context, Rejected, TransientError
 from gos_connector_email.wire import Peer, Wire
 
-_LONGEST_LINE = 8_192
-_MOST_LINES = 200
+_MAX_LINE = 8_192
+_MAX_LINES = 200
 _NEEDS_SIGN_IN = 530
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server said to one command."""
+    """The server's reply to one command."""
 
     code: int
     lines: tuple[str, ...]
@@ -28,14 +28,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Handed:
-    """Who gets the message, and whom the server refused."""
+    """The recipients the server accepted, and those it refused with code and message."""
 
     accepted: list[str]
     refused: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Smtp:
-    """One conversation, up to being signed in."""
+    """One SMTP session; the constructor connects, starts TLS and signs in."""
 
     def __init__(self, peer: Peer, ctx: Context, user: str | None, password: str) -> None:
         self._wire = Wire(peer, ctx)
@@ -50,20 +50,20 @@ class Smtp:
         self._wire.close()
 
     def hand_over(self, sender: str, recipients: Sequence[str], content: bytes) -> Handed:
-        """Give the message to whom the server accepts; an error, with every refusal, when it accepts nobody."""
-        most = self.extensions.get("SIZE", "")
-        if most.isdigit() and 0 < int(most) < len(content):
-            raise Rejected(f"The message has {len(content)} bytes and the server takes {most} at most.")
+        """Send the message to every recipient the server accepts; an error with the refusals when it accepts none."""
+        max_size = self.extensions.get("SIZE", "")
+        if max_size.isdigit() and 0 < int(max_size) < len(content):
+            raise Rejected(f"The message has {len(content)} bytes; the server accepts at most {max_size}.")
         size = f" SIZE={len(content)}" if "SIZE" in self.extensions else ""
         self._expect(self._ask(f"MAIL FROM:<{sender}>{size}"), 250, "the sender")
         accepted, refused = self._name(recipients)
         if not accepted:
-            raise _nobody(refused)
+            raise _no_recipient_error(refused)
         self._expect(self._ask("DATA"), 354, "the message")
-        # A lone dot ends the message: a line that begins with one gets another.
+        # A line with a single dot ends the message, so every line that starts with a dot gets another one.
         stuffed = re.sub(rb"(?m)^\.", b"..", content)
         self._wire.send(stuffed if stuffed.endswith(b"\r\n") else stuffed + b"\r\n")
-        # From the dot on the server may deliver, whether or not its verdict still arrives.
+        # After the final dot the server may deliver, whether or not its reply still arrives.
         self._wire.when_lost = "unknown"
         reply = self._ask(".")
         self._expect(reply, 250, "the message")
@@ -76,7 +76,7 @@ class Smtp:
         self._hello()
         if self._wire.peer.tls == "starttls":
             if "STARTTLS" not in self.extensions:
-                raise ConfigError("The SMTP server offers no STARTTLS; set `smtp_tls` to tls, or to off in a trusted network.")
+                raise ConfigError("The SMTP server does not offer STARTTLS; set `smtp_tls` to tls, or to off in a trusted network.")
             self._expect(self._ask("STARTTLS"), 220, "TLS")
             self._wire.encrypt()
             self._hello()
@@ -90,26 +90,26 @@ class Smtp:
         self.extensions = {word[0].upper(): word[1] if len(word) > 1 else "" for word in words}
 
     def _sign_in(self, user: str, password: str) -> None:
-        ways = self.extensions.get("AUTH", "").upper().split()
-        if "PLAIN" in ways:
-            reply = self._ask("AUTH PLAIN " + _coded(f"\0{user}\0{password}"))
-        elif "LOGIN" in ways:
+        mechanisms = self.extensions.get("AUTH", "").upper().split()
+        if "PLAIN" in mechanisms:
+            reply = self._ask("AUTH PLAIN " + _base64(f"\0{user}\0{password}"))
+        elif "LOGIN" in mechanisms:
             reply = self._ask("AUTH LOGIN")
             for answer in (user, password):
                 if reply.code == 334:
-                    reply = self._ask(_coded(answer))
+                    reply = self._ask(_base64(answer))
         else:
-            raise ConfigError("The SMTP server offers no sign-in by password here; check `smtp_tls`, or leave `user` out.")
+            raise ConfigError("The SMTP server does not offer sign-in by password; check `smtp_tls`, or leave out `user`.")
         if reply.code == 235:
             return
-        told = {"code": reply.code}
+        details = {"code": reply.code}
         if 400 <= reply.code < 500:
-            raise TransientError(f"The SMTP server cannot sign in now: {reply.text}", details=told)
+            raise TransientError(f"The SMTP server cannot process the sign-in now: {reply.text}", details=details)
         if 500 <= reply.code < 600:
-            raise AuthError(f"The SMTP server does not accept the user and password: {reply.text}", details=told)
-        raise self._wire.nonsense(f"{reply.code} where it should accept or refuse the password")
+            raise AuthError(f"The SMTP server does not accept the user and password: {reply.text}", details=details)
+        raise self._wire.nonsense(f"{reply.code} instead of accepting or refusing the password")
 
-    # -- the conversation
+    # -- commands and replies
 
     def _name(self, recipients: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
         accepted: list[str] = []
@@ -130,36 +130,36 @@ class Smtp:
 
     def _read(self) -> Reply:
         lines: list[str] = []
-        while len(lines) < _MOST_LINES:
-            line = self._wire.line(_LONGEST_LINE).decode("utf-8", "replace")
+        while len(lines) < _MAX_LINES:
+            line = self._wire.line(_MAX_LINE).decode("utf-8", "replace")
             if not re.fullmatch(r"[2-5]\d\d(?:[ -].*)?", line):
-                raise self._wire.nonsense("a line that begins with no reply code")
+                raise self._wire.nonsense("a line without a reply code")
             lines.append(line[4:])
             if line[3:4] != "-":
                 return Reply(int(line[:3]), tuple(lines))
         raise self._wire.nonsense("a reply that does not end")
 
-    def _expect(self, reply: Reply, wanted: int, what: str) -> None:
-        if reply.code == wanted:
+    def _expect(self, reply: Reply, expected: int, subject: str) -> None:
+        if reply.code == expected:
             return
         details = {"code": reply.code}
         if reply.code == _NEEDS_SIGN_IN:
-            raise AuthError(f"The SMTP server wants a sign-in: {reply.text}", details=details)
+            raise AuthError(f"The SMTP server requires a sign-in: {reply.text}", details=details)
         if 400 <= reply.code < 500:
-            raise TransientError(f"The SMTP server does not take {what} now: {reply.text}", details=details)
+            raise TransientError(f"The SMTP server does not take {subject} now: {reply.text}", details=details)
         if 500 <= reply.code < 600:
-            raise Rejected(f"The SMTP server refuses {what}: {reply.text}", details=details)
-        raise self._wire.nonsense(f"{reply.code} where it should answer {wanted}")
+            raise Rejected(f"The SMTP server refuses {subject}: {reply.text}", details=details)
+        raise self._wire.nonsense(f"{reply.code} where it should answer {expected}")
 
 
-def _nobody(refused: list[dict[str, Any]]) -> ConnectorError:
-    """Nobody gets it; asking again helps when one of the refusals is for now only."""
+def _no_recipient_error(refused: list[dict[str, Any]]) -> ConnectorError:
+    """The error when no recipient was accepted; transient when at least one refusal is temporary."""
     details = {"refused": refused[:20]}
     first = f"{refused[0]['address']}: {refused[0]['code']} {refused[0]['message']}"[:300]
     if any(each["code"] < 500 for each in refused):
-        return TransientError(f"The SMTP server takes none of the recipients now ({first}).", details=details)
+        return TransientError(f"The SMTP server accepts none of the recipients now ({first}).", details=details)
     return Rejected(f"The SMTP server refuses every recipient ({first}).", details=details)
 
 
-def _coded(text: str) -> str:
+def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode("ascii")

@@ -1,6 +1,6 @@
-"""A connection that speaks in lines, over the socket the appliance has opened: every read and write ends at the deadline.
+"""A line-based connection over a socket the appliance opened; every read and write ends at the call's deadline.
 
-SMTP and IMAP are spoken here and not by smtplib, which opens its connections itself.
+The connector implements SMTP and IMAP itself because smtplib and imaplib open their own connections.
 """
 
 import ssl
@@ -14,7 +14,7 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True)
 class Peer:
-    """Whom to speak to.  `tls` is tls (from the first byte), starttls or off; `ca` holds PEM certificates to trust."""
+    """The server to connect to. `tls` is tls (from the first byte), starttls or off; `ca` holds PEM certificates to trust."""
 
     protocol: str
     host: str
@@ -27,22 +27,22 @@ class Peer:
 
 
 class Wire:
-    """One connection.  `when_lost` is the outcome to tell when it breaks: it changes once something may have happened."""
+    """One connection. `when_lost` is the outcome reported when it breaks; it becomes unknown once something may have happened."""
 
     def __init__(self, peer: Peer, ctx: Context) -> None:
         self.peer = peer
         self.when_lost: Outcome = "not_done"
         self._deadline = ctx.deadline
-        self._context = _tls(peer)
+        self._context = _tls_context(peer)
         self._socket = ctx.dial(peer.host, peer.port)
         self._buffer = bytearray()
         if peer.tls == "tls":
             self._wrap()
 
     def encrypt(self) -> None:
-        """Go on in TLS, after the server agreed; nothing that came in clear text is believed afterwards."""
+        """Switch to TLS after the server agreed; data it already sent in clear text is an error."""
         if self._buffer:
-            raise SystemFailure(f"{self.peer} sent more in clear text after agreeing to TLS; someone may be in between.")
+            raise SystemFailure(f"{self.peer} sent data in clear text after agreeing to TLS; the connection may be intercepted.")
         self._wrap()
 
     def send(self, content: bytes) -> None:
@@ -52,12 +52,12 @@ class Wire:
         except OSError as error:
             raise self._lost() from error
 
-    def line(self, most: int) -> bytes:
+    def line(self, max_bytes: int) -> bytes:
         """The next line without its end; SystemFailure when it is longer than `most`."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            if searched > most:
+            if searched > max_bytes:
                 raise self.nonsense("a line that does not end")
             self._receive()
         line = bytes(self._buffer[:end]).removesuffix(b"\r")
@@ -72,19 +72,19 @@ class Wire:
         del self._buffer[:size]
         return content
 
-    def nonsense(self, what: str) -> SystemFailure:
-        """The error for an answer that is not of the protocol."""
-        return SystemFailure(f"{self.peer} does not speak {self.peer.protocol}: it sent {what}.", outcome=self.when_lost)
+    def nonsense(self, description: str) -> SystemFailure:
+        """The error for a reply that violates the protocol."""
+        return SystemFailure(f"{self.peer} does not speak {self.peer.protocol}: it sent {description}.", outcome=self.when_lost)
 
     def close(self) -> None:
-        """Hang up: a farewell could block, and both protocols allow to go without."""
+        """Close the socket without QUIT or LOGOUT, which could block and which neither protocol requires."""
         self._socket.close()
 
     def _patience(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
             raise self._lost()
-        self._socket.settimeout(left)
+        self._socket.settimeout(remaining)
 
     def _receive(self) -> None:
         self._patience()
@@ -97,7 +97,7 @@ class Wire:
         self._buffer += chunk
 
     def _lost(self) -> TransientError:
-        return TransientError(f"{self.peer} hung up, or did not answer in time.", outcome=self.when_lost)
+        return TransientError(f"{self.peer} closed the connection or did not answer in time.", outcome=self.when_lost)
 
     def _wrap(self) -> None:
         try:
@@ -106,20 +106,20 @@ class Wire:
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise ConfigError(
-                f"The certificate of {self.peer} is not trusted ({error.verify_message}); give its authority in `ca`."
+                f"The certificate of {self.peer} is not trusted ({error.verify_message}); add its certificate authority to `ca`."
             ) from error
         except ssl.SSLError as error:
             self.close()
             raise ConfigError(
-                f"{self.peer} does not begin TLS; check the port and whether it wants tls, starttls or off."
+                f"{self.peer} did not start TLS; check the port and whether it needs tls, starttls or off."
             ) from error
         except OSError as error:
             self.close()
             raise self._lost() from error
 
 
-def _tls(peer: Peer) -> ssl.SSLContext:
+def _tls_context(peer: Peer) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=peer.ca)
     except ssl.SSLError as error:
-        raise ConfigError("`ca` holds no PEM certificate; give the text from BEGIN to END CERTIFICATE.") from error
+        raise ConfigError("`ca` contains no PEM certificate; give the text from BEGIN to END CERTIFICATE.") from error

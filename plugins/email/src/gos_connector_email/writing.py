@@ -1,4 +1,4 @@
-"""The message that is sent, as bytes: headers of our own making, a body in MIME."""
+"""Composes an outgoing message as bytes: validated headers and a MIME body."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from gos_connector_email.attaching import MOST_BYTES, Attachment
 
 @dataclass(frozen=True)
 class Letter:
-    """A message and its envelope."""
+    """A composed message and its envelope."""
 
     message_id: str
     sender: str
@@ -22,12 +22,12 @@ class Letter:
     content: bytes
 
 
-def write(given: Json, attachments: Sequence[Attachment], sender: object, idempotency_key: str) -> Letter:
-    """The letter; the same key gives the same Message-ID, so that a repetition can be told over there."""
+def write(message: Json, attachments: Sequence[Attachment], sender: object, idempotency_key: str) -> Letter:
+    """The composed message. The same key gives the same Message-ID, so that the recipient can detect a repetition."""
     own_address = address_of(sender)
-    recipients = list(dict.fromkeys(address_of(each) for kind in ("to", "cc", "bcc") for each in given.get(kind, ())))
+    recipients = list(dict.fromkeys(address_of(each) for kind in ("to", "cc", "bcc") for each in message.get(kind, ())))
     if not recipients:
-        raise ConfigError("The message goes to nobody; give `to`, `cc` or `bcc`.")
+        raise ConfigError("The message has no recipients; give `to`, `cc` or `bcc`.")
     message_id = f"<{hashlib.sha256(idempotency_key.encode()).hexdigest()[:40]}@{own_address.rpartition('@')[2]}>"
     lines = [
         header("Date", formatdate()),
@@ -35,36 +35,36 @@ def write(given: Json, attachments: Sequence[Attachment], sender: object, idempo
         address_header("From", [sender]),
     ]
     for name, kind in (("To", "to"), ("Cc", "cc"), ("Reply-To", "reply_to")):
-        if given.get(kind):
-            lines.append(address_header(name, given[kind]))
-    lines.append(header("Subject", given["subject"]))
-    lines += [own_header(name, value) for name, value in given.get("headers", {}).items()]
-    content = b"".join(lines) + _body(given, attachments)
+        if message.get(kind):
+            lines.append(address_header(name, message[kind]))
+    lines.append(header("Subject", message["subject"]))
+    lines += [own_header(name, value) for name, value in message.get("headers", {}).items()]
+    content = b"".join(lines) + _body(message, attachments)
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"The message has {len(content)} bytes; {MOST_BYTES} are the most.")
+        raise ConfigError(f"The message has {len(content)} bytes; the maximum is {MOST_BYTES}.")
     return Letter(message_id, own_address, recipients, content)
 
 
-def _body(given: Json, attachments: Sequence[Attachment]) -> bytes:
+def _body(message: Json, attachments: Sequence[Attachment]) -> bytes:
     body = EmailMessage(policy=SMTP)
-    if "text" in given or "html" not in given:
-        body.set_content(_sound(given.get("text", "")), cte="quoted-printable")
-        if "html" in given:
-            body.add_alternative(_sound(given["html"]), subtype="html", cte="quoted-printable")
+    if "text" in message or "html" not in message:
+        body.set_content(_require_encodable(message.get("text", "")), cte="quoted-printable")
+        if "html" in message:
+            body.add_alternative(_require_encodable(message["html"]), subtype="html", cte="quoted-printable")
     else:
-        body.set_content(_sound(given["html"]), subtype="html", cte="quoted-printable")
+        body.set_content(_require_encodable(message["html"]), subtype="html", cte="quoted-printable")
     for each in attachments:
         main, _, sub = each.content_type.partition("/")
         if main in ("multipart", "message"):
-            raise ConfigError(f"An attachment cannot be of the type {main}/{sub}; attach it as application/octet-stream.")
+            raise ConfigError(f"An attachment cannot have the type {main}/{sub}; attach it as application/octet-stream.")
         body.add_attachment(each.content, maintype=main, subtype=sub, filename=each.name)
     return body.as_bytes()
 
 
-def _sound(text: str) -> str:
-    """The text; ConfigError when it has half a character, which no encoding can write."""
+def _require_encodable(text: str) -> str:
+    """`text` unchanged; ConfigError when it contains an unpaired surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError("The text contains half of a character pair; remove it.") from error
+        raise ConfigError("The text contains an unpaired surrogate character; remove it.") from error
     return text
