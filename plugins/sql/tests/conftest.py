@@ -1,4 +1,4 @@
-"""Real servers with TLS and passwords, each in a folder of its own, on a free port of loopback: PostgreSQL and MariaDB."""
+"""Real PostgreSQL and MariaDB servers with TLS and passwords, each in its own folder on a free loopback port."""
 
 import datetime
 import ipaddress
@@ -27,7 +27,7 @@ START_SECONDS = 60
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: `settings` work, `ca` is what it is trusted by, `admin` runs SQL beside the connector."""
+    """A running server: valid `settings`, the `ca` that issued its certificate, and `admin`, which runs SQL as a second client."""
 
     settings: dict[str, Any]
     ca: str
@@ -49,7 +49,7 @@ def mariadb() -> Iterator[Server]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder of the user the servers run as; a short path, for sockets in it."""
+    """A folder with a short path, because sockets are created in it."""
     folder = Path(tempfile.mkdtemp(prefix="gos-sql-"))
     folder.chmod(0o755)
     try:
@@ -59,7 +59,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _unprivileged(folder: Path) -> dict[str, Any]:
-    """These servers refuse to run as root."""
+    """Process options to run as an unprivileged user, because these servers refuse to run as root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -69,11 +69,11 @@ def _unprivileged(folder: Path) -> dict[str, Any]:
 
 
 def _certificate(folder: Path) -> str:
-    """A certificate for 127.0.0.1 that is its own authority; answers it as PEM."""
+    """Write a self-signed certificate for 127.0.0.1 and its key; returns the certificate as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "database")])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -85,7 +85,7 @@ def _certificate(folder: Path) -> str:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    pem = made.public_bytes(serialization.Encoding.PEM)
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
     (folder / "server.crt").write_bytes(pem)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
@@ -95,8 +95,8 @@ def _certificate(folder: Path) -> str:
     return pem.decode()
 
 
-def _run(command: Sequence[str | Path], given: str = "", **options: Any) -> str:
-    done = subprocess.run(command, input=given, text=True, capture_output=True, check=False, **options)
+def _run(command: Sequence[str | Path], stdin: str = "", **options: Any) -> str:
+    done = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, **options)
     if done.returncode != 0:
         raise RuntimeError(f"{Path(command[0]).name} failed: {done.stderr[-2000:]}")
     return str(done.stdout).strip()
@@ -111,7 +111,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, is_up: Callable[[], bool]
 
 
 @contextmanager
-def _serving(
+def _run_server(
     command: Sequence[str | Path], folder: Path, is_up: Callable[[], bool], **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
     log = folder / "log"
@@ -136,7 +136,7 @@ def _postgresql(folder: Path) -> Iterator[Server]:
         programs / "initdb", "-D", folder / "data", "-U", "gos", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "-N",
     ]  # fmt: skip
     _run([*initdb, "--pwfile", folder / "password"], **options)
-    given = {
+    parameters = {
         "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off", "ssl": "on",
         "ssl_cert_file": folder / "server.crt", "ssl_key_file": folder / "server.key",
     }  # fmt: skip
@@ -144,7 +144,7 @@ def _postgresql(folder: Path) -> Iterator[Server]:
         programs / "postgres",
         "-D",
         folder / "data",
-        *(part for name, value in given.items() for part in ("-c", f"{name}={value}")),
+        *(part for name, value in parameters.items() for part in ("-c", f"{name}={value}")),
     ]
     psql: list[str | Path] = [programs / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", "gos", "-d", "postgres"]
     environment = {**os.environ, "PGPASSWORD": PASSWORD}
@@ -156,7 +156,7 @@ def _postgresql(folder: Path) -> Iterator[Server]:
         ready: list[str | Path] = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
         return subprocess.run(ready, check=False).returncode == 0
 
-    with _serving(command, folder, is_up, **options) as process:
+    with _run_server(command, folder, is_up, **options) as process:
         settings = {"host": "127.0.0.1", "port": port, "database": "postgres", "user": "gos", "password": PASSWORD, "ca": ca}
         yield Server(settings, ca, admin, process.kill)
 
@@ -195,7 +195,7 @@ def _mariadb(folder: Path) -> Iterator[Server]:
     def is_up() -> bool:
         return subprocess.run([*client, "-e", "SELECT 1"], check=False, capture_output=True).returncode == 0
 
-    with _serving(command, folder, is_up, **options) as process:
+    with _run_server(command, folder, is_up, **options) as process:
         quoted = PASSWORD.replace("'", "''")
         _run(
             client,

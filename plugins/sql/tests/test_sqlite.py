@@ -1,4 +1,4 @@
-"""SQLite: the contract, what only a file can do, and what no statement of a caller may."""
+"""SQLite: the connector contract, file handling, and statements that callers must not run."""
 
 import sqlite3
 import time
@@ -26,35 +26,35 @@ SAMPLE = "CREATE TABLE gos_sample (id INTEGER PRIMARY KEY, name TEXT NOT NULL, b
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder of the operator's list with a database of three rows."""
+    """An allowed folder with a database of three rows."""
     folder = tmp_path / "shared"
     folder.mkdir()
-    make(folder / "shop.db")
+    create_database(folder / "shop.db")
     return folder
 
 
-def make(path: Path) -> None:
-    with sqlite3.connect(path) as made:
-        made.execute(SAMPLE)
-        made.executemany("INSERT INTO gos_sample (id, name) VALUES (?, ?)", [(1, "Ann"), (2, "Bob"), (3, "Cyd")])
-    made.close()
+def create_database(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(SAMPLE)
+        connection.executemany("INSERT INTO gos_sample (id, name) VALUES (?, ?)", [(1, "Ann"), (2, "Bob"), (3, "Cyd")])
+    connection.close()
 
 
 def names(root: Path) -> list[str]:
-    reading = sqlite3.connect(root / "shop.db")
+    connection = sqlite3.connect(root / "shop.db")
     try:
-        return [row[0] for row in reading.execute("SELECT name FROM gos_sample ORDER BY id")]
+        return [row[0] for row in connection.execute("SELECT name FROM gos_sample ORDER BY id")]
     finally:
-        reading.close()
+        connection.close()
 
 
-def settings_of(root: Path, **changed: str) -> dict[str, Any]:
+def settings_for(root: Path, **changed: str) -> dict[str, Any]:
     return {"folder": str(root), "file": "shop.db", **changed}
 
 
 @pytest.fixture
 def it(root: Path) -> Iterator[Connector]:
-    it = SqliteConnector(settings_of(root))
+    it = SqliteConnector(settings_for(root))
     yield it
     it.close()
 
@@ -70,11 +70,11 @@ class TestSqlite(ConnectorContract):
 
     @pytest.fixture
     def settings(self, root: Path) -> dict[str, Any]:
-        return settings_of(root)
+        return settings_for(root)
 
     @pytest.fixture
     def broken_settings(self, root: Path) -> dict[str, Any]:
-        return settings_of(root, file="nothing.db")
+        return settings_for(root, file="nothing.db")
 
     @pytest.fixture
     def ctx(self, root: Path) -> Iterator[Context]:
@@ -82,18 +82,18 @@ class TestSqlite(ConnectorContract):
             yield ctx
 
 
-def test_the_check_says_what_is_there(it: Connector, ctx: Context) -> None:
+def test_check_reports_version_and_tables(it: Connector, ctx: Context) -> None:
     assert it.check(ctx) == f"SQLite answers: {sqlite3.sqlite_version}, 1 tables and views"
 
 
-def test_values_are_bound_and_come_back_whole(it: Connector, ctx: Context) -> None:
+def test_values_are_bound_and_returned_unchanged(it: Connector, ctx: Context) -> None:
     hostile = "O'Hara\"; DROP TABLE gos_sample; -- ☃"
     row = {"id": 9, "name": hostile, "big": 2**60, "raw": None}
     assert it.call("insert", {"table": "gos_sample", "rows": [row]}, ctx) == {"affected": 1}
-    found = it.call("query", {"sql": "SELECT * FROM gos_sample WHERE name = :name", "params": {"name": hostile}}, ctx)
-    assert found == {"rows": [{**row, "big": str(2**60)}], "truncated": False}
-    told = it.call("query", {"sql": "SELECT x'00ff' AS raw, :deep AS deep", "params": {"deep": {"a": [1]}}}, ctx)
-    assert told["rows"] == [{"raw": "AP8=", "deep": '{"a":[1]}'}]
+    result = it.call("query", {"sql": "SELECT * FROM gos_sample WHERE name = :name", "params": {"name": hostile}}, ctx)
+    assert result == {"rows": [{**row, "big": str(2**60)}], "truncated": False}
+    computed = it.call("query", {"sql": "SELECT x'00ff' AS raw, :deep AS deep", "params": {"deep": {"a": [1]}}}, ctx)
+    assert computed["rows"] == [{"raw": "AP8=", "deep": '{"a":[1]}'}]
 
 
 def test_rows_are_added_changed_and_deleted(it: Connector, ctx: Context, root: Path) -> None:
@@ -103,19 +103,19 @@ def test_rows_are_added_changed_and_deleted(it: Connector, ctx: Context, root: P
     assert it.call("update", {"table": "gos_sample", "where": {"id": 1}, "values": {"name": "Anna"}}, ctx) == {"affected": 1}
     assert it.call("delete", {"table": "gos_sample", "where": {"id": 2}}, ctx) == {"affected": 1}
     assert names(root) == ["Anna", "Cy", "Dan"]
-    told = it.call("execute", {"sql": "UPDATE gos_sample SET big = id RETURNING id"}, ctx)
-    assert (told["affected"], len(told["rows"])) == (3, 3)
+    result = it.call("execute", {"sql": "UPDATE gos_sample SET big = id RETURNING id"}, ctx)
+    assert (result["affected"], len(result["rows"])) == (3, 3)
     assert it.call("execute", {"sql": "CREATE INDEX by_name ON gos_sample (name)"}, ctx) == {"affected": 0}
 
 
-def test_a_row_that_cannot_be_added_leaves_none(it: Connector, ctx: Context, root: Path) -> None:
+def test_insert_adds_all_rows_or_none(it: Connector, ctx: Context, root: Path) -> None:
     rows = [{"id": 8, "name": "Eve"}, {"id": 1, "name": "Twice"}]
     with pytest.raises(Rejected, match="UNIQUE"):
         it.call("insert", {"table": "gos_sample", "rows": rows}, ctx)
     assert names(root) == ["Ann", "Bob", "Cyd"]
 
 
-def test_describe_tells_columns_and_keys(it: Connector, ctx: Context) -> None:
+def test_describe_returns_columns_and_keys(it: Connector, ctx: Context) -> None:
     [table] = it.call("describe", {}, ctx)["tables"]
     assert (table["name"], table["kind"], table["key"]) == ("gos_sample", "table", ["id"])
     assert table["columns"][1] == {"name": "name", "type": "TEXT", "nullable": False}
@@ -149,7 +149,7 @@ def test_a_query_cannot_write(it: Connector, ctx: Context, root: Path, sql: str)
         "SELECT readfile('{outside}')", "SELECT writefile('{outside}', 'x')",
     ],
 )  # fmt: skip
-def test_no_statement_leaves_its_file_or_its_transaction(
+def test_statements_cannot_leave_the_file_or_the_transaction(
     it: Connector, ctx: Context, root: Path, tmp_path: Path, action: str, sql: str
 ) -> None:
     outside = tmp_path / "outside.db"
@@ -172,13 +172,13 @@ def test_an_endless_statement_ends_at_the_deadline(it: Connector, root: Path) ->
         assert time.monotonic() < ctx.deadline + 20
 
 
-def test_a_file_that_somebody_else_writes_is_waited_for_until_the_deadline(it: Connector, root: Path) -> None:
+def test_a_locked_file_is_waited_for_until_the_deadline(it: Connector, root: Path) -> None:
     other = sqlite3.connect(root / "shop.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:
         with (
             open_context(folders=[str(root)], seconds=0.3) as ctx,
-            pytest.raises(TransientError, match="Another program") as caught,
+            pytest.raises(TransientError, match="Another program has locked") as caught,
         ):
             it.call("update", {"table": "gos_sample", "where": {"id": 1}, "values": {"name": "X"}}, ctx)
         assert caught.value.outcome == "not_done"
@@ -207,27 +207,27 @@ def test_a_file_in_wal_mode_is_read_and_written(it: Connector, ctx: Context, roo
         ({"folder": "/"}, ConfigError),
     ],
 )
-def test_only_a_database_in_the_operators_folder(
+def test_only_databases_in_the_operators_folder_are_opened(
     root: Path, tmp_path: Path, ctx: Context, changed: dict[str, str], error: type[Exception]
 ) -> None:
-    make(tmp_path / "outside.db")
+    create_database(tmp_path / "outside.db")
     (root / "link.db").symlink_to(tmp_path / "outside.db")
     (root / "text.db").write_text("this is no database, but a text that is long enough to be taken for a header" * 20)
-    it = SqliteConnector(settings_of(root, **changed))
+    it = SqliteConnector(settings_for(root, **changed))
     with pytest.raises(error):
         it.check(ctx)
     assert not (root / "nothing.db").exists()
 
 
-def test_a_folder_for_reading_only_is_not_written(root: Path) -> None:
-    it = SqliteConnector(settings_of(root))
+def test_a_read_only_folder_is_not_written(root: Path) -> None:
+    it = SqliteConnector(settings_for(root))
     with open_context(folders=[f"{root}:ro"]) as ctx:
         assert len(it.call("query", {"sql": "SELECT * FROM gos_sample"}, ctx)["rows"]) == 3
         with pytest.raises(Rejected, match="is read-only"):
             it.call("delete", {"table": "gos_sample", "where": {"id": 1}}, ctx)
 
 
-def test_many_threads_at_once_and_nothing_is_kept_open(it: Connector, ctx: Context, root: Path) -> None:
+def test_many_threads_at_once_leave_no_file_open(it: Connector, ctx: Context, root: Path) -> None:
     def work(number: int) -> int:
         it.call("insert", {"table": "gos_sample", "rows": [{"id": 100 + number, "name": str(number)}]}, ctx)
         return len(it.call("query", {"sql": "SELECT id FROM gos_sample"}, ctx)["rows"])
@@ -235,5 +235,5 @@ def test_many_threads_at_once_and_nothing_is_kept_open(it: Connector, ctx: Conte
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(24)))
     assert len(names(root)) == 27
-    held = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-    assert not any(str(root) in path for path in held)
+    open_files = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert not any(str(root) in path for path in open_files)

@@ -1,4 +1,4 @@
-"""What the connectors have in common: one call is one transaction."""
+"""The base of the SQL connectors: runs each call in one transaction."""
 
 import ssl
 import time
@@ -12,12 +12,12 @@ from gos_connector_sql.session import MOST_IDLE, Rows, Session, Sessions
 from gos_connector_sql.statement import Builder, Statement, columns_of, parse
 from gos_connector_sql.value import to_json
 
-# A connection may have died while it was idle: that is found out before anything has been sent on a new one.
-_STALE_TRIES = 2
+# An idle connection may be dead. Its transaction then fails to begin, and the call is repeated once on a new connection.
+_MAX_ATTEMPTS = 2
 
 
 class SqlConnector(Connector):
-    """One database, of one server or in one file."""
+    """One database, on a server or in a file."""
 
     contract_version = 1
     version = "0.1.0"
@@ -40,7 +40,7 @@ class SqlConnector(Connector):
 
     @abstractmethod
     def connect(self, ctx: Context) -> Session:
-        """A new session, signed in."""
+        """Open a new session and sign in."""
 
     @abstractmethod
     def upsert(self, table: str, key: list[str], columns: list[str], rows: list[Mapping[str, Any]]) -> Statement:
@@ -48,74 +48,74 @@ class SqlConnector(Connector):
 
     @abstractmethod
     def describe(self, session: Session, table: str | None) -> list[dict[str, Any]]:
-        """Rows {table, kind, column, type, nullable, key}: every column, in order; `key` is its place in the primary key."""
+        """One row {table, kind, column, type, nullable, key} per column, in order; `key` is its position in the primary key."""
 
     def tls(self) -> ssl.SSLContext | None:
-        """How to encrypt; None in clear text."""
+        """The TLS context, or None for clear text."""
         if self.settings.get("tls", "verify") == "off":
             return None
         try:
             return ssl.create_default_context(cadata=self.settings.get("ca"))
         except ssl.SSLError as error:
-            raise ConfigError("`ca` holds no PEM certificate; give the text from BEGIN to END CERTIFICATE.") from error
+            raise ConfigError("`ca` contains no PEM certificate; give the text from BEGIN to END CERTIFICATE.") from error
 
     def check(self, ctx: Context) -> str:
-        found = self._in_transaction(ctx, True, lambda session: session.read(parse(self.version_query, {}, backslashes=False), 1))
-        return f"{self.title} answers: {str(found.rows[0]['version'])[:120]}"
+        result = self._in_transaction(ctx, True, lambda session: session.read(parse(self.version_query, {}, backslashes=False), 1))
+        return f"{self.title} answers: {str(result.rows[0]['version'])[:120]}"
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
+        handler = self._verbs.get(action)
+        if handler is None:
             raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
+        return handler(input, ctx)
 
     def close(self) -> None:
         self.sessions.close()
 
     # -- the actions
 
-    def _query(self, given: Json, ctx: Context) -> dict[str, Any]:
-        statement = parse(given["sql"], given.get("params", {}), backslashes=self.backslashes)
-        limit = given.get("limit", USUAL_ROWS)
+    def _query(self, params: Json, ctx: Context) -> dict[str, Any]:
+        statement = parse(params["sql"], params.get("params", {}), backslashes=self.backslashes)
+        limit = params.get("limit", USUAL_ROWS)
         rows = self._in_transaction(ctx, True, lambda session: session.read(statement, limit + 1)).rows
-        return {"rows": _told(rows[:limit]), "truncated": len(rows) > limit}
+        return {"rows": _to_view(rows[:limit]), "truncated": len(rows) > limit}
 
-    def _execute(self, given: Json, ctx: Context) -> dict[str, Any]:
-        statement = parse(given["sql"], given.get("params", {}), backslashes=self.backslashes)
-        done = self._in_transaction(ctx, False, lambda session: session.run(statement))
-        return {"affected": done.affected, **({"rows": _told(done.rows)} if done.rows else {})}
+    def _execute(self, params: Json, ctx: Context) -> dict[str, Any]:
+        statement = parse(params["sql"], params.get("params", {}), backslashes=self.backslashes)
+        result = self._in_transaction(ctx, False, lambda session: session.run(statement))
+        return {"affected": result.affected, **({"rows": _to_view(result.rows)} if result.rows else {})}
 
-    def _insert(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return self._change(self.builder.insert(given["table"], columns_of(given["rows"]), given["rows"]), ctx)
+    def _insert(self, params: Json, ctx: Context) -> dict[str, Any]:
+        return self._change(self.builder.insert(params["table"], columns_of(params["rows"]), params["rows"]), ctx)
 
-    def _upsert(self, given: Json, ctx: Context) -> dict[str, Any]:
-        columns = columns_of(given["rows"])
-        missing = [column for column in given["key"] if column not in columns]
+    def _upsert(self, params: Json, ctx: Context) -> dict[str, Any]:
+        columns = columns_of(params["rows"])
+        missing = [column for column in params["key"] if column not in columns]
         if missing:
-            raise ConfigError(f"`key` names the column {missing[0]!r}, which the rows do not have.")
-        return self._change(self.upsert(given["table"], given["key"], columns, given["rows"]), ctx)
+            raise ConfigError(f"`key` contains the column {missing[0]!r}, which the rows do not have.")
+        return self._change(self.upsert(params["table"], params["key"], columns, params["rows"]), ctx)
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return self._change(self.builder.update(given["table"], given["values"], given["where"]), ctx)
+    def _update(self, params: Json, ctx: Context) -> dict[str, Any]:
+        return self._change(self.builder.update(params["table"], params["values"], params["where"]), ctx)
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
-        return self._change(self.builder.delete(given["table"], given["where"]), ctx)
+    def _delete(self, params: Json, ctx: Context) -> dict[str, Any]:
+        return self._change(self.builder.delete(params["table"], params["where"]), ctx)
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
-        table = given.get("table")
-        found = self._in_transaction(ctx, True, lambda session: Rows(self.describe(session, table))).rows
+    def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
+        table = params.get("table")
+        rows = self._in_transaction(ctx, True, lambda session: Rows(self.describe(session, table))).rows
         tables: dict[str, dict[str, Any]] = {}
         keys: dict[str, list[tuple[int, str]]] = {}
-        for row in found:
+        for row in rows:
             name = row["table"]
-            each = tables.setdefault(name, {"name": name, "kind": row["kind"], "key": [], "columns": []})
-            each["columns"].append({"name": row["column"], "type": row["type"], "nullable": bool(row["nullable"])})
+            entry = tables.setdefault(name, {"name": name, "kind": row["kind"], "key": [], "columns": []})
+            entry["columns"].append({"name": row["column"], "type": row["type"], "nullable": bool(row["nullable"])})
             if row["key"]:
                 keys.setdefault(name, []).append((int(row["key"]), row["column"]))
         for name, columns in keys.items():
             tables[name]["key"] = [column for _, column in sorted(columns)]
         if table is not None and not tables:
-            raise ConfigError(f"There is no table {table!r} that this user may see.")
+            raise ConfigError(f"There is no table {table!r}, or this user has no access to it.")
         return {"tables": list(tables.values())}
 
     # -- one transaction
@@ -123,25 +123,25 @@ class SqlConnector(Connector):
     def _change(self, statement: Statement, ctx: Context) -> dict[str, Any]:
         return {"affected": self._in_transaction(ctx, False, lambda session: session.run(statement)).affected}
 
-    def _in_transaction(self, ctx: Context, read_only: bool, work: Callable[[Session], Rows]) -> Rows:
-        for tries_left in reversed(range(_STALE_TRIES)):
+    def _in_transaction(self, ctx: Context, read_only: bool, operation: Callable[[Session], Rows]) -> Rows:
+        for attempts_left in reversed(range(_MAX_ATTEMPTS)):
             has_begun = False
             try:
                 with self.sessions.one(ctx) as session:
                     session.begin(ctx, read_only=read_only)
                     has_begun = True
-                    done = work(session)
+                    result = operation(session)
                     if read_only:
                         session.rollback()
                     else:
                         session.commit()
-                    return done
+                    return result
             except TransientError:
-                if has_begun or not tries_left or ctx.deadline - time.monotonic() < 1:
+                if has_begun or not attempts_left or ctx.deadline - time.monotonic() < 1:
                     raise
                 self.sessions.close()
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
 
-def _told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _to_view(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: to_json(value) for name, value in row.items()} for row in rows]

@@ -1,4 +1,4 @@
-"""What the connectors take and give: settings and actions as JSON Schemas."""
+"""The connectors' declaration: JSON Schemas of their settings and actions."""
 
 from typing import Any
 
@@ -14,20 +14,20 @@ _SCALAR_OR_JSON: dict[str, Any] = {}
 _ROW = {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR_OR_JSON}
 _PARAMS = {
     "type": "object",
-    "description": "Values of the :names in the statement; they are bound, never made part of its text",
+    "description": "Values of the :names in the statement; they are bound and never become part of its text",
     "additionalProperties": _SCALAR_OR_JSON,
 }
 _ROWS = {"type": "array", "items": {"type": "object"}}
 _AFFECTED = {
     "type": "object",
     "required": ["affected"],
-    "properties": {"affected": {"type": "integer", "description": "How many rows were changed, as the server counts them"}},
+    "properties": {"affected": {"type": "integer", "description": "Number of changed rows, as counted by the server"}},
 }
-_SQL = {"type": "string", "minLength": 1, "maxLength": 100_000, "description": "One statement; values by :name"}
+_SQL = {"type": "string", "minLength": 1, "maxLength": 100_000, "description": "One statement; write values as :name"}
 
 
 def settings_schema(port: int) -> Json:
-    """The settings of one kind of server that usually listens on `port`."""
+    """The settings schema of a database server whose default port is `port`."""
     return {
         "type": "object",
         "required": ["host", "database", "user"],
@@ -42,7 +42,7 @@ def settings_schema(port: int) -> Json:
                 "enum": ["verify", "off"],
                 "default": "verify",
                 "title": "Encryption",
-                "description": "verify: only over TLS, to a server whose certificate names the host; off: in clear text",
+                "description": "verify: TLS to a server with a trusted certificate for the host; off: clear text",
                 "secret_target": True,
             },
             "ca": {
@@ -58,7 +58,7 @@ def settings_schema(port: int) -> Json:
 ACTIONS = (
     Action(
         "query",
-        "Read rows with one SELECT, in a transaction that cannot write",
+        "Read rows with one SELECT, in a read-only transaction",
         {
             "type": "object",
             "required": ["sql"],
@@ -72,14 +72,17 @@ ACTIONS = (
         {
             "type": "object",
             "required": ["rows", "truncated"],
-            "properties": {"rows": _ROWS, "truncated": {"type": "boolean", "description": "There are more rows than `limit`"}},
+            "properties": {
+                "rows": _ROWS,
+                "truncated": {"type": "boolean", "description": "Whether there are more rows than `limit`"},
+            },
         },
         "read",
         {"sql": "SELECT id, name FROM gos_sample WHERE id >= :least", "params": {"least": 1}},
     ),
     Action(
         "execute",
-        "Run one statement that changes something, in a transaction of its own",
+        "Run one statement that changes data, in its own transaction",
         {"type": "object", "required": ["sql"], "additionalProperties": False, "properties": {"sql": _SQL, "params": _PARAMS}},
         {**_AFFECTED, "properties": {**_AFFECTED["properties"], "rows": _ROWS}},  # type: ignore[dict-item]
         "write",
@@ -100,7 +103,7 @@ ACTIONS = (
     ),
     Action(
         "upsert",
-        "Add rows, or change those that have the same key, all or none",
+        "Add rows or change those with the same key, all or none",
         {
             "type": "object",
             "required": ["table", "key", "rows"],
@@ -123,7 +126,7 @@ ACTIONS = (
     ),
     Action(
         "update",
-        "Set columns of the rows that have these values",
+        "Update the rows that match these values",
         {
             "type": "object",
             "required": ["table", "where", "values"],
@@ -136,7 +139,7 @@ ACTIONS = (
     ),
     Action(
         "delete",
-        "Delete the rows that have these values",
+        "Delete the rows that match these values",
         {
             "type": "object",
             "required": ["table", "where"],

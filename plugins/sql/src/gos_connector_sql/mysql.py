@@ -1,4 +1,4 @@
-"""MySQL and MariaDB, by the driver PyMySQL on a socket that the appliance has opened."""
+"""MySQL and MariaDB, through the driver PyMySQL on a socket the appliance opened."""
 
 import re
 import ssl
@@ -29,11 +29,12 @@ from gos_connector_sql.statement import Builder, Statement, parse
 from gos_connector_sql.value import as_json_text
 
 _T = TypeVar("_T")
-# Error numbers of both servers that mean something else than a refusal of the statement.
+# Error numbers of both servers that mean something other than a rejected statement.
 _AUTH = frozenset({1044, 1045, 1130, 1251, 1698, 1862, 3118})
 _CONFIG = frozenset({1049, 1115})
 _TRANSIENT = frozenset({1040, 1053, 1105, 1129, 1203, 1205, 1213, 1226, 1317, 1927, 1969, 3024})
 _LOST = frozenset({0, 2002, 2003, 2006, 2013, 2014, 2026, 2027, 4031})
+_LOST_MESSAGE = "The connection was lost, or the server did not answer in time."
 _DESCRIBE = """
 SELECT IF(c.TABLE_SCHEMA = DATABASE(), c.TABLE_NAME, CONCAT(c.TABLE_SCHEMA, '.', c.TABLE_NAME)) AS `table`,
        IF(t.TABLE_TYPE LIKE '%VIEW', 'view', 'table') AS kind, c.COLUMN_NAME AS `column`, c.COLUMN_TYPE AS `type`,
@@ -91,23 +92,23 @@ class MysqlSession:
             self._connection.connect(self._socket)
         except Exception as error:
             self._socket.close()
-            raise _connecting(error, connector) from error
-        # The driver forgets these when it is timed out, without closing them.
+            raise _connection_error(error, connector) from error
+        # On a timeout the driver drops its references to these without closing them.
         self._wire = (self._connection._rfile, self._connection._sock)
         self._is_mariadb = "mariadb" in str(self._connection.get_server_info()).lower()
 
     def begin(self, ctx: Context, *, read_only: bool) -> None:
         self._deadline = ctx.deadline
-        left_ms = self._left_ms()
-        limit = f"max_statement_time = {left_ms / 1000:.3f}" if self._is_mariadb else f"max_execution_time = {left_ms}"
+        remaining_ms = self._left_ms()
+        limit = f"max_statement_time = {remaining_ms / 1000:.3f}" if self._is_mariadb else f"max_execution_time = {remaining_ms}"
         self._plain(f"SET SESSION {limit}")
         self._plain("START TRANSACTION READ ONLY" if read_only else "START TRANSACTION")
 
     def read(self, statement: Statement, limit: int) -> Rows:
-        """Rows are taken from the wire one by one; what is beyond the limit ends with the connection."""
-        if _starts_otherwise(statement):
+        """Fetch rows unbuffered; when there are more than `limit`, the connection is closed instead of reading them."""
+        if _is_no_query(statement):
             raise Rejected(
-                "`query` takes a SELECT, WITH, SHOW, DESCRIBE, EXPLAIN or VALUES; use `execute` for what changes something."
+                "`query` accepts SELECT, WITH, SHOW, DESCRIBE, EXPLAIN and VALUES; use `execute` for statements that change data."
             )
         cursor = self._connection.cursor(pymysql.cursors.SSDictCursor)
         text = self._text(statement)
@@ -119,10 +120,10 @@ class MysqlSession:
         return Rows(rows)
 
     def run(self, statement: Statement) -> Rows:
-        """DDL commits by itself on these servers: when the connection is lost meanwhile nobody knows."""
+        """Run a statement. DDL commits implicitly, so if the connection is lost meanwhile its outcome is unknown."""
         text = self._text(statement)
         cursor = self._connection.cursor(pymysql.cursors.DictCursor)
-        self._guarded(lambda: cursor.execute(text), "unknown" if _commits_itself(text) else "not_done")
+        self._guarded(lambda: cursor.execute(text), "unknown" if _commits_implicitly(text) else "not_done")
         return Rows(list(cursor.fetchall()), max(cursor.rowcount, 0) if cursor.description is None else 0)
 
     def commit(self) -> None:
@@ -134,11 +135,11 @@ class MysqlSession:
 
     def close(self) -> None:
         self._connection._force_close()
-        for end in (*self._wire, self._socket):
-            end.close()
+        for stream in (*self._wire, self._socket):
+            stream.close()
 
     def _cut(self, cursor: Any) -> None:
-        """There is more than was asked for: closing the cursor would read it all, so the connection goes instead."""
+        """Close the connection instead of the cursor, because closing the cursor would read all remaining rows."""
         cursor._result.unbuffered_active = False
         self.close()
 
@@ -146,29 +147,29 @@ class MysqlSession:
         self._guarded(lambda: self._connection.query(text), "not_done")
 
     def _text(self, statement: Statement) -> str:
-        """Values as the driver writes them for this connection's mode and character set; deep ones as JSON."""
+        """The text with values escaped for this connection's mode and character set; objects and lists as JSON."""
         connection = self._connection
 
-        def written(_index: int, value: Any) -> str:
+        def format_value(_index: int, value: Any) -> str:
             return str(connection.escape(as_json_text(value) if isinstance(value, dict | list) else value, connection.encoders))
 
-        return statement.text(written)
+        return statement.text(format_value)
 
     def _left_ms(self) -> int:
         return max(1, int((self._deadline - time.monotonic()) * 1000))
 
-    def _guarded(self, work: Callable[[], _T], when_lost: Outcome) -> _T:
-        """What the driver answers, with a little longer than the server has to say that it was too slow."""
+    def _guarded(self, operation: Callable[[], _T], outcome_when_lost: Outcome) -> _T:
+        """Run `operation` with a timeout slightly longer than the server's, so that the server can report its own timeout."""
         seconds = self._left_ms() / 1000 + 0.5
         self._connection._read_timeout = self._connection._write_timeout = seconds
         try:
-            return work()
+            return operation()
         except pymysql.err.Error as error:
-            raise _refusal(error, when_lost) from error
+            raise _server_error(error, outcome_when_lost) from error
         except (OSError, ssl.SSLError) as error:
-            raise TransientError("The connection was lost, or the server did not answer in time.", outcome=when_lost) from error
+            raise TransientError(_LOST_MESSAGE, outcome=outcome_when_lost) from error
         except (ValueError, TypeError, LookupError, struct.error, AssertionError, AttributeError) as error:
-            raise SystemFailure("The server's answer is not MySQL's.", outcome=when_lost) from error
+            raise SystemFailure("The server's reply does not follow the MySQL protocol.", outcome=outcome_when_lost) from error
 
 
 _READS = re.compile(
@@ -181,16 +182,16 @@ _DDL = re.compile(
 )
 
 
-def _starts_otherwise(statement: Statement) -> bool:
+def _is_no_query(statement: Statement) -> bool:
     return _READS.match(statement.parts[0]) is None
 
 
-def _commits_itself(text: str) -> bool:
+def _commits_implicitly(text: str) -> bool:
     return _DDL.match(text) is not None
 
 
-def _connecting(error: Exception, connector: MysqlConnector) -> ConnectorError:
-    """What failed before there was a session."""
+def _connection_error(error: Exception, connector: MysqlConnector) -> ConnectorError:
+    """The error for a failure to connect or sign in."""
     cause = (
         error.original_exception
         if isinstance(error, pymysql.err.OperationalError) and hasattr(error, "original_exception")
@@ -198,30 +199,30 @@ def _connecting(error: Exception, connector: MysqlConnector) -> ConnectorError:
     )
     if isinstance(cause, ssl.SSLCertVerificationError):
         return ConfigError(
-            f"The certificate of {connector.host} is not trusted ({cause.verify_message}); give its authority in `ca`."
+            f"The certificate of {connector.host} is not trusted ({cause.verify_message}); add its certificate authority to `ca`."
         )
     if isinstance(error, pymysql.err.OperationalError) and error.args[0] == 2026:
-        return ConfigError("The server offers no TLS; switch TLS on there, or set `tls: off` where the network is trusted.")
+        return ConfigError("The server does not offer TLS; enable TLS there, or set `tls: off` in a trusted network.")
     if isinstance(error, pymysql.err.Error):
-        found = _refusal(error, "not_done")
-        if not isinstance(found, TransientError):
-            return found
+        server_error = _server_error(error, "not_done")
+        if not isinstance(server_error, TransientError):
+            return server_error
     if isinstance(error, pymysql.err.Error | OSError):
-        return TransientError(f"{connector.host}:{connector.port} hung up while signing in, or did not answer in time.")
-    return SystemFailure(f"{connector.host}:{connector.port} does not speak MySQL's protocol.")
+        return TransientError(f"{connector.host}:{connector.port} closed the connection during sign-in or did not answer in time.")
+    return SystemFailure(f"{connector.host}:{connector.port} does not speak the MySQL protocol.")
 
 
-def _refusal(error: pymysql.err.Error, when_lost: Outcome) -> ConnectorError:
-    """The server's own words, by its error number."""
+def _server_error(error: pymysql.err.Error, outcome_when_lost: Outcome) -> ConnectorError:
+    """The error for an error number of the server, with the server's message."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = re.sub(r"\s+", " ", str(error.args[1] if len(error.args) > 1 else error))[:500]
     details = {"error_number": code}
     if code in _LOST:
-        return TransientError("The connection was lost, or the server did not answer in time.", outcome=when_lost, details=details)
+        return TransientError(_LOST_MESSAGE, outcome=outcome_when_lost, details=details)
     if code in _AUTH:
-        return AuthError(f"The server does not let this user in: {text}", details=details)
+        return AuthError(f"The server does not accept the user and password: {text}", details=details)
     if code in _CONFIG:
         return ConfigError(f"The server refused: {text}", details=details)
     if code in _TRANSIENT:
-        return TransientError(f"The server could not do it now: {text}", details=details)
+        return TransientError(f"The server failed temporarily: {text}", details=details)
     return Rejected(f"The server refused: {text}", details=details)

@@ -1,4 +1,4 @@
-"""PostgreSQL, by the driver pg8000 on a socket that the appliance has opened."""
+"""PostgreSQL, through the driver pg8000 on a socket the appliance opened."""
 
 import re
 import ssl
@@ -96,7 +96,7 @@ class PostgresqlSession:
             )
         except Exception as error:
             self._socket.close()
-            raise _connecting(error, connector) from error
+            raise _connection_error(error, connector) from error
 
     def begin(self, ctx: Context, *, read_only: bool) -> None:
         self._deadline = ctx.deadline
@@ -105,23 +105,22 @@ class PostgresqlSession:
         self._plain(f"SET LOCAL statement_timeout = {self._left_ms()}")
 
     def read(self, statement: Statement, limit: int) -> Rows:
-        """By a cursor, so that rows beyond the limit stay at the server."""
+        """Fetch rows through a cursor, so that rows beyond the limit are not transferred."""
         text = statement.text(_placeholder).strip().rstrip(";")
-        self._guarded(
-            lambda: self._connection.execute_unnamed(f"DECLARE gos_rows NO SCROLL CURSOR FOR {text}", _bound(statement)), "not_done"
-        )
+        declare = f"DECLARE gos_rows NO SCROLL CURSOR FOR {text}"
+        self._guarded(lambda: self._connection.execute_unnamed(declare, _parameters(statement)), "not_done")
         rows: list[dict[str, Any]] = []
         while len(rows) < limit:
-            wanted = min(_BATCH, limit - len(rows))
-            found = _rows(self._plain(f"FETCH FORWARD {wanted} FROM gos_rows"))
-            rows += found
-            if len(found) < wanted:
+            batch_size = min(_BATCH, limit - len(rows))
+            batch = _rows(self._plain(f"FETCH FORWARD {batch_size} FROM gos_rows"))
+            rows += batch
+            if len(batch) < batch_size:
                 break
         return Rows(rows)
 
     def run(self, statement: Statement) -> Rows:
         text = statement.text(_placeholder)
-        context = self._guarded(lambda: self._connection.execute_unnamed(text, _bound(statement)), "not_done")
+        context = self._guarded(lambda: self._connection.execute_unnamed(text, _parameters(statement)), "not_done")
         return Rows(_rows(context), max(context.row_count, 0))
 
     def commit(self) -> None:
@@ -131,11 +130,11 @@ class PostgresqlSession:
         self._plain("ROLLBACK")
 
     def close(self) -> None:
-        # Hanging up is enough: the server undoes what was not committed, and a farewell could block.
+        # Closing the sockets is enough: the server rolls back, and sending Terminate could block.
         connection = self._connection
-        for end in (connection._usock, self._socket, connection._sock):
-            with suppress(OSError, ValueError):  # what was still to be sent to a server that is gone
-                end.close()
+        for stream in (connection._usock, self._socket, connection._sock):
+            with suppress(OSError, ValueError):  # flushing data to a server that is gone fails
+                stream.close()
 
     def _plain(self, text: str) -> pg8000.core.Context:
         return self._guarded(lambda: self._connection.execute_simple(text), "not_done")
@@ -143,27 +142,27 @@ class PostgresqlSession:
     def _left_ms(self) -> int:
         return max(1, int((self._deadline - time.monotonic()) * 1000))
 
-    def _guarded(self, work: Callable[[], _T], when_lost: Outcome) -> _T:
-        """What the driver answers, with a little longer than the server has to say that it was too slow."""
+    def _guarded(self, operation: Callable[[], _T], outcome_when_lost: Outcome) -> _T:
+        """Run `operation` with a timeout slightly longer than the server's, so that the server can report its own timeout."""
         self._connection._usock.settimeout(self._left_ms() / 1000 + 0.5)
         try:
-            return work()
+            return operation()
         except pg8000.exceptions.DatabaseError as error:
-            raise _refusal(error) from error
+            raise _server_error(error) from error
         except (pg8000.exceptions.InterfaceError, OSError, ssl.SSLError) as error:
             raise TransientError(
-                "The connection to PostgreSQL was lost, or it did not answer in time.", outcome=when_lost
+                "The connection to PostgreSQL was lost, or it did not answer in time.", outcome=outcome_when_lost
             ) from error
-        except (ValueError, TypeError, LookupError) as error:  # bytes the driver cannot read as PostgreSQL's
-            raise SystemFailure("The server's answer is not PostgreSQL's.", outcome=when_lost) from error
+        except (ValueError, TypeError, LookupError) as error:  # bytes that the driver cannot parse
+            raise SystemFailure("The server's reply does not follow the PostgreSQL protocol.", outcome=outcome_when_lost) from error
 
 
 def _placeholder(index: int, _value: Any) -> str:
     return f"${index + 1}"
 
 
-def _bound(statement: Statement) -> list[Any]:
-    """Values as text whose type the server infers; a list of plain values is an array, all else that is deep JSON."""
+def _parameters(statement: Statement) -> list[Any]:
+    """Values whose type the server infers; a list of plain values is an array, other nested values are JSON."""
     return [as_json_text(value) if is_json_only(value) else value for value in statement.values]
 
 
@@ -172,33 +171,33 @@ def _rows(context: pg8000.core.Context) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in context.rows or ()]
 
 
-def _connecting(error: Exception, connector: PostgresqlConnector) -> ConnectorError:
-    """What failed before there was a session."""
+def _connection_error(error: Exception, connector: PostgresqlConnector) -> ConnectorError:
+    """The error for a failure to connect or sign in."""
     if isinstance(error, pg8000.exceptions.DatabaseError):
-        return _refusal(error)
+        return _server_error(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConfigError(
-            f"The certificate of {connector.host} is not trusted ({error.verify_message}); give its authority in `ca`."
+            f"The certificate of {connector.host} is not trusted ({error.verify_message}); add its certificate authority to `ca`."
         )
     if isinstance(error, pg8000.exceptions.InterfaceError) and "SSL" in str(error):
-        return ConfigError("The server offers no TLS; switch TLS on there, or set `tls: off` where the network is trusted.")
+        return ConfigError("The server does not offer TLS; enable TLS there, or set `tls: off` in a trusted network.")
     if isinstance(error, pg8000.exceptions.InterfaceError | OSError):
-        return TransientError(f"{connector.host}:{connector.port} hung up while signing in, or did not answer in time.")
-    return SystemFailure(f"{connector.host}:{connector.port} does not speak PostgreSQL's protocol.")
+        return TransientError(f"{connector.host}:{connector.port} closed the connection during sign-in or did not answer in time.")
+    return SystemFailure(f"{connector.host}:{connector.port} does not speak the PostgreSQL protocol.")
 
 
-def _refusal(error: pg8000.exceptions.DatabaseError) -> ConnectorError:
-    """The server's own words, by its SQLSTATE."""
-    told = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
-    code, text = str(told.get("C", "")), re.sub(r"\s+", " ", str(told.get("M", error)))[:500]
+def _server_error(error: pg8000.exceptions.DatabaseError) -> ConnectorError:
+    """The error for a SQLSTATE, with the server's message."""
+    fields = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    code, text = str(fields.get("C", "")), re.sub(r"\s+", " ", str(fields.get("M", error)))[:500]
     details = {"sqlstate": code}
     for letter, name in (("t", "table"), ("c", "column"), ("n", "constraint")):
-        if told.get(letter):
-            details[name] = str(told[letter])
+        if fields.get(letter):
+            details[name] = str(fields[letter])
     if code.startswith(_AUTH):
-        return AuthError(f"PostgreSQL does not let this user in: {text}", details=details)
+        return AuthError(f"PostgreSQL does not accept the user and password: {text}", details=details)
     if code in _CONFIG:
         return ConfigError(f"PostgreSQL refused: {text}", details=details)
     if code.startswith(_TRANSIENT):
-        return TransientError(f"PostgreSQL could not do it now: {text}", details=details)
+        return TransientError(f"PostgreSQL failed temporarily: {text}", details=details)
     return Rejected(f"PostgreSQL refused: {text}", details=details)

@@ -1,4 +1,4 @@
-"""A session with a server and the sessions that a connector keeps open between calls."""
+"""Sessions with a database, and the pool of sessions a connector keeps open between calls."""
 
 import threading
 import time
@@ -16,46 +16,46 @@ MOST_IDLE = 4
 
 @dataclass(frozen=True)
 class Rows:
-    """What a statement gave: rows as objects by column, and how many it changed."""
+    """The result of a statement: rows as dicts by column name, and the number of changed rows."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     affected: int = 0
 
 
 class Session(Protocol):
-    """One connection.  Every verb raises errors of the contract; after a TransientError it is not used again."""
+    """One connection. Every method raises errors of the connector contract; after a TransientError it is not used again."""
 
     def begin(self, ctx: Context, *, read_only: bool) -> None:
-        """Begin a transaction that ends, whatever happens, with the call's deadline."""
+        """Begin a transaction whose statements end at the call's deadline."""
 
     def read(self, statement: Statement, limit: int) -> Rows:
-        """The first `limit` rows of a SELECT, the others left at the server."""
+        """The first `limit` rows of a SELECT; further rows are not fetched."""
 
     def run(self, statement: Statement) -> Rows:
-        """Run any one statement."""
+        """Run a single statement of any kind."""
 
     def commit(self) -> None:
-        """Make it true; a lost connection leaves the outcome unknown."""
+        """Commit the transaction; if the connection is lost meanwhile, the outcome is unknown."""
 
     def rollback(self) -> None:
-        """Undo what was begun."""
+        """Roll back the transaction."""
 
     def close(self) -> None:
-        """Hang up; never raises."""
+        """Close the connection; never raises."""
 
 
 class Sessions:
-    """Open sessions of one connector: each is used by one call at a time, and closed when it is idle for a minute."""
+    """A pool of open sessions of one connector: each serves one call at a time and is closed after a minute of idling."""
 
-    def __init__(self, connect: Callable[[Context], Session], most_idle: int = MOST_IDLE) -> None:
+    def __init__(self, connect: Callable[[Context], Session], max_idle: int = MOST_IDLE) -> None:
         self._connect = connect
-        self._most_idle = most_idle
+        self._max_idle = max_idle
         self._idle: list[tuple[float, Session]] = []
         self._lock = threading.Lock()
 
     @contextmanager
     def one(self, ctx: Context) -> Iterator[Session]:
-        """A session; after any failure it is closed, for nobody knows its state."""
+        """A session from the pool or a new one; it is closed after any failure, because its state is unknown."""
         session = self._take() or self._connect(ctx)
         try:
             yield session
@@ -63,25 +63,25 @@ class Sessions:
             session.close()
             raise
         with self._lock:
-            if len(self._idle) < self._most_idle:
+            if len(self._idle) < self._max_idle:
                 self._idle.append((time.monotonic(), session))
                 return
         session.close()
 
     def close(self) -> None:
-        """Close the idle ones."""
+        """Close the idle sessions."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, session in idle:
             session.close()
 
     def _take(self) -> Session | None:
-        """The one used last, if it is fresh; the others that have aged are closed."""
-        before = time.monotonic() - IDLE_SECONDS
+        """The most recently used idle session, or None; closes those idle for longer than a minute."""
+        oldest_allowed = time.monotonic() - IDLE_SECONDS
         with self._lock:
-            stale = [session for since, session in self._idle if since < before]
-            self._idle = [(since, session) for since, session in self._idle if since >= before]
-            found = self._idle.pop()[1] if self._idle else None
+            stale = [session for since, session in self._idle if since < oldest_allowed]
+            self._idle = [(since, session) for since, session in self._idle if since >= oldest_allowed]
+            newest = self._idle.pop()[1] if self._idle else None
         for session in stale:
             session.close()
-        return found
+        return newest

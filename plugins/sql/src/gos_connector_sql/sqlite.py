@@ -1,4 +1,4 @@
-"""SQLite: a database that is one file, in a folder that the operator lets connectors use."""
+"""SQLite: a database file in a folder that the operator allows for connectors."""
 
 import re
 import sqlite3
@@ -24,9 +24,9 @@ from gos_connector_sql.statement import Builder, Statement, parse
 from gos_connector_sql.value import as_json_text
 
 _T = TypeVar("_T")
-# What a value, a row or a statement may take: SQL can make large ones out of nothing.
-_MOST_BYTES = 32 * 1024 * 1024
-_STEPS_BETWEEN_LOOKS = 20_000
+# The limit for a value, a row or a statement; short SQL such as zeroblob(…) can produce huge values.
+_MAX_BYTES = 32 * 1024 * 1024
+_STEPS_BETWEEN_CHECKS = 20_000
 _READING_PRAGMAS = frozenset(
     {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list", "user_version"}
 )
@@ -63,9 +63,15 @@ class SqliteConnector(SqlConnector):
                 "pattern": "^/",
                 "maxLength": 1000,
                 "title": "Folder",
-                "description": "A folder of the appliance's machine that the operator lets connectors use (folders.allow)",
+                "description": "A folder on the appliance's machine that the operator allows for connectors (folders.allow)",
             },
-            "file": {"type": "string", "minLength": 1, "maxLength": 1000, "title": "File", "description": "Its path in the folder"},
+            "file": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 1000,
+                "title": "File",
+                "description": "Its path within the folder",
+            },
         },
     }
     builder = Builder('"')
@@ -87,7 +93,7 @@ class SqliteConnector(SqlConnector):
 
 
 class SqliteSession:
-    """The file, opened for one transaction: its folder is asked anew each time."""
+    """The file, opened for one transaction; the folder's permission is checked each time."""
 
     def __init__(self, folder: Folder, file: str) -> None:
         self._folder, self._file = folder, file
@@ -99,15 +105,15 @@ class SqliteSession:
         self._deadline = ctx.deadline
         path = self._folder.place(self._file, for_writing=not read_only)
         uri = f"file:{quote(path)}?mode={'ro' if read_only else 'rw'}"
-        # A worker's thread may give the session to another to be closed; no two use it at once.
+        # Another thread may close the session; two threads never use it at once.
         connection = self._guarded(
             lambda: sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=self._left())
         )
         self._connection = connection
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        connection.set_progress_handler(lambda: time.monotonic() >= self._deadline, _STEPS_BETWEEN_LOOKS)
+        connection.set_progress_handler(lambda: time.monotonic() >= self._deadline, _STEPS_BETWEEN_CHECKS)
         connection.set_authorizer(self._authorize)
         self._own("PRAGMA trusted_schema = OFF")
         self._own("PRAGMA foreign_keys = ON")
@@ -115,15 +121,15 @@ class SqliteSession:
         self._own("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     def read(self, statement: Statement, limit: int) -> Rows:
-        return Rows(self._guarded(lambda: _objects(self._execute(statement), limit)))
+        return Rows(self._guarded(lambda: _to_rows(self._execute(statement), limit)))
 
     def run(self, statement: Statement) -> Rows:
-        def work() -> Rows:
+        def operation() -> Rows:
             cursor = self._execute(statement)
-            rows = _objects(cursor)
+            rows = _to_rows(cursor)
             return Rows(rows, max(cursor.rowcount, 0) or (len(rows) if self._writes(statement) else 0))
 
-        return self._guarded(work)
+        return self._guarded(operation)
 
     def commit(self) -> None:
         self._own("COMMIT", "unknown")
@@ -149,63 +155,65 @@ class SqliteSession:
         return self._open().execute(statement.text(lambda _index, _value: "?"), values)
 
     def _writes(self, statement: Statement) -> bool:
-        """Whether rows that came back are rows that were changed (RETURNING)."""
+        """Whether the returned rows are changed rows (RETURNING)."""
         return re.match(r"\s*(insert|update|delete|replace|with)\b", statement.parts[0], re.IGNORECASE) is not None and (
             self._open().total_changes > 0
         )
 
-    def _own(self, text: str, when_lost: Outcome = "not_done") -> None:
+    def _own(self, text: str, outcome_when_lost: Outcome = "not_done") -> None:
         self._is_own = True
-        self._guarded(lambda: self._open().execute(text), when_lost)
+        self._guarded(lambda: self._open().execute(text), outcome_when_lost)
 
-    def _authorize(self, what: int, one: str | None, two: str | None, _database: str | None, _by: str | None) -> int:
-        """No statement of a caller leaves the file, its transaction or its settings."""
+    def _authorize(self, operation: int, first: str | None, second: str | None, _database: str | None, _by: str | None) -> int:
+        """Deny statements of callers that would leave the file, end the transaction or change settings."""
         if self._is_own:
             return sqlite3.SQLITE_OK
-        if what in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT):
+        if operation in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT):
             return sqlite3.SQLITE_DENY
-        if what == sqlite3.SQLITE_PRAGMA and (str(one).lower() not in _READING_PRAGMAS or (one == "user_version" and two)):
+        if operation == sqlite3.SQLITE_PRAGMA and str(first).lower() not in _READING_PRAGMAS:
             return sqlite3.SQLITE_DENY
-        if what == sqlite3.SQLITE_FUNCTION and str(two).lower() in _DENIED_FUNCTIONS:
+        if operation == sqlite3.SQLITE_PRAGMA and first == "user_version" and second:
             return sqlite3.SQLITE_DENY
-        if what == sqlite3.SQLITE_CREATE_VTABLE and str(two).lower() not in _MODULES:
+        if operation == sqlite3.SQLITE_FUNCTION and str(second).lower() in _DENIED_FUNCTIONS:
+            return sqlite3.SQLITE_DENY
+        if operation == sqlite3.SQLITE_CREATE_VTABLE and str(second).lower() not in _MODULES:
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 
     def _left(self) -> float:
         return max(0.01, self._deadline - time.monotonic())
 
-    def _guarded(self, work: Callable[[], _T], when_lost: Outcome = "not_done") -> _T:
+    def _guarded(self, operation: Callable[[], _T], outcome_when_lost: Outcome = "not_done") -> _T:
         try:
-            return work()
+            return operation()
         except sqlite3.Error as error:
-            raise self._refusal(error, when_lost) from error
+            raise self._refusal(error, outcome_when_lost) from error
         except sqlite3.Warning as error:
-            raise Rejected("One call runs one statement; send the others in calls of their own.") from error
+            raise Rejected("A call runs only one statement; send each of the others in a separate call.") from error
         except (OverflowError, ValueError, TypeError) as error:
-            raise Rejected(f"SQLite cannot hold a value: {error}.") from error
+            raise Rejected(f"SQLite cannot store a value: {error}.") from error
 
-    def _refusal(self, error: sqlite3.Error, when_lost: Outcome) -> ConnectorError:
-        """SQLite's own words, by its result code."""
+    def _refusal(self, error: sqlite3.Error, outcome_when_lost: Outcome) -> ConnectorError:
+        """The error for an SQLite result code, with SQLite's message."""
         code = getattr(error, "sqlite_errorcode", None)
         primary = code & 0xFF if isinstance(code, int) else None
         text, details = str(error)[:500], {"result_code": code}
         if primary in _BUSY:
-            return TransientError(f"Another program uses {self._file} ({text}); the call may be made again.", details=details)
+            return TransientError(f"Another program has locked {self._file} ({text}); try again later.", details=details)
         if primary == sqlite3.SQLITE_INTERRUPT:
-            return TransientError("The statement did not end in time, so it was undone.", details=details)
+            return TransientError("The statement did not end in time and was rolled back.", details=details)
         if primary == sqlite3.SQLITE_AUTH:
-            return Rejected(f"This statement is not allowed here: {text}. It may use its own file only, in one transaction.")
+            return Rejected(f"This statement is not allowed: {text}. It can use only its own file, in one transaction.")
         if primary == sqlite3.SQLITE_READONLY:
-            return Rejected(f"{self._file} cannot be written by this ({text}); use `execute` for what changes something.")
+            return Rejected(f"This action cannot change {self._file} ({text}); use `execute` for statements that change data.")
         if primary in _BROKEN:
-            return ConfigError(f"{self._file} is no SQLite database, or is damaged ({text}).", details=details)
+            return ConfigError(f"{self._file} is not an SQLite database or is damaged ({text}).", details=details)
         if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
-            return TransientError(f"The machine failed with {self._file} ({text}).", outcome=when_lost, details=details)
+            return TransientError(f"{self._file} cannot be read or written ({text}).", outcome=outcome_when_lost, details=details)
         return Rejected(f"SQLite refused: {text}.", details=details)
 
 
-def _objects(cursor: sqlite3.Cursor, limit: int = -1) -> list[dict[str, Any]]:
+def _to_rows(cursor: sqlite3.Cursor, limit: int = -1) -> list[dict[str, Any]]:
     if cursor.description is None:
         return []
     names = [str(column[0]) for column in cursor.description]

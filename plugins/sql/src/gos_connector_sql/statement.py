@@ -1,7 +1,6 @@
-"""Statements: named values found in SQL text, and the few statements that are built from tables, rows and keys.
+"""SQL statements: parses named placeholders, and builds INSERT, UPDATE and DELETE from tables, rows and keys.
 
-Values are never part of a statement's text here.  Names of tables and columns are quoted by the rule of SQL: the quote
-in them is doubled.
+Values never become part of a statement's text. Table and column names are quoted, and quotes in them are doubled.
 """
 
 import re
@@ -11,15 +10,15 @@ from typing import Any
 
 from appliance.connectors.contract import ConfigError
 
-# Text in which a colon means nothing: literals, quoted names, comments, dollar quotes, casts.
-_SKIPPED = re.compile(
+# Text in which a colon starts no placeholder: literals, quoted names, comments, dollar quotes, casts.
+_OPAQUE = re.compile(
     r"""'(?:[^'\\]|''|\\.)*' | "(?:[^"\\]|""|\\.)*" | `[^`]*`
       | --[^\n]* | \#[^\n]* | /\*.*?\*/
       | \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$
       | ::""",
     re.VERBOSE | re.DOTALL,
 )
-_STANDARD_SKIPPED = re.compile(
+_STANDARD_OPAQUE = re.compile(
     r"""(?:[eE]'(?:[^'\\]|''|\\.)*') | '(?:[^']|'')*' | "(?:[^"]|"")*"
       | --[^\n]* | /\*.*?\*/
       | \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$
@@ -31,13 +30,13 @@ _NAME = re.compile(r"(?<![\w:]):([A-Za-z_]\w*)")
 
 @dataclass(frozen=True)
 class Statement:
-    """SQL text cut at its values: `parts[0] value[0] parts[1] value[1] … parts[n]`."""
+    """SQL text split at its values: `parts[0] values[0] parts[1] values[1] … parts[n]`."""
 
     parts: tuple[str, ...]
     values: tuple[Any, ...]
 
     def text(self, placeholder: Callable[[int, Any], str]) -> str:
-        """The text with what `placeholder(index, value)` says in the place of each value."""
+        """The text with `placeholder(index, value)` in place of each value."""
         pieces = [self.parts[0]]
         for index, (value, part) in enumerate(zip(self.values, self.parts[1:], strict=True)):
             pieces += (placeholder(index, value), part)
@@ -45,53 +44,53 @@ class Statement:
 
 
 def parse(sql: str, params: Mapping[str, Any], *, backslashes: bool) -> Statement:
-    """The statement with a value for each `:name`; ConfigError for a name without value and for a value nobody names.
+    """The statement with a value for each `:name`; ConfigError for a name without a value and for an unused value.
 
     `backslashes`: whether a backslash escapes in every literal (MySQL), or only in E'…' (PostgreSQL).
     """
-    skipped = _SKIPPED if backslashes else _STANDARD_SKIPPED
+    opaque = _OPAQUE if backslashes else _STANDARD_OPAQUE
     parts: list[str] = [""]
     values: list[Any] = []
     used: set[str] = set()
-    at = 0
-    while at < len(sql):
-        if (quoted := skipped.match(sql, at)) is not None:
-            parts[-1] += quoted.group()
-            at = quoted.end()
-        elif (named := _NAME.match(sql, at)) is not None:
-            name = named.group(1)
+    position = 0
+    while position < len(sql):
+        if (opaque_match := opaque.match(sql, position)) is not None:
+            parts[-1] += opaque_match.group()
+            position = opaque_match.end()
+        elif (name_match := _NAME.match(sql, position)) is not None:
+            name = name_match.group(1)
             if name not in params:
-                raise ConfigError(f"The statement names :{name}, and `params` has no value of that name.")
+                raise ConfigError(f"The statement contains :{name}, for which `params` has no value.")
             used.add(name)
             values.append(params[name])
             parts.append("")
-            at = named.end()
+            position = name_match.end()
         else:
-            parts[-1] += sql[at]
-            at += 1
+            parts[-1] += sql[position]
+            position += 1
     if extra := sorted(set(params) - used):
-        raise ConfigError(f"`params` has {extra[0]!r}, which the statement does not name as :{extra[0]}.")
+        raise ConfigError(f"`params` has {extra[0]!r}, but the statement does not contain :{extra[0]}.")
     return Statement(tuple(parts), tuple(values))
 
 
 class Builder:
-    """Makes statements for one way of quoting names."""
+    """Builds statements; `quote` is the character that quotes names."""
 
     def __init__(self, quote: str) -> None:
         self._quote = quote
 
     def name(self, name: str) -> str:
-        """A quoted name; ConfigError for one that no server can have."""
+        """The quoted name; ConfigError when it contains a NUL character."""
         if "\0" in name:
-            raise ConfigError("A name of a table or column cannot contain a NUL.")
+            raise ConfigError("The name of a table or column contains a NUL character, which is not allowed.")
         return f"{self._quote}{name.replace(self._quote, self._quote * 2)}{self._quote}"
 
     def table(self, name: str) -> str:
-        """A quoted table, with its schema before a dot."""
+        """The quoted table name; a schema before a dot is quoted separately."""
         return ".".join(self.name(part) for part in name.split("."))
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], end: str = "") -> Statement:
-        """INSERT of rows that all have these columns; `end` is what follows."""
+        """INSERT of rows that all have these columns; `end` is appended to the statement."""
         names = ", ".join(self.name(column) for column in columns)
         parts = [f"INSERT INTO {self.table(table)} ({names}) VALUES ("]  # noqa: S608 - names are quoted
         values: list[Any] = []
@@ -104,7 +103,7 @@ class Builder:
         return Statement(tuple(parts), tuple(values))
 
     def update(self, table: str, values: Mapping[str, Any], where: Mapping[str, Any]) -> Statement:
-        """UPDATE of the rows that have the values of `where`."""
+        """UPDATE of the rows that match `where`."""
         condition = self._where(where)
         parts = [f"UPDATE {self.table(table)} SET "]  # noqa: S608 - names are quoted
         for column in values:
@@ -114,7 +113,7 @@ class Builder:
         return Statement((*parts, *condition.parts[1:]), (*values.values(), *condition.values))
 
     def delete(self, table: str, where: Mapping[str, Any]) -> Statement:
-        """DELETE of the rows that have the values of `where`."""
+        """DELETE of the rows that match `where`."""
         condition = self._where(where)
         begin = f"DELETE FROM {self.table(table)}{condition.parts[0]}"  # noqa: S608 - names are quoted
         return Statement((begin, *condition.parts[1:]), condition.values)
@@ -134,7 +133,7 @@ class Builder:
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns of all rows; ConfigError when a row has others than the first."""
+    """The columns of all rows; ConfigError when a row has other columns than the first one."""
     columns = list(rows[0])
     for index, row in enumerate(rows):
         if row.keys() != rows[0].keys():

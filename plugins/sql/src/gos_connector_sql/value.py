@@ -1,4 +1,4 @@
-"""Values of a database as JSON, nothing rounded: what a number cannot hold travels as text."""
+"""Converts database values to JSON without rounding: numbers that JSON cannot represent exactly become text."""
 
 import base64
 import datetime
@@ -12,8 +12,8 @@ EXACT = 2**53
 
 
 def to_json(value: Any) -> Any:
-    """Decimals and integers beyond 2^53 as text, times in RFC 3339 (without zone where the column has none), bytes as
-    base64, durations in seconds as text; what else there is by its text."""
+    """Decimals and integers beyond 2^53 as text, times in RFC 3339 (without a zone when the column has none), bytes as
+    base64, durations in seconds as text; values of other types as their text."""
     match value:
         case None | bool() | str():
             return value
@@ -39,10 +39,10 @@ def to_json(value: Any) -> Any:
 
 
 def is_json_only(value: Any) -> bool:
-    """Whether the value has no counterpart in SQL but JSON: an object, or a list that holds one or a list."""
+    """Whether SQL can represent the value only as JSON: an object, or a list that contains objects or lists."""
     return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict | list) for each in value))
 
 
 def as_json_text(value: Any) -> str:
-    """A value for a JSON column."""
+    """The value as compact JSON text, for a JSON column."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
