@@ -1,4 +1,4 @@
-"""A GraphQL service on loopback that really runs documents, by graphql-core."""
+"""A GraphQL service on loopback that executes documents with graphql-core."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ SCHEMA = build_schema("""
 "Something to sell"
 type Product { id: ID! name: String! price: Float cost: Float! secret: String tags: [String!]! }
 enum Size { SMALL LARGE }
-input Wanted { name: String! = "Bolt", size: Size }
+input ProductFilter { name: String! = "Bolt", size: Size }
 interface Named { name: String! }
 type Query {
   "Products of a name"
@@ -32,7 +32,7 @@ type Mutation {
 
 
 class Shop:
-    """The service's data, and what its fields do."""
+    """The service's data and its resolvers."""
 
     def __init__(self) -> None:
         self.stock: list[dict[str, Any]] = [{"id": "1", "name": "Bolt", "price": 1.25}, {"id": "2", "name": "Nut", "price": 2}]
@@ -46,29 +46,29 @@ class Shop:
     def last(self) -> Received:
         return self.server.received[-1]
 
-    def asked(self) -> dict[str, Any]:
-        asked: dict[str, Any] = json.loads(self.last().body)
-        return asked
+    def last_payload(self) -> dict[str, Any]:
+        request: dict[str, Any] = json.loads(self.last().body)
+        return request
 
     def answer(self, request: Received) -> Answer:
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
-            return told({"errors": [{"message": "Who are you?"}]}, 401)
-        asked = json.loads(request.body)
+            return graphql_answer({"errors": [{"message": "Who are you?"}]}, 401)
+        payload = json.loads(request.body)
         result = graphql_sync(
-            SCHEMA, asked["query"], self, variable_values=asked.get("variables"), operation_name=asked.get("operationName")
+            SCHEMA, payload["query"], self, variable_values=payload.get("variables"), operation_name=payload.get("operationName")
         )
-        return told(dict(result.formatted))
+        return graphql_answer(dict(result.formatted))
 
-    # -- what the fields do: graphql-core calls them with the request's context and the arguments
+    # -- resolvers: graphql-core calls them with the request's context and the arguments
 
     def products(self, _: Any, name: str, limit: int) -> list[dict[str, Any]]:
-        return [self._shown(each) for each in self.stock if each["name"] == name][:limit]
+        return [self._to_node(each) for each in self.stock if each["name"] == name][:limit]
 
     def old(self, _: Any) -> str:
         return "old"
 
     def maybe(self, _: Any) -> dict[str, Any]:
-        return self._shown(self.stock[0])
+        return self._to_node(self.stock[0])
 
     def addProduct(self, _: Any, name: str) -> dict[str, Any]:  # noqa: N802 - a field's name
         if name == "taken":
@@ -76,12 +76,12 @@ class Shop:
         if name == "broken":
             raise GraphQLError("The disk is full.", extensions={"code": "INTERNAL_SERVER_ERROR"})
         self.stock.append({"id": str(len(self.stock) + 1), "name": name, "price": None})
-        return self._shown(self.stock[-1])
+        return self._to_node(self.stock[-1])
 
     def must(self, info: Any, name: str) -> dict[str, Any]:
         return self.addProduct(info, name)
 
-    def _shown(self, product: dict[str, Any]) -> dict[str, Any]:
+    def _to_node(self, product: dict[str, Any]) -> dict[str, Any]:
         def secret(_: Any) -> str:
             raise GraphQLError("You may not see this.", extensions={"code": "FORBIDDEN"})
 
@@ -91,7 +91,7 @@ class Shop:
         return {**product, "secret": secret, "cost": cost, "tags": []}
 
 
-def told(body: Any, status: int = 200) -> Answer:
+def graphql_answer(body: Any, status: int = 200) -> Answer:
     return Answer(status, {"Content-Type": "application/graphql-response+json"}, json.dumps(body).encode())
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong: which error of the contract tells it, and what a caller may assume."""
+"""Failures: which error of the connector contract is raised, and with which outcome."""
 
 import json
 import threading
@@ -25,9 +25,9 @@ TOKEN = "very-secret-token"
 
 def failure(it: GraphqlConnector, action: str = "mutate", seconds: float = 20) -> ConnectorError:
     kind = {"mutate": "mutation", "query": "query"}.get(action)
-    given: Json = {"document": f"{kind} {{ old }}"} if kind else {}
+    params: Json = {"document": f"{kind} {{ old }}"} if kind else {}
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
-        it.call(action, given, ctx)
+        it.call(action, params, ctx)
     assert TOKEN not in caught.value.message + json.dumps(caught.value.details)
     return caught.value
 
@@ -48,32 +48,32 @@ def failure(it: GraphqlConnector, action: str = "mutate", seconds: float = 20) -
     ],
 )
 @pytest.mark.parametrize("body", [b'{"errors": [{"message": "The month is closed."}]}', b"<p>The month is closed.</p>"])
-def test_a_status_is_an_error_of_its_class(
+def test_each_status_maps_to_an_error_class(
     it: GraphqlConnector, shop: Shop, status: int, headers: dict[str, str], error: type[ConnectorError], outcome: str, body: bytes
 ) -> None:
     shop.server.answers["/graphql"] = lambda _: Answer(status, headers, body)
-    found = failure(it)
-    assert (type(found), found.outcome, found.details["status"]) == (error, outcome, status)
-    assert "The month is closed." in json.dumps(found.details)
-    if isinstance(found, RateLimited):
-        assert found.retry_after == 7
+    raised = failure(it)
+    assert (type(raised), raised.outcome, raised.details["status"]) == (error, outcome, status)
+    assert "The month is closed." in json.dumps(raised.details)
+    if isinstance(raised, RateLimited):
+        assert raised.retry_after == 7
 
 
 @pytest.mark.parametrize(
     ("code", "error"),
     [("UNAUTHENTICATED", AuthError), ("THROTTLED", RateLimited), ("INTERNAL_SERVER_ERROR", SystemFailure), ("OTHER", Rejected)],
 )
-def test_a_code_is_an_error_of_its_class(it: GraphqlConnector, shop: Shop, code: str, error: type[ConnectorError]) -> None:
+def test_each_error_code_maps_to_an_error_class(it: GraphqlConnector, shop: Shop, code: str, error: type[ConnectorError]) -> None:
     body = json.dumps({"errors": [{"message": "No.", "extensions": {"code": code}}]}).encode()
     shop.server.answers["/graphql"] = lambda _: Answer(200, {"Retry-After": "9"}, body)
-    found = failure(it)
-    assert (type(found), found.outcome) == (error, "unknown" if code == "INTERNAL_SERVER_ERROR" else "not_done")
+    raised = failure(it)
+    assert (type(raised), raised.outcome) == (error, "unknown" if code == "INTERNAL_SERVER_ERROR" else "not_done")
     assert failure(it, "query").outcome == "not_done"
-    if isinstance(found, RateLimited):
-        assert found.retry_after == 9
+    if isinstance(raised, RateLimited):
+        assert raised.retry_after == 9
 
 
-def test_a_wrong_token_is_told(shop: Shop) -> None:
+def test_a_wrong_token_is_an_auth_error(shop: Shop) -> None:
     it = GraphqlConnector({"url": shop.url, "auth": {"kind": "bearer", "token": "wrong-secret"}})
     with open_context() as ctx, pytest.raises(AuthError, match="Who are you") as caught:
         it.check(ctx)
@@ -81,12 +81,12 @@ def test_a_wrong_token_is_told(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/graphql", "http://no-such-host.invalid/graphql"])
-def test_an_address_without_a_service_is_transient_and_nothing_is_done(url: str) -> None:
-    found = failure(GraphqlConnector({"url": url}))
-    assert (type(found), found.outcome) == (TransientError, "not_done")
+def test_an_unreachable_service_is_a_transient_error_and_nothing_is_done(url: str) -> None:
+    raised = failure(GraphqlConnector({"url": url}))
+    assert (type(raised), raised.outcome) == (TransientError, "not_done")
 
 
-def test_a_silent_service_leaves_a_mutation_unknown(it: GraphqlConnector, shop: Shop) -> None:
+def test_the_outcome_of_a_mutation_is_unknown_when_the_service_is_silent(it: GraphqlConnector, shop: Shop) -> None:
     silent = threading.Event()
 
     def wait(_: Received) -> Answer:
@@ -94,9 +94,9 @@ def test_a_silent_service_leaves_a_mutation_unknown(it: GraphqlConnector, shop: 
         return Answer()
 
     shop.server.answers["/graphql"] = wait
-    found = failure(it, seconds=1)
+    raised = failure(it, seconds=1)
     silent.set()
-    assert (type(found), found.outcome) == (TransientError, "unknown")
+    assert (type(raised), raised.outcome) == (TransientError, "unknown")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_silent_service_leaves_a_mutation_unknown(it: GraphqlConnector, shop: 
      b'{"data": null, "errors": []}', b"[" * 100_000, b""],
     ids=range(10),
 )  # fmt: skip
-def test_a_lying_service_is_a_failure(it: GraphqlConnector, shop: Shop, body: bytes) -> None:
+def test_an_invalid_response_is_a_failure(it: GraphqlConnector, shop: Shop, body: bytes) -> None:
     shop.server.answer("/graphql", 200, body)
     changing, reading = failure(it), failure(it, "query")
     assert (type(changing), changing.outcome) == (SystemFailure, "unknown")
@@ -113,42 +113,42 @@ def test_a_lying_service_is_a_failure(it: GraphqlConnector, shop: Shop, body: by
 
 
 @pytest.mark.parametrize("errors", [[None], ["no"], [{}], [{"message": 1, "path": "x", "extensions": []}], [{"path": [None, 1.5]}]])
-def test_errors_of_a_strange_form_are_refusals_all_the_same(it: GraphqlConnector, shop: Shop, errors: Any) -> None:
+def test_malformed_errors_are_rejections(it: GraphqlConnector, shop: Shop, errors: Any) -> None:
     shop.server.answer("/graphql", 200, json.dumps({"errors": errors}).encode())
-    found = failure(it)
-    assert (type(found), found.outcome) == (Rejected, "not_done")
+    raised = failure(it)
+    assert (type(raised), raised.outcome) == (Rejected, "not_done")
 
 
-def test_a_null_without_an_error_may_be_a_change_that_was_made(it: GraphqlConnector, shop: Shop) -> None:
+def test_a_null_without_an_error_leaves_the_outcome_unknown(it: GraphqlConnector, shop: Shop) -> None:
     body = {"data": {"a": None, "b": None}, "errors": [{"message": "No.", "path": ["a"]}]}
     shop.server.answer("/graphql", 200, json.dumps(body).encode())
     assert failure(it).outcome == "unknown"
     assert failure(it, "query").outcome == "not_done"
 
 
-def test_a_thousand_errors_are_cut(it: GraphqlConnector, shop: Shop) -> None:
+def test_a_long_list_of_errors_is_truncated(it: GraphqlConnector, shop: Shop) -> None:
     body = {"errors": [{"message": "x" * 600, "path": ["p" * 300] * 60}] * 100}
     shop.server.answer("/graphql", 200, json.dumps(body).encode())
-    found = failure(it)
-    assert len(found.details["errors"]) == 20
-    assert len(json.dumps(found.details)) < 500_000
+    raised = failure(it)
+    assert len(raised.details["errors"]) == 20
+    assert len(json.dumps(raised.details)) < 500_000
 
 
 @pytest.mark.parametrize(
     "body",
     [{"data": {"__schema": None}}, {"data": {"__schema": {"queryType": {"fields": [{}]}, "mutationType": None}}}, {"data": {}}],
 )
-def test_a_service_that_describes_itself_strangely_is_a_failure(it: GraphqlConnector, shop: Shop, body: Any) -> None:
+def test_an_invalid_introspection_response_is_a_failure(it: GraphqlConnector, shop: Shop, body: Any) -> None:
     shop.server.answer("/graphql", 200, json.dumps(body).encode())
     assert type(failure(it, "describe")) is SystemFailure
 
 
-def test_a_service_without_introspection_is_told(it: GraphqlConnector, shop: Shop) -> None:
+def test_a_service_without_introspection_is_rejected(it: GraphqlConnector, shop: Shop) -> None:
     shop.server.answer("/graphql", 400, b'{"errors": [{"message": "Introspection is disabled."}]}')
-    found = failure(it, "describe")
-    assert type(found) is Rejected
-    assert "does not describe itself" in found.message
-    assert "Introspection is disabled." in found.message
+    raised = failure(it, "describe")
+    assert type(raised) is Rejected
+    assert "does not describe its schema" in raised.message
+    assert "Introspection is disabled." in raised.message
 
 
 def test_numbers_are_not_rounded(it: GraphqlConnector, shop: Shop) -> None:

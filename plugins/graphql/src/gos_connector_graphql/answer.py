@@ -1,6 +1,6 @@
-"""What came back: data, or the contract's error for a status or for what the service lists as errors.
+"""Parses responses into data and errors, and maps statuses and GraphQL errors to errors of the connector contract.
 
-Statuses and bodies follow the GraphQL over HTTP draft; errors the GraphQL specification (October 2021, § 7.1).
+Statuses and bodies follow the GraphQL over HTTP draft; errors follow the GraphQL specification (October 2021, § 7.1).
 """
 
 import json
@@ -25,43 +25,45 @@ from appliance.connectors.contract import (
 )
 
 _EXCERPT = 500
-_MOST_ERRORS = 20
-_EXACT = 2**53
+_MAX_ERRORS = 20
+_MAX_EXACT_INTEGER = 2**53
 _NEVER_SUPPORTED = frozenset({501, 505})
-# `extensions.code` as Apollo's and other servers' documents name them.
+# Values of `extensions.code` documented by Apollo and other servers.
 _NOT_ALLOWED = frozenset({"UNAUTHENTICATED", "FORBIDDEN", "UNAUTHORIZED", "ACCESS_DENIED", "AUTHENTICATION_ERROR"})
-_LATER = frozenset({"THROTTLED", "RATE_LIMITED", "RATE_LIMIT_EXCEEDED", "TOO_MANY_REQUESTS"})
+_RATE_LIMITED = frozenset({"THROTTLED", "RATE_LIMITED", "RATE_LIMIT_EXCEEDED", "TOO_MANY_REQUESTS"})
 _BROKEN = frozenset({"INTERNAL_SERVER_ERROR", "INTERNAL_ERROR"})
 
 
 def body_of(answer: HttpAnswer, *, changes: bool) -> dict[str, Any]:
-    """`{data, errors}` of an answer, errors as the service lists them; an error of the contract when there is no such body."""
-    body = _parsed(answer)
+    """`{data, errors, executed}` of a response; raises an error of the contract when the body is not a GraphQL response."""
+    body = _parse_json(answer)
     if body is None:
-        raise _error_of_status(answer, "") or _nonsense(answer, changes)
-    listed = body.get("errors", [])
-    if not isinstance(listed, list) or not isinstance(body.get("data"), dict | None):
-        raise _error_of_status(answer, "") or _nonsense(answer, changes)
-    errors = [_told(each) for each in listed[:_MOST_ERRORS]]
+        raise _status_error(answer, "") or _not_graphql(answer, changes)
+    raw_errors = body.get("errors", [])
+    if not isinstance(raw_errors, list) or not isinstance(body.get("data"), dict | None):
+        raise _status_error(answer, "") or _not_graphql(answer, changes)
+    errors = [_to_error(each) for each in raw_errors[:_MAX_ERRORS]]
     if not 200 <= answer.status < 300:
-        error = _error_of_status(answer, _sentence(errors))
+        error = _status_error(answer, _summarize(errors))
         if error is not None:
             error.details["errors"] = errors
             raise error
     if body.get("data") is None and not errors:
-        raise _nonsense(answer, changes)
-    return {"data": body.get("data"), "errors": errors, "executed": "data" in body and not _about_document(listed)}
+        raise _not_graphql(answer, changes)
+    return {"data": body.get("data"), "errors": errors, "executed": "data" in body and not _is_document_refused(raw_errors)}
 
 
-def _about_document(listed: list[Any]) -> bool:
-    """Whether all errors are about places of the document and none about the data: it was refused before it ran.
+def _is_document_refused(raw_errors: list[Any]) -> bool:
+    """Whether all errors refer to the document and none to data, so the document was refused before it ran.
 
-    Many servers send `"data": null` with these, too, though they should not.
+    Many servers also send `"data": null` with such errors, although the specification does not allow it.
     """
-    return bool(listed) and all(isinstance(each, Mapping) and each.get("locations") and not each.get("path") for each in listed)
+    return bool(raw_errors) and all(
+        isinstance(each, Mapping) and each.get("locations") and not each.get("path") for each in raw_errors
+    )
 
 
-def _parsed(answer: HttpAnswer) -> dict[str, Any] | None:
+def _parse_json(answer: HttpAnswer) -> dict[str, Any] | None:
     try:
         body = json.loads(answer.content, parse_float=_exact_float, parse_int=_exact_int, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -75,26 +77,26 @@ def _exact_float(text: str) -> float | str:
 
 
 def _exact_int(text: str) -> int | str:
-    return int(text) if len(text) < 18 and abs(int(text)) <= _EXACT else text
+    return int(text) if len(text) < 18 and abs(int(text)) <= _MAX_EXACT_INTEGER else text
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
-def _told(error: Any) -> dict[str, Any]:
-    """One error of the list: its message, path, and code."""
-    given: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
-    path, extensions = given.get("path"), given.get("extensions")
-    told: dict[str, Any] = {"message": str(given.get("message", error))[:_EXCERPT]}
+def _to_error(error: Any) -> dict[str, Any]:
+    """Message, path and code of one error in the list."""
+    source: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
+    path, extensions = source.get("path"), source.get("extensions")
+    entry: dict[str, Any] = {"message": str(source.get("message", error))[:_EXCERPT]}
     if isinstance(path, list):
-        told["path"] = [part if isinstance(part, int) else str(part)[:200] for part in path[:50]]
+        entry["path"] = [part if isinstance(part, int) else str(part)[:200] for part in path[:50]]
     if isinstance(extensions, Mapping) and isinstance(extensions.get("code"), str):
-        told["code"] = extensions["code"][:100]
-    return told
+        entry["code"] = extensions["code"][:100]
+    return entry
 
 
-def _sentence(errors: list[dict[str, Any]]) -> str:
+def _summarize(errors: list[dict[str, Any]]) -> str:
     if not errors:
         return ""
     first = errors[0]
@@ -104,32 +106,34 @@ def _sentence(errors: list[dict[str, Any]]) -> str:
 
 
 def error_of(body: Mapping[str, Any], answer: HttpAnswer, *, changes: bool) -> ConnectorError | None:
-    """The error a list of errors stands for, None when there is none."""
+    """The exception for the body's errors, or None without errors."""
     errors = body["errors"]
     if not errors:
         return None
-    outcome: Outcome = "unknown" if changes and _may_be_done(body) else "not_done"
+    outcome: Outcome = "unknown" if changes and _may_have_changed(body) else "not_done"
     details: dict[str, Any] = {"status": answer.status, "errors": errors}
-    said = _sentence(errors)
+    summary = _summarize(errors)
     codes = {each.get("code") for each in errors}
     if codes & _NOT_ALLOWED:
         return AuthError(
-            f"The service does not accept the credentials, or they lack a right: {said}", outcome=outcome, details=details
+            f"The service does not accept the credentials or denies access: {summary}", outcome=outcome, details=details
         )
-    if codes & _LATER:
-        return RateLimited(f"The service asks to wait: {said}", retry_after=retry_after(answer), outcome=outcome, details=details)
+    if codes & _RATE_LIMITED:
+        message = f"The service limits the rate of requests: {summary}"
+        return RateLimited(message, retry_after=retry_after(answer), outcome=outcome, details=details)
     if codes & _BROKEN:
-        return SystemFailure(f"The service failed: {said}", outcome="unknown" if changes else "not_done", details=details)
+        return SystemFailure(f"The service failed: {summary}", outcome="unknown" if changes else "not_done", details=details)
     if outcome == "unknown":
-        return Rejected(f"The service refused a part, and another part may be done: {said}", outcome=outcome, details=details)
-    return Rejected(f"The service refused: {said}", details=details)
+        message = f"The service refused part of the mutation; other parts may have been executed: {summary}"
+        return Rejected(message, outcome=outcome, details=details)
+    return Rejected(f"The service refused the request: {summary}", details=details)
 
 
-def _may_be_done(body: Mapping[str, Any]) -> bool:
+def _may_have_changed(body: Mapping[str, Any]) -> bool:
     """Whether a mutation with errors may have changed something.
 
-    Not when it was refused before it ran, nor when each of its fields failed itself; but when a field below failed, the change
-    above it was made, and when a null has swallowed the data, nobody sees what else was made.
+    It has not when the document was refused before it ran or when every top-level field failed. It may have when a nested
+    field failed, because the change itself was made, or when the data is null, because the null may hide other changes.
     """
     if not body["executed"]:
         return False
@@ -141,30 +145,30 @@ def _may_be_done(body: Mapping[str, Any]) -> bool:
     return any(value is not None for value in data.values()) or any(len(path) != 1 for path in paths)
 
 
-def _error_of_status(answer: HttpAnswer, said: str) -> ConnectorError | None:
-    """The error of a status that is no success; None for a success."""
+def _status_error(answer: HttpAnswer, summary: str) -> ConnectorError | None:
+    """The error for a status; None for a success."""
     status = answer.status
     if 200 <= status < 300:
         return None
-    details: dict[str, Any] = {"status": status} if said else {"status": status, "body": _excerpt(answer)}
-    reason = f": {said}" if said else f" ({status})."
+    details: dict[str, Any] = {"status": status} if summary else {"status": status, "body": _excerpt(answer)}
+    reason = f": {summary}" if summary else f" ({status})."
     if status in (401, 403):
-        return AuthError(f"The service does not accept the credentials, or they lack a right{reason}", details=details)
-    after = retry_after(answer)
-    if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"The service asks to wait ({status}).", retry_after=after, details=details)
+        return AuthError(f"The service does not accept the credentials or denies access{reason}", details=details)
+    wait_s = retry_after(answer)
+    if status == 429 or (status == 503 and wait_s is not None):
+        return RateLimited(f"The service limits the rate of requests ({status}).", retry_after=wait_s, details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 503, 408 and 425 say that the work was not begun; after another 5xx nobody knows.
+        # 408, 425 and 503 mean that processing did not start; after any other 5xx it is unknown.
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
         return TransientError(f"The service failed{reason}", outcome=outcome, details=details)
     if 300 <= status < 400 or status in (404, 405):
-        return ConfigError(f"There is no GraphQL at this address ({status}); check `url`.", details=details)
-    return Rejected(f"The service refused{reason}", details=details)
+        return ConfigError(f"There is no GraphQL service at this address ({status}); check `url`.", details=details)
+    return Rejected(f"The service refused the request{reason}", details=details)
 
 
-def _nonsense(answer: HttpAnswer, changes: bool) -> SystemFailure:
+def _not_graphql(answer: HttpAnswer, changes: bool) -> SystemFailure:
     return SystemFailure(
-        "The service did not answer as GraphQL does, with an object of `data` or `errors`; check `url`.",
+        "The response is not a GraphQL response, an object with `data` or `errors`; check `url`.",
         outcome="unknown" if changes else "not_done",
         details={"status": answer.status, "body": _excerpt(answer)},
     )
@@ -175,7 +179,7 @@ def _excerpt(answer: HttpAnswer) -> str:
 
 
 def retry_after(answer: HttpAnswer) -> float | None:
-    """Seconds of the header Retry-After (RFC 9110 § 10.2.3), given as seconds or as a date."""
+    """Seconds until the time in the header Retry-After (RFC 9110 § 10.2.3), which contains seconds or a date."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

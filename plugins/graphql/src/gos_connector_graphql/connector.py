@@ -1,4 +1,4 @@
-"""The connector: a document is looked at, sent once, and its errors told for what they are."""
+"""The GraphQL connector: checks a document, sends it once, and raises its errors as errors of the connector contract."""
 
 import base64
 import json
@@ -41,8 +41,8 @@ class GraphqlConnector(Connector):
         self._auth: Mapping[str, Any] = settings.get("auth", {})
         self._idempotency: Mapping[str, Any] = settings.get("idempotency", {})
         self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
-            "query": lambda given, ctx: self._run("query", given, ctx),
-            "mutate": lambda given, ctx: self._run("mutate", given, ctx),
+            "query": lambda params, ctx: self._run("query", params, ctx),
+            "mutate": lambda params, ctx: self._run("mutate", params, ctx),
             "describe": self._describe,
         }
 
@@ -54,51 +54,51 @@ class GraphqlConnector(Connector):
         return f"{self.settings['url']} answers as GraphQL; its queries are fields of {str(data.get('__typename'))[:120]}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
+        handler = self._verbs.get(action)
+        if handler is None:
             raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
+        return handler(input, ctx)
 
     # -- the actions
 
-    def _run(self, action: str, given: Json, ctx: Context) -> dict[str, Any]:
-        operation = operation_of(given["document"], given.get("operation"))
+    def _run(self, action: str, params: Json, ctx: Context) -> dict[str, Any]:
+        operation = operation_of(params["document"], params.get("operation"))
         if operation.kind != _KINDS[action]:
             right = {"query": "query", "mutation": "mutate"}.get(operation.kind)
             advice = f"use the action {right}" if right else "subscriptions are not supported"
             raise ConfigError(f"The document's operation is a {operation.kind}: {advice}.")
-        asked: dict[str, Any] = {"query": given["document"]}
-        if given.get("variables"):
-            asked["variables"] = given["variables"]
+        request: dict[str, Any] = {"query": params["document"]}
+        if params.get("variables"):
+            request["variables"] = params["variables"]
         if operation.name is not None:
-            asked["operationName"] = operation.name
+            request["operationName"] = operation.name
         changes = action == "mutate"
-        answer = self._send(asked, ctx, changes=changes)
+        answer = self._send(request, ctx, changes=changes)
         body = body_of(answer, changes=changes)
         error = error_of(body, answer, changes=changes)
         if error is None:
             return {"data": body["data"]}
-        if given.get("partial") == "keep" and body["data"] is not None:
+        if params.get("partial") == "keep" and body["data"] is not None:
             return {"data": body["data"], "errors": body["errors"]}
         raise error
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
         try:
-            if "type" not in given:
+            if "type" not in params:
                 return operations_of(self._ask({"query": OPERATIONS}, ctx))
-            found = type_of(self._ask({"query": TYPE, "variables": {"name": given["type"]}}, ctx))
+            type_view = type_of(self._ask({"query": TYPE, "variables": {"name": params["type"]}}, ctx))
         except Rejected as refusal:
-            message = f"The service does not describe itself; its operators may have switched introspection off. {refusal.message}"
+            message = f"The service does not describe its schema; introspection may be disabled. {refusal.message}"
             raise Rejected(message, details=refusal.details) from refusal
-        if found is None:
-            raise ConfigError(f"The service has no type {given['type']!r}.")
-        return {"type": found}
+        if type_view is None:
+            raise ConfigError(f"The service has no type {params['type']!r}.")
+        return {"type": type_view}
 
     # -- requests
 
-    def _ask(self, asked: Json, ctx: Context) -> Mapping[str, Any]:
-        """The data of a query of our own."""
-        answer = self._send(asked, ctx, changes=False)
+    def _ask(self, request: Json, ctx: Context) -> Mapping[str, Any]:
+        """The data of a query that the connector itself needs."""
+        answer = self._send(request, ctx, changes=False)
         body = body_of(answer, changes=False)
         error = error_of(body, answer, changes=False)
         if error is not None:
@@ -106,13 +106,13 @@ class GraphqlConnector(Connector):
         data: Mapping[str, Any] = body["data"]
         return data
 
-    def _send(self, asked: Json, ctx: Context, *, changes: bool) -> HttpAnswer:
+    def _send(self, payload: Json, ctx: Context, *, changes: bool) -> HttpAnswer:
         headers = {"accept": ("Accept", _ACCEPTED), "content-type": ("Content-Type", "application/json")}
         for name, value in [*self.settings.get("headers", {}).items(), *self._login()]:
             headers[name.lower()] = (name, value)
         if changes and self._idempotency:
             headers[self._idempotency["header"].lower()] = (self._idempotency["header"], ctx.idempotency_key)
-        content = json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+        content = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
         timeout = self.settings.get("timeout_s", 60)
         request = HttpRequest("POST", self.settings["url"], list(headers.values()), (), content, timeout, follow_redirects=False)
         return ctx.http.send(request)

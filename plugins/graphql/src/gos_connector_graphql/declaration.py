@@ -1,4 +1,4 @@
-"""What the connector takes and gives: settings and actions as JSON Schemas."""
+"""The connector's declaration: JSON Schemas of its settings and actions."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ SETTINGS: Schema = _object(
         "type": "string",
         "pattern": r"^https?://[^/?#@\\]+(/[^#\\]*)?$",
         "title": "Address",
-        "description": "Where documents are sent to: https://api.example.com/graphql",
+        "description": "The endpoint that receives documents: https://api.example.com/graphql",
         "secret_target": True,
     },
     auth={
@@ -38,7 +38,7 @@ SETTINGS: Schema = _object(
             "username": {**_TEXT, "title": "User name", "description": "For basic."},
             "password": {**_SECRET, "title": "Password", "description": "For basic."},
             "token": {**_SECRET, "title": "Token", "description": "For bearer."},
-            "name": {**_TEXT, "title": "Name", "description": "Of the header that carries the key."},
+            "name": {**_TEXT, "title": "Name", "description": "Name of the header that contains the key."},
             "value": {**_SECRET, "title": "Key", "description": "For header."},
         },
         "allOf": [_needs("basic", "username", "password"), _needs("bearer", "token"), _needs("header", "name", "value")],
@@ -46,8 +46,8 @@ SETTINGS: Schema = _object(
     headers={"type": "object", "additionalProperties": _TEXT, "title": "Headers of every call"},
     idempotency=_object(
         ["header"],
-        header={**_TEXT, "minLength": 1, "title": "Header that carries the idempotency key of a mutation"},
-        honoured={"type": "boolean", "default": False, "title": "The service does nothing twice for the same key"},
+        header={**_TEXT, "minLength": 1, "title": "Header for the idempotency key of a mutation"},
+        honoured={"type": "boolean", "default": False, "title": "The service never processes the same key twice"},
     ),
     timeout_s={"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"},
 )
@@ -64,17 +64,17 @@ _RUN: Schema = _object(
     variables={
         "type": "object",
         "title": "Variables",
-        "description": "Values go here and never into the document.",
+        "description": "Values for the document's variables; never write them into the document.",
     },
-    operation={**_NAME, "title": "Operation", "description": "Which one to run, when the document has several."},
+    operation={**_NAME, "title": "Operation", "description": "The operation to run when the document has several."},
     partial={
         "enum": ["refuse", "keep"],
         "default": "refuse",
         "title": "Data with errors",
-        "description": "refuse: the call fails; keep: data and errors are both the answer.",
+        "description": "refuse: the call fails; keep: the call returns both data and errors.",
     },
 )
-_RAN: Schema = _object(["data"], data={"type": ["object", "null"]}, errors=_ERRORS)
+_RESULT: Schema = _object(["data"], data={"type": ["object", "null"]}, errors=_ERRORS)
 _ARGUMENTS: Schema = {
     "type": "array",
     "items": _object(["name", "type"], name=_TEXT, type=_TEXT, description=_TEXT, default=_TEXT),
@@ -91,23 +91,23 @@ _LIST: Schema = {"type": "array", "items": _TEXT}
 ACTIONS = (
     Action(
         "query",
-        "Ask for data; a document that changes something is refused",
+        "Run a query; a document with a mutation is refused",
         _RUN,
-        _RAN,
+        _RESULT,
         "read",
         {"document": "query Find($name: String!) { products(name: $name) { id name } }", "variables": {"name": "Bolt"}},
     ),
     Action(
         "mutate",
-        "Change data by a mutation",
+        "Run a mutation",
         _RUN,
-        _RAN,
+        _RESULT,
         "write",
         {"document": "mutation Add($name: String!) { addProduct(name: $name) { id } }", "variables": {"name": "Nut"}},
     ),
     Action(
         "describe",
-        "List queries and mutations with their arguments, or say what a type is made of",
+        "List queries and mutations with their arguments, or describe a type",
         _object([], type={**_NAME, "title": "Type"}),
         _object(
             [],

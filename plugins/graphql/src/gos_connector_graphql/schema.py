@@ -1,11 +1,11 @@
-"""What a service says of itself by introspection (GraphQL specification, October 2021, § 4), for people to read."""
+"""Descriptions of a service's schema from introspection (GraphQL specification, October 2021, § 4), for people to read."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from appliance.connectors.contract import SystemFailure
 
-# Seven wrappings: [[[T!]!]!]! is as deep as types go in practice.
+# Seven levels: types such as [[[T!]!]!]! are the deepest in practice.
 _REFERENCE = "kind name" + " ofType { kind name" * 6 + " }" * 6
 _ARGUMENT = f"name description defaultValue type {{ {_REFERENCE} }}"
 _FIELD = f"name description isDeprecated type {{ {_REFERENCE} }} args {{ {_ARGUMENT} }}"
@@ -18,7 +18,7 @@ TYPE = (
 
 
 def operations_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`{queries, mutations}`, each a list of fields."""
+    """`{queries, mutations}`, each a list of described fields."""
     try:
         schema = data["__schema"]
         return {
@@ -26,52 +26,53 @@ def operations_of(data: Mapping[str, Any]) -> dict[str, Any]:
             "mutations": [_field(each) for each in (schema["mutationType"] or {}).get("fields") or ()],
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise _strange() from error
+        raise _invalid_introspection() from error
 
 
 def type_of(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One type: its fields, what it takes, its values or its members; None when there is none of that name."""
+    """A type with its fields, input fields (`takes`), enum values or members; None when it does not exist."""
     try:
-        found = data["__type"]
-        if found is None:
+        source = data["__type"]
+        if source is None:
             return None
-        told: dict[str, Any] = {"name": found["name"], "kind": found["kind"].lower(), **_described(found)}
-        if found.get("fields"):
-            told["fields"] = [_field(each) for each in found["fields"]]
-        if found.get("inputFields"):
-            told["takes"] = [_argument(each) for each in found["inputFields"]]
-        if found.get("enumValues"):
-            told["values"] = [each["name"] for each in found["enumValues"]]
-        if found.get("possibleTypes"):
-            told["members"] = [each["name"] for each in found["possibleTypes"]]
+        view: dict[str, Any] = {"name": source["name"], "kind": source["kind"].lower(), **_description(source)}
+        if source.get("fields"):
+            view["fields"] = [_field(each) for each in source["fields"]]
+        if source.get("inputFields"):
+            view["takes"] = [_argument(each) for each in source["inputFields"]]
+        if source.get("enumValues"):
+            view["values"] = [each["name"] for each in source["enumValues"]]
+        if source.get("possibleTypes"):
+            view["members"] = [each["name"] for each in source["possibleTypes"]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise _strange() from error
-    return told
+        raise _invalid_introspection() from error
+    return view
 
 
-def _field(given: Mapping[str, Any]) -> dict[str, Any]:
-    told = {"name": given["name"], "type": _written(given["type"]), "arguments": [_argument(each) for each in given["args"]]}
-    return {**told, **_described(given), **({"deprecated": True} if given.get("isDeprecated") else {})}
+def _field(source: Mapping[str, Any]) -> dict[str, Any]:
+    view = {"name": source["name"], "type": _format_type(source["type"]), "arguments": [_argument(each) for each in source["args"]]}
+    return {**view, **_description(source), **({"deprecated": True} if source.get("isDeprecated") else {})}
 
 
-def _argument(given: Mapping[str, Any]) -> dict[str, Any]:
-    told = {"name": given["name"], "type": _written(given["type"])}
-    return {**told, **_described(given), **({"default": given["defaultValue"]} if given.get("defaultValue") is not None else {})}
+def _argument(source: Mapping[str, Any]) -> dict[str, Any]:
+    view = {"name": source["name"], "type": _format_type(source["type"])}
+    default = source.get("defaultValue")
+    return {**view, **_description(source), **({"default": default} if default is not None else {})}
 
 
-def _described(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": str(given["description"])[:2000]} if given.get("description") else {}
+def _description(source: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": str(source["description"])[:2000]} if source.get("description") else {}
 
 
-def _written(reference: Mapping[str, Any]) -> str:
-    """A type as a document writes it: `[Product!]!`."""
+def _format_type(reference: Mapping[str, Any]) -> str:
+    """A type reference in GraphQL notation: `[Product!]!`."""
     match reference["kind"]:
         case "NON_NULL":
-            return f"{_written(reference['ofType'])}!"
+            return f"{_format_type(reference['ofType'])}!"
         case "LIST":
-            return f"[{_written(reference['ofType'])}]"
+            return f"[{_format_type(reference['ofType'])}]"
     return str(reference["name"])
 
 
-def _strange() -> SystemFailure:
-    return SystemFailure("The service's answer about itself is not what GraphQL's introspection gives.")
+def _invalid_introspection() -> SystemFailure:
+    return SystemFailure("The service's introspection response does not follow the GraphQL specification.")
