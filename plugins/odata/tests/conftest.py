@@ -1,4 +1,4 @@
-"""A small OData 4 service on loopback: what it answers follows from its own $metadata and OASIS' protocol."""
+"""A small OData 4 service on loopback that follows its own $metadata and the OASIS protocol."""
 
 import base64
 import json
@@ -55,30 +55,30 @@ ROOT = "/odata/v4"
 
 
 class Routes(dict[str, Callable[[Received], Answer]]):
-    """Every path is answered by one function, but those that a test has set."""
+    """Answers every path with one function, except those a test has set."""
 
-    def __init__(self, usual: Callable[[Received], Answer]) -> None:
+    def __init__(self, default: Callable[[Received], Answer]) -> None:
         super().__init__()
-        self._usual = usual
+        self._default = default
 
     def get(self, key: str, default: Any = None) -> Callable[[Received], Answer]:
-        return super().get(key, self._usual)
+        return super().get(key, self._default)
 
 
 class Shop:
-    """The service: products with a version each; lines and days that only show their keys."""
+    """The service: products with versions; lines and days, which only return their keys."""
 
     def __init__(self) -> None:
         self.products: dict[int, dict[str, Any]] = {}
         self.versions: dict[int, int] = {}
         for number, name in ((1, "Bolt"), (2, "Washer"), (3, "O'Ring & Söhne"), (4, "Bolt"), (5, "Nail")):
-            self.put({"ID": number, "Name": name, "Price": 1.25})
+            self.store({"ID": number, "Name": name, "Price": 1.25})
         self.credentials = "Basic " + base64.b64encode(f"gos:{PASSWORD}".encode()).decode()
         self.csrf = ""
         self.server = LoopbackServer()
         self.server.answers = Routes(self.answer)
 
-    def put(self, product: dict[str, Any]) -> None:
+    def store(self, product: dict[str, Any]) -> None:
         self.products[product["ID"]] = product
         self.versions[product["ID"]] = self.versions.get(product["ID"], 0) + 1
 
@@ -102,47 +102,47 @@ class Shop:
             head = {"X-CSRF-Token": self.csrf, "Set-Cookie": "sap=1; expires=Sat, 21-Nov-2026 16:00:00 GMT; path=/, id=2; Secure"}
             return Answer(200, head if self.csrf and request.headers.get("x-csrf-token") == "Fetch" else {}, b'{"value": []}')
         if self.csrf and request.method != "GET":
-            given = (request.headers.get("x-csrf-token"), request.headers.get("cookie"))
-            if given != (self.csrf, "sap=1; id=2"):
+            session = (request.headers.get("x-csrf-token"), request.headers.get("cookie"))
+            if session != (self.csrf, "sap=1; id=2"):
                 return refuse(403, "CSRF", "CSRF token required")
         if path == "/Products":
             return self._add(request) if request.method == "POST" else self._page(request, query)
-        if found := re.fullmatch(r"/Products\((\d+)\)(/Shop.Discount)?", path):
-            return self._discount(request, int(found[1])) if found[2] else self._entity(request, int(found[1]))
+        if match := re.fullmatch(r"/Products\((\d+)\)(/Shop.Discount)?", path):
+            return self._discount(request, int(match[1])) if match[2] else self._entity(request, int(match[1]))
         if path == "/Restock" and request.method == "POST":
             return Answer(204, body=b"")
         if path.startswith(("/Lines(", "/Days(")):
-            return json_answer({"asked": path})
+            return json_answer({"path": path})
         return refuse(404, "NotFound", "There is nothing here.")
 
     def _page(self, request: Received, query: dict[str, list[str]]) -> Answer:
-        found = list(self.products.values())
-        if wanted := query.get("$filter"):
-            literal = re.fullmatch(r"Name eq '((?:[^']|'')*)'", wanted[0])
+        products = list(self.products.values())
+        if filters := query.get("$filter"):
+            literal = re.fullmatch(r"Name eq '((?:[^']|'')*)'", filters[0])
             if literal is None:
                 return refuse(400, "BadFilter", "The filter is not understood.")
-            found = [each for each in found if each["Name"] == literal[1].replace("''", "'")]
+            products = [each for each in products if each["Name"] == literal[1].replace("''", "'")]
         size = int(re.findall(r"maxpagesize=(\d+)", request.headers.get("prefer", "maxpagesize=100"))[0])
         size = min(size, 2)
         start = int(query.get("$skiptoken", ["0"])[0])
         page: dict[str, Any] = {
             "@odata.context": "$metadata#Products",
-            "value": [self._told(each) for each in found[start:][:size]],
+            "value": [self._to_entity(each) for each in products[start:][:size]],
         }
         if "$count" in query:
-            page["@odata.count"] = len(found)
-        if start + size < len(found):
-            kept = urlsplit(request.path).query.split("&$skiptoken")[0].split("$skiptoken")[0]
-            page["@odata.nextLink"] = f"Products?{kept}{'&' if kept else ''}$skiptoken={start + size}"
+            page["@odata.count"] = len(products)
+        if start + size < len(products):
+            query_string = urlsplit(request.path).query.split("&$skiptoken")[0].split("$skiptoken")[0]
+            page["@odata.nextLink"] = f"Products?{query_string}{'&' if query_string else ''}$skiptoken={start + size}"
         return json_answer(page)
 
     def _add(self, request: Received) -> Answer:
-        given = json.loads(request.body)
-        if len(given.get("Name", "")) > 40:
+        values = json.loads(request.body)
+        if len(values.get("Name", "")) > 40:
             return refuse(400, "TooLong", "Name is too long.")
-        self.put({"Price": None, **given})
-        head = {"Location": f"{self.url}/Products({given['ID']})"}
-        return json_answer(self._told(self.products[given["ID"]]), 201, head)
+        self.store({"Price": None, **values})
+        head = {"Location": f"{self.url}/Products({values['ID']})"}
+        return json_answer(self._to_entity(self.products[values["ID"]]), 201, head)
 
     def _entity(self, request: Received, number: int) -> Answer:
         if number not in self.products:
@@ -156,15 +156,15 @@ class Shop:
             del self.products[number]
             return Answer(204, body=b"")
         if request.method == "PATCH":
-            self.put({**self.products[number], **json.loads(request.body)})
-        return json_answer(self._told(self.products[number]))
+            self.store({**self.products[number], **json.loads(request.body)})
+        return json_answer(self._to_entity(self.products[number]))
 
     def _discount(self, request: Received, number: int) -> Answer:
         product = self.products[number]
-        self.put({**product, "Price": product["Price"] * (100 - json.loads(request.body)["percent"]) / 100})
-        return json_answer(self._told(self.products[number]))
+        self.store({**product, "Price": product["Price"] * (100 - json.loads(request.body)["percent"]) / 100})
+        return json_answer(self._to_entity(self.products[number]))
 
-    def _told(self, product: dict[str, Any]) -> dict[str, Any]:
+    def _to_entity(self, product: dict[str, Any]) -> dict[str, Any]:
         return {"@odata.etag": self._etag(product["ID"]), **product}
 
     def _etag(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What goes wrong, and credentials: which error of the contract tells it, and where a secret never goes."""
+"""Failures and credentials: which error of the connector contract is raised, and where secrets must not be sent."""
 
 import base64
 import json
@@ -26,13 +26,13 @@ PASSWORD = "sésame-'\"%s"
 BASIC = {"kind": "basic", "username": "gos", "password": PASSWORD}
 
 
-# -- what goes wrong
+# -- failures
 
 
-def failure(it: OdataConnector, action: str = "create", given: Json | None = None, seconds: float = 10) -> ConnectorError:
-    usual = {"entity_set": "Products", "values": {"ID": 8}} if action == "create" else {"entity_set": "Products"}
+def failure(it: OdataConnector, action: str = "create", params: Json | None = None, seconds: float = 10) -> ConnectorError:
+    defaults = {"entity_set": "Products", "values": {"ID": 8}} if action == "create" else {"entity_set": "Products"}
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
-        it.call(action, {**usual, **(given or {})}, with_tokens(ctx, it.auth_of(it.settings)))
+        it.call(action, {**defaults, **(params or {})}, with_tokens(ctx, it.auth_of(it.settings)))
     assert PASSWORD not in caught.value.message + json.dumps(caught.value.details)
     return caught.value
 
@@ -51,26 +51,26 @@ def failure(it: OdataConnector, action: str = "create", given: Json | None = Non
         (501, {}, Rejected, "not_done"),
     ],
 )
-def test_a_status_is_an_error_of_its_class(
+def test_each_status_maps_to_an_error_class(
     it: OdataConnector, shop: Shop, status: int, headers: dict[str, str], error: type[ConnectorError], outcome: str
 ) -> None:
     body = json.dumps({"error": {"code": "X1", "message": {"lang": "en", "value": "The month is closed."}}}).encode()
     shop.server.answers["/odata/v4/Products"] = lambda _: Answer(status, headers, body)
-    found = failure(it)
-    assert (type(found), found.outcome, found.details["status"]) == (error, outcome, status)
-    if isinstance(found, RateLimited):
-        assert found.retry_after == 7
+    raised = failure(it)
+    assert (type(raised), raised.outcome, raised.details["status"]) == (error, outcome, status)
+    if isinstance(raised, RateLimited):
+        assert raised.retry_after == 7
     else:
-        assert "The month is closed." in found.message
+        assert "The month is closed." in raised.message
 
 
-def test_a_refusal_tells_what_the_service_said(it: OdataConnector) -> None:
-    found = failure(it, given={"values": {"ID": 8, "Name": "x" * 50}})
-    assert found.message == "The service refused the request: Name is too long."
-    assert found.details == {"status": 400, "code": "TooLong", "message": "Name is too long."}
+def test_a_refusal_contains_the_services_message(it: OdataConnector) -> None:
+    raised = failure(it, params={"values": {"ID": 8, "Name": "x" * 50}})
+    assert raised.message == "The service refused the request: Name is too long."
+    assert raised.details == {"status": 400, "code": "TooLong", "message": "Name is too long."}
 
 
-def test_a_wrong_password_is_told(shop: Shop) -> None:
+def test_a_wrong_password_is_an_auth_error(shop: Shop) -> None:
     it = OdataConnector({"base_url": shop.url, "auth": {**BASIC, "password": "wrong-secret"}})
     with open_context() as ctx, pytest.raises(AuthError) as caught:
         it.check(ctx)
@@ -78,12 +78,12 @@ def test_a_wrong_password_is_told(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/odata", "http://no-such-host.invalid/odata"])
-def test_an_address_without_a_service_is_transient_and_nothing_is_done(url: str) -> None:
-    found = failure(OdataConnector({"base_url": url}))
-    assert (type(found), found.outcome) == (TransientError, "not_done")
+def test_an_unreachable_service_is_a_transient_error_and_nothing_is_done(url: str) -> None:
+    raised = failure(OdataConnector({"base_url": url}))
+    assert (type(raised), raised.outcome) == (TransientError, "not_done")
 
 
-def test_a_silent_service_leaves_a_change_unknown(it: OdataConnector, shop: Shop) -> None:
+def test_the_outcome_of_a_change_is_unknown_when_the_service_is_silent(it: OdataConnector, shop: Shop) -> None:
     silent = threading.Event()
 
     def wait(_: Received) -> Answer:
@@ -91,40 +91,40 @@ def test_a_silent_service_leaves_a_change_unknown(it: OdataConnector, shop: Shop
         return Answer()
 
     shop.server.answers["/odata/v4/Products"] = wait
-    found = failure(it, seconds=1)
+    raised = failure(it, seconds=1)
     silent.set()
-    assert (type(found), found.outcome) == (TransientError, "unknown")
+    assert (type(raised), raised.outcome) == (TransientError, "unknown")
 
 
 @pytest.mark.parametrize(
     "body", [b"<html>", b"[1]", b'{"value": NaN}', b'{"value": {}}', b'{"value": [1]}', b"[" * 100_000, b""], ids=range(7)
 )
-def test_a_lying_list_is_a_failure(it: OdataConnector, shop: Shop, body: bytes) -> None:
+def test_an_invalid_list_response_is_a_failure(it: OdataConnector, shop: Shop, body: bytes) -> None:
     shop.server.answer("/odata/v4/Products", 200, body)
     assert type(failure(it, "list")) is SystemFailure
 
 
 @pytest.mark.parametrize(
-    ("link", "told"),
+    ("link", "reason"),
     [
-        ("http://127.0.0.2:9/odata/v4/Products", "lies outside"),
-        ("/odata/v4evil/Products", "lies outside"),
-        ("//evil.example/odata/v4/x", "lies outside"),
-        ("/odata/v4/%2e%2e/x", "lies outside"),
-        ("http://[bad", "has no address"),
+        ("http://127.0.0.2:9/odata/v4/Products", "is not below"),
+        ("/odata/v4evil/Products", "is not below"),
+        ("//evil.example/odata/v4/x", "is not below"),
+        ("/odata/v4/%2e%2e/x", "is not below"),
+        ("http://[bad", "has no valid address"),
     ],
 )
-def test_credentials_do_not_follow_a_page_out_of_the_service(it: OdataConnector, shop: Shop, link: str, told: str) -> None:
+def test_credentials_are_not_sent_to_a_page_outside_the_service(it: OdataConnector, shop: Shop, link: str, reason: str) -> None:
     shop.server.answer("/odata/v4/Products", 200, json.dumps({"value": [], "@odata.nextLink": link}).encode())
-    assert f"The service's next page {told}" in failure(it, "list").message
+    assert f"The service's next page {reason}" in failure(it, "list").message
 
 
-def test_paging_that_turns_in_a_circle_ends(it: OdataConnector, shop: Shop) -> None:
+def test_circular_paging_is_an_error(it: OdataConnector, shop: Shop) -> None:
     shop.server.answer("/odata/v4/Products", 200, b'{"value": [], "@odata.nextLink": "Products?a=1"}')
     assert "does not end" in failure(it, "list").message
 
 
-METADATA_LIES = {
+INVALID_METADATA = {
     "no XML": b"{}",
     "an entity": b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>',
     "a DTD": b"<!DOCTYPE Edmx><Edmx Version='4.0'/>",
@@ -138,12 +138,12 @@ METADATA_LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", METADATA_LIES)
-def test_metadata_that_makes_no_sense_is_a_failure(it: OdataConnector, shop: Shop, lie: str) -> None:
-    shop.server.answer("/odata/v4/$metadata", 200, METADATA_LIES[lie])
-    found = failure(it)
-    assert (type(found), found.outcome) == (SystemFailure, "not_done")
-    assert "$metadata" in found.message
+@pytest.mark.parametrize("case", INVALID_METADATA)
+def test_invalid_metadata_is_a_failure(it: OdataConnector, shop: Shop, case: str) -> None:
+    shop.server.answer("/odata/v4/$metadata", 200, INVALID_METADATA[case])
+    raised = failure(it)
+    assert (type(raised), raised.outcome) == (SystemFailure, "not_done")
+    assert "$metadata" in raised.message
 
 
 # -- credentials
@@ -156,7 +156,7 @@ def test_metadata_that_makes_no_sense_is_a_failure(it: OdataConnector, shop: Sho
         ({"kind": "header", "name": "X-Key", "value": "k"}, ("x-key", "k")),
     ],
 )
-def test_credentials_arrive(auth: Json, header: tuple[str, str], ctx: Context) -> None:
+def test_credentials_are_sent(auth: Json, header: tuple[str, str], ctx: Context) -> None:
     server = LoopbackServer()
     server.answer("/", 200, b'{"value": []}')
     with pytest.raises(Rejected):
@@ -178,7 +178,7 @@ def give_tokens(shop: Shop, *tokens: str) -> None:
     shop.server.answers["/token"] = lambda _: Answer(200, {}, json.dumps({**body, "access_token": left.pop(0)}).encode())
 
 
-def test_a_token_is_fetched_once_and_anew_when_it_is_refused(oauth: OdataConnector, shop: Shop) -> None:
+def test_a_token_is_reused_until_it_is_refused(oauth: OdataConnector, shop: Shop) -> None:
     give_tokens(shop, "one", "two")
     with open_context() as bare:
         ctx = with_tokens(bare, oauth.settings["auth"])
@@ -186,9 +186,9 @@ def test_a_token_is_fetched_once_and_anew_when_it_is_refused(oauth: OdataConnect
         oauth.check(ctx)
         shop.credentials = "Bearer two"
         oauth.check(ctx)
-    asked = [each.body.decode() for each in shop.server.received if each.path == "/token"]
-    assert len(asked) == 2
-    assert asked[0].startswith("grant_type=client_credentials&scope=all&client_id=me&client_secret=s%C3%A9same")
+    token_requests = [each.body.decode() for each in shop.server.received if each.path == "/token"]
+    assert len(token_requests) == 2
+    assert token_requests[0].startswith("grant_type=client_credentials&scope=all&client_id=me&client_secret=s%C3%A9same")
 
 
 @pytest.mark.parametrize(
@@ -200,15 +200,15 @@ def test_a_token_is_fetched_once_and_anew_when_it_is_refused(oauth: OdataConnect
         (200, b"{}", SystemFailure),
     ],
 )
-def test_a_token_that_is_not_given_is_told(
+def test_a_failed_token_request_is_an_error(
     oauth: OdataConnector, shop: Shop, status: int, body: bytes, error: type[ConnectorError]
 ) -> None:
     shop.server.answer("/token", status, body)
-    found = failure(oauth)
-    assert (type(found), found.outcome) == (error, "not_done")
+    raised = failure(oauth)
+    assert (type(raised), raised.outcome) == (error, "not_done")
 
 
-def test_a_silent_token_address_has_done_nothing_in_the_service(oauth: OdataConnector, shop: Shop) -> None:
+def test_nothing_is_done_when_the_token_endpoint_is_silent(oauth: OdataConnector, shop: Shop) -> None:
     silent = threading.Event()
 
     def wait(_: Received) -> Answer:
@@ -216,9 +216,9 @@ def test_a_silent_token_address_has_done_nothing_in_the_service(oauth: OdataConn
         return Answer()
 
     shop.server.answers["/token"] = wait
-    found = failure(oauth, seconds=1)
+    raised = failure(oauth, seconds=1)
     silent.set()
-    assert (type(found), found.outcome) == (TransientError, "not_done")
+    assert (type(raised), raised.outcome) == (TransientError, "not_done")
 
 
 def test_oauth2_needs_a_token_address() -> None:
@@ -226,13 +226,13 @@ def test_oauth2_needs_a_token_address() -> None:
     assert schema_problems(OdataConnector.settings_schema, settings) != []
 
 
-def test_changes_carry_the_csrf_token_and_its_cookies(shop: Shop, ctx: Context) -> None:
+def test_changes_send_the_csrf_token_and_its_cookies(shop: Shop, ctx: Context) -> None:
     shop.csrf = "t-1"
     it = OdataConnector({"base_url": shop.url, "auth": BASIC, "csrf": True})
     it.call("update", {"entity_set": "Products", "key": 1, "values": {"Name": "C"}}, ctx)
     assert shop.products[1]["Name"] == "C"
     shop.csrf = ""
-    with pytest.raises(ConfigError, match="gives no CSRF token"):
+    with pytest.raises(ConfigError, match="returned no CSRF token"):
         it.call("update", {"entity_set": "Products", "key": 1, "values": {"Name": "D"}}, ctx)
 
 

@@ -1,4 +1,4 @@
-"""The connector against a service on loopback: what it asks, what it makes of answers, and what it refuses."""
+"""The connector against a service on loopback: requests, parsed responses and refusals."""
 
 from typing import Any
 
@@ -38,8 +38,8 @@ class TestContract(ConnectorContract):
 # -- reading
 
 
-def test_check_names_the_service(it: OdataConnector, shop: Shop, ctx: Context) -> None:
-    assert it.check(ctx) == f"{shop.url} answers as OData 4 with 3 entity sets."
+def test_check_returns_the_address_and_the_number_of_sets(it: OdataConnector, shop: Shop, ctx: Context) -> None:
+    assert it.check(ctx) == f"{shop.url} is an OData 4 service with 3 entity sets."
 
 
 def test_a_list_follows_its_pages_to_the_end(it: OdataConnector, shop: Shop, ctx: Context) -> None:
@@ -50,27 +50,29 @@ def test_a_list_follows_its_pages_to_the_end(it: OdataConnector, shop: Shop, ctx
     assert sum("Products?" in each.path for each in shop.server.received) == 3
 
 
-@pytest.mark.parametrize(("limit", "found", "truncated"), [(1, 1, True), (2, 2, True), (3, 3, True), (5, 5, False), (6, 5, False)])
-def test_a_list_ends_at_its_limit_and_says_whether_there_is_more(
-    it: OdataConnector, ctx: Context, limit: int, found: int, truncated: bool
+@pytest.mark.parametrize(
+    ("limit", "expected", "truncated"), [(1, 1, True), (2, 2, True), (3, 3, True), (5, 5, False), (6, 5, False)]
+)
+def test_a_list_ends_at_its_limit_and_reports_whether_there_is_more(
+    it: OdataConnector, ctx: Context, limit: int, expected: int, truncated: bool
 ) -> None:
     out = it.call("list", {"entity_set": "Products", "limit": limit}, ctx)
-    assert (len(out["entities"]), out["truncated"]) == (found, truncated)
+    assert (len(out["entities"]), out["truncated"]) == (expected, truncated)
 
 
-def test_a_value_of_a_filter_stays_a_value(it: OdataConnector, ctx: Context) -> None:
+def test_a_filter_value_cannot_change_the_filter(it: OdataConnector, ctx: Context) -> None:
     out = it.call("list", {"entity_set": "Products", "filter": "Name eq :name", "params": {"name": "O'Ring & Söhne"}}, ctx)
     assert names(out) == ["O'Ring & Söhne"]
     attack = {"entity_set": "Products", "filter": "Name eq :name", "params": {"name": "x' or Name ne 'x"}}
     assert it.call("list", attack, ctx)["entities"] == []
 
 
-def test_the_query_options_arrive(it: OdataConnector, shop: Shop, ctx: Context) -> None:
-    given = {
+def test_query_options_are_sent(it: OdataConnector, shop: Shop, ctx: Context) -> None:
+    params = {
         "entity_set": "Products", "select": ["ID", "Name"], "expand": "Lines($top=1)", "orderby": "Name desc", "search": "a b",
         "top": 3, "skip": 1, "limit": 1,
     }  # fmt: skip
-    it.call("list", given, ctx)
+    it.call("list", params, ctx)
     assert shop.last().path.endswith(
         "/Products?$select=ID,Name&$expand=Lines($top%3D1)&$orderby=Name%20desc&$search=a%20b&$top=3&$skip=1"
     )
@@ -78,20 +80,20 @@ def test_the_query_options_arrive(it: OdataConnector, shop: Shop, ctx: Context) 
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "reason"),
     [
-        ({"filter": "Name eq :nom", "params": {"name": "x"}}, "names :nom"),
-        ({"filter": "Name eq 'a :name'", "params": {"name": "x"}}, "does not name"),
-        ({"params": {"name": "x"}}, "there is none"),
-        ({"filter": "Day eq :day", "params": {"day": {"literal": "1 or 1 eq 1"}}}, "no number, date"),
+        ({"filter": "Name eq :nom", "params": {"name": "x"}}, "contains :nom"),
+        ({"filter": "Name eq 'a :name'", "params": {"name": "x"}}, "does not contain :name"),
+        ({"params": {"name": "x"}}, "there is no `filter`"),
+        ({"filter": "Day eq :day", "params": {"day": {"literal": "1 or 1 eq 1"}}}, "not a number, date"),
     ],
 )
-def test_a_filter_and_its_values_must_match(it: OdataConnector, ctx: Context, values: Json, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_filter_and_its_values_must_match(it: OdataConnector, ctx: Context, values: Json, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
         it.call("list", {"entity_set": "Products", **values}, ctx)
 
 
-def test_values_are_written_as_odata_writes_them(it: OdataConnector, shop: Shop, ctx: Context) -> None:
+def test_values_are_formatted_as_odata_literals(it: OdataConnector, shop: Shop, ctx: Context) -> None:
     params = {"a": 1.5, "b": True, "c": None, "d": {"literal": "2026-11-21T10:00:00Z"}, "e": {"literal": ORDER}}
     with pytest.raises(Rejected, match="not understood"):
         it.call(
@@ -99,43 +101,43 @@ def test_values_are_written_as_odata_writes_them(it: OdataConnector, shop: Shop,
             {"entity_set": "Products", "filter": "A eq :a and B eq :b and C eq :c and D gt :d or E eq :e", "params": params},
             ctx,
         )
-    asked = shop.last().path.split("$filter=")[1].replace("%20", " ")
-    assert asked == f"A eq 1.5 and B eq true and C eq null and D gt 2026-11-21T10:00:00Z or E eq {ORDER}"
+    sent_filter = shop.last().path.split("$filter=")[1].replace("%20", " ")
+    assert sent_filter == f"A eq 1.5 and B eq true and C eq null and D gt 2026-11-21T10:00:00Z or E eq {ORDER}"
 
 
 @pytest.mark.parametrize(
-    ("entity_set", "key", "asked"),
+    ("entity_set", "key", "path"),
     [
         ("Lines", {"Place": "a'b/ü", "Order": ORDER}, f"/Lines(Order={ORDER},Place='a''b/ü')"),
         ("Days", "2026-11-21", "/Days(2026-11-21)"),
         ("Days", {"Date": "2026-11-21"}, "/Days(2026-11-21)"),
     ],
 )
-def test_a_key_is_written_by_its_type(it: OdataConnector, ctx: Context, entity_set: str, key: Any, asked: str) -> None:
-    assert it.call("get", {"entity_set": entity_set, "key": key}, ctx)["entity"] == {"asked": asked}
+def test_a_key_is_formatted_by_its_type(it: OdataConnector, ctx: Context, entity_set: str, key: Any, path: str) -> None:
+    assert it.call("get", {"entity_set": entity_set, "key": key}, ctx)["entity"] == {"path": path}
 
 
 @pytest.mark.parametrize(
-    ("entity_set", "key", "told"),
+    ("entity_set", "key", "reason"),
     [
         ("Products", "1) or (2", "of type Edm.Int32"),
         ("Products", True, "not true or false"),
-        ("Products", {"Name": "Bolt"}, "made of ID"),
+        ("Products", {"Name": "Bolt"}, "consists of ID"),
         ("Lines", ORDER, "parts Order, Place"),
         ("Lines", {"Order": "no", "Place": "a"}, "of type Edm.Guid"),
         ("products", 1, "it has 'Products'"),
         ("Orders", 1, "describe lists"),
     ],
 )
-def test_a_key_that_cannot_be_is_refused_before_it_is_sent(
-    it: OdataConnector, shop: Shop, ctx: Context, entity_set: str, key: Any, told: str
+def test_an_invalid_key_is_refused_before_it_is_sent(
+    it: OdataConnector, shop: Shop, ctx: Context, entity_set: str, key: Any, reason: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reason):
         it.call("get", {"entity_set": entity_set, "key": key}, ctx)
     assert [each.path for each in shop.server.received] == ["/odata/v4/$metadata"]
 
 
-def test_describe_says_keys_and_inherited_properties(it: OdataConnector, ctx: Context) -> None:
+def test_describe_returns_keys_and_inherited_properties(it: OdataConnector, ctx: Context) -> None:
     assert it.call("describe", {}, ctx)["entity_sets"] == [{"name": "Days"}, {"name": "Lines"}, {"name": "Products"}]
     (product,) = it.call("describe", {"entity_set": "Products"}, ctx)["entity_sets"]
     assert product["key"] == ["ID"]
@@ -163,13 +165,13 @@ def test_numbers_are_not_rounded(it: OdataConnector, shop: Shop, ctx: Context) -
 
 
 def test_an_entity_is_created_changed_and_deleted(it: OdataConnector, shop: Shop, ctx: Context) -> None:
-    made = it.call("create", {"entity_set": "Products", "values": {"ID": 9, "Name": "Müller"}}, ctx)
-    assert made["entity"]["Name"] == "Müller"
-    assert made["location"] == f"{shop.url}/Products(9)"
-    changed = it.call("update", {"entity_set": "Products", "key": 9, "values": {"Name": "B"}, "etag": made["etag"]}, ctx)
+    created = it.call("create", {"entity_set": "Products", "values": {"ID": 9, "Name": "Müller"}}, ctx)
+    assert created["entity"]["Name"] == "Müller"
+    assert created["location"] == f"{shop.url}/Products(9)"
+    changed = it.call("update", {"entity_set": "Products", "key": 9, "values": {"Name": "B"}, "etag": created["etag"]}, ctx)
     assert (changed["entity"]["Name"], changed["etag"]) == ("B", 'W/"2"')
     with pytest.raises(Rejected, match="has changed since"):
-        it.call("update", {"entity_set": "Products", "key": 9, "values": {"Name": "C"}, "etag": made["etag"]}, ctx)
+        it.call("update", {"entity_set": "Products", "key": 9, "values": {"Name": "C"}, "etag": created["etag"]}, ctx)
     assert shop.products[9]["Name"] == "B"
     assert it.call("delete", {"entity_set": "Products", "key": 9}, ctx) == {"deleted": True}
     assert it.call("delete", {"entity_set": "Products", "key": 9}, ctx) == {"deleted": False}
@@ -190,16 +192,16 @@ def test_an_update_never_creates(it: OdataConnector, shop: Shop, ctx: Context, s
     assert it.call("delete", {"entity_set": "Products", "key": 77}, ctx) == {"deleted": False}
 
 
-def test_an_answer_without_an_entity_is_a_success(it: OdataConnector, shop: Shop, ctx: Context) -> None:
+def test_a_response_without_an_entity_is_a_success(it: OdataConnector, shop: Shop, ctx: Context) -> None:
     shop.server.answer("/odata/v4/Products", 204, b"", OData_EntityId="Products(4)", ETag='"7"')
-    made = it.call("create", {"entity_set": "Products", "values": {"ID": 4}}, ctx)
-    assert made == {"entity": None, "etag": '"7"', "location": "Products(4)"}
+    created = it.call("create", {"entity_set": "Products", "values": {"ID": 4}}, ctx)
+    assert created == {"entity": None, "etag": '"7"', "location": "Products(4)"}
 
 
 def test_actions_of_entities_and_of_the_service_run(it: OdataConnector, shop: Shop, ctx: Context) -> None:
-    given = {"name": "Shop.Discount", "entity_set": "Products", "key": 1, "parameters": {"percent": 20}}
-    assert it.call("invoke", given, ctx)["result"]["Price"] == 1.0
+    params = {"name": "Shop.Discount", "entity_set": "Products", "key": 1, "parameters": {"percent": 20}}
+    assert it.call("invoke", params, ctx)["result"]["Price"] == 1.0
     assert shop.products[1]["Price"] == 1.0
     assert it.call("invoke", {"name": "Restock"}, ctx) == {"result": None}
-    with pytest.raises(ConfigError, match="needs its `entity_set`"):
+    with pytest.raises(ConfigError, match="needs an `entity_set`"):
         it.call("invoke", {"name": "Restock", "key": 1}, ctx)

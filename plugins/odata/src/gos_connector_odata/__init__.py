@@ -1,4 +1,4 @@
-"""The connector `odata`: any OData 4 service as an integration; and those for products that speak it."""
+"""The connector `odata` for any OData 4 service, and connectors for products that use OData 4."""
 
 from gos_connector_odata.business_central import BusinessCentralConnector
 from gos_connector_odata.connector import OdataConnector

@@ -1,4 +1,4 @@
-"""What came back: the JSON of a success, or the contract's error for a status."""
+"""Parses JSON responses, or maps their status to an error of the connector contract."""
 
 import json
 import math
@@ -19,14 +19,14 @@ from appliance.connectors.contract import (
 )
 
 _EXCERPT = 500
-_EXACT = 2**53
-# What Business Central answers when the etag is not the entity's any more.
-_BUSINESS_CENTRALS_412 = "Request_EntityChanged"
+_MAX_EXACT_INTEGER = 2**53
+# Business Central's error code for an outdated etag, sent with 409 instead of 412.
+_BUSINESS_CENTRAL_CHANGED = "Request_EntityChanged"
 _NEVER_SUPPORTED = frozenset({501, 505})
 
 
 def parse_object(answer: HttpAnswer) -> dict[str, Any]:
-    """The body as a JSON object, numbers that would be rounded as text; SystemFailure when it is none."""
+    """The body as a JSON object, with numbers that would be rounded as text; SystemFailure when it is not an object."""
     try:
         body = json.loads(answer.content, parse_float=_exact_float, parse_int=_exact_int, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -38,7 +38,7 @@ def parse_object(answer: HttpAnswer) -> dict[str, Any]:
 
 def _not_odata(answer: HttpAnswer) -> SystemFailure:
     details = {"status": answer.status, "body": _excerpt(answer)}
-    return SystemFailure("The service did not answer with a JSON object, as OData does.", outcome="unknown", details=details)
+    return SystemFailure("The response is not a JSON object, as OData requires.", outcome="unknown", details=details)
 
 
 def _exact_float(text: str) -> float | str:
@@ -47,47 +47,47 @@ def _exact_float(text: str) -> float | str:
 
 
 def _exact_int(text: str) -> int | str:
-    return int(text) if len(text) < 18 and abs(int(text)) <= _EXACT else text
+    return int(text) if len(text) < 18 and abs(int(text)) <= _MAX_EXACT_INTEGER else text
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def error_of(answer: HttpAnswer) -> ConnectorError | None:
-    """The error a status stands for, None for a success."""
+    """The error for a status; None for a success."""
     status = answer.status
     if 200 <= status < 300:
         return None
-    code, said = _said(answer)
-    # What is no error of OData may repeat the request, credentials included: it stays out of the sentence.
-    details = {"status": status, "code": code, "message": said or _excerpt(answer)}
-    reason = f": {said}" if said else f" ({status})."
+    code, message = _parse_error(answer)
+    # A body that is not an OData error may echo the request with its credentials, so it stays out of the message.
+    details = {"status": status, "code": code, "message": message or _excerpt(answer)}
+    reason = f": {message}" if message else f" ({status})."
     if status in (401, 403):
-        return AuthError(f"The service does not accept the credentials, or they lack a right{reason}", details=details)
-    after = retry_after(answer)
-    if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"The service asks to wait ({status}).", retry_after=after, details=details)
+        return AuthError(f"The service does not accept the credentials or denies access{reason}", details=details)
+    wait_s = retry_after(answer)
+    if status == 429 or (status == 503 and wait_s is not None):
+        return RateLimited(f"The service limits the rate of requests ({status}).", retry_after=wait_s, details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 503, 408 and 425 say that the work was not begun; after another 5xx nobody knows.
+        # 408, 425 and 503 mean that processing did not start; after any other 5xx it is unknown.
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
         return TransientError(f"The service failed{reason}", outcome=outcome, details=details)
     if status == 423:
-        return TransientError(f"Somebody else has locked the entity{reason}", details=details)
-    if status == 412 or (status == 409 and code == _BUSINESS_CENTRALS_412):
-        message = "The entity has changed since the given etag, by others or by an earlier try of this very call. Read it again."
-        return Rejected(message, details=details)
+        return TransientError(f"The entity is locked{reason}", details=details)
+    if status == 412 or (status == 409 and code == _BUSINESS_CENTRAL_CHANGED):
+        text = "The entity has changed since this etag, by someone else or by an earlier attempt of this call; read it again."
+        return Rejected(text, details=details)
     if status == 404:
-        return Rejected(f"The service does not have what the address names{reason}", details=details)
+        return Rejected(f"The service has nothing at this address{reason}", details=details)
     return Rejected(f"The service refused the request{reason}", details=details)
 
 
-def _said(answer: HttpAnswer) -> tuple[str, str]:
-    """Code and message of an OData error body; nothing without one."""
+def _parse_error(answer: HttpAnswer) -> tuple[str, str]:
+    """Code and message of an OData error body; empty strings when the body is not one."""
     try:
         error = json.loads(answer.content)["error"]
         message = error["message"]
-        # Some services wrap the text together with its language, as OData 3 did.
+        # Some services wrap the text in an object with its language, as in OData 3.
         text = message["value"] if isinstance(message, Mapping) else message
         return str(error.get("code") or "")[:120], _with_details(str(text), error.get("details"))[:_EXCERPT]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -95,19 +95,19 @@ def _said(answer: HttpAnswer) -> tuple[str, str]:
 
 
 def _with_details(text: str, details: Any) -> str:
-    """The message with those of its details that say something else, as SAP gives the fields that are wrong."""
-    found = [each.get("message") for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
-    return " ".join(dict.fromkeys([text, *(str(each) for each in found[:5] if each)]))
+    """The message followed by those of its details, without repetitions; SAP reports invalid fields there."""
+    messages = [each.get("message") for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
+    return " ".join(dict.fromkeys([text, *(str(each) for each in messages[:5] if each)]))
 
 
 def messages_of(answer: HttpAnswer) -> list[str]:
-    """What SAP says beside a success, by the header `sap-messages`."""
+    """The messages SAP sends with a success, from the header `sap-messages`."""
     try:
-        found = json.loads(answer.headers.get("sap-messages", "[]"))
+        entries = json.loads(answer.headers.get("sap-messages", "[]"))
     except (ValueError, RecursionError):
         return []
-    said = [each.get("message") for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
-    return [str(each)[:_EXCERPT] for each in said[:10] if each]
+    messages = [each.get("message") for each in entries if isinstance(each, Mapping)] if isinstance(entries, list) else []
+    return [str(each)[:_EXCERPT] for each in messages[:10] if each]
 
 
 def _excerpt(answer: HttpAnswer) -> str:

@@ -1,4 +1,4 @@
-"""The connector `business_central`: companies of Dynamics 365 Business Central by its API v2.0."""
+"""The connector `business-central`: companies of Dynamics 365 Business Central through its API v2.0."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -18,15 +18,20 @@ SETTINGS: Json = {
         ["auth"],
         directory=DIRECTORY,
         environment={"type": "string", "pattern": "^[A-Za-z0-9_-]{1,30}$", "title": "Environment"},
-        base_url=address_setting("Address", "Of a server of your own, before /api."),
+        base_url=address_setting("Address", "Of an on-premises server, without /api."),
         api={
             "type": "string",
             "pattern": r"^([A-Za-z0-9_]+/[A-Za-z0-9_]+/)?(v\d+\.\d+|beta)$",
             "default": "v2.0",
             "title": "API",
-            "description": "v2.0, or publisher/group/version of one of your own.",
+            "description": "v2.0, or publisher/group/version of a custom API.",
         },
-        company={"type": "string", "minLength": 1, "title": "Company", "description": "Name or id; needed among several."},
+        company={
+            "type": "string",
+            "minLength": 1,
+            "title": "Company",
+            "description": "Name or id; required when there are several companies.",
+        },
         language=LANGUAGE,
         token_url=TOKEN_URL,
         auth=auth_settings("oauth2", "basic", "bearer", grants=("client_credentials",), endpoints=False),
@@ -50,7 +55,7 @@ ACTIONS = with_samples(
 
 
 class BusinessCentralConnector(OdataConnector):
-    """One company of an environment."""
+    """One company in a Business Central environment."""
 
     contract_version = 1
     name = "business-central"
@@ -72,7 +77,7 @@ class BusinessCentralConnector(OdataConnector):
         return entra_block(settings, _CLOUD)
 
     def check(self, ctx: Context) -> str:
-        company = self._found_company(ctx)
+        company = self._find_company(ctx)
         model = self._fetch_model(ctx)
         return f"Business Central answers in the company {company.get('name')} with {len(model.sets)} entity sets."
 
@@ -83,32 +88,32 @@ class BusinessCentralConnector(OdataConnector):
         return Service({**settings, "base_url": base_url, "headers": headers}, self.auth_of(settings))
 
     def _below(self, entity_set: str, ctx: Context) -> str:
-        return "" if entity_set == "companies" else f"companies({self._found_company(ctx)['id']})/"
+        return "" if entity_set == "companies" else f"companies({self._find_company(ctx)['id']})/"
 
-    def _found_company(self, ctx: Context) -> Mapping[str, Any]:
-        """The company of the settings; it is looked up once."""
+    def _find_company(self, ctx: Context) -> Mapping[str, Any]:
+        """The company of the settings, looked up once."""
         with self._lock:
-            known = self._company
-        if known is not None:
-            return known
-        told = parse_object(self._service.get(self._service.address("companies", []), ctx, [])).get("value")
-        if not isinstance(told, list) or not all(isinstance(each, dict) and "id" in each for each in told):
-            raise SystemFailure("Business Central did not answer with its companies.")
-        found = _chosen(told, self.settings.get("company"))
+            cached = self._company
+        if cached is not None:
+            return cached
+        companies = parse_object(self._service.get(self._service.address("companies", []), ctx, [])).get("value")
+        if not isinstance(companies, list) or not all(isinstance(each, dict) and "id" in each for each in companies):
+            raise SystemFailure("Business Central did not return its companies.")
+        company = _select_company(companies, self.settings.get("company"))
         with self._lock:
-            self._company = found
-        return found
+            self._company = company
+        return company
 
 
-def _chosen(companies: list[dict[str, Any]], wanted: str | None) -> dict[str, Any]:
-    """The one that is meant; ConfigError when it is not one."""
-    found = companies
-    if wanted is not None:
-        found = [each for each in companies if wanted in (each["id"], each.get("name"), each.get("displayName"))]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(str(each.get("name")) for each in companies[:20]) or "none that these credentials may see"
-    if wanted is None:
-        raise ConfigError(f"Say the `company`: the environment has {names}.")
-    told = "Several companies are" if found else "There is no company"
-    raise ConfigError(f"{told} called {wanted!r}; the environment has {names}.")
+def _select_company(companies: list[dict[str, Any]], name_or_id: str | None) -> dict[str, Any]:
+    """The company with this name or id, or the only one; ConfigError when none or several match."""
+    matches = companies
+    if name_or_id is not None:
+        matches = [each for each in companies if name_or_id in (each["id"], each.get("name"), each.get("displayName"))]
+    if len(matches) == 1:
+        return matches[0]
+    names = ", ".join(str(each.get("name")) for each in companies[:20]) or "none that these credentials have access to"
+    if name_or_id is None:
+        raise ConfigError(f"Give the `company`: the environment has {names}.")
+    problem = "Several companies are" if matches else "There is no company"
+    raise ConfigError(f"{problem} called {name_or_id!r}; the environment has {names}.")

@@ -1,4 +1,4 @@
-"""The connector: each action is one request to the service, a list one request per page."""
+"""The OData connector: one request per action, and one per page for a list."""
 
 import threading
 import time
@@ -12,10 +12,10 @@ from gos_connector_odata.filter import bind
 from gos_connector_odata.model import EntityType, Model, parse_model
 from gos_connector_odata.service import Service
 
-# A service that is changed is known anew after ten minutes.
+# The model is cached for ten minutes, after which changes of the service are seen.
 _MODEL_SECONDS = 600.0
 _PAGE = 1000
-_WHOLE = [("Prefer", "return=representation")]
+_RETURN_ENTITY = [("Prefer", "return=representation")]
 
 
 class OdataConnector(Connector):
@@ -40,116 +40,116 @@ class OdataConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        # Some services show $metadata to everybody: the service document tells whether the credentials are good.
+        # Some services return $metadata without a sign-in, so the service document is used to check the credentials.
         parse_object(self._service.get(self._service.address("", []), ctx, []))
         model = self._fetch_model(ctx)
-        return f"{self._service.base} answers as OData 4 with {len(model.sets)} entity sets."
+        return f"{self._service.base} is an OData 4 service with {len(model.sets)} entity sets."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
+        handler = self._verbs.get(action)
+        if handler is None:
             raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
+        return handler(input, ctx)
 
     # -- the actions
 
-    def _list(self, given: Json, ctx: Context) -> dict[str, Any]:
-        self._model(ctx).entity_type(given["entity_set"])
-        limit = given.get("limit", USUAL_ENTITIES)
-        url: str | None = self._service.address(self._below(given["entity_set"], ctx) + given["entity_set"], _options(given))
-        headers = [("Prefer", ",".join([f"odata.maxpagesize={min(limit, _PAGE)}", *self._preferences(given)]))]
+    def _list(self, params: Json, ctx: Context) -> dict[str, Any]:
+        self._model(ctx).entity_type(params["entity_set"])
+        limit = params.get("limit", USUAL_ENTITIES)
+        url: str | None = self._service.address(self._below(params["entity_set"], ctx) + params["entity_set"], _options(params))
+        headers = [("Prefer", ",".join([f"odata.maxpagesize={min(limit, _PAGE)}", *self._preferences(params)]))]
         entities: list[Any] = []
-        out: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         seen: set[str] = set()
         while url is not None and len(entities) < limit:
             if url in seen:
-                raise SystemFailure("The service's next page is one that was read already; its paging does not end.")
+                raise SystemFailure("The service's next page was already read; its paging does not end.")
             seen.add(url)
             page = parse_object(self._service.get(url, ctx, headers))
-            found = page.get("value")
-            if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-                raise SystemFailure("The service's answer has no list of entities in `value`.")
-            entities += found
+            page_entities = page.get("value")
+            if not isinstance(page_entities, list) or not all(isinstance(each, dict) for each in page_entities):
+                raise SystemFailure("The response has no list of entities in `value`.")
+            entities += page_entities
             if "@odata.count" in page:
-                out.setdefault("count", page["@odata.count"])
+                result.setdefault("count", page["@odata.count"])
             link = page.get("@odata.nextLink") or page.get("@nextLink")
             url = self._service.following(url, str(link)) if link else None
-        return {**out, "entities": entities[:limit], "truncated": len(entities) > limit or url is not None}
+        return {**result, "entities": entities[:limit], "truncated": len(entities) > limit or url is not None}
 
-    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
-        wishes = self._preferences(given)
-        headers = [("Prefer", ",".join(wishes))] if wishes else []
-        return entity_of(self._service.get(self._place(given, ctx, _options(given)), ctx, headers))
+    def _get(self, params: Json, ctx: Context) -> dict[str, Any]:
+        preferences = self._preferences(params)
+        headers = [("Prefer", ",".join(preferences))] if preferences else []
+        return entity_of(self._service.get(self._place(params, ctx, _options(params)), ctx, headers))
 
-    def _create(self, given: Json, ctx: Context) -> dict[str, Any]:
-        self._model(ctx).entity_type(given["entity_set"])
-        url = self._service.address(self._below(given["entity_set"], ctx) + given["entity_set"], [])
-        answer = self._service.change("POST", url, ctx, _WHOLE, given["values"])
+    def _create(self, params: Json, ctx: Context) -> dict[str, Any]:
+        self._model(ctx).entity_type(params["entity_set"])
+        url = self._service.address(self._below(params["entity_set"], ctx) + params["entity_set"], [])
+        answer = self._service.change("POST", url, ctx, _RETURN_ENTITY, params["values"])
         location = answer.headers.get("location") or answer.headers.get("odata-entityid")
         return {**entity_of(answer), **({"location": location} if location else {})}
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        # With `*` the entity must exist: without it, some services would create it.
-        headers = [*_WHOLE, ("If-Match", given.get("etag", "*"))]
+    def _update(self, params: Json, ctx: Context) -> dict[str, Any]:
+        # `*` requires the entity to exist; without it, some services would create it.
+        headers = [*_RETURN_ENTITY, ("If-Match", params.get("etag", "*"))]
         try:
-            return entity_of(self._service.change("PATCH", self._place(given, ctx), ctx, headers, given["values"]))
+            return entity_of(self._service.change("PATCH", self._place(params, ctx), ctx, headers, params["values"]))
         except Rejected as refusal:
-            if _is_missing(refusal, given):
-                raise Rejected(f"There is no entity of {given['entity_set']} with this key.", details=refusal.details) from refusal
+            if _is_missing(refusal, params):
+                raise Rejected(f"There is no entity of {params['entity_set']} with this key.", details=refusal.details) from refusal
             raise
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _delete(self, params: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._service.change("DELETE", self._place(given, ctx), ctx, [("If-Match", given.get("etag", "*"))])
+            self._service.change("DELETE", self._place(params, ctx), ctx, [("If-Match", params.get("etag", "*"))])
         except Rejected as refusal:
-            if _is_missing(refusal, given):
+            if _is_missing(refusal, params):
                 return {"deleted": False}
             raise
         return {"deleted": True}
 
-    def _invoke(self, given: Json, ctx: Context) -> dict[str, Any]:
-        path = given["name"]
-        if "entity_set" in given:
+    def _invoke(self, params: Json, ctx: Context) -> dict[str, Any]:
+        path = params["name"]
+        if "entity_set" in params:
             model = self._model(ctx)
-            model.entity_type(given["entity_set"])
-            place = model.path(given["entity_set"], given["key"]) if "key" in given else given["entity_set"]
-            path = f"{self._below(given['entity_set'], ctx)}{place}/{path}"
-        elif "key" in given:
-            raise ConfigError("A `key` needs its `entity_set`.")
-        answer = self._service.change("POST", self._service.address(path, []), ctx, [], given.get("parameters", {}))
+            model.entity_type(params["entity_set"])
+            target = model.path(params["entity_set"], params["key"]) if "key" in params else params["entity_set"]
+            path = f"{self._below(params['entity_set'], ctx)}{target}/{path}"
+        elif "key" in params:
+            raise ConfigError("A `key` needs an `entity_set`.")
+        answer = self._service.change("POST", self._service.address(path, []), ctx, [], params.get("parameters", {}))
         return {"result": parse_object(answer) if answer.content else None}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
         model = self._fetch_model(ctx)
-        if "entity_set" not in given:
+        if "entity_set" not in params:
             return {"entity_sets": [{"name": name} for name in sorted(model.sets)]}
-        return {"entity_sets": [_described(given["entity_set"], model.entity_type(given["entity_set"]))]}
+        return {"entity_sets": [_describe_set(params["entity_set"], model.entity_type(params["entity_set"]))]}
 
-    # -- what differs from product to product
+    # -- overridden by the product connectors
 
     def _make_service(self, settings: Json) -> Service:
-        """The service that these settings mean."""
+        """The service for these settings."""
         return Service(settings, self.auth_of(settings))
 
     def _below(self, entity_set: str, ctx: Context) -> str:
-        """The path, ending in a slash, that leads to this set; empty where sets lie at the root."""
+        """The path before the entity set, ending in a slash; empty when sets are at the root of the service."""
         return ""
 
-    def _preferences(self, given: Json) -> list[str]:
-        """What a reading request prefers (RFC 7240)."""
+    def _preferences(self, params: Json) -> list[str]:
+        """Preferences of a read request, for the header Prefer (RFC 7240)."""
         return []
 
-    # -- what the service has
+    # -- the service's model
 
-    def _place(self, given: Json, ctx: Context, options: list[tuple[str, str]] | None = None) -> str:
-        path = self._below(given["entity_set"], ctx) + self._model(ctx).path(given["entity_set"], given["key"])
+    def _place(self, params: Json, ctx: Context, options: list[tuple[str, str]] | None = None) -> str:
+        path = self._below(params["entity_set"], ctx) + self._model(ctx).path(params["entity_set"], params["key"])
         return self._service.address(path, options or [])
 
     def _model(self, ctx: Context) -> Model:
         with self._lock:
-            known = self._known
-        if known is not None and time.monotonic() < known[0]:
-            return known[1]
+            cached = self._known
+        if cached is not None and time.monotonic() < cached[0]:
+            return cached[1]
         return self._fetch_model(ctx)
 
     def _fetch_model(self, ctx: Context) -> Model:
@@ -162,30 +162,30 @@ class OdataConnector(Connector):
         return model
 
 
-def _is_missing(refusal: Rejected, given: Json) -> bool:
-    """Whether a refused change says that there is no such entity: 412 is the answer to `*` then."""
-    return refusal.details.get("status") in ((404, 410) if "etag" in given else (404, 410, 412))
+def _is_missing(refusal: Rejected, params: Json) -> bool:
+    """Whether a change was refused because the entity does not exist; 412 means so when the request had `If-Match: *`."""
+    return refusal.details.get("status") in ((404, 410) if "etag" in params else (404, 410, 412))
 
 
-def _options(given: Json) -> list[tuple[str, str]]:
+def _options(params: Json) -> list[tuple[str, str]]:
     """The system query options of a call."""
-    if given.get("params") and "filter" not in given:
-        raise ConfigError("`params` are for a `filter`, and there is none.")
-    options = [("$filter", bind(given["filter"], given.get("params", {})))] if "filter" in given else []
-    if "select" in given:
-        options.append(("$select", ",".join(given["select"])))
-    options += [(f"${name}", str(given[name])) for name in ("expand", "orderby", "search", "top", "skip") if name in given]
-    return [*options, ("$count", "true")] if given.get("count") else options
+    if params.get("params") and "filter" not in params:
+        raise ConfigError("`params` are values of a `filter`, but there is no `filter`.")
+    options = [("$filter", bind(params["filter"], params.get("params", {})))] if "filter" in params else []
+    if "select" in params:
+        options.append(("$select", ",".join(params["select"])))
+    options += [(f"${name}", str(params[name])) for name in ("expand", "orderby", "search", "top", "skip") if name in params]
+    return [*options, ("$count", "true")] if params.get("count") else options
 
 
 def entity_of(answer: HttpAnswer) -> dict[str, Any]:
-    """The entity of an answer, when it has one, and its etag."""
+    """The entity in a response and its etag; both are None when missing."""
     entity = parse_object(answer) if answer.content else None
     etag = (entity or {}).get("@odata.etag") or answer.headers.get("etag")
     return {"entity": entity, "etag": str(etag) if etag else None}
 
 
-def _described(name: str, kind: EntityType) -> dict[str, Any]:
+def _describe_set(name: str, kind: EntityType) -> dict[str, Any]:
     return {
         "name": name,
         "key": list(kind.key),

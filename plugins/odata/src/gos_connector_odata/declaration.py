@@ -1,4 +1,4 @@
-"""What the connector declares: the schema of its settings, its actions and their inputs and outputs."""
+"""The connector's declaration: JSON Schemas of its settings and actions; product connectors reuse parts of it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ LANGUAGE: Schema = {"type": "string", "pattern": "^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,
 
 
 def address_setting(title: str, description: str) -> Schema:
-    """The setting of an address that credentials are sent to."""
+    """A setting for an address that receives credentials."""
     return {**ADDRESS, "title": title, "description": description, "secret_target": True}
 
 
@@ -35,10 +35,10 @@ def object_schema(required: list[str], **properties: Any) -> Schema:
 SETTINGS: Schema = {
     **object_schema(
         ["base_url"],
-        base_url={**ADDRESS, "title": "Address of the service", "description": "$metadata lies below it.", "secret_target": True},
+        base_url=address_setting("Address of the service", "Without /$metadata."),
         auth=auth_settings("none", "basic", "bearer", "header", "oauth2"),
         headers={"type": "object", "additionalProperties": TEXT, "title": "Headers of every call"},
-        csrf={"type": "boolean", "default": False, "title": "Ask for a CSRF token before each change, as SAP Gateway wants it"},
+        csrf={"type": "boolean", "default": False, "title": "Fetch a CSRF token before each change, as SAP Gateway requires"},
         timeout_s=TIMEOUT,
     ),
 }
@@ -46,15 +46,20 @@ SETTINGS: Schema = {
 SET: Schema = {**NAME, "title": "Entity set"}
 KEY: Schema = {
     "title": "Key",
-    "description": "The value of the key, or an object with the value of each part.",
+    "description": "The key's value, or an object with the value of each part.",
     "anyOf": [_SCALAR, {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR}],
 }
-_ETAG: Schema = {"type": "string", "minLength": 1, "maxLength": 1000, "description": "Refuse when it has changed since."}
+_ETAG: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 1000,
+    "description": "The call is refused when the entity has changed since.",
+}
 _SELECT: Schema = {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": r"^[\w.@/*\u0080-\uffff]+$"}}
 VALUES: Schema = {"type": "object"}
 _PARAMS: Schema = {
     "type": "object",
-    "description": "What stands in the filter as :name. A text is quoted; {literal} is a date, time, duration or GUID.",
+    "description": "Values of the :names in the filter. Text is quoted; write a date, time, duration or GUID as {literal}.",
     "additionalProperties": {
         "anyOf": [{"type": ["string", "number", "boolean", "null"]}, object_schema(["literal"], literal={"type": "string"})]
     },
@@ -66,7 +71,7 @@ ONE: Schema = object_schema(
 ACTIONS = (
     Action(
         "list",
-        "Read the entities of a set, page after page",
+        "Read the entities of a set, following pages",
         object_schema(
             ["entity_set"],
             entity_set=SET,
@@ -108,7 +113,7 @@ ACTIONS = (
     ),
     Action(
         "update",
-        "Change some properties of an entity that exists",
+        "Change some properties of an existing entity",
         object_schema(["entity_set", "key", "values"], entity_set=SET, key=KEY, values=VALUES, etag=_ETAG),
         ONE,
         "idempotent",
@@ -116,7 +121,7 @@ ACTIONS = (
     ),
     Action(
         "delete",
-        "Delete an entity; `deleted` is false when it was not there",
+        "Delete an entity; `deleted` is false when it did not exist",
         object_schema(["entity_set", "key"], entity_set=SET, key=KEY, etag=_ETAG),
         object_schema(["deleted"], deleted={"type": "boolean"}),
         "idempotent",
@@ -130,7 +135,7 @@ ACTIONS = (
             name={
                 **NAME,
                 "title": "Name of the action",
-                "description": "With its namespace when it is bound to a set or an entity.",
+                "description": "Include the namespace when the action is bound to a set or an entity.",
             },
             entity_set=SET,
             key=KEY,
@@ -142,7 +147,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "List the entity sets, or say the key and the properties of one",
+        "List the entity sets, or describe the key and properties of one",
         object_schema([], entity_set=SET),
         object_schema(
             ["entity_sets"],
@@ -167,5 +172,5 @@ ACTIONS = (
 
 
 def with_samples(samples: Mapping[str, Mapping[str, Any]]) -> tuple[Action, ...]:
-    """The same actions for a product, with samples of its own."""
+    """The same actions with a product's own samples."""
     return tuple(replace(action, sample=samples[action.name]) for action in ACTIONS)

@@ -1,4 +1,4 @@
-"""The connector `dynamics365`: tables of Dynamics 365 (Dataverse), whose Web API is OData 4 with habits of its own."""
+"""The connector `dynamics365`: tables of Dynamics 365 (Dataverse), whose Web API extends OData 4."""
 
 import re
 from collections.abc import Mapping
@@ -55,19 +55,19 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _fitted(action: Action) -> Action:
-    """The action without what Dataverse does not do, and with its formatted values."""
+def _adapt(action: Action) -> Action:
+    """The action without options that Dataverse does not support, and with the option `formatted`."""
     members = {name: schema for name, schema in action.input["properties"].items() if name not in ("search", "skip")}
     if action.name in ("list", "get"):
-        members["formatted"] = {"type": "boolean", "title": "With values as Dynamics shows them"}
+        members["formatted"] = {"type": "boolean", "title": "Include values as Dynamics displays them"}
     return replace(action, input={**action.input, "properties": members})
 
 
 ACTIONS = (
-    *(_fitted(action) for action in with_samples(_SAMPLES)),
+    *(_adapt(action) for action in with_samples(_SAMPLES)),
     Action(
         "upsert",
-        "Add or change an entity by its key, such as an alternate one",
+        "Add or change an entity by its key or an alternate key",
         object_schema(["entity_set", "key", "values"], entity_set=SET, key=KEY, values=VALUES),
         ONE,
         "idempotent",
@@ -78,7 +78,7 @@ ACTIONS = (
 
 @dataclass(frozen=True)
 class TableModel(Model):
-    """The tables of an environment: a key is the row's id, or an alternate one with its columns by name."""
+    """The tables of an environment; a key is the row's id, or an alternate key as an object of columns."""
 
     def path(self, entity_set: str, key: Any) -> str:
         kind = self.entity_type(entity_set)
@@ -86,7 +86,7 @@ class TableModel(Model):
             return super().path(entity_set, key)
         wrong = [name for name in key if not _NAME.fullmatch(name)]
         if wrong:
-            raise ConfigError(f"{wrong[0]!r} is no column of an alternate key.")
+            raise ConfigError(f"{wrong[0]!r} is not a valid column name of an alternate key.")
         parts = {name: _edm_type(name, value) for name, value in key.items()}
         alternate = EntityType(kind.name, tuple(key), {name: {"type": edm} for name, edm in parts.items()}, {})
         inner = Model({entity_set: alternate}).path(entity_set, key)
@@ -104,7 +104,7 @@ def _edm_type(name: str, value: Any) -> str:
 class Dynamics365Connector(OdataConnector):
     """One environment of Dynamics 365.
 
-    Its $metadata is larger than what the appliance reads at once, so tables are looked up in EntityDefinitions.
+    Its $metadata exceeds the appliance's limit for a response, so tables are read from EntityDefinitions.
     """
 
     contract_version = 1
@@ -127,55 +127,55 @@ class Dynamics365Connector(OdataConnector):
         return entra_block(settings, settings["url"].rstrip("/"))
 
     def check(self, ctx: Context) -> str:
-        who = parse_object(self._service.get(self._service.address("WhoAmI", []), ctx, []))
-        if "UserId" not in who:
-            raise SystemFailure("What answers at this address does not speak as Dataverse does.")
-        return f"Dynamics 365 at {self.settings['url']} answers to the user {who['UserId']}."
+        user = parse_object(self._service.get(self._service.address("WhoAmI", []), ctx, []))
+        if "UserId" not in user:
+            raise SystemFailure("The service at this address is not Dataverse.")
+        return f"Signed in to Dynamics 365 at {self.settings['url']} as the user {user['UserId']}."
 
     def _make_service(self, settings: Json) -> Service:
         base = f"{settings['url'].rstrip('/')}/api/data/v9.2"
         headers = {"OData-MaxVersion": "4.0", "OData-Version": "4.0"}
         return Service({**settings, "base_url": base, "headers": headers}, self.auth_of(settings))
 
-    def _preferences(self, given: Json) -> list[str]:
-        return [_FORMATTED] if given.get("formatted", False) else []
+    def _preferences(self, params: Json) -> list[str]:
+        return [_FORMATTED] if params.get("formatted", False) else []
 
-    def _upsert(self, given: Json, ctx: Context) -> dict[str, Any]:
-        # Without If-Match, Dataverse adds what is not there.
+    def _upsert(self, params: Json, ctx: Context) -> dict[str, Any]:
+        # Without If-Match, Dataverse creates a missing row.
         headers = [("Prefer", "return=representation")]
-        return entity_of(self._service.change("PATCH", self._place(given, ctx), ctx, headers, given["values"]))
+        return entity_of(self._service.change("PATCH", self._place(params, ctx), ctx, headers, params["values"]))
 
     def _fetch_model(self, ctx: Context) -> Model:
-        asked = [("$select", "LogicalName,EntitySetName,PrimaryIdAttribute")]
+        options = [("$select", "LogicalName,EntitySetName,PrimaryIdAttribute")]
         sets: dict[str, EntityType] = {}
-        for each in self._rows("EntityDefinitions", asked, ctx):
+        for each in self._rows("EntityDefinitions", options, ctx):
             name, table, key = (each.get(member) for member in ("EntitySetName", "LogicalName", "PrimaryIdAttribute"))
             if name and table and key:
                 properties = {str(key): {"type": "Edm.Guid", "nullable": False}}
                 sets[str(name)] = EntityType(str(table), (str(key),), properties, {})
         return self._keep(TableModel(sets))
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
         model = self._fetch_model(ctx)
-        if "entity_set" not in given:
+        if "entity_set" not in params:
             return {"entity_sets": [{"name": name} for name in sorted(model.sets)]}
-        kind = model.entity_type(given["entity_set"])
-        asked = [("$select", "LogicalName,AttributeType,RequiredLevel,AttributeOf")]
+        kind = model.entity_type(params["entity_set"])
+        options = [("$select", "LogicalName,AttributeType,RequiredLevel,AttributeOf")]
         try:
-            found = self._rows(f"EntityDefinitions(LogicalName='{kind.name}')/Attributes", asked, ctx)
+            attributes = self._rows(f"EntityDefinitions(LogicalName='{kind.name}')/Attributes", options, ctx)
         except Rejected as refusal:
-            raise Rejected(f"Dynamics 365 does not say the columns of {kind.name}.", details=refusal.details) from refusal
-        columns = [_column(each) for each in found if not each.get("AttributeOf")]
-        return {"entity_sets": [{"name": given["entity_set"], "key": list(kind.key), "navigation": [], "properties": columns}]}
+            raise Rejected(f"Dynamics 365 does not return the columns of {kind.name}.", details=refusal.details) from refusal
+        columns = [_column(each) for each in attributes if not each.get("AttributeOf")]
+        return {"entity_sets": [{"name": params["entity_set"], "key": list(kind.key), "navigation": [], "properties": columns}]}
 
     def _rows(self, path: str, options: list[tuple[str, str]], ctx: Context) -> list[dict[str, Any]]:
-        found = parse_object(self._service.get(self._service.address(path, options), ctx, [])).get("value")
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise SystemFailure("Dynamics 365 did not answer with definitions of tables.")
-        return found
+        rows = parse_object(self._service.get(self._service.address(path, options), ctx, [])).get("value")
+        if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+            raise SystemFailure("Dynamics 365 did not return definitions of tables.")
+        return rows
 
 
-def _column(found: Json) -> dict[str, Any]:
-    level = found.get("RequiredLevel")
+def _column(attribute: Json) -> dict[str, Any]:
+    level = attribute.get("RequiredLevel")
     is_required = isinstance(level, Mapping) and level.get("Value") in ("SystemRequired", "ApplicationRequired")
-    return {"name": str(found.get("LogicalName")), "type": str(found.get("AttributeType")), "nullable": not is_required}
+    return {"name": str(attribute.get("LogicalName")), "type": str(attribute.get("AttributeType")), "nullable": not is_required}

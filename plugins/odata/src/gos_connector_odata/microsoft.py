@@ -1,4 +1,4 @@
-"""What Microsoft's business products share: tokens of Entra ID for an application."""
+"""Settings shared by Microsoft's business products: application tokens from Entra ID."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ TOKEN_URL: dict[str, Any] = {
     "type": "string",
     "pattern": r"^https?://[^/?#@\\\s]+(/[^?#\\\s]*)?$",
     "title": "Token address",
-    "description": "For clouds of their own, such as a government's.",
+    "description": "Only for sovereign clouds, such as a government cloud.",
     "secret_target": True,
 }
-# With OAuth 2 it must be known who gives the tokens.
+# OAuth 2 needs to know where to request tokens.
 NEEDS_DIRECTORY: dict[str, Any] = {
     "if": {"properties": {"auth": {"properties": {"kind": {"const": "oauth2"}}}}},
     "then": {"anyOf": [{"required": ["directory"]}, {"required": ["token_url"]}]},
@@ -26,9 +26,9 @@ NEEDS_DIRECTORY: dict[str, Any] = {
 
 
 def entra_block(settings: Json, resource: str) -> Json:
-    """The `auth` block with what Microsoft fixes: where tokens come from, and for which resource."""
+    """The `auth` block completed for Microsoft: the token endpoint and the scope of `resource`."""
     auth: Json = settings["auth"]
     if auth["kind"] != "oauth2":
         return auth
-    where = {"token_url": settings["token_url"]} if "token_url" in settings else {"directory": settings["directory"]}
-    return {"scope": f"{resource}/.default", **auth, "profile": "microsoft", **where}
+    endpoint = {"token_url": settings["token_url"]} if "token_url" in settings else {"directory": settings["directory"]}
+    return {"scope": f"{resource}/.default", **auth, "profile": "microsoft", **endpoint}

@@ -1,4 +1,4 @@
-"""The connector `sap`: OData 4 services of SAP S/4HANA, with its CSRF tokens, its client and its messages."""
+"""The connector `sap`: OData 4 services of SAP S/4HANA, with CSRF tokens, client and messages."""
 
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ SETTINGS: Json = object_schema(
     },
     client={"type": "string", "pattern": "^[0-9]{3}$", "title": "Client (sap-client)"},
     language=LANGUAGE,
-    csrf={"type": "boolean", "default": True, "title": "Ask for a CSRF token before each change"},
+    csrf={"type": "boolean", "default": True, "title": "Fetch a CSRF token before each change"},
     auth=auth_settings("basic", "oauth2", "bearer", "header", grants=("client_credentials",)),
     timeout_s=TIMEOUT,
 )

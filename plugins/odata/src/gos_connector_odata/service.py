@@ -1,4 +1,4 @@
-"""Requests to one service: below its address, with its credentials, and with a CSRF token where it wants one."""
+"""Sends requests to one service: below its address, with its credentials, and with a CSRF token when configured."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _COOKIE_SPLIT = re.compile(r",(?=\s*[^;,=\s]+=)")
 
 
 class Service:
-    """One service; `auth` is the block of its credentials."""
+    """One OData service; `auth` is the block of its credentials."""
 
     def __init__(self, settings: Json, auth: Json) -> None:
         self.base: str = settings["base_url"].rstrip("/")
@@ -25,44 +25,44 @@ class Service:
 
     def address(self, path: str, options: Pairs) -> str:
         """The full address of a path of this service, with its query options."""
-        # `$` stays as it is: some services do not know $filter when it is percent-encoded.
+        # `$` is not encoded, because some services do not recognise $filter when it is percent-encoded.
         query = urlencode(options, quote_via=quote, safe="$,()'/:*")
         return f"{self.base}/{path}" + (f"?{query}" if query else "")
 
     def following(self, current: str, link: str) -> str:
-        """The address of the next page; SystemFailure when it leads out of the service."""
+        """The address of the next page; SystemFailure when it is outside the service."""
         try:
             url = urljoin(current, link)
-            base, goal = urlsplit(self.base), urlsplit(url)
-            is_below = _origin(base) == _origin(goal) and goal.path.startswith(f"{base.path.rstrip('/')}/")
-            climbs = ".." in unquote(goal.path).split("/")
+            base, target = urlsplit(self.base), urlsplit(url)
+            is_below = _origin(base) == _origin(target) and target.path.startswith(f"{base.path.rstrip('/')}/")
+            has_parent_segment = ".." in unquote(target.path).split("/")
         except ValueError as error:
-            raise SystemFailure(f"The service's next page has no address within {self.base}.") from error
-        if climbs or not is_below:
-            raise SystemFailure(f"The service's next page lies outside {self.base}, where its credentials must not go.")
+            raise SystemFailure(f"The service's next page has no valid address below {self.base}.") from error
+        if has_parent_segment or not is_below:
+            raise SystemFailure(f"The service's next page is not below {self.base}; credentials must not be sent elsewhere.")
         return url
 
     def get(self, url: str, ctx: Context, headers: Pairs, *, accept: str = "application/json;odata.metadata=minimal") -> HttpAnswer:
-        """A successful answer to a GET; errors of the contract otherwise."""
+        """The successful response to a GET; raises errors of the connector contract otherwise."""
         return self._checked(HttpRequest("GET", url, [("Accept", accept), *headers]), ctx)
 
     def change(self, method: str, url: str, ctx: Context, headers: Pairs, body: Any = None) -> HttpAnswer:
-        """A successful answer to a request that changes something."""
-        sent = [("Accept", "application/json;odata.metadata=minimal"), *headers]
+        """The successful response to a request that changes something."""
+        all_headers = [("Accept", "application/json;odata.metadata=minimal"), *headers]
         content = b""
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-            sent.append(("Content-Type", "application/json"))
+            all_headers.append(("Content-Type", "application/json"))
         if self._settings.get("csrf", False):
-            sent += self._csrf(ctx)
-        return self._checked(HttpRequest(method, url, sent, (), content), ctx)
+            all_headers += self._csrf_headers(ctx)
+        return self._checked(HttpRequest(method, url, all_headers, (), content), ctx)
 
     def _checked(self, request: HttpRequest, ctx: Context) -> HttpAnswer:
-        usual = [("OData-MaxVersion", "4.01"), *self._settings.get("headers", {}).items()]
-        headers = _merge(usual, request.headers)
+        defaults = [("OData-MaxVersion", "4.01"), *self._settings.get("headers", {}).items()]
+        headers = _merge(defaults, request.headers)
         timeout = self._settings.get("timeout_s", 60)
-        sent = HttpRequest(request.method, request.url, headers, (), request.content, timeout)
-        answer = authorized(ctx, self._auth).send(sent)
+        full_request = HttpRequest(request.method, request.url, headers, (), request.content, timeout)
+        answer = authorized(ctx, self._auth).send(full_request)
         error = error_of(answer)
         if error is not None:
             raise error
@@ -70,19 +70,19 @@ class Service:
             ctx.log("warn", message)
         return answer
 
-    def _csrf(self, ctx: Context) -> Pairs:
-        """The token that SAP Gateway wants with every change, and the cookies of the session it belongs to."""
+    def _csrf_headers(self, ctx: Context) -> Pairs:
+        """Headers with the CSRF token that SAP Gateway requires for every change, and the cookies of its session."""
         answer = self.get(f"{self.base}/", ctx, [("X-CSRF-Token", "Fetch")])
         token = answer.headers.get("x-csrf-token")
         if not token:
-            raise ConfigError("The service gives no CSRF token; leave the setting `csrf` out.")
+            raise ConfigError("The service returned no CSRF token; remove the setting `csrf`.")
         cookies = [part.split(";")[0].strip() for part in _COOKIE_SPLIT.split(answer.headers.get("set-cookie", ""))]
-        held = "; ".join(cookie for cookie in cookies if cookie)
-        return [("X-CSRF-Token", token), *([("Cookie", held)] if held else [])]
+        cookie_header = "; ".join(cookie for cookie in cookies if cookie)
+        return [("X-CSRF-Token", token), *([("Cookie", cookie_header)] if cookie_header else [])]
 
 
 def _merge(*layers: Sequence[tuple[str, str]]) -> Pairs:
-    """Later layers replace the headers of earlier ones; names are compared without case."""
+    """Merge headers; later layers replace those of earlier ones, and names are compared case-insensitively."""
     merged: dict[str, tuple[str, str]] = {}
     for layer in layers:
         merged.update({name.lower(): (name, value) for name, value in layer})

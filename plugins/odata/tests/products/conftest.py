@@ -1,4 +1,4 @@
-"""OData 4 services on loopback, generated from a $metadata document, with the habits of a product each."""
+"""OData 4 services on loopback, generated from a $metadata document, each with the specifics of a product."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ BASIC = "Basic " + base64.b64encode(f"gos:{PASSWORD}".encode()).decode()
 
 
 def metadata(namespace: str, **sets: dict[str, str]) -> bytes:
-    """A document with these sets; a property whose type ends in `!` is of the key."""
+    """A $metadata document with these sets; a property whose type ends in `!` belongs to the key."""
     types, container = [], []
     for name, properties in sets.items():
         key = "".join(f'<PropertyRef Name="{each}"/>' for each, kind in properties.items() if kind.endswith("!"))
@@ -35,18 +35,18 @@ def metadata(namespace: str, **sets: dict[str, str]) -> bytes:
 
 
 class Routes(dict[str, Callable[[Received], Answer]]):
-    """Every path is answered by one function."""
+    """Answers every path with one function, except those a test has set."""
 
-    def __init__(self, usual: Callable[[Received], Answer]) -> None:
+    def __init__(self, default: Callable[[Received], Answer]) -> None:
         super().__init__()
-        self._usual = usual
+        self._default = default
 
     def get(self, key: str, default: Any = None) -> Callable[[Received], Answer]:
-        return super().get(key, self._usual)
+        return super().get(key, self._default)
 
 
 class Product:
-    """Entities by set and key; what a product does otherwise is in a subclass."""
+    """A service with entities by set and key; subclasses add the specifics of a product."""
 
     root = "/"
     document = b""
@@ -59,10 +59,11 @@ class Product:
         self.server = LoopbackServer()
         self.server.answers = Routes(self.answer)
 
-    def put(self, entity_set: str, key: str, entity: dict[str, Any]) -> dict[str, Any]:
-        place = f"{entity_set}({key})"
-        self.versions[place] = self.versions.get(place, 0) + 1
-        self.sets[entity_set][key] = {**self.sets[entity_set].get(key, {}), **entity, "@odata.etag": f'W/"{self.versions[place]}"'}
+    def store(self, entity_set: str, key: str, entity: dict[str, Any]) -> dict[str, Any]:
+        entity_path = f"{entity_set}({key})"
+        self.versions[entity_path] = self.versions.get(entity_path, 0) + 1
+        etag = f'W/"{self.versions[entity_path]}"'
+        self.sets[entity_set][key] = {**self.sets[entity_set].get(key, {}), **entity, "@odata.etag": etag}
         return self.sets[entity_set][key]
 
     def last(self) -> Received:
@@ -80,14 +81,14 @@ class Product:
             return special
         if path == "$metadata":
             return Answer(200, {"Content-Type": "application/xml"}, self.document)
-        found = re.fullmatch(r"(\w+)(?:\((.*?)\))?(?:/([\w.]+))?", self.within(path))
-        if found is None or found[1] not in self.sets:
+        match = re.fullmatch(r"(\w+)(?:\((.*?)\))?(?:/([\w.]+))?", self.within(path))
+        if match is None or match[1] not in self.sets:
             return refuse(404, "NotFound", f"Resource not found for the segment {path!r}.")
-        if found[3]:
-            return told({"done": found[3]}) if request.method == "POST" else refuse(405, "Method", "POST it.")
-        if found[2] is None:
-            return self.add(found[1], json.loads(request.body)) if request.method == "POST" else self.list(found[1], request, query)
-        return self.one(found[1], found[2], request)
+        if match[3]:
+            return json_answer({"done": match[3]}) if request.method == "POST" else refuse(405, "Method", "POST it.")
+        if match[2] is None:
+            return self.add(match[1], json.loads(request.body)) if request.method == "POST" else self.list(match[1], request, query)
+        return self.one(match[1], match[2], request)
 
     def special(self, request: Received, path: str) -> Answer | None:
         return None
@@ -95,39 +96,39 @@ class Product:
     def within(self, path: str) -> str:
         return path
 
-    def add(self, entity_set: str, given: dict[str, Any]) -> Answer:
+    def add(self, entity_set: str, values: dict[str, Any]) -> Answer:
         number = len(self.sets[entity_set]) + 1
         key = str(UUID(int=number)) if self.is_by_id(entity_set) else str(number)
-        return told(self.put(entity_set, key, {**given, "id": key}), 201)
+        return json_answer(self.store(entity_set, key, {**values, "id": key}), 201)
 
     def is_by_id(self, entity_set: str) -> bool:
         kind = parse_model(self.document).sets[entity_set]
         return str(kind.properties[kind.key[0]]["type"]) == "Edm.Guid"
 
     def list(self, entity_set: str, request: Received, query: dict[str, list[str]]) -> Answer:
-        found = list(self.sets[entity_set].values())
-        if wanted := query.get("$filter"):
-            literal = re.fullmatch(r"(\w+) eq '((?:[^']|'')*)'", wanted[0])
-            assert literal is not None, wanted
-            found = [each for each in found if each.get(literal[1]) == literal[2].replace("''", "'")]
+        entities = list(self.sets[entity_set].values())
+        if filters := query.get("$filter"):
+            literal = re.fullmatch(r"(\w+) eq '((?:[^']|'')*)'", filters[0])
+            assert literal is not None, filters
+            entities = [each for each in entities if each.get(literal[1]) == literal[2].replace("''", "'")]
         start = int(query.get("$skiptoken", ["0"])[0])
-        page: dict[str, Any] = {"value": found[start:][: self.page]}
-        if start + self.page < len(found):
+        page: dict[str, Any] = {"value": entities[start:][: self.page]}
+        if start + self.page < len(entities):
             page["@odata.nextLink"] = f"{self.server.url}{urlsplit(request.path).path}?$skiptoken={start + self.page}"
-        return told(page)
+        return json_answer(page)
 
     def one(self, entity_set: str, key: str, request: Received) -> Answer:
         condition = request.headers.get("if-match")
         if key not in self.sets[entity_set]:
             return self.missing(entity_set, key, request)
         if request.method == "GET":
-            return told(self.sets[entity_set][key])
+            return json_answer(self.sets[entity_set][key])
         if condition not in (None, "*", self.sets[entity_set][key]["@odata.etag"]):
             return self.changed()
         if request.method == "DELETE":
             del self.sets[entity_set][key]
             return Answer(204, body=b"")
-        return told(self.put(entity_set, key, json.loads(request.body)))
+        return json_answer(self.store(entity_set, key, json.loads(request.body)))
 
     def missing(self, entity_set: str, key: str, request: Received) -> Answer:
         return refuse(404, "NotFound", f"{entity_set} {key} does not exist.")
@@ -136,14 +137,14 @@ class Product:
         return refuse(412, "Changed", "Somebody was faster.")
 
 
-def told(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
+def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
     return Answer(
         status, {"Content-Type": "application/json", "OData-Version": "4.0", **(headers or {})}, json.dumps(body).encode()
     )
 
 
 def refuse(status: int, code: str, message: str, **more: Any) -> Answer:
-    return told({"error": {"code": code, "message": message, **more}}, status)
+    return json_answer({"error": {"code": code, "message": message, **more}}, status)
 
 
 class Dataverse(Product):
@@ -157,19 +158,19 @@ class Dataverse(Product):
         self.credentials = "Bearer t-1"
         self.server.answers["/token"] = lambda _: Answer(200, {}, b'{"access_token": "t-1", "expires_in": 3600}')
         for number, name in enumerate(("Acme", "Bolt & Söhne", "Acme"), 1):
-            self.put("accounts", str(UUID(int=number)), {"name": name, "accountnumber": f"A'{number}"})
+            self.store("accounts", str(UUID(int=number)), {"name": name, "accountnumber": f"A'{number}"})
 
     def special(self, request: Received, path: str) -> Answer | None:
         assert (request.headers.get("odata-version"), request.headers.get("odata-maxversion")) == ("4.0", "4.0")
         assert path != "$metadata"
         if path == "WhoAmI":
-            return told({"UserId": str(UUID(int=9)), "BusinessUnitId": str(UUID(int=8))})
+            return json_answer({"UserId": str(UUID(int=9)), "BusinessUnitId": str(UUID(int=8))})
         if path == "EntityDefinitions":
             account = {"LogicalName": "account", "EntitySetName": "accounts", "PrimaryIdAttribute": "accountid"}
-            return told({"value": [account, {"LogicalName": "x", "EntitySetName": None, "PrimaryIdAttribute": None}]})
+            return json_answer({"value": [account, {"LogicalName": "x", "EntitySetName": None, "PrimaryIdAttribute": None}]})
         if path == "EntityDefinitions(LogicalName='account')/Attributes":
             required = {"Value": "ApplicationRequired", "CanBeChanged": True}
-            return told({"value": [
+            return json_answer({"value": [
                 {"LogicalName": "name", "AttributeType": "String", "RequiredLevel": required, "AttributeOf": None},
                 {"LogicalName": "statecode", "AttributeType": "State", "RequiredLevel": {"Value": "None"}},
                 {"LogicalName": "statecodename", "AttributeType": "Virtual", "AttributeOf": "statecode"},
@@ -179,16 +180,16 @@ class Dataverse(Product):
     def missing(self, entity_set: str, key: str, request: Received) -> Answer:
         alternate = re.fullmatch(r"accountnumber='((?:[^']|'')*)'", key)
         number = alternate[1].replace("''", "'") if alternate else ""
-        known = [each for each, entity in self.sets[entity_set].items() if entity.get("accountnumber") == number]
-        if alternate and known:
-            return self.one(entity_set, known[0], request)
+        keys = [each for each, entity in self.sets[entity_set].items() if entity.get("accountnumber") == number]
+        if alternate and keys:
+            return self.one(entity_set, keys[0], request)
         if request.method == "PATCH" and "if-match" not in request.headers:
             return self.add(entity_set, {**json.loads(request.body), **({"accountnumber": number} if alternate else {})})
         return refuse(404, "0x80040217", f"Entity 'Account' With Id = {key} Does Not Exist")
 
 
 class BusinessCentral(Product):
-    """Business Central: everything but companies lies below a company, and who comes late is told 409."""
+    """Business Central: all sets but companies belong to a company, and an outdated etag is answered with 409."""
 
     root = "/BC/api/v2.0/"
     document = metadata(
@@ -201,10 +202,10 @@ class BusinessCentral(Product):
 
     def __init__(self) -> None:
         super().__init__()
-        self.put("companies", self.company, {"id": self.company, "name": "CRONUS", "displayName": "CRONUS International"})
+        self.store("companies", self.company, {"id": self.company, "name": "CRONUS", "displayName": "CRONUS International"})
         for number, name in enumerate(("Acme", "O'Neil", "Acme"), 1):
-            self.put("customers", str(UUID(int=number)), {"displayName": name})
-        self.put("salesInvoices", str(UUID(int=1)), {"number": "1001"})
+            self.store("customers", str(UUID(int=number)), {"displayName": name})
+        self.store("salesInvoices", str(UUID(int=1)), {"number": "1001"})
 
     def within(self, path: str) -> str:
         below = f"companies({self.company})/"
@@ -220,7 +221,7 @@ class BusinessCentral(Product):
 
 
 class Sap(Product):
-    """A service of SAP S/4HANA: changes want a CSRF token with its cookies, errors have details, successes messages."""
+    """A service of SAP S/4HANA: changes need a CSRF token with its cookies, errors have details, successes have messages."""
 
     root = "/sap/opu/odata4/sap/api_salesorder/srvd_a2x/sap/salesorder/0001/"
     document = metadata(
@@ -232,8 +233,8 @@ class Sap(Product):
 
     def __init__(self) -> None:
         super().__init__()
-        self.put("SalesOrder", "'1'", {"SalesOrder": "1", "SoldToParty": "17100001"})
-        self.put("SalesOrderItem", "SalesOrder='1',SalesOrderItem='10'", {"SalesOrder": "1", "SalesOrderItem": "10"})
+        self.store("SalesOrder", "'1'", {"SalesOrder": "1", "SoldToParty": "17100001"})
+        self.store("SalesOrderItem", "SalesOrder='1',SalesOrderItem='10'", {"SalesOrder": "1", "SalesOrderItem": "10"})
 
     def special(self, request: Received, path: str) -> Answer | None:
         if path == "":
@@ -241,7 +242,7 @@ class Sap(Product):
                 "x-csrf-token": "c-1",
                 "Set-Cookie": "SAP_SESSIONID_S4H_100=a%3d; path=/; secure, sap-usercontext=sap-client=100",
             }
-            return told({"value": []}, 200, token if request.headers.get("x-csrf-token") == "Fetch" else {})
+            return json_answer({"value": []}, 200, token if request.headers.get("x-csrf-token") == "Fetch" else {})
         session = (request.headers.get("x-csrf-token"), request.headers.get("cookie"))
         if request.method != "GET" and session != ("c-1", "SAP_SESSIONID_S4H_100=a%3d; sap-usercontext=sap-client=100"):
             return Answer(403, {"x-csrf-token": "Required"}, b"CSRF token validation failed")
@@ -249,8 +250,8 @@ class Sap(Product):
             return refuse(423, "V1/042", "Sales order 1 is being processed by user MEIER.")
         return None
 
-    def add(self, entity_set: str, given: dict[str, Any]) -> Answer:
-        if not given.get("SoldToParty"):
+    def add(self, entity_set: str, values: dict[str, Any]) -> Answer:
+        if not values.get("SoldToParty"):
             details = [
                 {
                     "code": "V1/312",
@@ -261,8 +262,8 @@ class Sap(Product):
             ]
             return refuse(400, "V1/311", "The order is not complete.", details=details)
         messages = [{"code": "V1/555", "message": "The credit limit is nearly reached.", "numericSeverity": 3}]
-        made = self.put(entity_set, f"'{len(self.sets[entity_set]) + 1}'", given)
-        return told(made, 201, {"sap-messages": json.dumps(messages)})
+        created = self.store(entity_set, f"'{len(self.sets[entity_set]) + 1}'", values)
+        return json_answer(created, 201, {"sap-messages": json.dumps(messages)})
 
 
 @pytest.fixture(scope="module")
