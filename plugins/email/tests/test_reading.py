@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gos_connector_email import EmailConnector
-from gos_connector_email.mailbox import MOST_POLLED
+from gos_connector_email.mailbox import MAX_POLLED
 from gos_connector_email.replies import decode_folder, encode_folder
 
 from appliance.connectors.contract import AuthError, ConfigError, ConnectorError, Context, Polled, Rejected, SystemFailure
@@ -225,13 +225,13 @@ def test_a_message_removed_before_the_poll_does_not_report_an_old_one(reader: Re
 
 def test_many_new_messages_are_reported_in_batches(reader: Reader) -> None:
     with reader.mailbox.client() as client:
-        for number in range(MOST_POLLED + 5):
+        for number in range(MAX_POLLED + 5):
             client.append("INBOX", "", "", PLAIN % str(number).encode())
     first = reader.poll(begin="start")
     rest = reader.poll(first.cursor)
-    assert (len(first.items), first.more, rest.more) == (MOST_POLLED, True, False)
+    assert (len(first.items), first.more, rest.more) == (MAX_POLLED, True, False)
     subjects = [item.data["subject"] for item in [*first.items, *rest.items]]
-    assert subjects == [str(number) for number in range(MOST_POLLED + 5)]
+    assert subjects == [str(number) for number in range(MAX_POLLED + 5)]
 
 
 def test_a_recreated_folder_reports_all_its_messages(reader: Reader) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gos_connector_http import HttpConnector
-from gos_connector_http.polling import MOST_AT_ONCE
+from gos_connector_http.polling import MAX_PER_POLL
 
 from appliance.connectors.contract import Context, Polled, SystemFailure
 from appliance.connectors.testing import LoopbackServer, open_context, schema_problems
@@ -67,7 +67,7 @@ def test_the_cursor_is_sent_when_a_parameter_is_configured(service: Service) -> 
 
 
 def test_a_large_result_is_split_without_splitting_a_cursor_value(service: Service) -> None:
-    items = [{"id": number, "at": number // 3} for number in range(3 * MOST_AT_ONCE)]
+    items = [{"id": number, "at": number // 3} for number in range(3 * MAX_PER_POLL)]
     service.set_items(items)
     cursor: Any = -1
     seen: list[str] = []

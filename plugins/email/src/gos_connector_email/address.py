@@ -19,7 +19,7 @@ _OWN = {
 }
 
 
-def spelled(address: str) -> str:
+def normalize(address: str) -> str:
     """The address with its domain in ASCII, as SMTP needs it; ConfigError when it is not a valid address."""
     local, at, domain = address.rpartition("@")
     try:
@@ -33,12 +33,12 @@ def spelled(address: str) -> str:
 
 def address_of(value: Any) -> str:
     """The address of a string, or of an object with `address` and `name`."""
-    return spelled(value if isinstance(value, str) else value["address"])
+    return normalize(value if isinstance(value, str) else value["address"])
 
 
 def header(name: str, value: str) -> bytes:
     """One header as ASCII lines, encoded and folded where needed."""
-    plain(value, name)
+    require_plain(value, name)
     if value.isascii() and "=?" not in value and len(name) + len(value) < 900:
         # Not folded: white space in a list of identifiers must stay where it is.
         return f"{name}: {value}\r\n".encode("ascii")
@@ -59,7 +59,7 @@ def own_header(name: str, value: str) -> bytes:
     return header(name, value)
 
 
-def plain(value: str, what: str) -> str:
+def require_plain(value: str, what: str) -> str:
     """`value` unchanged; ConfigError when it contains a line break or another control character."""
     if _CONTROL.search(value):
         raise ConfigError(f"{what} contains a line break or a control character; remove it.")
@@ -68,7 +68,7 @@ def plain(value: str, what: str) -> str:
 
 def _format(value: Any) -> str:
     address = address_of(value)
-    name = plain(value.get("name", ""), "A name") if isinstance(value, dict) else ""
+    name = require_plain(value.get("name", ""), "A name") if isinstance(value, dict) else ""
     if name.isascii() and "=?" not in name:
         return formataddr((name, address))
     return f"{Header(name, 'utf-8', maxlinelen=70).encode(linesep=chr(13) + chr(10))} <{address}>"

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Trigger
 from gos_connector_email import mailbox
-from gos_connector_email.attaching import attachments_of, into_documents
+from gos_connector_email.attachments import load_attachments, store_as_documents
+from gos_connector_email.composing import compose
 from gos_connector_email.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_email.imap import Imap
 from gos_connector_email.smtp import Smtp
 from gos_connector_email.wire import Peer
-from gos_connector_email.writing import write
 
 _PORTS = {("smtp", "tls"): 465, ("smtp", "starttls"): 587, ("smtp", "off"): 25, ("imap", "tls"): 993}
 _IMAP_PORT = 143
@@ -55,7 +55,7 @@ class EmailConnector(Connector):
             raise ConfigError(f"{self.title} has no action {action!r}; it has send, {', '.join(self._mailbox_actions)}.")
         with self._imap(ctx) as imap:
             output = self._mailbox_actions[action](imap, input)
-        return into_documents(output, ctx.documents) if action == "read" and input.get("as_documents", False) else output
+        return store_as_documents(output, ctx.documents) if action == "read" and input.get("as_documents", False) else output
 
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "new_mail":
@@ -67,9 +67,9 @@ class EmailConnector(Connector):
         sender = message.get("from", self.settings.get("from"))
         if sender is None:
             raise ConfigError("The message has no sender; give `from` in the settings or in the call.")
-        email = write(message, attachments_of(message, ctx.documents), sender, ctx.idempotency_key)
+        email = compose(message, load_attachments(message, ctx.documents), sender, ctx.idempotency_key)
         with self._smtp(ctx) as smtp:
-            delivery = smtp.hand_over(email.sender, email.recipients, email.content)
+            delivery = smtp.deliver(email.sender, email.recipients, email.content)
         if delivery.refused:
             ctx.log("warn", f"The server refused {len(delivery.refused)} of {len(email.recipients)} recipients.")
         return {"message_id": email.message_id, "accepted": delivery.accepted, "refused": delivery.refused}

@@ -17,7 +17,7 @@ _FLAGS = {"seen": ("SEEN", "UNSEEN"), "flagged": ("FLAGGED", "UNFLAGGED"), "answ
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,76}")
 
 
-def criteria_of(criteria: Json) -> list[str | Text]:
+def build_criteria(criteria: Json) -> list[str | Text]:
     """The search keys, all of which must match; messages flagged as deleted never match."""
     return ["UNDELETED", *(key for name, value in criteria.items() for key in _keys(name, value))]
 

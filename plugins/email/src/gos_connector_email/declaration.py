@@ -6,10 +6,10 @@ from appliance.connectors.contract import Action, Trigger
 
 Schema = dict[str, Any]
 
-MOST_FOUND = 500
-USUAL_FOUND = 50
-MOST_ATTACHED = 20 * 1024 * 1024
-USUAL_ATTACHED = 5 * 1024 * 1024
+MAX_MESSAGES = 500
+DEFAULT_MESSAGES = 50
+MAX_ATTACHED_BYTES = 20 * 1024 * 1024
+DEFAULT_ATTACHED_BYTES = 5 * 1024 * 1024
 
 _LINE: Schema = {"type": "string", "maxLength": 2_000}
 _HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 253, "secret_target": True}
@@ -210,7 +210,7 @@ ACTIONS = (
             [],
             folder=_FOLDER,
             criteria=_CRITERIA,
-            limit={"type": "integer", "minimum": 1, "maximum": MOST_FOUND, "default": USUAL_FOUND},
+            limit={"type": "integer", "minimum": 1, "maximum": MAX_MESSAGES, "default": DEFAULT_MESSAGES},
         ),
         {
             "type": "object",
@@ -235,8 +235,8 @@ ACTIONS = (
             attached_bytes={
                 "type": "integer",
                 "minimum": 0,
-                "maximum": MOST_ATTACHED,
-                "default": USUAL_ATTACHED,
+                "maximum": MAX_ATTACHED_BYTES,
+                "default": DEFAULT_ATTACHED_BYTES,
                 "description": "How many bytes of attachment content to return; 0 for names only",
             },
             as_documents={

@@ -16,7 +16,16 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from gos_connector_email.replies import Told, Unreadable, decode_folder, encode_folder, literal_size, number, pairs, without_literal
+from gos_connector_email.replies import (
+    Reply,
+    Unreadable,
+    decode_folder,
+    encode_folder,
+    literal_size,
+    number,
+    pairs,
+    without_literal,
+)
 from gos_connector_email.wire import Peer, Wire
 
 _T = TypeVar("_T")
@@ -59,7 +68,7 @@ class Imap:
     def close(self) -> None:
         self._wire.close()
 
-    def can(self, capability: str) -> bool:
+    def has(self, capability: str) -> bool:
         return capability in self._capabilities
 
     # -- folders and messages
@@ -67,7 +76,7 @@ class Imap:
     def folders(self) -> list[dict[str, Any]]:
         """All folders: name, delimiter, whether a folder can be opened, and its special use."""
         replies = self.command("LIST", Text(b""), Text(b"*"))
-        return self._read(lambda: [_parse_folder(reply) for reply in replies if _kind(reply) == "LIST"])
+        return self._parse(lambda: [_parse_folder(reply) for reply in replies if _kind(reply) == "LIST"])
 
     def open(self, folder: str, *, read_only: bool) -> Folder:
         """Open a folder, read-only or for changes."""
@@ -83,24 +92,24 @@ class Imap:
         is_ascii = all(isinstance(each, str) or each.content.isascii() for each in criteria)
         replies = self.command("UID", "SEARCH", *(() if is_ascii else ("CHARSET", "UTF-8")), *criteria)
         search_replies = [reply for reply in replies if _kind(reply) == "SEARCH"]
-        return self._read(lambda: sorted({number(token) for reply in search_replies for token in reply.tokens()[2:]}))
+        return self._parse(lambda: sorted({number(token) for reply in search_replies for token in reply.tokens()[2:]}))
 
     def fetch(self, uids: str, *items: str) -> dict[int, dict[str, Any]]:
         """The requested items of each message, by UID and by item name in upper case."""
-        return self._read(lambda: self._parse_fetch(self.command("UID", "FETCH", uids, f"(UID {' '.join(items)})")))
+        return self._parse(lambda: self._parse_fetch(self.command("UID", "FETCH", uids, f"(UID {' '.join(items)})")))
 
     def change(self, *parts: str | Text) -> None:
         """Send a command that changes something; if the connection is lost before its reply, the outcome is unknown."""
-        self._wire.when_lost = "unknown"
+        self._wire.outcome_when_lost = "unknown"
         self.command(*parts)
-        self._wire.when_lost = "not_done"
+        self._wire.outcome_when_lost = "not_done"
 
-    def command(self, *parts: str | Text) -> list[Told]:
+    def command(self, *parts: str | Text) -> list[Reply]:
         """Send a command and return its replies, the tagged one last; raises the matching error when it is refused."""
         self._tag += 1
         tag = f"g{self._tag}"
-        self._say(tag, parts)
-        replies = self._until(tag)
+        self._send(tag, parts)
+        replies = self._read_until(tag)
         status = replies[-1].text[len(tag) + 1 :]
         if status[:2].upper() != "OK":
             raise self._refusal(status, parts)
@@ -109,29 +118,29 @@ class Imap:
     # -- signing in
 
     def _sign_in(self, user: str, password: str) -> None:
-        greeting = self._reply().text
+        greeting = self._read_reply().text
         if greeting[:5].upper() == "* BYE":
             raise self._refusal(greeting[2:], ())
         if greeting[:4].upper() != "* OK":
             # Also PREAUTH, which would bypass both TLS and the password.
-            raise self._wire.nonsense("a greeting that does not allow to sign in")
+            raise self._wire.protocol_error("a greeting that does not allow to sign in")
         self._load_capabilities()
         if self._wire.peer.tls == "starttls":
-            if not self.can("STARTTLS"):
+            if not self.has("STARTTLS"):
                 raise ConfigError("The IMAP server does not offer STARTTLS; set `imap_tls` to tls, or to off in a trusted network.")
             self.command("STARTTLS")
             self._wire.encrypt()
             self._load_capabilities()
         try:
-            self._give(user, password)
+            self._authenticate(user, password)
         except Rejected as error:
             raise AuthError(error.message, details=error.details) from error
         self._load_capabilities()
 
-    def _give(self, user: str, password: str) -> None:
-        if self.can("AUTH=PLAIN") and self.can("SASL-IR"):
+    def _authenticate(self, user: str, password: str) -> None:
+        if self.has("AUTH=PLAIN") and self.has("SASL-IR"):
             self.command("AUTHENTICATE", "PLAIN", base64.b64encode(f"\0{user}\0{password}".encode()).decode("ascii"))
-        elif self.can("LOGINDISABLED"):
+        elif self.has("LOGINDISABLED"):
             raise ConfigError("The IMAP server accepts no password over this connection; set `imap_tls` to tls or starttls.")
         else:
             self.command("LOGIN", Text(user.encode()), Text(password.encode()))
@@ -142,7 +151,7 @@ class Imap:
 
     # -- commands and replies
 
-    def _say(self, tag: str, parts: Sequence[str | Text]) -> None:
+    def _send(self, tag: str, parts: Sequence[str | Text]) -> None:
         line = bytearray(tag.encode("ascii"))
         for part in parts:
             line += b" "
@@ -160,21 +169,21 @@ class Imap:
     def _await_continuation(self, tag: str, parts: Sequence[str | Text]) -> None:
         """Wait until the server asks for the literal; raises when it refuses the command instead."""
         while True:
-            text = self._reply().text
+            text = self._read_reply().text
             if text.startswith("+"):
                 return
             if text.startswith(f"{tag} "):
                 raise self._refusal(text[len(tag) + 1 :], parts)
 
-    def _until(self, tag: str) -> list[Told]:
-        replies: list[Told] = []
+    def _read_until(self, tag: str) -> list[Reply]:
+        replies: list[Reply] = []
         size = 0
         while True:
-            reply = self._reply()
+            reply = self._read_reply()
             text = reply.text
             size += sum(map(len, (*reply.lines, *reply.literals)))
             if size > _MAX_BYTES:
-                raise self._wire.nonsense(f"more than {_MAX_BYTES} bytes in reply to one command")
+                raise self._wire.protocol_error(f"more than {_MAX_BYTES} bytes in reply to one command")
             replies.append(reply)
             if text.startswith(f"{tag} "):
                 return replies
@@ -183,24 +192,24 @@ class Imap:
             if text.startswith("+"):  # AUTHENTICATE: the server asks for more although everything was sent
                 self._wire.send(b"*\r\n")
             elif not text.startswith("* "):
-                raise self._wire.nonsense("a line that belongs to no command")
+                raise self._wire.protocol_error("a line that belongs to no command")
 
-    def _reply(self) -> Told:
+    def _read_reply(self) -> Reply:
         lines: list[bytes] = []
         literals: list[bytes] = []
         size = 0
         while True:
-            line = self._wire.line(_MAX_LINE)
+            line = self._wire.read_line(_MAX_LINE)
             literal_bytes = literal_size(line)
             if literal_bytes is None:
-                return Told((*lines, line), tuple(literals))
+                return Reply((*lines, line), tuple(literals))
             size += literal_bytes + len(line)
             if size > _MAX_BYTES:
-                raise self._wire.nonsense(f"a reply of {size} bytes")
+                raise self._wire.protocol_error(f"a reply of {size} bytes")
             lines.append(without_literal(line))
-            literals.append(self._wire.exactly(literal_bytes))
+            literals.append(self._wire.read_exactly(literal_bytes))
 
-    def _parse_fetch(self, replies: Sequence[Told]) -> dict[int, dict[str, Any]]:
+    def _parse_fetch(self, replies: Sequence[Reply]) -> dict[int, dict[str, Any]]:
         messages: dict[int, dict[str, Any]] = {}
         for reply in replies:
             if _kind(reply) != "FETCH":
@@ -213,11 +222,11 @@ class Imap:
                 messages.setdefault(number(values["UID"]), {}).update(values)
         return messages
 
-    def _read(self, parse: Callable[[], _T]) -> _T:
+    def _parse(self, parse: Callable[[], _T]) -> _T:
         try:
             return parse()
         except Unreadable as error:
-            raise self._wire.nonsense("a reply that cannot be parsed") from error
+            raise self._wire.protocol_error("a reply that cannot be parsed") from error
 
     def _refusal(self, status: str, parts: Sequence[str | Text]) -> ConnectorError:
         """The error for NO, BAD and BYE, by their response code (RFC 5530)."""
@@ -227,13 +236,14 @@ class Imap:
         details = {"code": code} if code else {}
         words = status.partition(" ")[2].strip()[:300]
         if kind not in ("NO", "BAD", "BYE"):
-            return self._wire.nonsense("a status that is neither OK, NO nor BAD")
+            return self._wire.protocol_error("a status that is neither OK, NO nor BAD")
         if code in _AUTH_CODES:
             return AuthError(f"The IMAP server does not allow this for the user: {words}", details=details)
         if code == "LIMIT":
             return RateLimited(f"The IMAP server limits the rate of requests: {words}", details=details)
         if kind == "BYE" or code in _TRANSIENT_CODES:
-            return TransientError(f"The IMAP server is unavailable now: {words}", outcome=self._wire.when_lost, details=details)
+            outcome = self._wire.outcome_when_lost
+            return TransientError(f"The IMAP server is unavailable now: {words}", outcome=outcome, details=details)
         if code in ("NONEXISTENT", "TRYCREATE"):
             return ConfigError(f"There is no such folder: {words}", details=details)
         what = " ".join(part for part in parts[:2] if isinstance(part, str) and part.isalpha()) or "it"
@@ -250,7 +260,7 @@ def folder_name(folder: str) -> Text:
         raise ConfigError("The folder name contains an unpaired surrogate character; remove it.") from error
 
 
-def _kind(reply: Told) -> str:
+def _kind(reply: Reply) -> str:
     """The kind of an untagged reply: SEARCH for `* SEARCH 1 2`, FETCH for `* 7 FETCH (…)`."""
     words = reply.text.split(" ", 3)
     if words[0] != "*" or len(words) < 2:
@@ -258,7 +268,7 @@ def _kind(reply: Told) -> str:
     return (words[2] if words[1].isdigit() and len(words) > 2 else words[1]).upper()
 
 
-def _parse_folder(reply: Told) -> dict[str, Any]:
+def _parse_folder(reply: Reply) -> dict[str, Any]:
     match reply.tokens():
         case [_, _, list(flags), bytes(delimiter), bytes(name), *_]:
             attributes = {flag.decode("ascii", "replace").lower() for flag in flags if isinstance(flag, bytes)}

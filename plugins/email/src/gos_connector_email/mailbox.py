@@ -3,26 +3,26 @@
 from typing import Any
 
 from appliance.connectors.contract import ConfigError, Item, Json, Polled, Rejected, SystemFailure
-from gos_connector_email.criteria import criteria_of, keyword
-from gos_connector_email.declaration import USUAL_ATTACHED, USUAL_FOUND
+from gos_connector_email.criteria import build_criteria, keyword
+from gos_connector_email.declaration import DEFAULT_ATTACHED_BYTES, DEFAULT_MESSAGES
 from gos_connector_email.imap import Folder, Imap, folder_name
-from gos_connector_email.reading import body, parse, summary
+from gos_connector_email.parsing import body, parse, summary
 from gos_connector_email.replies import Unreadable, number
 
-MOST_POLLED = 100
-MOST_MESSAGE = 40 * 1024 * 1024
+MAX_POLLED = 100
+MAX_MESSAGE_BYTES = 40 * 1024 * 1024
 _HEADERS = "BODY.PEEK[HEADER.FIELDS (FROM TO CC REPLY-TO SUBJECT DATE MESSAGE-ID IN-REPLY-TO REFERENCES)]"
 _SYSTEM_FLAGS = {"seen", "answered", "flagged", "deleted", "draft"}
 
 
 def search(imap: Imap, params: Json) -> dict[str, Any]:
     name = params.get("folder", "INBOX")
-    criteria = criteria_of(params.get("criteria", {}))
+    criteria = build_criteria(params.get("criteria", {}))
     folder = imap.open(name, read_only=True)
     # `n:*` always matches the last message, even when its UID is below n.
     after_uid = params.get("criteria", {}).get("after_uid", 0)
     uids = [uid for uid in imap.search(criteria) if uid > after_uid]
-    newest = uids[-params.get("limit", USUAL_FOUND) :]
+    newest = uids[-params.get("limit", DEFAULT_MESSAGES) :]
     return {"uidvalidity": folder.validity, "messages": summaries(imap, name, folder, newest)[::-1], "total": len(uids)}
 
 
@@ -33,13 +33,14 @@ def read(imap: Imap, params: Json) -> dict[str, Any]:
     if values is None:
         raise ConfigError(f"The folder {name!r} has no message with UID {uid}; search again.")
     size = _number(values, "RFC822.SIZE")
-    if size > MOST_MESSAGE:
-        raise Rejected(f"The message has {size} bytes; the maximum is {MOST_MESSAGE}.")
+    if size > MAX_MESSAGE_BYTES:
+        raise Rejected(f"The message has {size} bytes; the maximum is {MAX_MESSAGE_BYTES}.")
     content = imap.fetch(str(uid), "BODY.PEEK[]").get(uid, {}).get("BODY[]")
     if not isinstance(content, bytes):
         raise SystemFailure("The IMAP server did not return the content of a message that it lists.")
     message = parse(content)
-    return {**_head(name, folder, uid, values), **summary(message), **body(message, params.get("attached_bytes", USUAL_ATTACHED))}
+    max_attached = params.get("attached_bytes", DEFAULT_ATTACHED_BYTES)
+    return {**_head(name, folder, uid, values), **summary(message), **body(message, max_attached)}
 
 
 def flag(imap: Imap, params: Json) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def flag(imap: Imap, params: Json) -> dict[str, Any]:
 
 
 def move(imap: Imap, params: Json) -> dict[str, Any]:
-    if not imap.can("MOVE"):
+    if not imap.has("MOVE"):
         raise ConfigError("The IMAP server does not support MOVE; copying and deleting instead could duplicate a message.")
     target = folder_name(params["to"])
     if params["to"] == params.get("folder", "INBOX"):
@@ -78,7 +79,7 @@ def new_mail(imap: Imap, query: Json, cursor: Any) -> Polled:
         return Polled((), {"uidvalidity": folder.validity, "uid": folder.next_uid - 1})
     after_uid = _cursor_uid(cursor, folder)
     uids = [uid for uid in imap.search(["UID", f"{after_uid + 1}:*"]) if uid > after_uid] if folder.next_uid > after_uid + 1 else []
-    batch = uids[:MOST_POLLED]
+    batch = uids[:MAX_POLLED]
     items = [Item(f"{folder.validity}-{each['uid']}", each) for each in summaries(imap, name, folder, batch)]
     last_uid = batch[-1] if batch else after_uid
     return Polled(items, {"uidvalidity": folder.validity, "uid": last_uid}, more=len(uids) > len(batch))

@@ -11,7 +11,7 @@ _TOKEN = re.compile(rb'\s*(?:([()])|"((?:[^"\\]|\\.)*)"|((?:[^\s()"\[\]]|\[[^\]]
 _LITERAL = re.compile(rb"\{(\d{1,12})\+?\}\Z")
 _SHIFTED = re.compile(r"&([^-]*)-")
 _TO_SHIFT = re.compile(r"&|[^\x20-\x7e]+")
-DEEPEST = 20
+MAX_DEPTH = 20
 
 
 class Unreadable(Exception):
@@ -19,7 +19,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class Reply:
     """One reply, split at its literals: `lines[0] literals[0] lines[1] …`."""
 
     lines: tuple[bytes, ...]
@@ -42,7 +42,7 @@ class Told:
                 open_lists[-1].append(part)
             else:
                 raise Unreadable
-            if len(open_lists) > DEEPEST:
+            if len(open_lists) > MAX_DEPTH:
                 raise Unreadable
         if len(open_lists) != 1:
             raise Unreadable

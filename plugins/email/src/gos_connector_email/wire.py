@@ -27,11 +27,11 @@ class Peer:
 
 
 class Wire:
-    """One connection. `when_lost` is the outcome reported when it breaks; it becomes unknown once something may have happened."""
+    """One connection. `outcome_when_lost` is reported when it breaks; it becomes unknown once something may have happened."""
 
     def __init__(self, peer: Peer, ctx: Context) -> None:
         self.peer = peer
-        self.when_lost: Outcome = "not_done"
+        self.outcome_when_lost: Outcome = "not_done"
         self._deadline = ctx.deadline
         self._context = _tls_context(peer)
         self._socket = ctx.dial(peer.host, peer.port)
@@ -46,25 +46,25 @@ class Wire:
         self._wrap()
 
     def send(self, content: bytes) -> None:
-        self._patience()
+        self._apply_timeout()
         try:
             self._socket.sendall(content)
         except OSError as error:
             raise self._lost() from error
 
-    def line(self, max_bytes: int) -> bytes:
+    def read_line(self, max_bytes: int) -> bytes:
         """The next line without its end; SystemFailure when it is longer than `most`."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > max_bytes:
-                raise self.nonsense("a line that does not end")
+                raise self.protocol_error("a line that does not end")
             self._receive()
         line = bytes(self._buffer[:end]).removesuffix(b"\r")
         del self._buffer[: end + 1]
         return line
 
-    def exactly(self, size: int) -> bytes:
+    def read_exactly(self, size: int) -> bytes:
         """The next `size` bytes."""
         while len(self._buffer) < size:
             self._receive()
@@ -72,22 +72,23 @@ class Wire:
         del self._buffer[:size]
         return content
 
-    def nonsense(self, description: str) -> SystemFailure:
+    def protocol_error(self, description: str) -> SystemFailure:
         """The error for a reply that violates the protocol."""
-        return SystemFailure(f"{self.peer} does not speak {self.peer.protocol}: it sent {description}.", outcome=self.when_lost)
+        message = f"{self.peer} does not follow the {self.peer.protocol} protocol: it sent {description}."
+        return SystemFailure(message, outcome=self.outcome_when_lost)
 
     def close(self) -> None:
         """Close the socket without QUIT or LOGOUT, which could block and which neither protocol requires."""
         self._socket.close()
 
-    def _patience(self) -> None:
+    def _apply_timeout(self) -> None:
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise self._lost()
         self._socket.settimeout(remaining)
 
     def _receive(self) -> None:
-        self._patience()
+        self._apply_timeout()
         try:
             chunk = self._socket.recv(_CHUNK)
         except OSError as error:
@@ -97,11 +98,11 @@ class Wire:
         self._buffer += chunk
 
     def _lost(self) -> TransientError:
-        return TransientError(f"{self.peer} closed the connection or did not answer in time.", outcome=self.when_lost)
+        return TransientError(f"{self.peer} closed the connection or did not answer in time.", outcome=self.outcome_when_lost)
 
     def _wrap(self) -> None:
         try:
-            self._patience()
+            self._apply_timeout()
             self._socket = self._context.wrap_socket(self._socket, server_hostname=self.peer.host)
         except ssl.SSLCertVerificationError as error:
             self.close()

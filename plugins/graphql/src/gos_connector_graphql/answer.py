@@ -34,7 +34,7 @@ _RATE_LIMITED = frozenset({"THROTTLED", "RATE_LIMITED", "RATE_LIMIT_EXCEEDED", "
 _BROKEN = frozenset({"INTERNAL_SERVER_ERROR", "INTERNAL_ERROR"})
 
 
-def body_of(answer: HttpAnswer, *, changes: bool) -> dict[str, Any]:
+def parse_body(answer: HttpAnswer, *, changes: bool) -> dict[str, Any]:
     """`{data, errors, executed}` of a response; raises an error of the contract when the body is not a GraphQL response."""
     body = _parse_json(answer)
     if body is None:
@@ -105,7 +105,7 @@ def _summarize(errors: list[dict[str, Any]]) -> str:
     return f"{first['message']}{where}{more}"
 
 
-def error_of(body: Mapping[str, Any], answer: HttpAnswer, *, changes: bool) -> ConnectorError | None:
+def errors_to_exception(body: Mapping[str, Any], answer: HttpAnswer, *, changes: bool) -> ConnectorError | None:
     """The exception for the body's errors, or None without errors."""
     errors = body["errors"]
     if not errors:

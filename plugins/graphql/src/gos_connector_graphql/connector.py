@@ -16,10 +16,10 @@ from appliance.connectors.contract import (
     Json,
     Rejected,
 )
-from gos_connector_graphql.answer import body_of, error_of
+from gos_connector_graphql.answer import errors_to_exception, parse_body
 from gos_connector_graphql.declaration import ACTIONS, SETTINGS
-from gos_connector_graphql.document import operation_of
-from gos_connector_graphql.schema import OPERATIONS, TYPE, operations_of, type_of
+from gos_connector_graphql.document import parse_operation
+from gos_connector_graphql.schema import OPERATIONS, TYPE, describe_operations, describe_type
 
 _ACCEPTED = "application/graphql-response+json, application/json;q=0.9"
 _KINDS = {"query": "query", "mutate": "mutation"}
@@ -40,7 +40,7 @@ class GraphqlConnector(Connector):
         super().__init__(settings)
         self._auth: Mapping[str, Any] = settings.get("auth", {})
         self._idempotency: Mapping[str, Any] = settings.get("idempotency", {})
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self._handlers: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
             "query": lambda params, ctx: self._run("query", params, ctx),
             "mutate": lambda params, ctx: self._run("mutate", params, ctx),
             "describe": self._describe,
@@ -50,19 +50,19 @@ class GraphqlConnector(Connector):
         return "idempotent" if action.effect == "write" and self._idempotency.get("honoured", False) else action.effect
 
     def check(self, ctx: Context) -> str:
-        data = self._ask({"query": "query Check { __typename }"}, ctx)
+        data = self._fetch({"query": "query Check { __typename }"}, ctx)
         return f"{self.settings['url']} answers as GraphQL; its queries are fields of {str(data.get('__typename'))[:120]}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        handler = self._verbs.get(action)
+        handler = self._handlers.get(action)
         if handler is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
+            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._handlers)}.")
         return handler(input, ctx)
 
     # -- the actions
 
     def _run(self, action: str, params: Json, ctx: Context) -> dict[str, Any]:
-        operation = operation_of(params["document"], params.get("operation"))
+        operation = parse_operation(params["document"], params.get("operation"))
         if operation.kind != _KINDS[action]:
             right = {"query": "query", "mutation": "mutate"}.get(operation.kind)
             advice = f"use the action {right}" if right else "subscriptions are not supported"
@@ -74,8 +74,8 @@ class GraphqlConnector(Connector):
             request["operationName"] = operation.name
         changes = action == "mutate"
         answer = self._send(request, ctx, changes=changes)
-        body = body_of(answer, changes=changes)
-        error = error_of(body, answer, changes=changes)
+        body = parse_body(answer, changes=changes)
+        error = errors_to_exception(body, answer, changes=changes)
         if error is None:
             return {"data": body["data"]}
         if params.get("partial") == "keep" and body["data"] is not None:
@@ -85,8 +85,8 @@ class GraphqlConnector(Connector):
     def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
         try:
             if "type" not in params:
-                return operations_of(self._ask({"query": OPERATIONS}, ctx))
-            type_view = type_of(self._ask({"query": TYPE, "variables": {"name": params["type"]}}, ctx))
+                return describe_operations(self._fetch({"query": OPERATIONS}, ctx))
+            type_view = describe_type(self._fetch({"query": TYPE, "variables": {"name": params["type"]}}, ctx))
         except Rejected as refusal:
             message = f"The service does not describe its schema; introspection may be disabled. {refusal.message}"
             raise Rejected(message, details=refusal.details) from refusal
@@ -96,11 +96,11 @@ class GraphqlConnector(Connector):
 
     # -- requests
 
-    def _ask(self, request: Json, ctx: Context) -> Mapping[str, Any]:
+    def _fetch(self, request: Json, ctx: Context) -> Mapping[str, Any]:
         """The data of a query that the connector itself needs."""
         answer = self._send(request, ctx, changes=False)
-        body = body_of(answer, changes=False)
-        error = error_of(body, answer, changes=False)
+        body = parse_body(answer, changes=False)
+        error = errors_to_exception(body, answer, changes=False)
         if error is not None:
             raise error
         data: Mapping[str, Any] = body["data"]
@@ -108,7 +108,7 @@ class GraphqlConnector(Connector):
 
     def _send(self, payload: Json, ctx: Context, *, changes: bool) -> HttpAnswer:
         headers = {"accept": ("Accept", _ACCEPTED), "content-type": ("Content-Type", "application/json")}
-        for name, value in [*self.settings.get("headers", {}).items(), *self._login()]:
+        for name, value in [*self.settings.get("headers", {}).items(), *self._auth_headers()]:
             headers[name.lower()] = (name, value)
         if changes and self._idempotency:
             headers[self._idempotency["header"].lower()] = (self._idempotency["header"], ctx.idempotency_key)
@@ -117,7 +117,7 @@ class GraphqlConnector(Connector):
         request = HttpRequest("POST", self.settings["url"], list(headers.values()), (), content, timeout, follow_redirects=False)
         return ctx.http.send(request)
 
-    def _login(self) -> list[tuple[str, str]]:
+    def _auth_headers(self) -> list[tuple[str, str]]:
         auth = self._auth
         match auth.get("kind", "none"):
             case "basic":

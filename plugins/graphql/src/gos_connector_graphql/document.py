@@ -15,7 +15,7 @@ class Operation:
     name: str | None
 
 
-def operation_of(text: str, name: str | None) -> Operation:
+def parse_operation(text: str, name: str | None) -> Operation:
     """The document's only operation, or the one called `name`; ConfigError when the document is invalid or ambiguous."""
     from graphql import GraphQLError, OperationDefinitionNode, Source, parse  # imported on use: it takes 4 MB
 

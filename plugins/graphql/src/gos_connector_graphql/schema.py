@@ -17,7 +17,7 @@ TYPE = (
 )
 
 
-def operations_of(data: Mapping[str, Any]) -> dict[str, Any]:
+def describe_operations(data: Mapping[str, Any]) -> dict[str, Any]:
     """`{queries, mutations}`, each a list of described fields."""
     try:
         schema = data["__schema"]
@@ -29,7 +29,7 @@ def operations_of(data: Mapping[str, Any]) -> dict[str, Any]:
         raise _invalid_introspection() from error
 
 
-def type_of(data: Mapping[str, Any]) -> dict[str, Any] | None:
+def describe_type(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """A type with its fields, input fields (`takes`), enum values or members; None when it does not exist."""
     try:
         source = data["__type"]

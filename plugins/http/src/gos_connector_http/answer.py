@@ -87,7 +87,7 @@ def excerpt(answer: HttpAnswer) -> str:
     return answer.content[:_EXCERPT].decode("utf-8", "replace")
 
 
-def error_of(answer: HttpAnswer, accepted: Collection[int]) -> ConnectorError | None:
+def status_error(answer: HttpAnswer, accepted: Collection[int]) -> ConnectorError | None:
     """The error for a status; None for a success or an accepted status."""
     status = answer.status
     if 200 <= status < 300 or status in accepted:

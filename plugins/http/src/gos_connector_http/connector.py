@@ -22,10 +22,10 @@ from appliance.connectors.contract import (
     Trigger,
     authorized,
 )
-from gos_connector_http.answer import error_of, parse_answer, parse_json
+from gos_connector_http.answer import parse_answer, parse_json, status_error
 from gos_connector_http.body import build_body
 from gos_connector_http.declaration import ACTIONS, SETTINGS, TRIGGERS
-from gos_connector_http.pages import Seen, Step, first_step, items_of, next_step
+from gos_connector_http.pages import Progress, Step, first_step, items_of, next_step
 from gos_connector_http.polling import new_items, request_of
 from gos_connector_http.target import build_target, is_below, resolve
 
@@ -71,7 +71,7 @@ class HttpConnector(Connector):
             return "There is no base address to test; each call gives its own."
         request = self._request({"url": check_url or ""}, "GET", ctx)
         answer = self._http(ctx).send(request)
-        error = error_of(answer, ())
+        error = status_error(answer, ())
         # Without a check address, any response shows that the service is reachable, except refused credentials and a 5xx.
         if error is not None and (check_url is not None or answer.status in (401, 403) or answer.status >= 500):
             raise error
@@ -113,7 +113,7 @@ class HttpConnector(Connector):
         for attempt in range(1, attempts + 1):
             try:
                 answer = self._http(ctx).send(request)
-                if error := error_of(answer, accepted):
+                if error := status_error(answer, accepted):
                     raise error
                 return answer
             except (TransientError, RateLimited) as failure:
@@ -141,7 +141,7 @@ class HttpConnector(Connector):
             page_items = items_of(body, call.get("items", ""))
             items += page_items
             size += len(answer.content)
-            step = next_step(pages, answer, body, Seen(count, len(items), len(page_items)))
+            step = next_step(pages, answer, body, Progress(count, len(items), len(page_items)))
             if step is None or len(items) > max_items or size >= _LIST_BYTES:
                 break
             request = self._next(request, step)

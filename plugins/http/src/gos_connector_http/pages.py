@@ -21,7 +21,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Progress:
     """How many pages and items were fetched so far, and how many items the last page had."""
 
     pages: int
@@ -39,7 +39,7 @@ def first_step(pages: Mapping[str, Any]) -> Step:
     return Step()
 
 
-def next_step(pages: Mapping[str, Any], answer: HttpAnswer, body: Any, progress: Seen) -> Step | None:
+def next_step(pages: Mapping[str, Any], answer: HttpAnswer, body: Any, progress: Progress) -> Step | None:
     """The step to the next page, or None after the last one."""
     match pages["kind"]:
         case "link":

@@ -6,7 +6,7 @@ from typing import Any
 from appliance.connectors.contract import Item, Json, Polled, SystemFailure
 from gos_connector_http.pages import find, items_of
 
-MOST_AT_ONCE = 200
+MAX_PER_POLL = 200
 
 
 def request_of(query: Json, cursor: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def new_items(body: Any, query: Json, cursor: Any) -> Polled:
     if cursor is None and query.get("begin", "now") == "now":
         return Polled((), positioned[-1][0] if positioned else None)
     new = [pair for pair in positioned if cursor is None or pair[0] > cursor]
-    cut = MOST_AT_ONCE
+    cut = MAX_PER_POLL
     while 0 < cut < len(new) and new[cut][0] == new[cut - 1][0]:
         cut += 1
     batch = new[:cut]

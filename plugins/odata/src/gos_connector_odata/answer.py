@@ -54,7 +54,7 @@ def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not valid JSON")
 
 
-def error_of(answer: HttpAnswer) -> ConnectorError | None:
+def status_error(answer: HttpAnswer) -> ConnectorError | None:
     """The error for a status; None for a success."""
     status = answer.status
     if 200 <= status < 300:
@@ -100,7 +100,7 @@ def _with_details(text: str, details: Any) -> str:
     return " ".join(dict.fromkeys([text, *(str(each) for each in messages[:5] if each)]))
 
 
-def messages_of(answer: HttpAnswer) -> list[str]:
+def parse_sap_messages(answer: HttpAnswer) -> list[str]:
     """The messages SAP sends with a success, from the header `sap-messages`."""
     try:
         entries = json.loads(answer.headers.get("sap-messages", "[]"))

@@ -7,7 +7,7 @@ from appliance.connectors.contract import Action, ConfigError, Context, Json, Sy
 from gos_connector_odata.answer import parse_object
 from gos_connector_odata.connector import OdataConnector
 from gos_connector_odata.declaration import LANGUAGE, TIMEOUT, address_setting, object_schema, with_samples
-from gos_connector_odata.microsoft import DIRECTORY, NEEDS_DIRECTORY, TOKEN_URL, entra_block
+from gos_connector_odata.microsoft import DIRECTORY, NEEDS_DIRECTORY, TOKEN_URL, entra_auth
 from gos_connector_odata.service import Service
 
 _CLOUD = "https://api.businesscentral.dynamics.com"
@@ -74,7 +74,7 @@ class BusinessCentralConnector(OdataConnector):
 
     @classmethod
     def auth_of(cls, settings: Json) -> Json:
-        return entra_block(settings, _CLOUD)
+        return entra_auth(settings, _CLOUD)
 
     def check(self, ctx: Context) -> str:
         company = self._find_company(ctx)
@@ -87,7 +87,7 @@ class BusinessCentralConnector(OdataConnector):
         base_url = f"{base.rstrip('/')}/api/{settings.get('api', 'v2.0')}"
         return Service({**settings, "base_url": base_url, "headers": headers}, self.auth_of(settings))
 
-    def _below(self, entity_set: str, ctx: Context) -> str:
+    def _path_prefix(self, entity_set: str, ctx: Context) -> str:
         return "" if entity_set == "companies" else f"companies({self._find_company(ctx)['id']})/"
 
     def _find_company(self, ctx: Context) -> Mapping[str, Any]:

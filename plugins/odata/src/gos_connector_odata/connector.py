@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, HttpAnswer, Json, Rejected, SystemFailure
 from gos_connector_odata.answer import parse_object
-from gos_connector_odata.declaration import ACTIONS, SETTINGS, USUAL_ENTITIES
+from gos_connector_odata.declaration import ACTIONS, DEFAULT_ENTITIES, SETTINGS
 from gos_connector_odata.filter import bind
 from gos_connector_odata.model import EntityType, Model, parse_model
 from gos_connector_odata.service import Service
@@ -33,8 +33,8 @@ class OdataConnector(Connector):
         super().__init__(settings)
         self._service = self._make_service(settings)
         self._lock = threading.Lock()
-        self._known: tuple[float, Model] | None = None
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self._cached_model: tuple[float, Model] | None = None
+        self._handlers: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
             "list": self._list, "get": self._get, "create": self._create, "update": self._update, "delete": self._delete,
             "invoke": self._invoke, "describe": self._describe,
         }  # fmt: skip
@@ -46,17 +46,18 @@ class OdataConnector(Connector):
         return f"{self._service.base} is an OData 4 service with {len(model.sets)} entity sets."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        handler = self._verbs.get(action)
+        handler = self._handlers.get(action)
         if handler is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
+            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._handlers)}.")
         return handler(input, ctx)
 
     # -- the actions
 
     def _list(self, params: Json, ctx: Context) -> dict[str, Any]:
         self._model(ctx).entity_type(params["entity_set"])
-        limit = params.get("limit", USUAL_ENTITIES)
-        url: str | None = self._service.address(self._below(params["entity_set"], ctx) + params["entity_set"], _options(params))
+        limit = params.get("limit", DEFAULT_ENTITIES)
+        path = self._path_prefix(params["entity_set"], ctx) + params["entity_set"]
+        url: str | None = self._service.address(path, _options(params))
         headers = [("Prefer", ",".join([f"odata.maxpagesize={min(limit, _PAGE)}", *self._preferences(params)]))]
         entities: list[Any] = []
         result: dict[str, Any] = {}
@@ -73,26 +74,26 @@ class OdataConnector(Connector):
             if "@odata.count" in page:
                 result.setdefault("count", page["@odata.count"])
             link = page.get("@odata.nextLink") or page.get("@nextLink")
-            url = self._service.following(url, str(link)) if link else None
+            url = self._service.next_page_url(url, str(link)) if link else None
         return {**result, "entities": entities[:limit], "truncated": len(entities) > limit or url is not None}
 
     def _get(self, params: Json, ctx: Context) -> dict[str, Any]:
         preferences = self._preferences(params)
         headers = [("Prefer", ",".join(preferences))] if preferences else []
-        return entity_of(self._service.get(self._place(params, ctx, _options(params)), ctx, headers))
+        return entity_result(self._service.get(self._entity_url(params, ctx, _options(params)), ctx, headers))
 
     def _create(self, params: Json, ctx: Context) -> dict[str, Any]:
         self._model(ctx).entity_type(params["entity_set"])
-        url = self._service.address(self._below(params["entity_set"], ctx) + params["entity_set"], [])
+        url = self._service.address(self._path_prefix(params["entity_set"], ctx) + params["entity_set"], [])
         answer = self._service.change("POST", url, ctx, _RETURN_ENTITY, params["values"])
         location = answer.headers.get("location") or answer.headers.get("odata-entityid")
-        return {**entity_of(answer), **({"location": location} if location else {})}
+        return {**entity_result(answer), **({"location": location} if location else {})}
 
     def _update(self, params: Json, ctx: Context) -> dict[str, Any]:
         # `*` requires the entity to exist; without it, some services would create it.
         headers = [*_RETURN_ENTITY, ("If-Match", params.get("etag", "*"))]
         try:
-            return entity_of(self._service.change("PATCH", self._place(params, ctx), ctx, headers, params["values"]))
+            return entity_result(self._service.change("PATCH", self._entity_url(params, ctx), ctx, headers, params["values"]))
         except Rejected as refusal:
             if _is_missing(refusal, params):
                 raise Rejected(f"There is no entity of {params['entity_set']} with this key.", details=refusal.details) from refusal
@@ -100,7 +101,7 @@ class OdataConnector(Connector):
 
     def _delete(self, params: Json, ctx: Context) -> dict[str, Any]:
         try:
-            self._service.change("DELETE", self._place(params, ctx), ctx, [("If-Match", params.get("etag", "*"))])
+            self._service.change("DELETE", self._entity_url(params, ctx), ctx, [("If-Match", params.get("etag", "*"))])
         except Rejected as refusal:
             if _is_missing(refusal, params):
                 return {"deleted": False}
@@ -113,7 +114,7 @@ class OdataConnector(Connector):
             model = self._model(ctx)
             model.entity_type(params["entity_set"])
             target = model.path(params["entity_set"], params["key"]) if "key" in params else params["entity_set"]
-            path = f"{self._below(params['entity_set'], ctx)}{target}/{path}"
+            path = f"{self._path_prefix(params['entity_set'], ctx)}{target}/{path}"
         elif "key" in params:
             raise ConfigError("A `key` needs an `entity_set`.")
         answer = self._service.change("POST", self._service.address(path, []), ctx, [], params.get("parameters", {}))
@@ -131,7 +132,7 @@ class OdataConnector(Connector):
         """The service for these settings."""
         return Service(settings, self.auth_of(settings))
 
-    def _below(self, entity_set: str, ctx: Context) -> str:
+    def _path_prefix(self, entity_set: str, ctx: Context) -> str:
         """The path before the entity set, ending in a slash; empty when sets are at the root of the service."""
         return ""
 
@@ -141,24 +142,24 @@ class OdataConnector(Connector):
 
     # -- the service's model
 
-    def _place(self, params: Json, ctx: Context, options: list[tuple[str, str]] | None = None) -> str:
-        path = self._below(params["entity_set"], ctx) + self._model(ctx).path(params["entity_set"], params["key"])
+    def _entity_url(self, params: Json, ctx: Context, options: list[tuple[str, str]] | None = None) -> str:
+        path = self._path_prefix(params["entity_set"], ctx) + self._model(ctx).path(params["entity_set"], params["key"])
         return self._service.address(path, options or [])
 
     def _model(self, ctx: Context) -> Model:
         with self._lock:
-            cached = self._known
+            cached = self._cached_model
         if cached is not None and time.monotonic() < cached[0]:
             return cached[1]
         return self._fetch_model(ctx)
 
     def _fetch_model(self, ctx: Context) -> Model:
         model = parse_model(self._service.get(self._service.address("$metadata", []), ctx, [], accept="application/xml").content)
-        return self._keep(model)
+        return self._cache_model(model)
 
-    def _keep(self, model: Model) -> Model:
+    def _cache_model(self, model: Model) -> Model:
         with self._lock:
-            self._known = (time.monotonic() + _MODEL_SECONDS, model)
+            self._cached_model = (time.monotonic() + _MODEL_SECONDS, model)
         return model
 
 
@@ -178,7 +179,7 @@ def _options(params: Json) -> list[tuple[str, str]]:
     return [*options, ("$count", "true")] if params.get("count") else options
 
 
-def entity_of(answer: HttpAnswer) -> dict[str, Any]:
+def entity_result(answer: HttpAnswer) -> dict[str, Any]:
     """The entity in a response and its etag; both are None when missing."""
     entity = parse_object(answer) if answer.content else None
     etag = (entity or {}).get("@odata.etag") or answer.headers.get("etag")

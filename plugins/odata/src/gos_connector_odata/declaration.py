@@ -8,8 +8,8 @@ from appliance.connectors.contract import Action, auth_settings
 
 Schema = dict[str, Any]
 
-USUAL_ENTITIES = 500
-MOST_ENTITIES = 10_000
+DEFAULT_ENTITIES = 500
+MAX_ENTITIES = 10_000
 
 TEXT: Schema = {"type": "string"}
 LANGUAGE: Schema = {"type": "string", "pattern": "^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$", "title": "Language of messages"}
@@ -84,7 +84,7 @@ ACTIONS = (
             top={"type": "integer", "minimum": 1, "title": "$top"},
             skip={"type": "integer", "minimum": 0, "title": "$skip"},
             count={"type": "boolean", "title": "$count"},
-            limit={"type": "integer", "minimum": 1, "maximum": MOST_ENTITIES, "default": USUAL_ENTITIES},
+            limit={"type": "integer", "minimum": 1, "maximum": MAX_ENTITIES, "default": DEFAULT_ENTITIES},
         ),
         object_schema(
             ["entities", "truncated"],

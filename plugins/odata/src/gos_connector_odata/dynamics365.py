@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Context, Json, Rejected, SystemFailure, auth_settings
 from gos_connector_odata.answer import parse_object
-from gos_connector_odata.connector import OdataConnector, entity_of
+from gos_connector_odata.connector import OdataConnector, entity_result
 from gos_connector_odata.declaration import (
     KEY,
     ONE,
@@ -18,7 +18,7 @@ from gos_connector_odata.declaration import (
     object_schema,
     with_samples,
 )
-from gos_connector_odata.microsoft import DIRECTORY, NEEDS_DIRECTORY, TOKEN_URL, entra_block
+from gos_connector_odata.microsoft import DIRECTORY, NEEDS_DIRECTORY, TOKEN_URL, entra_auth
 from gos_connector_odata.model import EntityType, Model
 from gos_connector_odata.service import Service
 
@@ -120,11 +120,11 @@ class Dynamics365Connector(OdataConnector):
 
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
-        self._verbs = {**self._verbs, "upsert": self._upsert}
+        self._handlers = {**self._handlers, "upsert": self._upsert}
 
     @classmethod
     def auth_of(cls, settings: Json) -> Json:
-        return entra_block(settings, settings["url"].rstrip("/"))
+        return entra_auth(settings, settings["url"].rstrip("/"))
 
     def check(self, ctx: Context) -> str:
         user = parse_object(self._service.get(self._service.address("WhoAmI", []), ctx, []))
@@ -143,7 +143,7 @@ class Dynamics365Connector(OdataConnector):
     def _upsert(self, params: Json, ctx: Context) -> dict[str, Any]:
         # Without If-Match, Dataverse creates a missing row.
         headers = [("Prefer", "return=representation")]
-        return entity_of(self._service.change("PATCH", self._place(params, ctx), ctx, headers, params["values"]))
+        return entity_result(self._service.change("PATCH", self._entity_url(params, ctx), ctx, headers, params["values"]))
 
     def _fetch_model(self, ctx: Context) -> Model:
         options = [("$select", "LogicalName,EntitySetName,PrimaryIdAttribute")]
@@ -153,7 +153,7 @@ class Dynamics365Connector(OdataConnector):
             if name and table and key:
                 properties = {str(key): {"type": "Edm.Guid", "nullable": False}}
                 sets[str(name)] = EntityType(str(table), (str(key),), properties, {})
-        return self._keep(TableModel(sets))
+        return self._cache_model(TableModel(sets))
 
     def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
         model = self._fetch_model(ctx)

@@ -25,7 +25,7 @@ NEEDS_DIRECTORY: dict[str, Any] = {
 }
 
 
-def entra_block(settings: Json, resource: str) -> Json:
+def entra_auth(settings: Json, resource: str) -> Json:
     """The `auth` block completed for Microsoft: the token endpoint and the scope of `resource`."""
     auth: Json = settings["auth"]
     if auth["kind"] != "oauth2":

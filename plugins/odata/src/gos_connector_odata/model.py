@@ -108,7 +108,7 @@ class _Reader:
             for schema in self._schemas
             for each in _children(schema, "EntityType")
         }
-        self._made: dict[str, EntityType] = {}
+        self._parsed: dict[str, EntityType] = {}
 
     def sets(self) -> Iterator[tuple[str, str]]:
         for schema in self._schemas:
@@ -121,8 +121,8 @@ class _Reader:
         return f"{self._alias.get(before, before)}.{last}"
 
     def entity_type(self, name: str, derived: tuple[str, ...] = ()) -> EntityType:
-        if name in self._made:
-            return self._made[name]
+        if name in self._parsed:
+            return self._parsed[name]
         element = self._types.get(name)
         if element is None or name in derived:
             raise SystemFailure(f"The service's $metadata refers to the type {name[:120]!r} without defining it.")
@@ -131,21 +131,21 @@ class _Reader:
         properties = {
             **parent.properties,
             **{
-                each.get("Name", ""): {"type": self._typed(each.get("Type", "")), "nullable": each.get("Nullable") != "false"}
+                each.get("Name", ""): {"type": self._type_name(each.get("Type", "")), "nullable": each.get("Nullable") != "false"}
                 for each in _children(element, "Property")
             },
         }
-        links = {each.get("Name", ""): self._typed(each.get("Type", "")) for each in _children(element, "NavigationProperty")}
+        links = {each.get("Name", ""): self._type_name(each.get("Type", "")) for each in _children(element, "NavigationProperty")}
         key = tuple(ref.get("Name", "") for part in _children(element, "Key") for ref in _children(part, "PropertyRef"))
         key = key or parent.key
         unknown = [part for part in key if part not in properties]
         if unknown:
             raise SystemFailure(f"The service's $metadata gives {name[:120]!r} the key {unknown[0]!r}, which is not its property.")
         kind = EntityType(name, key, properties, {**parent.navigation, **links})
-        self._made[name] = kind
+        self._parsed[name] = kind
         return kind
 
-    def _typed(self, name: str) -> str:
+    def _type_name(self, name: str) -> str:
         inner = re.fullmatch(r"Collection\((.*)\)", name)
         return f"Collection({self._qualified_name(inner[1])})" if inner else self._qualified_name(name)
 

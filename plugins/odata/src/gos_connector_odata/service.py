@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urljoin, urlsplit
 
 from appliance.connectors.contract import ConfigError, Context, HttpAnswer, HttpRequest, Json, SystemFailure, authorized
-from gos_connector_odata.answer import error_of, messages_of
+from gos_connector_odata.answer import parse_sap_messages, status_error
 
 Pairs = list[tuple[str, str]]
 
@@ -29,7 +29,7 @@ class Service:
         query = urlencode(options, quote_via=quote, safe="$,()'/:*")
         return f"{self.base}/{path}" + (f"?{query}" if query else "")
 
-    def following(self, current: str, link: str) -> str:
+    def next_page_url(self, current: str, link: str) -> str:
         """The address of the next page; SystemFailure when it is outside the service."""
         try:
             url = urljoin(current, link)
@@ -44,7 +44,7 @@ class Service:
 
     def get(self, url: str, ctx: Context, headers: Pairs, *, accept: str = "application/json;odata.metadata=minimal") -> HttpAnswer:
         """The successful response to a GET; raises errors of the connector contract otherwise."""
-        return self._checked(HttpRequest("GET", url, [("Accept", accept), *headers]), ctx)
+        return self._send(HttpRequest("GET", url, [("Accept", accept), *headers]), ctx)
 
     def change(self, method: str, url: str, ctx: Context, headers: Pairs, body: Any = None) -> HttpAnswer:
         """The successful response to a request that changes something."""
@@ -55,18 +55,18 @@ class Service:
             all_headers.append(("Content-Type", "application/json"))
         if self._settings.get("csrf", False):
             all_headers += self._csrf_headers(ctx)
-        return self._checked(HttpRequest(method, url, all_headers, (), content), ctx)
+        return self._send(HttpRequest(method, url, all_headers, (), content), ctx)
 
-    def _checked(self, request: HttpRequest, ctx: Context) -> HttpAnswer:
+    def _send(self, request: HttpRequest, ctx: Context) -> HttpAnswer:
         defaults = [("OData-MaxVersion", "4.01"), *self._settings.get("headers", {}).items()]
         headers = _merge(defaults, request.headers)
         timeout = self._settings.get("timeout_s", 60)
         full_request = HttpRequest(request.method, request.url, headers, (), request.content, timeout)
         answer = authorized(ctx, self._auth).send(full_request)
-        error = error_of(answer)
+        error = status_error(answer)
         if error is not None:
             raise error
-        for message in messages_of(answer):
+        for message in parse_sap_messages(answer):
             ctx.log("warn", message)
         return answer
 

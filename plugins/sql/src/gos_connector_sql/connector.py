@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, TransientError
-from gos_connector_sql.declaration import ACTIONS, USUAL_ROWS
-from gos_connector_sql.session import MOST_IDLE, Rows, Session, Sessions
-from gos_connector_sql.statement import Builder, Statement, columns_of, parse
+from gos_connector_sql.declaration import ACTIONS, DEFAULT_ROWS
+from gos_connector_sql.session import MAX_IDLE, Rows, Session, Sessions
+from gos_connector_sql.statement import Builder, Statement, common_columns, parse
 from gos_connector_sql.value import to_json
 
 # An idle connection may be dead. Its transaction then fails to begin, and the call is repeated once on a new connection.
@@ -22,8 +22,8 @@ class SqlConnector(Connector):
     contract_version = 1
     version = "0.1.0"
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
-    usual_port: ClassVar[int]
-    keeps_sessions: ClassVar[bool] = True
+    default_port: ClassVar[int]
+    reuses_sessions: ClassVar[bool] = True
     builder: ClassVar[Builder]
     backslashes: ClassVar[bool]
     version_query: ClassVar[str] = "SELECT version() AS version"
@@ -31,9 +31,9 @@ class SqlConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self.host: str = settings.get("host", "")
-        self.port: int = settings.get("port", self.usual_port)
-        self.sessions = Sessions(self.connect, MOST_IDLE if self.keeps_sessions else 0)
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.port: int = settings.get("port", self.default_port)
+        self.sessions = Sessions(self.connect, MAX_IDLE if self.reuses_sessions else 0)
+        self._handlers: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
             "query": self._query, "execute": self._execute, "insert": self._insert, "upsert": self._upsert,
             "update": self._update, "delete": self._delete, "describe": self._describe,
         }  # fmt: skip
@@ -64,9 +64,9 @@ class SqlConnector(Connector):
         return f"{self.title} answers: {str(result.rows[0]['version'])[:120]}"
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        handler = self._verbs.get(action)
+        handler = self._handlers.get(action)
         if handler is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
+            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._handlers)}.")
         return handler(input, ctx)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class SqlConnector(Connector):
 
     def _query(self, params: Json, ctx: Context) -> dict[str, Any]:
         statement = parse(params["sql"], params.get("params", {}), backslashes=self.backslashes)
-        limit = params.get("limit", USUAL_ROWS)
+        limit = params.get("limit", DEFAULT_ROWS)
         rows = self._in_transaction(ctx, True, lambda session: session.read(statement, limit + 1)).rows
         return {"rows": _to_view(rows[:limit]), "truncated": len(rows) > limit}
 
@@ -86,10 +86,10 @@ class SqlConnector(Connector):
         return {"affected": result.affected, **({"rows": _to_view(result.rows)} if result.rows else {})}
 
     def _insert(self, params: Json, ctx: Context) -> dict[str, Any]:
-        return self._change(self.builder.insert(params["table"], columns_of(params["rows"]), params["rows"]), ctx)
+        return self._change(self.builder.insert(params["table"], common_columns(params["rows"]), params["rows"]), ctx)
 
     def _upsert(self, params: Json, ctx: Context) -> dict[str, Any]:
-        columns = columns_of(params["rows"])
+        columns = common_columns(params["rows"])
         missing = [column for column in params["key"] if column not in columns]
         if missing:
             raise ConfigError(f"`key` contains the column {missing[0]!r}, which the rows do not have.")
@@ -127,7 +127,7 @@ class SqlConnector(Connector):
         for attempts_left in reversed(range(_MAX_ATTEMPTS)):
             has_begun = False
             try:
-                with self.sessions.one(ctx) as session:
+                with self.sessions.acquire(ctx) as session:
                     session.begin(ctx, read_only=read_only)
                     has_begun = True
                     result = operation(session)

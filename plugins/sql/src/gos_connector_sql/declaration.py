@@ -4,9 +4,9 @@ from typing import Any
 
 from appliance.connectors.contract import Action, Json
 
-MOST_ROWS = 10_000
-USUAL_ROWS = 500
-MOST_CHANGED = 1_000
+MAX_ROWS = 10_000
+DEFAULT_ROWS = 500
+MAX_CHANGED = 1_000
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _TABLE = {**_NAME, "description": "The table, with its schema where needed: sales.orders"}
@@ -66,7 +66,7 @@ ACTIONS = (
             "properties": {
                 "sql": _SQL,
                 "params": _PARAMS,
-                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": USUAL_ROWS},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": DEFAULT_ROWS},
             },
         },
         {
@@ -95,7 +95,7 @@ ACTIONS = (
             "type": "object",
             "required": ["table", "rows"],
             "additionalProperties": False,
-            "properties": {"table": _TABLE, "rows": {"type": "array", "items": _ROW, "minItems": 1, "maxItems": MOST_CHANGED}},
+            "properties": {"table": _TABLE, "rows": {"type": "array", "items": _ROW, "minItems": 1, "maxItems": MAX_CHANGED}},
         },
         _AFFECTED,
         "write",
@@ -117,7 +117,7 @@ ACTIONS = (
                     "maxItems": 32,
                     "description": "Columns of a primary key or unique index",
                 },
-                "rows": {"type": "array", "items": _ROW, "minItems": 1, "maxItems": MOST_CHANGED},
+                "rows": {"type": "array", "items": _ROW, "minItems": 1, "maxItems": MAX_CHANGED},
             },
         },
         _AFFECTED,

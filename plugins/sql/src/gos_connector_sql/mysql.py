@@ -56,7 +56,7 @@ class MysqlConnector(SqlConnector):
     name = "mysql"
     title = "MySQL or MariaDB"
     tested_against = "MariaDB 10.11"
-    usual_port = 3306
+    default_port = 3306
     settings_schema: ClassVar[Json] = settings_schema(3306)
     builder = Builder("`")
     backslashes = True
@@ -80,7 +80,7 @@ class MysqlSession:
         self._deadline = ctx.deadline
         tls = connector.tls()
         settings = connector.settings
-        seconds = self._left_ms() / 1000 + 0.5
+        seconds = self._remaining_ms() / 1000 + 0.5
         self._connection = pymysql.connections.Connection(
             host=connector.host, port=connector.port, user=settings["user"], password=settings.get("password", "").encode(),
             database=settings["database"], charset="utf8mb4", autocommit=False, defer_connect=True, local_infile=False,
@@ -99,10 +99,10 @@ class MysqlSession:
 
     def begin(self, ctx: Context, *, read_only: bool) -> None:
         self._deadline = ctx.deadline
-        remaining_ms = self._left_ms()
+        remaining_ms = self._remaining_ms()
         limit = f"max_statement_time = {remaining_ms / 1000:.3f}" if self._is_mariadb else f"max_execution_time = {remaining_ms}"
-        self._plain(f"SET SESSION {limit}")
-        self._plain("START TRANSACTION READ ONLY" if read_only else "START TRANSACTION")
+        self._run_text(f"SET SESSION {limit}")
+        self._run_text("START TRANSACTION READ ONLY" if read_only else "START TRANSACTION")
 
     def read(self, statement: Statement, limit: int) -> Rows:
         """Fetch rows unbuffered; when there are more than `limit`, the connection is closed instead of reading them."""
@@ -112,39 +112,39 @@ class MysqlSession:
             )
         cursor = self._connection.cursor(pymysql.cursors.SSDictCursor)
         text = self._text(statement)
-        rows = self._guarded(lambda: (cursor.execute(text), list(cursor.fetchmany(limit)))[1], "not_done")
+        rows = self._with_timeout(lambda: (cursor.execute(text), list(cursor.fetchmany(limit)))[1], "not_done")
         if len(rows) == limit:
-            self._cut(cursor)
+            self._abandon_cursor(cursor)
         else:
-            self._guarded(cursor.close, "not_done")
+            self._with_timeout(cursor.close, "not_done")
         return Rows(rows)
 
     def run(self, statement: Statement) -> Rows:
         """Run a statement. DDL commits implicitly, so if the connection is lost meanwhile its outcome is unknown."""
         text = self._text(statement)
         cursor = self._connection.cursor(pymysql.cursors.DictCursor)
-        self._guarded(lambda: cursor.execute(text), "unknown" if _commits_implicitly(text) else "not_done")
+        self._with_timeout(lambda: cursor.execute(text), "unknown" if _commits_implicitly(text) else "not_done")
         return Rows(list(cursor.fetchall()), max(cursor.rowcount, 0) if cursor.description is None else 0)
 
     def commit(self) -> None:
-        self._guarded(self._connection.commit, "unknown")
+        self._with_timeout(self._connection.commit, "unknown")
 
     def rollback(self) -> None:
         if self._connection.open:
-            self._guarded(self._connection.rollback, "not_done")
+            self._with_timeout(self._connection.rollback, "not_done")
 
     def close(self) -> None:
         self._connection._force_close()
         for stream in (*self._wire, self._socket):
             stream.close()
 
-    def _cut(self, cursor: Any) -> None:
+    def _abandon_cursor(self, cursor: Any) -> None:
         """Close the connection instead of the cursor, because closing the cursor would read all remaining rows."""
         cursor._result.unbuffered_active = False
         self.close()
 
-    def _plain(self, text: str) -> None:
-        self._guarded(lambda: self._connection.query(text), "not_done")
+    def _run_text(self, text: str) -> None:
+        self._with_timeout(lambda: self._connection.query(text), "not_done")
 
     def _text(self, statement: Statement) -> str:
         """The text with values escaped for this connection's mode and character set; objects and lists as JSON."""
@@ -155,12 +155,12 @@ class MysqlSession:
 
         return statement.text(format_value)
 
-    def _left_ms(self) -> int:
+    def _remaining_ms(self) -> int:
         return max(1, int((self._deadline - time.monotonic()) * 1000))
 
-    def _guarded(self, operation: Callable[[], _T], outcome_when_lost: Outcome) -> _T:
+    def _with_timeout(self, operation: Callable[[], _T], outcome_when_lost: Outcome) -> _T:
         """Run `operation` with a timeout slightly longer than the server's, so that the server can report its own timeout."""
-        seconds = self._left_ms() / 1000 + 0.5
+        seconds = self._remaining_ms() / 1000 + 0.5
         self._connection._read_timeout = self._connection._write_timeout = seconds
         try:
             return operation()

@@ -55,7 +55,7 @@ class PostgresqlConnector(SqlConnector):
     name = "postgresql"
     title = "PostgreSQL"
     tested_against = "PostgreSQL 15"
-    usual_port = 5432
+    default_port = 5432
     settings_schema: ClassVar[Json] = settings_schema(5432)
     builder = Builder('"')
     backslashes = False
@@ -101,18 +101,18 @@ class PostgresqlSession:
     def begin(self, ctx: Context, *, read_only: bool) -> None:
         self._deadline = ctx.deadline
         self._writes = not read_only
-        self._plain("BEGIN READ ONLY" if read_only else "BEGIN")
-        self._plain(f"SET LOCAL statement_timeout = {self._left_ms()}")
+        self._run_text("BEGIN READ ONLY" if read_only else "BEGIN")
+        self._run_text(f"SET LOCAL statement_timeout = {self._remaining_ms()}")
 
     def read(self, statement: Statement, limit: int) -> Rows:
         """Fetch rows through a cursor, so that rows beyond the limit are not transferred."""
         text = statement.text(_placeholder).strip().rstrip(";")
         declare = f"DECLARE gos_rows NO SCROLL CURSOR FOR {text}"
-        self._guarded(lambda: self._connection.execute_unnamed(declare, _parameters(statement)), "not_done")
+        self._with_timeout(lambda: self._connection.execute_unnamed(declare, _parameters(statement)), "not_done")
         rows: list[dict[str, Any]] = []
         while len(rows) < limit:
             batch_size = min(_BATCH, limit - len(rows))
-            batch = _rows(self._plain(f"FETCH FORWARD {batch_size} FROM gos_rows"))
+            batch = _rows(self._run_text(f"FETCH FORWARD {batch_size} FROM gos_rows"))
             rows += batch
             if len(batch) < batch_size:
                 break
@@ -120,14 +120,14 @@ class PostgresqlSession:
 
     def run(self, statement: Statement) -> Rows:
         text = statement.text(_placeholder)
-        context = self._guarded(lambda: self._connection.execute_unnamed(text, _parameters(statement)), "not_done")
+        context = self._with_timeout(lambda: self._connection.execute_unnamed(text, _parameters(statement)), "not_done")
         return Rows(_rows(context), max(context.row_count, 0))
 
     def commit(self) -> None:
-        self._guarded(lambda: self._connection.execute_simple("COMMIT"), "unknown")
+        self._with_timeout(lambda: self._connection.execute_simple("COMMIT"), "unknown")
 
     def rollback(self) -> None:
-        self._plain("ROLLBACK")
+        self._run_text("ROLLBACK")
 
     def close(self) -> None:
         # Closing the sockets is enough: the server rolls back, and sending Terminate could block.
@@ -136,15 +136,15 @@ class PostgresqlSession:
             with suppress(OSError, ValueError):  # flushing data to a server that is gone fails
                 stream.close()
 
-    def _plain(self, text: str) -> pg8000.core.Context:
-        return self._guarded(lambda: self._connection.execute_simple(text), "not_done")
+    def _run_text(self, text: str) -> pg8000.core.Context:
+        return self._with_timeout(lambda: self._connection.execute_simple(text), "not_done")
 
-    def _left_ms(self) -> int:
+    def _remaining_ms(self) -> int:
         return max(1, int((self._deadline - time.monotonic()) * 1000))
 
-    def _guarded(self, operation: Callable[[], _T], outcome_when_lost: Outcome) -> _T:
+    def _with_timeout(self, operation: Callable[[], _T], outcome_when_lost: Outcome) -> _T:
         """Run `operation` with a timeout slightly longer than the server's, so that the server can report its own timeout."""
-        self._connection._usock.settimeout(self._left_ms() / 1000 + 0.5)
+        self._connection._usock.settimeout(self._remaining_ms() / 1000 + 0.5)
         try:
             return operation()
         except pg8000.exceptions.DatabaseError as error:

@@ -11,7 +11,7 @@ from appliance.connectors.contract import Context
 from gos_connector_sql.statement import Statement
 
 IDLE_SECONDS = 60.0
-MOST_IDLE = 4
+MAX_IDLE = 4
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class Session(Protocol):
 class Sessions:
     """A pool of open sessions of one connector: each serves one call at a time and is closed after a minute of idling."""
 
-    def __init__(self, connect: Callable[[Context], Session], max_idle: int = MOST_IDLE) -> None:
+    def __init__(self, connect: Callable[[Context], Session], max_idle: int = MAX_IDLE) -> None:
         self._connect = connect
         self._max_idle = max_idle
         self._idle: list[tuple[float, Session]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def one(self, ctx: Context) -> Iterator[Session]:
+    def acquire(self, ctx: Context) -> Iterator[Session]:
         """A session from the pool or a new one; it is closed after any failure, because its state is unknown."""
-        session = self._take() or self._connect(ctx)
+        session = self._pop_idle() or self._connect(ctx)
         try:
             yield session
         except BaseException:
@@ -75,7 +75,7 @@ class Sessions:
         for _, session in idle:
             session.close()
 
-    def _take(self) -> Session | None:
+    def _pop_idle(self) -> Session | None:
         """The most recently used idle session, or None; closes those idle for longer than a minute."""
         oldest_allowed = time.monotonic() - IDLE_SECONDS
         with self._lock:

@@ -51,8 +51,8 @@ class SqliteConnector(SqlConnector):
     name = "sqlite"
     title = "SQLite"
     tested_against = "SQLite 3.40"
-    usual_port = 0
-    keeps_sessions = False
+    default_port = 0
+    reuses_sessions = False
     settings_schema: ClassVar[Json] = {
         "type": "object",
         "required": ["folder", "file"],
@@ -98,7 +98,7 @@ class SqliteSession:
     def __init__(self, folder: Folder, file: str) -> None:
         self._folder, self._file = folder, file
         self._connection: sqlite3.Connection | None = None
-        self._is_own = True
+        self._is_internal = True
         self._deadline = 0.0
 
     def begin(self, ctx: Context, *, read_only: bool) -> None:
@@ -106,8 +106,8 @@ class SqliteSession:
         path = self._folder.place(self._file, for_writing=not read_only)
         uri = f"file:{quote(path)}?mode={'ro' if read_only else 'rw'}"
         # Another thread may close the session; two threads never use it at once.
-        connection = self._guarded(
-            lambda: sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=self._left())
+        connection = self._with_errors(
+            lambda: sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=self._remaining())
         )
         self._connection = connection
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -115,28 +115,28 @@ class SqliteSession:
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         connection.set_progress_handler(lambda: time.monotonic() >= self._deadline, _STEPS_BETWEEN_CHECKS)
         connection.set_authorizer(self._authorize)
-        self._own("PRAGMA trusted_schema = OFF")
-        self._own("PRAGMA foreign_keys = ON")
-        self._own(f"PRAGMA query_only = {'ON' if read_only else 'OFF'}")
-        self._own("BEGIN" if read_only else "BEGIN IMMEDIATE")
+        self._run_internal("PRAGMA trusted_schema = OFF")
+        self._run_internal("PRAGMA foreign_keys = ON")
+        self._run_internal(f"PRAGMA query_only = {'ON' if read_only else 'OFF'}")
+        self._run_internal("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     def read(self, statement: Statement, limit: int) -> Rows:
-        return Rows(self._guarded(lambda: _to_rows(self._execute(statement), limit)))
+        return Rows(self._with_errors(lambda: _to_rows(self._execute(statement), limit)))
 
     def run(self, statement: Statement) -> Rows:
         def operation() -> Rows:
             cursor = self._execute(statement)
             rows = _to_rows(cursor)
-            return Rows(rows, max(cursor.rowcount, 0) or (len(rows) if self._writes(statement) else 0))
+            return Rows(rows, max(cursor.rowcount, 0) or (len(rows) if self._returns_changed_rows(statement) else 0))
 
-        return self._guarded(operation)
+        return self._with_errors(operation)
 
     def commit(self) -> None:
-        self._own("COMMIT", "unknown")
+        self._run_internal("COMMIT", "unknown")
         self.close()
 
     def rollback(self) -> None:
-        self._own("ROLLBACK")
+        self._run_internal("ROLLBACK")
         self.close()
 
     def close(self) -> None:
@@ -150,23 +150,23 @@ class SqliteSession:
         return self._connection
 
     def _execute(self, statement: Statement) -> sqlite3.Cursor:
-        self._is_own = False
+        self._is_internal = False
         values = [as_json_text(value) if isinstance(value, dict | list) else value for value in statement.values]
         return self._open().execute(statement.text(lambda _index, _value: "?"), values)
 
-    def _writes(self, statement: Statement) -> bool:
+    def _returns_changed_rows(self, statement: Statement) -> bool:
         """Whether the returned rows are changed rows (RETURNING)."""
         return re.match(r"\s*(insert|update|delete|replace|with)\b", statement.parts[0], re.IGNORECASE) is not None and (
             self._open().total_changes > 0
         )
 
-    def _own(self, text: str, outcome_when_lost: Outcome = "not_done") -> None:
-        self._is_own = True
-        self._guarded(lambda: self._open().execute(text), outcome_when_lost)
+    def _run_internal(self, text: str, outcome_when_lost: Outcome = "not_done") -> None:
+        self._is_internal = True
+        self._with_errors(lambda: self._open().execute(text), outcome_when_lost)
 
     def _authorize(self, operation: int, first: str | None, second: str | None, _database: str | None, _by: str | None) -> int:
         """Deny statements of callers that would leave the file, end the transaction or change settings."""
-        if self._is_own:
+        if self._is_internal:
             return sqlite3.SQLITE_OK
         if operation in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT):
             return sqlite3.SQLITE_DENY
@@ -180,20 +180,20 @@ class SqliteSession:
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         return max(0.01, self._deadline - time.monotonic())
 
-    def _guarded(self, operation: Callable[[], _T], outcome_when_lost: Outcome = "not_done") -> _T:
+    def _with_errors(self, operation: Callable[[], _T], outcome_when_lost: Outcome = "not_done") -> _T:
         try:
             return operation()
         except sqlite3.Error as error:
-            raise self._refusal(error, outcome_when_lost) from error
+            raise self._error(error, outcome_when_lost) from error
         except sqlite3.Warning as error:
             raise Rejected("A call runs only one statement; send each of the others in a separate call.") from error
         except (OverflowError, ValueError, TypeError) as error:
             raise Rejected(f"SQLite cannot store a value: {error}.") from error
 
-    def _refusal(self, error: sqlite3.Error, outcome_when_lost: Outcome) -> ConnectorError:
+    def _error(self, error: sqlite3.Error, outcome_when_lost: Outcome) -> ConnectorError:
         """The error for an SQLite result code, with SQLite's message."""
         code = getattr(error, "sqlite_errorcode", None)
         primary = code & 0xFF if isinstance(code, int) else None

@@ -132,7 +132,7 @@ class Builder:
         return Statement(tuple(parts), tuple(values))
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def common_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The columns of all rows; ConfigError when a row has other columns than the first one."""
     columns = list(rows[0])
     for index, row in enumerate(rows):

@@ -8,7 +8,7 @@ import math
 import uuid
 from typing import Any
 
-EXACT = 2**53
+MAX_EXACT_INTEGER = 2**53
 
 
 def to_json(value: Any) -> Any:
@@ -18,7 +18,7 @@ def to_json(value: Any) -> Any:
         case None | bool() | str():
             return value
         case int():
-            return value if abs(value) <= EXACT else str(value)
+            return value if abs(value) <= MAX_EXACT_INTEGER else str(value)
         case float():
             return value if math.isfinite(value) else str(value)
         case decimal.Decimal() | uuid.UUID():

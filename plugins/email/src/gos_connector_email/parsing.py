@@ -10,7 +10,7 @@ from email.policy import compat32
 from email.utils import getaddresses, parsedate_to_datetime
 from typing import Any
 
-MOST_TEXT = 500_000
+MAX_TEXT = 500_000
 _MAX_PARTS = 500
 
 
@@ -50,8 +50,8 @@ def body(message: Message, max_attached: int) -> dict[str, Any]:
         is_inline = not name and part.get_content_disposition() != "attachment"
         if is_inline and kind in ("text/plain", "text/html") and kind not in texts:
             text = _decode(content, part.get_content_charset()).replace("\r\n", "\n")
-            is_truncated = is_truncated or len(text) > MOST_TEXT
-            texts[kind] = text[:MOST_TEXT]
+            is_truncated = is_truncated or len(text) > MAX_TEXT
+            texts[kind] = text[:MAX_TEXT]
             continue
         fits = len(content) <= remaining
         remaining -= len(content) if fits else 0

@@ -9,11 +9,11 @@ from email.utils import formatdate
 
 from appliance.connectors.contract import ConfigError, Json
 from gos_connector_email.address import address_header, address_of, header, own_header
-from gos_connector_email.attaching import MOST_BYTES, Attachment
+from gos_connector_email.attachments import MAX_BYTES, Attachment
 
 
 @dataclass(frozen=True)
-class Letter:
+class Email:
     """A composed message and its envelope."""
 
     message_id: str
@@ -22,7 +22,7 @@ class Letter:
     content: bytes
 
 
-def write(message: Json, attachments: Sequence[Attachment], sender: object, idempotency_key: str) -> Letter:
+def compose(message: Json, attachments: Sequence[Attachment], sender: object, idempotency_key: str) -> Email:
     """The composed message. The same key gives the same Message-ID, so that the recipient can detect a repetition."""
     own_address = address_of(sender)
     recipients = list(dict.fromkeys(address_of(each) for kind in ("to", "cc", "bcc") for each in message.get(kind, ())))
@@ -40,9 +40,9 @@ def write(message: Json, attachments: Sequence[Attachment], sender: object, idem
     lines.append(header("Subject", message["subject"]))
     lines += [own_header(name, value) for name, value in message.get("headers", {}).items()]
     content = b"".join(lines) + _body(message, attachments)
-    if len(content) > MOST_BYTES:
-        raise ConfigError(f"The message has {len(content)} bytes; the maximum is {MOST_BYTES}.")
-    return Letter(message_id, own_address, recipients, content)
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"The message has {len(content)} bytes; the maximum is {MAX_BYTES}.")
+    return Email(message_id, own_address, recipients, content)
 
 
 def _body(message: Json, attachments: Sequence[Attachment]) -> bytes:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.connectors.contract import ConfigError, Documents, Json
-from gos_connector_email.address import plain
+from gos_connector_email.address import require_plain
 
-MOST_BYTES = 40 * 1024 * 1024
+MAX_BYTES = 40 * 1024 * 1024
 _DEFAULT_TYPE = "application/octet-stream"
 
 
@@ -21,10 +21,10 @@ class Attachment:
     content: bytes = field(repr=False)
 
 
-def attachments_of(message: Json, documents: Documents) -> list[Attachment]:
+def load_attachments(message: Json, documents: Documents) -> list[Attachment]:
     """The attachments of an outgoing message; ConfigError when one is invalid or they are too large together."""
     attachments: list[Attachment] = []
-    remaining = MOST_BYTES
+    remaining = MAX_BYTES
     for each in message.get("attachments", ()):
         attachments.append(_load(each, documents, remaining))
         remaining -= len(attachments[-1].content)
@@ -34,11 +34,11 @@ def attachments_of(message: Json, documents: Documents) -> list[Attachment]:
 def _load(item: Json, documents: Documents, remaining: int) -> Attachment:
     if "document" not in item:
         content_type = item.get("content_type", _DEFAULT_TYPE)
-        return Attachment(plain(item["name"], "A file name"), content_type, _bytes(item["content"], item["name"]))
+        return Attachment(require_plain(item["name"], "A file name"), content_type, _bytes(item["content"], item["name"]))
     document = documents.open(item["document"])
     if document.size > remaining:
-        raise ConfigError(f"The attachments have more than {MOST_BYTES} bytes in total; send fewer, or send links instead.")
-    name = plain(item.get("name", document.name), "A file name")
+        raise ConfigError(f"The attachments have more than {MAX_BYTES} bytes in total; send fewer, or send links instead.")
+    name = require_plain(item.get("name", document.name), "A file name")
     kind = document.content_type.partition(";")[0].strip()
     if kind.count("/") != 1 or kind.startswith(("multipart/", "message/")):
         kind = _DEFAULT_TYPE
@@ -52,7 +52,7 @@ def _bytes(content: str, name: str) -> bytes:
         raise ConfigError(f"The content of the attachment {name[:100]!r} is not valid base64.") from error
 
 
-def into_documents(message: dict[str, Any], documents: Documents) -> dict[str, Any]:
+def store_as_documents(message: dict[str, Any], documents: Documents) -> dict[str, Any]:
     """The message with its attachments stored as documents; each gets `document` and `content` becomes null."""
     attachments = []
     for number, each in enumerate(message["attachments"], 1):
