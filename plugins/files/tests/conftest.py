@@ -103,8 +103,8 @@ def serving(
 
 def greets(port: int, greeting: bytes) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as found:
-            return found.recv(64).startswith(greeting)
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            return connection.recv(64).startswith(greeting)
     except OSError:
         return False
 
@@ -120,8 +120,8 @@ def keygen(path: Path, kind: str, passphrase: str = "") -> str:
 
 
 def fingerprint(path: Path) -> str:
-    done = subprocess.run(["ssh-keygen", "-lf", str(path)], check=True, capture_output=True, text=True)  # noqa: S607
-    return done.stdout.split()[1]
+    output = subprocess.run(["ssh-keygen", "-lf", str(path)], check=True, capture_output=True, text=True)  # noqa: S607
+    return output.stdout.split()[1]
 
 
 @pytest.fixture
@@ -234,9 +234,9 @@ HASH = "$6$gosgos$vgtgI84GJAlDTWuVBoYnf.cnuN64Y0cmcEAlBkL5e.K7atEzm3Em3Z2uL1D5Kd
 
 def certify(folder: Path) -> None:
     """A certificate for 127.0.0.1 that is its own authority."""
-    asked = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=files -keyout key -out certificate"
+    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=files -keyout key -out certificate"
     subprocess.run(
-        ["openssl", *asked.split(), "-addext", "subjectAltName=IP:127.0.0.1"],  # noqa: S607 - where PATH says
+        ["openssl", *options.split(), "-addext", "subjectAltName=IP:127.0.0.1"],  # noqa: S607 - where PATH says
         cwd=folder,
         check=True,
         capture_output=True,
@@ -259,6 +259,6 @@ def proftpd() -> Iterator[dict[str, Place]]:
         command = [shutil.which("proftpd") or "/usr/sbin/proftpd", "-n", "-q", "-c", str(folder / "config")]
         with serving(command, folder, lambda: greets(ports["explicit"], b"220"), **options) as process:
             ca, root = (folder / "certificate").read_text(), folder / "root"
-            usual = {"host": "127.0.0.1", "user": "ann", "password": "sésame", "ca": ca, "root": str(root)}
-            ways = {"explicit": "explicit", "implicit": "implicit", "clear": "off", "old": "off"}
-            yield {name: Place({**usual, "port": ports[name], "tls": tls}, root, process) for name, tls in ways.items()}
+            common = {"host": "127.0.0.1", "user": "ann", "password": "sésame", "ca": ca, "root": str(root)}
+            modes = {"explicit": "explicit", "implicit": "implicit", "clear": "off", "old": "off"}
+            yield {name: Place({**common, "port": ports[name], "tls": tls}, root, process) for name, tls in modes.items()}

@@ -52,9 +52,9 @@ def write_configuration(folder: Path, ports: list[int]) -> None:
         ring.add_dev({"id": 0, "region": 1, "zone": 1, "device": "d", "weight": 1.0, "meta": "", **place})
         ring.rebalance()
         ring.get_ring().save(str(folder / f"{kind}.ring.gz"))
-        own = f"[pipeline:main]\npipeline = server\n[app:server]\nuse = egg:swift#{kind}\nrecon_cache_path = {folder}\n"
-        own += "container_update_timeout = 60\n"  # later than that a list would not know the object
-        (folder / f"{kind}.conf").write_text(common + own)
+        service = f"[pipeline:main]\npipeline = server\n[app:server]\nuse = egg:swift#{kind}\nrecon_cache_path = {folder}\n"
+        service += "container_update_timeout = 60\n"  # later than that a list would not know the object
+        (folder / f"{kind}.conf").write_text(common + service)
     filters = "".join(f"[filter:{name}]\nuse = egg:swift#{name}\n{SETTINGS.get(name, '')}" for name in PIPELINE.split())
     proxy = f"[pipeline:main]\npipeline = {PIPELINE} proxy-server\n[app:proxy-server]\nuse = egg:swift#proxy\n"
     proxy += "account_autocreate = true\nnode_timeout = 60\nconn_timeout = 20\n"

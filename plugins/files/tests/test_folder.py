@@ -51,14 +51,14 @@ def names(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
-def test_bytes_come_back_as_they_went(root: Path, it: FolderConnector, ctx: Context) -> None:
+def test_binary_content_round_trips(root: Path, it: FolderConnector, ctx: Context) -> None:
     content = os.urandom(300_001)
     assert it.call("put", {"path": "a.bin", "base64": base64.b64encode(content).decode()}, ctx) == {"size": 300_001}
     assert (root / "a.bin").read_bytes() == content
     assert base64.b64decode(it.call("get", {"path": "a.bin"}, ctx)["base64"]) == content
 
 
-def test_a_put_replaces_and_may_come_twice(root: Path, it: FolderConnector, ctx: Context) -> None:
+def test_put_replaces_a_file_and_is_idempotent(root: Path, it: FolderConnector, ctx: Context) -> None:
     (root / "ü").mkdir()
     (root / "ü" / "a b.txt").write_text("old and longer")
     for _ in range(2):
@@ -78,22 +78,22 @@ def test_a_folder_is_listed_page_by_page(root: Path, it: FolderConnector, ctx: C
     assert ([(each["name"], each["kind"]) for each in rest["entries"]], rest["after"]) == ([("d", "folder")], None)
 
 
-def test_what_is_there_and_what_is_not(root: Path, it: FolderConnector, ctx: Context) -> None:
+def test_stat_and_errors_for_missing_paths(root: Path, it: FolderConnector, ctx: Context) -> None:
     (root / "a").write_text("xy")
     assert it.call("stat", {"path": "a"}, ctx)["entry"]["size"] == 2
     assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
-    for action, given in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
+    for action, params in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
         with pytest.raises(Rejected, match="'b'"):
-            it.call(action, given, ctx)
+            it.call(action, params, ctx)
     with pytest.raises(Rejected, match="2 bytes"):
         it.call("get", {"path": "a", "most_bytes": 1}, ctx)
 
 
-def test_links_lead_nowhere(root: Path, it: FolderConnector, ctx: Context) -> None:
+def test_links_are_not_followed(root: Path, it: FolderConnector, ctx: Context) -> None:
     (root.parent / "secret").write_text("secret")
     (root / "file").symlink_to(root.parent / "secret")
     (root / "folder").symlink_to(root.parent)
-    for action, given in (
+    for action, params in (
         ("get", {"path": "file"}),
         ("get", {"path": "folder/secret"}),
         ("put", {"path": "folder/x", "text": "x"}),
@@ -101,14 +101,14 @@ def test_links_lead_nowhere(root: Path, it: FolderConnector, ctx: Context) -> No
         ("move", {"path": "folder/secret", "to": "got"}),
     ):
         with pytest.raises(Rejected, match="link"):
-            it.call(action, given, ctx)
+            it.call(action, params, ctx)
     with pytest.raises(ConfigError):
         it.call("get", {"path": "../secret"}, ctx)
     assert {each["name"]: each["kind"] for each in it.call("list", {}, ctx)["entries"]} == {"file": "other", "folder": "other"}
     assert names(root.parent) == ["in", "secret"]
 
 
-def test_a_move_never_goes_over_another_and_deleting_may_be_repeated(root: Path, it: FolderConnector, ctx: Context) -> None:
+def test_move_never_overwrites_and_delete_is_idempotent(root: Path, it: FolderConnector, ctx: Context) -> None:
     for name in "ab":
         (root / name).write_text(name)
     with pytest.raises(Rejected, match="'b' already exists"):
@@ -118,30 +118,30 @@ def test_a_move_never_goes_over_another_and_deleting_may_be_repeated(root: Path,
     assert names(root) == ["c"]
 
 
-def test_the_quota_is_said(root: Path, it: FolderConnector, ctx: Context) -> None:
+def test_put_beyond_the_quota_is_rejected(root: Path, it: FolderConnector, ctx: Context) -> None:
     (root / "a").write_bytes(b"x" * 999_990)
     with pytest.raises(Rejected, match=r"folders\.quota_mb"):
         it.call("put", {"path": "b", "text": "x" * 11}, ctx)
     assert names(root) == ["a"]
 
 
-def test_only_folders_of_the_operators_list(root: Path, ctx: Context) -> None:
+def test_only_allowed_folders_are_accepted(root: Path, ctx: Context) -> None:
     for path in (str(root.parent), "/etc", f"{root}-2"):
         with pytest.raises(AddressNotAllowed, match=r"folders\.allow"):
             FolderConnector({"root": path}).check(ctx)
-    with pytest.raises(ConfigError, match="make it"):
+    with pytest.raises(ConfigError, match="create it"):
         FolderConnector({"root": f"{root}/nowhere"}).check(ctx)
 
 
-def test_the_check_says_what_may_be_done(root: Path, it: FolderConnector, ctx: Context) -> None:
-    assert it.check(ctx) == f"{root} is there and may be read and written."
+def test_check_reports_the_access_rights(root: Path, it: FolderConnector, ctx: Context) -> None:
+    assert it.check(ctx) == f"{root} exists and is readable and writable."
     with open_context(folders=[f"{root}:ro"]) as reading:
-        assert it.check(reading) == f"{root} is there and may be read only."
+        assert it.check(reading) == f"{root} exists and is read-only."
         with pytest.raises(Rejected, match="is read-only"):
             it.call("put", {"path": "a", "text": "x"}, reading)
 
 
-def test_a_new_file_is_told_once_it_has_settled(root: Path, it: FolderConnector, ctx: Context) -> None:
+def test_a_new_file_is_reported_once_it_stops_growing(root: Path, it: FolderConnector, ctx: Context) -> None:
     (root / "old.csv").write_text("x")
     cursor = it.poll("new_files", {}, None, ctx).cursor
     (root / "new.csv").write_text("half")
@@ -153,15 +153,15 @@ def test_a_new_file_is_told_once_it_has_settled(root: Path, it: FolderConnector,
     assert [(item.data["path"], item.data["size"]) for item in settled.items] == [("new.csv", 10)]
 
 
-def test_a_document_is_written_and_a_file_becomes_one(root: Path, it: FolderConnector, ctx: Any) -> None:
+def test_documents_are_written_and_read(root: Path, it: FolderConnector, ctx: Any) -> None:
     content, documents = os.urandom(300_001), HeldDocuments()
-    given = documents.create("offer.pdf", [content], "application/pdf")
+    document_id = documents.create("offer.pdf", [content], "application/pdf")
     ctx = with_documents(ctx, documents)
     for _ in range(2):
-        assert it.call("put", {"path": "out.pdf", "document": given}, ctx) == {"size": 300_001}
+        assert it.call("put", {"path": "out.pdf", "document": document_id}, ctx) == {"size": 300_001}
     assert (root / "out.pdf").read_bytes() == content
-    found = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
-    assert (found["size"], documents.documents[found["document"]]) == (300_001, ("out.pdf", "", content))
+    output = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
+    assert (output["size"], documents.documents[output["document"]]) == (300_001, ("out.pdf", "", content))
     with pytest.raises(ConfigError, match="no document"):
         it.call("put", {"path": "new.pdf", "document": "doc_9"}, ctx)
     with pytest.raises(Rejected):

@@ -45,7 +45,7 @@ def names(ftp: Any, folder: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["explicit", "implicit", "clear"])
-def test_bytes_come_back_as_they_went(proftpd: dict[str, Any], ctx: Context, way: str) -> None:
+def test_binary_content_round_trips(proftpd: dict[str, Any], ctx: Context, way: str) -> None:
     ftp = proftpd[way]
     ftp.clear()
     it, content = FtpConnector(ftp.settings), os.urandom(300_001) + b"\r\n\n\r\xff\xf4"
@@ -55,17 +55,17 @@ def test_bytes_come_back_as_they_went(proftpd: dict[str, Any], ctx: Context, way
     assert [each["name"] for each in it.call("list", {}, ctx)["entries"]] == ["a.bin"]
 
 
-def test_the_check_says_how_it_is_protected(proftpd: dict[str, Any], ctx: Context) -> None:
+def test_check_reports_the_protection(proftpd: dict[str, Any], ctx: Context) -> None:
     root = str(proftpd["clear"].root)
-    for way, how in (("explicit", "in TLSv1.3."), ("implicit", "in TLSv1.2."), ("clear", "in clear text.")):
-        settings = proftpd[way].settings
-        place = f"127.0.0.1:{settings['port']}"
-        assert FtpConnector(settings).check(ctx) == f"{place} lets ann in and shows {root}, {how}"
-    begun = FtpConnector({name: value for name, value in proftpd["clear"].settings.items() if name != "root"})
-    assert f"shows {root}" in begun.check(ctx)
+    for mode, protection in (("explicit", "over TLSv1.3"), ("implicit", "over TLSv1.2"), ("clear", "in clear text")):
+        settings = proftpd[mode].settings
+        address = f"127.0.0.1:{settings['port']}"
+        assert FtpConnector(settings).check(ctx) == f"Signed in to {address} as ann {protection}; the root is {root}."
+    without_root = FtpConnector({name: value for name, value in proftpd["clear"].settings.items() if name != "root"})
+    assert f"the root is {root}" in without_root.check(ctx)
 
 
-def test_a_put_replaces_at_once_and_may_come_twice(ftp: Any, it: FtpConnector, ctx: Context) -> None:
+def test_put_replaces_a_file_and_is_idempotent(ftp: Any, it: FtpConnector, ctx: Context) -> None:
     ftp.give('ü -1/a  "b" %.txt', "old and longer")
     for _ in range(2):
         it.call("put", {"path": 'ü -1/a  "b" %.txt', "text": "new €"}, ctx)
@@ -82,7 +82,7 @@ def test_names_that_look_like_options_or_homes_are_names(ftp: Any, it: FtpConnec
     assert names(ftp) == ["-la", "~", "~root"]
 
 
-def test_a_put_that_fails_leaves_nothing_beside(ftp: Any, it: FtpConnector, ctx: Context) -> None:
+def test_a_failed_put_leaves_no_draft(ftp: Any, it: FtpConnector, ctx: Context) -> None:
     ftp.give("folder/x", "kept")
     for path in ("folder", "nowhere/x"):
         with pytest.raises(Rejected) as caught:
@@ -101,22 +101,22 @@ def test_a_folder_is_listed_page_by_page(ftp: Any, it: FtpConnector, ctx: Contex
     assert ([(each["name"], each["kind"]) for each in rest["entries"]], rest["after"]) == ([("d", "folder")], None)
 
 
-def test_what_is_there_and_what_is_not(ftp: Any, it: FtpConnector, ctx: Context) -> None:
+def test_stat_and_errors_for_missing_paths(ftp: Any, it: FtpConnector, ctx: Context) -> None:
     ftp.give("in/a", "xy")
     assert it.call("stat", {"path": "in/a"}, ctx)["entry"]["size"] == 2
     assert it.call("stat", {"path": "in"}, ctx)["entry"]["kind"] == "folder"
     assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
-    for action, given in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
+    for action, params in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
         with pytest.raises(Rejected, match="'b'"):
-            it.call(action, given, ctx)
-    for action, given in (("get", {"path": "in"}), ("list", {"folder": "in/a"})):
-        with pytest.raises(Rejected, match="is no "):
-            it.call(action, given, ctx)
+            it.call(action, params, ctx)
+    for action, params in (("get", {"path": "in"}), ("list", {"folder": "in/a"})):
+        with pytest.raises(Rejected, match="is not a "):
+            it.call(action, params, ctx)
     with pytest.raises(Rejected, match="2 bytes"):
         it.call("get", {"path": "in/a", "most_bytes": 1}, ctx)
 
 
-def test_a_move_never_goes_over_another(ftp: Any, it: FtpConnector, ctx: Context) -> None:
+def test_move_never_overwrites(ftp: Any, it: FtpConnector, ctx: Context) -> None:
     ftp.give("a", "A")
     ftp.give("b", "B")
     with pytest.raises(Rejected, match="'b' already exists"):
@@ -125,7 +125,7 @@ def test_a_move_never_goes_over_another(ftp: Any, it: FtpConnector, ctx: Context
     assert {path.name: path.read_text() for path in ftp.root.iterdir()} == {"b": "B", "c": "A"}
 
 
-def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(ftp: Any, it: FtpConnector, ctx: Context) -> None:
+def test_delete_needs_an_empty_folder_and_is_idempotent(ftp: Any, it: FtpConnector, ctx: Context) -> None:
     assert [it.call("make_folder", {"path": "a/b"}, ctx)["made"] for _ in range(2)] == [True, False]
     with pytest.raises(Rejected):
         it.call("delete", {"path": "a"}, ctx)
@@ -136,7 +136,7 @@ def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(ftp: Any, it: Ft
     assert it.call("delete", {"path": "file"}, ctx) == {"deleted": True}
 
 
-def test_a_new_file_is_told_once_it_has_settled(ftp: Any, it: FtpConnector, ctx: Context) -> None:
+def test_a_new_file_is_reported_once_it_stops_growing(ftp: Any, it: FtpConnector, ctx: Context) -> None:
     ftp.give("old.csv", "x")
     cursor = it.poll("new_files", {}, None, ctx).cursor
     ftp.give("new.csv", "whole file")
@@ -148,14 +148,14 @@ def test_a_new_file_is_told_once_it_has_settled(ftp: Any, it: FtpConnector, ctx:
 # -- what goes wrong
 
 
-def test_a_wrong_password_is_said_without_it(ftp: Any, ctx: Context) -> None:
+def test_a_wrong_password_is_reported_without_it(ftp: Any, ctx: Context) -> None:
     for changed in ({"password": "wrong-canary"}, {"user": "nobody-here"}):
         with pytest.raises(AuthError, match="password") as caught:
             FtpConnector({**ftp.settings, **changed}).check(ctx)
         assert "canary" not in caught.value.message + str(caught.value.details)
 
 
-def test_a_certificate_that_is_not_trusted_sees_no_password(ftp: Any, ctx: Context) -> None:
+def test_an_untrusted_certificate_gets_no_password(ftp: Any, ctx: Context) -> None:
     settings = {name: value for name, value in ftp.settings.items() if name != "ca"}
     with pytest.raises(ConfigError, match="`ca`"):
         FtpConnector(settings).check(ctx)
@@ -163,10 +163,10 @@ def test_a_certificate_that_is_not_trusted_sees_no_password(ftp: Any, ctx: Conte
         FtpConnector({**settings, "ca": "nonsense"}).check(ctx)
 
 
-def test_the_wrong_kind_of_tls_is_said(proftpd: dict[str, Any], ctx: Context) -> None:
-    with pytest.raises(ConfigError, match="offers no TLS"):
+def test_the_wrong_kind_of_tls_is_reported(proftpd: dict[str, Any], ctx: Context) -> None:
+    with pytest.raises(ConfigError, match="offers no explicit TLS"):
         FtpConnector({**proftpd["clear"].settings, "tls": "explicit"}).check(ctx)
-    with pytest.raises(ConfigError, match="does not begin TLS"):
+    with pytest.raises(ConfigError, match="does not start TLS"):
         FtpConnector({**proftpd["clear"].settings, "tls": "implicit"}).check(ctx)
     with pytest.raises(AuthError, match="`tls`"):  # it lets nobody in without TLS
         FtpConnector({**proftpd["explicit"].settings, "tls": "off"}).check(ctx)

@@ -31,7 +31,7 @@ class Scripted:
         self._data.settimeout(60)  # a client that goes elsewhere fails its own test and holds up no other
         self.port = int(self._listener.getsockname()[1])
         self.data_port = int(self._data.getsockname()[1])
-        self._closing = False
+        self._is_closing = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -39,15 +39,15 @@ class Scripted:
         while True:
             connection, _ = self._listener.accept()
             with connection:
-                if self._closing:
+                if self._is_closing:
                     return
                 connection.settimeout(60)
                 try:
-                    self._speak(connection)
+                    self._converse(connection)
                 except OSError:  # the client has hung up, which is what some tests are about
                     continue
 
-    def _speak(self, connection: socket.socket) -> None:
+    def _converse(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as lines:
             if not self._say(connection, "GREETING", self.answers.get("GREETING", ["220 ready"])):
                 return
@@ -95,7 +95,7 @@ class Scripted:
                 data.sendall(self.files.get(path, b""))
 
     def close(self) -> None:
-        self._closing = True
+        self._is_closing = True
         socket.create_connection(("127.0.0.1", self.port), 20).close()
         self._thread.join(90)
         self._listener.close()
@@ -117,7 +117,7 @@ def it(server: Scripted) -> FtpConnector:
 PUT = {"path": "a", "text": "hello"}
 
 
-def test_what_the_server_is_told(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_put_sends_the_expected_commands(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     it.call("put", PUT, ctx)
     [(draft, content)] = server.files.items()
     assert content == b"hello"
@@ -125,7 +125,7 @@ def test_what_the_server_is_told(server: Scripted, it: FtpConnector, ctx: Contex
     assert server.heard[6:] == ["EPSV", f"STOR {draft}", f"RNFR {draft}", "RNTO /a"]
 
 
-def test_the_address_that_a_server_names_for_its_files_is_not_gone_to(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_the_address_in_a_pasv_reply_is_ignored(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     elsewhere = socket.create_server(("127.0.0.2", server.data_port))
     high, low = divmod(server.data_port, 256)
     server.answers["EPSV"] = ["500 what?"]
@@ -141,7 +141,7 @@ def test_the_address_that_a_server_names_for_its_files_is_not_gone_to(server: Sc
         elsewhere.close()
 
 
-def test_a_name_that_leads_to_another_machine_the_second_time_is_left(server: Scripted) -> None:
+def test_a_host_name_that_resolves_to_another_machine_is_refused(server: Scripted) -> None:
     twin = socket.create_server(("127.0.0.2", server.data_port))
     names = Turning(["127.0.0.1", "127.0.0.2"])
     settings = {"host": "turning.example", "port": server.port, "tls": "off", "user": "ann", "password": "x"}
@@ -164,9 +164,9 @@ class Turning(dict[str, str]):
         return next(self._addresses)
 
 
-def test_clear_text_that_comes_before_tls_is_not_believed(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_clear_text_sent_before_tls_is_refused(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     server.answers["AUTH"] = ["234 go on\r\n230 you are in"]
-    with pytest.raises(SystemFailure, match="in between"):
+    with pytest.raises(SystemFailure, match="intercepted"):
         FtpConnector({**it.settings, "tls": "explicit"}).check(ctx)
     assert server.heard == ["AUTH TLS"]
 
@@ -193,7 +193,7 @@ def test_clear_text_that_comes_before_tls_is_not_believed(server: Scripted, it: 
         ("MLSD", ["150 here", "*data", "*hang up"], TransientError),
     ],
 )
-def test_what_a_server_says_is_told_as_what_it_means(
+def test_replies_map_to_contract_errors(
     server: Scripted, it: FtpConnector, ctx: Context, verb: str, answer: list[str], expected: type[ConnectorError]
 ) -> None:
     server.answers[verb] = answer
@@ -204,7 +204,7 @@ def test_what_a_server_says_is_told_as_what_it_means(
     assert "canary" not in caught.value.message + str(caught.value.details)
 
 
-def test_until_the_rename_nothing_has_happened_then_nobody_knows(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_the_outcome_is_unknown_only_after_the_rename_was_sent(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     outcomes = []
     for verb in ("STOR", "RNFR", "RNTO"):
         server.answers = {verb: ["*hang up"]}
@@ -221,7 +221,7 @@ def test_until_the_rename_nothing_has_happened_then_nobody_knows(server: Scripte
         assert caught.value.outcome == "unknown"
 
 
-def test_a_rename_that_is_refused_takes_its_draft_away(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_a_refused_rename_deletes_its_draft(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     server.answers["RNTO"] = ["553 not over another"]
     with pytest.raises(Rejected, match="553") as caught:
         it.call("put", PUT, ctx)
@@ -233,19 +233,19 @@ def listing(server: Scripted, *lines: str) -> None:
     server.files["/"] = "".join(f"{line}\r\n" for line in lines).encode()
 
 
-def test_names_that_lead_elsewhere_are_not_listed(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_names_outside_the_folder_are_not_listed(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     facts = "Type=file;Size=3;Modify=20010909014640.123;"
     listing(
         server, f"{facts} ok", f"{facts} ..", f"{facts} a/b", f"{facts} ", "type=cdir; x", "type=OS.unix=slink:/etc; link", "junk"
     )
-    told = it.call("list", {}, ctx)["entries"]
-    assert [(each["name"], each["kind"], each["size"], each["modified"]) for each in told] == [
+    entries = it.call("list", {}, ctx)["entries"]
+    assert [(each["name"], each["kind"], each["size"], each["modified"]) for each in entries] == [
         ("link", "other", 0, None),
         ("ok", "file", 3, "2001-09-09T01:46:40Z"),
     ]
 
 
-def test_facts_that_make_no_sense_are_said(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_malformed_facts_are_rejected(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     listing(server, "type=file;size=-3; a")
     with pytest.raises(SystemFailure, match="size"):
         it.call("list", {}, ctx)
@@ -254,14 +254,14 @@ def test_facts_that_make_no_sense_are_said(server: Scripted, it: FtpConnector, c
         it.call("stat", {"path": "a"}, ctx)
 
 
-def test_a_file_that_grows_while_it_is_read_is_not_held(server: Scripted, it: FtpConnector, ctx: Context) -> None:
+def test_a_file_that_outgrows_the_limit_while_read_is_rejected(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     server.answers["MLST"] = ["250-here", " type=file;size=5; /a", "250 end"]
     server.files["/a"] = b"x" * 3_000_000
     with pytest.raises(Rejected, match="more than the 10"):
         it.call("get", {"path": "a", "most_bytes": 10}, ctx)
 
 
-def test_silence_costs_no_more_than_the_deadline(server: Scripted, it: FtpConnector) -> None:
+def test_a_silent_server_fails_at_the_deadline(server: Scripted, it: FtpConnector) -> None:
     for verb in ("GREETING", "PWD", "MLST"):
         server.answers = {verb: []}
         with open_context(seconds=0.4) as ctx, pytest.raises(TransientError, match="in time") as caught:
@@ -269,8 +269,8 @@ def test_silence_costs_no_more_than_the_deadline(server: Scripted, it: FtpConnec
         assert caught.value.outcome == "not_done"
 
 
-def test_a_line_in_a_name_or_password_is_no_second_command(it: FtpConnector, ctx: Context) -> None:
+def test_line_breaks_cannot_inject_a_command(it: FtpConnector, ctx: Context) -> None:
     with pytest.raises(ConfigError):
         it.call("get", {"path": "a\r\nDELE b"}, ctx)
-    with pytest.raises(ConfigError, match="end of a line"):
+    with pytest.raises(ConfigError, match="line breaks"):
         FtpConnector({**it.settings, "password": "x\r\nDELE b"}).check(ctx)

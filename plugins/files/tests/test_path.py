@@ -18,12 +18,12 @@ def test_a_folder_may_end_in_a_slash() -> None:
 @pytest.mark.parametrize(
     "path", ["", "/", "/etc/passwd", "..", "../x", "a/../b", "a/..", "./a", "a//b", "a\0b", "a\nb", "a\\..\\b", "x" * 1001, "//h/x"]
 )
-def test_what_leads_out_or_means_nothing_is_refused(path: str) -> None:
+def test_paths_that_leave_the_root_or_are_malformed_are_refused(path: str) -> None:
     with pytest.raises(ConfigError):
         clean(path)
 
 
-def test_the_root_is_named_by_nothing_where_a_folder_may_be_it() -> None:
+def test_the_root_is_the_empty_path_where_allowed() -> None:
     assert clean("", may_be_root=True) == ""
     with pytest.raises(ConfigError):
         clean("/", may_be_root=True)

@@ -70,7 +70,7 @@ def paths(it: S3Connector, ctx: Context, folder: str = "") -> list[str]:
 ODD = "ü #1/a b%20?+&=.txt"
 
 
-def test_bytes_come_back_as_they_went_under_any_name(it: S3Connector, ctx: Context) -> None:
+def test_binary_content_round_trips_under_odd_names(it: S3Connector, ctx: Context) -> None:
     content = os.urandom(300_001)
     for _ in range(2):
         assert it.call("put", {"path": ODD, "base64": base64.b64encode(content).decode()}, ctx) == {"size": 300_001}
@@ -79,7 +79,7 @@ def test_bytes_come_back_as_they_went_under_any_name(it: S3Connector, ctx: Conte
     assert it.call("stat", {"path": ODD}, ctx)["entry"]["size"] == 300_001
 
 
-def test_nothing_beside_the_root_is_seen(settings: dict[str, Any], ctx: Context) -> None:
+def test_objects_outside_the_root_are_not_visible(settings: dict[str, Any], ctx: Context) -> None:
     all_of_it = S3Connector({**settings, "root": ""})
     for path in ("ex change/in", "ex change2", "other/x"):
         all_of_it.call("put", {"path": path, "text": path}, ctx)
@@ -93,28 +93,28 @@ def test_a_folder_is_listed_page_by_page(it: S3Connector, ctx: Context) -> None:
     for name in ("in/c", "in/a", "in/d/x", "in/d/y", "in/b"):
         it.call("put", {"path": name, "text": name}, ctx)
     it.call("make_folder", {"path": "in"}, ctx)
-    found: list[Any] = []
-    asked: dict[str, Any] = {"folder": "in", "limit": 2}
+    entries: list[Any] = []
+    params: dict[str, Any] = {"folder": "in", "limit": 2}
     for _ in range(5):
-        page = it.call("list", asked, ctx)
+        page = it.call("list", params, ctx)
         assert len(page["entries"]) <= 2
-        found += [(each["name"], each["kind"], each["size"]) for each in page["entries"]]
-        asked["after"] = page["after"]
+        entries += [(each["name"], each["kind"], each["size"]) for each in page["entries"]]
+        params["after"] = page["after"]
         if page["after"] is None:
             break
-    assert found == [("a", "file", 4), ("b", "file", 4), ("c", "file", 4), ("d", "folder", 0)]
-    assert asked["after"] is None
+    assert entries == [("a", "file", 4), ("b", "file", 4), ("c", "file", 4), ("d", "folder", 0)]
+    assert params["after"] is None
     assert it.call("list", {"folder": "nowhere"}, ctx) == {"entries": [], "after": None}
 
 
-def test_what_is_there_and_what_is_not(it: S3Connector, ctx: Context) -> None:
+def test_stat_and_errors_for_missing_paths(it: S3Connector, ctx: Context) -> None:
     it.call("put", {"path": "in/a", "text": "xy"}, ctx)
     assert it.call("stat", {"path": "in/a"}, ctx)["entry"]["size"] == 2
     assert it.call("stat", {"path": "in"}, ctx)["entry"]["kind"] == "folder"
     assert it.call("stat", {"path": "i"}, ctx) == {"exists": False}
-    for action, given in (("get", {"path": "b"}), ("move", {"path": "b", "to": "c"}), ("copy", {"path": "b", "to": "c"})):
+    for action, params in (("get", {"path": "b"}), ("move", {"path": "b", "to": "c"}), ("copy", {"path": "b", "to": "c"})):
         with pytest.raises(Rejected, match="'b'"):
-            it.call(action, given, ctx)
+            it.call(action, params, ctx)
     with pytest.raises(Rejected, match="is a folder"):
         it.call("move", {"path": "in", "to": "out"}, ctx)
     it.call("put", {"path": "empty", "text": ""}, ctx)
@@ -135,7 +135,7 @@ def test_copies_and_moves(it: S3Connector, ctx: Context) -> None:
     assert it.call("get", {"path": "in/c", "format": "text"}, ctx)["text"] == "a ü"
 
 
-def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(it: S3Connector, ctx: Context) -> None:
+def test_delete_needs_an_empty_folder_and_is_idempotent(it: S3Connector, ctx: Context) -> None:
     assert [it.call("make_folder", {"path": "a/b"}, ctx)["made"] for _ in range(2)] == [True, False]
     with pytest.raises(Rejected, match="not empty"):
         it.call("delete", {"path": "a"}, ctx)
@@ -147,12 +147,12 @@ def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(it: S3Connector,
 
 
 def fetch(url: str, content: bytes | None = None) -> bytes:
-    asked = urllib.request.Request(url, content, method="GET" if content is None else "PUT")  # noqa: S310 - loopback
-    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+    request = urllib.request.Request(url, content, method="GET" if content is None else "PUT")  # noqa: S310 - loopback
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
         return bytes(answer.read())
 
 
-def test_a_presigned_address_works_for_anybody_for_its_method_and_time_only(it: S3Connector, ctx: Context) -> None:
+def test_a_presigned_url_is_limited_to_its_method_and_time(it: S3Connector, ctx: Context) -> None:
     upload = it.call("presign", {"path": ODD, "method": "put"}, ctx)["url"]
     fetch(upload, b"from outside")
     assert it.call("get", {"path": ODD, "format": "text"}, ctx)["text"] == "from outside"
@@ -171,13 +171,13 @@ def test_a_presigned_address_works_for_anybody_for_its_method_and_time_only(it: 
     caught.value.close()
 
 
-def test_only_an_address_to_upload_by_has_an_effect(it: S3Connector) -> None:
+def test_only_presigned_uploads_have_an_effect(it: S3Connector) -> None:
     action = next(each for each in it.actions if each.name == "presign")
     effects = [it.effect_of(action, {"path": "a", **more}) for more in ({}, {"method": "get"}, {"method": "put"})]
     assert effects == ["read", "read", "idempotent"]
 
 
-def test_the_bucket_in_the_hosts_name(settings: dict[str, Any]) -> None:
+def test_virtual_addressing_puts_the_bucket_in_the_host(settings: dict[str, Any]) -> None:
     port = settings["endpoint"].rpartition(":")[2]
     bucket = settings["bucket"]
     with open_context(seconds=60, names={f"{bucket}.s3.example": "127.0.0.1"}) as ctx:
@@ -189,7 +189,7 @@ def test_the_bucket_in_the_hosts_name(settings: dict[str, Any]) -> None:
         assert S3Connector(settings).call("get", {"path": ODD, "format": "text"}, ctx)["text"] == "x"
 
 
-def test_new_files_are_told_by_name_time_and_content(it: S3Connector, ctx: Context) -> None:
+def test_new_files_are_detected_by_name_time_and_etag(it: S3Connector, ctx: Context) -> None:
     it.call("put", {"path": "in/old.csv", "text": "x"}, ctx)
     cursor = it.poll("new_files", {"folder": "in"}, None, ctx).cursor
     it.call("put", {"path": "in/new.csv", "text": "whole"}, ctx)
@@ -211,7 +211,7 @@ class Late(S3Connector):
         return time.time() - 3600
 
 
-def test_wrong_keys_and_rights_are_said_without_them(settings: dict[str, Any], ctx: Context) -> None:
+def test_wrong_keys_and_missing_rights_are_reported_without_secrets(settings: dict[str, Any], ctx: Context) -> None:
     for changed in ({"secret_key": "canary-secret"}, {"access_key": "acme:nobody"}):
         with pytest.raises(AuthError, match="access_key") as caught:
             S3Connector({**settings, **changed}).check(ctx)
@@ -225,20 +225,20 @@ def test_wrong_keys_and_rights_are_said_without_them(settings: dict[str, Any], c
     assert refused.value.outcome == "not_done"
 
 
-def test_a_bucket_that_is_not_there_and_a_region_that_is_wrong(settings: dict[str, Any], ctx: Context) -> None:
+def test_a_missing_bucket_and_a_wrong_region_are_reported(settings: dict[str, Any], ctx: Context) -> None:
     with pytest.raises(Rejected, match="no bucket 'nowhere'"):
         S3Connector({**settings, "bucket": "nowhere"}).check(ctx)
     with pytest.raises(ConfigError, match="names eu-central-1"):
         S3Connector({**settings, "region": "us-west-1"}).check(ctx)
 
 
-def test_a_clock_that_is_wrong_is_said(settings: dict[str, Any], ctx: Context) -> None:
+def test_a_wrong_clock_is_reported(settings: dict[str, Any], ctx: Context) -> None:
     with pytest.raises(ConfigError, match=r"clock .* differ by 3[56]\d\d seconds"):
         Late(settings).check(ctx)
 
 
-def test_the_check_says_who_answered(it: S3Connector, ctx: Context) -> None:
-    assert it.check(ctx) == f"{it.settings['endpoint']} shows the bucket {it.settings['bucket']} to acme:ann."
+def test_check_names_the_bucket_and_the_key(it: S3Connector, ctx: Context) -> None:
+    assert it.check(ctx) == f"acme:ann can list the bucket {it.settings['bucket']} at {it.settings['endpoint']}."
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ LISTED = "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>{}</
         (500, error("InternalError"), TransientError),
     ],
 )
-def test_what_a_server_says_is_told_as_what_it_means(
+def test_answers_map_to_contract_errors(
     liar: LoopbackServer, ctx: Context, status: int, body: bytes, expected: type[ConnectorError]
 ) -> None:
     liar.answer("/liar", status, body, Retry_After="7")
@@ -294,40 +294,40 @@ def test_what_a_server_says_is_told_as_what_it_means(
         assert caught.value.retry_after == 7
 
 
-def test_a_list_without_an_end_is_left(liar: LoopbackServer, ctx: Context) -> None:
+def test_a_listing_that_never_ends_is_aborted(liar: LoopbackServer, ctx: Context) -> None:
     page = "<IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>"
     liar.answer("/liar", 200, LISTED.format(page).encode())
     with pytest.raises(SystemFailure, match="end"):
         lied_to(liar).poll("new_files", {}, None, ctx)
 
 
-def test_names_that_lead_elsewhere_are_not_listed(liar: LoopbackServer, ctx: Context) -> None:
+def test_names_outside_the_folder_are_not_listed(liar: LoopbackServer, ctx: Context) -> None:
     keys = ("in/", "in/ok", "in/../x", "in/..", "in/.", "other/x", "in/a/b", "in/a%2Fb", "in//")
-    listed = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
-    liar.answer("/liar", 200, LISTED.format(listed + "<CommonPrefixes><Prefix>in/../</Prefix></CommonPrefixes>").encode())
+    contents = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
+    liar.answer("/liar", 200, LISTED.format(contents + "<CommonPrefixes><Prefix>in/../</Prefix></CommonPrefixes>").encode())
     assert paths(lied_to(liar), ctx, "in") == ["in/ok"]
 
 
-def test_after_a_write_has_left_nobody_knows(liar: LoopbackServer, ctx: Context) -> None:
+def test_a_failed_write_has_an_unknown_outcome(liar: LoopbackServer, ctx: Context) -> None:
     liar.answer("/liar", 200, LISTED.format("<Contents><Key>a</Key><Size>1</Size></Contents>").encode())
     liar.answer("/liar/a", 500, error("InternalError"))
-    for action, given in (("put", {"path": "a", "text": "x"}), ("delete", {"path": "a"}), ("copy", {"path": "b", "to": "a"})):
+    for action, params in (("put", {"path": "a", "text": "x"}), ("delete", {"path": "a"}), ("copy", {"path": "b", "to": "a"})):
         with pytest.raises(TransientError) as caught:
-            lied_to(liar).call(action, given, ctx)
+            lied_to(liar).call(action, params, ctx)
         assert caught.value.outcome == "unknown"
     with pytest.raises(TransientError) as caught:
         lied_to(liar).call("get", {"path": "a"}, ctx)
     assert caught.value.outcome == "not_done"
 
 
-def test_a_copy_that_failed_under_a_good_status_is_no_copy(liar: LoopbackServer, ctx: Context) -> None:
+def test_a_copy_error_under_status_200_is_a_failure(liar: LoopbackServer, ctx: Context) -> None:
     liar.answer("/liar/b", 200, error("InternalError"))
     with pytest.raises(SystemFailure) as caught:
         lied_to(liar).call("copy", {"path": "a", "to": "b"}, ctx)
     assert caught.value.outcome == "unknown"
 
 
-def test_a_dead_port_and_an_unknown_host(ctx: Context) -> None:
+def test_a_closed_port_and_an_unknown_host_are_transient(ctx: Context) -> None:
     for endpoint in ("http://127.0.0.1:1", "http://nowhere.invalid"):
         with pytest.raises(TransientError) as caught:
             S3Connector({"endpoint": endpoint, "bucket": "b2b", "access_key": "a", "secret_key": "s"}).check(ctx)

@@ -23,7 +23,7 @@ def names(polled: Polled) -> list[str]:
     return [item.data["path"] for item in polled.items]
 
 
-def test_what_is_there_already_is_not_new_unless_asked_for() -> None:
+def test_existing_files_are_new_only_with_begin_start() -> None:
     first = poll([entry("a")], None)
     assert names(first) == names(poll([entry("a")], first.cursor)) == names(poll([entry("a")], first.cursor)) == []
     first = poll([entry("a")], None, begin="start")
@@ -31,16 +31,16 @@ def test_what_is_there_already_is_not_new_unless_asked_for() -> None:
     assert names(poll([entry("a")], first.cursor)) == ["a"]
 
 
-def test_a_file_counts_when_it_has_stopped_growing_and_once() -> None:
+def test_a_file_is_reported_once_when_it_stops_growing() -> None:
     polled = poll([], None)
-    told = []
+    reported = []
     for size in (1, 5, 9, 9, 9, 9):
         polled = poll([entry("a", size)], polled.cursor)
-        told.append(names(polled))
-    assert told == [[], [], [], ["a"], [], []]
+        reported.append(names(polled))
+    assert reported == [[], [], [], ["a"], [], []]
 
 
-def test_a_changed_file_counts_again_under_another_key() -> None:
+def test_a_changed_file_is_reported_again_with_a_new_key() -> None:
     polled = poll([], None)
     keys = []
     for modified in (1000, 1000, 2000, 2000):
@@ -49,7 +49,7 @@ def test_a_changed_file_counts_again_under_another_key() -> None:
     assert keys == ["a@1000:1", "a@2000:1"]
 
 
-def test_a_file_that_went_is_forgotten_and_may_come_again() -> None:
+def test_a_deleted_file_is_forgotten_and_reported_when_it_returns() -> None:
     polled = poll([entry("a")], None)
     polled = poll([], polled.cursor)
     assert polled.cursor == {"seen": {}, "growing": {}}
@@ -57,18 +57,18 @@ def test_a_file_that_went_is_forgotten_and_may_come_again() -> None:
     assert names(poll([entry("a")], polled.cursor)) == ["a"]
 
 
-def test_only_files_that_fit_the_pattern_oldest_first() -> None:
+def test_matching_files_are_reported_oldest_first() -> None:
     entries = [entry("b.csv", 1, 2000), entry("a.csv", 1, 3000), entry("c.txt"), Entry("d.csv", "folder")]
     first = poll(entries, None, begin="start", pattern="*.csv")
     assert names(poll(entries, first.cursor, pattern="*.csv")) == ["b.csv", "a.csv"]
 
 
-def test_what_is_still_on_its_way_is_no_new_file() -> None:
+def test_drafts_of_uploads_are_not_reported() -> None:
     entries = [entry(draft_of("in/a.csv", "key")), entry(".gos-mine.part")]
     assert names(poll(entries, poll(entries, None, begin="start").cursor)) == [".gos-mine.part"]
 
 
-def test_many_come_in_parts_and_none_is_left_behind() -> None:
+def test_many_files_are_reported_in_batches() -> None:
     entries = [entry(f"{number:04}", 1, number) for number in range(MOST_AT_ONCE + 50)]
     polled = poll(entries, None, begin="start")
     polled = poll(entries, polled.cursor)
@@ -78,6 +78,6 @@ def test_many_come_in_parts_and_none_is_left_behind() -> None:
     assert names(poll(entries, polled.cursor)) == []
 
 
-def test_a_folder_that_is_too_full_is_said() -> None:
+def test_too_many_files_are_rejected() -> None:
     with pytest.raises(Rejected, match=str(MOST_WATCHED)):
         poll([entry(str(number)) for number in range(MOST_WATCHED + 1)], None)

@@ -32,15 +32,15 @@ class TestContract(ConnectorContract):
 # -- files
 
 
-def test_bytes_come_back_as_they_went(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_binary_content_round_trips(place: Any, it: SftpConnector, ctx: Context) -> None:
     content = os.urandom(300_001)
-    given = {"path": "a.bin", "base64": base64.b64encode(content).decode()}
-    assert it.call("put", given, ctx) == {"size": 300_001}
+    params = {"path": "a.bin", "base64": base64.b64encode(content).decode()}
+    assert it.call("put", params, ctx) == {"size": 300_001}
     assert (place.root / "a.bin").read_bytes() == content
     assert base64.b64decode(it.call("get", {"path": "a.bin"}, ctx)["base64"]) == content
 
 
-def test_a_put_replaces_at_once_and_may_come_twice(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_put_replaces_a_file_and_is_idempotent(place: Any, it: SftpConnector, ctx: Context) -> None:
     place.give("ü/a b.txt", "old and longer")
     for _ in range(2):
         it.call("put", {"path": "ü/a b.txt", "text": "new €"}, ctx)
@@ -48,7 +48,7 @@ def test_a_put_replaces_at_once_and_may_come_twice(place: Any, it: SftpConnector
     assert it.call("get", {"path": "ü/a b.txt", "format": "text"}, ctx)["text"] == "new €"
 
 
-def test_a_put_that_fails_leaves_the_old_file_and_nothing_beside_it(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_a_failed_put_keeps_the_folder_and_leaves_no_draft(place: Any, it: SftpConnector, ctx: Context) -> None:
     (place.root / "folder" / "in").mkdir(parents=True)
     place.give("folder/in/x", "kept")
     with pytest.raises(Rejected) as caught:
@@ -68,16 +68,16 @@ def test_a_folder_is_listed_page_by_page(place: Any, it: SftpConnector, ctx: Con
     assert ([(each["name"], each["kind"]) for each in rest["entries"]], rest["after"]) == ([("d", "folder")], None)
 
 
-def test_what_is_there_and_what_is_not(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_stat_and_errors_for_missing_paths(place: Any, it: SftpConnector, ctx: Context) -> None:
     place.give("a", "xy")
     assert it.call("stat", {"path": "a"}, ctx)["entry"]["size"] == 2
     assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
-    for action, given in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
+    for action, params in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
         with pytest.raises(Rejected, match="'b'"):
-            it.call(action, given, ctx)
+            it.call(action, params, ctx)
 
 
-def test_a_move_never_goes_over_another_file(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_move_never_overwrites(place: Any, it: SftpConnector, ctx: Context) -> None:
     place.give("a", "A")
     place.give("b", "B")
     with pytest.raises(Rejected, match="'b' already exists"):
@@ -97,7 +97,7 @@ def test_deleting_and_making_folders_may_be_repeated(place: Any, it: SftpConnect
         it.call("make_folder", {"path": "file/x"}, ctx)
 
 
-def test_a_file_that_is_too_large_or_no_text_is_said(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_files_too_large_or_not_utf8_are_rejected(place: Any, it: SftpConnector, ctx: Context) -> None:
     place.give("a", b"\xff" * 11)
     with pytest.raises(Rejected, match="11 bytes"):
         it.call("get", {"path": "a", "most_bytes": 10}, ctx)
@@ -105,9 +105,9 @@ def test_a_file_that_is_too_large_or_no_text_is_said(place: Any, it: SftpConnect
         it.call("get", {"path": "a", "format": "text"}, ctx)
 
 
-def test_what_the_user_may_not_do_is_said(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_a_denied_permission_is_reported(place: Any, it: SftpConnector, ctx: Context) -> None:
     place.give("a", "x").chmod(0)
-    with pytest.raises(Rejected, match="permit"):
+    with pytest.raises(Rejected, match="denies access"):
         it.call("get", {"path": "a"}, ctx)
 
 
@@ -143,7 +143,7 @@ def outside(place: Any) -> Path:
 def test_a_link_out_of_the_root_is_not_followed(
     it: SftpConnector, ctx: Context, outside: Path, action: str, given: dict[str, Any]
 ) -> None:
-    with pytest.raises(Rejected, match="out of the integration's root"):
+    with pytest.raises(Rejected, match="outside the integration's root"):
         it.call(action, given, ctx)
     assert [path.name for path in outside.iterdir()] == ["file"]
 
@@ -163,7 +163,7 @@ def test_a_path_that_climbs_is_refused(it: SftpConnector, ctx: Context) -> None:
 # -- the trigger
 
 
-def test_a_new_file_is_told_once_it_has_settled(place: Any, it: SftpConnector, ctx: Context) -> None:
+def test_a_new_file_is_reported_once_it_stops_growing(place: Any, it: SftpConnector, ctx: Context) -> None:
     place.give("in/old.csv", "x")
     cursor = it.poll("new_files", {"folder": "in"}, None, ctx).cursor
     place.give("in/new.csv", "half")
@@ -175,15 +175,15 @@ def test_a_new_file_is_told_once_it_has_settled(place: Any, it: SftpConnector, c
     assert [(item.data["path"], item.data["size"]) for item in settled.items] == [("in/new.csv", 10)]
 
 
-def test_a_document_is_written_and_a_file_becomes_one(place: Any, it: SftpConnector, ctx: Any) -> None:
+def test_documents_are_written_and_read(place: Any, it: SftpConnector, ctx: Any) -> None:
     content, documents = os.urandom(300_001), HeldDocuments()
-    given = documents.create("offer.pdf", [content], "application/pdf")
+    document_id = documents.create("offer.pdf", [content], "application/pdf")
     ctx = with_documents(ctx, documents)
     for _ in range(2):
-        assert it.call("put", {"path": "out.pdf", "document": given}, ctx) == {"size": 300_001}
+        assert it.call("put", {"path": "out.pdf", "document": document_id}, ctx) == {"size": 300_001}
     assert (place.root / "out.pdf").read_bytes() == content
-    found = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
-    assert (found["size"], documents.documents[found["document"]]) == (300_001, ("out.pdf", "", content))
+    output = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
+    assert (output["size"], documents.documents[output["document"]]) == (300_001, ("out.pdf", "", content))
     with pytest.raises(ConfigError, match="no document"):
         it.call("put", {"path": "new.pdf", "document": "doc_9"}, ctx)
     with pytest.raises(Rejected):

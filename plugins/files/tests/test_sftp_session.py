@@ -22,7 +22,7 @@ def it(place: Any) -> SftpConnector:
 # -- signing in
 
 
-def test_without_a_key_to_compare_the_check_shows_it_and_sends_nothing(place: Any, ctx: Context) -> None:
+def test_check_without_a_host_key_reports_it_and_sends_nothing(place: Any, ctx: Context) -> None:
     settings = {name: value for name, value in place.settings.items() if name != "host_key"}
     with pytest.raises(ConfigError) as caught:
         SftpConnector(settings).check(ctx)
@@ -30,19 +30,19 @@ def test_without_a_key_to_compare_the_check_shows_it_and_sends_nothing(place: An
     assert caught.value.details == {"host_key": place.settings["host_key"]}
 
 
-def test_another_key_than_the_known_one_is_refused(place: Any, ctx: Context) -> None:
+def test_another_host_key_is_refused(place: Any, ctx: Context) -> None:
     wrong = {**place.settings, "host_key": "SHA256:" + "A" * 43}
     with pytest.raises(ConfigError, match="another key") as caught:
         SftpConnector(wrong).check(ctx)
     assert place.settings["host_key"] in caught.value.message
 
 
-def test_several_known_keys(place: Any, ctx: Context) -> None:
+def test_several_host_keys_are_accepted(place: Any, ctx: Context) -> None:
     both = {**place.settings, "host_key": f"SHA256:{'A' * 43} {place.settings['host_key']}"}
     assert place.settings["host_key"] in SftpConnector(both).check(ctx)
 
 
-def test_a_wrong_password_is_said_without_it(place: Any, ctx: Context) -> None:
+def test_a_wrong_password_is_reported_without_it(place: Any, ctx: Context) -> None:
     settings = {**place.settings, "password": "wrong-canary"}
     del settings["private_key"]
     with pytest.raises(AuthError) as caught:
@@ -50,7 +50,7 @@ def test_a_wrong_password_is_said_without_it(place: Any, ctx: Context) -> None:
     assert "canary" not in caught.value.message + str(caught.value.details)
 
 
-def test_a_key_the_server_does_not_know(place: Any, ctx: Context) -> None:
+def test_an_unknown_private_key_is_refused(place: Any, ctx: Context) -> None:
     stranger = (place.root.parent / "host").read_text()
     with pytest.raises(AuthError):
         SftpConnector({**place.settings, "private_key": stranger}).check(ctx)
@@ -59,24 +59,24 @@ def test_a_key_the_server_does_not_know(place: Any, ctx: Context) -> None:
 def test_a_locked_key_needs_its_passphrase(place: Any, ctx: Context) -> None:
     locked = {**place.settings, "private_key": (place.root.parent / "locked").read_text()}
     assert SftpConnector({**locked, "passphrase": "sésame-canary"}).check(ctx)
-    for given in ({}, {"passphrase": "wrong-canary"}):
+    for passphrase in ({}, {"passphrase": "wrong-canary"}):
         with pytest.raises(ConfigError, match="passphrase") as caught:
-            SftpConnector({**locked, **given}).check(ctx)
+            SftpConnector({**locked, **passphrase}).check(ctx)
         assert "canary" not in caught.value.message
 
 
 @pytest.mark.parametrize("changed", [{"private_key": "no key"}, {"private_key": None}])
-def test_nothing_to_sign_in_with_is_said(place: Any, ctx: Context, changed: dict[str, Any]) -> None:
+def test_missing_credentials_are_reported(place: Any, ctx: Context, changed: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="private_key"):
         SftpConnector({**place.settings, **changed}).check(ctx)
 
 
-def test_a_root_that_is_not_there(place: Any, ctx: Context) -> None:
+def test_a_missing_root_is_reported(place: Any, ctx: Context) -> None:
     with pytest.raises(Rejected, match="no"):
         SftpConnector({**place.settings, "root": "/nowhere/at/all"}).check(ctx)
 
 
-class _Keeper(paramiko.ServerInterface):  # type: ignore[misc]
+class _PasswordServer(paramiko.ServerInterface):  # type: ignore[misc]
     """A server with passwords, which OpenSSH only checks as root; its folder is empty."""
 
     def get_allowed_auths(self, username: str) -> str:
@@ -105,7 +105,7 @@ def keeper() -> Iterator[dict[str, Any]]:
         transport = paramiko.Transport(connection)
         transport.add_server_key(key)
         transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Empty)
-        transport.start_server(event=threading.Event(), server=_Keeper())
+        transport.start_server(event=threading.Event(), server=_PasswordServer())
         transport.join(20)
         transport.close()
         connection.close()
@@ -119,11 +119,11 @@ def keeper() -> Iterator[dict[str, Any]]:
     listener.close()
 
 
-def test_a_password_lets_in(keeper: dict[str, Any], ctx: Context) -> None:
-    assert "lets ann in" in SftpConnector(keeper).check(ctx)
+def test_sign_in_with_a_password(keeper: dict[str, Any], ctx: Context) -> None:
+    assert "as ann" in SftpConnector(keeper).check(ctx)
 
 
-def test_a_password_of_another(keeper: dict[str, Any], ctx: Context) -> None:
+def test_a_wrong_password_names_the_user(keeper: dict[str, Any], ctx: Context) -> None:
     with pytest.raises(AuthError, match="ann"):
         SftpConnector({**keeper, "password": "other"}).check(ctx)
 
@@ -138,12 +138,12 @@ def liar() -> Iterator[Any]:
 
     def start(line: bytes, *, hang_up: bool = False) -> int:
         listener = socket.create_server(("127.0.0.1", 0))
-        held: list[socket.socket] = []
-        listeners.append((listener, held))
+        connections: list[socket.socket] = []
+        listeners.append((listener, connections))
 
         def serve() -> None:
             connection, _ = listener.accept()
-            held.append(connection)
+            connections.append(connection)
             connection.sendall(line)
             if hang_up:
                 connection.close()
@@ -152,36 +152,36 @@ def liar() -> Iterator[Any]:
         return int(listener.getsockname()[1])
 
     yield start
-    for listener, held in listeners:
+    for listener, connections in listeners:
         listener.close()
-        for connection in held:
+        for connection in connections:
             connection.close()
 
 
 @pytest.mark.parametrize("line", [b"", b"SSH-2.0-Silent\r\n"])
-def test_a_silent_server_costs_the_deadline_and_not_more(place: Any, liar: Any, line: bytes) -> None:
+def test_a_silent_server_fails_at_the_deadline(place: Any, liar: Any, line: bytes) -> None:
     with open_context(seconds=0.4) as hurried, pytest.raises(TransientError) as caught:
         SftpConnector({**place.settings, "port": liar(line)}).check(hurried)
     assert time.monotonic() < hurried.deadline + 2
     assert caught.value.outcome == "not_done"
 
 
-def test_a_server_that_hangs_up(place: Any, liar: Any, ctx: Context) -> None:
+def test_a_server_that_hangs_up_is_transient(place: Any, liar: Any, ctx: Context) -> None:
     with pytest.raises(TransientError):
         SftpConnector({**place.settings, "port": liar(b"", hang_up=True)}).check(ctx)
 
 
-def test_a_server_that_speaks_otherwise(place: Any, liar: Any, ctx: Context) -> None:
+def test_a_server_of_another_protocol_is_reported(place: Any, liar: Any, ctx: Context) -> None:
     with pytest.raises(SystemFailure, match="SSH"):
         SftpConnector({**place.settings, "port": liar(b"HTTP/1.1 400 Bad Request\r\n" * 200, hang_up=True)}).check(ctx)
 
 
-def test_an_unknown_host(place: Any, ctx: Context) -> None:
+def test_an_unknown_host_is_transient(place: Any, ctx: Context) -> None:
     with pytest.raises(TransientError, match="does not resolve"):
         SftpConnector({**place.settings, "host": "no-such-host.invalid"}).check(ctx)
 
 
-def test_a_rename_without_an_answer_is_unknown(
+def test_a_rename_without_an_answer_has_an_unknown_outcome(
     place: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wire is cut as the server gets the rename: what it did nobody here can tell."""
@@ -197,7 +197,7 @@ def test_a_rename_without_an_answer_is_unknown(
     assert caught.value.outcome == "unknown"
 
 
-def test_an_upload_that_breaks_off_has_not_happened(
+def test_an_interrupted_upload_is_not_done(
     place: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = paramiko.SFTPFile.write

@@ -65,5 +65,5 @@ def test_a_query_has_one_spelling() -> None:
     assert encoded([("b", "ü /"), ("a", "~"), ("a", "!")]) == "a=%21&a=~&b=%C3%BC%20%2F"
 
 
-def test_the_secret_is_not_shown() -> None:
+def test_repr_omits_the_secrets() -> None:
     assert "secret" not in repr(Signer("key", "secret-canary", "eu", "secret-token")).replace("secret_key", "")

@@ -52,14 +52,14 @@ def names(dav: Any, folder: str = "") -> list[str]:
     return sorted(path.name for path in (dav.root / folder).iterdir() if path.name != ".DAV")
 
 
-def test_bytes_come_back_as_they_went(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_binary_content_round_trips(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     content = os.urandom(300_001)
     it.call("put", {"path": "a.bin", "base64": base64.b64encode(content).decode()}, ctx)
     assert (dav.root / "a.bin").read_bytes() == content
     assert base64.b64decode(it.call("get", {"path": "a.bin"}, ctx)["base64"]) == content
 
 
-def test_a_put_replaces_at_once_and_may_come_twice(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_put_replaces_a_file_and_is_idempotent(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     dav.give("ü #1/a b%20?.txt", "old and longer")
     for _ in range(2):
         it.call("put", {"path": "ü #1/a b%20?.txt", "text": "new €"}, ctx)
@@ -68,11 +68,11 @@ def test_a_put_replaces_at_once_and_may_come_twice(dav: Any, it: WebdavConnector
     assert [each["path"] for each in it.call("list", {"folder": "ü #1"}, ctx)["entries"]] == ["ü #1/a b%20?.txt"]
 
 
-def test_a_put_goes_over_no_folder_and_into_none_that_is_not_there(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_put_needs_an_existing_folder_and_replaces_none(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     dav.give("folder/x", "kept")
     with pytest.raises(Rejected):
         it.call("put", {"path": "folder", "text": "x"}, ctx)
-    with pytest.raises(Rejected, match="make it first"):
+    with pytest.raises(Rejected, match="create it first"):
         it.call("put", {"path": "nowhere/x", "text": "x"}, ctx)
     assert (names(dav), names(dav, "folder")) == (["folder"], ["x"])
 
@@ -89,20 +89,20 @@ def test_a_folder_is_listed_page_by_page(dav: Any, it: WebdavConnector, ctx: Con
     assert [each["name"] for each in it.call("list", {}, ctx)["entries"]] == ["in"]
 
 
-def test_what_is_there_and_what_is_not(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_stat_and_errors_for_missing_paths(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     dav.give("in/a", "xy")
     assert it.call("stat", {"path": "in/a"}, ctx)["entry"]["size"] == 2
     assert it.call("stat", {"path": "in"}, ctx)["entry"]["kind"] == "folder"
     assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
-    for action, given in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
+    for action, params in (("get", {"path": "b"}), ("list", {"folder": "b"}), ("move", {"path": "b", "to": "c"})):
         with pytest.raises(Rejected, match="'b'"):
-            it.call(action, given, ctx)
-    for action, given in (("get", {"path": "in"}), ("list", {"folder": "in/a"})):
+            it.call(action, params, ctx)
+    for action, params in (("get", {"path": "in"}), ("list", {"folder": "in/a"})):
         with pytest.raises(Rejected):
-            it.call(action, given, ctx)
+            it.call(action, params, ctx)
 
 
-def test_a_move_never_goes_over_another_file(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_move_never_overwrites(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     dav.give("a", "A")
     dav.give("b", "B")
     with pytest.raises(Rejected, match="'b' already exists"):
@@ -111,7 +111,7 @@ def test_a_move_never_goes_over_another_file(dav: Any, it: WebdavConnector, ctx:
     assert {name: (dav.root / name).read_text() for name in names(dav)} == {"b": "B", "c d": "A"}
 
 
-def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_delete_needs_an_empty_folder_and_is_idempotent(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     assert [it.call("make_folder", {"path": "a/b/c"}, ctx)["made"] for _ in range(2)] == [True, False]
     with pytest.raises(Rejected, match="not empty"):
         it.call("delete", {"path": "a"}, ctx)
@@ -122,13 +122,13 @@ def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(dav: Any, it: We
     assert it.call("delete", {"path": "file"}, ctx) == {"deleted": True}
 
 
-def test_a_file_that_is_too_large_is_said(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_a_file_too_large_is_rejected(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     dav.give("a", b"x" * 11)
     with pytest.raises(Rejected, match="11 bytes"):
         it.call("get", {"path": "a", "most_bytes": 10}, ctx)
 
 
-def test_a_new_file_is_told_once_it_has_settled(dav: Any, it: WebdavConnector, ctx: Context) -> None:
+def test_a_new_file_is_reported_once_it_stops_growing(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     cursor = it.poll("new_files", {}, None, ctx).cursor
     dav.give("new.csv", "whole file")
     growing = it.poll("new_files", {}, cursor, ctx)
@@ -139,14 +139,14 @@ def test_a_new_file_is_told_once_it_has_settled(dav: Any, it: WebdavConnector, c
 # -- what goes wrong
 
 
-def test_a_wrong_password_is_said_without_it(dav: Any, ctx: Context) -> None:
+def test_a_wrong_password_is_reported_without_it(dav: Any, ctx: Context) -> None:
     for changed in ({"password": "wrong-canary"}, {"user": "canary"}):
         with pytest.raises(AuthError) as caught:
             WebdavConnector({**dav.settings, **changed}).check(ctx)
         assert "canary" not in caught.value.message + str(caught.value.details)
 
 
-def test_a_folder_that_is_not_there(dav: Any, ctx: Context) -> None:
+def test_a_missing_base_folder_is_reported(dav: Any, ctx: Context) -> None:
     with pytest.raises(ConfigError, match="base_url"):
         WebdavConnector({**dav.settings, "base_url": dav.settings["base_url"] + "/nowhere"}).check(ctx)
 
@@ -159,15 +159,15 @@ def liar() -> Iterator[Any]:
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            given = answers[self.command]
-            if given is None:
+            response = answers[self.command]
+            if response is None:
                 self.close_connection = True
                 return
-            self.send_response(given[0])
+            self.send_response(response[0])
             self.send_header("Retry-After", "7")
-            self.send_header("Content-Length", str(len(given[1])))
+            self.send_header("Content-Length", str(len(response[1])))
             self.end_headers()
-            self.wfile.write(given[1])
+            self.wfile.write(response[1])
 
         do_PROPFIND = do_PUT = do_MOVE = do_DELETE = do_MKCOL = do_GET = answer  # noqa: N815 - http.server's names
 
@@ -198,7 +198,7 @@ def liar() -> Iterator[Any]:
         (500, b"", TransientError),
     ],
 )
-def test_what_a_server_says_is_told_as_what_it_means(
+def test_answers_map_to_contract_errors(
     liar: Any, ctx: Context, status: int, body: bytes, expected: type[ConnectorError]
 ) -> None:
     liar.answers["PROPFIND"] = (status, body)
@@ -211,12 +211,12 @@ def test_what_a_server_says_is_told_as_what_it_means(
 
 
 @pytest.mark.parametrize("answer", [None, (500, b"")])
-def test_until_the_last_request_nothing_has_happened_then_nobody_knows(liar: Any, ctx: Context, answer: Any) -> None:
+def test_the_outcome_is_unknown_only_after_the_last_request(liar: Any, ctx: Context, answer: Any) -> None:
     liar.answers |= {"PROPFIND": (404, b""), "PUT": answer, "MOVE": answer}
     outcomes = []
-    for action, given in (("put", {"path": "a", "text": "x"}), ("move", {"path": "a", "to": "b"})):
+    for action, params in (("put", {"path": "a", "text": "x"}), ("move", {"path": "a", "to": "b"})):
         with pytest.raises(TransientError) as caught:
-            liar.it.call(action, given, ctx)
+            liar.it.call(action, params, ctx)
         outcomes.append(caught.value.outcome)
     liar.answers["PUT"] = (201, b"")
     with pytest.raises(TransientError) as caught:
@@ -224,24 +224,24 @@ def test_until_the_last_request_nothing_has_happened_then_nobody_knows(liar: Any
     assert [*outcomes, caught.value.outcome] == ["not_done", "unknown", "unknown"]
 
 
-def test_names_that_lead_elsewhere_are_not_listed(liar: Any, ctx: Context) -> None:
+def test_names_outside_the_folder_are_not_listed(liar: Any, ctx: Context) -> None:
     hrefs = ("/d/", "/d/ok", "/d/../x", "/d/%2e%2e", "/d/a/b", "/e/f", "/d/x%2fy")
-    listed = "".join(f"<response><href>{href}</href></response>" for href in hrefs)
+    responses = "".join(f"<response><href>{href}</href></response>" for href in hrefs)
     folder = "<propstat><prop><resourcetype><collection/></resourcetype></prop></propstat></response>"
-    body = f"<multistatus xmlns='DAV:'>{listed}</multistatus>".replace("</response>", folder, 1)
+    body = f"<multistatus xmlns='DAV:'>{responses}</multistatus>".replace("</response>", folder, 1)
     liar.answers["PROPFIND"] = (207, body.encode())
     assert [each["name"] for each in liar.it.call("list", {}, ctx)["entries"]] == ["ok"]
 
 
-def test_a_document_is_written_and_a_file_becomes_one(dav: Any, it: WebdavConnector, ctx: Any) -> None:
+def test_documents_are_written_and_read(dav: Any, it: WebdavConnector, ctx: Any) -> None:
     content, documents = os.urandom(300_001), HeldDocuments()
-    given = documents.create("offer.pdf", [content], "application/pdf")
+    document_id = documents.create("offer.pdf", [content], "application/pdf")
     ctx = with_documents(ctx, documents)
     for _ in range(2):
-        assert it.call("put", {"path": "out.pdf", "document": given}, ctx) == {"size": 300_001}
+        assert it.call("put", {"path": "out.pdf", "document": document_id}, ctx) == {"size": 300_001}
     assert (dav.root / "out.pdf").read_bytes() == content
-    found = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
-    assert (found["size"], documents.documents[found["document"]]) == (300_001, ("out.pdf", "", content))
+    output = it.call("get", {"path": "out.pdf", "as_document": True}, ctx)
+    assert (output["size"], documents.documents[output["document"]]) == (300_001, ("out.pdf", "", content))
     with pytest.raises(ConfigError, match="no document"):
         it.call("put", {"path": "new.pdf", "document": "doc_9"}, ctx)
     with pytest.raises(Rejected):

@@ -49,34 +49,34 @@ def ctx() -> Iterator[Context]:
 def directory() -> Iterator[Directory]:
     folder = Path(tempfile.mkdtemp(prefix="gos-ldap-"))
     try:
-        ca = _certify(folder)
+        ca = _write_certificate(folder)
         plain, tls = free_port(), free_port()
-        _write(folder)
+        _write_configuration(folder)
         account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         options: dict[str, Any] = {}
         if os.geteuid() == 0:
             for path in (folder, *folder.iterdir()):
                 os.chown(path, account.pw_uid, account.pw_gid)
             options = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-        configured = ["-f", str(folder / "conf")]
+        config_options = ["-f", str(folder / "conf")]
         subprocess.run(
-            [_program("slapadd"), *configured, "-q", "-l", str(folder / "ldif")],
+            [_program("slapadd"), *config_options, "-q", "-l", str(folder / "ldif")],
             check=True, capture_output=True, timeout=START_SECONDS, cwd=folder, **options,
         )  # fmt: skip
-        listening = f"ldap://127.0.0.1:{plain} ldaps://127.0.0.1:{tls}"
+        urls = f"ldap://127.0.0.1:{plain} ldaps://127.0.0.1:{tls}"
         # With -d it stays in the foreground; 0 logs nothing.
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(
-                [_program("slapd"), "-d", "0", *configured, "-h", listening], stdout=log, stderr=log, cwd=folder, **options
+                [_program("slapd"), "-d", "0", *config_options, "-h", urls], stdout=log, stderr=log, cwd=folder, **options
             )
         try:
             _wait(server, plain, folder / "log")
-            known = {"host": "127.0.0.1", "base_dn": "dc=example,dc=com"}
-            signed = {"bind_dn": "cn=gos,dc=example,dc=com", "password": PASSWORD, "ca": ca}
+            common = {"host": "127.0.0.1", "base_dn": "dc=example,dc=com"}
+            credentials = {"bind_dn": "cn=gos,dc=example,dc=com", "password": PASSWORD, "ca": ca}
             yield Directory(
-                {**known, **signed, "port": tls},
-                {**known, **signed, "port": plain, "tls": "starttls"},
-                {**known, "port": plain, "tls": "off"},
+                {**common, **credentials, "port": tls},
+                {**common, **credentials, "port": plain, "tls": "starttls"},
+                {**common, "port": plain, "tls": "off"},
             )
         finally:
             server.terminate()
@@ -89,7 +89,7 @@ def _program(name: str) -> str:
     return shutil.which(name) or f"/usr/sbin/{name}"
 
 
-def _write(folder: Path) -> None:
+def _write_configuration(folder: Path) -> None:
     (folder / "db").mkdir()
     schemas = "".join(f"include /etc/ldap/schema/{name}.schema\n" for name in ("core", "cosine", "inetorgperson"))
     (folder / "conf").write_text(f"""{schemas}
@@ -108,10 +108,10 @@ directory {folder}/db
 maxsize 16777216
 limits anonymous size.pr=200 size.prtotal=300
 """)
-    (folder / "ldif").write_text("\n".join(_tree()), encoding="utf-8")
+    (folder / "ldif").write_text("\n".join(_ldif_entries()), encoding="utf-8")
 
 
-def _tree() -> Iterator[str]:
+def _ldif_entries() -> Iterator[str]:
     yield "dn: dc=example,dc=com\nobjectClass: domain\ndc: example\n"
     yield f"dn: cn=gos,dc=example,dc=com\nobjectClass: person\ncn: gos\nsn: gos\nuserPassword:: {_in_base64(PASSWORD.encode())}\n"
     for unit in ("people", "many", "hidden", "elsewhere"):
@@ -137,12 +137,12 @@ def _in_base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
-def _certify(folder: Path) -> str:
+def _write_certificate(folder: Path) -> str:
     """A certificate for 127.0.0.1 that is its own authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "directory")])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -154,7 +154,7 @@ def _certify(folder: Path) -> str:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    ca = made.public_bytes(serialization.Encoding.PEM)
+    ca = certificate.public_bytes(serialization.Encoding.PEM)
     (folder / "crt").write_bytes(ca)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
@@ -192,12 +192,12 @@ class Scripted:
     def _serve(self) -> None:
         try:
             with self._listening.accept()[0] as client:
-                while asked := client.recv(65536):
-                    self.received.append(asked)
-                    said = self._answer(asked)
-                    if said is None:
+                while request := client.recv(65536):
+                    self.received.append(request)
+                    response = self._answer(request)
+                    if response is None:
                         return
-                    client.sendall(said)
+                    client.sendall(response)
         except OSError:  # the client hung up, or the test is over
             return
 
@@ -209,12 +209,12 @@ class Scripted:
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[[Callable[[bytes], bytes | None]], Scripted]]:
-    made: list[Scripted] = []
+    servers: list[Scripted] = []
 
-    def make(answer: Callable[[bytes], bytes | None]) -> Scripted:
-        made.append(Scripted(answer))
-        return made[-1]
+    def start(answer: Callable[[bytes], bytes | None]) -> Scripted:
+        servers.append(Scripted(answer))
+        return servers[-1]
 
-    yield make
-    for each in made:
+    yield start
+    for each in servers:
         each.close()

@@ -29,18 +29,18 @@ Scripting = Callable[[Callable[[bytes], bytes | None]], Any]
 PAGES = "1.2.840.113556.1.4.319"
 
 
-def failure(settings: Json, seconds: float = 20, **asked: Any) -> ConnectorError:
+def failure(settings: Json, seconds: float = 20, **params: Any) -> ConnectorError:
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
-        LdapConnector(settings).call("search", {"where": {"uid": "anna"}, **asked}, ctx)
+        LdapConnector(settings).call("search", {"where": {"uid": "anna"}, **params}, ctx)
     assert caught.value.outcome == "not_done"
     password = settings.get("password")
     assert password is None or password not in caught.value.message + json.dumps(caught.value.details, ensure_ascii=False)
     return caught.value
 
 
-def verdict(code: int, said: str = "", tag: int = 0x65, number: int = 1) -> bytes:
+def verdict(code: int, message: str = "", tag: int = 0x65, number: int = 1) -> bytes:
     """A message that ends a search."""
-    return element(0x30, integer(number), element(tag, integer(code, 0x0A), octets(""), octets(said)))
+    return element(0x30, integer(number), element(tag, integer(code, 0x0A), octets(""), octets(message)))
 
 
 def entry(number: int = 1) -> bytes:
@@ -55,10 +55,10 @@ def page(cookie: bytes, number: int) -> bytes:
 
 @pytest.mark.parametrize("encryption", ["tls", "starttls"])
 @pytest.mark.parametrize("wrong", [{"password": "wrong-secret"}, {"bind_dn": "cn=nobody,dc=example,dc=com"}])
-def test_a_wrong_user_or_password_is_told(directory: Directory, encryption: str, wrong: Json) -> None:
-    found = failure({**getattr(directory, encryption), **wrong})
-    assert type(found) is AuthError
-    assert "does not accept bind_dn and password (invalidCredentials)" in found.message
+def test_a_wrong_user_or_password_is_reported(directory: Directory, encryption: str, wrong: Json) -> None:
+    error = failure({**getattr(directory, encryption), **wrong})
+    assert type(error) is AuthError
+    assert "does not accept bind_dn and password (invalidCredentials)" in error.message
 
 
 @pytest.mark.parametrize("settings", [{"host": "127.0.0.1", "port": 1}, {"host": "no-such-host.invalid"}])
@@ -75,17 +75,17 @@ def test_a_password_is_not_sent_in_clear_text(scripted: Scripting) -> None:
 def test_a_certificate_of_an_unknown_authority_is_refused(directory: Directory) -> None:
     for encryption in ("tls", "starttls"):
         settings = {name: value for name, value in getattr(directory, encryption).items() if name != "ca"}
-        found = failure(settings)
-        assert type(found) is ConfigError
-        assert "is not trusted" in found.message
-        assert "in `ca`" in found.message
+        error = failure(settings)
+        assert type(error) is ConfigError
+        assert "is not trusted" in error.message
+        assert "in `ca`" in error.message
 
 
 def test_a_certificate_for_another_host_is_refused(directory: Directory) -> None:
     assert "is not trusted" in failure({**directory.tls, "host": "localhost"}).message
 
 
-def test_ports_and_encryption_that_do_not_fit_are_told(directory: Directory) -> None:
+def test_mismatched_port_encryption_and_ca_are_reported(directory: Directory) -> None:
     assert "does not begin TLS" in failure({**directory.tls, "port": directory.off["port"]}).message
     assert "no PEM certificate" in failure({**directory.tls, "ca": "nonsense"}).message
 
@@ -98,10 +98,10 @@ def test_ports_and_encryption_that_do_not_fit_are_told(directory: Directory) -> 
         (verdict(0, tag=0x61), "another answer than one about TLS"),
     ],
 )
-def test_no_password_leaves_without_tls(scripted: Scripting, answer: bytes, told: str) -> None:
+def test_no_password_is_sent_without_tls(scripted: Scripting, answer: bytes, told: str) -> None:
     server = scripted(lambda _: answer)
-    found = failure({**server.settings, "tls": "starttls", "bind_dn": "cn=a", "password": "very-secret"})
-    assert told in found.message
+    error = failure({**server.settings, "tls": "starttls", "bind_dn": "cn=a", "password": "very-secret"})
+    assert told in error.message
     assert b"very-secret" not in b"".join(server.received)
 
 
@@ -113,30 +113,30 @@ def test_no_password_leaves_without_tls(scripted: Scripting, answer: bytes, told
         (80, SystemFailure), (999, Rejected),
     ],
 )  # fmt: skip
-def test_a_verdict_is_an_error_of_its_class(scripted: Scripting, code: int, error: type[ConnectorError]) -> None:
-    found = failure(scripted(lambda _: verdict(code, "because of that")).settings)
-    assert type(found) is error
-    assert "because of that" in json.dumps(found.details)
-    assert found.details["code"] == code
+def test_result_codes_map_to_contract_errors(scripted: Scripting, code: int, error: type[ConnectorError]) -> None:
+    raised = failure(scripted(lambda _: verdict(code, "because of that")).settings)
+    assert type(raised) is error
+    assert "because of that" in json.dumps(raised.details)
+    assert raised.details["code"] == code
 
 
-def test_a_silent_directory_costs_no_more_than_the_deadline(scripted: Scripting) -> None:
+def test_a_silent_directory_fails_at_the_deadline(scripted: Scripting) -> None:
     waiting = threading.Event()
 
     def wait(_: bytes) -> bytes:
         waiting.wait(20)
         return b""
 
-    found = failure(scripted(wait).settings, seconds=1)
+    error = failure(scripted(wait).settings, seconds=1)
     waiting.set()
-    assert type(found) is TransientError
+    assert type(error) is TransientError
 
 
-def test_a_directory_that_hangs_up_or_says_farewell_is_transient(scripted: Scripting) -> None:
+def test_a_directory_that_disconnects_is_transient(scripted: Scripting) -> None:
     assert "hung up" in failure(scripted(lambda _: None).settings).message
     assert "hung up" in failure(scripted(lambda _: entry()[:-1]).settings, seconds=1).message
-    found = failure(scripted(lambda _: verdict(52, "closing", tag=0x78, number=0)).settings)
-    assert (type(found), found.details["message"]) == (TransientError, "unavailable closing")
+    error = failure(scripted(lambda _: verdict(52, "closing", tag=0x78, number=0)).settings)
+    assert (type(error), error.details["message"]) == (TransientError, "unavailable closing")
 
 
 LIES = {
@@ -165,37 +165,37 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_an_answer_that_makes_no_sense_is_a_failure(scripted: Scripting, lie: str) -> None:
-    found = failure(scripted(lambda _: LIES[lie]).settings)
-    assert type(found) is SystemFailure
-    assert "does not speak LDAP" in found.message or "of more than" in found.message
+def test_a_malformed_answer_is_a_failure(scripted: Scripting, lie: str) -> None:
+    error = failure(scripted(lambda _: LIES[lie]).settings)
+    assert type(error) is SystemFailure
+    assert "does not speak LDAP" in error.message or "of more than" in error.message
 
 
-def test_pages_without_end_end(scripted: Scripting) -> None:
+def test_endless_empty_pages_are_aborted(scripted: Scripting) -> None:
     numbers = iter(range(1, 1000))
     assert "paging does not end" in failure(scripted(lambda _: page(b"again", next(numbers))).settings).message
 
 
-def test_references_without_end_end(scripted: Scripting) -> None:
+def test_endless_references_are_aborted(scripted: Scripting) -> None:
     reference = element(0x30, integer(1), element(0x73, octets("ldap://127.0.0.2/")))
     assert "other servers" in failure(scripted(lambda _: reference * 1001).settings).message
 
 
-def test_a_directory_that_knows_no_pages_is_cut_at_the_limit(scripted: Scripting) -> None:
+def test_results_without_paging_are_cut_at_the_limit(scripted: Scripting) -> None:
     server = scripted(lambda _: entry() * 20 + verdict(0))
     with open_context() as ctx:
         answer = LdapConnector(server.settings).call("search", {"limit": 7}, ctx)
     assert (len(answer["entries"]), answer["truncated"]) == (7, True)
 
 
-def test_an_answer_without_end_is_cut(scripted: Scripting) -> None:
+def test_an_endless_answer_is_aborted(scripted: Scripting) -> None:
     noise = element(0x30, integer(1), element(0x79, bytes(1024 * 1024)))
     assert "answers with more than" in failure(scripted(lambda _: noise * 65).settings).message
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=40))
-def test_whatever_comes_is_read_or_refused(content: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(content: bytes) -> None:
     reader = Reader(content)
     try:
         while reader.next_tag() is not None:
@@ -209,7 +209,7 @@ def test_whatever_comes_is_read_or_refused(content: bytes) -> None:
 @example(-(2**31), 0, False)
 @example(-128, 0, False)
 @given(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, 1, 127, 128, 255, 256, 65_535, 65_536]), st.booleans())
-def test_what_is_written_is_read_again(number: int, size: int, truth: bool) -> None:
+def test_encoded_values_round_trip(number: int, size: int, truth: bool) -> None:
     content = b"x" * size
     reader = Reader(element(0x30, integer(number), octets(content), boolean(truth)))
     inner = Reader(reader.take(0x30))

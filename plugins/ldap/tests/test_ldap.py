@@ -31,8 +31,8 @@ def it(directory: Directory) -> LdapConnector:
     return LdapConnector(directory.tls)
 
 
-def found(it: LdapConnector, ctx: Context, **given: Any) -> list[str]:
-    entries = it.call("search", {"base": PEOPLE, "scope": "one", "attributes": ["uid"], **given}, ctx)["entries"]
+def found(it: LdapConnector, ctx: Context, **params: Any) -> list[str]:
+    entries = it.call("search", {"base": PEOPLE, "scope": "one", "attributes": ["uid"], **params}, ctx)["entries"]
     return sorted(entry["attributes"]["uid"][0] for entry in entries)
 
 
@@ -40,12 +40,12 @@ def found(it: LdapConnector, ctx: Context, **given: Any) -> list[str]:
 def test_every_encryption_lets_search(directory: Directory, ctx: Context, encryption: str) -> None:
     it = LdapConnector(getattr(directory, encryption))
     assert found(it, ctx, where={"uid": "anna"}, limit=10) == ["anna"]
-    said = it.check(ctx)
-    assert ("answers without a sign-in" if encryption == "off" else "lets cn=gos,dc=example,dc=com sign in") in said
-    assert "shows dc=example,dc=com" in said
+    message = it.check(ctx)
+    assert ("answers without a sign-in" if encryption == "off" else "lets cn=gos,dc=example,dc=com sign in") in message
+    assert "shows dc=example,dc=com" in message
 
 
-def test_the_sign_in_counts(directory: Directory, ctx: Context) -> None:
+def test_signing_in_reveals_hidden_entries(directory: Directory, ctx: Context) -> None:
     hidden = {"dn": "uid=dora,ou=hidden,dc=example,dc=com"}
     assert LdapConnector(directory.starttls).call("get", hidden, ctx)["entry"]["attributes"]["cn"] == ["Dora"]
     assert LdapConnector(directory.off).call("get", hidden, ctx) == {"entry": None}
@@ -77,7 +77,7 @@ def test_the_sign_in_counts(directory: Directory, ctx: Context) -> None:
         ({}, ["anna", "bob", "carla"]),
     ],
 )
-def test_conditions_find_what_they_say(it: LdapConnector, ctx: Context, where: dict[str, Any], uids: list[str]) -> None:
+def test_conditions_match_the_expected_entries(it: LdapConnector, ctx: Context, where: dict[str, Any], uids: list[str]) -> None:
     assert found(it, ctx, where=where) == uids
 
 
@@ -98,13 +98,13 @@ def test_conditions_find_what_they_say(it: LdapConnector, ctx: Context, where: d
         ("(modifyTimestamp<=20200101000000Z)", []),
     ],
 )
-def test_a_filter_as_ldap_writes_it_is_understood(it: LdapConnector, ctx: Context, text: str, uids: list[str]) -> None:
+def test_ldap_filters_match_the_expected_entries(it: LdapConnector, ctx: Context, text: str, uids: list[str]) -> None:
     assert found(it, ctx, filter=text) == uids
 
 
-def test_values_come_as_texts_and_bytes_in_base64(it: LdapConnector, ctx: Context) -> None:
-    given = {"dn": f"uid=anna,{PEOPLE}", "attributes": ["CN", "jpegphoto", "mail", "uid"], "binary": ["UID"]}
-    entry = it.call("get", given, ctx)["entry"]
+def test_text_values_stay_text_and_bytes_become_base64(it: LdapConnector, ctx: Context) -> None:
+    params = {"dn": f"uid=anna,{PEOPLE}", "attributes": ["CN", "jpegphoto", "mail", "uid"], "binary": ["UID"]}
+    entry = it.call("get", params, ctx)["entry"]
     assert entry["dn"] == f"uid=anna,{PEOPLE}"
     assert entry["attributes"] == {
         "CN": ["Anna Müller"],
@@ -114,7 +114,7 @@ def test_values_come_as_texts_and_bytes_in_base64(it: LdapConnector, ctx: Contex
     }
 
 
-def test_an_entry_that_is_not_there_is_none(it: LdapConnector, ctx: Context) -> None:
+def test_a_missing_entry_is_null(it: LdapConnector, ctx: Context) -> None:
     assert it.call("get", {"dn": f"uid=nobody,{PEOPLE}"}, ctx) == {"entry": None}
     with pytest.raises(Rejected, match="has no entry of this name"):
         it.call("search", {"base": f"ou=nowhere,{PEOPLE}"}, ctx)
@@ -131,18 +131,18 @@ def test_pages_are_read_until_the_limit(
     assert (len({entry["dn"] for entry in answer["entries"]}), answer["truncated"]) == (count, truncated)
 
 
-def test_a_directory_that_gives_no_more_leaves_the_answer_truncated(directory: Directory, ctx: Context) -> None:
+def test_a_size_limit_of_the_directory_truncates_the_result(directory: Directory, ctx: Context) -> None:
     it = LdapConnector({**directory.off, "page_size": 200})
     answer = it.call("search", {"where": {"sn": "many"}, "attributes": ["cn"], "limit": 10_000}, ctx)
     assert (len(answer["entries"]), answer["truncated"]) == (300, True)
 
 
-def test_pages_that_are_too_large_for_the_directory_are_told_and_not_an_empty_answer(directory: Directory, ctx: Context) -> None:
+def test_a_page_size_the_directory_refuses_is_reported(directory: Directory, ctx: Context) -> None:
     with pytest.raises(Rejected, match="lower `page_size`"):
         LdapConnector(directory.off).call("search", {"where": {"sn": "many"}}, ctx)
 
 
-def test_other_servers_are_named_and_not_asked(it: LdapConnector, ctx: Context) -> None:
+def test_referrals_are_returned_and_not_followed(it: LdapConnector, ctx: Context) -> None:
     answer = it.call("search", {"where": {"uid": "anna"}}, ctx)
     assert [entry["dn"] for entry in answer["entries"]] == [f"uid=anna,{PEOPLE}"]
     assert answer["referrals"] == ["ldap://127.0.0.2:9/ou=branch,dc=example,dc=com??sub"]
@@ -185,7 +185,7 @@ def test_describe_names_the_trees(it: LdapConnector, ctx: Context) -> None:
         ({"filter": "(!" * 60 + "(uid=a)" + ")" * 60}, "more than 50 deep"),
     ],
 )
-def test_what_cannot_be_asked_is_told_before_anything_is_sent(given: dict[str, Any], told: str, ctx: Context) -> None:
+def test_invalid_searches_are_rejected_before_sending(given: dict[str, Any], told: str, ctx: Context) -> None:
     it = LdapConnector({"host": "127.0.0.1", "port": 1, "base_dn": "dc=x"})
     with pytest.raises(ConfigError, match=told):
         it.call("search", given, ctx)
@@ -216,5 +216,5 @@ def test_a_search_needs_a_base(directory: Directory, ctx: Context) -> None:
         ({"host": "a", "password": "b"}, False),
     ],
 )
-def test_an_empty_password_signs_nobody_in(settings: dict[str, Any], fits: bool) -> None:
+def test_settings_require_a_non_empty_password_with_bind_dn(settings: dict[str, Any], fits: bool) -> None:
     assert (schema_problems(LdapConnector.settings_schema, settings) == []) is fits

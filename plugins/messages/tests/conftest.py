@@ -44,48 +44,48 @@ class Slack:
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return told({"ok": False, "error": "invalid_auth"})
         if request.headers["content-type"].startswith("application/json"):
-            given = json.loads(request.body)
+            params = json.loads(request.body)
         else:
-            given = {name: values[0] for name, values in parse_qs(request.body.decode("ascii")).items()}
-        return told({"ok": True, **method(given)})
+            params = {name: values[0] for name, values in parse_qs(request.body.decode("ascii")).items()}
+        return told({"ok": True, **method(params)})
 
-    def _post(self, given: dict[str, Any]) -> dict[str, Any]:
-        if given["channel"] not in ("C0123456789", "U1"):
+    def _post(self, params: dict[str, Any]) -> dict[str, Any]:
+        if params["channel"] not in ("C0123456789", "U1"):
             return {"ok": False, "error": "channel_not_found"}
-        if given.get("blocks") == [{"type": "nonsense"}]:
+        if params.get("blocks") == [{"type": "nonsense"}]:
             return {
                 "ok": False,
                 "error": "invalid_blocks",
                 "response_metadata": {"messages": ["[ERROR] unsupported type: nonsense"]},
             }
-        place = (given["channel"], f"1700000001.{len(self.messages):06}")
-        self.messages[place] = given
-        return {"channel": place[0], "ts": place[1], "message": given}
+        place = (params["channel"], f"1700000001.{len(self.messages):06}")
+        self.messages[place] = params
+        return {"channel": place[0], "ts": place[1], "message": params}
 
-    def _update(self, given: dict[str, Any]) -> dict[str, Any]:
-        place = (given["channel"], given["ts"])
+    def _update(self, params: dict[str, Any]) -> dict[str, Any]:
+        place = (params["channel"], params["ts"])
         if place not in self.messages:
             return {"ok": False, "error": "message_not_found"}
-        self.messages[place] = given
-        return {"channel": place[0], "ts": place[1], "text": given["text"]}
+        self.messages[place] = params
+        return {"channel": place[0], "ts": place[1], "text": params["text"]}
 
-    def _find(self, given: dict[str, Any]) -> dict[str, Any]:
-        if given["email"] != "anna@example.com":
+    def _find(self, params: dict[str, Any]) -> dict[str, Any]:
+        if params["email"] != "anna@example.com":
             return {"ok": False, "error": "users_not_found"}
-        profile = {"email": given["email"], "real_name": "Anna Müller"}
+        profile = {"email": params["email"], "real_name": "Anna Müller"}
         return {"user": {"id": "U1", "name": "anna", "deleted": False, "is_bot": False, "tz": "Europe/Berlin", "profile": profile}}
 
-    def _list(self, given: dict[str, Any]) -> dict[str, Any]:
-        number = int(given.get("cursor", "0"))
+    def _list(self, params: dict[str, Any]) -> dict[str, Any]:
+        number = int(params.get("cursor", "0"))
         private = {"is_private": number == 1, "is_member": number == 0}
-        listed = [{"id": f"C{number}{each}", "name": f"channel-{number}{each}", **private} for each in range(2)]
-        return {"channels": listed, "response_metadata": {"next_cursor": str(number + 1) if number < 2 else ""}}
+        channels = [{"id": f"C{number}{each}", "name": f"channel-{number}{each}", **private} for each in range(2)]
+        return {"channels": channels, "response_metadata": {"next_cursor": str(number + 1) if number < 2 else ""}}
 
     def _hook(self, request: Received) -> Answer:
-        given = json.loads(request.body)
-        if not given.get("text"):
+        message = json.loads(request.body)
+        if not message.get("text"):
             return Answer(400, body=b"no_text")
-        self.notified.append(given)
+        self.notified.append(message)
         return Answer(200, {"Content-Type": "text/html"}, b"ok")
 
 

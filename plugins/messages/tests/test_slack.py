@@ -44,32 +44,32 @@ def it(slack: Slack) -> SlackConnector:
 def failure(it: SlackConnector, ctx: Context, action: str, **given: Any) -> ConnectorError:
     with pytest.raises(ConnectorError) as caught:
         it.call(action, given, ctx)
-    shown = caught.value.message + json.dumps(caught.value.details)
-    assert not any(secret in shown for secret in SECRETS)
+    text = caught.value.message + json.dumps(caught.value.details)
+    assert not any(secret in text for secret in SECRETS)
     return caught.value
 
 
-def test_a_message_is_posted_answered_and_changed(it: SlackConnector, slack: Slack, ctx: Context) -> None:
-    made = it.call("post", {"channel": CHANNEL, "text": "Grüße"}, ctx)
-    assert slack.messages[CHANNEL, made["ts"]] == {"channel": CHANNEL, "text": "Grüße"}
+def test_messages_are_posted_threaded_and_updated(it: SlackConnector, slack: Slack, ctx: Context) -> None:
+    posted = it.call("post", {"channel": CHANNEL, "text": "Grüße"}, ctx)
+    assert slack.messages[CHANNEL, posted["ts"]] == {"channel": CHANNEL, "text": "Grüße"}
     blocks = [{"type": "divider"}]
-    reply = it.call("post", {"channel": CHANNEL, "text": "a", "thread": made["ts"], "blocks": blocks}, ctx)
-    sent = {"channel": CHANNEL, "text": "a", "thread_ts": made["ts"], "blocks": blocks}
+    reply = it.call("post", {"channel": CHANNEL, "text": "a", "thread": posted["ts"], "blocks": blocks}, ctx)
+    sent = {"channel": CHANNEL, "text": "a", "thread_ts": posted["ts"], "blocks": blocks}
     assert slack.messages[CHANNEL, reply["ts"]] == sent
-    assert it.call("update", {"channel": CHANNEL, "ts": made["ts"], "text": "anders"}, ctx) == made
-    assert slack.messages[CHANNEL, made["ts"]]["text"] == "anders"
+    assert it.call("update", {"channel": CHANNEL, "ts": posted["ts"], "text": "anders"}, ctx) == posted
+    assert slack.messages[CHANNEL, posted["ts"]]["text"] == "anders"
 
 
-def test_a_value_calls_nobody_unless_the_text_is_formatted(it: SlackConnector, slack: Slack, ctx: Context) -> None:
+def test_markup_is_escaped_unless_the_text_is_formatted(it: SlackConnector, slack: Slack, ctx: Context) -> None:
     text = "<!channel> & <https://evil.example|here>"
     it.call("notify", {"text": text}, ctx)
     it.call("notify", {"text": text, "formatted": True}, ctx)
     assert [each["text"] for each in slack.notified] == ["&lt;!channel&gt; &amp; &lt;https://evil.example|here&gt;", text]
-    made = it.call("post", {"channel": CHANNEL, "text": text}, ctx)
-    assert slack.messages[CHANNEL, made["ts"]]["text"].startswith("&lt;!channel&gt;")
+    posted = it.call("post", {"channel": CHANNEL, "text": text}, ctx)
+    assert slack.messages[CHANNEL, posted["ts"]]["text"].startswith("&lt;!channel&gt;")
 
 
-def test_people_are_found_by_address(it: SlackConnector, ctx: Context) -> None:
+def test_find_user_by_email(it: SlackConnector, ctx: Context) -> None:
     assert it.call("find_user", {"email": "anna@example.com"}, ctx)["user"] == {
         "id": "U1", "name": "anna", "real_name": "Anna Müller", "email": "anna@example.com", "time_zone": "Europe/Berlin",
         "deleted": False, "bot": False,
@@ -77,18 +77,18 @@ def test_people_are_found_by_address(it: SlackConnector, ctx: Context) -> None:
     assert it.call("find_user", {"email": "nobody@example.com"}, ctx) == {"user": None}
 
 
-def test_channels_are_read_page_after_page(it: SlackConnector, ctx: Context, slack: Slack) -> None:
-    found = it.call("channels", {}, ctx)
-    assert [each["id"] for each in found["channels"]] == ["C00", "C01", "C10", "C11", "C20", "C21"]
-    assert found["channels"][2] == {"id": "C10", "name": "channel-10", "private": True, "member": False}
-    assert found["truncated"] is False
+def test_channels_are_read_page_by_page(it: SlackConnector, ctx: Context, slack: Slack) -> None:
+    output = it.call("channels", {}, ctx)
+    assert [each["id"] for each in output["channels"]] == ["C00", "C01", "C10", "C11", "C20", "C21"]
+    assert output["channels"][2] == {"id": "C10", "name": "channel-10", "private": True, "member": False}
+    assert output["truncated"] is False
     assert b"types=public_channel&" in slack.last().body
     few = it.call("channels", {"limit": 3, "private": True}, ctx)
     assert (len(few["channels"]), few["truncated"]) == (3, True)
     assert b"types=public_channel%2Cprivate_channel&" in slack.last().body
 
 
-def test_check_says_who_the_token_is(it: SlackConnector, slack: Slack, ctx: Context) -> None:
+def test_check_names_the_user_of_the_token(it: SlackConnector, slack: Slack, ctx: Context) -> None:
     assert it.check(ctx) == "Slack knows the token as gos of Example."
     hook = SlackConnector({"webhook_url": slack.settings["webhook_url"]}).check(ctx)
     assert "accepts connections" in hook
@@ -104,18 +104,18 @@ def test_each_action_names_the_setting_it_needs(slack: Slack, ctx: Context) -> N
     assert schema_problems(SlackConnector.settings_schema, {}) != []
 
 
-def test_a_wrong_token_is_told(slack: Slack, ctx: Context) -> None:
+def test_a_wrong_token_is_reported_without_it(slack: Slack, ctx: Context) -> None:
     it = SlackConnector({**slack.settings, "token": "xoxb-wrong"})
     with pytest.raises(AuthError, match="invalid_auth") as caught:
         it.check(ctx)
     assert "xoxb-wrong" not in caught.value.message + json.dumps(caught.value.details)
 
 
-def test_slack_says_why_it_refuses(it: SlackConnector, ctx: Context) -> None:
-    found = failure(it, ctx, "post", channel="C9", text="a")
-    assert (type(found), found.outcome, found.message) == (Rejected, "not_done", "Slack refused: channel_not_found.")
-    found = failure(it, ctx, "post", channel=CHANNEL, text="a", blocks=[{"type": "nonsense"}])
-    assert found.message == "Slack refused: invalid_blocks ([ERROR] unsupported type: nonsense)."
+def test_refusals_carry_slacks_reason(it: SlackConnector, ctx: Context) -> None:
+    error = failure(it, ctx, "post", channel="C9", text="a")
+    assert (type(error), error.outcome, error.message) == (Rejected, "not_done", "Slack refused: channel_not_found.")
+    error = failure(it, ctx, "post", channel=CHANNEL, text="a", blocks=[{"type": "nonsense"}])
+    assert error.message == "Slack refused: invalid_blocks ([ERROR] unsupported type: nonsense)."
     assert "half of a character pair" in failure(it, ctx, "post", channel=CHANNEL, text="\ud800").message
     assert "half of a character pair" in failure(it, ctx, "find_user", email="\ud800@example.com").message
 
@@ -134,16 +134,16 @@ def test_slack_says_why_it_refuses(it: SlackConnector, ctx: Context) -> None:
         ([], SystemFailure, "unknown"),
     ],
 )
-def test_an_answer_is_an_error_of_its_class(
+def test_answers_map_to_contract_errors(
     it: SlackConnector, slack: Slack, ctx: Context, body: Any, error: type[ConnectorError], outcome: Outcome
 ) -> None:
     slack.server.answers["/api/chat.postMessage"] = lambda _: Answer(200, {"Retry-After": "7"}, json.dumps(body).encode())
-    found = failure(it, ctx, "post", channel=CHANNEL, text="a")
-    assert (type(found), found.outcome) == (error, outcome)
-    if isinstance(found, RateLimited):
-        assert found.retry_after == 7
-    if isinstance(found, AuthError):
-        assert "needs the scope chat:write" in found.message
+    raised = failure(it, ctx, "post", channel=CHANNEL, text="a")
+    assert (type(raised), raised.outcome) == (error, outcome)
+    if isinstance(raised, RateLimited):
+        assert raised.retry_after == 7
+    if isinstance(raised, AuthError):
+        assert "needs the scope chat:write" in raised.message
 
 
 @pytest.mark.parametrize(
@@ -159,22 +159,22 @@ def test_an_answer_is_an_error_of_its_class(
         (200, {}, b"<html>", SystemFailure, "unknown"),
     ],
 )
-def test_a_status_is_an_error_of_its_class(
+def test_statuses_map_to_contract_errors(
     it: SlackConnector, slack: Slack, ctx: Context, status: int, headers: dict[str, str], content: bytes,
     error: type[ConnectorError], outcome: Outcome,
 ) -> None:  # fmt: skip
     """Long because each part of an answer is a parameter."""
     for path in ("/services/T0/B0/very-secret", "/api/chat.postMessage", "/api/users.lookupByEmail"):
         slack.server.answers[path] = lambda _: Answer(status, headers, content)
-    for found in (failure(it, ctx, "notify", text="a"), failure(it, ctx, "post", channel=CHANNEL, text="a")):
-        assert (type(found), found.outcome) == (error, outcome)
-        if isinstance(found, RateLimited):
-            assert found.retry_after == 30
+    for raised in (failure(it, ctx, "notify", text="a"), failure(it, ctx, "post", channel=CHANNEL, text="a")):
+        assert (type(raised), raised.outcome) == (error, outcome)
+        if isinstance(raised, RateLimited):
+            assert raised.retry_after == 30
     assert failure(it, ctx, "find_user", email="anna@example.com").outcome == "not_done"
 
 
 @pytest.mark.parametrize("body", [{"ok": True}, {"ok": True, "user": {"id": 1}}, {"ok": True, "user": []}])
-def test_a_lying_answer_about_a_person_is_a_failure(it: SlackConnector, slack: Slack, ctx: Context, body: Any) -> None:
+def test_a_malformed_user_is_a_failure(it: SlackConnector, slack: Slack, ctx: Context, body: Any) -> None:
     slack.server.answers["/api/users.lookupByEmail"] = lambda _: Answer(200, {}, json.dumps(body).encode())
     assert type(failure(it, ctx, "find_user", email="anna@example.com")) is SystemFailure
 
@@ -183,6 +183,6 @@ def test_a_lying_answer_about_a_person_is_a_failure(it: SlackConnector, slack: S
     "body",
     [{"ok": True}, {"ok": True, "channels": [1]}, {"ok": True, "channels": [], "response_metadata": {"next_cursor": "again"}}],
 )
-def test_a_lying_list_of_channels_is_a_failure(it: SlackConnector, slack: Slack, ctx: Context, body: Any) -> None:
+def test_a_malformed_channel_list_is_a_failure(it: SlackConnector, slack: Slack, ctx: Context, body: Any) -> None:
     slack.server.answers["/api/conversations.list"] = lambda _: Answer(200, {}, json.dumps(body).encode())
     assert type(failure(it, ctx, "channels")) is SystemFailure

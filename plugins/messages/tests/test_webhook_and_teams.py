@@ -56,19 +56,19 @@ class TestTeamsContract(ConnectorContract):
 # -- webhook
 
 
-def test_the_official_verifier_accepts_what_is_sent(server: LoopbackServer, ctx: Context) -> None:
+def test_the_official_verifier_accepts_the_signature(server: LoopbackServer, ctx: Context) -> None:
     it = WebhookConnector({"url": f"{server.url}/hook", "signing_secret": SECRET})
-    told = it.call("send", SENT, ctx)
+    output = it.call("send", SENT, ctx)
     (received,) = server.received
     body = Webhook(SECRET).verify(received.body, received.headers)
     assert (body["type"], body["data"]) == ("order.shipped", {"order": "Größe 7"})
     assert datetime.fromisoformat(body["timestamp"]).tzinfo is not None
-    assert told == {"id": received.headers["webhook-id"], "status": 202}
+    assert output == {"id": received.headers["webhook-id"], "status": 202}
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(received.body.replace(b"7", b"8"), received.headers)
 
 
-def test_a_repetition_has_the_same_id_and_another_call_another(server: LoopbackServer) -> None:
+def test_the_id_depends_on_the_idempotency_key(server: LoopbackServer) -> None:
     it = WebhookConnector({"url": f"{server.url}/hook"})
     numbers = []
     for key in ("a", "a", "b"):
@@ -78,14 +78,14 @@ def test_a_repetition_has_the_same_id_and_another_call_another(server: LoopbackS
     assert "webhook-signature" not in server.received[0].headers
 
 
-def test_headers_go_along_and_replace_none_of_ours(server: LoopbackServer, ctx: Context) -> None:
+def test_custom_headers_are_sent_and_replace_none_of_the_connectors(server: LoopbackServer, ctx: Context) -> None:
     headers = {"X-Shop": "1", "WEBHOOK-ID": "mine", "authorization": "theirs"}
     settings = {"url": f"{server.url}/hook", "authorization": "Bearer t", "headers": headers}
-    told = WebhookConnector(settings).call("send", {**SENT, "timestamp": "2026-01-01T00:00:00Z"}, ctx)
+    output = WebhookConnector(settings).call("send", {**SENT, "timestamp": "2026-01-01T00:00:00Z"}, ctx)
     received = server.received[-1]
     assert received.headers["x-shop"] == "1"
     assert received.headers["authorization"] == "Bearer t"
-    assert received.headers["webhook-id"] == told["id"]
+    assert received.headers["webhook-id"] == output["id"]
     assert json.loads(received.body)["timestamp"] == "2026-01-01T00:00:00Z"
 
 
@@ -95,7 +95,7 @@ def test_sending_is_idempotent_only_where_the_receiver_says_so() -> None:
     assert WebhookConnector({"url": "http://a/", "honoured": True}).effect_of(send, {}) == "idempotent"
 
 
-def test_what_cannot_be_sent_is_told(server: LoopbackServer, ctx: Context) -> None:
+def test_invalid_data_and_secrets_are_rejected_before_sending(server: LoopbackServer, ctx: Context) -> None:
     with pytest.raises(ConfigError, match="half of a character pair"):
         WebhookConnector({"url": f"{server.url}/hook"}).call("send", {"type": "a", "data": {"a": "\ud800"}}, ctx)
     for call in ("check", "call"):
@@ -123,8 +123,8 @@ def test_settings_that_cannot_work_are_refused(settings: Json, fits: bool) -> No
 
 def test_a_text_becomes_a_card(server: LoopbackServer, ctx: Context) -> None:
     it = TeamsConnector({"url": f"{server.url}/hook?sig=very-secret"})
-    given = {"title": "Order", "text": "Größe", "facts": {"Weight": 3, "Paid": True}, "links": {"Open": "https://a.example/"}}
-    assert it.call("post", given, ctx) == {"status": 202}
+    params = {"title": "Order", "text": "Größe", "facts": {"Weight": 3, "Paid": True}, "links": {"Open": "https://a.example/"}}
+    assert it.call("post", params, ctx) == {"status": 202}
     (received,) = server.received
     assert received.path == "/hook?sig=very-secret"
     sent = json.loads(received.body)
@@ -138,12 +138,12 @@ def test_a_text_becomes_a_card(server: LoopbackServer, ctx: Context) -> None:
     assert card["actions"] == [{"type": "Action.OpenUrl", "title": "Open", "url": "https://a.example/"}]
 
 
-def test_a_card_goes_as_it_is(server: LoopbackServer, ctx: Context) -> None:
+def test_a_card_is_sent_unchanged(server: LoopbackServer, ctx: Context) -> None:
     TeamsConnector({"url": f"{server.url}/hook"}).call("post_card", CARD, ctx)
     assert json.loads(server.received[-1].body)["attachments"][0]["content"] == CARD["card"]
 
 
-def test_a_message_that_teams_would_not_take_is_not_sent(server: LoopbackServer, ctx: Context) -> None:
+def test_a_message_teams_would_refuse_is_not_sent(server: LoopbackServer, ctx: Context) -> None:
     it = TeamsConnector({"url": f"{server.url}/hook"})
     with pytest.raises(ConfigError, match="Teams takes"):
         it.call("post", {"text": "ü" * 15_000}, ctx)
@@ -152,7 +152,7 @@ def test_a_message_that_teams_would_not_take_is_not_sent(server: LoopbackServer,
     assert server.received == []
 
 
-def test_the_address_is_kept_like_a_password(server: LoopbackServer, ctx: Context) -> None:
+def test_the_webhook_address_is_a_secret(server: LoopbackServer, ctx: Context) -> None:
     assert TeamsConnector.settings_schema["properties"]["url"]["secret"] is True
     assert "very-secret" not in TeamsConnector({"url": f"{server.url}/hook?sig=very-secret"}).check(ctx)
 
@@ -188,23 +188,23 @@ def both(url: str) -> list[tuple[Connector, str, Json]]:
         (501, {}, Rejected, "not_done"),
     ],
 )
-def test_a_status_is_an_error_of_its_class(
+def test_statuses_map_to_contract_errors(
     server: LoopbackServer, status: int, headers: dict[str, str], error: type[ConnectorError], outcome: Outcome
 ) -> None:
     server.answers["/hook"] = lambda _: Answer(status, headers, b"because of that")
-    for it, action, given in both(f"{server.url}/hook"):
-        found = failure(it, action, given)
-        assert (type(found), found.outcome) == (error, outcome)
-        assert found.details == {"status": status, "body": "because of that"}
-        if isinstance(found, RateLimited):
-            assert found.retry_after == 7
+    for it, action, params in both(f"{server.url}/hook"):
+        raised = failure(it, action, params)
+        assert (type(raised), raised.outcome) == (error, outcome)
+        assert raised.details == {"status": status, "body": "because of that"}
+        if isinstance(raised, RateLimited):
+            assert raised.retry_after == 7
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/hook", "http://no-such-host.invalid/hook"])
-def test_an_address_without_a_receiver_is_transient_and_nothing_is_done(url: str, ctx: Context) -> None:
-    for it, action, given in both(url):
-        found = failure(it, action, given)
-        assert (type(found), found.outcome) == (TransientError, "not_done")
+def test_an_unreachable_receiver_is_transient_and_not_done(url: str, ctx: Context) -> None:
+    for it, action, params in both(url):
+        error = failure(it, action, params)
+        assert (type(error), error.outcome) == (TransientError, "not_done")
         with pytest.raises(TransientError):
             it.check(ctx)
 
@@ -217,6 +217,6 @@ def test_a_silent_receiver_leaves_the_outcome_unknown(server: LoopbackServer) ->
         return Answer()
 
     server.answers["/hook"] = wait
-    found = [failure(it, action, given, seconds=1) for it, action, given in both(f"{server.url}/hook")]
+    errors = [failure(it, action, params, seconds=1) for it, action, params in both(f"{server.url}/hook")]
     silent.set()
-    assert [(type(each), each.outcome) for each in found] == [(TransientError, "unknown")] * 2
+    assert [(type(each), each.outcome) for each in errors] == [(TransientError, "unknown")] * 2

@@ -65,13 +65,13 @@ def description(address: str) -> str:
     )
     bindings = ports = ""
     for version in ("11", "12"):
-        bound = "".join(
+        operation_bindings = "".join(
             f'<operation name="{name}"><s{version}:operation soapAction="urn:{name}"/>'
             f'<input><s{version}:body use="literal"/></input><output><s{version}:body use="literal"/></output></operation>'
             for name in names
         )
-        speaking = f'<s{version}:binding style="document" transport="http://schemas.xmlsoap.org/soap/http"/>'
-        bindings += f'<binding name="B{version}" type="tns:Shop">{speaking}{bound}</binding>'
+        soap_binding = f'<s{version}:binding style="document" transport="http://schemas.xmlsoap.org/soap/http"/>'
+        bindings += f'<binding name="B{version}" type="tns:Shop">{soap_binding}{operation_bindings}</binding>'
         ports += f'<port name="P{version}" binding="tns:B{version}"><s{version}:address location="{escape(address)}"/></port>'
     filled = (
         WSDL.replace("MESSAGES", messages).replace("OPERATIONS", operations).replace("BINDINGS", bindings).replace("PORTS", ports)
@@ -99,39 +99,40 @@ class Shop:
     def answer(self, request: Received) -> Answer:
         root = fromstring(request.body)
         version = next(version for version, name in ENVELOPES.items() if root.tag == f"{{{name}}}Envelope")
-        if not self._knows(root):
+        if not self._is_authenticated(root):
             return fault(version, "wsse:FailedAuthentication", "Who are you?")
-        asked = root.findall(f"{{{ENVELOPES[version]}}}Body/*")[0]
-        return envelope(version, {f"{{{SHOP}}}GetPrice": self._price, f"{{{SHOP}}}Order": self._order}[asked.tag](asked))
+        operation = root.findall(f"{{{ENVELOPES[version]}}}Body/*")[0]
+        return envelope(version, {f"{{{SHOP}}}GetPrice": self._price, f"{{{SHOP}}}Order": self._order}[operation.tag](operation))
 
-    def _knows(self, root: Element) -> bool:
+    def _is_authenticated(self, root: Element) -> bool:
         token = root.find(f".//{WSSE}UsernameToken")
         if token is None:
             return False
         password = token.find(f"{WSSE}Password")
-        wanted = PASSWORD
+        expected = PASSWORD
         if password is not None and str(password.get("Type", "")).endswith("#PasswordDigest"):
             nonce, created = (token.findtext(name) or "" for name in (f"{WSSE}Nonce", f"{WSU}Created"))
             digest = hashlib.sha1(base64.b64decode(nonce) + created.encode() + PASSWORD.encode(), usedforsecurity=False).digest()
-            wanted = base64.b64encode(digest).decode()
-        return token.findtext(f"{WSSE}Username") == "gos" and password is not None and password.text == wanted
+            expected = base64.b64encode(digest).decode()
+        return token.findtext(f"{WSSE}Username") == "gos" and password is not None and password.text == expected
 
-    def _price(self, asked: Element) -> str:
-        item = asked.findtext(f"{{{SHOP}}}item")
+    def _price(self, operation: Element) -> str:
+        item = operation.findtext(f"{{{SHOP}}}item")
         price = {"Bolt": "1.250000000000000000001", "O'Ring <&>": "7"}.get(item or "", "0")
         return f'<GetPriceResponse xmlns="{SHOP}"><price>{price}</price></GetPriceResponse>'
 
-    def _order(self, asked: Element) -> str:
+    def _order(self, operation: Element) -> str:
         lines = [
-            {**{part.tag.rpartition("}")[2]: part.text for part in line}, **line.attrib} for line in asked.iter(f"{{{SHOP}}}line")
+            {**{part.tag.rpartition("}")[2]: part.text for part in line}, **line.attrib}
+            for line in operation.iter(f"{{{SHOP}}}line")
         ]
         self.orders.append(
-            {"lines": lines, "note": asked.findtext(f"{{{SHOP}}}note"), "picture": asked.findtext(f"{{{SHOP}}}picture")}
+            {"lines": lines, "note": operation.findtext(f"{{{SHOP}}}note"), "picture": operation.findtext(f"{{{SHOP}}}picture")}
         )
-        told = "".join(f'<line urgent="false"><item>{escape(line["item"] or "")}</item><count>1</count></line>' for line in lines)
+        items = "".join(f'<line urgent="false"><item>{escape(line["item"] or "")}</item><count>1</count></line>' for line in lines)
         return (
             f'<OrderResponse xmlns="{SHOP}"><number>9007199254740993</number><made>2026-11-21T10:00:00+01:00</made>'
-            f"<lasts>P1DT2H</lasts><picture>AAH/</picture>{told}</OrderResponse>"
+            f"<lasts>P1DT2H</lasts><picture>AAH/</picture>{items}</OrderResponse>"
         )
 
 
@@ -144,16 +145,16 @@ def envelope(version: str, body: str, status: int = 200) -> Answer:
     return xml(f'<e:Envelope xmlns:e="{space}" xmlns:wsse="{WSSE[1:-1]}"><e:Body>{body}</e:Body></e:Envelope>', status)
 
 
-def fault(version: str, code: str, said: str, detail: str = "") -> Answer:
+def fault(version: str, code: str, message: str, detail: str = "") -> Answer:
     if version == "11":
-        told = f"<faultcode>{code}</faultcode><faultstring>{said}</faultstring>{f'<detail>{detail}</detail>' if detail else ''}"
+        more = f"<detail>{detail}</detail>" if detail else ""
+        content = f"<faultcode>{code}</faultcode><faultstring>{message}</faultstring>{more}"
     else:
         below = f"<e:Subcode><e:Value>{code}</e:Value></e:Subcode>"
         more = f"<e:Detail>{detail}</e:Detail>" if detail else ""
-        told = (
-            f"<e:Code><e:Value>e:Sender</e:Value>{below}</e:Code><e:Reason><e:Text xml:lang='en'>{said}</e:Text></e:Reason>{more}"
-        )
-    return envelope(version, f"<e:Fault>{told}</e:Fault>", 500)
+        reason = f"<e:Reason><e:Text xml:lang='en'>{message}</e:Text></e:Reason>"
+        content = f"<e:Code><e:Value>e:Sender</e:Value>{below}</e:Code>{reason}{more}"
+    return envelope(version, f"<e:Fault>{content}</e:Fault>", 500)
 
 
 @pytest.fixture

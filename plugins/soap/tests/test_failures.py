@@ -32,9 +32,9 @@ DTD = '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]>'
 def failure(it: SoapConnector, seconds: float = 20) -> ConnectorError:
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
         it.call("call", ASKED, ctx)
-    shown = caught.value.message + json.dumps(caught.value.details, ensure_ascii=False)
-    assert PASSWORD not in shown
-    assert "root:" not in shown
+    text = caught.value.message + json.dumps(caught.value.details, ensure_ascii=False)
+    assert PASSWORD not in text
+    assert "root:" not in text
     return caught.value
 
 
@@ -53,27 +53,27 @@ def failure(it: SoapConnector, seconds: float = 20) -> ConnectorError:
         (504, {}, TransientError, "unknown"),
     ],
 )
-def test_a_status_is_an_error_of_its_class(
+def test_statuses_map_to_contract_errors(
     it: SoapConnector, shop: Shop, status: int, headers: dict[str, str], error: type[ConnectorError], outcome: Outcome
 ) -> None:
     answer = Answer(status, {"Content-Type": "text/html", **headers}, b"<p>The month is closed.</p>")
     shop.server.answers["/shop"] = lambda _: answer
-    found = failure(it)
-    assert (type(found), found.outcome, found.details["status"]) == (error, outcome, status)
-    if isinstance(found, RateLimited):
-        assert found.retry_after == 7
+    raised = failure(it)
+    assert (type(raised), raised.outcome, raised.details["status"]) == (error, outcome, status)
+    if isinstance(raised, RateLimited):
+        assert raised.retry_after == 7
     shop.server.answers["/shop.wsdl"] = lambda _: answer
-    unread = failure(SoapConnector(shop.settings))
-    assert (type(unread) in (error, TransientError), unread.outcome) == (True, "not_done")
+    load_error = failure(SoapConnector(shop.settings))
+    assert (type(load_error) in (error, TransientError), load_error.outcome) == (True, "not_done")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/shop.wsdl", "http://no-such-host.invalid/shop.wsdl"])
-def test_an_address_without_a_service_is_transient_and_nothing_is_done(url: str) -> None:
-    found = failure(SoapConnector({"wsdl_url": url}))
-    assert (type(found), found.outcome) == (TransientError, "not_done")
+def test_an_unreachable_service_is_transient_and_not_done(url: str) -> None:
+    error = failure(SoapConnector({"wsdl_url": url}))
+    assert (type(error), error.outcome) == (TransientError, "not_done")
 
 
-def test_a_silent_service_leaves_a_call_unknown_unless_it_reads(shop: Shop) -> None:
+def test_a_silent_service_leaves_the_outcome_unknown_except_for_reads(shop: Shop) -> None:
     silent = threading.Event()
 
     def wait(_: Received) -> Answer:
@@ -86,9 +86,9 @@ def test_a_silent_service_leaves_a_call_unknown_unless_it_reads(shop: Shop) -> N
         with open_context() as ctx:
             it.call("describe", {}, ctx)
         shop.server.answers["/shop"] = wait
-        found = failure(it, seconds=1)
-        assert type(found) is TransientError
-        outcomes.append(found.outcome)
+        error = failure(it, seconds=1)
+        assert type(error) is TransientError
+        outcomes.append(error.outcome)
     silent.set()
     assert outcomes == ["unknown", "not_done"]
 
@@ -109,13 +109,13 @@ def test_a_silent_service_leaves_a_call_unknown_unless_it_reads(shop: Shop) -> N
     ],
     ids=range(10),
 )
-def test_a_lying_answer_is_a_failure(it: SoapConnector, shop: Shop, body: bytes) -> None:
+def test_a_malformed_answer_is_a_failure(it: SoapConnector, shop: Shop, body: bytes) -> None:
     shop.server.answer("/shop", 200, body, Content_Type="text/xml")
-    found = failure(it)
-    assert (type(found), found.outcome) == (SystemFailure, "unknown")
+    error = failure(it)
+    assert (type(error), error.outcome) == (SystemFailure, "unknown")
 
 
-def test_an_answer_in_parts_is_refused(it: SoapConnector, shop: Shop) -> None:
+def test_a_multipart_answer_is_refused(it: SoapConnector, shop: Shop) -> None:
     shop.server.answer("/shop", 200, b"--x\r\n\r\n<a/>\r\n--x--", Content_Type="multipart/related; boundary=x")
     assert "attachments" in failure(it).message
 
@@ -131,11 +131,11 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("path", ["/shop.wsdl", "/shop.xsd"])
-def test_a_description_that_makes_no_sense_is_told(shop: Shop, path: str, lie: str) -> None:
+def test_a_malformed_description_is_reported(shop: Shop, path: str, lie: str) -> None:
     shop.server.answer(path, 200, LIES[lie], Content_Type="text/xml")
-    found = failure(SoapConnector(shop.settings))
-    assert type(found) in (SystemFailure, ConfigError)
-    assert found.outcome == "not_done"
+    error = failure(SoapConnector(shop.settings))
+    assert type(error) in (SystemFailure, ConfigError)
+    assert error.outcome == "not_done"
     assert shop.calls() == []
 
 
@@ -143,12 +143,12 @@ def test_a_description_that_makes_no_sense_is_told(shop: Shop, path: str, lie: s
 def test_a_description_cannot_reach_files_or_forbidden_addresses(shop: Shop, place: str) -> None:
     usual = shop.server.answers["/shop.wsdl"](Received("GET", "/shop.wsdl", {}, b"")).body
     shop.server.answer("/shop.wsdl", 200, usual.replace(b"shop.xsd", place.encode()), Content_Type="text/xml")
-    found = failure(SoapConnector(shop.settings))
-    assert found.outcome == "not_done"
-    assert isinstance(found, ConfigError)
+    error = failure(SoapConnector(shop.settings))
+    assert error.outcome == "not_done"
+    assert isinstance(error, ConfigError)
 
 
-def test_imports_without_end_end(shop: Shop) -> None:
+def test_endless_imports_are_aborted(shop: Shop) -> None:
     def more(request: Received) -> Answer:
         number = int(request.path.partition("?")[2] or "0") + 1
         inner = f'<xs:import namespace="urn:x{number}" schemaLocation="shop.xsd?{number}"/>'
@@ -168,9 +168,9 @@ def test_calls_do_not_follow_the_description_to_another_server(shop: Shop, ctx: 
     shop.server.answer(
         "/shop.wsdl", 200, usual.replace(f"{shop.server.url}/shop".encode(), there.encode()), Content_Type="text/xml"
     )
-    found = failure(SoapConnector(shop.settings))
-    assert type(found) is ConfigError
-    assert "set `address`" in found.message
+    error = failure(SoapConnector(shop.settings))
+    assert type(error) is ConfigError
+    assert "set `address`" in error.message
     assert other.received == []
     assert SoapConnector({**shop.settings, "address": there}).call("call", ASKED, ctx) == {"output": "7"}
     other.close()

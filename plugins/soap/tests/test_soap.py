@@ -30,7 +30,7 @@ class TestContract(ConnectorContract):
 
 
 @pytest.mark.parametrize("port", VERSIONS)
-def test_an_operation_is_called_by_either_version(shop: Shop, ctx: Context, port: str) -> None:
+def test_operations_are_called_in_both_soap_versions(shop: Shop, ctx: Context, port: str) -> None:
     it = SoapConnector({**shop.settings, "port": port})
     priced = it.call("call", {"operation": "GetPrice", "input": {"item": "Bolt"}}, ctx)
     assert priced == {"output": "1.250000000000000000001"}
@@ -40,7 +40,7 @@ def test_an_operation_is_called_by_either_version(shop: Shop, ctx: Context, port
 
 
 @pytest.mark.parametrize("port", VERSIONS)
-def test_structures_lists_and_types_go_there_and_back(shop: Shop, ctx: Context, port: str) -> None:
+def test_structures_lists_and_types_round_trip(shop: Shop, ctx: Context, port: str) -> None:
     it = SoapConnector({**shop.settings, "port": port})
     output = it.call("call", {"operation": "Order", "input": ORDER}, ctx)["output"]
     lines = [{"item": "Größe <&>", "count": "2", "due": "2026-01-31", "urgent": "true"}, {"item": "b", "count": "1"}]
@@ -56,14 +56,14 @@ def test_structures_lists_and_types_go_there_and_back(shop: Shop, ctx: Context, 
 
 @pytest.mark.parametrize("port", VERSIONS)
 @pytest.mark.parametrize("digest", [False, True])
-def test_the_user_is_known_by_text_or_digest(shop: Shop, ctx: Context, port: str, digest: bool) -> None:
-    asked = {"operation": "GetPrice", "input": {"item": "Bolt"}}
+def test_ws_security_by_password_text_or_digest(shop: Shop, ctx: Context, port: str, digest: bool) -> None:
+    params = {"operation": "GetPrice", "input": {"item": "Bolt"}}
     security = {"username": "gos", "password": PASSWORD, "digest": digest}
-    assert SoapConnector({**shop.settings, "port": port, "security": security}).call("call", asked, ctx)["output"]
+    assert SoapConnector({**shop.settings, "port": port, "security": security}).call("call", params, ctx)["output"]
     assert (b"same-" in shop.calls()[-1].body) is not digest
     wrong = SoapConnector({**shop.settings, "port": port, "security": {**security, "password": "wrong-secret"}})
     with pytest.raises(AuthError, match="Who are you") as caught:
-        wrong.call("call", asked, ctx)
+        wrong.call("call", params, ctx)
     assert "wrong-secret" not in caught.value.message + str(caught.value.details)
 
 
@@ -80,7 +80,7 @@ def test_the_user_is_known_by_text_or_digest(shop: Shop, ctx: Context, port: str
         ("Nothing", {}, "no operation 'Nothing'"),
     ],
 )
-def test_an_input_that_does_not_fit_is_told_before_it_is_sent(
+def test_invalid_input_is_rejected_before_sending(
     it: SoapConnector, shop: Shop, ctx: Context, operation: str, given: Json, told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told):
@@ -88,7 +88,7 @@ def test_an_input_that_does_not_fit_is_told_before_it_is_sent(
     assert shop.calls() == []
 
 
-def test_operations_that_read_may_be_repeated(shop: Shop) -> None:
+def test_operations_in_reads_have_the_effect_read(shop: Shop) -> None:
     it = SoapConnector({**shop.settings, "reads": ["GetPrice"]})
     call, describe = it.actions
     assert it.effect_of(call, {"operation": "GetPrice"}) == "read"
@@ -111,7 +111,7 @@ def test_describe_says_what_an_operation_takes_and_gives(it: SoapConnector, ctx:
         it.call("describe", {"operation": "Nothing"}, ctx)
 
 
-def test_the_description_is_read_once(it: SoapConnector, shop: Shop, ctx: Context) -> None:
+def test_the_description_is_loaded_once(it: SoapConnector, shop: Shop, ctx: Context) -> None:
     for _ in range(3):
         it.call("call", {"operation": "GetPrice", "input": {"item": "Bolt"}}, ctx)
     assert [each.path for each in shop.server.received] == ["/shop.wsdl", "/shop.xsd", "/shop", "/shop", "/shop"]
@@ -125,18 +125,18 @@ def test_the_description_is_read_once(it: SoapConnector, shop: Shop, ctx: Contex
         ({"kind": "header", "name": "X-Key", "value": "k"}, ("x-key", "k")),
     ],
 )
-def test_credentials_of_http_go_along(shop: Shop, ctx: Context, auth: Json, header: tuple[str, str]) -> None:
+def test_http_credentials_are_sent(shop: Shop, ctx: Context, auth: Json, header: tuple[str, str]) -> None:
     it = SoapConnector({**shop.settings, "auth": auth})
     it.call("call", {"operation": "GetPrice", "input": {"item": "Bolt"}}, ctx)
     assert [each.headers.get(header[0]) for each in shop.server.received] == [header[1]] * 3
 
 
-def test_an_unknown_port_is_told(shop: Shop, ctx: Context) -> None:
+def test_an_unknown_port_is_reported(shop: Shop, ctx: Context) -> None:
     with pytest.raises(ConfigError, match="no port P13; it has P11, P12"):
         SoapConnector({**shop.settings, "port": "P13"}).check(ctx)
 
 
-def test_a_refusal_has_the_services_words(it: SoapConnector, shop: Shop, ctx: Context) -> None:
+def test_a_fault_carries_the_services_message(it: SoapConnector, shop: Shop, ctx: Context) -> None:
     body = (
         '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body><e:Fault><faultcode>e:Client</faultcode>'
         "<faultstring>The month is closed.</faultstring><detail><why>November</why></detail></e:Fault></e:Body></e:Envelope>"

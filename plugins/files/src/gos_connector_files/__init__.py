@@ -1,4 +1,4 @@
-"""Connectors for files, on this machine and on others."""
+"""Connectors for files on this machine and on remote servers."""
 
 from gos_connector_files.folder import FolderConnector
 from gos_connector_files.ftp import FtpConnector

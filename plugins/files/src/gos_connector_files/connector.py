@@ -1,4 +1,4 @@
-"""What the connectors do alike: the actions and the trigger, upon a store that each opens in its own protocol."""
+"""The base class of the file connectors: runs the actions and the trigger on a `Store` of the connector's protocol."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ from gos_connector_files.store import MOST_IN_FOLDER, Store
 
 
 class FilesConnector(Connector):
-    """One place with files, below one root."""
+    """Reads and writes files below one root."""
 
     contract_version = 1
     version = "0.1.0"
@@ -31,7 +31,7 @@ class FilesConnector(Connector):
 
     @abstractmethod
     def open(self, ctx: Context) -> AbstractContextManager[Store]:
-        """The place, signed in, until the call ends."""
+        """Open a signed-in store for the duration of a call."""
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self.verbs.get(action)
@@ -47,35 +47,35 @@ class FilesConnector(Connector):
             entries = store.page(folder, None, MOST_IN_FOLDER).entries
         return new_files(entries, query, cursor)
 
-    def _list(self, given: Json, ctx: Context) -> dict[str, Any]:
-        folder = clean(given.get("folder", ""), may_be_root=True)
+    def _list(self, params: Json, ctx: Context) -> dict[str, Any]:
+        folder = clean(params.get("folder", ""), may_be_root=True)
         with self.open(ctx) as store:
-            page = store.page(folder, given.get("after"), given.get("limit", USUAL_LISTED))
+            page = store.page(folder, params.get("after"), params.get("limit", USUAL_LISTED))
         return {"entries": [each.told() for each in page.entries], "after": page.after}
 
-    def _stat(self, given: Json, ctx: Context) -> dict[str, Any]:
-        path = clean(given["path"])
+    def _stat(self, params: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(params["path"])
         with self.open(ctx) as store:
             entry = store.stat(path)
         return {"exists": False} if entry is None else {"exists": True, "entry": entry.told()}
 
-    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
-        path = clean(given["path"])
-        if given.get("as_document", False):
+    def _get(self, params: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(params["path"])
+        if params.get("as_document", False):
             return self._get_document(path, ctx)
         with self.open(ctx) as store:
-            content = store.read(path, given.get("most_bytes", MOST_BYTES))
-        if given.get("format", "base64") == "base64":
+            content = store.read(path, params.get("most_bytes", MOST_BYTES))
+        if params.get("format", "base64") == "base64":
             return {"size": len(content), "base64": base64.b64encode(content).decode("ascii")}
         try:
             return {"size": len(content), "text": content.decode("utf-8")}
         except UnicodeDecodeError as error:
-            raise Rejected(f"{path!r} is not text in UTF-8; ask for `format: base64`.") from error
+            raise Rejected(f"{path!r} is not valid UTF-8; read it with `format: base64`.") from error
 
     def _get_document(self, path: str, ctx: Context) -> dict[str, Any]:
         size = 0
 
-        def counted(pieces: Iterable[bytes]) -> Iterator[bytes]:
+        def count_bytes(pieces: Iterable[bytes]) -> Iterator[bytes]:
             nonlocal size
             for piece in pieces:
                 size += len(piece)
@@ -83,45 +83,45 @@ class FilesConnector(Connector):
 
         with self.open(ctx) as store:
             name = path.rpartition("/")[2]
-            made = store.read_through(path, lambda pieces: ctx.documents.create(name, counted(pieces)))
-        return {"size": size, "document": made}
+            document_id = store.read_through(path, lambda pieces: ctx.documents.create(name, count_bytes(pieces)))
+        return {"size": size, "document": document_id}
 
-    def _put(self, given: Json, ctx: Context) -> dict[str, Any]:
-        if "document" in given:
-            found = ctx.documents.open(given["document"])
+    def _put(self, params: Json, ctx: Context) -> dict[str, Any]:
+        if "document" in params:
+            document = ctx.documents.open(params["document"])
             with self.open(ctx) as store:
-                store.write_through(clean(given["path"]), found, ctx.idempotency_key)
-            return {"size": found.size}
-        path, content = clean(given["path"]), _content(given)
+                store.write_through(clean(params["path"]), document, ctx.idempotency_key)
+            return {"size": document.size}
+        path, content = clean(params["path"]), _content(params)
         with self.open(ctx) as store:
             store.write(path, content, ctx.idempotency_key)
         return {"size": len(content)}
 
-    def _move(self, given: Json, ctx: Context) -> dict[str, Any]:
-        source, target = clean(given["path"]), clean(given["to"])
+    def _move(self, params: Json, ctx: Context) -> dict[str, Any]:
+        source, target = clean(params["path"]), clean(params["to"])
         with self.open(ctx) as store:
             store.move(source, target)
         return {"path": target}
 
-    def _delete(self, given: Json, ctx: Context) -> dict[str, Any]:
-        path = clean(given["path"])
+    def _delete(self, params: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(params["path"])
         with self.open(ctx) as store:
             return {"deleted": store.delete(path)}
 
-    def _make_folder(self, given: Json, ctx: Context) -> dict[str, Any]:
-        path = clean(given["path"])
+    def _make_folder(self, params: Json, ctx: Context) -> dict[str, Any]:
+        path = clean(params["path"])
         with self.open(ctx) as store:
             return {"made": store.make_folder(path)}
 
 
-def _content(given: Mapping[str, Any]) -> bytes:
-    if "text" in given:
-        content = str(given["text"]).encode("utf-8", "surrogatepass")
+def _content(params: Mapping[str, Any]) -> bytes:
+    if "text" in params:
+        content = str(params["text"]).encode("utf-8", "surrogatepass")
     else:
         try:
-            content = base64.b64decode(given["base64"], validate=True)
+            content = base64.b64decode(params["base64"], validate=True)
         except (binascii.Error, ValueError) as error:
-            raise ConfigError("`base64` is not base64; encode the bytes, or give `text`.") from error
+            raise ConfigError("`base64` is not valid base64; encode the bytes, or use `text`.") from error
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"The content is {len(content)} bytes, more than {MOST_BYTES}; write it in parts under several names.")
+        raise ConfigError(f"The content is {len(content)} bytes; the maximum is {MOST_BYTES}. Split it into several files.")
     return content

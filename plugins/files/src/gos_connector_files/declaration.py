@@ -1,4 +1,4 @@
-"""What the connectors take and give: actions and the trigger as JSON Schemas."""
+"""The actions and the trigger of the file connectors, with their JSON Schemas."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ _ENTRY: dict[str, Any] = {
         "name": {"type": "string"},
         "kind": {"enum": ["file", "folder", "other"]},
         "size": {"type": "integer", "description": "Bytes"},
-        "modified": {"type": ["string", "null"], "description": "RFC 3339; null where the server does not tell"},
+        "modified": {"type": ["string", "null"], "description": "RFC 3339; null if the server does not report it"},
     },
 }
 _CONTENT = {
@@ -35,11 +35,11 @@ _CONTENT = {
 }
 
 
-def _takes(*required: str, **properties: Any) -> Json:
+def _input_schema(*required: str, **properties: Any) -> Json:
     return {"type": "object", "required": list(required), "additionalProperties": False, "properties": properties}
 
 
-def _gives(*required: str, **properties: Any) -> Json:
+def _output_schema(*required: str, **properties: Any) -> Json:
     return {"type": "object", "required": list(required), "properties": properties}
 
 
@@ -47,91 +47,118 @@ def _action(name: str, summary: str, effect: Effect, schemas: tuple[Json, Json],
     return Action(name, summary, schemas[0], schemas[1], effect, sample)
 
 
-_LIST = (
-    _takes(
+_LIST_SCHEMAS = (
+    _input_schema(
         folder=_FOLDER,
         limit={"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": USUAL_LISTED},
-        after={"type": "string", "description": "`after` of the page before"},
+        after={"type": "string", "description": "The `after` of the previous page"},
     ),
-    _gives(
+    _output_schema(
         "entries",
         "after",
         entries={"type": "array", "items": _ENTRY},
-        after={"type": ["string", "null"], "description": "Asks for the next page; null on the last"},
+        after={"type": ["string", "null"], "description": "Requests the next page; null on the last"},
     ),
 )
-_STAT = (_takes("path", path=PATH), _gives("exists", exists={"type": "boolean"}, entry=_ENTRY))
-_GET = (
-    _takes(
+_STAT_SCHEMAS = (_input_schema("path", path=PATH), _output_schema("exists", exists={"type": "boolean"}, entry=_ENTRY))
+_GET_SCHEMAS = (
+    _input_schema(
         "path",
         path=PATH,
-        format={"enum": ["base64", "text"], "default": "base64", "description": "text: the file is UTF-8"},
+        format={"enum": ["base64", "text"], "default": "base64", "description": "text: decode the file as UTF-8"},
         most_bytes={"type": "integer", "minimum": 1, "maximum": MOST_BYTES, "default": MOST_BYTES},
-        as_document={"type": "boolean", "default": False, "description": "Keep it as a document and answer its id"},
+        as_document={"type": "boolean", "default": False, "description": "Store the content as a document and return its id"},
     ),
-    _gives("size", size={"type": "integer"}, document={"type": "string", "description": "Its id"}, **_CONTENT),
+    _output_schema("size", size={"type": "integer"}, document={"type": "string", "description": "Its id"}, **_CONTENT),
 )
-_PUT = (
+_PUT_SCHEMAS = (
     {
-        **_takes("path", path=PATH, document={"type": "string", "description": "The id of the document to write"}, **_CONTENT),
+        **_input_schema(
+            "path", path=PATH, document={"type": "string", "description": "The id of the document to write"}, **_CONTENT
+        ),
         "oneOf": [{"required": ["text"]}, {"required": ["base64"]}, {"required": ["document"]}],
     },
-    _gives("size", size={"type": "integer"}),
+    _output_schema("size", size={"type": "integer"}),
 )
-_MOVE = (_takes("path", "to", path=PATH, to=PATH), _gives("path", path={"type": "string"}))
-_DELETE = (_takes("path", path=PATH), _gives("deleted", deleted={"type": "boolean", "description": "False: nothing was there"}))
-_MAKE = (_takes("path", path=PATH), _gives("made", made={"type": "boolean", "description": "False: it was there"}))
+_MOVE_SCHEMAS = (_input_schema("path", "to", path=PATH, to=PATH), _output_schema("path", path={"type": "string"}))
+_DELETE_SCHEMAS = (
+    _input_schema("path", path=PATH),
+    _output_schema("deleted", deleted={"type": "boolean", "description": "False if nothing existed"}),
+)
+_MAKE_FOLDER_SCHEMAS = (
+    _input_schema("path", path=PATH),
+    _output_schema("made", made={"type": "boolean", "description": "False if it already existed"}),
+)
 
-_COPY = (_takes("path", "to", path=PATH, to=PATH), _gives("path", path={"type": "string"}))
-_PRESIGN = (
-    _takes(
+_COPY_SCHEMAS = (_input_schema("path", "to", path=PATH, to=PATH), _output_schema("path", path={"type": "string"}))
+_PRESIGN_SCHEMAS = (
+    _input_schema(
         "path",
         path=PATH,
         method={"enum": ["get", "put"], "default": "get", "description": "get: to download; put: to upload"},
         seconds={"type": "integer", "minimum": 1, "maximum": MOST_SECONDS, "default": USUAL_SECONDS},
     ),
-    _gives(
+    _output_schema(
         "url",
-        url={"type": "string", "description": "Works for whoever has it"},
+        url={"type": "string", "description": "Works for anyone who has it"},
         method={"type": "string"},
         seconds={"type": "integer"},
     ),
 )
 
 ACTIONS: tuple[Action, ...] = (
-    _action("list", "List a folder by name, page by page", "read", _LIST),
-    _action("make_folder", "Make a folder with those above it", "idempotent", _MAKE, path="gos-sample"),
+    _action("list", "List a folder by name, page by page", "read", _LIST_SCHEMAS),
+    _action("make_folder", "Create a folder and its parent folders", "idempotent", _MAKE_FOLDER_SCHEMAS, path="gos-sample"),
     _action(
-        "put", "Write a whole file, new or in place of the old one", "idempotent", _PUT, path="gos-sample/hello.txt", text="hello"
+        "put", "Write a file, replacing an existing one", "idempotent", _PUT_SCHEMAS, path="gos-sample/hello.txt", text="hello"
     ),
-    _action("stat", "Ask whether something is there, and what", "read", _STAT, path="gos-sample/hello.txt"),
-    _action("get", "Read a whole file", "read", _GET, path="gos-sample/hello.txt"),
+    _action("stat", "Check whether a file or folder exists", "read", _STAT_SCHEMAS, path="gos-sample/hello.txt"),
+    _action("get", "Read a whole file", "read", _GET_SCHEMAS, path="gos-sample/hello.txt"),
     _action(
         "move",
-        "Rename a file or folder; never over another",
+        "Move or rename a file or folder without overwriting anything",
         "write",
-        _MOVE,
+        _MOVE_SCHEMAS,
         path="gos-sample/hello.txt",
         to="gos-sample/moved.txt",
     ),
-    _action("delete", "Remove a file or an empty folder", "idempotent", _DELETE, path="gos-sample/moved.txt"),
+    _action("delete", "Remove a file or an empty folder", "idempotent", _DELETE_SCHEMAS, path="gos-sample/moved.txt"),
 )
 
 _SAMPLE = "gos-sample/hello.txt"
 BUCKET_ACTIONS: tuple[Action, ...] = (
     *(action for action in ACTIONS if action.name not in ("move", "delete")),
-    _action("copy", "Copy a file, in place of what is there", "idempotent", _COPY, path=_SAMPLE, to="gos-sample/copied.txt"),
-    _action("presign", "Make an address with which anybody may get or put a file", "idempotent", _PRESIGN, path=_SAMPLE),
+    _action(
+        "copy",
+        "Copy a file, replacing an existing one",
+        "idempotent",
+        _COPY_SCHEMAS,
+        path=_SAMPLE,
+        to="gos-sample/copied.txt",
+    ),
+    _action(
+        "presign",
+        "Create a URL with which anyone can download or upload a file",
+        "idempotent",
+        _PRESIGN_SCHEMAS,
+        path=_SAMPLE,
+    ),
     *(action for action in ACTIONS if action.name in ("move", "delete")),
 )
 
 TRIGGERS: tuple[Trigger, ...] = (
     Trigger(
         "new_files",
-        "Files of a folder that are new or changed, once they have stopped growing",
-        _takes(
+        "New or changed files in a folder, once they stop growing",
+        _input_schema(
             folder=_FOLDER,
-            pattern={"type": "string", "minLength": 1, "maxLength": 200, "default": "*", "description": "As of a shell: *.csv"},
+            pattern={
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 200,
+                "default": "*",
+                "description": "A shell pattern such as *.csv",
+            },
             begin={"enum": ["now", "start"], "default": "now", "description": "Whether what is there already counts as new"},
         ),
         _ENTRY,

@@ -1,4 +1,4 @@
-"""A folder of the appliance's own machine, one that its operator allows."""
+"""The connector `folder`: a folder on the appliance's own machine that its operator allows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ class FolderConnector(FilesConnector):
                 "pattern": "^/.",
                 "maxLength": 1000,
                 "title": "Root",
-                "description": "The folder that all paths are below, absolute; the operator lists it in folders.allow",
+                "description": "The absolute path of the folder; the operator must allow it in folders.allow",
             },
         },
     }
@@ -42,20 +42,20 @@ class FolderConnector(FilesConnector):
     def check(self, ctx: Context) -> str:
         folder = ctx.folder(self.settings["root"])
         if folder.stat("") is None:
-            raise ConfigError(f"There is no {self.settings['root']} on this machine; make it, or correct `root`.")
-        rights = "read and written" if folder.writable else "read only"
-        return f"{self.settings['root']} is there and may be {rights}."
+            raise ConfigError(f"{self.settings['root']} does not exist on this machine; create it, or correct `root`.")
+        access = "readable and writable" if folder.writable else "read-only"
+        return f"{self.settings['root']} exists and is {access}."
 
 
 @dataclass(frozen=True)
 class FolderStore(Store):
-    """Files below a folder that the appliance guards: it follows no link."""
+    """Files below a folder that the appliance guards; links are not followed."""
 
     folder: Folder
 
     def page(self, folder: str, after: str | None, limit: int) -> Page:
-        found = self.stat(folder) if folder else None
-        if folder and found is None:
+        entry = self.stat(folder) if folder else None
+        if folder and entry is None:
             raise Missing(folder)
         entries: list[Entry] = []
         for each in self.folder.scan(folder):
@@ -65,8 +65,8 @@ class FolderStore(Store):
         return page_of(entries, after, limit)
 
     def stat(self, path: str) -> Entry | None:
-        found = self.folder.stat(path)
-        return None if found is None else _entry(path, found)
+        info = self.folder.stat(path)
+        return None if info is None else _entry(path, info)
 
     def read(self, path: str, most: int) -> bytes:
         if self.stat(path) is None:
@@ -74,18 +74,18 @@ class FolderStore(Store):
         with self.folder.open(path) as file:
             content = file.read(most + 1)
             if len(content) > most:
-                found = self.folder.stat(path)
-                raise too_large(path, max(found.size if found else 0, len(content)), most)
+                info = self.folder.stat(path)
+                raise too_large(path, max(info.size if info else 0, len(content)), most)
         return content
 
     def write(self, path: str, content: bytes, key: str) -> None:
         self.folder.write(path, [content], draft_of(path, key))
 
-    def read_through(self, path: str, take: Take) -> str:
+    def read_through(self, path: str, consume: Take) -> str:
         if self.stat(path) is None:
             raise Missing(path)
         with self.folder.open(path) as file:
-            return take(iter(partial(file.read, _CHUNK), b""))
+            return consume(iter(partial(file.read, _CHUNK), b""))
 
     def write_through(self, path: str, content: DocumentContent, key: str) -> None:
         self.folder.write(path, content.chunks(), draft_of(path, key))
@@ -102,5 +102,5 @@ class FolderStore(Store):
         return self.folder.make_folder(path)
 
 
-def _entry(path: str, found: FileInfo) -> Entry:
-    return Entry(path, found.kind, found.size, found.modified)
+def _entry(path: str, info: FileInfo) -> Entry:
+    return Entry(path, info.kind, info.size, info.modified)

@@ -1,4 +1,4 @@
-"""FTP and FTPS, to servers that list in a form made for programs (MLSD, RFC 3659)."""
+"""The connector `ftp`: FTP and FTPS servers with machine-readable listings (MLSD, RFC 3659)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,7 +64,7 @@ class FtpConnector(FilesConnector):
                 "pattern": _LINE,
                 "title": "Root",
                 "default": "",
-                "description": "The folder that all paths are below; empty for the one that the user begins in",
+                "description": "The folder that all paths are relative to; empty for the user's initial folder",
             },
         },
     }
@@ -78,8 +78,8 @@ class FtpConnector(FilesConnector):
         with self._session(ctx) as session:
             store = FtpStore(session, self.settings.get("root", ""))
             store.page("", None, 1)
-            how = f"in {session.protection}" if session.protection else "in clear text"
-            return f"{session.place} lets {self.settings['user']} in and shows {store.root}, {how}."
+            protection = f"over {session.protection}" if session.protection else "in clear text"
+            return f"Signed in to {session.place} as {self.settings['user']} {protection}; the root is {store.root}."
 
     @contextmanager
     def _session(self, ctx: Context) -> Iterator[FtpSession]:
@@ -87,65 +87,68 @@ class FtpConnector(FilesConnector):
         try:
             session.sign_in()
             if "MLST" not in session.features:
-                raise ConfigError(f"{session.place} lists only in a form made for people (no MLSD, RFC 3659); it cannot be used.")
+                raise ConfigError(
+                    f"{session.place} does not support machine-readable listings (MLSD, RFC 3659) and cannot be used."
+                )
             yield session
         finally:
             session.close()
 
 
 class FtpStore(Store):
-    """Files below a root; what its links lead to is the server's affair."""
+    """Files below a root; where links lead is up to the server."""
 
     def __init__(self, session: FtpSession, root: str) -> None:
         self._session = session
         if root:
             session.done(f"CWD {root}", root)
-        told = session.done("PWD", root).lines[0]
-        quoted = told.partition('"')[2].rpartition('"')[0]
+        pwd_line = session.done("PWD", root).lines[0]
+        quoted = pwd_line.partition('"')[2].rpartition('"')[0]
         if not quoted.startswith("/"):
-            raise SystemFailure(f"{session.place} does not tell which folder it is in.")
+            raise SystemFailure(f"{session.place} did not report its current folder.")
         self.root = quoted.replace('""', '"')
 
     def page(self, folder: str, after: str | None, limit: int) -> Page:
-        where = self._where(folder)
+        server_path = self._where(folder)
         if folder and self._known(folder).kind != "folder":
-            raise Rejected(f"{folder!r} is no folder.")
-        listed = self._session.fetch(f"MLSD {where}", folder, _MOST_LISTED_BYTES)
-        if len(listed) > _MOST_LISTED_BYTES:
+            raise Rejected(f"{folder!r} is not a folder.")
+        listing = self._session.fetch(f"MLSD {server_path}", folder, _MOST_LISTED_BYTES)
+        if len(listing) > _MOST_LISTED_BYTES:
             raise too_full()
         entries = []
-        for line in listed.decode("utf-8", "surrogateescape").split("\n"):
+        for line in listing.decode("utf-8", "surrogateescape").split("\n"):
             facts, separator, name = line.removesuffix("\r").partition(" ")
-            if separator and _facts(facts).get("type") not in ("cdir", "pdir") and name not in ("", ".", "..") and "/" not in name:
+            is_entry = bool(separator) and _parse_facts(facts).get("type") not in ("cdir", "pdir")
+            if is_entry and name not in ("", ".", "..") and "/" not in name:
                 entries.append(self._entry(facts, join(folder, name)))
         if len(entries) > MOST_IN_FOLDER:
             raise too_full()
         return page_of(entries, after, limit)
 
     def stat(self, path: str) -> Entry | None:
-        answer = self._session.found(f"MLST {self._where(path)}", path)
-        if answer is None:
+        reply = self._session.found(f"MLST {self._where(path)}", path)
+        if reply is None:
             return None
-        told = [line.lstrip(" ") for line in answer.lines[1:-1]]
-        if len(told) != 1:
-            raise SystemFailure(f"{self._session.place} told something that is not one file.")
-        return self._entry(told[0].partition(" ")[0], path)
+        lines = [line.lstrip(" ") for line in reply.lines[1:-1]]
+        if len(lines) != 1:
+            raise SystemFailure(f"{self._session.place} did not describe exactly one file.")
+        return self._entry(lines[0].partition(" ")[0], path)
 
     def read(self, path: str, most: int) -> bytes:
-        found = self._known(path)
-        if found.kind != "file":
-            raise Rejected(f"{path!r} is no file.")
-        if found.size > most:
-            raise too_large(path, found.size, most)
+        entry = self._known(path)
+        if entry.kind != "file":
+            raise Rejected(f"{path!r} is not a file.")
+        if entry.size > most:
+            raise too_large(path, entry.size, most)
         content = self._session.fetch(f"RETR {self._where(path)}", path, most)
-        if len(content) > most:  # it has grown meanwhile
+        if len(content) > most:  # The file has grown since it was listed.
             raise too_large(path, len(content), most)
         return content
 
     def write(self, path: str, content: bytes, key: str) -> None:
-        """Beside the file under a name of its own, then in its place by one command."""
-        found = self.stat(path)
-        if found is not None and found.kind == "folder":
+        """Upload a draft beside the file, then rename it over the file with one command."""
+        entry = self.stat(path)
+        if entry is not None and entry.kind == "folder":
             raise in_the_way(path)
         draft = self._where(join(split(path)[0], draft_of(path, key)))
         self._session.store(f"STOR {draft}", path, content)
@@ -162,57 +165,58 @@ class FtpStore(Store):
         self._rename(self._where(source), target)
 
     def delete(self, path: str) -> bool:
-        found = self.stat(path)
-        if found is None:
+        entry = self.stat(path)
+        if entry is None:
             return False
-        verb = "RMD" if found.kind == "folder" else "DELE"
+        verb = "RMD" if entry.kind == "folder" else "DELE"
         self._session.done(f"{verb} {self._where(path)}", path, "unknown")
         return True
 
     def make_folder(self, path: str) -> bool:
-        made, folder = False, ""
+        created, folder = False, ""
         for name in path.split("/"):
             folder = join(folder, name)
-            found = self.stat(folder)
-            if found is None:
+            entry = self.stat(folder)
+            if entry is None:
                 self._session.done(f"MKD {self._where(folder)}", folder, "unknown")
-                made = True
-            elif found.kind != "folder":
+                created = True
+            elif entry.kind != "folder":
                 raise in_the_way(folder)
-        return made
+        return created
 
-    def _rename(self, where: str, target: str) -> None:
-        self._session.done(f"RNFR {where}", target)
+    def _rename(self, source: str, target: str) -> None:
+        self._session.done(f"RNFR {source}", target)
         self._session.done(f"RNTO {self._where(target)}", target, "unknown")
 
     def _known(self, path: str) -> Entry:
-        found = self.stat(path)
-        if found is None:
+        entry = self.stat(path)
+        if entry is None:
             raise Missing(path)
-        return found
+        return entry
 
     def _where(self, path: str) -> str:
-        """Absolute, so that no name is taken for an option or somebody's home."""
+        """Return the absolute path, so that no name is taken for an option or a home folder."""
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
     def _entry(self, facts: str, path: str) -> Entry:
-        known = _facts(facts)
-        kind = _KINDS.get(known.get("type", "").lower(), "other")
-        size = known.get("size", "0")
+        values = _parse_facts(facts)
+        kind = _KINDS.get(values.get("type", "").lower(), "other")
+        size = values.get("size", "0")
         if not size.isdigit():
-            raise SystemFailure(f"{self._session.place} tells a size that is no number.")
-        shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        if shown != path:  # a name that no JSON can hold can be seen and not be used
+            raise SystemFailure(f"{self._session.place} reported a size that is not a number.")
+        printable = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        if printable != path:  # JSON cannot represent the name: the entry is listed, but cannot be used.
             kind = "other"
-        return Entry(shown, kind, int(size) if kind == "file" else 0, _moment(known.get("modify", "")), known.get("unique", ""))
+        modified = _parse_time(values.get("modify", ""))
+        return Entry(printable, kind, int(size) if kind == "file" else 0, modified, values.get("unique", ""))
 
 
-def _facts(text: str) -> dict[str, str]:
+def _parse_facts(text: str) -> dict[str, str]:
     pairs = (fact.partition("=") for fact in text.split(";") if fact)
     return {name.lower(): value for name, _, value in pairs}
 
 
-def _moment(text: str) -> float | None:
+def _parse_time(text: str) -> float | None:
     try:
         return datetime.strptime(text[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
     except ValueError:

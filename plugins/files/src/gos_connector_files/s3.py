@@ -1,4 +1,4 @@
-"""S3 and what speaks like it: objects of a bucket as files, `/` in their names as folders."""
+"""The connector `s3`: S3-compatible services, with objects as files and `/` in their keys as folders."""
 
 import time
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from gos_connector_files.declaration import BUCKET_ACTIONS, USUAL_SECONDS
 from gos_connector_files.path import clean, join
 from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, in_the_way, too_full, too_large
 
-_AT_ONCE = 1000
+_MAX_PAGE = 1000
 
 
 class S3Connector(FilesConnector):
-    """A bucket, or what lies below one folder of it."""
+    """A bucket, or one folder of it."""
 
     name = "s3"
     title = "S3"
@@ -54,7 +54,7 @@ class S3Connector(FilesConnector):
                 "maxLength": 900,
                 "title": "Root",
                 "default": "",
-                "description": "The folder that all paths are below; empty for the whole bucket",
+                "description": "The folder that all paths are relative to; empty for the whole bucket",
             },
         },
     }
@@ -68,36 +68,36 @@ class S3Connector(FilesConnector):
         yield self.bucket(ctx)
 
     def bucket(self, ctx: Context) -> "S3Store":
-        """The place with all that S3 can do beyond a `Store`."""
+        """Open the store with the operations S3 adds to `Store`."""
         return S3Store(Bucket(self.settings, ctx, self.now), clean(self.settings.get("root", ""), may_be_root=True))
 
     def now(self) -> float:
-        """The time that requests are signed with, in seconds since 1970."""
+        """Return the time to sign requests with, in seconds since 1970."""
         return time.time()
 
     def check(self, ctx: Context) -> str:
         store = self.bucket(ctx)
         store.page("", None, 1)
-        return f"{store.bucket.endpoint} shows the bucket {store.bucket.name} to {self.settings['access_key']}."
+        return f"{self.settings['access_key']} can list the bucket {store.bucket.name} at {store.bucket.endpoint}."
 
     def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
-        only_reads = action.name == "presign" and input.get("method", "get") == "get"
-        return "read" if only_reads else action.effect
+        is_download = action.name == "presign" and input.get("method", "get") == "get"
+        return "read" if is_download else action.effect
 
-    def _copy(self, given: Json, ctx: Context) -> dict[str, Any]:
-        source, target = clean(given["path"]), clean(given["to"])
+    def _copy(self, params: Json, ctx: Context) -> dict[str, Any]:
+        source, target = clean(params["path"]), clean(params["to"])
         self.bucket(ctx).copy(source, target)
         return {"path": target}
 
-    def _presign(self, given: Json, ctx: Context) -> dict[str, Any]:
-        path, method = clean(given["path"]), given.get("method", "get").upper()
-        seconds = given.get("seconds", USUAL_SECONDS)
+    def _presign(self, params: Json, ctx: Context) -> dict[str, Any]:
+        path, method = clean(params["path"]), params.get("method", "get").upper()
+        seconds = params.get("seconds", USUAL_SECONDS)
         return {"url": self.bucket(ctx).presigned(method, path, seconds), "method": method, "seconds": seconds}
 
 
 @dataclass(frozen=True)
 class S3Store(Store):
-    """Objects whose names begin with `root`."""
+    """Objects whose keys begin with `root`."""
 
     bucket: Bucket
     root: str
@@ -105,29 +105,29 @@ class S3Store(Store):
     def page(self, folder: str, after: str | None, limit: int) -> Page:
         entries: list[Entry] = []
         while True:
-            found, following = self._list(folder, after, min(limit - len(entries), _AT_ONCE))
-            entries += found
-            if following is None or len(entries) >= limit:
+            batch, next_token = self._list(folder, after, min(limit - len(entries), _MAX_PAGE))
+            entries += batch
+            if next_token is None or len(entries) >= limit:
                 break
-            if following == after:
-                raise SystemFailure("The server's list does not come to an end.")
-            after = following
-        if following is not None and limit >= MOST_IN_FOLDER:
+            if next_token == after:
+                raise SystemFailure("The server returned the same page twice; its listing does not end.")
+            after = next_token
+        if next_token is not None and limit >= MOST_IN_FOLDER:
             raise too_full()
-        return Page(sorted(entries, key=lambda each: each.name), following)
+        return Page(sorted(entries, key=lambda each: each.name), next_token)
 
     def stat(self, path: str) -> Entry | None:
-        """By a list, whose refusals say why; to HEAD no reason can be given."""
+        """Look the object up with a listing, because an error answer to HEAD carries no reason."""
         key = self._key(path)
-        for found in self._ask(key, 1).iter("Contents"):
-            if _key_of(found) == key:
-                return _file(found, path)
+        for element in self._ask(key, 1).iter("Contents"):
+            if _key_of(element) == key:
+                return _file(element, path)
         return Entry(path, "folder") if self._ask(f"{key}/", 1).find("Contents") is not None else None
 
     def read(self, path: str, most: int) -> bytes:
         headers = (("range", f"bytes=0-{most}"),)
         answer = self.bucket.send(Asked("GET", self._key(path), headers=headers), "not_done")
-        if answer.status == 416:  # there is no first byte
+        if answer.status == 416:  # The object is empty, so the range has no first byte.
             return b""
         if answer.status not in (200, 206):
             raise self.bucket.refusal(answer, path, "not_done")
@@ -137,35 +137,35 @@ class S3Store(Store):
         return answer.content
 
     def write(self, path: str, content: bytes, key: str) -> None:
-        """One request: an object is replaced at once or not at all."""
+        """Write with one request; S3 replaces objects atomically."""
         self._put(self._key(path), path, content)
 
     def copy(self, source: str, target: str) -> None:
-        """A file under a second name, in place of what is there."""
+        """Copy an object within the bucket, replacing an existing one."""
         origin = (("x-amz-copy-source", quote(f"/{self.bucket.name}/{self._key(source)}")),)
         answer = self.bucket.send(Asked("PUT", self._key(target), headers=origin), "unknown")
         if answer.status != 200:
             raise self.bucket.refusal(answer, source, "unknown")
-        document(answer, "CopyObjectResult", "unknown")  # a copy that fails half-way is told so under status 200
+        document(answer, "CopyObjectResult", "unknown")  # S3 reports a copy that fails halfway with status 200.
 
     def move(self, source: str, target: str) -> None:
-        """A copy and then a deletion: between them there are both."""
-        found = self.stat(source)
-        if found is None:
+        """Copy, then delete the source; both exist in between."""
+        entry = self.stat(source)
+        if entry is None:
             raise Missing(source)
-        if found.kind != "file":
-            raise Rejected(f"{source!r} is a folder, which is only the beginning of many names; move its files.")
+        if entry.kind != "file":
+            raise Rejected(f"{source!r} is a folder, which S3 cannot move; move its files one by one.")
         if self.stat(target) is not None:
             raise in_the_way(target)
         self.copy(source, target)
         self._remove(self._key(source), source)
 
     def delete(self, path: str) -> bool:
-        found = self.stat(path)
-        if found is None:
+        entry = self.stat(path)
+        if entry is None:
             return False
         key = self._key(path)
-        if found.kind == "folder":
+        if entry.kind == "folder":
             key += "/"
             if [each for each in self._ask(key, 2).iter("Contents") if _key_of(each) != key]:
                 raise Rejected(f"The folder {path!r} is not empty; empty it first.")
@@ -173,16 +173,16 @@ class S3Store(Store):
         return True
 
     def make_folder(self, path: str) -> bool:
-        """An empty object whose name ends with a slash, as the consoles of such services make it."""
-        found = self.stat(path)
-        if found is None:
+        """Create an empty object whose key ends with a slash, as the services' own consoles do."""
+        entry = self.stat(path)
+        if entry is None:
             self._put(f"{self._key(path)}/", path, b"")
-        elif found.kind != "folder":
+        elif entry.kind != "folder":
             raise in_the_way(path)
-        return found is None
+        return entry is None
 
     def presigned(self, method: str, path: str, seconds: int) -> str:
-        """An address that works for anybody who has it."""
+        """Return a URL that works for anyone who has it."""
         return self.bucket.presigned(method, self._key(path), seconds)
 
     def _key(self, path: str) -> str:
@@ -199,52 +199,52 @@ class S3Store(Store):
             raise self.bucket.refusal(answer, path, "unknown")
 
     def _list(self, folder: str, after: str | None, most: int) -> tuple[list[Entry], str | None]:
-        """Some entries of a folder and the token of the next."""
+        """Return some entries of a folder and the token of the next page."""
         key = self._key(folder)
         prefix = f"{key}/" if key else ""
-        told = self._ask(prefix, most, ("delimiter", "/"), *([("continuation-token", after)] if after is not None else []))
-        following = told.findtext("NextContinuationToken") or None
-        if told.findtext("IsTruncated") == "true" and following is None:
-            raise SystemFailure("The server's list has more and does not say where it goes on.")
-        return [each for found in told if (each := _listed(found, folder, prefix)) is not None], following
+        listing = self._ask(prefix, most, ("delimiter", "/"), *([("continuation-token", after)] if after is not None else []))
+        next_token = listing.findtext("NextContinuationToken") or None
+        if listing.findtext("IsTruncated") == "true" and next_token is None:
+            raise SystemFailure("The server returned a truncated listing without a continuation token.")
+        return [each for element in listing if (each := _to_entry(element, folder, prefix)) is not None], next_token
 
-    def _ask(self, prefix: str, most: int, *further: tuple[str, str]) -> Element:
-        """What the server lists of the names that begin with `prefix`."""
-        query = [("list-type", "2"), ("encoding-type", "url"), ("max-keys", str(most)), ("prefix", prefix), *further]
+    def _ask(self, prefix: str, most: int, *extra: tuple[str, str]) -> Element:
+        """Return the server's listing of keys that begin with `prefix`."""
+        query = [("list-type", "2"), ("encoding-type", "url"), ("max-keys", str(most)), ("prefix", prefix), *extra]
         answer = self.bucket.send(Asked("GET", query=query), "not_done")
         if answer.status != 200:
             raise self.bucket.refusal(answer, prefix, "not_done")
         return document(answer, "ListBucketResult")
 
 
-def _listed(found: Element, folder: str, prefix: str) -> Entry | None:
-    """An element of a list as an entry of the folder; None for what is none."""
-    key = _key_of(found)
+def _to_entry(element: Element, folder: str, prefix: str) -> Entry | None:
+    """Convert an element of a listing to an entry of the folder; None if it is not directly in the folder."""
+    key = _key_of(element)
     name = key.removeprefix(prefix).removesuffix("/")
     if not key.startswith(prefix) or not name or "/" in name or name in (".", ".."):
         return None
     path = join(folder, name)
-    return Entry(path, "folder") if found.tag == "CommonPrefixes" else _file(found, path)
+    return Entry(path, "folder") if element.tag == "CommonPrefixes" else _file(element, path)
 
 
-def _key_of(found: Element) -> str:
-    """The name that an element of a list stands for, empty for one that is none."""
-    text = found.findtext({"Contents": "Key", "CommonPrefixes": "Prefix"}.get(found.tag, "nothing"))
+def _key_of(element: Element) -> str:
+    """Return the key or prefix of an element of a listing, empty for other elements."""
+    text = element.findtext({"Contents": "Key", "CommonPrefixes": "Prefix"}.get(element.tag, "nothing"))
     return unquote_plus(text or "")
 
 
-def _file(found: Element, path: str) -> Entry:
-    size = (found.findtext("Size") or "").strip()
+def _file(element: Element, path: str) -> Entry:
+    size = (element.findtext("Size") or "").strip()
     if not size.isdigit():
-        raise SystemFailure("The server tells a size that is no number.")
-    return Entry(path, "file", int(size), _moment(found.findtext("LastModified")), _tag(found.findtext("ETag")))
+        raise SystemFailure("The server reported a size that is not a number.")
+    return Entry(path, "file", int(size), _parse_time(element.findtext("LastModified")), _parse_etag(element.findtext("ETag")))
 
 
-def _tag(text: str | None) -> str:
+def _parse_etag(text: str | None) -> str:
     return (text or "").strip().strip('"')
 
 
-def _moment(text: str | None) -> float | None:
+def _parse_time(text: str | None) -> float | None:
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:

@@ -1,6 +1,6 @@
-"""SFTP, by the library paramiko on a socket that the appliance has opened, to a server whose key is known beforehand.
+"""The connector `sftp`: uses paramiko on a socket the appliance opened, and accepts only servers whose host key is configured.
 
-paramiko comes with the first session: it takes long to load, and few have a server that speaks SFTP.
+paramiko is imported with the first session, because it is slow to load and few appliances use SFTP.
 """
 
 import errno
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 _CHUNK = 32 * 1024
 _PLACE: Json = {"type": "string", "minLength": 1, "maxLength": 1000}
 
-# What failed is raised in words of our own; paramiko would log it with a traceback for every wrong address.
+# Failures are raised as errors of the contract; paramiko would also log a traceback for every wrong address.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
 
@@ -65,14 +65,14 @@ class SftpConnector(FilesConnector):
             "host_key": {
                 "type": "string",
                 "title": "The server's key",
-                "description": "Its fingerprint, SHA256:…; several by a space. Without it the check says what the server shows",
+                "description": "Its fingerprint, SHA256:…; separate several with spaces. If empty, the check reports it",
                 "secret_target": True,
             },
             "user": {"type": "string", "minLength": 1, "maxLength": 200, "title": "User"},
             "password": {"type": "string", "title": "Password", "secret": True},
             "private_key": {"type": "string", "title": "Private key", "description": "In OpenSSH's or PEM format", "secret": True},
             "passphrase": {"type": "string", "title": "Passphrase of the private key", "secret": True},
-            "root": {**_PLACE, "title": "Root", "default": ".", "description": "The folder that all paths are below"},
+            "root": {**_PLACE, "title": "Root", "default": ".", "description": "The folder that all paths are relative to"},
         },
     }
 
@@ -85,7 +85,8 @@ class SftpConnector(FilesConnector):
         with self._session(ctx) as session:
             store = SftpStore(session, self.settings.get("root", "."))
             store.page("", None, 1)
-            return f"{session.banner} lets {self.settings['user']} in and shows {store.root}; its key is {session.fingerprint}."
+            user, server = self.settings["user"], session.banner
+            return f"Signed in to {server} as {user}; the root is {store.root}, the host key {session.fingerprint}."
 
     @contextmanager
     def _session(self, ctx: Context) -> Iterator["SftpSession"]:
@@ -114,7 +115,7 @@ class SftpSession:
         return str(self._transport.remote_version)[:100]
 
     def sign_in(self) -> None:
-        """The server is known before anything that is secret leaves."""
+        """Connect, verify the host key and only then send credentials."""
         import paramiko
 
         try:
@@ -122,34 +123,34 @@ class SftpSession:
             self._transport.banner_timeout = self._transport.handshake_timeout = self.left()
             self._transport.start_client(timeout=self.left())
             if not self._transport.initial_kex_done:
-                raise TransientError(f"{self.place} did not finish SSH's greeting in time.")
+                raise TransientError(f"{self.place} did not finish the SSH handshake in time.")
             key = self._transport.get_remote_server_key()
         except paramiko.ssh_exception.IncompatiblePeer as error:
-            raise ConfigError(f"{self.place} offers only outdated encryption ({error}); bring the server up to date.") from error
+            raise ConfigError(f"{self.place} offers only outdated encryption ({error}); update the server.") from error
         except (EOFError, OSError) as error:
-            raise TransientError(f"{self.place} hung up during SSH's greeting, or did not answer in time.") from error
+            raise TransientError(f"{self.place} closed the connection or timed out during the SSH handshake.") from error
         except paramiko.SSHException as error:
-            # paramiko says the same of silence, of a closed connection and of nonsense: what it handled tells them apart.
+            # paramiko raises this for timeouts, closed connections and protocol errors alike; the context tells them apart.
             if time.monotonic() >= self._deadline or isinstance(error.__context__, EOFError | OSError):
-                raise TransientError(f"{self.place} hung up during SSH's greeting, or did not answer in time.") from error
-            raise SystemFailure(f"{self.place} does not speak SSH ({str(error)[:200]}).") from error
+                raise TransientError(f"{self.place} closed the connection or timed out during the SSH handshake.") from error
+            raise SystemFailure(f"{self.place} is not an SSH server ({str(error)[:200]}).") from error
         self.fingerprint = f"SHA256:{key.fingerprint.removeprefix('SHA256:')}"
-        self._know(key.get_name())
+        self._verify_host_key(key.get_name())
         self._authenticate()
         self.sftp = self.guarded(self._channel, "not_done")
 
-    def _know(self, kind: str) -> None:
+    def _verify_host_key(self, kind: str) -> None:
         expected = str(self._settings.get("host_key", "")).split()
         if not expected:
             raise ConfigError(
-                f"{self.place} shows the {kind} key {self.fingerprint}; "
-                "compare it with what its operator says and set `host_key` to it.",
+                f"{self.place} has the {kind} host key {self.fingerprint}; "
+                "verify it with the server's operator, then set `host_key` to it.",
                 details={"host_key": self.fingerprint},
             )
-        if self.fingerprint not in (given.rstrip("=") for given in expected):
+        if self.fingerprint not in (fingerprint.rstrip("=") for fingerprint in expected):
             raise ConfigError(
-                f"{self.place} shows another key than `host_key`: {kind} {self.fingerprint}. Nothing was sent. "
-                "Ask the server's operator whether it was changed before you set the new one.",
+                f"{self.place} has another key than `host_key`: {kind} {self.fingerprint}. No credentials were sent. "
+                "Ask the server's operator whether the key was changed before you set the new one.",
                 details={"host_key": self.fingerprint},
             )
 
@@ -160,21 +161,23 @@ class SftpSession:
         self._transport.auth_timeout = self.left()
         try:
             if self._key is not None:
-                further = self._transport.auth_publickey(user, self._key)
-                if further and password is not None:
-                    further = self._transport.auth_password(user, password)
+                required = self._transport.auth_publickey(user, self._key)
+                if required and password is not None:
+                    required = self._transport.auth_password(user, password)
             else:
-                further = self._transport.auth_password(user, password)
+                required = self._transport.auth_password(user, password)
         except paramiko.BadAuthenticationType as error:
             raise AuthError(
-                f"{self.place} does not accept this way to sign in; it wants {', '.join(error.allowed_types)}."
+                f"{self.place} does not accept this sign-in method; it accepts {', '.join(error.allowed_types)}."
             ) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
             if not self._transport.is_active() or "timeout" in str(error):
-                raise TransientError(f"{self.place} hung up while signing in, or did not answer in time.") from error
-            raise AuthError(f"{self.place} does not let {user!r} in; check user, password and key.") from error
-        if further:
-            raise AuthError(f"{self.place} wants more than it was given: {', '.join(further)}.")
+                raise TransientError(f"{self.place} closed the connection or timed out during sign-in.") from error
+            raise AuthError(
+                f"{self.place} does not accept the user {user!r}; check `user`, `password` and `private_key`."
+            ) from error
+        if required:
+            raise AuthError(f"{self.place} also requires {', '.join(required)}; set the missing credential.")
 
     def _channel(self) -> Any:
         import paramiko
@@ -188,25 +191,25 @@ class SftpSession:
         return max(0.05, self._deadline - time.monotonic())
 
     def hurry(self) -> None:
-        """The channel waits no longer than the call may; to be repeated where many answers come."""
+        """Limit the channel's timeout to the time left; repeat this between the answers of a long operation."""
         if time.monotonic() >= self._deadline:
             raise TransientError(f"{self.place} did not finish in time.")
         self.sftp.get_channel().settimeout(self.left())
 
-    def guarded(self, work: Callable[[], _T], when_lost: Outcome, path: str = "") -> _T:
-        """What the server answers, its refusals as errors of the contract."""
+    def guarded(self, operation: Callable[[], _T], when_lost: Outcome, path: str = "") -> _T:
+        """Run an operation and raise its failures as errors of the contract."""
         import paramiko
 
         lost = f"The connection to {self.place} was lost, or it did not answer in time."
         try:
-            return work()
+            return operation()
         except (TimeoutError, EOFError) as error:
             raise TransientError(lost, outcome=when_lost) from error
         except OSError as error:
             if error.errno == errno.ENOENT:
                 raise Missing(path) from error
             if error.errno == errno.EACCES:
-                raise Rejected(f"{self.place} does not permit this with {path!r}; check the user's rights.") from error
+                raise Rejected(f"{self.place} denies access to {path!r}; check the user's permissions.") from error
             if error.errno is not None or not self._transport.is_active() or "closed" in str(error):
                 raise TransientError(lost, outcome=when_lost) from error
             raise Rejected(f"{self.place} refused this with {path!r}: {str(error)[:300]}") from error
@@ -214,10 +217,10 @@ class SftpSession:
             if not self._transport.is_active():
                 raise TransientError(lost, outcome=when_lost) from error
             raise SystemFailure(
-                f"{self.place} does not offer SFTP, or answered nonsense ({str(error)[:200]}).", outcome=when_lost
+                f"{self.place} does not offer SFTP, or sent an invalid answer ({str(error)[:200]}).", outcome=when_lost
             ) from error
         except (ValueError, TypeError, LookupError) as error:
-            raise SystemFailure(f"{self.place} answered what is not SFTP.", outcome=when_lost) from error
+            raise SystemFailure(f"{self.place} sent an invalid SFTP answer.", outcome=when_lost) from error
 
     def close(self) -> None:
         if self._transport is not None:
@@ -233,51 +236,51 @@ class SftpStore(Store):
         self.root = str(self._ask(lambda sftp: sftp.normalize(root), "not_done", root))
 
     def page(self, folder: str, after: str | None, limit: int) -> Page:
-        where = self._inside(folder)
-        return page_of(self._ask(lambda sftp: list(self._walk(sftp, where, folder)), "not_done", folder), after, limit)
+        real_path = self._inside(folder)
+        return page_of(self._ask(lambda sftp: list(self._walk(sftp, real_path, folder)), "not_done", folder), after, limit)
 
-    def _walk(self, sftp: Any, where: str, folder: str) -> Iterator[Entry]:
-        for count, found in enumerate(sftp.listdir_iter(where)):
+    def _walk(self, sftp: Any, real_path: str, folder: str) -> Iterator[Entry]:
+        for count, attributes in enumerate(sftp.listdir_iter(real_path)):
             if count >= MOST_IN_FOLDER:
                 raise too_full()
             self._session.hurry()
-            if found.filename not in (".", ".."):
-                yield _entry(join(folder, found.filename), found)
+            if attributes.filename not in (".", ".."):
+                yield _entry(join(folder, attributes.filename), attributes)
 
     def stat(self, path: str) -> Entry | None:
         try:
-            where = self._inside(path)
-            return _entry(path, self._ask(lambda sftp: sftp.stat(where), "not_done", path))
+            real_path = self._inside(path)
+            return _entry(path, self._ask(lambda sftp: sftp.stat(real_path), "not_done", path))
         except Missing:
             return None
 
     def read(self, path: str, most: int) -> bytes:
-        where = self._inside(path)
-        found = _entry(path, self._ask(lambda sftp: sftp.stat(where), "not_done", path))
-        if found.kind != "file":
+        real_path = self._inside(path)
+        entry = _entry(path, self._ask(lambda sftp: sftp.stat(real_path), "not_done", path))
+        if entry.kind != "file":
             raise Rejected(f"{path!r} is no file.")
-        if found.size > most:
-            raise too_large(path, found.size, most)
-        content = self._ask(lambda sftp: b"".join(self._pieces(sftp, where, most)), "not_done", path)
+        if entry.size > most:
+            raise too_large(path, entry.size, most)
+        content = self._ask(lambda sftp: b"".join(self._pieces(sftp, real_path, most)), "not_done", path)
         if len(content) > most:
             raise too_large(path, len(content), most)
         return content
 
-    def _pieces(self, sftp: Any, where: str, most: float) -> Iterator[bytes]:
+    def _pieces(self, sftp: Any, real_path: str, most: float) -> Iterator[bytes]:
         size = 0
-        with sftp.open(where, "rb") as file:
-            while size <= most and (part := file.read(_CHUNK)):
+        with sftp.open(real_path, "rb") as file:
+            while size <= most and (chunk := file.read(_CHUNK)):
                 self._session.hurry()
-                yield part
-                size += len(part)
+                yield chunk
+                size += len(chunk)
 
-    def read_through(self, path: str, take: Take) -> str:
-        where = self._inside(path)
-        found = _entry(path, self._ask(lambda sftp: sftp.stat(where), "not_done", path))
-        if found.kind != "file":
+    def read_through(self, path: str, consume: Take) -> str:
+        real_path = self._inside(path)
+        entry = _entry(path, self._ask(lambda sftp: sftp.stat(real_path), "not_done", path))
+        if entry.kind != "file":
             raise Rejected(f"{path!r} is no file.")
-        taken: str = self._ask(lambda sftp: take(self._pieces(sftp, where, math.inf)), "not_done", path)
-        return taken
+        result: str = self._ask(lambda sftp: consume(self._pieces(sftp, real_path, math.inf)), "not_done", path)
+        return result
 
     def write(self, path: str, content: bytes, key: str) -> None:
         self._write(path, lambda: (content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)), key)
@@ -286,7 +289,7 @@ class SftpStore(Store):
         self._write(path, content.chunks, key)
 
     def _write(self, path: str, chunks: Callable[[], Iterator[bytes]], key: str) -> None:
-        """Beside the file under a name of its own, then in its place at once: nobody ever sees half of it."""
+        """Upload a draft beside the file, then rename it over the file, so no partial file is ever visible."""
         folder, name = split(path)
         parent = self._inside(folder)
         draft, target = f"{parent}/{draft_of(path, key)}", f"{parent}/{name}"
@@ -306,7 +309,7 @@ class SftpStore(Store):
                 file.write(chunk)
                 size += len(chunk)
         if sftp.stat(draft).st_size != size:
-            raise SystemFailure(f"{self._session.place} kept another number of bytes than it was sent.")
+            raise SystemFailure(f"{self._session.place} stored a different number of bytes than were sent.")
 
     def move(self, source: str, target: str) -> None:
         old, new = self._own(source), self._own(target)
@@ -317,68 +320,68 @@ class SftpStore(Store):
 
     def delete(self, path: str) -> bool:
         try:
-            where = self._own(path)
-            found = self._ask(lambda sftp: sftp.lstat(where), "not_done", path)
-            is_folder = stat.S_ISDIR(found.st_mode or 0)
-            self._ask(lambda sftp: sftp.rmdir(where) if is_folder else sftp.remove(where), "unknown", path)
+            real_path = self._own(path)
+            attributes = self._ask(lambda sftp: sftp.lstat(real_path), "not_done", path)
+            is_folder = stat.S_ISDIR(attributes.st_mode or 0)
+            self._ask(lambda sftp: sftp.rmdir(real_path) if is_folder else sftp.remove(real_path), "unknown", path)
         except Missing:
             return False
         return True
 
     def make_folder(self, path: str) -> bool:
-        made, folder = False, ""
+        created, folder = False, ""
         for name in path.split("/"):
             folder = join(folder, name)
-            made = self._make_one(folder) or made
-        return made
+            created = self._make_one(folder) or created
+        return created
 
     def _make_one(self, folder: str) -> bool:
-        where = self._own(folder)
-        if not self._is_there(where):
-            self._ask(lambda sftp: sftp.mkdir(where), "unknown", folder)
+        real_path = self._own(folder)
+        if not self._is_there(real_path):
+            self._ask(lambda sftp: sftp.mkdir(real_path), "unknown", folder)
             return True
-        if not stat.S_ISDIR(self._ask(lambda sftp: sftp.stat(where), "not_done", folder).st_mode or 0):
+        if not stat.S_ISDIR(self._ask(lambda sftp: sftp.stat(real_path), "not_done", folder).st_mode or 0):
             raise in_the_way(folder)
         return False
 
-    def _is_there(self, where: str) -> bool:
+    def _is_there(self, real_path: str) -> bool:
         try:
-            self._ask(lambda sftp: sftp.lstat(where), "not_done", where)
+            self._ask(lambda sftp: sftp.lstat(real_path), "not_done", real_path)
         except Missing:
             return False
         return True
 
     def _own(self, path: str) -> str:
-        """The place of the name itself, a link not followed, in a folder that lies below the root."""
+        """Return the real path of the entry itself: its folder is resolved and must be below the root, a final link is not."""
         folder, name = split(path)
         return f"{self._inside(folder)}/{name}"
 
     def _inside(self, path: str) -> str:
-        """Where the path leads, links followed; Rejected when that is not below the root."""
-        wanted = f"{self.root.rstrip('/')}/{path}" if path else self.root
-        # OpenSSH normalises a name that is not there as well: whether it is, the next request finds out.
-        real = str(self._ask(lambda sftp: sftp.normalize(wanted), "not_done", path))
-        if real != self.root and not real.startswith(f"{self.root.rstrip('/')}/"):
-            raise Rejected(f"{path!r} is a link that leads out of the integration's root.")
-        return real
+        """Return the real path with links followed; Rejected when it is not below the root."""
+        target = f"{self.root.rstrip('/')}/{path}" if path else self.root
+        # OpenSSH also normalises paths that do not exist; the next request detects that.
+        real_path = str(self._ask(lambda sftp: sftp.normalize(target), "not_done", path))
+        if real_path != self.root and not real_path.startswith(f"{self.root.rstrip('/')}/"):
+            raise Rejected(f"{path!r} is a link to a target outside the integration's root.")
+        return real_path
 
-    def _ask(self, work: Callable[[Any], _T], when_lost: Outcome, path: str) -> _T:
+    def _ask(self, operation: Callable[[Any], _T], when_lost: Outcome, path: str) -> _T:
         self._session.hurry()
-        return self._session.guarded(lambda: work(self._session.sftp), when_lost, path)
+        return self._session.guarded(lambda: operation(self._session.sftp), when_lost, path)
 
 
-def _entry(path: str, found: Any) -> Entry:
-    mode = found.st_mode or 0
+def _entry(path: str, attributes: Any) -> Entry:
+    mode = attributes.st_mode or 0
     kind: Kind = "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
-    return Entry(path, kind, (found.st_size or 0) if kind == "file" else 0, found.st_mtime)
+    return Entry(path, kind, (attributes.st_size or 0) if kind == "file" else 0, attributes.st_mtime)
 
 
 def _private_key(settings: Json) -> Any:
-    """The key to sign in with, None without one; ConfigError for one that cannot be read."""
+    """Load the private key, None if none is set; ConfigError if it cannot be read."""
     text = settings.get("private_key")
     if text is None:
         if settings.get("password") is None:
-            raise ConfigError("There is nothing to sign in with; give `password` or `private_key`.")
+            raise ConfigError("The settings contain no credentials; set `password` or `private_key`.")
         return None
     import paramiko
 
@@ -386,7 +389,7 @@ def _private_key(settings: Json) -> Any:
         try:
             return kind.from_private_key(io.StringIO(text), settings.get("passphrase"))
         except paramiko.PasswordRequiredException as error:
-            raise ConfigError("The private key is locked; give its `passphrase`.") from error
+            raise ConfigError("The private key is encrypted; set its `passphrase`.") from error
         except (paramiko.SSHException, ValueError, TypeError):
-            continue  # a key of another kind
-    raise ConfigError("`private_key` cannot be read, or `passphrase` is wrong; give the whole text with its BEGIN and END lines.")
+            continue  # The key is of another type.
+    raise ConfigError("`private_key` or `passphrase` is invalid; paste the whole key with its BEGIN and END lines.")

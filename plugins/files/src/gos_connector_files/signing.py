@@ -1,4 +1,4 @@
-"""AWS Signature Version 4, as Amazon publishes it for S3: in a header, or in the address of a presigned request."""
+"""AWS Signature Version 4 as Amazon specifies it for S3: in a header, or in the URL of a presigned request."""
 
 import hashlib
 import hmac
@@ -13,7 +13,7 @@ Pairs = Iterable[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked of whom: `host` as HTTP's header has it, `path` already percent-encoded, `query` not yet."""
+    """The request to sign: `host` as in the HTTP header, `path` percent-encoded, `query` not encoded."""
 
     method: str
     host: str
@@ -23,17 +23,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Signer:
-    """Whose key signs, for which region."""
+    """Signs requests with one key for one region."""
 
     key_id: str
     secret_key: str = field(repr=False)
     region: str
     session_token: str = field(default="", repr=False)
 
-    def headers(self, target: Target, further: Pairs, content: bytes, now: float) -> list[tuple[str, str]]:
-        """The headers to send beside `Host`: `further` and those that sign them and the content."""
-        stamp, digest = _stamp(now), hashlib.sha256(content).hexdigest()
-        sent = [*further, ("x-amz-content-sha256", digest), ("x-amz-date", stamp)]
+    def headers(self, target: Target, extra: Pairs, content: bytes, now: float) -> list[tuple[str, str]]:
+        """Return the headers to send beside `Host`: `extra` and those that sign them and the content."""
+        stamp, digest = _timestamp(now), hashlib.sha256(content).hexdigest()
+        sent = [*extra, ("x-amz-content-sha256", digest), ("x-amz-date", stamp)]
         if self.session_token:
             sent.append(("x-amz-security-token", self.session_token))
         signed = sorted((name.lower(), " ".join(value.split())) for name, value in [("host", target.host), *sent])
@@ -43,8 +43,8 @@ class Signer:
         return [*sent, ("authorization", f"{_ALGORITHM} Credential={scope},SignedHeaders={names},Signature={signature}")]
 
     def presigned(self, target: Target, seconds: int, now: float) -> str:
-        """The query, percent-encoded, with which anybody may send this request until `seconds` from now."""
-        stamp = _stamp(now)
+        """Return the percent-encoded query with which anyone can send this request for `seconds` from now."""
+        stamp = _timestamp(now)
         query = [
             *target.query,
             ("X-Amz-Algorithm", _ALGORITHM),
@@ -55,8 +55,8 @@ class Signer:
         ]
         if self.session_token:
             query.append(("X-Amz-Security-Token", self.session_token))
-        asked = Target(target.method, target.host, target.path, query)
-        signature = self._signature(asked, [("host", target.host)], "UNSIGNED-PAYLOAD", stamp)
+        presigned_target = Target(target.method, target.host, target.path, query)
+        signature = self._signature(presigned_target, [("host", target.host)], "UNSIGNED-PAYLOAD", stamp)
         return f"{encoded(query)}&X-Amz-Signature={signature}"
 
     def _signature(self, target: Target, signed: list[tuple[str, str]], digest: str, stamp: str) -> str:
@@ -74,9 +74,9 @@ class Signer:
 
 
 def encoded(query: Pairs) -> str:
-    """A query in the one spelling that can be signed."""
+    """Encode a query in its canonical form, which signatures require."""
     return "&".join(f"{name}={value}" for name, value in sorted((quote(n, safe=""), quote(v, safe="")) for n, v in query))
 
 
-def _stamp(now: float) -> str:
+def _timestamp(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -1,4 +1,4 @@
-"""What every connector of this package can do with its place, each in its own protocol."""
+"""The operations each file protocol implements, and what the implementations share."""
 
 import hashlib
 import re
@@ -36,7 +36,7 @@ class Entry:
         return f"{self.modified or 0:.0f}:{self.size}" + (f":{self.tag}" if self.tag else "")
 
     def told(self) -> dict[str, Any]:
-        """As JSON; the time in RFC 3339, null where the server does not know it."""
+        """Return the entry as JSON; `modified` is in RFC 3339, null if the server does not report it."""
         moment = None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
         stamp = None if moment is None else moment.isoformat(timespec="seconds").replace("+00:00", "Z")
         return {"path": self.path, "name": self.name, "kind": self.kind, "size": self.size, "modified": stamp}
@@ -44,81 +44,81 @@ class Entry:
 
 @dataclass(frozen=True)
 class Page:
-    """Some entries of a folder by name; `after` asks for the next page, None when this is the last."""
+    """Some entries of a folder, sorted by name; `after` requests the next page, None on the last page."""
 
     entries: list[Entry]
     after: str | None = None
 
 
 class Store(ABC):
-    """One place during one call; paths are clean.  Every verb raises errors of the contract."""
+    """Access to files during one call.  Paths have been checked by `clean`; every method raises errors of the contract."""
 
     @abstractmethod
     def page(self, folder: str, after: str | None, limit: int) -> Page:
-        """Entries of a folder; Rejected when there is no such folder."""
+        """Return up to `limit` entries of a folder; Rejected when it does not exist."""
 
     @abstractmethod
     def stat(self, path: str) -> Entry | None:
-        """What is there, None when nothing is."""
+        """Return the entry at a path, None when it does not exist."""
 
     @abstractmethod
     def read(self, path: str, most: int) -> bytes:
-        """The whole file; Rejected when there is none or it is larger than `most` bytes."""
+        """Return the whole file; Rejected when it does not exist or is larger than `most` bytes."""
 
     @abstractmethod
     def write(self, path: str, content: bytes, key: str) -> None:
-        """Make it the file's content, all at once where the protocol can; `key` names what is on its way."""
+        """Replace the file's content, atomically where the protocol can; `key` names the draft of the upload."""
 
-    def read_through(self, path: str, take: Take) -> str:
-        """What `take` answers for the file's bytes; a store that can hands them on as they come."""
-        return take([self.read(path, MOST_AT_ONCE)])
+    def read_through(self, path: str, consume: Take) -> str:
+        """Pass the file's bytes to `consume` and return its result; a store may stream them."""
+        return consume([self.read(path, MOST_AT_ONCE)])
 
     def write_through(self, path: str, content: DocumentContent, key: str) -> None:
-        """`write` from a document; a store that can does so a piece at a time."""
+        """Write the content of a document; a store may stream it."""
         if content.size > MOST_AT_ONCE:
-            raise ConfigError(f"{content.name!r} is {content.size} bytes; here a document of up to {MOST_AT_ONCE} can be written.")
+            raise ConfigError(f"{content.name!r} is {content.size} bytes; this connector writes documents up to {MOST_AT_ONCE}.")
         self.write(path, b"".join(content.chunks()), key)
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:
-        """Rename; Rejected when the source is missing or the target is there."""
+        """Rename; Rejected when the source does not exist or the target does."""
 
     @abstractmethod
     def delete(self, path: str) -> bool:
-        """Remove a file or an empty folder; False when nothing was there."""
+        """Remove a file or an empty folder; return False when it did not exist."""
 
     @abstractmethod
     def make_folder(self, path: str) -> bool:
-        """Make a folder with those above it; False when it was there."""
+        """Create a folder and its parents; return False when it already existed."""
 
 
 def page_of(entries: Iterable[Entry], after: str | None, limit: int) -> Page:
-    """A page of a folder whose entries are all known."""
+    """Return one page of a complete list of entries."""
     rest = sorted((each for each in entries if after is None or each.name > after), key=lambda each: each.name)
     return Page(rest[:limit], rest[limit - 1].name if len(rest) > limit else None)
 
 
 def draft_of(path: str, key: str) -> str:
-    """The name beside the file under which its content grows: the same when the call of this key is repeated."""
+    """Return the name, beside the file, of the upload's draft; a retried call with the same key gets the same name."""
     name = path.rpartition("/")[2]
-    mark = hashlib.sha256(f"{key}\n{name}".encode()).hexdigest()[:16]
-    return f".gos-{mark}.part"
+    digest = hashlib.sha256(f"{key}\n{name}".encode()).hexdigest()[:16]
+    return f".gos-{digest}.part"
 
 
 def is_draft(name: str) -> bool:
-    """Whether the name is one that `draft_of` gives."""
+    """Return whether the name is one that `draft_of` returns."""
     return _DRAFT.fullmatch(name) is not None
 
 
 class Missing(Rejected):
-    """There is nothing at the path."""
+    """Raised when a path does not exist."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"There is no {path!r}; list its folder to see what is there.")
+        super().__init__(f"{path!r} does not exist; list its folder to see what does.")
 
 
 def too_large(path: str, size: int, most: int) -> Rejected:
-    """The file does not fit into an answer."""
+    """Build the error for a file larger than `most` bytes."""
     return Rejected(
         f"{path!r} is {size} bytes, more than the {most} that may be read; raise `most_bytes` or make the file smaller.",
         details={"size": size},
@@ -126,10 +126,10 @@ def too_large(path: str, size: int, most: int) -> Rejected:
 
 
 def too_full() -> Rejected:
-    """The folder has more entries than are read."""
-    return Rejected(f"The folder holds more than {MOST_IN_FOLDER} entries; move away what is done.")
+    """Build the error for a folder with more entries than are read."""
+    return Rejected(f"The folder contains more than {MOST_IN_FOLDER} entries; move processed files elsewhere.")
 
 
 def in_the_way(path: str) -> Rejected:
-    """The target of a move exists."""
+    """Build the error for a target that already exists."""
     return Rejected(f"{path!r} already exists; delete it first or choose another name.")

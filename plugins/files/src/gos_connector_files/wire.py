@@ -1,4 +1,4 @@
-"""One connection over a socket that the appliance has opened: in lines or in bytes, in clear text or TLS, until the deadline."""
+"""A connection over a socket the appliance opened: reads lines or bytes, in clear text or TLS, until the deadline."""
 
 import ssl
 import time
@@ -11,9 +11,9 @@ _MOST_LINE = 16 * 1024
 
 
 class Wire:
-    """One connection to `place`, which is the machine with the address `machine`.
+    """One connection to `address` (host and port), which resolved to `peer_ip`.
 
-    `when_lost` is the outcome to tell when it breaks: it changes once something may have happened.
+    `when_lost` is the outcome to report when the connection breaks; it changes once a command may have taken effect.
     """
 
     def __init__(self, host: str, port: int, ctx: Context) -> None:
@@ -30,24 +30,24 @@ class Wire:
 
     @property
     def protection(self) -> str:
-        """The version of TLS, empty in clear text."""
+        """The TLS version, empty in clear text."""
         return str(self._socket.version()) if isinstance(self._socket, ssl.SSLSocket) else ""
 
-    def encrypt(self, context: ssl.SSLContext, like: "Wire | None" = None) -> None:
-        """Go on in TLS, as a continuation of the session of `like`; nothing that came in clear text is believed afterwards."""
+    def encrypt(self, context: ssl.SSLContext, resumed: "Wire | None" = None) -> None:
+        """Switch to TLS, resuming the session of `resumed`; SystemFailure if clear text arrived in advance."""
         if self._buffer:
-            raise SystemFailure(f"{self.place} sent more in clear text after agreeing to TLS; someone may be in between.")
-        session = like._socket.session if like is not None and isinstance(like._socket, ssl.SSLSocket) else None
+            raise SystemFailure(f"{self.place} sent clear text after agreeing to TLS; the connection may be intercepted.")
+        session = resumed._socket.session if resumed is not None and isinstance(resumed._socket, ssl.SSLSocket) else None
         try:
             self._patience()
             self._socket = context.wrap_socket(self._socket, server_hostname=self._host, session=session)
         except ssl.SSLCertVerificationError as error:
             raise ConfigError(
-                f"The certificate of {self.place} is not trusted ({error.verify_message}); give its authority in `ca`."
+                f"The certificate of {self.place} is not trusted ({error.verify_message}); add its authority to `ca`."
             ) from error
         except ssl.SSLError as error:
             raise ConfigError(
-                f"{self.place} does not begin TLS; check the port and whether it wants explicit, implicit or off."
+                f"{self.place} does not start TLS; check the port and whether `tls` must be explicit, implicit or off."
             ) from error
         except OSError as error:
             raise self._lost() from error
@@ -60,20 +60,20 @@ class Wire:
             raise self._lost() from error
 
     def line(self) -> bytes:
-        """The next line without its end."""
+        """Read the next line, without its line break."""
         while (end := self._buffer.find(b"\n")) < 0 and len(self._buffer) <= _MOST_LINE:
             chunk = self.some()
             if not chunk:
                 raise self._lost()
             self._buffer += chunk
         if not 0 <= end <= _MOST_LINE:
-            raise SystemFailure(f"{self.place} sent a line that does not end.", outcome=self.when_lost)
+            raise SystemFailure(f"{self.place} sent a line longer than {_MOST_LINE} bytes.", outcome=self.when_lost)
         line = bytes(self._buffer[:end]).removesuffix(b"\r")
         del self._buffer[: end + 1]
         return line
 
     def some(self) -> bytes:
-        """What comes next, nothing when the other end has finished."""
+        """Read the next bytes; empty when the other end has finished."""
         self._patience()
         try:
             return self._socket.recv(_CHUNK)
@@ -81,9 +81,9 @@ class Wire:
             raise self._lost() from error
 
     def finish(self) -> None:
-        """Tell the other end that nothing more comes, and hang up."""
+        """Announce the end of the data and close the connection."""
         if isinstance(self._socket, ssl.SSLSocket):
-            with suppress(OSError, ConnectorError):  # whether all has arrived is told on the other connection
+            with suppress(OSError, ConnectorError):  # The reply on the control connection says whether everything arrived.
                 self._patience()
                 self._socket = self._socket.unwrap()
         self.close()
@@ -92,10 +92,10 @@ class Wire:
         self._socket.close()
 
     def _patience(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
             raise self._lost()
-        self._socket.settimeout(left)
+        self._socket.settimeout(remaining)
 
     def _lost(self) -> TransientError:
-        return TransientError(f"{self.place} hung up, or did not answer in time.", outcome=self.when_lost)
+        return TransientError(f"{self.place} closed the connection or did not answer in time.", outcome=self.when_lost)

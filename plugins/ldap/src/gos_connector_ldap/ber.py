@@ -67,13 +67,13 @@ class Reader:
 
     def take(self, *tags: int) -> bytes:
         """The content of the next element, which must have one of these tags, or any when none is named."""
-        found = length_of(self._content[self._at : self._at + 2 + _MOST_LENGTH_BYTES])
-        if found is None:
+        lengths = length_of(self._content[self._at : self._at + 2 + _MOST_LENGTH_BYTES])
+        if lengths is None:
             raise BerError("an element that is cut off")
         if tags and self._content[self._at] not in tags:
             raise BerError(f"the tag {self._content[self._at]:#x} where {tags[0]:#x} belongs")
-        start = self._at + found[0]
-        end = start + found[1]
+        start = self._at + lengths[0]
+        end = start + lengths[1]
         if end > len(self._content):
             raise BerError("an element that is longer than what holds it")
         self._at = end

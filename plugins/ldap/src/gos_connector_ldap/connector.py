@@ -12,7 +12,7 @@ from gos_connector_ldap.session import Found, Search, Session
 from gos_connector_ldap.value import to_json
 from gos_connector_ldap.wire import Peer
 
-_ROOT = ("namingContexts", "defaultNamingContext", "vendorName", "vendorVersion", "supportedLDAPVersion", "supportedControl",
+_ROOT_ATTRIBUTES = ("namingContexts", "defaultNamingContext", "vendorName", "vendorVersion", "supportedLDAPVersion", "supportedControl",
          "supportedExtension", "supportedSASLMechanisms", "dnsHostName", "subschemaSubentry")  # fmt: skip
 
 
@@ -40,8 +40,8 @@ class LdapConnector(Connector):
         with self._session(ctx) as session:
             session.search(Search(base, "base", everything(), ("1.1",)), 1, 1)
         user = self.settings.get("bind_dn")
-        signed = f"lets {user} sign in" if user else "answers without a sign-in"
-        return f"{self._peer} {signed}{f' and shows {base}' if base else ''}."
+        sign_in = f"lets {user} sign in" if user else "answers without a sign-in"
+        return f"{self._peer} {sign_in}{f' and shows {base}' if base else ''}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -51,39 +51,39 @@ class LdapConnector(Connector):
 
     # -- the actions
 
-    def _search(self, given: Json, ctx: Context) -> dict[str, Any]:
-        base = given.get("base", self.settings.get("base_dn"))
+    def _search(self, params: Json, ctx: Context) -> dict[str, Any]:
+        base = params.get("base", self.settings.get("base_dn"))
         if base is None:
             raise ConfigError("There is no base to search below; give `base`, or base_dn in the settings.")
-        if "where" in given and "filter" in given:
+        if "where" in params and "filter" in params:
             raise ConfigError("Give either `where` or `filter`, not both.")
         conditions = everything()
-        if given.get("where"):
-            conditions = encode_conditions(given["where"])
-        elif "filter" in given:
-            conditions = encode_filter(given["filter"])
-        search = Search(base, given.get("scope", "sub"), conditions, given.get("attributes", ()))
-        limit = given.get("limit", USUAL_ENTRIES)
+        if params.get("where"):
+            conditions = encode_conditions(params["where"])
+        elif "filter" in params:
+            conditions = encode_filter(params["filter"])
+        search = Search(base, params.get("scope", "sub"), conditions, params.get("attributes", ()))
+        limit = params.get("limit", USUAL_ENTRIES)
         with self._session(ctx) as session:
-            found = session.search(search, limit, self.settings.get("page_size", USUAL_PAGE))
-        told = {"entries": _told(found, given), "truncated": found.truncated}
-        return {**told, "referrals": found.referrals} if found.referrals else told
+            result = session.search(search, limit, self.settings.get("page_size", USUAL_PAGE))
+        output = {"entries": _entries_to_json(result, params), "truncated": result.truncated}
+        return {**output, "referrals": result.referrals} if result.referrals else output
 
-    def _get(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _get(self, params: Json, ctx: Context) -> dict[str, Any]:
         with self._session(ctx) as session:
             try:
-                found = session.search(Search(given["dn"], "base", everything(), given.get("attributes", ())), 1, 1)
+                result = session.search(Search(params["dn"], "base", everything(), params.get("attributes", ())), 1, 1)
             except Rejected as refusal:
                 if refusal.details.get("code") == NO_SUCH_OBJECT:
                     return {"entry": None}
                 raise
-        return {"entry": next(iter(_told(found, given)), None)}
+        return {"entry": next(iter(_entries_to_json(result, params)), None)}
 
-    def _describe(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
         with self._session(ctx) as session:
-            found = session.search(Search("", "base", everything(), _ROOT), 1, 1)
-        told = _told(found, {"attributes": _ROOT})
-        return {"root": told[0]["attributes"] if told else {}}
+            result = session.search(Search("", "base", everything(), _ROOT_ATTRIBUTES), 1, 1)
+        entries = _entries_to_json(result, {"attributes": _ROOT_ATTRIBUTES})
+        return {"root": entries[0]["attributes"] if entries else {}}
 
     @contextmanager
     def _session(self, ctx: Context) -> Iterator[Session]:
@@ -97,5 +97,5 @@ class LdapConnector(Connector):
             session.close()
 
 
-def _told(found: Found, given: Json) -> list[dict[str, Any]]:
-    return [to_json(entry, given.get("attributes", ()), given.get("binary", ())) for entry in found.entries]
+def _entries_to_json(result: Found, params: Json) -> list[dict[str, Any]]:
+    return [to_json(entry, params.get("attributes", ()), params.get("binary", ())) for entry in result.entries]

@@ -28,7 +28,7 @@ SETTINGS: Schema = {
             "minimum": 1,
             "maximum": 65535,
             "title": "Port",
-            "description": "636 for tls, 389 for the others unless given",
+            "description": "Default: 636 for tls, 389 otherwise",
             "secret_target": True,
         },
         tls={
@@ -36,7 +36,7 @@ SETTINGS: Schema = {
             "default": "tls",
             "title": "Encryption",
             "secret_target": True,
-            "description": "tls: from the first byte; starttls: TLS, begun in clear text; off: in clear text, without a sign-in",
+            "description": "tls: encrypted from the start; starttls: switches to TLS after connecting; off: clear text, no sign-in",
         },
         ca={
             "type": "string",
@@ -49,7 +49,7 @@ SETTINGS: Schema = {
             "minLength": 1,
             "maxLength": 2_000,
             "title": "User",
-            "description": "A distinguished name, or what the directory takes for one; left out: without a sign-in",
+            "description": "A distinguished name, or another form the directory accepts; leave empty to search without signing in",
         },
         # An empty password would sign in as nobody and be told it was right (RFC 4513 § 5.1.2).
         password={"type": "string", "minLength": 1, "maxLength": 4_000, "title": "Password", "secret": True},
@@ -59,9 +59,9 @@ SETTINGS: Schema = {
             "maximum": 1_000,
             "default": USUAL_PAGE,
             "title": "Entries per page",
-            "description": "Fewer where the directory allows fewer",
+            "description": "Use fewer if the directory limits pages",
         },
-        base_dn={**_DN, "title": "Base", "description": "Where a search begins that names no base: dc=example,dc=com"},
+        base_dn={**_DN, "title": "Base", "description": "Default base of searches, such as dc=example,dc=com"},
     ),
     "dependentRequired": {"bind_dn": ["password"], "password": ["bind_dn"]},
 }
@@ -77,12 +77,12 @@ _ENTRY: Schema = _object(
         },
     },
 )
-_WANTED: Schema = {
+_REQUESTED_ATTRIBUTES: Schema = {
     **_NAMES,
     "title": "Attributes",
-    "description": "All that users see unless given; `+` stands for those the directory keeps itself",
+    "description": "Default: all user attributes; `+` stands for operational attributes",
 }
-_BINARY: Schema = {**_NAMES, "title": "In base64", "description": "Attributes that hold bytes; the usual ones are known"}
+_BINARY: Schema = {**_NAMES, "title": "In base64", "description": "Attributes with binary values; common ones are recognised automatically"}
 
 ACTIONS = (
     Action(
@@ -90,21 +90,21 @@ ACTIONS = (
         "Find entries below a base",
         _object(
             [],
-            base={**_DN, "title": "Base", "description": "The settings' base unless given"},
-            scope={"enum": ["sub", "one", "base"], "default": "sub", "title": "The whole tree, one level, or the base alone"},
+            base={**_DN, "title": "Base", "description": "Default: the base in the settings"},
+            scope={"enum": ["sub", "one", "base"], "default": "sub", "title": "Scope: the whole subtree, one level, or only the base"},
             where={
                 "type": "object",
                 "title": "Conditions",
-                "description": 'All must hold: {"mail": "a@example.com", "sn": {"_starts_with": "M"}, "_or": [...]}',
+                "description": 'All must match: {"mail": "a@example.com", "sn": {"_starts_with": "M"}, "_or": [...]}',
             },
             filter={
                 "type": "string",
                 "minLength": 3,
                 "maxLength": 10_000,
                 "title": "Filter",
-                "description": "As LDAP writes it, instead of conditions; never put values from outside into it",
+                "description": "An LDAP filter instead of conditions; never insert untrusted values",
             },
-            attributes=_WANTED,
+            attributes=_REQUESTED_ATTRIBUTES,
             binary=_BINARY,
             limit={"type": "integer", "minimum": 1, "maximum": MOST_ENTRIES, "default": USUAL_ENTRIES},
         ),
@@ -119,15 +119,15 @@ ACTIONS = (
     ),
     Action(
         "get",
-        "Read one entry by its name; `entry` is null when there is none that this user may see",
-        _object(["dn"], dn={**_DN, "minLength": 1}, attributes=_WANTED, binary=_BINARY),
+        "Read one entry by its DN; `entry` is null if it does not exist or is not visible",
+        _object(["dn"], dn={**_DN, "minLength": 1}, attributes=_REQUESTED_ATTRIBUTES, binary=_BINARY),
         _object(["entry"], entry={"anyOf": [_ENTRY, {"type": "null"}]}),
         "read",
         {"dn": "uid=anna,ou=people,dc=example,dc=com"},
     ),
     Action(
         "describe",
-        "Say what the directory tells of itself: the trees it holds, its maker, what it can",
+        "Describe the directory: its naming contexts, vendor and capabilities",
         _object([]),
         _object(["root"], root={"type": "object", "additionalProperties": {"type": "array"}}),
         "read",

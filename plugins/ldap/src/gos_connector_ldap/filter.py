@@ -15,7 +15,7 @@ _AND, _OR, _NOT, _EQUAL, _SUBSTRINGS, _AT_LEAST, _AT_MOST, _PRESENT, _APPROXIMAT
     *(0x87, 0xA8, 0xA9),
 )
 _INITIAL, _ANY, _FINAL = 0x80, 0x81, 0x82
-_DEEPEST = 50
+_MAX_DEPTH = 50
 # An attribute's name or number, and options such as `;lang-de` (RFC 4512 § 2.5).
 _OID = r"(?:[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)*)"
 _ATTRIBUTE = re.compile(rf"{_OID}(?:;[A-Za-z0-9-]+)*")
@@ -23,7 +23,7 @@ _RULE = re.compile(_OID)
 _PLACE = re.compile(rf"(?P<attribute>{_ATTRIBUTE.pattern})?(?P<dn>:dn)?(?::(?P<rule>{_OID}))?:=")
 _COMPARISON = re.compile(rf"(?P<attribute>{_ATTRIBUTE.pattern})(?P<sign>=|>=|<=|~=)")
 _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
-_SIGNS = {">=": _AT_LEAST, "<=": _AT_MOST, "~=": _APPROXIMATE}
+_OPERATOR_TAGS = {">=": _AT_LEAST, "<=": _AT_MOST, "~=": _APPROXIMATE}
 
 
 def everything() -> bytes:
@@ -36,55 +36,55 @@ def everything() -> bytes:
 
 def encode_conditions(conditions: Mapping[str, Any], depth: int = 0) -> bytes:
     """All of the conditions; ConfigError says which one cannot be."""
-    if depth > _DEEPEST:
-        raise ConfigError(f"The conditions are nested more than {_DEEPEST} deep.")
-    parts = [part for name, given in conditions.items() for part in _parts(name, given, depth)]
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"The conditions are nested more than {_MAX_DEPTH} deep.")
+    parts = [part for name, condition in conditions.items() for part in _encode_condition(name, condition, depth)]
     if not parts:
         raise ConfigError("A condition is empty; name an attribute and what its value must be.")
     return parts[0] if len(parts) == 1 else element(_AND, *parts)
 
 
-def _parts(name: str, given: Any, depth: int) -> list[bytes]:
+def _encode_condition(name: str, condition: Any, depth: int) -> list[bytes]:
     match name:
         case "_and" | "_or":
-            if not isinstance(given, list) or not given:
+            if not isinstance(condition, list) or not condition:
                 raise ConfigError(f"`{name}` takes a list of conditions.")
-            return [element(_AND if name == "_and" else _OR, *(encode_conditions(_object(each), depth + 1) for each in given))]
+            return [element(_AND if name == "_and" else _OR, *(encode_conditions(_require_object(each), depth + 1) for each in condition))]
         case "_not":
-            return [element(_NOT, encode_conditions(_object(given), depth + 1))]
+            return [element(_NOT, encode_conditions(_require_object(condition), depth + 1))]
     if not _ATTRIBUTE.fullmatch(name):
         raise ConfigError(f"{name[:80]!r} is no name of an attribute.")
-    if not isinstance(given, Mapping):
-        return [_equal(name, given)]
-    if not given:
+    if not isinstance(condition, Mapping):
+        return [_encode_equality(name, condition)]
+    if not condition:
         raise ConfigError(f"The condition for {name} is empty.")
-    return [_compared(name, word, value) for word, value in given.items()]
+    return [_encode_comparison(name, operator, value) for operator, value in condition.items()]
 
 
-def _object(given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
+def _require_object(condition: Any) -> Mapping[str, Any]:
+    if not isinstance(condition, Mapping):
         raise ConfigError("A condition is an object: an attribute's name and what its value must be.")
-    return given
+    return condition
 
 
-def _compared(name: str, word: str, value: Any) -> bytes:
-    match word:
+def _encode_comparison(name: str, operator: str, value: Any) -> bytes:
+    match operator:
         case "_eq":
-            return _equal(name, value)
+            return _encode_equality(name, value)
         case "_neq":
-            return element(_NOT, _equal(name, value))
+            return element(_NOT, _encode_equality(name, value))
         case "_in" | "_nin":
             if not isinstance(value, list) or not value:
-                raise ConfigError(f"`{word}` takes a list of values.")
-            either = element(_OR, *(_equal(name, each) for each in value))
-            return either if word == "_in" else element(_NOT, either)
+                raise ConfigError(f"`{operator}` takes a list of values.")
+            either = element(_OR, *(_encode_equality(name, each) for each in value))
+            return either if operator == "_in" else element(_NOT, either)
         case "_gte" | "_lte":
-            return element(_AT_LEAST if word == "_gte" else _AT_MOST, octets(name), octets(_value(name, value)))
+            return element(_AT_LEAST if operator == "_gte" else _AT_MOST, octets(name), octets(_value(name, value)))
         case "_contains" | "_starts_with" | "_ends_with":
-            tag = {"_contains": _ANY, "_starts_with": _INITIAL, "_ends_with": _FINAL}[word]
+            tag = {"_contains": _ANY, "_starts_with": _INITIAL, "_ends_with": _FINAL}[operator]
             text = _value(name, value)
             if not text:
-                raise ConfigError(f"`{word}` for {name} takes a text that is not empty.")
+                raise ConfigError(f"`{operator}` for {name} takes a text that is not empty.")
             return element(_SUBSTRINGS, octets(name), element(0x30, octets(text, tag)))
         case "_null":
             present = octets(name, _PRESENT)
@@ -92,17 +92,17 @@ def _compared(name: str, word: str, value: Any) -> bytes:
                 raise ConfigError("`_null` takes true or false.")
             return element(_NOT, present) if value else present
         case "_rule":
-            rule, wanted = (_object(value).get(part) for part in ("id", "value"))
+            rule, rule_value = (_require_object(value).get(part) for part in ("id", "value"))
             if not isinstance(rule, str) or not _RULE.fullmatch(rule):
                 raise ConfigError(f"`_rule` for {name} takes the `id` of a matching rule and a `value`.")
-            return _matched(rule, name, _value(name, wanted), with_dn=False)
+            return _encode_rule_match(rule, name, _value(name, rule_value), with_dn=False)
     raise ConfigError(
-        f"The directory cannot compare by {word[:40]!r}; use _eq, _neq, _in, _nin, _gte, _lte, _contains, _starts_with, "
+        f"The directory cannot compare by {operator[:40]!r}; use _eq, _neq, _in, _nin, _gte, _lte, _contains, _starts_with, "
         "_ends_with, _null or _rule."
     )
 
 
-def _equal(name: str, value: Any) -> bytes:
+def _encode_equality(name: str, value: Any) -> bytes:
     return element(_EQUAL, octets(name), octets(_value(name, value)))
 
 
@@ -117,7 +117,7 @@ def _value(name: str, value: Any) -> bytes:
     raise ConfigError(f"The value for {name} is a text, a whole number, true or false; `_null` asks whether there is one.")
 
 
-def _matched(rule: str | None, attribute: str | None, value: bytes, *, with_dn: bool) -> bytes:
+def _encode_rule_match(rule: str | None, attribute: str | None, value: bytes, *, with_dn: bool) -> bytes:
     parts = [octets(rule, 0x81)] if rule else []
     parts += [octets(attribute, 0x82)] if attribute else []
     return element(_EXTENSIBLE, *parts, octets(value, 0x83), *([boolean(True, 0x84)] if with_dn else []))
@@ -133,10 +133,10 @@ def encode_filter(text: str) -> bytes:
     except UnicodeEncodeError as error:
         raise ConfigError("The filter contains half of a character pair; remove it.") from error
     parser = _Parser(text)
-    found = parser.filter(0)
+    encoded = parser.filter(0)
     if parser.at != len(text):
         raise parser.wrong("the end")
-    return found
+    return encoded
 
 
 class _Parser:
@@ -144,27 +144,27 @@ class _Parser:
         self._text = text
         self.at = 0
 
-    def wrong(self, wanted: str) -> ConfigError:
-        return ConfigError(f"The filter is wrong at position {self.at + 1}: {wanted} belongs there.")
+    def wrong(self, expected: str) -> ConfigError:
+        return ConfigError(f"The filter is wrong at position {self.at + 1}: {expected} belongs there.")
 
     def filter(self, depth: int) -> bytes:
-        if depth > _DEEPEST:
-            raise ConfigError(f"The filter is nested more than {_DEEPEST} deep.")
+        if depth > _MAX_DEPTH:
+            raise ConfigError(f"The filter is nested more than {_MAX_DEPTH} deep.")
         self._expect("(")
         sign = self._text[self.at : self.at + 1]
         if sign in ("&", "|"):
             self.at += 1
-            parts = self._several(depth)
-            found = element(_AND if sign == "&" else _OR, *parts)
+            parts = self._parse_filters(depth)
+            encoded = element(_AND if sign == "&" else _OR, *parts)
         elif sign == "!":
             self.at += 1
-            found = element(_NOT, self.filter(depth + 1))
+            encoded = element(_NOT, self.filter(depth + 1))
         else:
-            found = self._item()
+            encoded = self._item()
         self._expect(")")
-        return found
+        return encoded
 
-    def _several(self, depth: int) -> list[bytes]:
+    def _parse_filters(self, depth: int) -> list[bytes]:
         parts = [self.filter(depth + 1)]
         while self._text.startswith("(", self.at):
             parts.append(self.filter(depth + 1))
@@ -176,42 +176,42 @@ class _Parser:
         self.at += 1
 
     def _item(self) -> bytes:
-        place = _PLACE.match(self._text, self.at)
-        if place is not None and (place["attribute"] or place["rule"]):
-            self.at = place.end()
-            return _matched(place["rule"], place["attribute"], self._plain(self._until_bracket()), with_dn=bool(place["dn"]))
-        found = _COMPARISON.match(self._text, self.at)
-        if found is None:
+        extensible = _PLACE.match(self._text, self.at)
+        if extensible is not None and (extensible["attribute"] or extensible["rule"]):
+            self.at = extensible.end()
+            return _encode_rule_match(extensible["rule"], extensible["attribute"], self._plain(self._read_value()), with_dn=bool(extensible["dn"]))
+        comparison = _COMPARISON.match(self._text, self.at)
+        if comparison is None:
             raise self.wrong("an attribute with =, >=, <=, ~= or :=")
-        self.at = found.end()
-        name, written = found["attribute"], self._until_bracket()
-        if found["sign"] != "=":
-            return element(_SIGNS[found["sign"]], octets(name), octets(self._plain(written)))
-        if written == "*":
+        self.at = comparison.end()
+        name, raw = comparison["attribute"], self._read_value()
+        if comparison["sign"] != "=":
+            return element(_OPERATOR_TAGS[comparison["sign"]], octets(name), octets(self._plain(raw)))
+        if raw == "*":
             return octets(name, _PRESENT)
-        if "*" in written:
-            return element(_SUBSTRINGS, octets(name), element(0x30, *self._pieces(written)))
-        return element(_EQUAL, octets(name), octets(self._plain(written)))
+        if "*" in raw:
+            return element(_SUBSTRINGS, octets(name), element(0x30, *self._pieces(raw)))
+        return element(_EQUAL, octets(name), octets(self._plain(raw)))
 
-    def _until_bracket(self) -> str:
+    def _read_value(self) -> str:
         """What is written up to the next bracket; a bracket within a value is escaped."""
         start = self.at
         while self.at < len(self._text) and self._text[self.at] not in "()":
             self.at += 1
         return self._text[start : self.at]
 
-    def _pieces(self, written: str) -> list[bytes]:
-        first, *between, last = (self._plain(piece) for piece in written.split("*"))
+    def _pieces(self, raw: str) -> list[bytes]:
+        first, *between, last = (self._plain(piece) for piece in raw.split("*"))
         if any(not piece for piece in between):
             raise self.wrong("a filter without ** in it")
-        found = [octets(first, _INITIAL)] if first else []
-        found += [octets(piece, _ANY) for piece in between]
-        return [*found, *([octets(last, _FINAL)] if last else [])]
+        parts = [octets(first, _INITIAL)] if first else []
+        parts += [octets(piece, _ANY) for piece in between]
+        return [*parts, *([octets(last, _FINAL)] if last else [])]
 
-    def _plain(self, written: str) -> bytes:
+    def _plain(self, raw: str) -> bytes:
         """The value: `\\2a` and the like resolved; what must be escaped and is not, refused."""
-        content = written.encode()
-        plain = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), content)
+        content = raw.encode()
+        plain = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), content)
         if b"\x00" in content or b"*" in content or b"\\" in _ESCAPE.sub(b"", content):
             raise self.wrong("a value in which \\, * and NUL are escaped as \\5c, \\2a and \\00")
         return plain

@@ -44,46 +44,46 @@ def read_result(reader: Reader) -> Result:
     """The verdict at the reader; BerError when it is none."""
     code = reader.number(ENUMERATED)
     reader.text()  # the part of the name that was found
-    said = reader.text().replace("\x00", "").strip()[:_EXCERPT]
+    message = reader.text().replace("\x00", "").strip()[:_EXCERPT]
     referrals: list[str] = []
     if reader.next_tag() == 0xA3:
         inner = Reader(reader.take(0xA3))
         while inner.next_tag() is not None and len(referrals) < 10:
             referrals.append(inner.text()[:_EXCERPT])
-    return Result(code, said, referrals)
+    return Result(code, message, referrals)
 
 
 def error_of(result: Result, peer: str, *, signed_in: bool) -> ConnectorError:
     """The contract's error for a verdict that is no success."""
     details = {"code": result.code, "name": result.name, "message": result.said}
-    why = f"{result.name}{f': {result.said}' if result.said else ''}"
+    reason = f"{result.name}{f': {result.said}' if result.said else ''}"
     match result.code:
         case 49 | 48 | 7:
-            return AuthError(f"{peer} does not accept bind_dn and password ({why}).", details=details)
+            return AuthError(f"{peer} does not accept bind_dn and password ({reason}).", details=details)
         case 8 | 13:
-            return ConfigError(f"{peer} wants encryption or a sign-in ({why}); set `tls` and bind_dn.", details=details)
+            return ConfigError(f"{peer} wants encryption or a sign-in ({reason}); set `tls` and bind_dn.", details=details)
         case 50:
-            return AuthError(f"{peer} does not let this user do it ({why}).", details=details)
+            return AuthError(f"{peer} does not let this user do it ({reason}).", details=details)
         case 1 if not signed_in:
             # Active Directory's answer to a search without a sign-in.
-            return AuthError(f"{peer} wants a sign-in first ({why}); set bind_dn and password.", details=details)
+            return AuthError(f"{peer} wants a sign-in first ({reason}); set bind_dn and password.", details=details)
         case 4 | 11:
             return Rejected(
-                f"{peer} gives no entry at all, for the search or the page is too large for it ({why}); lower `page_size` in the "
+                f"{peer} gives no entry at all, for the search or the page is too large for it ({reason}); lower `page_size` in the "
                 "settings, or ask more closely.",
                 details=details,
             )
         case 3:
-            return TransientError(f"{peer} ran out of its time for this search ({why}).", details=details)
+            return TransientError(f"{peer} ran out of its time for this search ({reason}).", details=details)
         case 51:
-            return RateLimited(f"{peer} is too busy ({why}).", details=details)
+            return RateLimited(f"{peer} is too busy ({reason}).", details=details)
         case 52:
-            return TransientError(f"{peer} is not available ({why}).", details=details)
+            return TransientError(f"{peer} is not available ({reason}).", details=details)
         case 1 | 80:
-            return SystemFailure(f"{peer} failed ({why}).", details=details)
+            return SystemFailure(f"{peer} failed ({reason}).", details=details)
         case 10:
             details["referrals"] = result.referrals
             return Rejected(f"{peer} does not hold this part of the tree; ask the servers in `referrals`.", details=details)
         case 32:
-            return Rejected(f"{peer} has no entry of this name, or does not show it ({why}).", details=details)
-    return Rejected(f"{peer} refused ({why}).", details=details)
+            return Rejected(f"{peer} has no entry of this name, or does not show it ({reason}).", details=details)
+    return Rejected(f"{peer} refused ({reason}).", details=details)

@@ -23,9 +23,9 @@ from gos_connector_ldap.result import CUT_OFF, SUCCESS, Result, error_of, read_r
 from gos_connector_ldap.wire import Peer, Wire
 
 _T = TypeVar("_T")
-_BIND, _BOUND, _UNBIND = 0x60, 0x61, 0x42
+_BIND, _BIND_RESPONSE, _UNBIND = 0x60, 0x61, 0x42
 _SEARCH, _ENTRY, _DONE, _REFERENCE = 0x63, 0x64, 0x65, 0x73
-_EXTENDED, _EXTENDED_ANSWER, _INTERMEDIATE = 0x77, 0x78, 0x79
+_EXTENDED, _EXTENDED_RESPONSE, _INTERMEDIATE = 0x77, 0x78, 0x79
 _CONTROLS = 0xA0
 _START_TLS = "1.3.6.1.4.1.1466.20037"
 _PAGES = "1.2.840.113556.1.4.319"
@@ -88,24 +88,24 @@ class Session:
         finally:
             self._wire.close()
 
-    def search(self, wanted: Search, limit: int, page: int) -> Found:
+    def search(self, query: Search, limit: int, page: int) -> Found:
         """The first `limit` entries, read in pages of `page`; an error when the directory refuses."""
-        found = Found([], False, [])
+        collected = Found([], False, [])
         cookie, empty = b"", 0
         while True:
-            before = len(found.entries)
+            before = len(collected.entries)
             # One more than the limit tells whether there are more.
             size = min(page, limit + 1 - before)
-            result, cookie = self._page(wanted, size, cookie, found, limit)
+            result, cookie = self._page(query, size, cookie, collected, limit)
             if result is None:
-                return Found(found.entries[:limit], True, found.referrals)
-            if result.code in CUT_OFF and found.entries:
-                return Found(found.entries, True, found.referrals)
+                return Found(collected.entries[:limit], True, collected.referrals)
+            if result.code in CUT_OFF and collected.entries:
+                return Found(collected.entries, True, collected.referrals)
             if result.code != SUCCESS:
                 raise error_of(result, str(self._wire.peer), signed_in=self._signed_in)
             if not cookie:
-                return found
-            empty = empty + 1 if len(found.entries) == before else 0
+                return collected
+            empty = empty + 1 if len(collected.entries) == before else 0
             if empty > _MOST_EMPTY_PAGES:
                 raise SystemFailure(f"{self._wire.peer} sends one empty page after the other; its paging does not end.")
 
@@ -114,9 +114,9 @@ class Session:
     def _start_tls(self) -> None:
         number = self._send(element(_EXTENDED, octets(_START_TLS, 0x80)))
         tag, content, _ = self._answer(number)
-        if tag != _EXTENDED_ANSWER:
+        if tag != _EXTENDED_RESPONSE:
             raise self._wire.nonsense("another answer than one about TLS")
-        result = self._read(_verdict, content)
+        result = self._read(_parse_result, content)
         if result.code != SUCCESS:
             raise ConfigError(
                 f"{self._wire.peer} does not begin TLS ({result.name}); check whether it wants tls, starttls or off.",
@@ -127,36 +127,36 @@ class Session:
     def _sign_in(self, bind_dn: str, password: str) -> None:
         number = self._send(element(_BIND, integer(3), octets(bind_dn), octets(password, 0x80)))
         tag, content, _ = self._answer(number)
-        if tag != _BOUND:
+        if tag != _BIND_RESPONSE:
             raise self._wire.nonsense("another answer than one about the sign-in")
-        result = self._read(_verdict, content)
+        result = self._read(_parse_result, content)
         if result.code != SUCCESS:
             raise error_of(result, str(self._wire.peer), signed_in=True)
 
-    def _page(self, wanted: Search, page: int, cookie: bytes, found: Found, limit: int) -> tuple[Result | None, bytes]:
+    def _page(self, query: Search, page: int, cookie: bytes, collected: Found, limit: int) -> tuple[Result | None, bytes]:
         """One page, added to `found`: its verdict and where the next begins; no verdict once there is more than `limit`."""
         seconds = max(1, math.ceil(self._wire.seconds_left()))
         request = element(
-            _SEARCH, octets(wanted.base), integer(SCOPES[wanted.scope], ENUMERATED), integer(0, ENUMERATED), integer(0),
-            integer(seconds), boolean(False), wanted.conditions, element(SEQUENCE, *(octets(name) for name in wanted.attributes)),
+            _SEARCH, octets(query.base), integer(SCOPES[query.scope], ENUMERATED), integer(0, ENUMERATED), integer(0),
+            integer(seconds), boolean(False), query.conditions, element(SEQUENCE, *(octets(name) for name in query.attributes)),
         )  # fmt: skip
-        asked = element(SEQUENCE, integer(page), octets(cookie))
+        page_request = element(SEQUENCE, integer(page), octets(cookie))
         # Not critical: a directory that knows no pages sends everything at once.
-        control = element(SEQUENCE, octets(_PAGES), octets(asked))
+        control = element(SEQUENCE, octets(_PAGES), octets(page_request))
         number = self._send(request, element(_CONTROLS, control))
         while True:
             tag, content, controls = self._answer(number)
             if tag == _ENTRY:
-                found.entries.append(self._read(_entry, content))
-                if len(found.entries) > limit:
+                collected.entries.append(self._read(_entry, content))
+                if len(collected.entries) > limit:
                     return None, b""
             elif tag == _REFERENCE:
-                found.referrals.extend(self._read(_texts, content))
-                if len(found.referrals) > _MOST_REFERENCES:
+                collected.referrals.extend(self._read(_parse_texts, content))
+                if len(collected.referrals) > _MOST_REFERENCES:
                     raise SystemFailure(f"{self._wire.peer} names more than {_MOST_REFERENCES} other servers.")
             elif tag == _DONE:
-                result = self._read(_verdict, content)
-                return result, self._read(_cookie, controls)
+                result = self._read(_parse_result, content)
+                return result, self._read(_parse_cookie, controls)
             elif tag != _INTERMEDIATE:
                 raise self._wire.nonsense("an answer that has no place in a search")
 
@@ -169,34 +169,34 @@ class Session:
 
     def _answer(self, number: int) -> tuple[int, bytes, bytes]:
         """(kind, content, controls) of the next answer to a request."""
-        answered, tag, body, controls = self._read(_parts, self._wire.receive())
-        if answered == 0:
-            raise TransientError(f"{self._wire.peer} ends the connection by itself.", details={"message": self._farewell(body)})
-        if answered != number:
+        answered_number, tag, body, controls = self._read(_parse_message, self._wire.receive())
+        if answered_number == 0:
+            raise TransientError(f"{self._wire.peer} ends the connection by itself.", details={"message": self._disconnect_reason(body)})
+        if answered_number != number:
             raise self._wire.nonsense("an answer to something that was not asked")
         return tag, body, controls
 
-    def _farewell(self, body: bytes) -> str:
-        result = self._read(_verdict, body)
+    def _disconnect_reason(self, body: bytes) -> str:
+        result = self._read(_parse_result, body)
         return f"{result.name} {result.said}".strip()
 
-    def _read(self, read: Callable[[bytes], _T], content: bytes) -> _T:
+    def _read(self, parse: Callable[[bytes], _T], content: bytes) -> _T:
         try:
-            return read(content)
+            return parse(content)
         except BerError as error:
             raise self._wire.nonsense(str(error)) from error
 
 
-def _parts(content: bytes) -> tuple[int, int, bytes, bytes]:
+def _parse_message(content: bytes) -> tuple[int, int, bytes, bytes]:
     """(number, kind, content, controls) of a message."""
     reader = Reader(content)
-    answered = reader.number()
+    number = reader.number()
     tag = reader.next_tag() or 0
     body = reader.take()
-    return answered, tag, body, reader.take(_CONTROLS) if reader.next_tag() == _CONTROLS else b""
+    return number, tag, body, reader.take(_CONTROLS) if reader.next_tag() == _CONTROLS else b""
 
 
-def _verdict(content: bytes) -> Result:
+def _parse_result(content: bytes) -> Result:
     return read_result(Reader(content))
 
 
@@ -206,21 +206,21 @@ def _entry(content: bytes) -> Entry:
     inner = Reader(reader.take(SEQUENCE))
     attributes = []
     while inner.next_tag() is not None:
-        one = Reader(inner.take(SEQUENCE))
-        attributes.append((one.text(), list(_values(Reader(one.take(SET))))))
+        attribute = Reader(inner.take(SEQUENCE))
+        attributes.append((attribute.text(), list(_read_values(Reader(attribute.take(SET))))))
     return Entry(dn, attributes)
 
 
-def _values(reader: Reader) -> Iterator[bytes]:
+def _read_values(reader: Reader) -> Iterator[bytes]:
     while reader.next_tag() is not None:
         yield reader.take(OCTETS)
 
 
-def _texts(content: bytes) -> list[str]:
-    return [value.decode("utf-8", "replace") for value in _values(Reader(content))]
+def _parse_texts(content: bytes) -> list[str]:
+    return [value.decode("utf-8", "replace") for value in _read_values(Reader(content))]
 
 
-def _cookie(controls: bytes) -> bytes:
+def _parse_cookie(controls: bytes) -> bytes:
     """Where the next page begins: nothing after the last one, or when the directory knows no pages."""
     reader = Reader(controls)
     while reader.next_tag() is not None:

@@ -16,9 +16,9 @@ _BINARY = frozenset({
 })  # fmt: skip
 
 
-def to_json(entry: Entry, asked: Collection[str], binary: Collection[str]) -> dict[str, Any]:
+def to_json(entry: Entry, requested: Collection[str], binary: Collection[str]) -> dict[str, Any]:
     """`{dn, attributes}`: attributes asked for by name are called as they were asked for, whatever case the directory uses."""
-    names = {name.lower(): name for name in asked}
+    names = {name.lower(): name for name in requested}
     as_bytes = {name.lower() for name in binary}
     attributes = {
         names.get(name.lower(), name): [_value(each, in_base64=_is_binary(name, as_bytes)) for each in values]

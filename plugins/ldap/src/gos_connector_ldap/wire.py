@@ -31,7 +31,7 @@ class Wire:
     def __init__(self, peer: Peer, ctx: Context) -> None:
         self.peer = peer
         self._deadline = ctx.deadline
-        self._context = _tls(peer)
+        self._context = _tls_context(peer)
         self._buffer = bytearray()
         self._received = 0
         self._socket = ctx.dial(peer.host, peer.port)
@@ -61,11 +61,11 @@ class Wire:
     def receive(self) -> bytes:
         """The content of the next message."""
         try:
-            while (found := length_of(bytes(self._buffer[:6]))) is None:
+            while (lengths := length_of(bytes(self._buffer[:6]))) is None:
                 self._fill()
         except BerError as error:
             raise self.nonsense(str(error)) from error
-        head, size = found
+        head, size = lengths
         if self._buffer[0] != 0x30:
             raise self.nonsense("something that is no message")
         if size > MOST_MESSAGE:
@@ -86,10 +86,10 @@ class Wire:
         self._socket.close()
 
     def _patience(self) -> None:
-        left = self.seconds_left()
-        if left <= 0:
+        remaining = self.seconds_left()
+        if remaining <= 0:
             raise self._lost()
-        self._socket.settimeout(left)
+        self._socket.settimeout(remaining)
 
     def _fill(self) -> None:
         self._patience()
@@ -125,7 +125,7 @@ class Wire:
             raise self._lost() from error
 
 
-def _tls(peer: Peer) -> ssl.SSLContext:
+def _tls_context(peer: Peer) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=peer.ca)
     except ssl.SSLError as error:

@@ -22,30 +22,30 @@ _NEVER_SUPPORTED = frozenset({501, 505})
 _PORTS = {"http": 80, "https": 443}
 
 
-def error_of(answer: HttpAnswer, who: str) -> ConnectorError | None:
+def error_of(answer: HttpAnswer, subject: str) -> ConnectorError | None:
     """The error of a status that is no success; None for a success.  `who` begins the sentence: Slack, The receiver."""
     status = answer.status
     if 200 <= status < 300:
         return None
-    said = answer.content[:_EXCERPT].decode("utf-8", "replace").strip()
-    details = {"status": status, "body": said}
+    body = answer.content[:_EXCERPT].decode("utf-8", "replace").strip()
+    details = {"status": status, "body": body}
     after = retry_after(answer)
     if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"{who} asks to wait ({status}).", retry_after=after, details=details)
+        return RateLimited(f"{subject} asks to wait ({status}).", retry_after=after, details=details)
     if status in (401, 403):
-        return AuthError(f"{who} does not accept the credentials, or they lack a right ({status}).", details=details)
+        return AuthError(f"{subject} does not accept the credentials, or they lack a right ({status}).", details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
         # 503, 408 and 425 say that the work was not begun; after another 5xx nobody knows.
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"{who} failed ({status}).", outcome=outcome, details=details)
+        return TransientError(f"{subject} failed ({status}).", outcome=outcome, details=details)
     if status in (404, 405, 410):
         return ConfigError(
-            f"{who} no longer has this address, or never had it ({status}); make a new one over there.", details=details
+            f"{subject} no longer has this address, or never had it ({status}); make a new one over there.", details=details
         )
     if 300 <= status < 400:
-        return ConfigError(f"{who} points to another address ({status}), which is not followed; set that one.", details=details)
-    short = f": {said}" if said and len(said) < 200 else "."
-    return Rejected(f"{who} refused ({status}){short}", details=details)
+        return ConfigError(f"{subject} points to another address ({status}), which is not followed; set that one.", details=details)
+    suffix = f": {body}" if body and len(body) < 200 else "."
+    return Rejected(f"{subject} refused ({status}){suffix}", details=details)
 
 
 def retry_after(answer: HttpAnswer) -> float | None:

@@ -26,14 +26,14 @@ from gos_connector_messages.slack_declaration import ACTIONS, SETTINGS, USUAL_CH
 
 _USUAL_BASE = "https://slack.com/api"
 _PAGE = 200
-_AUTH = frozenset({
+_AUTH_ERRORS = frozenset({
     *("invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "no_permission", "missing_scope"),
     *("not_allowed_token_type", "ekm_access_denied", "access_denied", "org_login_required", "team_access_not_granted"),
     *("accesslimited", "two_factor_setup_required", "enterprise_is_restricted"),
 })  # fmt: skip
-_LATER = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+_RATE_LIMIT_ERRORS = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 # Slack says of the first two that a part may have been done.
-_FAILED: Mapping[str, Outcome] = {
+_FAILURES: Mapping[str, Outcome] = {
     "internal_error": "unknown",
     "fatal_error": "unknown",
     "service_unavailable": "unknown",
@@ -65,8 +65,8 @@ class SlackConnector(Connector):
         if "token" not in self.settings:
             url = self._webhook()
             return f"{knock(url, ctx)} accepts connections; whether the webhook posts only a message shows."
-        told = self._read("auth.test", {}, ctx)
-        return f"Slack knows the token as {str(told.get('user'))[:80]} of {str(told.get('team'))[:80]}."
+        response = self._read("auth.test", {}, ctx)
+        return f"Slack knows the token as {str(response.get('user'))[:80]} of {str(response.get('team'))[:80]}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -76,58 +76,58 @@ class SlackConnector(Connector):
 
     # -- the actions
 
-    def _post(self, given: Json, ctx: Context) -> dict[str, Any]:
-        asked = {"channel": given["channel"], **_message(given)}
-        if "thread" in given:
-            asked["thread_ts"] = given["thread"]
-        return _place(self._change("chat.postMessage", asked, ctx))
+    def _post(self, params: Json, ctx: Context) -> dict[str, Any]:
+        body = {"channel": params["channel"], **_build_message(params)}
+        if "thread" in params:
+            body["thread_ts"] = params["thread"]
+        return _message_location(self._change("chat.postMessage", body, ctx))
 
-    def _update(self, given: Json, ctx: Context) -> dict[str, Any]:
-        asked = {"channel": given["channel"], "ts": given["ts"], **_message(given)}
-        return _place(self._change("chat.update", asked, ctx))
+    def _update(self, params: Json, ctx: Context) -> dict[str, Any]:
+        body = {"channel": params["channel"], "ts": params["ts"], **_build_message(params)}
+        return _message_location(self._change("chat.update", body, ctx))
 
-    def _notify(self, given: Json, ctx: Context) -> dict[str, Any]:
-        answer = self._send(self._webhook(), [("Content-Type", "application/json; charset=utf-8")], _json(_message(given)), ctx)
+    def _notify(self, params: Json, ctx: Context) -> dict[str, Any]:
+        answer = self._send(self._webhook(), [("Content-Type", "application/json; charset=utf-8")], _encode(_build_message(params)), ctx)
         error = error_of(answer, "Slack")
         if error is not None:
             raise error
         if answer.content.strip() != b"ok":
-            raise _nonsense(answer, changes=True)
+            raise _invalid_response(answer, changes=True)
         return {"posted": True}
 
-    def _find_user(self, given: Json, ctx: Context) -> dict[str, Any]:
+    def _find_user(self, params: Json, ctx: Context) -> dict[str, Any]:
         try:
-            user = self._read("users.lookupByEmail", {"email": given["email"]}, ctx).get("user")
+            user = self._read("users.lookupByEmail", {"email": params["email"]}, ctx).get("user")
         except Rejected as refusal:
             if refusal.details.get("error") == "users_not_found":
                 return {"user": None}
             raise
         if not isinstance(user, dict) or not isinstance(user.get("id"), str):
             raise SystemFailure("Slack's answer names no user.")
-        given_profile = user.get("profile")
-        profile: Mapping[str, Any] = given_profile if isinstance(given_profile, dict) else {}
-        shown = {"id": user["id"], "name": user.get("name"), "real_name": user.get("real_name") or profile.get("real_name"),
+        raw_profile = user.get("profile")
+        profile: Mapping[str, Any] = raw_profile if isinstance(raw_profile, dict) else {}
+        fields = {"id": user["id"], "name": user.get("name"), "real_name": user.get("real_name") or profile.get("real_name"),
                  "email": profile.get("email"), "time_zone": user.get("tz")}  # fmt: skip
-        told: dict[str, Any] = {name: value for name, value in shown.items() if isinstance(value, str)}
-        return {"user": {**told, "deleted": user.get("deleted") is True, "bot": user.get("is_bot") is True}}
+        view: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, str)}
+        return {"user": {**view, "deleted": user.get("deleted") is True, "bot": user.get("is_bot") is True}}
 
-    def _channels(self, given: Json, ctx: Context) -> dict[str, Any]:
-        limit = given.get("limit", USUAL_CHANNELS)
-        types = "public_channel,private_channel" if given.get("private", False) else "public_channel"
-        asked = {"types": types, "exclude_archived": "true", "limit": str(_PAGE)}
-        found: list[dict[str, Any]] = []
+    def _channels(self, params: Json, ctx: Context) -> dict[str, Any]:
+        limit = params.get("limit", USUAL_CHANNELS)
+        types = "public_channel,private_channel" if params.get("private", False) else "public_channel"
+        query = {"types": types, "exclude_archived": "true", "limit": str(_PAGE)}
+        channels: list[dict[str, Any]] = []
         seen: set[str] = set()
         cursor = ""
-        while len(found) <= limit:
-            told = self._read("conversations.list", {**asked, **({"cursor": cursor} if cursor else {})}, ctx)
-            found += _channels_of(told)
-            cursor = _cursor_of(told)
+        while len(channels) <= limit:
+            response = self._read("conversations.list", {**query, **({"cursor": cursor} if cursor else {})}, ctx)
+            channels += _channels_of(response)
+            cursor = _cursor_of(response)
             if not cursor:
                 break
             if cursor in seen:
                 raise SystemFailure("Slack's next page is one that was read already; its paging does not end.")
             seen.add(cursor)
-        return {"channels": found[:limit], "truncated": len(found) > limit}
+        return {"channels": channels[:limit], "truncated": len(channels) > limit}
 
     # -- requests
 
@@ -137,18 +137,18 @@ class SlackConnector(Connector):
             raise ConfigError("The settings have no `webhook_url`; set it, or use a `token` and the action post.")
         return str(url)
 
-    def _change(self, method: str, asked: Json, ctx: Context) -> dict[str, Any]:
+    def _change(self, method: str, body: Json, ctx: Context) -> dict[str, Any]:
         headers = [*self._login(), ("Content-Type", "application/json; charset=utf-8")]
-        return _told(self._send(f"{self._base}/{method}", headers, _json(asked), ctx), changes=True)
+        return _parse_response(self._send(f"{self._base}/{method}", headers, _encode(body), ctx), changes=True)
 
-    def _read(self, method: str, asked: Mapping[str, str], ctx: Context) -> dict[str, Any]:
+    def _read(self, method: str, query: Mapping[str, str], ctx: Context) -> dict[str, Any]:
         headers = [*self._login(), ("Content-Type", "application/x-www-form-urlencoded")]
         try:
-            content = urlencode(asked).encode("ascii")
+            content = urlencode(query).encode("ascii")
         except UnicodeEncodeError as error:
             raise ConfigError("The input contains half of a character pair; remove it.") from error
         try:
-            return _told(self._send(f"{self._base}/{method}", headers, content, ctx), changes=False)
+            return _parse_response(self._send(f"{self._base}/{method}", headers, content, ctx), changes=False)
         except ConnectorError as error:
             error.outcome = "not_done"  # nothing was to be changed
             raise
@@ -165,81 +165,81 @@ class SlackConnector(Connector):
         )
 
 
-def _message(given: Json) -> dict[str, Any]:
+def _build_message(params: Json) -> dict[str, Any]:
     """Text and blocks.  Without `formatted`, no value in the text can become a link or call everybody (`<!channel>`)."""
-    text = given["text"]
-    if not given.get("formatted", False):
+    text = params["text"]
+    if not params.get("formatted", False):
         text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return {"text": text, **({"blocks": given["blocks"]} if "blocks" in given else {})}
+    return {"text": text, **({"blocks": params["blocks"]} if "blocks" in params else {})}
 
 
-def _json(asked: Json) -> bytes:
+def _encode(body: Json) -> bytes:
     try:
-        return json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
         raise ConfigError("The message contains half of a character pair; remove it.") from error
 
 
-def _told(answer: HttpAnswer, *, changes: bool) -> dict[str, Any]:
+def _parse_response(answer: HttpAnswer, *, changes: bool) -> dict[str, Any]:
     """The body of an answer with `ok: true`; the contract's error for every other."""
     error = error_of(answer, "Slack")
     if error is not None:
         raise error
     try:
         body = json.loads(answer.content)
-    except (ValueError, RecursionError) as mistake:
-        raise _nonsense(answer, changes=changes) from mistake
+    except (ValueError, RecursionError) as decode_error:
+        raise _invalid_response(answer, changes=changes) from decode_error
     if not isinstance(body, dict) or not isinstance(body.get("ok"), bool):
-        raise _nonsense(answer, changes=changes)
+        raise _invalid_response(answer, changes=changes)
     if not body["ok"]:
-        raise _refusal(body, answer)
+        raise _to_error(body, answer)
     return body
 
 
-def _refusal(body: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
+def _to_error(body: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
     code = str(body.get("error", "no reason"))[:100]
     metadata = body.get("response_metadata")
     messages = metadata.get("messages") if isinstance(metadata, Mapping) else None
     details: dict[str, Any] = {"error": code}
     if isinstance(messages, list) and messages:
         details["messages"] = [str(each)[:300] for each in messages[:10]]
-    if code in _AUTH:
+    if code in _AUTH_ERRORS:
         needed = str(body.get("needed", ""))[:200]
         scope = f"; the app needs the scope {needed}" if needed else ""
         return AuthError(f"Slack does not accept the token, or it lacks a right ({code}{scope}).", details=details)
-    if code in _LATER:
+    if code in _RATE_LIMIT_ERRORS:
         return RateLimited(f"Slack asks to wait ({code}).", retry_after=retry_after(answer), details=details)
-    if code in _FAILED:
-        return TransientError(f"Slack failed ({code}).", outcome=_FAILED[code], details=details)
-    why = f" ({details['messages'][0]})" if "messages" in details else ""
-    return Rejected(f"Slack refused: {code}{why}.", details=details)
+    if code in _FAILURES:
+        return TransientError(f"Slack failed ({code}).", outcome=_FAILURES[code], details=details)
+    reason = f" ({details['messages'][0]})" if "messages" in details else ""
+    return Rejected(f"Slack refused: {code}{reason}.", details=details)
 
 
-def _place(told: Mapping[str, Any]) -> dict[str, Any]:
-    channel, moment = told.get("channel"), told.get("ts")
-    if not isinstance(channel, str) or not isinstance(moment, str):
+def _message_location(response: Mapping[str, Any]) -> dict[str, Any]:
+    channel, timestamp = response.get("channel"), response.get("ts")
+    if not isinstance(channel, str) or not isinstance(timestamp, str):
         raise SystemFailure("Slack's answer does not say where the message is.", outcome="unknown")
-    return {"channel": channel, "ts": moment}
+    return {"channel": channel, "ts": timestamp}
 
 
-def _channels_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    listed = told.get("channels")
-    if not isinstance(listed, list) or not all(isinstance(each, dict) and isinstance(each.get("id"), str) for each in listed):
+def _channels_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    channels = response.get("channels")
+    if not isinstance(channels, list) or not all(isinstance(each, dict) and isinstance(each.get("id"), str) for each in channels):
         raise SystemFailure("Slack's answer has no list of channels.")
     return [
         {"id": each["id"], "name": str(each.get("name", "")), "private": each.get("is_private") is True,
          "member": each.get("is_member") is True}
-        for each in listed
+        for each in channels
     ]  # fmt: skip
 
 
-def _cursor_of(told: Mapping[str, Any]) -> str:
-    metadata = told.get("response_metadata")
+def _cursor_of(response: Mapping[str, Any]) -> str:
+    metadata = response.get("response_metadata")
     cursor = metadata.get("next_cursor") if isinstance(metadata, Mapping) else ""
     return cursor if isinstance(cursor, str) else ""
 
 
-def _nonsense(answer: HttpAnswer, *, changes: bool) -> SystemFailure:
+def _invalid_response(answer: HttpAnswer, *, changes: bool) -> SystemFailure:
     details = {"status": answer.status, "body": answer.content[:300].decode("utf-8", "replace")}
     return SystemFailure(
         "The answer is not one of Slack's; check the address.", outcome="unknown" if changes else "not_done", details=details

@@ -23,13 +23,13 @@ SETTINGS: Schema = {
         webhook_url={
             **_ADDRESS,
             "title": "Address of an incoming webhook",
-            "description": "For notify; who knows it can post, so it is kept like a password",
+            "description": "For notify; anyone who knows it can post, so it is stored like a password",
             "secret": True,
         },
         base_url={
             **_ADDRESS,
             "title": "Address of the API",
-            "description": "https://slack.com/api unless given",
+            "description": "Default: https://slack.com/api",
             "secret_target": True,
         },
         timeout_s={"type": "number", "exclusiveMinimum": 0, "maximum": 300, "default": 30, "title": "Seconds per request"},
@@ -45,13 +45,13 @@ _CONTENT: Schema = {
         "minLength": 1,
         "maxLength": 40_000,
         "title": "Text",
-        "description": "With blocks: what notifications show",
+        "description": "With blocks, the text shown in notifications",
     },
     "formatted": {
         "type": "boolean",
         "default": False,
-        "title": "The text holds Slack's own markup",
-        "description": "Otherwise <, > and & are escaped, so that no value can mention people or make a link",
+        "title": "The text contains Slack markup",
+        "description": "Otherwise <, > and & are escaped, so that values cannot mention people or create links",
     },
     "blocks": {"type": "array", "maxItems": 50, "items": {"type": "object", "required": ["type"]}, "title": "Blocks"},
 }
@@ -70,14 +70,14 @@ ACTIONS = (
     Action(
         "update",
         "Change a message that this app has posted",
-        _object(["channel", "ts", "text"], channel=_CHANNEL, ts={**_TS, "title": "The message's ts, as post gave it"}, **_CONTENT),
+        _object(["channel", "ts", "text"], channel=_CHANNEL, ts={**_TS, "title": "The message's ts, as returned by post"}, **_CONTENT),
         _PLACE,
         "idempotent",
         {"channel": "C0123456789", "ts": "1700000000.000100", "text": "Order 4711 has arrived"},
     ),
     Action(
         "notify",
-        "Post a message by the incoming webhook, to the channel it was made for",
+        "Post a message to the channel of the incoming webhook",
         _object(["text"], **_CONTENT),
         _object(["posted"], posted={"const": True}),
         "write",
@@ -105,10 +105,10 @@ ACTIONS = (
     ),
     Action(
         "channels",
-        "List the channels, page after page; archived ones are left out",
+        "List the channels, without archived ones",
         _object(
             [],
-            private={"type": "boolean", "default": False, "title": "Private ones, too"},
+            private={"type": "boolean", "default": False, "title": "Include private channels"},
             limit={"type": "integer", "minimum": 1, "maximum": MOST_CHANNELS, "default": USUAL_CHANNELS},
         ),
         _object(

@@ -38,7 +38,7 @@ class TeamsConnector(Connector):
                 "pattern": r"^https?://[^/?#@\\]+/[^#\\]*$",
                 "maxLength": 4_000,
                 "title": "Address of the webhook",
-                "description": "As Workflows in Teams shows it; who knows it can post, so it is kept like a password",
+                "description": "As shown under Workflows in Teams; anyone who knows it can post, so it is stored like a password",
                 "secret": True,
             },
             "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 300, "default": 30, "title": "Seconds per request"},
@@ -80,7 +80,7 @@ class TeamsConnector(Connector):
         ),
         Action(
             "post_card",
-            "Post an Adaptive Card of one's own",
+            "Post your own Adaptive Card",
             {
                 "type": "object",
                 "required": ["card"],
@@ -108,7 +108,7 @@ class TeamsConnector(Connector):
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action == "post":
-            return self._send(_card(input), ctx)
+            return self._send(_build_card(input), ctx)
         if action == "post_card":
             return self._send(input["card"], ctx)
         raise ConfigError(f"{self.title} has no action {action!r}; it has post, post_card.")
@@ -132,23 +132,23 @@ class TeamsConnector(Connector):
         return {"status": answer.status}
 
 
-def _card(given: Json) -> Json:
+def _build_card(params: Json) -> Json:
     """An Adaptive Card 1.4 for a text: values stay texts of their own elements."""
     body: list[dict[str, Any]] = []
-    if "title" in given:
-        body.append({"type": "TextBlock", "text": given["title"], "size": "Large", "weight": "Bolder", "wrap": True})
-    body.append({"type": "TextBlock", "text": given["text"], "wrap": True})
-    if given.get("facts"):
-        facts = [{"title": name, "value": _shown(value)} for name, value in given["facts"].items()]
+    if "title" in params:
+        body.append({"type": "TextBlock", "text": params["title"], "size": "Large", "weight": "Bolder", "wrap": True})
+    body.append({"type": "TextBlock", "text": params["text"], "wrap": True})
+    if params.get("facts"):
+        facts = [{"title": name, "value": _format_value(value)} for name, value in params["facts"].items()]
         body.append({"type": "FactSet", "facts": facts})
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
     }
-    actions = [{"type": "Action.OpenUrl", "title": name, "url": url} for name, url in given.get("links", {}).items()]
+    actions = [{"type": "Action.OpenUrl", "title": name, "url": url} for name, url in params.get("links", {}).items()]
     return {**card, "body": body, **({"actions": actions} if actions else {})}
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -34,16 +34,16 @@ class WebhookConnector(Connector):
             "signing_secret": {
                 "type": "string",
                 "pattern": r"^(whsec_)?[A-Za-z0-9+/]{20,}={0,2}$",
-                "title": "Secret for signing",
-                "description": "whsec_ and base64; the receiver has the same. Left out: not signed",
+                "title": "Signing secret",
+                "description": "whsec_ followed by base64, the same as at the receiver; leave empty to send unsigned",
                 "secret": True,
             },
-            "authorization": {"type": "string", "title": "Header Authorization", "secret": True},
+            "authorization": {"type": "string", "title": "Authorization header", "secret": True},
             "headers": {"type": "object", "additionalProperties": {"type": "string"}, "title": "Headers of every call"},
             "honoured": {
                 "type": "boolean",
                 "default": False,
-                "title": "The receiver does nothing twice for the same webhook-id",
+                "title": "The receiver deduplicates by webhook-id",
             },
             "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 300, "default": 20, "title": "Seconds per request"},
         },
@@ -51,15 +51,15 @@ class WebhookConnector(Connector):
     actions: ClassVar[tuple[Action, ...]] = (
         Action(
             "send",
-            "Tell the receiver that something has happened",
+            "Send an event to the receiver",
             {
                 "type": "object",
                 "required": ["type", "data"],
                 "additionalProperties": False,
                 "properties": {
-                    "type": {"type": "string", "pattern": r"^[A-Za-z0-9_.-]{1,200}$", "title": "What: order.shipped"},
-                    "data": {"type": "object", "title": "About it"},
-                    "timestamp": {"type": "string", "format": "date-time", "title": "When; now unless given"},
+                    "type": {"type": "string", "pattern": r"^[A-Za-z0-9_.-]{1,200}$", "title": "Event type, such as order.shipped"},
+                    "data": {"type": "object", "title": "Event data"},
+                    "timestamp": {"type": "string", "format": "date-time", "title": "Time of the event; default: now"},
                 },
             },
             {
@@ -90,26 +90,26 @@ class WebhookConnector(Connector):
         except UnicodeEncodeError as error:
             raise ConfigError("`data` contains half of a character pair; remove it.") from error
         # The same for every repetition, so that a receiver can tell one from a new event; no dot, which parts what is signed.
-        number = "msg_" + hashlib.sha256(ctx.idempotency_key.encode()).hexdigest()[:32]
-        headers = self._headers(number, content)
+        message_id = "msg_" + hashlib.sha256(ctx.idempotency_key.encode()).hexdigest()[:32]
+        headers = self._headers(message_id, content)
         timeout = self.settings.get("timeout_s", 20)
         answer = ctx.http.send(HttpRequest("POST", self.settings["url"], headers, (), content, timeout, follow_redirects=False))
         refusal = error_of(answer, "The receiver")
         if refusal is not None:
             raise refusal
-        return {"id": number, "status": answer.status}
+        return {"id": message_id, "status": answer.status}
 
-    def _headers(self, number: str, content: bytes) -> list[tuple[str, str]]:
-        moment = str(int(time.time()))
-        ours = [("Content-Type", "application/json"), ("Webhook-Id", number), ("Webhook-Timestamp", moment)]
+    def _headers(self, message_id: str, content: bytes) -> list[tuple[str, str]]:
+        timestamp = str(int(time.time()))
+        headers = [("Content-Type", "application/json"), ("Webhook-Id", message_id), ("Webhook-Timestamp", timestamp)]
         key = self._key()
         if key is not None:
-            signed = hmac.digest(key, f"{number}.{moment}.".encode() + content, "sha256")
-            ours.append(("Webhook-Signature", f"v1,{base64.b64encode(signed).decode('ascii')}"))
+            signature = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + content, "sha256")
+            headers.append(("Webhook-Signature", f"v1,{base64.b64encode(signature).decode('ascii')}"))
         if "authorization" in self.settings:
-            ours.append(("Authorization", self.settings["authorization"]))
-        own = {name.lower() for name, _ in ours}
-        return ours + [(name, value) for name, value in self.settings.get("headers", {}).items() if name.lower() not in own]
+            headers.append(("Authorization", self.settings["authorization"]))
+        names = {name.lower() for name, _ in headers}
+        return headers + [(name, value) for name, value in self.settings.get("headers", {}).items() if name.lower() not in names]
 
     def _key(self) -> bytes | None:
         secret = self.settings.get("signing_secret")

@@ -29,12 +29,12 @@ from gos_connector_soap.road import Expecting, Road, origin, running
 from gos_connector_soap.value import members_of, to_json
 
 # A description that is changed is known anew after ten minutes.
-_KEEP_SECONDS = 600.0
+_CACHE_SECONDS = 600.0
 _EXCERPT = 500
 # Faults of WS-Security (SOAP Message Security 1.1, § 12) that are about who is asking.
-_WHO = ("FailedAuthentication", "InvalidSecurityToken", "FailedCheck", "InvalidSecurity")
+_AUTH_FAULTS = ("FailedAuthentication", "InvalidSecurityToken", "FailedCheck", "InvalidSecurity")
 # What zeep raises, beside its own errors, for values and descriptions that do not fit; it also warns, which may be made an error.
-_UNFIT = (
+_ZEEP_ERRORS = (
     *(exceptions.Error, LxmlError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, NotImplementedError),
     *(RecursionError, Warning),
 )
@@ -60,29 +60,29 @@ class Caller:
 
     def check(self, ctx: Context) -> str:
         """What the description says, once the service has accepted a connection."""
-        with _within(ctx):
+        with _call_context(ctx):
             service = self._fetch()
-        where = origin(service.address)
-        ctx.dial(str(where[1]), where[2] or 0).close()
+        target = origin(service.address)
+        ctx.dial(str(target[1]), target[2] or 0).close()
         count = len(service.operations)
         return f"The description has {count} operations; {service.address} accepts connections. Credentials only a call shows."
 
-    def perform(self, action: str, given: Json, ctx: Context) -> dict[str, Any]:
+    def perform(self, action: str, params: Json, ctx: Context) -> dict[str, Any]:
         """The action `call` or `describe`."""
-        with _within(ctx):
-            return self._call(given) if action == "call" else self._describe(given)
+        with _call_context(ctx):
+            return self._call(params) if action == "call" else self._describe(params)
 
     # -- the actions
 
-    def _call(self, given: Json) -> dict[str, Any]:
-        service, name = self._service(), given["operation"]
+    def _call(self, params: Json) -> dict[str, Any]:
+        service, name = self._service(), params["operation"]
         self._operation(service, name)
-        values = given.get("input", {})
+        values = params.get("input", {})
         if any(each.startswith("_soap") for each in values):
             raise ConfigError("The input names a header of SOAP's own; headers cannot be given.")
         try:
             service.client.create_message(service.proxy, name, **copy.deepcopy(dict(values)))
-        except _UNFIT as error:
+        except _ZEEP_ERRORS as error:
             raise ConfigError(
                 f"The input does not fit {name}: {str(error)[:_EXCERPT]}. Use describe to see what it takes."
             ) from error
@@ -95,32 +95,32 @@ class Caller:
             if name in self.settings.get("reads", ()):
                 error.outcome = "not_done"
             raise
-        except _UNFIT as error:
+        except _ZEEP_ERRORS as error:
             outcome: Outcome = "not_done" if name in self.settings.get("reads", ()) else "unknown"
             message = f"The service's answer is not what its description says: {str(error)[:_EXCERPT]}"
             raise SystemFailure(message, outcome=outcome) from error
 
-    def _describe(self, given: Json) -> dict[str, Any]:
+    def _describe(self, params: Json) -> dict[str, Any]:
         service = self._service()
-        if "operation" not in given:
+        if "operation" not in params:
             return {"operations": [{"name": name} for name in sorted(service.operations)]}
-        operation = self._operation(service, given["operation"])
-        takes, gives = (_body_of(part) for part in (operation.input, operation.output))
-        return {"operations": [{"name": given["operation"], "takes": takes, "gives": gives}]}
+        operation = self._operation(service, params["operation"])
+        takes, gives = (_describe_body(part) for part in (operation.input, operation.output))
+        return {"operations": [{"name": params["operation"], "takes": takes, "gives": gives}]}
 
     # -- the description
 
     def _operation(self, service: _Service, name: str) -> Any:
-        found = service.operations.get(name)
-        if found is None:
+        operation = service.operations.get(name)
+        if operation is None:
             raise ConfigError(f"The service has no operation {name!r}; describe lists what it has.")
-        return found
+        return operation
 
     def _service(self) -> _Service:
         with self._lock:
-            known = self._known
-        if known is not None and time.monotonic() < known[0]:
-            return known[1]
+            cached = self._known
+        if cached is not None and time.monotonic() < cached[0]:
+            return cached[1]
         return self._fetch()
 
     def _fetch(self) -> _Service:
@@ -132,47 +132,47 @@ class Caller:
         )
         settings = zeep.Settings(strict=True, forbid_dtd=True, forbid_entities=True, forbid_external=False, xml_huge_tree=False)
         try:
-            road = Road(self.settings)
-            client = zeep.Client(self.settings["wsdl_url"], wsse=token, transport=road, settings=settings, plugins=[Expecting()])
+            transport = Road(self.settings)
+            client = zeep.Client(self.settings["wsdl_url"], wsse=token, transport=transport, settings=settings, plugins=[Expecting()])
             port = self._port(client)
         except ConnectorError as error:
             error.outcome = "not_done"  # reading a description changes nothing
             raise
-        except _UNFIT as error:
+        except _ZEEP_ERRORS as error:
             raise SystemFailure(f"The description cannot be understood: {str(error)[:_EXCERPT]}") from error
         address = self._address(port)
         service = _Service(client, client.create_service(port.binding.name, address), port.binding.all(), address)
         with self._lock:
-            self._known = (time.monotonic() + _KEEP_SECONDS, service)
+            self._known = (time.monotonic() + _CACHE_SECONDS, service)
         return service
 
     def _port(self, client: Any) -> Any:
         ports = {name: port for service in client.wsdl.services.values() for name, port in service.ports.items()}
-        speaking = {name: port for name, port in ports.items() if isinstance(port.binding, SoapBinding)}
-        wanted = self.settings.get("port")
-        if wanted is None and speaking:
-            return next(iter(speaking.values()))
-        if wanted not in speaking:
+        soap_ports = {name: port for name, port in ports.items() if isinstance(port.binding, SoapBinding)}
+        port_name = self.settings.get("port")
+        if port_name is None and soap_ports:
+            return next(iter(soap_ports.values()))
+        if port_name not in soap_ports:
             raise ConfigError(
-                f"The description has no port {wanted or 'that speaks SOAP'}; it has {', '.join(speaking) or 'none'}."
+                f"The description has no port {port_name or 'that speaks SOAP'}; it has {', '.join(soap_ports) or 'none'}."
             )
-        return speaking[wanted]
+        return soap_ports[port_name]
 
     def _address(self, port: Any) -> str:
         """Where calls go: credentials leave the description's own server only when the settings say so."""
-        given = self.settings.get("address")
-        if given is not None:
-            return str(given)
-        found = str(port.binding_options.get("address") or "")
-        if origin(found) != origin(self.settings["wsdl_url"]):
+        configured = self.settings.get("address")
+        if configured is not None:
+            return str(configured)
+        address = str(port.binding_options.get("address") or "")
+        if origin(address) != origin(self.settings["wsdl_url"]):
             raise ConfigError(
-                f"The description sends calls to another server, {found[:200]!r}; if that is right, set `address` to it."
+                f"The description sends calls to another server, {address[:200]!r}; if that is right, set `address` to it."
             )
-        return found
+        return address
 
 
 @contextmanager
-def _within(ctx: Context) -> Iterator[None]:
+def _call_context(ctx: Context) -> Iterator[None]:
     token = running.set(ctx)
     try:
         yield
@@ -180,17 +180,17 @@ def _within(ctx: Context) -> Iterator[None]:
         running.reset(token)
 
 
-def _body_of(message: Any) -> list[dict[str, Any]]:
+def _describe_body(message: Any) -> list[dict[str, Any]]:
     body = getattr(message, "body", None)
     return members_of(getattr(body, "type", None)) if body is not None else []
 
 
 def _fault_error(fault: exceptions.Fault) -> ConnectorError:
     codes = [str(code) for code in (fault.code, *(fault.subcodes or ())) if code is not None]
-    said = str(fault.message or "")[:_EXCERPT]
-    details: dict[str, Any] = {"code": codes[0][:200] if codes else "", "message": said}
+    message = str(fault.message or "")[:_EXCERPT]
+    details: dict[str, Any] = {"code": codes[0][:200] if codes else "", "message": message}
     if fault.detail is not None:
         details["detail"] = str(to_json(fault.detail))[:2_000]
-    if any(who in code for code in codes for who in _WHO):
-        return AuthError(f"The service does not accept user name and password: {said}", details=details)
-    return Rejected(f"The service refused: {said or 'it does not say why'}", details=details)
+    if any(marker in code for code in codes for marker in _AUTH_FAULTS):
+        return AuthError(f"The service does not accept user name and password: {message}", details=details)
+    return Rejected(f"The service refused: {message or 'it does not say why'}", details=details)

@@ -22,9 +22,9 @@ def _object(required: list[str], **properties: Any) -> Schema:
 
 SETTINGS: Schema = _object(
     ["wsdl_url"],
-    wsdl_url={**_ADDRESS, "title": "Address of the description", "description": "The WSDL, often the service's address and ?wsdl"},
-    address={**_ADDRESS, "title": "Address of the service", "description": "What the description says unless given"},
-    port={**_NAME, "title": "Port", "description": "Which of the description's; the first that speaks SOAP unless given"},
+    wsdl_url={**_ADDRESS, "title": "Address of the WSDL", "description": "Often the service's address followed by ?wsdl"},
+    address={**_ADDRESS, "title": "Address of the service", "description": "Default: the address in the WSDL"},
+    port={**_NAME, "title": "Port", "description": "The port in the WSDL; default: the first that uses SOAP"},
     auth={
         "type": "object",
         "title": "Credentials",
@@ -53,7 +53,7 @@ SETTINGS: Schema = _object(
         "type": "array",
         "items": _NAME,
         "title": "Operations that change nothing",
-        "description": "They may be repeated; a description does not tell them from the others",
+        "description": "These may be retried; the WSDL does not say which operations only read",
     },
     timeout_s={"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"},
 )
@@ -67,7 +67,7 @@ ACTIONS = (
         _object(
             ["operation"],
             operation={**_NAME, "title": "Operation"},
-            input={"type": "object", "title": "Input", "description": "By name, as describe says; several of one name as a list"},
+            input={"type": "object", "title": "Input", "description": "By name, as describe lists them; pass repeated elements as a list"},
         ),
         _object(["output"], output={}),
         "write",
@@ -75,7 +75,7 @@ ACTIONS = (
     ),
     Action(
         "describe",
-        "List the operations, or say what one takes and gives",
+        "List the operations, or the input and output of one",
         _object([], operation={**_NAME, "title": "Operation"}),
         _object(
             ["operations"],

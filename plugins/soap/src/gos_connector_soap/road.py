@@ -110,13 +110,13 @@ class Expecting:
 
     def ingress(self, envelope: Any, http_headers: Any, operation: Any) -> tuple[Any, Any]:
         """SystemFailure for another element than the operation's."""
-        wanted = getattr(getattr(operation.output, "body", None), "qname", None)
-        found = envelope.xpath("*[local-name()='Body']/*")
-        is_fault = bool(found) and found[0].tag.endswith("}Fault")
+        expected = getattr(getattr(operation.output, "body", None), "qname", None)
+        elements = envelope.xpath("*[local-name()='Body']/*")
+        is_fault = bool(elements) and elements[0].tag.endswith("}Fault")
         # In the style rpc the name of what comes back means nothing (SOAP 1.1 § 7.1).
-        if operation.style == "document" and wanted is not None and not is_fault and (not found or found[0].tag != wanted.text):
-            told = str(found[0].tag)[:200] if found else "nothing"
-            raise SystemFailure(f"The service answers with {told} where its description says {wanted.text}.", outcome="unknown")
+        if operation.style == "document" and expected is not None and not is_fault and (not elements or elements[0].tag != expected.text):
+            actual = str(elements[0].tag)[:200] if elements else "nothing"
+            raise SystemFailure(f"The service answers with {actual} where its description says {expected.text}.", outcome="unknown")
         return envelope, http_headers
 
 

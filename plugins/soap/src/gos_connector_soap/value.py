@@ -10,7 +10,7 @@ import isodate
 from lxml import etree
 
 _EXACT = 2**53
-_DEEPEST = 6
+_MAX_DEPTH = 6
 
 
 def to_json(value: Any) -> Any:
@@ -39,16 +39,16 @@ def to_json(value: Any) -> Any:
 
 def members_of(kind: Any, depth: int = 0) -> list[dict[str, Any]]:
     """The elements and attributes of a type: name, type, whether it must be there, whether it may come several times."""
-    told = []
+    members = []
     attributes = [name for name, _ in getattr(kind, "attributes", ())]
     for name, element in [*getattr(kind, "elements", ()), *getattr(kind, "attributes", ())]:
         inner = getattr(element, "type", None)
-        one: dict[str, Any] = {
+        member: dict[str, Any] = {
             "name": str(name),
             "type": str(getattr(inner, "name", None) or "any"),
             "required": bool(element.required) if name in attributes else not getattr(element, "is_optional", False),
             "many": bool(getattr(element, "accepts_multiple", False)),
         }
-        below = members_of(inner, depth + 1) if depth < _DEEPEST and inner is not None else []
-        told.append({**one, **({"members": below} if below else {})})
-    return told
+        nested = members_of(inner, depth + 1) if depth < _MAX_DEPTH and inner is not None else []
+        members.append({**member, **({"members": nested} if nested else {})})
+    return members
