@@ -1,4 +1,4 @@
-"""A real slapd with a small tree on free ports of loopback, run by no special user, and one that says what the test writes."""
+"""A real slapd with a small tree on free loopback ports, run unprivileged, and a server with scripted answers."""
 
 import base64
 import datetime
@@ -175,7 +175,7 @@ def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
         time.sleep(0.05)
 
 
-# -- a server that says what the test writes
+# -- a server with scripted answers
 
 
 class Scripted:

@@ -1,4 +1,4 @@
-"""Receivers on loopback: one that follows what Slack publishes of its Web API, and the address of a webhook."""
+"""Receivers on loopback: a fake of Slack's Web API, built from its documentation, and a webhook receiver."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ HOOK = "/services/T0/B0/very-secret"
 
 
 class Slack:
-    """Messages by (channel, ts), people by address, channels by page; refuses as the documents of each method say."""
+    """A fake Slack: messages by (channel, ts), a user by e-mail address, channels by page; errors as documented per method."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], dict[str, Any]] = {("C0123456789", "1700000000.000100"): {"text": "first"}}

@@ -1,4 +1,4 @@
-"""The contract suite of `slack`, its actions, and which error of the contract tells what Slack refuses."""
+"""The contract suite of `slack`, its actions, and the errors its refusals map to."""
 
 import json
 from typing import Any
@@ -89,7 +89,7 @@ def test_channels_are_read_page_by_page(it: SlackConnector, ctx: Context, slack:
 
 
 def test_check_names_the_user_of_the_token(it: SlackConnector, slack: Slack, ctx: Context) -> None:
-    assert it.check(ctx) == "Slack knows the token as gos of Example."
+    assert it.check(ctx) == "Signed in to Slack as gos of Example."
     hook = SlackConnector({"webhook_url": slack.settings["webhook_url"]}).check(ctx)
     assert "accepts connections" in hook
     assert "very-secret" not in hook
@@ -116,8 +116,8 @@ def test_refusals_carry_slacks_reason(it: SlackConnector, ctx: Context) -> None:
     assert (type(error), error.outcome, error.message) == (Rejected, "not_done", "Slack refused: channel_not_found.")
     error = failure(it, ctx, "post", channel=CHANNEL, text="a", blocks=[{"type": "nonsense"}])
     assert error.message == "Slack refused: invalid_blocks ([ERROR] unsupported type: nonsense)."
-    assert "half of a character pair" in failure(it, ctx, "post", channel=CHANNEL, text="\ud800").message
-    assert "half of a character pair" in failure(it, ctx, "find_user", email="\ud800@example.com").message
+    assert "unpaired surrogate" in failure(it, ctx, "post", channel=CHANNEL, text="\ud800").message
+    assert "unpaired surrogate" in failure(it, ctx, "find_user", email="\ud800@example.com").message
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A SOAP service on loopback, written to its WSDL: prices and orders, with a schema of its own that the WSDL imports."""
+"""A SOAP service on loopback that implements its WSDL: prices and orders, with a schema that the WSDL imports."""
 
 import base64
 import hashlib
@@ -80,7 +80,7 @@ def description(address: str) -> str:
 
 
 class Shop:
-    """The service: what it was asked, and who may ask."""
+    """The service: checks the UsernameToken, answers and records the orders."""
 
     def __init__(self) -> None:
         self.orders: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What goes wrong: which error of the contract tells it, and what a description or an answer cannot make the appliance do."""
+"""Failures: the errors of the contract they map to, and what a hostile WSDL or answer cannot make the appliance do."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The contract suite and calls of a service that is written to its WSDL."""
+"""The contract suite, and calls of a service that implements its WSDL."""
 
 from typing import Any
 
@@ -68,23 +68,23 @@ def test_ws_security_by_password_text_or_digest(shop: Shop, ctx: Context, port: 
 
 
 @pytest.mark.parametrize(
-    ("operation", "given", "told"),
+    ("operation", "params", "error"),
     [
         ("GetPrice", {"itm": "a"}, "unexpected keyword argument 'itm'"),
         ("GetPrice", {}, "Missing element item"),
         ("GetPrice", {"item": ["a"]}, "doesn't accept collections"),
         ("GetPrice", {"item": "a\x00b"}, "XML compatible"),
-        ("GetPrice", {"item": "a", "_soapheaders": {"x": 1}}, "headers cannot be given"),
+        ("GetPrice", {"item": "a", "_soapheaders": {"x": 1}}, "headers are not supported"),
         ("Order", {"line": [{"item": "a", "count": "many", "colour": 1}]}, "colour"),
         ("Order", {"line": []}, "Missing element line|at least"),
         ("Nothing", {}, "no operation 'Nothing'"),
     ],
 )
 def test_invalid_input_is_rejected_before_sending(
-    it: SoapConnector, shop: Shop, ctx: Context, operation: str, given: Json, told: str
+    it: SoapConnector, shop: Shop, ctx: Context, operation: str, params: Json, error: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
-        it.call("call", {"operation": operation, "input": given}, ctx)
+    with pytest.raises(ConfigError, match=error):
+        it.call("call", {"operation": operation, "input": params}, ctx)
     assert shop.calls() == []
 
 

@@ -1,4 +1,4 @@
-"""The connector `ldap`: looks things up in a directory, such as OpenLDAP or Active Directory."""
+"""The connector `ldap`: searches a directory such as OpenLDAP or Active Directory."""
 
 from gos_connector_ldap.connector import LdapConnector
 

@@ -4,16 +4,16 @@ BOOLEAN, INTEGER, OCTETS, ENUMERATED, SEQUENCE, SET = 0x01, 0x02, 0x04, 0x0A, 0x
 
 _LONG_FORM = 0x80
 _MANY_BYTES_OF_TAG = 0x1F
-# Four bytes of length say 4 GB: more than any message that is read.
+# Four length bytes allow 4 GB, more than any message that is accepted.
 _MOST_LENGTH_BYTES = 4
 
 
 class BerError(ValueError):
-    """The bytes are not what LDAP's encoding allows."""
+    """Raised for bytes that LDAP's encoding does not allow."""
 
 
 def element(tag: int, *parts: bytes) -> bytes:
-    """One element with the given content."""
+    """Encode an element with this tag and content."""
     content = b"".join(parts)
     size = len(content)
     if size < _LONG_FORM:
@@ -23,7 +23,7 @@ def element(tag: int, *parts: bytes) -> bytes:
 
 
 def integer(value: int, tag: int = INTEGER) -> bytes:
-    """A whole number in as few bytes as it needs."""
+    """Encode an integer in as few bytes as possible."""
     bits = (value if value >= 0 else ~value).bit_length()
     return element(tag, value.to_bytes(bits // 8 + 1, "big", signed=True))
 
@@ -33,12 +33,12 @@ def boolean(value: bool, tag: int = BOOLEAN) -> bytes:
 
 
 def octets(value: bytes | str, tag: int = OCTETS) -> bytes:
-    """A text as UTF-8, or bytes as they are."""
+    """Encode text as UTF-8, or bytes unchanged."""
     return element(tag, value.encode() if isinstance(value, str) else value)
 
 
 def length_of(head: bytes) -> tuple[int, int] | None:
-    """(size of tag and length, size of the content) of the element that begins here; None when more bytes are needed."""
+    """Return (size of tag and length, size of the content) of the first element; None when more bytes are needed."""
     if len(head) < 2:
         return None
     if head[0] & _MANY_BYTES_OF_TAG == _MANY_BYTES_OF_TAG:
@@ -55,37 +55,37 @@ def length_of(head: bytes) -> tuple[int, int] | None:
 
 
 class Reader:
-    """Takes one element after the other from the content of another; BerError for what is not there."""
+    """Reads the elements in the content of another element one by one; BerError for malformed content."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._at = 0
 
     def next_tag(self) -> int | None:
-        """The tag that comes next, None at the end."""
+        """Return the next tag, None at the end."""
         return self._content[self._at] if self._at < len(self._content) else None
 
     def take(self, *tags: int) -> bytes:
-        """The content of the next element, which must have one of these tags, or any when none is named."""
+        """Return the content of the next element, which must have one of `tags`; without `tags`, any tag is accepted."""
         lengths = length_of(self._content[self._at : self._at + 2 + _MOST_LENGTH_BYTES])
         if lengths is None:
             raise BerError("an element that is cut off")
         if tags and self._content[self._at] not in tags:
-            raise BerError(f"the tag {self._content[self._at]:#x} where {tags[0]:#x} belongs")
+            raise BerError(f"the tag {self._content[self._at]:#x} instead of {tags[0]:#x}")
         start = self._at + lengths[0]
         end = start + lengths[1]
         if end > len(self._content):
-            raise BerError("an element that is longer than what holds it")
+            raise BerError("an element longer than the one that contains it")
         self._at = end
         return self._content[start:end]
 
     def number(self, tag: int = INTEGER) -> int:
-        """The next element as a number of at most four bytes, as LDAP's are."""
+        """Read the next element as an integer of at most four bytes, the largest in LDAP."""
         content = self.take(tag)
         if not 1 <= len(content) <= 4:
-            raise BerError("a number of no or too many bytes")
+            raise BerError("an integer that is empty or too long")
         return int.from_bytes(content, "big", signed=True)
 
     def text(self, tag: int = OCTETS) -> str:
-        """The next element as UTF-8; what is none is replaced."""
+        """Read the next element as UTF-8; invalid bytes are replaced."""
         return self.take(tag).decode("utf-8", "replace")

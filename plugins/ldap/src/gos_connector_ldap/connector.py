@@ -1,4 +1,4 @@
-"""The connector: each call is one connection that signs in, asks and hangs up."""
+"""The connector class; each call opens one connection, signs in, searches and disconnects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +12,14 @@ from gos_connector_ldap.session import Found, Search, Session
 from gos_connector_ldap.value import to_json
 from gos_connector_ldap.wire import Peer
 
-_ROOT_ATTRIBUTES = ("namingContexts", "defaultNamingContext", "vendorName", "vendorVersion", "supportedLDAPVersion", "supportedControl",
-         "supportedExtension", "supportedSASLMechanisms", "dnsHostName", "subschemaSubentry")  # fmt: skip
+_ROOT_ATTRIBUTES = (
+    "namingContexts", "defaultNamingContext", "vendorName", "vendorVersion", "supportedLDAPVersion", "supportedControl",
+    "supportedExtension", "supportedSASLMechanisms", "dnsHostName", "subschemaSubentry",
+)  # fmt: skip
 
 
 class LdapConnector(Connector):
-    """One directory."""
+    """Searches one directory."""
 
     contract_version = 1
     name = "ldap"
@@ -40,8 +42,8 @@ class LdapConnector(Connector):
         with self._session(ctx) as session:
             session.search(Search(base, "base", everything(), ("1.1",)), 1, 1)
         user = self.settings.get("bind_dn")
-        sign_in = f"lets {user} sign in" if user else "answers without a sign-in"
-        return f"{self._peer} {sign_in}{f' and shows {base}' if base else ''}."
+        sign_in = f"Signed in to {self._peer} as {user}" if user else f"{self._peer} answers without a sign-in"
+        return f"{sign_in}{f'; {base} is visible' if base else ''}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -54,9 +56,9 @@ class LdapConnector(Connector):
     def _search(self, params: Json, ctx: Context) -> dict[str, Any]:
         base = params.get("base", self.settings.get("base_dn"))
         if base is None:
-            raise ConfigError("There is no base to search below; give `base`, or base_dn in the settings.")
+            raise ConfigError("The search has no base; set `base`, or `base_dn` in the settings.")
         if "where" in params and "filter" in params:
-            raise ConfigError("Give either `where` or `filter`, not both.")
+            raise ConfigError("Use either `where` or `filter`, not both.")
         conditions = everything()
         if params.get("where"):
             conditions = encode_conditions(params["where"])
@@ -89,7 +91,7 @@ class LdapConnector(Connector):
     def _session(self, ctx: Context) -> Iterator[Session]:
         password = self.settings.get("password", "")
         if password and self._peer.tls == "off":
-            raise ConfigError("A password is not sent in clear text; set `tls` to tls or starttls, or leave bind_dn out.")
+            raise ConfigError("Passwords are not sent in clear text; set `tls` to tls or starttls, or remove `bind_dn`.")
         session = Session(self._peer, ctx, self.settings.get("bind_dn", ""), password)
         try:
             yield session

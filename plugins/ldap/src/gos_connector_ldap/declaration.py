@@ -1,4 +1,4 @@
-"""What the connector takes and gives: settings and actions as JSON Schemas."""
+"""The settings and actions of the connector as JSON Schemas."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ SETTINGS: Schema = {
             "title": "User",
             "description": "A distinguished name, or another form the directory accepts; leave empty to search without signing in",
         },
-        # An empty password would sign in as nobody and be told it was right (RFC 4513 § 5.1.2).
+        # With an empty password the bind would succeed anonymously (RFC 4513 § 5.1.2).
         password={"type": "string", "minLength": 1, "maxLength": 4_000, "title": "Password", "secret": True},
         page_size={
             "type": "integer",
@@ -82,7 +82,11 @@ _REQUESTED_ATTRIBUTES: Schema = {
     "title": "Attributes",
     "description": "Default: all user attributes; `+` stands for operational attributes",
 }
-_BINARY: Schema = {**_NAMES, "title": "In base64", "description": "Attributes with binary values; common ones are recognised automatically"}
+_BINARY: Schema = {
+    **_NAMES,
+    "title": "In base64",
+    "description": "Attributes with binary values; common ones are recognised automatically",
+}
 
 ACTIONS = (
     Action(
@@ -91,7 +95,11 @@ ACTIONS = (
         _object(
             [],
             base={**_DN, "title": "Base", "description": "Default: the base in the settings"},
-            scope={"enum": ["sub", "one", "base"], "default": "sub", "title": "Scope: the whole subtree, one level, or only the base"},
+            scope={
+                "enum": ["sub", "one", "base"],
+                "default": "sub",
+                "title": "Scope: the whole subtree, one level, or only the base",
+            },
             where={
                 "type": "object",
                 "title": "Conditions",

@@ -1,6 +1,6 @@
-"""What to look for: conditions as JSON, or a filter as LDAP writes it (RFC 4515), made the protocol's bytes (RFC 4511 § 4.5.1).
+"""Encodes search filters (RFC 4511 § 4.5.1) from JSON conditions or from LDAP's text form (RFC 4515).
 
-Values become elements of their own and are never part of a text that is parsed, so that none can ask for something else.
+Values of conditions become elements of their own and are never part of a parsed text, so they cannot change the filter.
 """
 
 import re
@@ -27,7 +27,7 @@ _OPERATOR_TAGS = {">=": _AT_LEAST, "<=": _AT_MOST, "~=": _APPROXIMATE}
 
 
 def everything() -> bytes:
-    """The filter that every entry fits."""
+    """Return the filter that matches every entry."""
     return octets("objectClass", _PRESENT)
 
 
@@ -35,12 +35,12 @@ def everything() -> bytes:
 
 
 def encode_conditions(conditions: Mapping[str, Any], depth: int = 0) -> bytes:
-    """All of the conditions; ConfigError says which one cannot be."""
+    """Encode conditions that must all match; ConfigError for an invalid one."""
     if depth > _MAX_DEPTH:
         raise ConfigError(f"The conditions are nested more than {_MAX_DEPTH} deep.")
     parts = [part for name, condition in conditions.items() for part in _encode_condition(name, condition, depth)]
     if not parts:
-        raise ConfigError("A condition is empty; name an attribute and what its value must be.")
+        raise ConfigError("A condition is empty; add an attribute and its value.")
     return parts[0] if len(parts) == 1 else element(_AND, *parts)
 
 
@@ -49,11 +49,12 @@ def _encode_condition(name: str, condition: Any, depth: int) -> list[bytes]:
         case "_and" | "_or":
             if not isinstance(condition, list) or not condition:
                 raise ConfigError(f"`{name}` takes a list of conditions.")
-            return [element(_AND if name == "_and" else _OR, *(encode_conditions(_require_object(each), depth + 1) for each in condition))]
+            parts = (encode_conditions(_require_object(each), depth + 1) for each in condition)
+            return [element(_AND if name == "_and" else _OR, *parts)]
         case "_not":
             return [element(_NOT, encode_conditions(_require_object(condition), depth + 1))]
     if not _ATTRIBUTE.fullmatch(name):
-        raise ConfigError(f"{name[:80]!r} is no name of an attribute.")
+        raise ConfigError(f"{name[:80]!r} is not a valid attribute name.")
     if not isinstance(condition, Mapping):
         return [_encode_equality(name, condition)]
     if not condition:
@@ -63,7 +64,7 @@ def _encode_condition(name: str, condition: Any, depth: int) -> list[bytes]:
 
 def _require_object(condition: Any) -> Mapping[str, Any]:
     if not isinstance(condition, Mapping):
-        raise ConfigError("A condition is an object: an attribute's name and what its value must be.")
+        raise ConfigError("A condition must be an object with attribute names and values.")
     return condition
 
 
@@ -84,7 +85,7 @@ def _encode_comparison(name: str, operator: str, value: Any) -> bytes:
             tag = {"_contains": _ANY, "_starts_with": _INITIAL, "_ends_with": _FINAL}[operator]
             text = _value(name, value)
             if not text:
-                raise ConfigError(f"`{operator}` for {name} takes a text that is not empty.")
+                raise ConfigError(f"`{operator}` for {name} takes a non-empty text.")
             return element(_SUBSTRINGS, octets(name), element(0x30, octets(text, tag)))
         case "_null":
             present = octets(name, _PRESENT)
@@ -97,7 +98,7 @@ def _encode_comparison(name: str, operator: str, value: Any) -> bytes:
                 raise ConfigError(f"`_rule` for {name} takes the `id` of a matching rule and a `value`.")
             return _encode_rule_match(rule, name, _value(name, rule_value), with_dn=False)
     raise ConfigError(
-        f"The directory cannot compare by {operator[:40]!r}; use _eq, _neq, _in, _nin, _gte, _lte, _contains, _starts_with, "
+        f"There is no operator {operator[:40]!r}; use _eq, _neq, _in, _nin, _gte, _lte, _contains, _starts_with, "
         "_ends_with, _null or _rule."
     )
 
@@ -113,8 +114,8 @@ def _value(name: str, value: Any) -> bytes:
         try:
             return str(value).encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(f"The value for {name} contains half of a character pair; remove it.") from error
-    raise ConfigError(f"The value for {name} is a text, a whole number, true or false; `_null` asks whether there is one.")
+            raise ConfigError(f"The value for {name} contains an unpaired surrogate character; remove it.") from error
+    raise ConfigError(f"The value for {name} must be a text, an integer or a boolean; use `_null` to check whether one exists.")
 
 
 def _encode_rule_match(rule: str | None, attribute: str | None, value: bytes, *, with_dn: bool) -> bytes:
@@ -127,11 +128,11 @@ def _encode_rule_match(rule: str | None, attribute: str | None, value: bytes, *,
 
 
 def encode_filter(text: str) -> bytes:
-    """The filter of RFC 4515; ConfigError tells where it is not one."""
+    """Encode a filter in the text form of RFC 4515; ConfigError names the position of a syntax error."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError("The filter contains half of a character pair; remove it.") from error
+        raise ConfigError("The filter contains an unpaired surrogate character; remove it.") from error
     parser = _Parser(text)
     encoded = parser.filter(0)
     if parser.at != len(text):
@@ -145,7 +146,7 @@ class _Parser:
         self.at = 0
 
     def wrong(self, expected: str) -> ConfigError:
-        return ConfigError(f"The filter is wrong at position {self.at + 1}: {expected} belongs there.")
+        return ConfigError(f"The filter has a syntax error at position {self.at + 1}: expected {expected}.")
 
     def filter(self, depth: int) -> bytes:
         if depth > _MAX_DEPTH:
@@ -179,7 +180,8 @@ class _Parser:
         extensible = _PLACE.match(self._text, self.at)
         if extensible is not None and (extensible["attribute"] or extensible["rule"]):
             self.at = extensible.end()
-            return _encode_rule_match(extensible["rule"], extensible["attribute"], self._plain(self._read_value()), with_dn=bool(extensible["dn"]))
+            value = self._plain(self._read_value())
+            return _encode_rule_match(extensible["rule"], extensible["attribute"], value, with_dn=bool(extensible["dn"]))
         comparison = _COMPARISON.match(self._text, self.at)
         if comparison is None:
             raise self.wrong("an attribute with =, >=, <=, ~= or :=")
@@ -194,7 +196,7 @@ class _Parser:
         return element(_EQUAL, octets(name), octets(self._plain(raw)))
 
     def _read_value(self) -> str:
-        """What is written up to the next bracket; a bracket within a value is escaped."""
+        """Return the text up to the next parenthesis; parentheses within values are escaped."""
         start = self.at
         while self.at < len(self._text) and self._text[self.at] not in "()":
             self.at += 1
@@ -209,7 +211,7 @@ class _Parser:
         return [*parts, *([octets(last, _FINAL)] if last else [])]
 
     def _plain(self, raw: str) -> bytes:
-        """The value: `\\2a` and the like resolved; what must be escaped and is not, refused."""
+        """Resolve escapes such as `\\2a`; ConfigError for characters that must be escaped and are not."""
         content = raw.encode()
         plain = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), content)
         if b"\x00" in content or b"*" in content or b"\\" in _ESCAPE.sub(b"", content):

@@ -1,4 +1,4 @@
-"""What a directory says at the end of a request (RFC 4511 § 4.1.9), and the contract's error for it."""
+"""Result messages of a directory (RFC 4511 § 4.1.9), mapped to errors of the contract."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from appliance.connectors.contract import (
 from gos_connector_ldap.ber import ENUMERATED, Reader
 
 SUCCESS, REFERRAL, NO_SUCH_OBJECT = 0, 10, 32
-# Size limit and administrative limit: what came until then is good, and not all.
+# Size limit and administrative limit exceeded: the entries so far are valid but incomplete.
 CUT_OFF = frozenset({4, 11})
 
 _EXCERPT = 500
@@ -29,7 +29,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Result:
-    """A verdict: its code, what the directory says about it, and where else to ask."""
+    """The result of a request: its code, the directory's message, and the URLs of other servers."""
 
     code: int
     said: str = ""
@@ -41,9 +41,9 @@ class Result:
 
 
 def read_result(reader: Reader) -> Result:
-    """The verdict at the reader; BerError when it is none."""
+    """Read a result; BerError when it is malformed."""
     code = reader.number(ENUMERATED)
-    reader.text()  # the part of the name that was found
+    reader.text()  # The matched part of the DN.
     message = reader.text().replace("\x00", "").strip()[:_EXCERPT]
     referrals: list[str] = []
     if reader.next_tag() == 0xA3:
@@ -54,27 +54,27 @@ def read_result(reader: Reader) -> Result:
 
 
 def error_of(result: Result, peer: str, *, signed_in: bool) -> ConnectorError:
-    """The contract's error for a verdict that is no success."""
+    """Return the contract's error for an unsuccessful result."""
     details = {"code": result.code, "name": result.name, "message": result.said}
     reason = f"{result.name}{f': {result.said}' if result.said else ''}"
     match result.code:
         case 49 | 48 | 7:
-            return AuthError(f"{peer} does not accept bind_dn and password ({reason}).", details=details)
+            return AuthError(f"{peer} does not accept `bind_dn` and `password` ({reason}).", details=details)
         case 8 | 13:
-            return ConfigError(f"{peer} wants encryption or a sign-in ({reason}); set `tls` and bind_dn.", details=details)
+            return ConfigError(f"{peer} requires encryption or a sign-in ({reason}); set `tls` and `bind_dn`.", details=details)
         case 50:
-            return AuthError(f"{peer} does not let this user do it ({reason}).", details=details)
+            return AuthError(f"{peer} denies access to this user ({reason}).", details=details)
         case 1 if not signed_in:
-            # Active Directory's answer to a search without a sign-in.
-            return AuthError(f"{peer} wants a sign-in first ({reason}); set bind_dn and password.", details=details)
+            # Active Directory answers a search without a sign-in like this.
+            return AuthError(f"{peer} requires a sign-in ({reason}); set `bind_dn` and `password`.", details=details)
         case 4 | 11:
             return Rejected(
-                f"{peer} gives no entry at all, for the search or the page is too large for it ({reason}); lower `page_size` in the "
-                "settings, or ask more closely.",
+                f"{peer} returned no entries because the search or the page is too large ({reason}); lower `page_size` in the "
+                "settings, or narrow the search.",
                 details=details,
             )
         case 3:
-            return TransientError(f"{peer} ran out of its time for this search ({reason}).", details=details)
+            return TransientError(f"{peer} exceeded its time limit for this search ({reason}).", details=details)
         case 51:
             return RateLimited(f"{peer} is too busy ({reason}).", details=details)
         case 52:
@@ -83,7 +83,7 @@ def error_of(result: Result, peer: str, *, signed_in: bool) -> ConnectorError:
             return SystemFailure(f"{peer} failed ({reason}).", details=details)
         case 10:
             details["referrals"] = result.referrals
-            return Rejected(f"{peer} does not hold this part of the tree; ask the servers in `referrals`.", details=details)
+            return Rejected(f"{peer} does not hold this part of the tree; query the servers in `referrals`.", details=details)
         case 32:
-            return Rejected(f"{peer} has no entry of this name, or does not show it ({reason}).", details=details)
+            return Rejected(f"{peer} has no entry with this DN, or it is not visible ({reason}).", details=details)
     return Rejected(f"{peer} refused ({reason}).", details=details)

@@ -1,4 +1,4 @@
-"""One conversation with a directory: encrypt, sign in, search page after page (RFC 4511; pages: RFC 2696)."""
+"""A session with a directory: encrypts, signs in and searches page by page (RFC 4511; paging: RFC 2696)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ _CONTROLS = 0xA0
 _START_TLS = "1.3.6.1.4.1.1466.20037"
 _PAGES = "1.2.840.113556.1.4.319"
 _MOST_REFERENCES = 1000
-# Active Directory sends pages with nothing in them; a directory that sends nothing else does not end.
+# Active Directory sends some empty pages; a directory that sends only empty pages would never finish.
 _MOST_EMPTY_PAGES = 100
 
 SCOPES = {"base": 0, "one": 1, "sub": 2}
@@ -38,7 +38,7 @@ SCOPES = {"base": 0, "one": 1, "sub": 2}
 
 @dataclass(frozen=True)
 class Search:
-    """What to look for: `conditions` is an encoded filter; no attributes mean all that users see."""
+    """A search; `conditions` is an encoded filter, and no `attributes` means all user attributes."""
 
     base: str
     scope: str
@@ -48,7 +48,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry as it came."""
+    """One entry with its values as raw bytes."""
 
     dn: str
     attributes: list[tuple[str, list[bytes]]]
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Found:
-    """Entries, whether there are more, and the other servers that hold further parts."""
+    """The entries of a search, whether there are more, and the URLs of servers that hold other parts of the tree."""
 
     entries: list[Entry]
     truncated: bool
@@ -80,21 +80,21 @@ class Session:
             raise
 
     def close(self) -> None:
-        """Take leave, if that is still possible, and hang up."""
+        """Send an unbind if the connection still works, and close it."""
         try:
             self._send(element(_UNBIND))
         except ConnectorError:
-            return  # it has hung up first
+            return  # The directory closed the connection first.
         finally:
             self._wire.close()
 
     def search(self, query: Search, limit: int, page: int) -> Found:
-        """The first `limit` entries, read in pages of `page`; an error when the directory refuses."""
+        """Return the first `limit` entries, read in pages of `page` entries; raise the contract's error on a failure."""
         collected = Found([], False, [])
         cookie, empty = b"", 0
         while True:
             before = len(collected.entries)
-            # One more than the limit tells whether there are more.
+            # One entry beyond the limit shows whether there are more.
             size = min(page, limit + 1 - before)
             result, cookie = self._page(query, size, cookie, collected, limit)
             if result is None:
@@ -107,7 +107,7 @@ class Session:
                 return collected
             empty = empty + 1 if len(collected.entries) == before else 0
             if empty > _MOST_EMPTY_PAGES:
-                raise SystemFailure(f"{self._wire.peer} sends one empty page after the other; its paging does not end.")
+                raise SystemFailure(f"{self._wire.peer} sent more than {_MOST_EMPTY_PAGES} empty pages; its paging does not end.")
 
     # -- requests
 
@@ -115,11 +115,11 @@ class Session:
         number = self._send(element(_EXTENDED, octets(_START_TLS, 0x80)))
         tag, content, _ = self._answer(number)
         if tag != _EXTENDED_RESPONSE:
-            raise self._wire.nonsense("another answer than one about TLS")
+            raise self._wire.nonsense("a message that is not a StartTLS response")
         result = self._read(_parse_result, content)
         if result.code != SUCCESS:
             raise ConfigError(
-                f"{self._wire.peer} does not begin TLS ({result.name}); check whether it wants tls, starttls or off.",
+                f"{self._wire.peer} does not start TLS ({result.name}); check whether `tls` must be tls, starttls or off.",
                 details={"code": result.code, "message": result.said},
             )
         self._wire.encrypt()
@@ -128,20 +128,20 @@ class Session:
         number = self._send(element(_BIND, integer(3), octets(bind_dn), octets(password, 0x80)))
         tag, content, _ = self._answer(number)
         if tag != _BIND_RESPONSE:
-            raise self._wire.nonsense("another answer than one about the sign-in")
+            raise self._wire.nonsense("a message that is not a bind response")
         result = self._read(_parse_result, content)
         if result.code != SUCCESS:
             raise error_of(result, str(self._wire.peer), signed_in=True)
 
     def _page(self, query: Search, page: int, cookie: bytes, collected: Found, limit: int) -> tuple[Result | None, bytes]:
-        """One page, added to `found`: its verdict and where the next begins; no verdict once there is more than `limit`."""
+        """Add one page to `collected`; return its result and the next cookie, or no result beyond `limit` entries."""
         seconds = max(1, math.ceil(self._wire.seconds_left()))
         request = element(
             _SEARCH, octets(query.base), integer(SCOPES[query.scope], ENUMERATED), integer(0, ENUMERATED), integer(0),
             integer(seconds), boolean(False), query.conditions, element(SEQUENCE, *(octets(name) for name in query.attributes)),
         )  # fmt: skip
         page_request = element(SEQUENCE, integer(page), octets(cookie))
-        # Not critical: a directory that knows no pages sends everything at once.
+        # Not critical: a directory without paging sends everything at once.
         control = element(SEQUENCE, octets(_PAGES), octets(page_request))
         number = self._send(request, element(_CONTROLS, control))
         while True:
@@ -153,12 +153,12 @@ class Session:
             elif tag == _REFERENCE:
                 collected.referrals.extend(self._read(_parse_texts, content))
                 if len(collected.referrals) > _MOST_REFERENCES:
-                    raise SystemFailure(f"{self._wire.peer} names more than {_MOST_REFERENCES} other servers.")
+                    raise SystemFailure(f"{self._wire.peer} refers to more than {_MOST_REFERENCES} other servers.")
             elif tag == _DONE:
                 result = self._read(_parse_result, content)
                 return result, self._read(_parse_cookie, controls)
             elif tag != _INTERMEDIATE:
-                raise self._wire.nonsense("an answer that has no place in a search")
+                raise self._wire.nonsense("a message that does not belong to a search")
 
     # -- messages
 
@@ -168,12 +168,13 @@ class Session:
         return self._number
 
     def _answer(self, number: int) -> tuple[int, bytes, bytes]:
-        """(kind, content, controls) of the next answer to a request."""
+        """Return (tag, content, controls) of the next response to a request."""
         answered_number, tag, body, controls = self._read(_parse_message, self._wire.receive())
         if answered_number == 0:
-            raise TransientError(f"{self._wire.peer} ends the connection by itself.", details={"message": self._disconnect_reason(body)})
+            reason = self._disconnect_reason(body)
+            raise TransientError(f"{self._wire.peer} announced that it closes the connection.", details={"message": reason})
         if answered_number != number:
-            raise self._wire.nonsense("an answer to something that was not asked")
+            raise self._wire.nonsense("a response to an unknown request")
         return tag, body, controls
 
     def _disconnect_reason(self, body: bytes) -> str:
@@ -188,7 +189,7 @@ class Session:
 
 
 def _parse_message(content: bytes) -> tuple[int, int, bytes, bytes]:
-    """(number, kind, content, controls) of a message."""
+    """Return (number, tag, content, controls) of a message."""
     reader = Reader(content)
     number = reader.number()
     tag = reader.next_tag() or 0
@@ -221,7 +222,7 @@ def _parse_texts(content: bytes) -> list[str]:
 
 
 def _parse_cookie(controls: bytes) -> bytes:
-    """Where the next page begins: nothing after the last one, or when the directory knows no pages."""
+    """Return the cookie of the next page; empty after the last page, or when the directory has no paging."""
     reader = Reader(controls)
     while reader.next_tag() is not None:
         control = Reader(reader.take(SEQUENCE))

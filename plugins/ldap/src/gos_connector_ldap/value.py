@@ -1,4 +1,4 @@
-"""Values of attributes as JSON: texts as they are, bytes in base64."""
+"""Converts attribute values to JSON: text unchanged, bytes in base64."""
 
 import base64
 from collections.abc import Collection
@@ -6,7 +6,7 @@ from typing import Any
 
 from gos_connector_ldap.session import Entry
 
-# Bytes by their syntax, whatever they happen to look like (RFC 4519, 4523, inetOrgPerson, Active Directory).
+# Attributes with binary syntax, even if a value happens to be valid UTF-8 (RFC 4519, 4523, inetOrgPerson, Active Directory).
 _BINARY = frozenset({
     *("audio", "authorityrevocationlist", "cacertificate", "certificaterevocationlist", "crosscertificatepair", "jpegphoto"),
     *("photo", "userpassword", "tokengroups"),
@@ -17,7 +17,7 @@ _BINARY = frozenset({
 
 
 def to_json(entry: Entry, requested: Collection[str], binary: Collection[str]) -> dict[str, Any]:
-    """`{dn, attributes}`: attributes asked for by name are called as they were asked for, whatever case the directory uses."""
+    """Return `{dn, attributes}`; requested attributes keep the case of the request, whatever case the directory uses."""
     names = {name.lower(): name for name in requested}
     as_bytes = {name.lower() for name in binary}
     attributes = {
@@ -37,5 +37,5 @@ def _value(value: bytes, *, in_base64: bool) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            pass  # of a syntax of its own
+            pass  # The value has a binary syntax of its own.
     return {"base64": base64.b64encode(value).decode("ascii")}

@@ -1,4 +1,4 @@
-"""A connection that speaks in LDAP messages, over the socket the appliance has opened; reads and writes end at the deadline."""
+"""A connection that exchanges LDAP messages over a socket the appliance opened; reads and writes end at the deadline."""
 
 import ssl
 import time
@@ -14,7 +14,7 @@ MOST_TOGETHER = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Peer:
-    """Whom to speak to.  `tls` is tls (from the first byte), starttls or off; `ca` holds PEM certificates to trust."""
+    """The server to connect to.  `tls` is tls (from the first byte), starttls or off; `ca` holds PEM certificates to trust."""
 
     host: str
     port: int
@@ -26,7 +26,7 @@ class Peer:
 
 
 class Wire:
-    """One connection.  Nothing that is asked here changes anything: whatever breaks, nothing was done."""
+    """One connection.  All requests only read, so every failure has the outcome `not_done`."""
 
     def __init__(self, peer: Peer, ctx: Context) -> None:
         self.peer = peer
@@ -46,9 +46,9 @@ class Wire:
         return self._deadline - time.monotonic()
 
     def encrypt(self) -> None:
-        """Go on in TLS, after the server agreed; nothing that came in clear text is believed afterwards."""
+        """Switch to TLS after the server agreed; SystemFailure if clear text arrived in advance."""
         if self._buffer:
-            raise SystemFailure(f"{self.peer} sent more in clear text after agreeing to TLS; someone may be in between.")
+            raise SystemFailure(f"{self.peer} sent clear text after agreeing to TLS; the connection may be intercepted.")
         self._wrap()
 
     def send(self, message: bytes) -> None:
@@ -59,7 +59,7 @@ class Wire:
             raise self._lost() from error
 
     def receive(self) -> bytes:
-        """The content of the next message."""
+        """Return the content of the next message."""
         try:
             while (lengths := length_of(bytes(self._buffer[:6]))) is None:
                 self._fill()
@@ -67,10 +67,10 @@ class Wire:
             raise self.nonsense(str(error)) from error
         head, size = lengths
         if self._buffer[0] != 0x30:
-            raise self.nonsense("something that is no message")
+            raise self.nonsense("data that is not a message")
         if size > MOST_MESSAGE:
             raise SystemFailure(
-                f"{self.peer} sends an entry of more than {MOST_MESSAGE // 2**20} MB; name the `attributes` that are needed."
+                f"{self.peer} sent an entry of more than {MOST_MESSAGE // 2**20} MB; list only the `attributes` you need."
             )
         while len(self._buffer) < head + size:
             self._fill()
@@ -79,8 +79,8 @@ class Wire:
         return content
 
     def nonsense(self, what: str) -> SystemFailure:
-        """The error for an answer that is not of the protocol."""
-        return SystemFailure(f"{self.peer} does not speak LDAP: it sent {what}. Check the port and `tls`.")
+        """Return the error for an answer that violates the protocol; `what` names the invalid data."""
+        return SystemFailure(f"{self.peer} violated the LDAP protocol: it sent {what}. Check the port and `tls`.")
 
     def close(self) -> None:
         self._socket.close()
@@ -102,12 +102,12 @@ class Wire:
         self._received += len(chunk)
         if self._received > MOST_TOGETHER:
             raise SystemFailure(
-                f"{self.peer} answers with more than {MOST_TOGETHER // 2**20} MB; ask for fewer entries or `attributes`."
+                f"{self.peer} sent more than {MOST_TOGETHER // 2**20} MB; request fewer entries or `attributes`."
             )
         self._buffer += chunk
 
     def _lost(self) -> TransientError:
-        return TransientError(f"{self.peer} hung up, or did not answer in time.")
+        return TransientError(f"{self.peer} closed the connection or did not answer in time.")
 
     def _wrap(self) -> None:
         try:
@@ -115,11 +115,11 @@ class Wire:
             self._socket = self._context.wrap_socket(self._socket, server_hostname=self.peer.host)
         except ssl.SSLCertVerificationError as error:
             raise ConfigError(
-                f"The certificate of {self.peer} is not trusted ({error.verify_message}); give its authority in `ca`."
+                f"The certificate of {self.peer} is not trusted ({error.verify_message}); add its authority to `ca`."
             ) from error
         except ssl.SSLError as error:
             raise ConfigError(
-                f"{self.peer} does not begin TLS; check the port and whether it wants tls, starttls or off."
+                f"{self.peer} does not start TLS; check the port and whether `tls` must be tls, starttls or off."
             ) from error
         except OSError as error:
             raise self._lost() from error
@@ -129,4 +129,6 @@ def _tls_context(peer: Peer) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=peer.ca)
     except ssl.SSLError as error:
-        raise ConfigError("`ca` holds no PEM certificate; give the text from BEGIN to END CERTIFICATE.") from error
+        raise ConfigError(
+            "`ca` contains no PEM certificate; paste everything from BEGIN CERTIFICATE to END CERTIFICATE."
+        ) from error

@@ -1,4 +1,4 @@
-"""The connectors `slack`, `teams` and `webhook`: tell people and systems that something has happened."""
+"""The connectors `slack`, `teams` and `webhook`: send messages and events to people and systems."""
 
 from gos_connector_messages.slack import SlackConnector
 from gos_connector_messages.teams import TeamsConnector

@@ -1,4 +1,4 @@
-"""The connector `slack`: posts and changes messages and finds people, by Slack's Web API or an incoming webhook."""
+"""The connector `slack`: posts and updates messages and finds people through Slack's Web API or an incoming webhook."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ _AUTH_ERRORS = frozenset({
     *("accesslimited", "two_factor_setup_required", "enterprise_is_restricted"),
 })  # fmt: skip
 _RATE_LIMIT_ERRORS = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
-# Slack says of the first two that a part may have been done.
+# Slack documents that some of the work may have been done after the first two.
 _FAILURES: Mapping[str, Outcome] = {
     "internal_error": "unknown",
     "fatal_error": "unknown",
@@ -43,7 +43,7 @@ _FAILURES: Mapping[str, Outcome] = {
 
 
 class SlackConnector(Connector):
-    """One app in Slack, known by its bot token, by an incoming webhook, or both."""
+    """A Slack app with a bot token, an incoming webhook, or both."""
 
     contract_version = 1
     name = "slack"
@@ -64,9 +64,9 @@ class SlackConnector(Connector):
     def check(self, ctx: Context) -> str:
         if "token" not in self.settings:
             url = self._webhook()
-            return f"{knock(url, ctx)} accepts connections; whether the webhook posts only a message shows."
+            return f"{knock(url, ctx)} accepts connections. Post a message to test the webhook itself."
         response = self._read("auth.test", {}, ctx)
-        return f"Slack knows the token as {str(response.get('user'))[:80]} of {str(response.get('team'))[:80]}."
+        return f"Signed in to Slack as {str(response.get('user'))[:80]} of {str(response.get('team'))[:80]}."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         verb = self._verbs.get(action)
@@ -87,7 +87,8 @@ class SlackConnector(Connector):
         return _message_location(self._change("chat.update", body, ctx))
 
     def _notify(self, params: Json, ctx: Context) -> dict[str, Any]:
-        answer = self._send(self._webhook(), [("Content-Type", "application/json; charset=utf-8")], _encode(_build_message(params)), ctx)
+        headers = [("Content-Type", "application/json; charset=utf-8")]
+        answer = self._send(self._webhook(), headers, _encode(_build_message(params)), ctx)
         error = error_of(answer, "Slack")
         if error is not None:
             raise error
@@ -103,7 +104,7 @@ class SlackConnector(Connector):
                 return {"user": None}
             raise
         if not isinstance(user, dict) or not isinstance(user.get("id"), str):
-            raise SystemFailure("Slack's answer names no user.")
+            raise SystemFailure("Slack's answer contains no user.")
         raw_profile = user.get("profile")
         profile: Mapping[str, Any] = raw_profile if isinstance(raw_profile, dict) else {}
         fields = {"id": user["id"], "name": user.get("name"), "real_name": user.get("real_name") or profile.get("real_name"),
@@ -125,7 +126,7 @@ class SlackConnector(Connector):
             if not cursor:
                 break
             if cursor in seen:
-                raise SystemFailure("Slack's next page is one that was read already; its paging does not end.")
+                raise SystemFailure("Slack returned the same page twice; its paging does not end.")
             seen.add(cursor)
         return {"channels": channels[:limit], "truncated": len(channels) > limit}
 
@@ -146,11 +147,11 @@ class SlackConnector(Connector):
         try:
             content = urlencode(query).encode("ascii")
         except UnicodeEncodeError as error:
-            raise ConfigError("The input contains half of a character pair; remove it.") from error
+            raise ConfigError("The input contains an unpaired surrogate character; remove it.") from error
         try:
             return _parse_response(self._send(f"{self._base}/{method}", headers, content, ctx), changes=False)
         except ConnectorError as error:
-            error.outcome = "not_done"  # nothing was to be changed
+            error.outcome = "not_done"  # The method only reads.
             raise
 
     def _login(self) -> list[tuple[str, str]]:
@@ -166,7 +167,7 @@ class SlackConnector(Connector):
 
 
 def _build_message(params: Json) -> dict[str, Any]:
-    """Text and blocks.  Without `formatted`, no value in the text can become a link or call everybody (`<!channel>`)."""
+    """Build text and blocks.  Unless `formatted`, the text is escaped, so values cannot become links or `<!channel>`."""
     text = params["text"]
     if not params.get("formatted", False):
         text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -177,11 +178,11 @@ def _encode(body: Json) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
-        raise ConfigError("The message contains half of a character pair; remove it.") from error
+        raise ConfigError("The message contains an unpaired surrogate character; remove it.") from error
 
 
 def _parse_response(answer: HttpAnswer, *, changes: bool) -> dict[str, Any]:
-    """The body of an answer with `ok: true`; the contract's error for every other."""
+    """Return the body of an answer with `ok: true`; raise the contract's error for any other."""
     error = error_of(answer, "Slack")
     if error is not None:
         raise error
@@ -206,9 +207,9 @@ def _to_error(body: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
     if code in _AUTH_ERRORS:
         needed = str(body.get("needed", ""))[:200]
         scope = f"; the app needs the scope {needed}" if needed else ""
-        return AuthError(f"Slack does not accept the token, or it lacks a right ({code}{scope}).", details=details)
+        return AuthError(f"Slack does not accept the token, or it lacks a permission ({code}{scope}).", details=details)
     if code in _RATE_LIMIT_ERRORS:
-        return RateLimited(f"Slack asks to wait ({code}).", retry_after=retry_after(answer), details=details)
+        return RateLimited(f"Slack limits the request rate ({code}).", retry_after=retry_after(answer), details=details)
     if code in _FAILURES:
         return TransientError(f"Slack failed ({code}).", outcome=_FAILURES[code], details=details)
     reason = f" ({details['messages'][0]})" if "messages" in details else ""
@@ -218,14 +219,14 @@ def _to_error(body: Mapping[str, Any], answer: HttpAnswer) -> ConnectorError:
 def _message_location(response: Mapping[str, Any]) -> dict[str, Any]:
     channel, timestamp = response.get("channel"), response.get("ts")
     if not isinstance(channel, str) or not isinstance(timestamp, str):
-        raise SystemFailure("Slack's answer does not say where the message is.", outcome="unknown")
+        raise SystemFailure("Slack's answer contains no channel and timestamp of the message.", outcome="unknown")
     return {"channel": channel, "ts": timestamp}
 
 
 def _channels_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     channels = response.get("channels")
     if not isinstance(channels, list) or not all(isinstance(each, dict) and isinstance(each.get("id"), str) for each in channels):
-        raise SystemFailure("Slack's answer has no list of channels.")
+        raise SystemFailure("Slack's answer contains no list of channels.")
     return [
         {"id": each["id"], "name": str(each.get("name", "")), "private": each.get("is_private") is True,
          "member": each.get("is_member") is True}
@@ -242,5 +243,5 @@ def _cursor_of(response: Mapping[str, Any]) -> str:
 def _invalid_response(answer: HttpAnswer, *, changes: bool) -> SystemFailure:
     details = {"status": answer.status, "body": answer.content[:300].decode("utf-8", "replace")}
     return SystemFailure(
-        "The answer is not one of Slack's; check the address.", outcome="unknown" if changes else "not_done", details=details
+        "The answer is not from Slack; check the address.", outcome="unknown" if changes else "not_done", details=details
     )

@@ -1,4 +1,4 @@
-"""What the connector `slack` takes and gives: settings and actions as JSON Schemas."""
+"""The settings and actions of the connector `slack` as JSON Schemas."""
 
 from typing import Any
 
@@ -70,7 +70,12 @@ ACTIONS = (
     Action(
         "update",
         "Change a message that this app has posted",
-        _object(["channel", "ts", "text"], channel=_CHANNEL, ts={**_TS, "title": "The message's ts, as returned by post"}, **_CONTENT),
+        _object(
+            ["channel", "ts", "text"],
+            channel=_CHANNEL,
+            ts={**_TS, "title": "The message's ts, as returned by post"},
+            **_CONTENT,
+        ),
         _PLACE,
         "idempotent",
         {"channel": "C0123456789", "ts": "1700000000.000100", "text": "Order 4711 has arrived"},

@@ -1,4 +1,4 @@
-"""The connector `teams`: posts Adaptive Cards to Microsoft Teams by the address of a Workflows webhook."""
+"""The connector `teams`: posts Adaptive Cards to Microsoft Teams through a Workflows webhook."""
 
 import json
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from gos_connector_messages.answer import error_of, knock
 
 Schema = dict[str, Any]
 
-# What Teams takes in one message, as its documents say: about 28 KB.
+# The documented maximum size of a Teams message is about 28 KB.
 _MOST_BYTES = 28 * 1024
 _TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 20_000}
 _LINE: Schema = {"type": "string", "minLength": 1, "maxLength": 500}
@@ -16,7 +16,7 @@ _ACCEPTED: Schema = {
     "type": "object",
     "required": ["status"],
     "additionalProperties": False,
-    "properties": {"status": {"type": "integer", "description": "202: taken for posting; whether it was posted nobody tells"}},
+    "properties": {"status": {"type": "integer", "description": "202: accepted; Teams does not report whether it was posted"}},
 }
 
 
@@ -104,7 +104,7 @@ class TeamsConnector(Connector):
     )
 
     def check(self, ctx: Context) -> str:
-        return f"{knock(self.settings['url'], ctx)} accepts connections; whether it posts only a message shows."
+        return f"{knock(self.settings['url'], ctx)} accepts connections. Post a message to test the webhook itself."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action == "post":
@@ -120,9 +120,9 @@ class TeamsConnector(Connector):
                 {"type": "message", "attachments": [attachment]}, ensure_ascii=False, separators=(",", ":")
             ).encode()
         except UnicodeEncodeError as error:
-            raise ConfigError("The message contains half of a character pair; remove it.") from error
+            raise ConfigError("The message contains an unpaired surrogate character; remove it.") from error
         if len(content) > _MOST_BYTES:
-            raise ConfigError(f"The message has {len(content):,} bytes; Teams takes {_MOST_BYTES:,}. Shorten it.")
+            raise ConfigError(f"The message has {len(content):,} bytes; the maximum in Teams is {_MOST_BYTES:,}. Shorten it.")
         headers = [("Content-Type", "application/json")]
         timeout = self.settings.get("timeout_s", 30)
         answer = ctx.http.send(HttpRequest("POST", self.settings["url"], headers, (), content, timeout, follow_redirects=False))
@@ -133,7 +133,7 @@ class TeamsConnector(Connector):
 
 
 def _build_card(params: Json) -> Json:
-    """An Adaptive Card 1.4 for a text: values stay texts of their own elements."""
+    """Build an Adaptive Card 1.4 from a text, facts and links."""
     body: list[dict[str, Any]] = []
     if "title" in params:
         body.append({"type": "TextBlock", "text": params["title"], "size": "Large", "weight": "Bolder", "wrap": True})

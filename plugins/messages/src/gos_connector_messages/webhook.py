@@ -1,4 +1,4 @@
-"""The connector `webhook`: sends what has happened to any address, signed as Standard Webhooks 1.0 describes."""
+"""The connector `webhook`: sends events to any URL, signed according to Standard Webhooks 1.0."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ _ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^#\\]*
 
 
 class WebhookConnector(Connector):
-    """One receiver of webhooks."""
+    """Sends webhooks to one receiver."""
 
     contract_version = 1
     name = "webhook"
@@ -78,7 +78,7 @@ class WebhookConnector(Connector):
 
     def check(self, ctx: Context) -> str:
         self._key()
-        return f"{knock(self.settings['url'], ctx)} accepts connections; what it does with a webhook only sending one shows."
+        return f"{knock(self.settings['url'], ctx)} accepts connections. Send an event to test the receiver itself."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action != "send":
@@ -88,8 +88,8 @@ class WebhookConnector(Connector):
         try:
             content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         except UnicodeEncodeError as error:
-            raise ConfigError("`data` contains half of a character pair; remove it.") from error
-        # The same for every repetition, so that a receiver can tell one from a new event; no dot, which parts what is signed.
+            raise ConfigError("`data` contains an unpaired surrogate character; remove it.") from error
+        # Retries have the same id, so that the receiver can deduplicate. No dot: it separates the parts of the signed text.
         message_id = "msg_" + hashlib.sha256(ctx.idempotency_key.encode()).hexdigest()[:32]
         headers = self._headers(message_id, content)
         timeout = self.settings.get("timeout_s", 20)
@@ -119,4 +119,4 @@ class WebhookConnector(Connector):
         try:
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         except (binascii.Error, ValueError) as error:
-            raise ConfigError("`signing_secret` is whsec_ followed by base64; copy it as a whole.") from error
+            raise ConfigError("`signing_secret` must be whsec_ followed by base64; copy the whole secret.") from error

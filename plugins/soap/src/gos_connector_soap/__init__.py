@@ -1,4 +1,4 @@
-"""The connector `soap`: any SOAP service that a WSDL 1.1 describes."""
+"""The connector `soap`: calls any SOAP service described by a WSDL 1.1 document."""
 
 from gos_connector_soap.connector import SoapConnector
 

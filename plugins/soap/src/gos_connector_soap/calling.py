@@ -1,4 +1,4 @@
-"""What is asked of a service: the description is read once and kept for a while, a message is made before anything is sent."""
+"""Calls operations of a service: loads and caches its WSDL, and builds each message before anything is sent."""
 
 import copy
 import threading
@@ -28,12 +28,12 @@ from appliance.connectors.contract import (
 from gos_connector_soap.road import Expecting, Road, origin, running
 from gos_connector_soap.value import members_of, to_json
 
-# A description that is changed is known anew after ten minutes.
+# Changes to a WSDL take effect after ten minutes.
 _CACHE_SECONDS = 600.0
 _EXCERPT = 500
-# Faults of WS-Security (SOAP Message Security 1.1, § 12) that are about who is asking.
+# Faults of WS-Security (SOAP Message Security 1.1, § 12) that reject the credentials.
 _AUTH_FAULTS = ("FailedAuthentication", "InvalidSecurityToken", "FailedCheck", "InvalidSecurity")
-# What zeep raises, beside its own errors, for values and descriptions that do not fit; it also warns, which may be made an error.
+# What zeep raises for invalid values and WSDLs, beside its own errors; its warnings may be turned into errors.
 _ZEEP_ERRORS = (
     *(exceptions.Error, LxmlError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, NotImplementedError),
     *(RecursionError, Warning),
@@ -42,7 +42,7 @@ _ZEEP_ERRORS = (
 
 @dataclass(frozen=True)
 class _Service:
-    """A description, ready to be called: `proxy` makes and sends messages, `operations` are the binding's."""
+    """A loaded WSDL: `proxy` builds and sends messages, `operations` are those of the binding."""
 
     client: Any
     proxy: Any
@@ -51,7 +51,7 @@ class _Service:
 
 
 class Caller:
-    """What an integration's settings lead to."""
+    """Calls the service in an integration's settings."""
 
     def __init__(self, settings: Json) -> None:
         self.settings = settings
@@ -59,16 +59,16 @@ class Caller:
         self._known: tuple[float, _Service] | None = None
 
     def check(self, ctx: Context) -> str:
-        """What the description says, once the service has accepted a connection."""
+        """Load the WSDL, connect to the service and return a summary."""
         with _call_context(ctx):
             service = self._fetch()
         target = origin(service.address)
         ctx.dial(str(target[1]), target[2] or 0).close()
         count = len(service.operations)
-        return f"The description has {count} operations; {service.address} accepts connections. Credentials only a call shows."
+        return f"The WSDL has {count} operations; {service.address} accepts connections. Call an operation to test the credentials."
 
     def perform(self, action: str, params: Json, ctx: Context) -> dict[str, Any]:
-        """The action `call` or `describe`."""
+        """Perform the action `call` or `describe`."""
         with _call_context(ctx):
             return self._call(params) if action == "call" else self._describe(params)
 
@@ -79,12 +79,12 @@ class Caller:
         self._operation(service, name)
         values = params.get("input", {})
         if any(each.startswith("_soap") for each in values):
-            raise ConfigError("The input names a header of SOAP's own; headers cannot be given.")
+            raise ConfigError("The input contains a SOAP header; headers are not supported.")
         try:
             service.client.create_message(service.proxy, name, **copy.deepcopy(dict(values)))
         except _ZEEP_ERRORS as error:
             raise ConfigError(
-                f"The input does not fit {name}: {str(error)[:_EXCERPT]}. Use describe to see what it takes."
+                f"The input is not valid for {name}: {str(error)[:_EXCERPT]}. Use describe to see its input."
             ) from error
         try:
             answer = service.proxy[name](**copy.deepcopy(dict(values)))
@@ -97,7 +97,7 @@ class Caller:
             raise
         except _ZEEP_ERRORS as error:
             outcome: Outcome = "not_done" if name in self.settings.get("reads", ()) else "unknown"
-            message = f"The service's answer is not what its description says: {str(error)[:_EXCERPT]}"
+            message = f"The service's answer does not match its WSDL: {str(error)[:_EXCERPT]}"
             raise SystemFailure(message, outcome=outcome) from error
 
     def _describe(self, params: Json) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Caller:
     def _operation(self, service: _Service, name: str) -> Any:
         operation = service.operations.get(name)
         if operation is None:
-            raise ConfigError(f"The service has no operation {name!r}; describe lists what it has.")
+            raise ConfigError(f"The service has no operation {name!r}; use describe to list its operations.")
         return operation
 
     def _service(self) -> _Service:
@@ -133,13 +133,14 @@ class Caller:
         settings = zeep.Settings(strict=True, forbid_dtd=True, forbid_entities=True, forbid_external=False, xml_huge_tree=False)
         try:
             transport = Road(self.settings)
-            client = zeep.Client(self.settings["wsdl_url"], wsse=token, transport=transport, settings=settings, plugins=[Expecting()])
+            url, plugins = self.settings["wsdl_url"], [Expecting()]
+            client = zeep.Client(url, wsse=token, transport=transport, settings=settings, plugins=plugins)
             port = self._port(client)
         except ConnectorError as error:
-            error.outcome = "not_done"  # reading a description changes nothing
+            error.outcome = "not_done"  # Loading a WSDL changes nothing.
             raise
         except _ZEEP_ERRORS as error:
-            raise SystemFailure(f"The description cannot be understood: {str(error)[:_EXCERPT]}") from error
+            raise SystemFailure(f"The WSDL is invalid: {str(error)[:_EXCERPT]}") from error
         address = self._address(port)
         service = _Service(client, client.create_service(port.binding.name, address), port.binding.all(), address)
         with self._lock:
@@ -154,19 +155,19 @@ class Caller:
             return next(iter(soap_ports.values()))
         if port_name not in soap_ports:
             raise ConfigError(
-                f"The description has no port {port_name or 'that speaks SOAP'}; it has {', '.join(soap_ports) or 'none'}."
+                f"The WSDL has no port {port_name or 'that uses SOAP'}; it has {', '.join(soap_ports) or 'none'}."
             )
         return soap_ports[port_name]
 
     def _address(self, port: Any) -> str:
-        """Where calls go: credentials leave the description's own server only when the settings say so."""
+        """Return the address of calls; ConfigError if it is on another server than the WSDL and not set in `address`."""
         configured = self.settings.get("address")
         if configured is not None:
             return str(configured)
         address = str(port.binding_options.get("address") or "")
         if origin(address) != origin(self.settings["wsdl_url"]):
             raise ConfigError(
-                f"The description sends calls to another server, {address[:200]!r}; if that is right, set `address` to it."
+                f"The WSDL sends calls to another server, {address[:200]!r}; if that is intended, set `address` to it."
             )
         return address
 
@@ -192,5 +193,5 @@ def _fault_error(fault: exceptions.Fault) -> ConnectorError:
     if fault.detail is not None:
         details["detail"] = str(to_json(fault.detail))[:2_000]
     if any(marker in code for code in codes for marker in _AUTH_FAULTS):
-        return AuthError(f"The service does not accept user name and password: {message}", details=details)
-    return Rejected(f"The service refused: {message or 'it does not say why'}", details=details)
+        return AuthError(f"The service does not accept the user name and password: {message}", details=details)
+    return Rejected(f"The service refused: {message or 'no reason given'}", details=details)

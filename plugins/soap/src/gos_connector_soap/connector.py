@@ -1,4 +1,4 @@
-"""The connector; what speaks SOAP takes long to load, so the first call brings it."""
+"""The connector class; it imports zeep, which is slow to load, with the first call."""
 
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SoapConnector(Connector):
-    """One service."""
+    """Calls the operations of one service."""
 
     contract_version = 1
     name = "soap"

@@ -1,4 +1,4 @@
-"""What the connector takes and gives: settings and actions as JSON Schemas."""
+"""The settings and actions of the connector as JSON Schemas."""
 
 from typing import Any
 
@@ -67,7 +67,11 @@ ACTIONS = (
         _object(
             ["operation"],
             operation={**_NAME, "title": "Operation"},
-            input={"type": "object", "title": "Input", "description": "By name, as describe lists them; pass repeated elements as a list"},
+            input={
+                "type": "object",
+                "title": "Input",
+                "description": "By name, as describe lists them; pass repeated elements as a list",
+            },
         ),
         _object(["output"], output={}),
         "write",

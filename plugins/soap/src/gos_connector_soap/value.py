@@ -1,4 +1,4 @@
-"""What zeep reads, as JSON, and what an operation takes and gives, for people to read."""
+"""Converts zeep's values to JSON, and describes the types of an operation for people."""
 
 import base64
 import datetime
@@ -14,7 +14,7 @@ _MAX_DEPTH = 6
 
 
 def to_json(value: Any) -> Any:
-    """Plain JSON: numbers that would be rounded as text, times as ISO 8601, bytes and foreign elements as text."""
+    """Convert a value to JSON: numbers JSON would round become text, times ISO 8601, bytes base64, unknown elements XML text."""
     match value:
         case None | bool() | str() | float():
             return value
@@ -38,7 +38,7 @@ def to_json(value: Any) -> Any:
 
 
 def members_of(kind: Any, depth: int = 0) -> list[dict[str, Any]]:
-    """The elements and attributes of a type: name, type, whether it must be there, whether it may come several times."""
+    """Return the elements and attributes of a type with name, type, and whether each is required and may repeat."""
     members = []
     attributes = [name for name, _ in getattr(kind, "attributes", ())]
     for name, element in [*getattr(kind, "elements", ()), *getattr(kind, "attributes", ())]:
