@@ -26,19 +26,19 @@ PASSPHRASE = "sésame-canary"
 
 
 @dataclass(frozen=True)
-class Place:
+class FileServer:
     """A running server: `settings` work, `root` is the folder it shows, as it is on this machine."""
 
     settings: dict[str, Any]
     root: Path
     process: subprocess.Popen[bytes]
 
-    def give(self, name: str, content: bytes | str, mtime: float | None = None) -> Path:
+    def write(self, name: str, content: bytes | str, mtime: float | None = None) -> Path:
         """A file as the server's own users would put it there."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        own(self.root)
+        chown_to_server(self.root)
         if mtime is not None:
             os.utime(path, (mtime, mtime))
         return path
@@ -66,20 +66,20 @@ def server_user() -> pwd.struct_passwd:
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
 
 
-def own(folder: Path) -> None:
+def chown_to_server(folder: Path) -> None:
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, server_user().pw_uid, server_user().pw_gid, follow_symlinks=False)
 
 
-def unprivileged(folder: Path) -> dict[str, Any]:
-    own(folder)
+def unprivileged_options(folder: Path) -> dict[str, Any]:
+    chown_to_server(folder)
     user = server_user()
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": folder} if os.geteuid() == 0 else {}
 
 
 @contextmanager
-def serving(
+def run_server(
     command: Sequence[str | Path], folder: Path, is_up: Callable[[], bool], **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
     log = folder / "log"
@@ -101,7 +101,7 @@ def serving(
             process.wait()
 
 
-def greets(port: int, greeting: bytes) -> bool:
+def has_greeting(port: int, greeting: bytes) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             return connection.recv(64).startswith(greeting)
@@ -109,7 +109,7 @@ def greets(port: int, greeting: bytes) -> bool:
         return False
 
 
-def keygen(path: Path, kind: str, passphrase: str = "") -> str:
+def generate_key(path: Path, kind: str, passphrase: str = "") -> str:
     """A key pair by OpenSSH's own program; answers the private key's text."""
     subprocess.run(
         ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path)],  # noqa: S607 - where PATH says
@@ -131,18 +131,18 @@ def ctx() -> Iterator[Context]:
 
 
 @pytest.fixture
-def place(sshd: Place) -> Place:
+def sftp(sshd: FileServer) -> FileServer:
     sshd.clear()
     return sshd
 
 
 @pytest.fixture(scope="session")
-def sshd() -> Iterator[Place]:
+def sshd() -> Iterator[FileServer]:
     with temporary_folder() as folder:
         (folder / "root").mkdir()
-        keygen(folder / "host", "ed25519")
-        private = keygen(folder / "user", "ed25519")
-        keygen(folder / "locked", "rsa", PASSPHRASE)
+        generate_key(folder / "host", "ed25519")
+        private = generate_key(folder / "user", "ed25519")
+        generate_key(folder / "locked", "rsa", PASSPHRASE)
         (folder / "authorized").write_text((folder / "user.pub").read_text() + (folder / "locked.pub").read_text())
         port = free_port()
         (folder / "config").write_text(
@@ -150,10 +150,10 @@ def sshd() -> Iterator[Place]:
             "StrictModes no\nUsePAM yes\nPasswordAuthentication yes\nMaxStartups 100\n"
             "Subsystem sftp internal-sftp\n"
         )
-        options = unprivileged(folder)
+        options = unprivileged_options(folder)
         program = shutil.which("sshd") or "/usr/sbin/sshd"
         command = [program, "-D", "-e", "-f", str(folder / "config")]
-        with serving(command, folder, lambda: greets(port, b"SSH-2.0"), **options) as process:
+        with run_server(command, folder, lambda: has_greeting(port, b"SSH-2.0"), **options) as process:
             settings = {
                 "host": "127.0.0.1",
                 "port": port,
@@ -162,14 +162,14 @@ def sshd() -> Iterator[Place]:
                 "private_key": private,
                 "root": str(folder / "root"),
             }
-            yield Place(settings, folder / "root", process)
+            yield FileServer(settings, folder / "root", process)
 
 
 MODULES = "mpm_event authn_core authn_file authz_core authz_user alias auth_basic dav dav_fs dir"
 
 
 @pytest.fixture(scope="session")
-def apache() -> Iterator[Place]:
+def apache() -> Iterator[FileServer]:
     """Apache's WebDAV with a password, its folder under an address with a space."""
     with temporary_folder() as folder:
         (folder / "root").mkdir()
@@ -199,15 +199,15 @@ Alias "/my files" "{folder}/root"
 """
         )
         (folder / "nothing").mkdir()
-        options = unprivileged(folder)
+        options = unprivileged_options(folder)
         program = shutil.which("apache2") or "/usr/sbin/apache2"
         command = [program, "-DFOREGROUND", "-f", str(folder / "config")]
-        with serving(command, folder, lambda: listens(port), **options) as process:
+        with run_server(command, folder, lambda: is_listening(port), **options) as process:
             url = f"http://127.0.0.1:{port}/my%20files"
-            yield Place({"base_url": url, "user": "ann", "password": "sésame"}, folder / "root", process)
+            yield FileServer({"base_url": url, "user": "ann", "password": "sésame"}, folder / "root", process)
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
@@ -220,10 +220,10 @@ def swift() -> Iterator[dict[str, Any]]:
     """OpenStack Swift with its S3 interface: settings that work but for the bucket, which each test makes for itself."""
     with temporary_folder() as folder:
         (folder / "swift").mkdir()
-        options = unprivileged(folder)
+        options = unprivileged_options(folder)
         command = [Path("/usr/bin/python3"), Path(__file__).with_name("swift_server.py"), folder / "swift"]
         environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-        with serving(command, folder, (folder / "swift" / "port").exists, env=environment, **options):
+        with run_server(command, folder, (folder / "swift" / "port").exists, env=environment, **options):
             endpoint = f"http://127.0.0.1:{(folder / 'swift' / 'port').read_text()}"
             yield {"endpoint": endpoint, "region": "eu-central-1", "access_key": "acme:ann", "secret_key": "sésame"}
 
@@ -232,7 +232,7 @@ def swift() -> Iterator[dict[str, Any]]:
 HASH = "$6$gosgos$vgtgI84GJAlDTWuVBoYnf.cnuN64Y0cmcEAlBkL5e.K7atEzm3Em3Z2uL1D5Kd338HTk4S.q/lqDD7tfDmpCE1"
 
 
-def certify(folder: Path) -> None:
+def write_certificate(folder: Path) -> None:
     """A certificate for 127.0.0.1 that is its own authority."""
     options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=files -keyout key -out certificate"
     subprocess.run(
@@ -244,21 +244,21 @@ def certify(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def proftpd() -> Iterator[dict[str, Place]]:
+def proftpd() -> Iterator[dict[str, FileServer]]:
     """ProFTPD on four ports: explicit and implicit TLS, clear text, and clear text without lists for programs."""
     with temporary_folder() as folder:
         (folder / "root").mkdir()
         user = server_user()
-        certify(folder)
+        write_certificate(folder)
         (folder / "users").write_text(f"ann:{HASH}:{user.pw_uid}:{user.pw_gid}::{folder}/root:/bin/sh\n")
         (folder / "users").chmod(0o600)
         ports = dict(zip(("explicit", "implicit", "clear", "old"), [free_port() for _ in range(4)], strict=True))
         names = {"user": user.pw_name, "group": grp.getgrgid(user.pw_gid).gr_name, "folder": folder}
         (folder / "config").write_text(Path(__file__).with_name("proftpd.conf").read_text().format(**names, **ports))
-        options = unprivileged(folder)
+        options = unprivileged_options(folder)
         command = [shutil.which("proftpd") or "/usr/sbin/proftpd", "-n", "-q", "-c", str(folder / "config")]
-        with serving(command, folder, lambda: greets(ports["explicit"], b"220"), **options) as process:
+        with run_server(command, folder, lambda: has_greeting(ports["explicit"], b"220"), **options) as process:
             ca, root = (folder / "certificate").read_text(), folder / "root"
             common = {"host": "127.0.0.1", "user": "ann", "password": "sésame", "ca": ca, "root": str(root)}
             modes = {"explicit": "explicit", "implicit": "implicit", "clear": "off", "old": "off"}
-            yield {name: Place({**common, "port": ports[name], "tls": tls}, root, process) for name, tls in modes.items()}
+            yield {name: FileServer({**common, "port": ports[name], "tls": tls}, root, process) for name, tls in modes.items()}

@@ -30,16 +30,16 @@ class Cache:
     """What Swift wants memcached for, in this one process."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
 
     def get(self, key: str, **_: Any) -> Any:
-        return self._kept.get(key)
+        return self._values.get(key)
 
     def set(self, key: str, value: Any, **_: Any) -> None:
-        self._kept[key] = value
+        self._values[key] = value
 
     def delete(self, key: str, **_: Any) -> None:
-        self._kept.pop(key, None)
+        self._values.pop(key, None)
 
 
 def write_configuration(folder: Path, ports: list[int]) -> None:

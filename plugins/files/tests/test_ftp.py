@@ -66,7 +66,7 @@ def test_check_reports_the_protection(proftpd: dict[str, Any], ctx: Context) -> 
 
 
 def test_put_replaces_a_file_and_is_idempotent(ftp: Any, it: FtpConnector, ctx: Context) -> None:
-    ftp.give('ü -1/a  "b" %.txt', "old and longer")
+    ftp.write('ü -1/a  "b" %.txt', "old and longer")
     for _ in range(2):
         it.call("put", {"path": 'ü -1/a  "b" %.txt', "text": "new €"}, ctx)
     assert names(ftp, "ü -1") == ['a  "b" %.txt']
@@ -83,7 +83,7 @@ def test_names_that_look_like_options_or_homes_are_names(ftp: Any, it: FtpConnec
 
 
 def test_a_failed_put_leaves_no_draft(ftp: Any, it: FtpConnector, ctx: Context) -> None:
-    ftp.give("folder/x", "kept")
+    ftp.write("folder/x", "kept")
     for path in ("folder", "nowhere/x"):
         with pytest.raises(Rejected) as caught:
             it.call("put", {"path": path, "text": "x"}, ctx)
@@ -93,7 +93,7 @@ def test_a_failed_put_leaves_no_draft(ftp: Any, it: FtpConnector, ctx: Context) 
 
 def test_a_folder_is_listed_page_by_page(ftp: Any, it: FtpConnector, ctx: Context) -> None:
     for name in ("c", "a", "b"):
-        ftp.give(f"in/{name}", name * 3, 1_000_000_000)
+        ftp.write(f"in/{name}", name * 3, 1_000_000_000)
     it.call("make_folder", {"path": "in/d"}, ctx)
     first = it.call("list", {"folder": "in", "limit": 3}, ctx)
     assert first["entries"][0] == {"path": "in/a", "name": "a", "kind": "file", "size": 3, "modified": "2001-09-09T01:46:40Z"}
@@ -102,7 +102,7 @@ def test_a_folder_is_listed_page_by_page(ftp: Any, it: FtpConnector, ctx: Contex
 
 
 def test_stat_and_errors_for_missing_paths(ftp: Any, it: FtpConnector, ctx: Context) -> None:
-    ftp.give("in/a", "xy")
+    ftp.write("in/a", "xy")
     assert it.call("stat", {"path": "in/a"}, ctx)["entry"]["size"] == 2
     assert it.call("stat", {"path": "in"}, ctx)["entry"]["kind"] == "folder"
     assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
@@ -117,8 +117,8 @@ def test_stat_and_errors_for_missing_paths(ftp: Any, it: FtpConnector, ctx: Cont
 
 
 def test_move_never_overwrites(ftp: Any, it: FtpConnector, ctx: Context) -> None:
-    ftp.give("a", "A")
-    ftp.give("b", "B")
+    ftp.write("a", "A")
+    ftp.write("b", "B")
     with pytest.raises(Rejected, match="'b' already exists"):
         it.call("move", {"path": "a", "to": "b"}, ctx)
     it.call("move", {"path": "a", "to": "c"}, ctx)
@@ -130,16 +130,16 @@ def test_delete_needs_an_empty_folder_and_is_idempotent(ftp: Any, it: FtpConnect
     with pytest.raises(Rejected):
         it.call("delete", {"path": "a"}, ctx)
     assert [it.call("delete", {"path": "a/b"}, ctx)["deleted"] for _ in range(2)] == [True, False]
-    ftp.give("file", "x")
+    ftp.write("file", "x")
     with pytest.raises(Rejected):
         it.call("make_folder", {"path": "file"}, ctx)
     assert it.call("delete", {"path": "file"}, ctx) == {"deleted": True}
 
 
 def test_a_new_file_is_reported_once_it_stops_growing(ftp: Any, it: FtpConnector, ctx: Context) -> None:
-    ftp.give("old.csv", "x")
+    ftp.write("old.csv", "x")
     cursor = it.poll("new_files", {}, None, ctx).cursor
-    ftp.give("new.csv", "whole file")
+    ftp.write("new.csv", "whole file")
     growing = it.poll("new_files", {}, cursor, ctx)
     settled = it.poll("new_files", {}, growing.cursor, ctx)
     assert (list(growing.items), [item.data["path"] for item in settled.items]) == ([], ["new.csv"])

@@ -24,7 +24,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.answers: dict[str, list[str]] = {}
-        self.heard: list[str] = []
+        self.commands: list[str] = []
         self.files: dict[str, bytes] = {}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._data = socket.create_server(("127.0.0.1", 0))
@@ -49,16 +49,16 @@ class Scripted:
 
     def _converse(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as lines:
-            if not self._say(connection, "GREETING", self.answers.get("GREETING", ["220 ready"])):
+            if not self._reply(connection, "GREETING", self.answers.get("GREETING", ["220 ready"])):
                 return
             for line in lines:
                 command = line.decode().rstrip("\r\n")
                 verb = command.split(" ")[0]
-                self.heard.append(command)
-                if not self._say(connection, command, self.answers.get(verb, self._usual(verb))):
+                self.commands.append(command)
+                if not self._reply(connection, command, self.answers.get(verb, self._default_reply(verb))):
                     return
 
-    def _usual(self, verb: str) -> list[str]:
+    def _default_reply(self, verb: str) -> list[str]:
         high, low = divmod(self.data_port, 256)
         return {
             "USER": ["331 password"],
@@ -74,7 +74,7 @@ class Scripted:
             "RNFR": ["350 go on"],
         }.get(verb, ["200 fine"])
 
-    def _say(self, connection: socket.socket, command: str, lines: list[str]) -> bool:
+    def _reply(self, connection: socket.socket, command: str, lines: list[str]) -> bool:
         for line in lines:
             if line == "*hang up":
                 return False
@@ -114,15 +114,15 @@ def it(server: Scripted) -> FtpConnector:
     return FtpConnector({"host": "127.0.0.1", "port": server.port, "tls": "off", "user": "ann", "password": "canary"})
 
 
-PUT = {"path": "a", "text": "hello"}
+PUT_PARAMS = {"path": "a", "text": "hello"}
 
 
 def test_put_sends_the_expected_commands(server: Scripted, it: FtpConnector, ctx: Context) -> None:
-    it.call("put", PUT, ctx)
+    it.call("put", PUT_PARAMS, ctx)
     [(draft, content)] = server.files.items()
     assert content == b"hello"
-    assert server.heard[:6] == ["USER ann", "PASS canary", "FEAT", "TYPE I", "PWD", "MLST /a"]
-    assert server.heard[6:] == ["EPSV", f"STOR {draft}", f"RNFR {draft}", "RNTO /a"]
+    assert server.commands[:6] == ["USER ann", "PASS canary", "FEAT", "TYPE I", "PWD", "MLST /a"]
+    assert server.commands[6:] == ["EPSV", f"STOR {draft}", f"RNFR {draft}", "RNTO /a"]
 
 
 def test_the_address_in_a_pasv_reply_is_ignored(server: Scripted, it: FtpConnector, ctx: Context) -> None:
@@ -132,7 +132,7 @@ def test_the_address_in_a_pasv_reply_is_ignored(server: Scripted, it: FtpConnect
     try:
         for address in ("127,0,0,2", "169,254,169,254", "10,0,0,1"):
             server.answers["PASV"] = [f"227 Entering Passive Mode ({address},{high},{low})"]
-            it.call("put", {**PUT, "text": address}, ctx)
+            it.call("put", {**PUT_PARAMS, "text": address}, ctx)
             assert server.files.popitem()[1] == address.encode()
         elsewhere.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -143,17 +143,17 @@ def test_the_address_in_a_pasv_reply_is_ignored(server: Scripted, it: FtpConnect
 
 def test_a_host_name_that_resolves_to_another_machine_is_refused(server: Scripted) -> None:
     twin = socket.create_server(("127.0.0.2", server.data_port))
-    names = Turning(["127.0.0.1", "127.0.0.2"])
+    names = RotatingNames(["127.0.0.1", "127.0.0.2"])
     settings = {"host": "turning.example", "port": server.port, "tls": "off", "user": "ann", "password": "x"}
     try:
         with open_context(names=names) as ctx, pytest.raises(TransientError, match="several machines"):
-            FtpConnector(settings).call("put", PUT, ctx)
+            FtpConnector(settings).call("put", PUT_PARAMS, ctx)
     finally:
         twin.close()
-    assert not [command for command in server.heard if command.startswith("STOR")]
+    assert not [command for command in server.commands if command.startswith("STOR")]
 
 
-class Turning(dict[str, str]):
+class RotatingNames(dict[str, str]):
     """A name whose address is another one each time."""
 
     def __init__(self, addresses: list[str]) -> None:
@@ -168,7 +168,7 @@ def test_clear_text_sent_before_tls_is_refused(server: Scripted, it: FtpConnecto
     server.answers["AUTH"] = ["234 go on\r\n230 you are in"]
     with pytest.raises(SystemFailure, match="intercepted"):
         FtpConnector({**it.settings, "tls": "explicit"}).check(ctx)
-    assert server.heard == ["AUTH TLS"]
+    assert server.commands == ["AUTH TLS"]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_the_outcome_is_unknown_only_after_the_rename_was_sent(server: Scripted,
     for verb in ("STOR", "RNFR", "RNTO"):
         server.answers = {verb: ["*hang up"]}
         with pytest.raises(TransientError) as caught:
-            it.call("put", PUT, ctx)
+            it.call("put", PUT_PARAMS, ctx)
         outcomes.append(caught.value.outcome)
     assert outcomes == ["not_done", "not_done", "unknown"]
     for verb, action in (("DELE", "delete"), ("MKD", "make_folder")):
@@ -224,9 +224,9 @@ def test_the_outcome_is_unknown_only_after_the_rename_was_sent(server: Scripted,
 def test_a_refused_rename_deletes_its_draft(server: Scripted, it: FtpConnector, ctx: Context) -> None:
     server.answers["RNTO"] = ["553 not over another"]
     with pytest.raises(Rejected, match="553") as caught:
-        it.call("put", PUT, ctx)
+        it.call("put", PUT_PARAMS, ctx)
     assert caught.value.outcome == "not_done"
-    assert server.heard[-1].startswith("DELE /.gos-")
+    assert server.commands[-1].startswith("DELE /.gos-")
 
 
 def listing(server: Scripted, *lines: str) -> None:
@@ -265,7 +265,7 @@ def test_a_silent_server_fails_at_the_deadline(server: Scripted, it: FtpConnecto
     for verb in ("GREETING", "PWD", "MLST"):
         server.answers = {verb: []}
         with open_context(seconds=0.4) as ctx, pytest.raises(TransientError, match="in time") as caught:
-            it.call("put", PUT, ctx)
+            it.call("put", PUT_PARAMS, ctx)
         assert caught.value.outcome == "not_done"
 
 

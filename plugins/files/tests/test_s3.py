@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gos_connector_files import S3Connector
-from gos_connector_files.bucket import Asked, Bucket
+from gos_connector_files.bucket import Bucket, ObjectRequest
 
 from appliance.connectors.contract import (
     AuthError,
@@ -31,7 +31,7 @@ def settings(swift: dict[str, Any]) -> dict[str, Any]:
     """Those of a bucket of the test's own."""
     settings = {**swift, "bucket": f"b-{uuid.uuid4().hex}", "root": "ex change"}
     with open_context(seconds=60) as ctx:
-        assert Bucket(settings, ctx).send(Asked("PUT"), "unknown").status == 200
+        assert Bucket(settings, ctx).send(ObjectRequest("PUT"), "unknown").status == 200
     return settings
 
 
@@ -164,7 +164,7 @@ def test_a_presigned_url_is_limited_to_its_method_and_time(it: S3Connector, ctx:
             fetch(url)
         assert caught.value.code == 403
         caught.value.close()
-    expired = Late(it.settings).call("presign", {"path": ODD, "seconds": 60}, ctx)["url"]
+    expired = SlowClockConnector(it.settings).call("presign", {"path": ODD, "seconds": 60}, ctx)["url"]
     with pytest.raises(urllib.error.HTTPError) as caught:
         fetch(expired)
     assert caught.value.code == 403
@@ -204,7 +204,7 @@ def test_new_files_are_detected_by_name_time_and_etag(it: S3Connector, ctx: Cont
 # -- what goes wrong
 
 
-class Late(S3Connector):
+class SlowClockConnector(S3Connector):
     """A machine whose clock is an hour behind."""
 
     def now(self) -> float:
@@ -234,7 +234,7 @@ def test_a_missing_bucket_and_a_wrong_region_are_reported(settings: dict[str, An
 
 def test_a_wrong_clock_is_reported(settings: dict[str, Any], ctx: Context) -> None:
     with pytest.raises(ConfigError, match=r"clock .* differ by 3[56]\d\d seconds"):
-        Late(settings).check(ctx)
+        SlowClockConnector(settings).check(ctx)
 
 
 def test_check_names_the_bucket_and_the_key(it: S3Connector, ctx: Context) -> None:
@@ -242,21 +242,21 @@ def test_check_names_the_bucket_and_the_key(it: S3Connector, ctx: Context) -> No
 
 
 @pytest.fixture
-def liar() -> Iterator[LoopbackServer]:
+def bad_server() -> Iterator[LoopbackServer]:
     server = LoopbackServer()
     yield server
     server.close()
 
 
-def lied_to(liar: LoopbackServer) -> S3Connector:
-    return S3Connector({"endpoint": liar.url, "bucket": "liar", "access_key": "a", "secret_key": "canary"})
+def connect(bad_server: LoopbackServer) -> S3Connector:
+    return S3Connector({"endpoint": bad_server.url, "bucket": "liar", "access_key": "a", "secret_key": "canary"})
 
 
 def error(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>canary</Message></Error>".encode()
 
 
-LISTED = "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>{}</ListBucketResult>"
+LISTING = "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>{}</ListBucketResult>"
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ LISTED = "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>{}</
         (200, b"<html>hello</html>", SystemFailure),
         (200, b"no xml", SystemFailure),
         (200, b"<!DOCTYPE d [<!ENTITY e 'x'>]><d>&e;</d>", SystemFailure),
-        (200, LISTED.format("<IsTruncated>true</IsTruncated>").encode(), SystemFailure),
-        (200, LISTED.format("<Contents><Key>a</Key><Size>-1</Size></Contents>").encode(), SystemFailure),
+        (200, LISTING.format("<IsTruncated>true</IsTruncated>").encode(), SystemFailure),
+        (200, LISTING.format("<Contents><Key>a</Key><Size>-1</Size></Contents>").encode(), SystemFailure),
         (206, b"", SystemFailure),
         (301, error("PermanentRedirect"), ConfigError),
         (307, b"", ConfigError),
@@ -282,11 +282,11 @@ LISTED = "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>{}</
     ],
 )
 def test_answers_map_to_contract_errors(
-    liar: LoopbackServer, ctx: Context, status: int, body: bytes, expected: type[ConnectorError]
+    bad_server: LoopbackServer, ctx: Context, status: int, body: bytes, expected: type[ConnectorError]
 ) -> None:
-    liar.answer("/liar", status, body, Retry_After="7")
+    bad_server.answer("/liar", status, body, Retry_After="7")
     with pytest.raises(expected) as caught:
-        lied_to(liar).check(ctx)
+        connect(bad_server).check(ctx)
     assert type(caught.value) is expected
     assert caught.value.outcome == "not_done"
     assert "canary" not in caught.value.message + str(caught.value.details)
@@ -294,36 +294,36 @@ def test_answers_map_to_contract_errors(
         assert caught.value.retry_after == 7
 
 
-def test_a_listing_that_never_ends_is_aborted(liar: LoopbackServer, ctx: Context) -> None:
+def test_a_listing_that_never_ends_is_aborted(bad_server: LoopbackServer, ctx: Context) -> None:
     page = "<IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>"
-    liar.answer("/liar", 200, LISTED.format(page).encode())
+    bad_server.answer("/liar", 200, LISTING.format(page).encode())
     with pytest.raises(SystemFailure, match="end"):
-        lied_to(liar).poll("new_files", {}, None, ctx)
+        connect(bad_server).poll("new_files", {}, None, ctx)
 
 
-def test_names_outside_the_folder_are_not_listed(liar: LoopbackServer, ctx: Context) -> None:
+def test_names_outside_the_folder_are_not_listed(bad_server: LoopbackServer, ctx: Context) -> None:
     keys = ("in/", "in/ok", "in/../x", "in/..", "in/.", "other/x", "in/a/b", "in/a%2Fb", "in//")
     contents = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
-    liar.answer("/liar", 200, LISTED.format(contents + "<CommonPrefixes><Prefix>in/../</Prefix></CommonPrefixes>").encode())
-    assert paths(lied_to(liar), ctx, "in") == ["in/ok"]
+    bad_server.answer("/liar", 200, LISTING.format(contents + "<CommonPrefixes><Prefix>in/../</Prefix></CommonPrefixes>").encode())
+    assert paths(connect(bad_server), ctx, "in") == ["in/ok"]
 
 
-def test_a_failed_write_has_an_unknown_outcome(liar: LoopbackServer, ctx: Context) -> None:
-    liar.answer("/liar", 200, LISTED.format("<Contents><Key>a</Key><Size>1</Size></Contents>").encode())
-    liar.answer("/liar/a", 500, error("InternalError"))
+def test_a_failed_write_has_an_unknown_outcome(bad_server: LoopbackServer, ctx: Context) -> None:
+    bad_server.answer("/liar", 200, LISTING.format("<Contents><Key>a</Key><Size>1</Size></Contents>").encode())
+    bad_server.answer("/liar/a", 500, error("InternalError"))
     for action, params in (("put", {"path": "a", "text": "x"}), ("delete", {"path": "a"}), ("copy", {"path": "b", "to": "a"})):
         with pytest.raises(TransientError) as caught:
-            lied_to(liar).call(action, params, ctx)
+            connect(bad_server).call(action, params, ctx)
         assert caught.value.outcome == "unknown"
     with pytest.raises(TransientError) as caught:
-        lied_to(liar).call("get", {"path": "a"}, ctx)
+        connect(bad_server).call("get", {"path": "a"}, ctx)
     assert caught.value.outcome == "not_done"
 
 
-def test_a_copy_error_under_status_200_is_a_failure(liar: LoopbackServer, ctx: Context) -> None:
-    liar.answer("/liar/b", 200, error("InternalError"))
+def test_a_copy_error_under_status_200_is_a_failure(bad_server: LoopbackServer, ctx: Context) -> None:
+    bad_server.answer("/liar/b", 200, error("InternalError"))
     with pytest.raises(SystemFailure) as caught:
-        lied_to(liar).call("copy", {"path": "a", "to": "b"}, ctx)
+        connect(bad_server).call("copy", {"path": "a", "to": "b"}, ctx)
     assert caught.value.outcome == "unknown"
 
 

@@ -15,49 +15,49 @@ from appliance.connectors.testing import open_context
 
 
 @pytest.fixture
-def it(place: Any) -> SftpConnector:
-    return SftpConnector(place.settings)
+def it(sftp: Any) -> SftpConnector:
+    return SftpConnector(sftp.settings)
 
 
 # -- signing in
 
 
-def test_check_without_a_host_key_reports_it_and_sends_nothing(place: Any, ctx: Context) -> None:
-    settings = {name: value for name, value in place.settings.items() if name != "host_key"}
+def test_check_without_a_host_key_reports_it_and_sends_nothing(sftp: Any, ctx: Context) -> None:
+    settings = {name: value for name, value in sftp.settings.items() if name != "host_key"}
     with pytest.raises(ConfigError) as caught:
         SftpConnector(settings).check(ctx)
-    assert place.settings["host_key"] in caught.value.message
-    assert caught.value.details == {"host_key": place.settings["host_key"]}
+    assert sftp.settings["host_key"] in caught.value.message
+    assert caught.value.details == {"host_key": sftp.settings["host_key"]}
 
 
-def test_another_host_key_is_refused(place: Any, ctx: Context) -> None:
-    wrong = {**place.settings, "host_key": "SHA256:" + "A" * 43}
+def test_another_host_key_is_refused(sftp: Any, ctx: Context) -> None:
+    wrong = {**sftp.settings, "host_key": "SHA256:" + "A" * 43}
     with pytest.raises(ConfigError, match="another key") as caught:
         SftpConnector(wrong).check(ctx)
-    assert place.settings["host_key"] in caught.value.message
+    assert sftp.settings["host_key"] in caught.value.message
 
 
-def test_several_host_keys_are_accepted(place: Any, ctx: Context) -> None:
-    both = {**place.settings, "host_key": f"SHA256:{'A' * 43} {place.settings['host_key']}"}
-    assert place.settings["host_key"] in SftpConnector(both).check(ctx)
+def test_several_host_keys_are_accepted(sftp: Any, ctx: Context) -> None:
+    both = {**sftp.settings, "host_key": f"SHA256:{'A' * 43} {sftp.settings['host_key']}"}
+    assert sftp.settings["host_key"] in SftpConnector(both).check(ctx)
 
 
-def test_a_wrong_password_is_reported_without_it(place: Any, ctx: Context) -> None:
-    settings = {**place.settings, "password": "wrong-canary"}
+def test_a_wrong_password_is_reported_without_it(sftp: Any, ctx: Context) -> None:
+    settings = {**sftp.settings, "password": "wrong-canary"}
     del settings["private_key"]
     with pytest.raises(AuthError) as caught:
         SftpConnector(settings).check(ctx)
     assert "canary" not in caught.value.message + str(caught.value.details)
 
 
-def test_an_unknown_private_key_is_refused(place: Any, ctx: Context) -> None:
-    stranger = (place.root.parent / "host").read_text()
+def test_an_unknown_private_key_is_refused(sftp: Any, ctx: Context) -> None:
+    stranger = (sftp.root.parent / "host").read_text()
     with pytest.raises(AuthError):
-        SftpConnector({**place.settings, "private_key": stranger}).check(ctx)
+        SftpConnector({**sftp.settings, "private_key": stranger}).check(ctx)
 
 
-def test_a_locked_key_needs_its_passphrase(place: Any, ctx: Context) -> None:
-    locked = {**place.settings, "private_key": (place.root.parent / "locked").read_text()}
+def test_a_locked_key_needs_its_passphrase(sftp: Any, ctx: Context) -> None:
+    locked = {**sftp.settings, "private_key": (sftp.root.parent / "locked").read_text()}
     assert SftpConnector({**locked, "passphrase": "sésame-canary"}).check(ctx)
     for passphrase in ({}, {"passphrase": "wrong-canary"}):
         with pytest.raises(ConfigError, match="passphrase") as caught:
@@ -66,14 +66,14 @@ def test_a_locked_key_needs_its_passphrase(place: Any, ctx: Context) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"private_key": "no key"}, {"private_key": None}])
-def test_missing_credentials_are_reported(place: Any, ctx: Context, changed: dict[str, Any]) -> None:
+def test_missing_credentials_are_reported(sftp: Any, ctx: Context, changed: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="private_key"):
-        SftpConnector({**place.settings, **changed}).check(ctx)
+        SftpConnector({**sftp.settings, **changed}).check(ctx)
 
 
-def test_a_missing_root_is_reported(place: Any, ctx: Context) -> None:
+def test_a_missing_root_is_reported(sftp: Any, ctx: Context) -> None:
     with pytest.raises(Rejected, match="no"):
-        SftpConnector({**place.settings, "root": "/nowhere/at/all"}).check(ctx)
+        SftpConnector({**sftp.settings, "root": "/nowhere/at/all"}).check(ctx)
 
 
 class _PasswordServer(paramiko.ServerInterface):  # type: ignore[misc]
@@ -95,7 +95,7 @@ class _Empty(paramiko.SFTPServerInterface):  # type: ignore[misc]
 
 
 @pytest.fixture
-def keeper() -> Iterator[dict[str, Any]]:
+def password_server() -> Iterator[dict[str, Any]]:
     """Settings for a server that wants a password."""
     key = paramiko.ECDSAKey.generate()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -119,20 +119,20 @@ def keeper() -> Iterator[dict[str, Any]]:
     listener.close()
 
 
-def test_sign_in_with_a_password(keeper: dict[str, Any], ctx: Context) -> None:
-    assert "as ann" in SftpConnector(keeper).check(ctx)
+def test_sign_in_with_a_password(password_server: dict[str, Any], ctx: Context) -> None:
+    assert "as ann" in SftpConnector(password_server).check(ctx)
 
 
-def test_a_wrong_password_names_the_user(keeper: dict[str, Any], ctx: Context) -> None:
+def test_a_wrong_password_names_the_user(password_server: dict[str, Any], ctx: Context) -> None:
     with pytest.raises(AuthError, match="ann"):
-        SftpConnector({**keeper, "password": "other"}).check(ctx)
+        SftpConnector({**password_server, "password": "other"}).check(ctx)
 
 
 # -- servers that fail
 
 
 @pytest.fixture
-def liar() -> Iterator[Any]:
+def bad_server() -> Iterator[Any]:
     """A listener that says a line and then nothing, or hangs up."""
     listeners = []
 
@@ -159,30 +159,30 @@ def liar() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("line", [b"", b"SSH-2.0-Silent\r\n"])
-def test_a_silent_server_fails_at_the_deadline(place: Any, liar: Any, line: bytes) -> None:
+def test_a_silent_server_fails_at_the_deadline(sftp: Any, bad_server: Any, line: bytes) -> None:
     with open_context(seconds=0.4) as hurried, pytest.raises(TransientError) as caught:
-        SftpConnector({**place.settings, "port": liar(line)}).check(hurried)
+        SftpConnector({**sftp.settings, "port": bad_server(line)}).check(hurried)
     assert time.monotonic() < hurried.deadline + 2
     assert caught.value.outcome == "not_done"
 
 
-def test_a_server_that_hangs_up_is_transient(place: Any, liar: Any, ctx: Context) -> None:
+def test_a_server_that_hangs_up_is_transient(sftp: Any, bad_server: Any, ctx: Context) -> None:
     with pytest.raises(TransientError):
-        SftpConnector({**place.settings, "port": liar(b"", hang_up=True)}).check(ctx)
+        SftpConnector({**sftp.settings, "port": bad_server(b"", hang_up=True)}).check(ctx)
 
 
-def test_a_server_of_another_protocol_is_reported(place: Any, liar: Any, ctx: Context) -> None:
+def test_a_server_of_another_protocol_is_reported(sftp: Any, bad_server: Any, ctx: Context) -> None:
     with pytest.raises(SystemFailure, match="SSH"):
-        SftpConnector({**place.settings, "port": liar(b"HTTP/1.1 400 Bad Request\r\n" * 200, hang_up=True)}).check(ctx)
+        SftpConnector({**sftp.settings, "port": bad_server(b"HTTP/1.1 400 Bad Request\r\n" * 200, hang_up=True)}).check(ctx)
 
 
-def test_an_unknown_host_is_transient(place: Any, ctx: Context) -> None:
+def test_an_unknown_host_is_transient(sftp: Any, ctx: Context) -> None:
     with pytest.raises(TransientError, match="does not resolve"):
-        SftpConnector({**place.settings, "host": "no-such-host.invalid"}).check(ctx)
+        SftpConnector({**sftp.settings, "host": "no-such-host.invalid"}).check(ctx)
 
 
 def test_a_rename_without_an_answer_has_an_unknown_outcome(
-    place: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
+    sftp: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wire is cut as the server gets the rename: what it did nobody here can tell."""
     rename = paramiko.SFTPClient.posix_rename
@@ -198,7 +198,7 @@ def test_a_rename_without_an_answer_has_an_unknown_outcome(
 
 
 def test_an_interrupted_upload_is_not_done(
-    place: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
+    sftp: Any, it: SftpConnector, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = paramiko.SFTPFile.write
 
@@ -207,15 +207,15 @@ def test_an_interrupted_upload_is_not_done(
         return write(file, data)
 
     monkeypatch.setattr(paramiko.SFTPFile, "write", cut)
-    place.give("a", "old")
+    sftp.write("a", "old")
     with pytest.raises(TransientError) as caught:
         it.call("put", {"path": "a", "text": "new"}, ctx)
     assert caught.value.outcome == "not_done"
-    assert (place.root / "a").read_text() == "old"
+    assert (sftp.root / "a").read_text() == "old"
 
 
-def test_many_threads_at_once(place: Any, it: SftpConnector) -> None:
-    place.give("a", "x")
+def test_many_threads_at_once(sftp: Any, it: SftpConnector) -> None:
+    sftp.write("a", "x")
     failures: list[BaseException] = []
 
     def work(number: int) -> None:

@@ -60,7 +60,7 @@ def test_binary_content_round_trips(dav: Any, it: WebdavConnector, ctx: Context)
 
 
 def test_put_replaces_a_file_and_is_idempotent(dav: Any, it: WebdavConnector, ctx: Context) -> None:
-    dav.give("ü #1/a b%20?.txt", "old and longer")
+    dav.write("ü #1/a b%20?.txt", "old and longer")
     for _ in range(2):
         it.call("put", {"path": "ü #1/a b%20?.txt", "text": "new €"}, ctx)
     assert names(dav, "ü #1") == ["a b%20?.txt"]
@@ -69,7 +69,7 @@ def test_put_replaces_a_file_and_is_idempotent(dav: Any, it: WebdavConnector, ct
 
 
 def test_put_needs_an_existing_folder_and_replaces_none(dav: Any, it: WebdavConnector, ctx: Context) -> None:
-    dav.give("folder/x", "kept")
+    dav.write("folder/x", "kept")
     with pytest.raises(Rejected):
         it.call("put", {"path": "folder", "text": "x"}, ctx)
     with pytest.raises(Rejected, match="create it first"):
@@ -79,7 +79,7 @@ def test_put_needs_an_existing_folder_and_replaces_none(dav: Any, it: WebdavConn
 
 def test_a_folder_is_listed_page_by_page(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     for name in ("c", "a", "b"):
-        dav.give(f"in/{name}", name * 3, 1_000_000_000)
+        dav.write(f"in/{name}", name * 3, 1_000_000_000)
     it.call("make_folder", {"path": "in/d"}, ctx)
     first = it.call("list", {"folder": "in", "limit": 3}, ctx)
     assert first["entries"][0] == {"path": "in/a", "name": "a", "kind": "file", "size": 3, "modified": "2001-09-09T01:46:40Z"}
@@ -90,7 +90,7 @@ def test_a_folder_is_listed_page_by_page(dav: Any, it: WebdavConnector, ctx: Con
 
 
 def test_stat_and_errors_for_missing_paths(dav: Any, it: WebdavConnector, ctx: Context) -> None:
-    dav.give("in/a", "xy")
+    dav.write("in/a", "xy")
     assert it.call("stat", {"path": "in/a"}, ctx)["entry"]["size"] == 2
     assert it.call("stat", {"path": "in"}, ctx)["entry"]["kind"] == "folder"
     assert it.call("stat", {"path": "nowhere/b"}, ctx) == {"exists": False}
@@ -103,8 +103,8 @@ def test_stat_and_errors_for_missing_paths(dav: Any, it: WebdavConnector, ctx: C
 
 
 def test_move_never_overwrites(dav: Any, it: WebdavConnector, ctx: Context) -> None:
-    dav.give("a", "A")
-    dav.give("b", "B")
+    dav.write("a", "A")
+    dav.write("b", "B")
     with pytest.raises(Rejected, match="'b' already exists"):
         it.call("move", {"path": "a", "to": "b"}, ctx)
     it.call("move", {"path": "a", "to": "c d"}, ctx)
@@ -116,21 +116,21 @@ def test_delete_needs_an_empty_folder_and_is_idempotent(dav: Any, it: WebdavConn
     with pytest.raises(Rejected, match="not empty"):
         it.call("delete", {"path": "a"}, ctx)
     assert [it.call("delete", {"path": "a/b/c"}, ctx)["deleted"] for _ in range(2)] == [True, False]
-    dav.give("file", "x")
+    dav.write("file", "x")
     with pytest.raises(Rejected):
         it.call("make_folder", {"path": "file"}, ctx)
     assert it.call("delete", {"path": "file"}, ctx) == {"deleted": True}
 
 
 def test_a_file_too_large_is_rejected(dav: Any, it: WebdavConnector, ctx: Context) -> None:
-    dav.give("a", b"x" * 11)
+    dav.write("a", b"x" * 11)
     with pytest.raises(Rejected, match="11 bytes"):
         it.call("get", {"path": "a", "most_bytes": 10}, ctx)
 
 
 def test_a_new_file_is_reported_once_it_stops_growing(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     cursor = it.poll("new_files", {}, None, ctx).cursor
-    dav.give("new.csv", "whole file")
+    dav.write("new.csv", "whole file")
     growing = it.poll("new_files", {}, cursor, ctx)
     settled = it.poll("new_files", {}, growing.cursor, ctx)
     assert (list(growing.items), [item.data["path"] for item in settled.items]) == ([], ["new.csv"])
@@ -152,7 +152,7 @@ def test_a_missing_base_folder_is_reported(dav: Any, ctx: Context) -> None:
 
 
 @pytest.fixture
-def liar() -> Iterator[Any]:
+def bad_server() -> Iterator[Any]:
     """A server that answers each method with a status and a body of the test's choice, None being nothing at all."""
     answers: dict[str, tuple[int, bytes] | None] = {}
 
@@ -199,11 +199,11 @@ def liar() -> Iterator[Any]:
     ],
 )
 def test_answers_map_to_contract_errors(
-    liar: Any, ctx: Context, status: int, body: bytes, expected: type[ConnectorError]
+    bad_server: Any, ctx: Context, status: int, body: bytes, expected: type[ConnectorError]
 ) -> None:
-    liar.answers["PROPFIND"] = (status, body)
+    bad_server.answers["PROPFIND"] = (status, body)
     with pytest.raises(expected) as caught:
-        liar.it.check(ctx)
+        bad_server.it.check(ctx)
     assert type(caught.value) is expected
     assert caught.value.outcome == "not_done"
     if isinstance(caught.value, RateLimited):
@@ -211,26 +211,26 @@ def test_answers_map_to_contract_errors(
 
 
 @pytest.mark.parametrize("answer", [None, (500, b"")])
-def test_the_outcome_is_unknown_only_after_the_last_request(liar: Any, ctx: Context, answer: Any) -> None:
-    liar.answers |= {"PROPFIND": (404, b""), "PUT": answer, "MOVE": answer}
+def test_the_outcome_is_unknown_only_after_the_last_request(bad_server: Any, ctx: Context, answer: Any) -> None:
+    bad_server.answers |= {"PROPFIND": (404, b""), "PUT": answer, "MOVE": answer}
     outcomes = []
     for action, params in (("put", {"path": "a", "text": "x"}), ("move", {"path": "a", "to": "b"})):
         with pytest.raises(TransientError) as caught:
-            liar.it.call(action, params, ctx)
+            bad_server.it.call(action, params, ctx)
         outcomes.append(caught.value.outcome)
-    liar.answers["PUT"] = (201, b"")
+    bad_server.answers["PUT"] = (201, b"")
     with pytest.raises(TransientError) as caught:
-        liar.it.call("put", {"path": "a", "text": "x"}, ctx)
+        bad_server.it.call("put", {"path": "a", "text": "x"}, ctx)
     assert [*outcomes, caught.value.outcome] == ["not_done", "unknown", "unknown"]
 
 
-def test_names_outside_the_folder_are_not_listed(liar: Any, ctx: Context) -> None:
+def test_names_outside_the_folder_are_not_listed(bad_server: Any, ctx: Context) -> None:
     hrefs = ("/d/", "/d/ok", "/d/../x", "/d/%2e%2e", "/d/a/b", "/e/f", "/d/x%2fy")
     responses = "".join(f"<response><href>{href}</href></response>" for href in hrefs)
     folder = "<propstat><prop><resourcetype><collection/></resourcetype></prop></propstat></response>"
     body = f"<multistatus xmlns='DAV:'>{responses}</multistatus>".replace("</response>", folder, 1)
-    liar.answers["PROPFIND"] = (207, body.encode())
-    assert [each["name"] for each in liar.it.call("list", {}, ctx)["entries"]] == ["ok"]
+    bad_server.answers["PROPFIND"] = (207, body.encode())
+    assert [each["name"] for each in bad_server.it.call("list", {}, ctx)["entries"]] == ["ok"]
 
 
 def test_documents_are_written_and_read(dav: Any, it: WebdavConnector, ctx: Any) -> None:

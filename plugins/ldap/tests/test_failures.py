@@ -29,7 +29,7 @@ Scripting = Callable[[Callable[[bytes], bytes | None]], Any]
 PAGES = "1.2.840.113556.1.4.319"
 
 
-def failure(settings: Json, seconds: float = 20, **params: Any) -> ConnectorError:
+def search_error(settings: Json, seconds: float = 20, **params: Any) -> ConnectorError:
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
         LdapConnector(settings).call("search", {"where": {"uid": "anna"}, **params}, ctx)
     assert caught.value.outcome == "not_done"
@@ -38,7 +38,7 @@ def failure(settings: Json, seconds: float = 20, **params: Any) -> ConnectorErro
     return caught.value
 
 
-def verdict(code: int, message: str = "", tag: int = 0x65, number: int = 1) -> bytes:
+def search_done(code: int, message: str = "", tag: int = 0x65, number: int = 1) -> bytes:
     """A message that ends a search."""
     return element(0x30, integer(number), element(tag, integer(code, 0x0A), octets(""), octets(message)))
 
@@ -56,51 +56,51 @@ def page(cookie: bytes, number: int) -> bytes:
 @pytest.mark.parametrize("encryption", ["tls", "starttls"])
 @pytest.mark.parametrize("wrong", [{"password": "wrong-secret"}, {"bind_dn": "cn=nobody,dc=example,dc=com"}])
 def test_a_wrong_user_or_password_is_reported(directory: Directory, encryption: str, wrong: Json) -> None:
-    error = failure({**getattr(directory, encryption), **wrong})
+    error = search_error({**getattr(directory, encryption), **wrong})
     assert type(error) is AuthError
     assert "does not accept `bind_dn` and `password` (invalidCredentials)" in error.message
 
 
 @pytest.mark.parametrize("settings", [{"host": "127.0.0.1", "port": 1}, {"host": "no-such-host.invalid"}])
 def test_an_address_without_a_directory_is_transient(settings: Json) -> None:
-    assert type(failure({**settings, "base_dn": ""})) is TransientError
+    assert type(search_error({**settings, "base_dn": ""})) is TransientError
 
 
 def test_a_password_is_not_sent_in_clear_text(scripted: Scripting) -> None:
     server = scripted(lambda _: None)
-    assert "not sent in clear text" in failure({**server.settings, "bind_dn": "cn=a", "password": "very-secret"}).message
+    assert "not sent in clear text" in search_error({**server.settings, "bind_dn": "cn=a", "password": "very-secret"}).message
     assert server.received == []
 
 
 def test_a_certificate_of_an_unknown_authority_is_refused(directory: Directory) -> None:
     for encryption in ("tls", "starttls"):
         settings = {name: value for name, value in getattr(directory, encryption).items() if name != "ca"}
-        error = failure(settings)
+        error = search_error(settings)
         assert type(error) is ConfigError
         assert "is not trusted" in error.message
         assert "to `ca`" in error.message
 
 
 def test_a_certificate_for_another_host_is_refused(directory: Directory) -> None:
-    assert "is not trusted" in failure({**directory.tls, "host": "localhost"}).message
+    assert "is not trusted" in search_error({**directory.tls, "host": "localhost"}).message
 
 
 def test_mismatched_port_encryption_and_ca_are_reported(directory: Directory) -> None:
-    assert "does not start TLS" in failure({**directory.tls, "port": directory.off["port"]}).message
-    assert "contains no PEM certificate" in failure({**directory.tls, "ca": "nonsense"}).message
+    assert "does not start TLS" in search_error({**directory.tls, "port": directory.off["port"]}).message
+    assert "contains no PEM certificate" in search_error({**directory.tls, "ca": "nonsense"}).message
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (verdict(2, tag=0x78), "does not start TLS (protocolError)"),
-        (verdict(0, tag=0x78) + b"more", "sent clear text after agreeing to TLS"),
-        (verdict(0, tag=0x61), "not a StartTLS response"),
+        (search_done(2, tag=0x78), "does not start TLS (protocolError)"),
+        (search_done(0, tag=0x78) + b"more", "sent clear text after agreeing to TLS"),
+        (search_done(0, tag=0x61), "not a StartTLS response"),
     ],
 )
 def test_no_password_is_sent_without_tls(scripted: Scripting, answer: bytes, expected: str) -> None:
     server = scripted(lambda _: answer)
-    error = failure({**server.settings, "tls": "starttls", "bind_dn": "cn=a", "password": "very-secret"})
+    error = search_error({**server.settings, "tls": "starttls", "bind_dn": "cn=a", "password": "very-secret"})
     assert expected in error.message
     assert b"very-secret" not in b"".join(server.received)
 
@@ -114,7 +114,7 @@ def test_no_password_is_sent_without_tls(scripted: Scripting, answer: bytes, exp
     ],
 )  # fmt: skip
 def test_result_codes_map_to_contract_errors(scripted: Scripting, code: int, error: type[ConnectorError]) -> None:
-    raised = failure(scripted(lambda _: verdict(code, "because of that")).settings)
+    raised = search_error(scripted(lambda _: search_done(code, "because of that")).settings)
     assert type(raised) is error
     assert "because of that" in json.dumps(raised.details)
     assert raised.details["code"] == code
@@ -127,19 +127,19 @@ def test_a_silent_directory_fails_at_the_deadline(scripted: Scripting) -> None:
         waiting.wait(20)
         return b""
 
-    error = failure(scripted(wait).settings, seconds=1)
+    error = search_error(scripted(wait).settings, seconds=1)
     waiting.set()
     assert type(error) is TransientError
 
 
 def test_a_directory_that_disconnects_is_transient(scripted: Scripting) -> None:
-    assert "closed the connection" in failure(scripted(lambda _: None).settings).message
-    assert "closed the connection" in failure(scripted(lambda _: entry()[:-1]).settings, seconds=1).message
-    error = failure(scripted(lambda _: verdict(52, "closing", tag=0x78, number=0)).settings)
+    assert "closed the connection" in search_error(scripted(lambda _: None).settings).message
+    assert "closed the connection" in search_error(scripted(lambda _: entry()[:-1]).settings, seconds=1).message
+    error = search_error(scripted(lambda _: search_done(52, "closing", tag=0x78, number=0)).settings)
     assert (type(error), error.details["message"]) == (TransientError, "unavailable closing")
 
 
-LIES = {
+MALFORMED = {
     "not LDAP": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "not a message": b"\x04\x02ab",
     "an indefinite length": b"\x30\x80\x02\x01\x01",
@@ -148,8 +148,8 @@ LIES = {
     "an empty message": b"\x30\x00",
     "a huge message": b"\x30\x84" + (MOST_MESSAGE + 1).to_bytes(4, "big"),
     "a part longer than its whole": b"\x30\x06\x02\x01\x01\x64\x20\x04",
-    "another number": verdict(0, number=7),
-    "another kind of answer": verdict(0, tag=0x61),
+    "another number": search_done(0, number=7),
+    "another kind of answer": search_done(0, tag=0x61),
     "a number of five bytes": element(0x30, b"\x02\x05\x01\x01\x01\x01\x01", element(0x65)),
     "an entry without attributes": element(0x30, integer(1), element(0x64, octets("dc=x"))),
     "values that are no values": element(
@@ -164,25 +164,25 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", MALFORMED)
 def test_a_malformed_answer_is_a_failure(scripted: Scripting, lie: str) -> None:
-    error = failure(scripted(lambda _: LIES[lie]).settings)
+    error = search_error(scripted(lambda _: MALFORMED[lie]).settings)
     assert type(error) is SystemFailure
     assert "violated the LDAP protocol" in error.message or "of more than" in error.message
 
 
 def test_endless_empty_pages_are_aborted(scripted: Scripting) -> None:
     numbers = iter(range(1, 1000))
-    assert "paging does not end" in failure(scripted(lambda _: page(b"again", next(numbers))).settings).message
+    assert "paging does not end" in search_error(scripted(lambda _: page(b"again", next(numbers))).settings).message
 
 
 def test_endless_references_are_aborted(scripted: Scripting) -> None:
     reference = element(0x30, integer(1), element(0x73, octets("ldap://127.0.0.2/")))
-    assert "other servers" in failure(scripted(lambda _: reference * 1001).settings).message
+    assert "other servers" in search_error(scripted(lambda _: reference * 1001).settings).message
 
 
 def test_results_without_paging_are_cut_at_the_limit(scripted: Scripting) -> None:
-    server = scripted(lambda _: entry() * 20 + verdict(0))
+    server = scripted(lambda _: entry() * 20 + search_done(0))
     with open_context() as ctx:
         answer = LdapConnector(server.settings).call("search", {"limit": 7}, ctx)
     assert (len(answer["entries"]), answer["truncated"]) == (7, True)
@@ -190,7 +190,7 @@ def test_results_without_paging_are_cut_at_the_limit(scripted: Scripting) -> Non
 
 def test_an_endless_answer_is_aborted(scripted: Scripting) -> None:
     noise = element(0x30, integer(1), element(0x79, bytes(1024 * 1024)))
-    assert "sent more than" in failure(scripted(lambda _: noise * 65).settings).message
+    assert "sent more than" in search_error(scripted(lambda _: noise * 65).settings).message
 
 
 @settings(deadline=None)

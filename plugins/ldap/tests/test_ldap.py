@@ -31,7 +31,7 @@ def it(directory: Directory) -> LdapConnector:
     return LdapConnector(directory.tls)
 
 
-def found(it: LdapConnector, ctx: Context, **params: Any) -> list[str]:
+def search_uids(it: LdapConnector, ctx: Context, **params: Any) -> list[str]:
     entries = it.call("search", {"base": PEOPLE, "scope": "one", "attributes": ["uid"], **params}, ctx)["entries"]
     return sorted(entry["attributes"]["uid"][0] for entry in entries)
 
@@ -39,7 +39,7 @@ def found(it: LdapConnector, ctx: Context, **params: Any) -> list[str]:
 @pytest.mark.parametrize("encryption", ["tls", "starttls", "off"])
 def test_every_encryption_lets_search(directory: Directory, ctx: Context, encryption: str) -> None:
     it = LdapConnector(getattr(directory, encryption))
-    assert found(it, ctx, where={"uid": "anna"}, limit=10) == ["anna"]
+    assert search_uids(it, ctx, where={"uid": "anna"}, limit=10) == ["anna"]
     message = it.check(ctx)
     assert ("answers without a sign-in" if encryption == "off" else "as cn=gos,dc=example,dc=com") in message
     assert "; dc=example,dc=com is visible" in message
@@ -78,7 +78,7 @@ def test_signing_in_reveals_hidden_entries(directory: Directory, ctx: Context) -
     ],
 )
 def test_conditions_match_the_expected_entries(it: LdapConnector, ctx: Context, where: dict[str, Any], uids: list[str]) -> None:
-    assert found(it, ctx, where=where) == uids
+    assert search_uids(it, ctx, where=where) == uids
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_conditions_match_the_expected_entries(it: LdapConnector, ctx: Context, 
     ],
 )
 def test_ldap_filters_match_the_expected_entries(it: LdapConnector, ctx: Context, text: str, uids: list[str]) -> None:
-    assert found(it, ctx, filter=text) == uids
+    assert search_uids(it, ctx, filter=text) == uids
 
 
 def test_text_values_stay_text_and_bytes_become_base64(it: LdapConnector, ctx: Context) -> None:

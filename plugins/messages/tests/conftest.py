@@ -42,12 +42,12 @@ class Slack:
 
     def _answer(self, method: Callable[[dict[str, Any]], dict[str, Any]], request: Received) -> Answer:
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
-            return told({"ok": False, "error": "invalid_auth"})
+            return json_answer({"ok": False, "error": "invalid_auth"})
         if request.headers["content-type"].startswith("application/json"):
             params = json.loads(request.body)
         else:
             params = {name: values[0] for name, values in parse_qs(request.body.decode("ascii")).items()}
-        return told({"ok": True, **method(params)})
+        return json_answer({"ok": True, **method(params)})
 
     def _post(self, params: dict[str, Any]) -> dict[str, Any]:
         if params["channel"] not in ("C0123456789", "U1"):
@@ -89,7 +89,7 @@ class Slack:
         return Answer(200, {"Content-Type": "text/html"}, b"ok")
 
 
-def told(body: Any) -> Answer:
+def json_answer(body: Any) -> Answer:
     return Answer(200, {"Content-Type": "application/json; charset=utf-8"}, json.dumps(body).encode())
 
 

@@ -41,9 +41,9 @@ def it(slack: Slack) -> SlackConnector:
     return SlackConnector(slack.settings)
 
 
-def failure(it: SlackConnector, ctx: Context, action: str, **given: Any) -> ConnectorError:
+def call_error(it: SlackConnector, ctx: Context, action: str, **params: Any) -> ConnectorError:
     with pytest.raises(ConnectorError) as caught:
-        it.call(action, given, ctx)
+        it.call(action, params, ctx)
     text = caught.value.message + json.dumps(caught.value.details)
     assert not any(secret in text for secret in SECRETS)
     return caught.value
@@ -98,9 +98,9 @@ def test_check_names_the_user_of_the_token(it: SlackConnector, slack: Slack, ctx
 def test_each_action_names_the_setting_it_needs(slack: Slack, ctx: Context) -> None:
     only_hook = SlackConnector({"webhook_url": slack.settings["webhook_url"]})
     assert only_hook.call("notify", {"text": "a"}, ctx) == {"posted": True}
-    assert "no `token`" in failure(only_hook, ctx, "post", channel=CHANNEL, text="a").message
+    assert "no `token`" in call_error(only_hook, ctx, "post", channel=CHANNEL, text="a").message
     only_token = SlackConnector({"token": "xoxb-1"})
-    assert "no `webhook_url`" in failure(only_token, ctx, "notify", text="a").message
+    assert "no `webhook_url`" in call_error(only_token, ctx, "notify", text="a").message
     assert schema_problems(SlackConnector.settings_schema, {}) != []
 
 
@@ -112,12 +112,12 @@ def test_a_wrong_token_is_reported_without_it(slack: Slack, ctx: Context) -> Non
 
 
 def test_refusals_carry_slacks_reason(it: SlackConnector, ctx: Context) -> None:
-    error = failure(it, ctx, "post", channel="C9", text="a")
+    error = call_error(it, ctx, "post", channel="C9", text="a")
     assert (type(error), error.outcome, error.message) == (Rejected, "not_done", "Slack refused: channel_not_found.")
-    error = failure(it, ctx, "post", channel=CHANNEL, text="a", blocks=[{"type": "nonsense"}])
+    error = call_error(it, ctx, "post", channel=CHANNEL, text="a", blocks=[{"type": "nonsense"}])
     assert error.message == "Slack refused: invalid_blocks ([ERROR] unsupported type: nonsense)."
-    assert "unpaired surrogate" in failure(it, ctx, "post", channel=CHANNEL, text="\ud800").message
-    assert "unpaired surrogate" in failure(it, ctx, "find_user", email="\ud800@example.com").message
+    assert "unpaired surrogate" in call_error(it, ctx, "post", channel=CHANNEL, text="\ud800").message
+    assert "unpaired surrogate" in call_error(it, ctx, "find_user", email="\ud800@example.com").message
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_answers_map_to_contract_errors(
     it: SlackConnector, slack: Slack, ctx: Context, body: Any, error: type[ConnectorError], outcome: Outcome
 ) -> None:
     slack.server.answers["/api/chat.postMessage"] = lambda _: Answer(200, {"Retry-After": "7"}, json.dumps(body).encode())
-    raised = failure(it, ctx, "post", channel=CHANNEL, text="a")
+    raised = call_error(it, ctx, "post", channel=CHANNEL, text="a")
     assert (type(raised), raised.outcome) == (error, outcome)
     if isinstance(raised, RateLimited):
         assert raised.retry_after == 7
@@ -166,17 +166,17 @@ def test_statuses_map_to_contract_errors(
     """Long because each part of an answer is a parameter."""
     for path in ("/services/T0/B0/very-secret", "/api/chat.postMessage", "/api/users.lookupByEmail"):
         slack.server.answers[path] = lambda _: Answer(status, headers, content)
-    for raised in (failure(it, ctx, "notify", text="a"), failure(it, ctx, "post", channel=CHANNEL, text="a")):
+    for raised in (call_error(it, ctx, "notify", text="a"), call_error(it, ctx, "post", channel=CHANNEL, text="a")):
         assert (type(raised), raised.outcome) == (error, outcome)
         if isinstance(raised, RateLimited):
             assert raised.retry_after == 30
-    assert failure(it, ctx, "find_user", email="anna@example.com").outcome == "not_done"
+    assert call_error(it, ctx, "find_user", email="anna@example.com").outcome == "not_done"
 
 
 @pytest.mark.parametrize("body", [{"ok": True}, {"ok": True, "user": {"id": 1}}, {"ok": True, "user": []}])
 def test_a_malformed_user_is_a_failure(it: SlackConnector, slack: Slack, ctx: Context, body: Any) -> None:
     slack.server.answers["/api/users.lookupByEmail"] = lambda _: Answer(200, {}, json.dumps(body).encode())
-    assert type(failure(it, ctx, "find_user", email="anna@example.com")) is SystemFailure
+    assert type(call_error(it, ctx, "find_user", email="anna@example.com")) is SystemFailure
 
 
 @pytest.mark.parametrize(
@@ -185,4 +185,4 @@ def test_a_malformed_user_is_a_failure(it: SlackConnector, slack: Slack, ctx: Co
 )
 def test_a_malformed_channel_list_is_a_failure(it: SlackConnector, slack: Slack, ctx: Context, body: Any) -> None:
     slack.server.answers["/api/conversations.list"] = lambda _: Answer(200, {}, json.dumps(body).encode())
-    assert type(failure(it, ctx, "channels")) is SystemFailure
+    assert type(call_error(it, ctx, "channels")) is SystemFailure

@@ -25,7 +25,7 @@ from appliance.connectors.contract import (
 from appliance.connectors.testing import Answer, ConnectorContract, LoopbackServer, Received, open_context, schema_problems
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-SENT = {"type": "order.shipped", "data": {"order": "Größe 7"}}
+EVENT = {"type": "order.shipped", "data": {"order": "Größe 7"}}
 CARD = {"card": {"type": "AdaptiveCard", "version": "1.4", "body": []}}
 
 
@@ -58,7 +58,7 @@ class TestTeamsContract(ConnectorContract):
 
 def test_the_official_verifier_accepts_the_signature(server: LoopbackServer, ctx: Context) -> None:
     it = WebhookConnector({"url": f"{server.url}/hook", "signing_secret": SECRET})
-    output = it.call("send", SENT, ctx)
+    output = it.call("send", EVENT, ctx)
     (received,) = server.received
     body = Webhook(SECRET).verify(received.body, received.headers)
     assert (body["type"], body["data"]) == ("order.shipped", {"order": "Größe 7"})
@@ -73,7 +73,7 @@ def test_the_id_depends_on_the_idempotency_key(server: LoopbackServer) -> None:
     numbers = []
     for key in ("a", "a", "b"):
         with open_context(key=key) as ctx:
-            numbers.append(it.call("send", SENT, ctx)["id"])
+            numbers.append(it.call("send", EVENT, ctx)["id"])
     assert numbers[0] == numbers[1] != numbers[2]
     assert "webhook-signature" not in server.received[0].headers
 
@@ -81,7 +81,7 @@ def test_the_id_depends_on_the_idempotency_key(server: LoopbackServer) -> None:
 def test_custom_headers_are_sent_and_replace_none_of_the_connectors(server: LoopbackServer, ctx: Context) -> None:
     headers = {"X-Shop": "1", "WEBHOOK-ID": "mine", "authorization": "theirs"}
     settings = {"url": f"{server.url}/hook", "authorization": "Bearer t", "headers": headers}
-    output = WebhookConnector(settings).call("send", {**SENT, "timestamp": "2026-01-01T00:00:00Z"}, ctx)
+    output = WebhookConnector(settings).call("send", {**EVENT, "timestamp": "2026-01-01T00:00:00Z"}, ctx)
     received = server.received[-1]
     assert received.headers["x-shop"] == "1"
     assert received.headers["authorization"] == "Bearer t"
@@ -101,7 +101,7 @@ def test_invalid_data_and_secrets_are_rejected_before_sending(server: LoopbackSe
     for call in ("check", "call"):
         it = WebhookConnector({"url": f"{server.url}/hook", "signing_secret": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAA"})
         with pytest.raises(ConfigError, match="followed by base64"):
-            it.check(ctx) if call == "check" else it.call("send", SENT, ctx)
+            it.check(ctx) if call == "check" else it.call("send", EVENT, ctx)
     assert server.received == []
 
 
@@ -160,16 +160,16 @@ def test_the_webhook_address_is_a_secret(server: LoopbackServer, ctx: Context) -
 # -- both
 
 
-def failure(it: Connector, action: str, given: Json, seconds: float = 20) -> ConnectorError:
+def call_error(it: Connector, action: str, params: Json, seconds: float = 20) -> ConnectorError:
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
-        it.call(action, given, ctx)
+        it.call(action, params, ctx)
     assert "very-secret" not in caught.value.message + json.dumps(caught.value.details)
     return caught.value
 
 
-def both(url: str) -> list[tuple[Connector, str, Json]]:
+def calls_of_both(url: str) -> list[tuple[Connector, str, Json]]:
     webhook = WebhookConnector({"url": url, "authorization": "very-secret"})
-    return [(webhook, "send", SENT), (TeamsConnector({"url": f"{url}?sig=very-secret"}), "post_card", CARD)]
+    return [(webhook, "send", EVENT), (TeamsConnector({"url": f"{url}?sig=very-secret"}), "post_card", CARD)]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_statuses_map_to_contract_errors(
     server: LoopbackServer, status: int, headers: dict[str, str], error: type[ConnectorError], outcome: Outcome
 ) -> None:
     server.answers["/hook"] = lambda _: Answer(status, headers, b"because of that")
-    for it, action, params in both(f"{server.url}/hook"):
-        raised = failure(it, action, params)
+    for it, action, params in calls_of_both(f"{server.url}/hook"):
+        raised = call_error(it, action, params)
         assert (type(raised), raised.outcome) == (error, outcome)
         assert raised.details == {"status": status, "body": "because of that"}
         if isinstance(raised, RateLimited):
@@ -202,8 +202,8 @@ def test_statuses_map_to_contract_errors(
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/hook", "http://no-such-host.invalid/hook"])
 def test_an_unreachable_receiver_is_transient_and_not_done(url: str, ctx: Context) -> None:
-    for it, action, params in both(url):
-        error = failure(it, action, params)
+    for it, action, params in calls_of_both(url):
+        error = call_error(it, action, params)
         assert (type(error), error.outcome) == (TransientError, "not_done")
         with pytest.raises(TransientError):
             it.check(ctx)
@@ -217,6 +217,6 @@ def test_a_silent_receiver_leaves_the_outcome_unknown(server: LoopbackServer) ->
         return Answer()
 
     server.answers["/hook"] = wait
-    errors = [failure(it, action, params, seconds=1) for it, action, params in both(f"{server.url}/hook")]
+    errors = [call_error(it, action, params, seconds=1) for it, action, params in calls_of_both(f"{server.url}/hook")]
     silent.set()
     assert [(type(each), each.outcome) for each in errors] == [(TransientError, "unknown")] * 2

@@ -23,15 +23,15 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received, open_
 
 Shop = Any
 PASSWORD = "sésame-'\"<&"
-ASKED: Json = {"operation": "GetPrice", "input": {"item": "Bolt"}}
+CALL: Json = {"operation": "GetPrice", "input": {"item": "Bolt"}}
 ENVELOPE = '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{}</e:Body></e:Envelope>'
 RIGHT = '<GetPriceResponse xmlns="urn:example:shop"><price>7</price></GetPriceResponse>'
 DTD = '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]>'
 
 
-def failure(it: SoapConnector, seconds: float = 20) -> ConnectorError:
+def call_error(it: SoapConnector, seconds: float = 20) -> ConnectorError:
     with open_context(seconds=seconds) as ctx, pytest.raises(ConnectorError) as caught:
-        it.call("call", ASKED, ctx)
+        it.call("call", CALL, ctx)
     text = caught.value.message + json.dumps(caught.value.details, ensure_ascii=False)
     assert PASSWORD not in text
     assert "root:" not in text
@@ -58,18 +58,18 @@ def test_statuses_map_to_contract_errors(
 ) -> None:
     answer = Answer(status, {"Content-Type": "text/html", **headers}, b"<p>The month is closed.</p>")
     shop.server.answers["/shop"] = lambda _: answer
-    raised = failure(it)
+    raised = call_error(it)
     assert (type(raised), raised.outcome, raised.details["status"]) == (error, outcome, status)
     if isinstance(raised, RateLimited):
         assert raised.retry_after == 7
     shop.server.answers["/shop.wsdl"] = lambda _: answer
-    load_error = failure(SoapConnector(shop.settings))
+    load_error = call_error(SoapConnector(shop.settings))
     assert (type(load_error) in (error, TransientError), load_error.outcome) == (True, "not_done")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/shop.wsdl", "http://no-such-host.invalid/shop.wsdl"])
 def test_an_unreachable_service_is_transient_and_not_done(url: str) -> None:
-    error = failure(SoapConnector({"wsdl_url": url}))
+    error = call_error(SoapConnector({"wsdl_url": url}))
     assert (type(error), error.outcome) == (TransientError, "not_done")
 
 
@@ -86,7 +86,7 @@ def test_a_silent_service_leaves_the_outcome_unknown_except_for_reads(shop: Shop
         with open_context() as ctx:
             it.call("describe", {}, ctx)
         shop.server.answers["/shop"] = wait
-        error = failure(it, seconds=1)
+        error = call_error(it, seconds=1)
         assert type(error) is TransientError
         outcomes.append(error.outcome)
     silent.set()
@@ -111,16 +111,16 @@ def test_a_silent_service_leaves_the_outcome_unknown_except_for_reads(shop: Shop
 )
 def test_a_malformed_answer_is_a_failure(it: SoapConnector, shop: Shop, body: bytes) -> None:
     shop.server.answer("/shop", 200, body, Content_Type="text/xml")
-    error = failure(it)
+    error = call_error(it)
     assert (type(error), error.outcome) == (SystemFailure, "unknown")
 
 
 def test_a_multipart_answer_is_refused(it: SoapConnector, shop: Shop) -> None:
     shop.server.answer("/shop", 200, b"--x\r\n\r\n<a/>\r\n--x--", Content_Type="multipart/related; boundary=x")
-    assert "attachments" in failure(it).message
+    assert "attachments" in call_error(it).message
 
 
-LIES = {
+MALFORMED = {
     "no XML": b"{}",
     "no description": b"<html/>",
     "an entity": (DTD + "<a>&b;</a>").encode(),
@@ -129,11 +129,11 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", MALFORMED)
 @pytest.mark.parametrize("path", ["/shop.wsdl", "/shop.xsd"])
 def test_a_malformed_description_is_reported(shop: Shop, path: str, lie: str) -> None:
-    shop.server.answer(path, 200, LIES[lie], Content_Type="text/xml")
-    error = failure(SoapConnector(shop.settings))
+    shop.server.answer(path, 200, MALFORMED[lie], Content_Type="text/xml")
+    error = call_error(SoapConnector(shop.settings))
     assert type(error) in (SystemFailure, ConfigError)
     assert error.outcome == "not_done"
     assert shop.calls() == []
@@ -143,7 +143,7 @@ def test_a_malformed_description_is_reported(shop: Shop, path: str, lie: str) ->
 def test_a_description_cannot_reach_files_or_forbidden_addresses(shop: Shop, place: str) -> None:
     usual = shop.server.answers["/shop.wsdl"](Received("GET", "/shop.wsdl", {}, b"")).body
     shop.server.answer("/shop.wsdl", 200, usual.replace(b"shop.xsd", place.encode()), Content_Type="text/xml")
-    error = failure(SoapConnector(shop.settings))
+    error = call_error(SoapConnector(shop.settings))
     assert error.outcome == "not_done"
     assert isinstance(error, ConfigError)
 
@@ -157,7 +157,7 @@ def test_endless_imports_are_aborted(shop: Shop) -> None:
         return Answer(200, {"Content-Type": "text/xml"}, body.encode())
 
     shop.server.answers["/shop.xsd"] = more
-    assert "more than 100 documents" in failure(SoapConnector(shop.settings)).message
+    assert "more than 100 documents" in call_error(SoapConnector(shop.settings)).message
 
 
 def test_calls_do_not_follow_the_description_to_another_server(shop: Shop, ctx: Context) -> None:
@@ -168,11 +168,11 @@ def test_calls_do_not_follow_the_description_to_another_server(shop: Shop, ctx: 
     shop.server.answer(
         "/shop.wsdl", 200, usual.replace(f"{shop.server.url}/shop".encode(), there.encode()), Content_Type="text/xml"
     )
-    error = failure(SoapConnector(shop.settings))
+    error = call_error(SoapConnector(shop.settings))
     assert type(error) is ConfigError
     assert "set `address`" in error.message
     assert other.received == []
-    assert SoapConnector({**shop.settings, "address": there}).call("call", ASKED, ctx) == {"output": "7"}
+    assert SoapConnector({**shop.settings, "address": there}).call("call", CALL, ctx) == {"output": "7"}
     other.close()
 
 
@@ -184,7 +184,7 @@ def test_credentials_stay_on_the_descriptions_own_server(shop: Shop, ctx: Contex
     away = usual.replace(b"shop.xsd", f"{other.url}/shop.xsd".encode())
     shop.server.answer("/shop.wsdl", 200, away, Content_Type="text/xml")
     it = SoapConnector({**shop.settings, "auth": {"kind": "bearer", "token": "t0"}})
-    assert it.call("call", ASKED, ctx)["output"]
+    assert it.call("call", CALL, ctx)["output"]
     assert "authorization" not in other.received[0].headers
     assert shop.server.received[0].headers["authorization"] == "Bearer t0"
     other.close()

@@ -25,7 +25,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from gos_connector_files.signing import Pairs, Signer, Target, encoded
+from gos_connector_files.signing import Pairs, Signer, Target, encode_query
 from gos_connector_files.store import Missing
 
 _BAD_CREDENTIALS = {
@@ -42,7 +42,7 @@ _RETRYABLE = {"InternalError", "OperationAborted", "RequestTimeout"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class ObjectRequest:
     """A request for an object, or for the bucket itself when `key` is empty."""
 
     method: str
@@ -84,16 +84,16 @@ class Bucket:
         default_port = {"http": ":80", "https": ":443"}[parts.scheme]
         return Target(method, host.removesuffix(default_port), f"{path}/{quote(key)}" if key else path or "/", query)
 
-    def presigned(self, method: str, key: str, seconds: int) -> str:
+    def presign(self, method: str, key: str, seconds: int) -> str:
         """Return a URL that works without credentials for `seconds`."""
         target = self.target(method, key)
-        return f"{self._place(target)}?{self.signer.presigned(target, seconds, self.now())}"
+        return f"{self._url(target)}?{self.signer.presign(target, seconds, self.now())}"
 
-    def send(self, request: Asked, when_lost: Outcome) -> HttpAnswer:
+    def send(self, request: ObjectRequest, when_lost: Outcome) -> HttpAnswer:
         """Send a request and return the answer of any status; `when_lost` is the outcome if the answer is lost."""
         target = self.target(request.method, request.key, request.query)
         headers = self.signer.headers(target, request.headers, request.content, self.now())
-        url = self._place(target) + (f"?{encoded(request.query)}" if request.query else "")
+        url = self._url(target) + (f"?{encode_query(request.query)}" if request.query else "")
         http_request = HttpRequest(request.method, url, headers, content=request.content, follow_redirects=False)
         try:
             return self.ctx.http.send(http_request)
@@ -133,16 +133,16 @@ class Bucket:
             return Rejected(f"The server refused this with {path!r} ({code or status}).", details=details)
         return SystemFailure(f"The server did not answer with S3 ({status}); check `endpoint`.", outcome=when_lost, details=details)
 
-    def _place(self, target: Target) -> str:
+    def _url(self, target: Target) -> str:
         return f"{urlsplit(self.endpoint).scheme}://{target.host}{target.path}"
 
     def _describe_clock_skew(self, answer: HttpAnswer) -> str:
-        theirs = moment(answer.headers.get("date"))
+        theirs = parse_http_date(answer.headers.get("date"))
         by = "" if theirs is None else f" by {abs(round(theirs - self.now()))} seconds"
         return f"The clock of this machine and the server's differ{by}."
 
 
-def document(answer: HttpAnswer, root: str, when_lost: Outcome = "not_done") -> Element:
+def parse_document(answer: HttpAnswer, root: str, when_lost: Outcome = "not_done") -> Element:
     """Parse the XML of an answer and strip its namespace; SystemFailure unless its root element is `root`."""
     try:
         element: Element = fromstring(answer.content)
@@ -155,7 +155,7 @@ def document(answer: HttpAnswer, root: str, when_lost: Outcome = "not_done") -> 
     return element
 
 
-def moment(text: str | None) -> float | None:
+def parse_http_date(text: str | None) -> float | None:
     """Convert an HTTP date to seconds since 1970; None if it is invalid."""
     try:
         return parsedate_to_datetime(text).timestamp() if text else None
@@ -172,7 +172,7 @@ def _error_code_and_region(answer: HttpAnswer) -> tuple[str, str]:
     """Return the error code and the region of an error answer; empty where the server names none."""
     region = answer.headers.get("x-amz-bucket-region", "")
     try:
-        element = document(answer, "Error")
+        element = parse_document(answer, "Error")
     except SystemFailure:
         return "", region
     return (element.findtext("Code") or "")[:100], (element.findtext("Region") or region)[:100]

@@ -25,7 +25,7 @@ class FilesConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self.verbs: dict[str, Callable[[Json, Context], dict[str, Any]]] = {
-            "list": self._list, "stat": self._stat, "get": self._get, "put": self._put, "move": self._move,
+            "list": self._list_folder, "stat": self._stat, "get": self._get_file, "put": self._put_file, "move": self._move,
             "delete": self._delete, "make_folder": self._make_folder,
         }  # fmt: skip
 
@@ -47,19 +47,19 @@ class FilesConnector(Connector):
             entries = store.page(folder, None, MOST_IN_FOLDER).entries
         return new_files(entries, query, cursor)
 
-    def _list(self, params: Json, ctx: Context) -> dict[str, Any]:
+    def _list_folder(self, params: Json, ctx: Context) -> dict[str, Any]:
         folder = clean(params.get("folder", ""), may_be_root=True)
         with self.open(ctx) as store:
             page = store.page(folder, params.get("after"), params.get("limit", USUAL_LISTED))
-        return {"entries": [each.told() for each in page.entries], "after": page.after}
+        return {"entries": [each.to_view() for each in page.entries], "after": page.after}
 
     def _stat(self, params: Json, ctx: Context) -> dict[str, Any]:
         path = clean(params["path"])
         with self.open(ctx) as store:
             entry = store.stat(path)
-        return {"exists": False} if entry is None else {"exists": True, "entry": entry.told()}
+        return {"exists": False} if entry is None else {"exists": True, "entry": entry.to_view()}
 
-    def _get(self, params: Json, ctx: Context) -> dict[str, Any]:
+    def _get_file(self, params: Json, ctx: Context) -> dict[str, Any]:
         path = clean(params["path"])
         if params.get("as_document", False):
             return self._get_document(path, ctx)
@@ -86,13 +86,13 @@ class FilesConnector(Connector):
             document_id = store.read_through(path, lambda pieces: ctx.documents.create(name, count_bytes(pieces)))
         return {"size": size, "document": document_id}
 
-    def _put(self, params: Json, ctx: Context) -> dict[str, Any]:
+    def _put_file(self, params: Json, ctx: Context) -> dict[str, Any]:
         if "document" in params:
             document = ctx.documents.open(params["document"])
             with self.open(ctx) as store:
                 store.write_through(clean(params["path"]), document, ctx.idempotency_key)
             return {"size": document.size}
-        path, content = clean(params["path"]), _content(params)
+        path, content = clean(params["path"]), _decode_content(params)
         with self.open(ctx) as store:
             store.write(path, content, ctx.idempotency_key)
         return {"size": len(content)}
@@ -114,7 +114,7 @@ class FilesConnector(Connector):
             return {"made": store.make_folder(path)}
 
 
-def _content(params: Mapping[str, Any]) -> bytes:
+def _decode_content(params: Mapping[str, Any]) -> bytes:
     if "text" in params:
         content = str(params["text"]).encode("utf-8", "surrogatepass")
     else:

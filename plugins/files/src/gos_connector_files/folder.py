@@ -9,7 +9,18 @@ from typing import ClassVar
 from appliance.connectors.contract import ConfigError, Context, DocumentContent, FileInfo, Folder, Json
 from gos_connector_files.connector import FilesConnector
 from gos_connector_files.path import join
-from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, Take, draft_of, page_of, too_full, too_large
+from gos_connector_files.store import (
+    MOST_IN_FOLDER,
+    Consumer,
+    Entry,
+    Missing,
+    Page,
+    Store,
+    draft_of,
+    folder_too_full,
+    page_of,
+    too_large,
+)
 
 _CHUNK = 64 * 1024
 
@@ -60,7 +71,7 @@ class FolderStore(Store):
         entries: list[Entry] = []
         for each in self.folder.scan(folder):
             if len(entries) >= MOST_IN_FOLDER:
-                raise too_full()
+                raise folder_too_full()
             entries.append(_entry(join(folder, each.name), each))
         return page_of(entries, after, limit)
 
@@ -81,7 +92,7 @@ class FolderStore(Store):
     def write(self, path: str, content: bytes, key: str) -> None:
         self.folder.write(path, [content], draft_of(path, key))
 
-    def read_through(self, path: str, consume: Take) -> str:
+    def read_through(self, path: str, consume: Consumer) -> str:
         if self.stat(path) is None:
             raise Missing(path)
         with self.folder.open(path) as file:

@@ -16,10 +16,10 @@ from gos_connector_files.store import (
     Missing,
     Page,
     Store,
+    already_exists,
     draft_of,
-    in_the_way,
+    folder_too_full,
     page_of,
-    too_full,
     too_large,
 )
 
@@ -79,7 +79,7 @@ class FtpConnector(FilesConnector):
             store = FtpStore(session, self.settings.get("root", ""))
             store.page("", None, 1)
             protection = f"over {session.protection}" if session.protection else "in clear text"
-            return f"Signed in to {session.place} as {self.settings['user']} {protection}; the root is {store.root}."
+            return f"Signed in to {session.address} as {self.settings['user']} {protection}; the root is {store.root}."
 
     @contextmanager
     def _session(self, ctx: Context) -> Iterator[FtpSession]:
@@ -88,7 +88,7 @@ class FtpConnector(FilesConnector):
             session.sign_in()
             if "MLST" not in session.features:
                 raise ConfigError(
-                    f"{session.place} does not support machine-readable listings (MLSD, RFC 3659) and cannot be used."
+                    f"{session.address} does not support machine-readable listings (MLSD, RFC 3659) and cannot be used."
                 )
             yield session
         finally:
@@ -101,20 +101,20 @@ class FtpStore(Store):
     def __init__(self, session: FtpSession, root: str) -> None:
         self._session = session
         if root:
-            session.done(f"CWD {root}", root)
-        pwd_line = session.done("PWD", root).lines[0]
+            session.execute(f"CWD {root}", root)
+        pwd_line = session.execute("PWD", root).lines[0]
         quoted = pwd_line.partition('"')[2].rpartition('"')[0]
         if not quoted.startswith("/"):
-            raise SystemFailure(f"{session.place} did not report its current folder.")
+            raise SystemFailure(f"{session.address} did not report its current folder.")
         self.root = quoted.replace('""', '"')
 
     def page(self, folder: str, after: str | None, limit: int) -> Page:
-        server_path = self._where(folder)
-        if folder and self._known(folder).kind != "folder":
+        server_path = self._server_path(folder)
+        if folder and self._get_entry(folder).kind != "folder":
             raise Rejected(f"{folder!r} is not a folder.")
         listing = self._session.fetch(f"MLSD {server_path}", folder, _MOST_LISTED_BYTES)
         if len(listing) > _MOST_LISTED_BYTES:
-            raise too_full()
+            raise folder_too_full()
         entries = []
         for line in listing.decode("utf-8", "surrogateescape").split("\n"):
             facts, separator, name = line.removesuffix("\r").partition(" ")
@@ -122,25 +122,25 @@ class FtpStore(Store):
             if is_entry and name not in ("", ".", "..") and "/" not in name:
                 entries.append(self._entry(facts, join(folder, name)))
         if len(entries) > MOST_IN_FOLDER:
-            raise too_full()
+            raise folder_too_full()
         return page_of(entries, after, limit)
 
     def stat(self, path: str) -> Entry | None:
-        reply = self._session.found(f"MLST {self._where(path)}", path)
+        reply = self._session.find(f"MLST {self._server_path(path)}", path)
         if reply is None:
             return None
         lines = [line.lstrip(" ") for line in reply.lines[1:-1]]
         if len(lines) != 1:
-            raise SystemFailure(f"{self._session.place} did not describe exactly one file.")
+            raise SystemFailure(f"{self._session.address} did not describe exactly one file.")
         return self._entry(lines[0].partition(" ")[0], path)
 
     def read(self, path: str, most: int) -> bytes:
-        entry = self._known(path)
+        entry = self._get_entry(path)
         if entry.kind != "file":
             raise Rejected(f"{path!r} is not a file.")
         if entry.size > most:
             raise too_large(path, entry.size, most)
-        content = self._session.fetch(f"RETR {self._where(path)}", path, most)
+        content = self._session.fetch(f"RETR {self._server_path(path)}", path, most)
         if len(content) > most:  # The file has grown since it was listed.
             raise too_large(path, len(content), most)
         return content
@@ -149,27 +149,27 @@ class FtpStore(Store):
         """Upload a draft beside the file, then rename it over the file with one command."""
         entry = self.stat(path)
         if entry is not None and entry.kind == "folder":
-            raise in_the_way(path)
-        draft = self._where(join(split(path)[0], draft_of(path, key)))
+            raise already_exists(path)
+        draft = self._server_path(join(split(path)[0], draft_of(path, key)))
         self._session.store(f"STOR {draft}", path, content)
         try:
             self._rename(draft, path)
         except Rejected:
-            self._session.done(f"DELE {draft}", path)
+            self._session.execute(f"DELE {draft}", path)
             raise
 
     def move(self, source: str, target: str) -> None:
-        self._known(source)
+        self._get_entry(source)
         if self.stat(target) is not None:
-            raise in_the_way(target)
-        self._rename(self._where(source), target)
+            raise already_exists(target)
+        self._rename(self._server_path(source), target)
 
     def delete(self, path: str) -> bool:
         entry = self.stat(path)
         if entry is None:
             return False
         verb = "RMD" if entry.kind == "folder" else "DELE"
-        self._session.done(f"{verb} {self._where(path)}", path, "unknown")
+        self._session.execute(f"{verb} {self._server_path(path)}", path, "unknown")
         return True
 
     def make_folder(self, path: str) -> bool:
@@ -178,23 +178,23 @@ class FtpStore(Store):
             folder = join(folder, name)
             entry = self.stat(folder)
             if entry is None:
-                self._session.done(f"MKD {self._where(folder)}", folder, "unknown")
+                self._session.execute(f"MKD {self._server_path(folder)}", folder, "unknown")
                 created = True
             elif entry.kind != "folder":
-                raise in_the_way(folder)
+                raise already_exists(folder)
         return created
 
     def _rename(self, source: str, target: str) -> None:
-        self._session.done(f"RNFR {source}", target)
-        self._session.done(f"RNTO {self._where(target)}", target, "unknown")
+        self._session.execute(f"RNFR {source}", target)
+        self._session.execute(f"RNTO {self._server_path(target)}", target, "unknown")
 
-    def _known(self, path: str) -> Entry:
+    def _get_entry(self, path: str) -> Entry:
         entry = self.stat(path)
         if entry is None:
             raise Missing(path)
         return entry
 
-    def _where(self, path: str) -> str:
+    def _server_path(self, path: str) -> str:
         """Return the absolute path, so that no name is taken for an option or a home folder."""
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
@@ -203,7 +203,7 @@ class FtpStore(Store):
         kind = _KINDS.get(values.get("type", "").lower(), "other")
         size = values.get("size", "0")
         if not size.isdigit():
-            raise SystemFailure(f"{self._session.place} reported a size that is not a number.")
+            raise SystemFailure(f"{self._session.address} reported a size that is not a number.")
         printable = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         if printable != path:  # JSON cannot represent the name: the entry is listed, but cannot be used.
             kind = "other"

@@ -55,8 +55,8 @@ class FtpSession:
         self.features: frozenset[str] = frozenset()
 
     @property
-    def place(self) -> str:
-        return self._wire.place
+    def address(self) -> str:
+        return self._wire.address
 
     @property
     def protection(self) -> str:
@@ -66,53 +66,54 @@ class FtpSession:
         """Sign in; credentials are sent only over TLS unless the settings turn it off."""
         if self._tls == "implicit":
             self._encrypt()
-        greeting = self._reply()
+        greeting = self._read_reply()
         if greeting.kind != 2:
-            raise TransientError(f"{self.place} accepts no sign-ins now ({greeting}).")
+            raise TransientError(f"{self.address} accepts no sign-ins now ({greeting}).")
         if self._tls == "explicit":
-            reply = self._ask("AUTH TLS")
+            reply = self._send_command("AUTH TLS")
             if reply.kind != 2:
-                raise ConfigError(f"{self.place} offers no explicit TLS ({reply}); set `tls` to implicit or off.")
+                raise ConfigError(f"{self.address} offers no explicit TLS ({reply}); set `tls` to implicit or off.")
             self._encrypt()
         self._authenticate()
         if self._context is not None:
             for command in ("PBSZ 0", "PROT P"):
-                if (reply := self._ask(command)).kind != 2:
-                    raise ConfigError(f"{self.place} does not encrypt files ({reply}); set `tls` to off to send clear text.")
-        features_reply = self._ask("FEAT")
+                if (reply := self._send_command(command)).kind != 2:
+                    raise ConfigError(f"{self.address} does not encrypt files ({reply}); set `tls` to off to send clear text.")
+        features_reply = self._send_command("FEAT")
         lines = features_reply.lines[1:-1] if features_reply.kind == 2 else []
         self.features = frozenset(line.strip().split(" ")[0].upper() for line in lines)
         if "UTF8" in self.features:
-            self._ask("OPTS UTF8 ON")  # Servers that always use UTF-8 may refuse.
-        self.done("TYPE I", "")
+            self._send_command("OPTS UTF8 ON")  # Servers that always use UTF-8 may refuse.
+        self.execute("TYPE I", "")
 
     def _encrypt(self) -> None:
         if self._context is not None:
             self._wire.encrypt(self._context)
 
     def _authenticate(self) -> None:
-        reply = self._ask(f"USER {_check_line(self._settings['user'])}")
+        reply = self._send_command(f"USER {_check_line(self._settings['user'])}")
         if reply.code == 331:
-            reply = self._ask(f"PASS {_check_line(self._settings.get('password', ''))}")
+            reply = self._send_command(f"PASS {_check_line(self._settings.get('password', ''))}")
         if reply.kind == 2:
             return
         if reply.kind == 4:
-            raise TransientError(f"{self.place} accepts no sign-ins now ({reply.code}).")
+            raise TransientError(f"{self.address} accepts no sign-ins now ({reply.code}).")
         raise AuthError(
-            f"{self.place} does not accept the user {self._settings['user']!r} ({reply.code}); check `user`, `password` and `tls`.",
+            f"{self.address} does not accept the user {self._settings['user']!r} ({reply.code}); "
+            "check `user`, `password` and `tls`.",
             details={"reply": reply.code},
         )
 
-    def done(self, command: str, path: str, when_lost: Outcome = "not_done") -> Reply:
+    def execute(self, command: str, path: str, when_lost: Outcome = "not_done") -> Reply:
         """Send a command and return its reply; raise the contract's error if it fails."""
-        reply = self._ask(command, when_lost)
+        reply = self._send_command(command, when_lost)
         if reply.kind not in (2, 3):
             raise self.refusal(reply, path, when_lost)
         return reply
 
-    def found(self, command: str, path: str) -> Reply | None:
+    def find(self, command: str, path: str) -> Reply | None:
         """Like `execute`, but return None for 550: the path does not exist or is not accessible."""
-        reply = self._ask(command)
+        reply = self._send_command(command)
         if reply.code == 550:
             return None
         if reply.kind != 2:
@@ -122,48 +123,48 @@ class FtpSession:
     def fetch(self, command: str, path: str, most: int) -> bytes:
         """Return the data the server sends; beyond `most` bytes the transfer is aborted and the session cannot be used further."""
         content = bytearray()
-        with self._data(command, path) as data:
-            while len(content) <= most and (chunk := data.some()):
+        with self._data_connection(command, path) as data:
+            while len(content) <= most and (chunk := data.receive()):
                 content += chunk
             if len(content) <= most:
                 data.finish()
         if len(content) <= most:
-            self._complete(path)
+            self._finish_transfer(path)
         return bytes(content)
 
     def store(self, command: str, path: str, content: bytes) -> None:
         """Upload content with a command."""
-        with self._data(command, path) as data:
+        with self._data_connection(command, path) as data:
             data.send(content)
             data.finish()
-        self._complete(path)
+        self._finish_transfer(path)
 
     def refusal(self, reply: Reply, path: str, when_lost: Outcome) -> ConnectorError:
         """Return the contract's error for a failure reply."""
         details = {"reply": reply.code}
         if reply.code == 530:
-            return AuthError(f"{self.place} requires a sign-in for this ({reply}).", details=details)
+            return AuthError(f"{self.address} requires a sign-in for this ({reply}).", details=details)
         if reply.code in _DISK_FULL:
             return Rejected("The server has no space left; delete files there.", details=details)
         if reply.kind == 5:
-            return Rejected(f"{self.place} refused this with {path!r} ({reply}).", details=details)
+            return Rejected(f"{self.address} refused this with {path!r} ({reply}).", details=details)
         if reply.kind == 4:
             outcome: Outcome = when_lost if reply.code == 421 else "not_done"
-            return TransientError(f"{self.place} cannot do this now ({reply}).", outcome=outcome, details=details)
-        return SystemFailure(f"{self.place} sent an unexpected reply ({reply.code}).", outcome=when_lost, details=details)
+            return TransientError(f"{self.address} cannot do this now ({reply}).", outcome=outcome, details=details)
+        return SystemFailure(f"{self.address} sent an unexpected reply ({reply.code}).", outcome=when_lost, details=details)
 
     def close(self) -> None:
         self._wire.close()
 
     @contextmanager
-    def _data(self, command: str, path: str) -> Iterator[Wire]:
+    def _data_connection(self, command: str, path: str) -> Iterator[Wire]:
         """Open a data connection for a command the server has accepted."""
         data = Wire(self._host, self._passive_port(), self._ctx)
         try:
             # The data connection goes only to the machine of the control connection, even if the host resolves to several.
-            if data.machine != self._wire.machine:
+            if data.peer_ip != self._wire.peer_ip:
                 raise TransientError(f"{self._host} resolves to several machines; set `host` to the IP address of one.")
-            reply = self._ask(command)
+            reply = self._send_command(command)
             if reply.kind != 1:
                 raise self.refusal(reply, path, "not_done")
             if self._context is not None:
@@ -175,48 +176,48 @@ class FtpSession:
     def _passive_port(self) -> int:
         """Return the port of the next data connection; the address in the reply is ignored."""
         if self._epsv:
-            reply = self._ask("EPSV")
+            reply = self._send_command("EPSV")
             if reply.code == 229 and (match := _EPSV.search(reply.lines[0])):
-                return self._port(int(match[2]))
+                return self._check_port(int(match[2]))
             self._epsv = False
-        reply = self._ask("PASV")
+        reply = self._send_command("PASV")
         match = _PASV.search(reply.lines[0])
         if reply.code != 227 or match is None:
             raise self.refusal(reply, "", "not_done")
-        return self._port(int(match[5]) * 256 + int(match[6]))
+        return self._check_port(int(match[5]) * 256 + int(match[6]))
 
-    def _port(self, port: int) -> int:
+    def _check_port(self, port: int) -> int:
         if not 0 < port < 65536:
-            raise SystemFailure(f"{self.place} sent an invalid port for the data connection.")
+            raise SystemFailure(f"{self.address} sent an invalid port for the data connection.")
         return port
 
-    def _complete(self, path: str) -> None:
-        reply = self._reply()
+    def _finish_transfer(self, path: str) -> None:
+        reply = self._read_reply()
         if reply.kind != 2:
             raise self.refusal(reply, path, "not_done")
 
-    def _ask(self, command: str, when_lost: Outcome = "not_done") -> Reply:
+    def _send_command(self, command: str, when_lost: Outcome = "not_done") -> Reply:
         self._wire.when_lost = when_lost
         self._wire.send(f"{command}\r\n".encode())
-        reply = self._reply()
+        reply = self._read_reply()
         self._wire.when_lost = "not_done"
         return reply
 
-    def _reply(self) -> Reply:
-        first = self._wire.line()
+    def _read_reply(self) -> Reply:
+        first = self._wire.read_line()
         match = _REPLY.fullmatch(first)
         if match is None:
-            raise SystemFailure(f"{self.place} is not an FTP server.", outcome=self._wire.when_lost)
+            raise SystemFailure(f"{self.address} is not an FTP server.", outcome=self._wire.when_lost)
         code, lines = match[1], [match[3]]
         if match[2] == b"-":
             while True:
-                line = self._wire.line()
+                line = self._wire.read_line()
                 last_line = _REPLY.fullmatch(line)
                 lines.append(line)
                 if last_line is not None and last_line[1] == code and last_line[2] == b" ":
                     break
                 if len(lines) > _MOST_LINES:
-                    raise SystemFailure(f"{self.place} sent a reply that is too long.", outcome=self._wire.when_lost)
+                    raise SystemFailure(f"{self.address} sent a reply that is too long.", outcome=self._wire.when_lost)
         return Reply(int(code), [line.decode("utf-8", "replace") for line in lines])
 
 

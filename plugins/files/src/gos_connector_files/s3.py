@@ -10,11 +10,11 @@ from urllib.parse import quote, unquote_plus
 from xml.etree.ElementTree import Element
 
 from appliance.connectors.contract import Action, Context, Effect, Json, Rejected, SystemFailure
-from gos_connector_files.bucket import Asked, Bucket, document
+from gos_connector_files.bucket import Bucket, ObjectRequest, parse_document
 from gos_connector_files.connector import FilesConnector
 from gos_connector_files.declaration import BUCKET_ACTIONS, USUAL_SECONDS
 from gos_connector_files.path import clean, join
-from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, in_the_way, too_full, too_large
+from gos_connector_files.store import MOST_IN_FOLDER, Entry, Missing, Page, Store, already_exists, folder_too_full, too_large
 
 _MAX_PAGE = 1000
 
@@ -92,7 +92,7 @@ class S3Connector(FilesConnector):
     def _presign(self, params: Json, ctx: Context) -> dict[str, Any]:
         path, method = clean(params["path"]), params.get("method", "get").upper()
         seconds = params.get("seconds", USUAL_SECONDS)
-        return {"url": self.bucket(ctx).presigned(method, path, seconds), "method": method, "seconds": seconds}
+        return {"url": self.bucket(ctx).presign(method, path, seconds), "method": method, "seconds": seconds}
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class S3Store(Store):
     def page(self, folder: str, after: str | None, limit: int) -> Page:
         entries: list[Entry] = []
         while True:
-            batch, next_token = self._list(folder, after, min(limit - len(entries), _MAX_PAGE))
+            batch, next_token = self._list_page(folder, after, min(limit - len(entries), _MAX_PAGE))
             entries += batch
             if next_token is None or len(entries) >= limit:
                 break
@@ -113,20 +113,20 @@ class S3Store(Store):
                 raise SystemFailure("The server returned the same page twice; its listing does not end.")
             after = next_token
         if next_token is not None and limit >= MOST_IN_FOLDER:
-            raise too_full()
+            raise folder_too_full()
         return Page(sorted(entries, key=lambda each: each.name), next_token)
 
     def stat(self, path: str) -> Entry | None:
         """Look the object up with a listing, because an error answer to HEAD carries no reason."""
         key = self._key(path)
-        for element in self._ask(key, 1).iter("Contents"):
+        for element in self._list_objects(key, 1).iter("Contents"):
             if _key_of(element) == key:
-                return _file(element, path)
-        return Entry(path, "folder") if self._ask(f"{key}/", 1).find("Contents") is not None else None
+                return _file_entry(element, path)
+        return Entry(path, "folder") if self._list_objects(f"{key}/", 1).find("Contents") is not None else None
 
     def read(self, path: str, most: int) -> bytes:
         headers = (("range", f"bytes=0-{most}"),)
-        answer = self.bucket.send(Asked("GET", self._key(path), headers=headers), "not_done")
+        answer = self.bucket.send(ObjectRequest("GET", self._key(path), headers=headers), "not_done")
         if answer.status == 416:  # The object is empty, so the range has no first byte.
             return b""
         if answer.status not in (200, 206):
@@ -138,15 +138,15 @@ class S3Store(Store):
 
     def write(self, path: str, content: bytes, key: str) -> None:
         """Write with one request; S3 replaces objects atomically."""
-        self._put(self._key(path), path, content)
+        self._put_object(self._key(path), path, content)
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the bucket, replacing an existing one."""
         origin = (("x-amz-copy-source", quote(f"/{self.bucket.name}/{self._key(source)}")),)
-        answer = self.bucket.send(Asked("PUT", self._key(target), headers=origin), "unknown")
+        answer = self.bucket.send(ObjectRequest("PUT", self._key(target), headers=origin), "unknown")
         if answer.status != 200:
             raise self.bucket.refusal(answer, source, "unknown")
-        document(answer, "CopyObjectResult", "unknown")  # S3 reports a copy that fails halfway with status 200.
+        parse_document(answer, "CopyObjectResult", "unknown")  # S3 reports a copy that fails halfway with status 200.
 
     def move(self, source: str, target: str) -> None:
         """Copy, then delete the source; both exist in between."""
@@ -156,9 +156,9 @@ class S3Store(Store):
         if entry.kind != "file":
             raise Rejected(f"{source!r} is a folder, which S3 cannot move; move its files one by one.")
         if self.stat(target) is not None:
-            raise in_the_way(target)
+            raise already_exists(target)
         self.copy(source, target)
-        self._remove(self._key(source), source)
+        self._delete_object(self._key(source), source)
 
     def delete(self, path: str) -> bool:
         entry = self.stat(path)
@@ -167,54 +167,55 @@ class S3Store(Store):
         key = self._key(path)
         if entry.kind == "folder":
             key += "/"
-            if [each for each in self._ask(key, 2).iter("Contents") if _key_of(each) != key]:
+            if [each for each in self._list_objects(key, 2).iter("Contents") if _key_of(each) != key]:
                 raise Rejected(f"The folder {path!r} is not empty; empty it first.")
-        self._remove(key, path)
+        self._delete_object(key, path)
         return True
 
     def make_folder(self, path: str) -> bool:
         """Create an empty object whose key ends with a slash, as the services' own consoles do."""
         entry = self.stat(path)
         if entry is None:
-            self._put(f"{self._key(path)}/", path, b"")
+            self._put_object(f"{self._key(path)}/", path, b"")
         elif entry.kind != "folder":
-            raise in_the_way(path)
+            raise already_exists(path)
         return entry is None
 
-    def presigned(self, method: str, path: str, seconds: int) -> str:
+    def presign(self, method: str, path: str, seconds: int) -> str:
         """Return a URL that works for anyone who has it."""
-        return self.bucket.presigned(method, self._key(path), seconds)
+        return self.bucket.presign(method, self._key(path), seconds)
 
     def _key(self, path: str) -> str:
         return join(self.root, path) if path else self.root
 
-    def _put(self, key: str, path: str, content: bytes) -> None:
-        answer = self.bucket.send(Asked("PUT", key, content=content), "unknown")
+    def _put_object(self, key: str, path: str, content: bytes) -> None:
+        answer = self.bucket.send(ObjectRequest("PUT", key, content=content), "unknown")
         if answer.status != 200:
             raise self.bucket.refusal(answer, path, "unknown")
 
-    def _remove(self, key: str, path: str) -> None:
-        answer = self.bucket.send(Asked("DELETE", key), "unknown")
+    def _delete_object(self, key: str, path: str) -> None:
+        answer = self.bucket.send(ObjectRequest("DELETE", key), "unknown")
         if answer.status not in (200, 204, 404):
             raise self.bucket.refusal(answer, path, "unknown")
 
-    def _list(self, folder: str, after: str | None, most: int) -> tuple[list[Entry], str | None]:
+    def _list_page(self, folder: str, after: str | None, most: int) -> tuple[list[Entry], str | None]:
         """Return some entries of a folder and the token of the next page."""
         key = self._key(folder)
         prefix = f"{key}/" if key else ""
-        listing = self._ask(prefix, most, ("delimiter", "/"), *([("continuation-token", after)] if after is not None else []))
+        token = [("continuation-token", after)] if after is not None else []
+        listing = self._list_objects(prefix, most, ("delimiter", "/"), *token)
         next_token = listing.findtext("NextContinuationToken") or None
         if listing.findtext("IsTruncated") == "true" and next_token is None:
             raise SystemFailure("The server returned a truncated listing without a continuation token.")
         return [each for element in listing if (each := _to_entry(element, folder, prefix)) is not None], next_token
 
-    def _ask(self, prefix: str, most: int, *extra: tuple[str, str]) -> Element:
+    def _list_objects(self, prefix: str, most: int, *extra: tuple[str, str]) -> Element:
         """Return the server's listing of keys that begin with `prefix`."""
         query = [("list-type", "2"), ("encoding-type", "url"), ("max-keys", str(most)), ("prefix", prefix), *extra]
-        answer = self.bucket.send(Asked("GET", query=query), "not_done")
+        answer = self.bucket.send(ObjectRequest("GET", query=query), "not_done")
         if answer.status != 200:
             raise self.bucket.refusal(answer, prefix, "not_done")
-        return document(answer, "ListBucketResult")
+        return parse_document(answer, "ListBucketResult")
 
 
 def _to_entry(element: Element, folder: str, prefix: str) -> Entry | None:
@@ -224,7 +225,7 @@ def _to_entry(element: Element, folder: str, prefix: str) -> Entry | None:
     if not key.startswith(prefix) or not name or "/" in name or name in (".", ".."):
         return None
     path = join(folder, name)
-    return Entry(path, "folder") if element.tag == "CommonPrefixes" else _file(element, path)
+    return Entry(path, "folder") if element.tag == "CommonPrefixes" else _file_entry(element, path)
 
 
 def _key_of(element: Element) -> str:
@@ -233,7 +234,7 @@ def _key_of(element: Element) -> str:
     return unquote_plus(text or "")
 
 
-def _file(element: Element, path: str) -> Entry:
+def _file_entry(element: Element, path: str) -> Entry:
     size = (element.findtext("Size") or "").strip()
     if not size.isdigit():
         raise SystemFailure("The server reported a size that is not a number.")

@@ -30,7 +30,7 @@ def new_files(entries: Sequence[Entry], query: Json, cursor: Any) -> Polled:
     batch = settled[:MOST_AT_ONCE]
     reported = {path: seen[path] for path in matches if path in seen} | _versions(matches, batch)
     waiting = _versions(matches, [path for path in changed if path not in set(batch)])
-    items = [Item(f"{path}@{matches[path].version}", matches[path].told()) for path in batch]
+    items = [Item(f"{path}@{matches[path].version}", matches[path].to_view()) for path in batch]
     return Polled(items, {"seen": reported, "growing": waiting}, more=len(settled) > len(batch))
 
 

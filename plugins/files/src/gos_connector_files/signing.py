@@ -42,7 +42,7 @@ class Signer:
         scope = f"{self.key_id}/{self._scope(stamp)}"
         return [*sent, ("authorization", f"{_ALGORITHM} Credential={scope},SignedHeaders={names},Signature={signature}")]
 
-    def presigned(self, target: Target, seconds: int, now: float) -> str:
+    def presign(self, target: Target, seconds: int, now: float) -> str:
         """Return the percent-encoded query with which anyone can send this request for `seconds` from now."""
         stamp = _timestamp(now)
         query = [
@@ -57,12 +57,12 @@ class Signer:
             query.append(("X-Amz-Security-Token", self.session_token))
         presigned_target = Target(target.method, target.host, target.path, query)
         signature = self._signature(presigned_target, [("host", target.host)], "UNSIGNED-PAYLOAD", stamp)
-        return f"{encoded(query)}&X-Amz-Signature={signature}"
+        return f"{encode_query(query)}&X-Amz-Signature={signature}"
 
     def _signature(self, target: Target, signed: list[tuple[str, str]], digest: str, stamp: str) -> str:
         lines = "".join(f"{name}:{value}\n" for name, value in signed)
         names = ";".join(name for name, _ in signed)
-        request = "\n".join([target.method, target.path, encoded(target.query), lines, names, digest])
+        request = "\n".join([target.method, target.path, encode_query(target.query), lines, names, digest])
         text = "\n".join([_ALGORITHM, stamp, self._scope(stamp), hashlib.sha256(request.encode()).hexdigest()])
         key = f"AWS4{self.secret_key}".encode()
         for part in self._scope(stamp).split("/"):
@@ -73,7 +73,7 @@ class Signer:
         return f"{stamp[:8]}/{self.region}/s3/aws4_request"
 
 
-def encoded(query: Pairs) -> str:
+def encode_query(query: Pairs) -> str:
     """Encode a query in its canonical form, which signatures require."""
     return "&".join(f"{name}={value}" for name, value in sorted((quote(n, safe=""), quote(v, safe="")) for n, v in query))
 

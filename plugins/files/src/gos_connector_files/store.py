@@ -13,7 +13,7 @@ from appliance.connectors.contract import ConfigError, DocumentContent, Rejected
 Kind = Literal["file", "folder", "other"]
 MOST_IN_FOLDER = 50_000
 MOST_AT_ONCE = 5 * 1024 * 1024
-Take = Callable[[Iterable[bytes]], str]
+Consumer = Callable[[Iterable[bytes]], str]
 _DRAFT = re.compile(r"\.gos-[0-9a-f]{16}\.part")
 
 
@@ -35,7 +35,7 @@ class Entry:
     def version(self) -> str:
         return f"{self.modified or 0:.0f}:{self.size}" + (f":{self.tag}" if self.tag else "")
 
-    def told(self) -> dict[str, Any]:
+    def to_view(self) -> dict[str, Any]:
         """Return the entry as JSON; `modified` is in RFC 3339, null if the server does not report it."""
         moment = None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
         stamp = None if moment is None else moment.isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -69,7 +69,7 @@ class Store(ABC):
     def write(self, path: str, content: bytes, key: str) -> None:
         """Replace the file's content, atomically where the protocol can; `key` names the draft of the upload."""
 
-    def read_through(self, path: str, consume: Take) -> str:
+    def read_through(self, path: str, consume: Consumer) -> str:
         """Pass the file's bytes to `consume` and return its result; a store may stream them."""
         return consume([self.read(path, MOST_AT_ONCE)])
 
@@ -125,11 +125,11 @@ def too_large(path: str, size: int, most: int) -> Rejected:
     )
 
 
-def too_full() -> Rejected:
+def folder_too_full() -> Rejected:
     """Build the error for a folder with more entries than are read."""
     return Rejected(f"The folder contains more than {MOST_IN_FOLDER} entries; move processed files elsewhere.")
 
 
-def in_the_way(path: str) -> Rejected:
+def already_exists(path: str) -> Rejected:
     """Build the error for a target that already exists."""
     return Rejected(f"{path!r} already exists; delete it first or choose another name.")

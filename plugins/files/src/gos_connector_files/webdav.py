@@ -34,10 +34,10 @@ from gos_connector_files.store import (
     Missing,
     Page,
     Store,
+    already_exists,
     draft_of,
-    in_the_way,
+    folder_too_full,
     page_of,
-    too_full,
     too_large,
 )
 
@@ -99,7 +99,7 @@ class WebdavStore(Store):
         if entries[0].kind != "folder":
             raise Rejected(f"{folder!r} is not a folder.")
         if len(entries) > MOST_IN_FOLDER:
-            raise too_full()
+            raise folder_too_full()
         return page_of(entries[1:], after, limit)
 
     def stat(self, path: str) -> Entry | None:
@@ -125,16 +125,17 @@ class WebdavStore(Store):
         """Upload a draft beside the file, then move it over the file with one request, so no partial file is ever visible."""
         entry = self.stat(path)
         if entry is not None and entry.kind != "file":  # A MOVE would replace a whole folder.
-            raise in_the_way(path)
+            raise already_exists(path)
         draft = join(split(path)[0], draft_of(path, key))
-        self._done(self._send("PUT", draft, "not_done", content=content), path, "not_done")
-        self._done(self._send("MOVE", draft, "unknown", (*self._destination_header(path), ("Overwrite", "T"))), path, "unknown")
+        self._check_success(self._send("PUT", draft, "not_done", content=content), path, "not_done")
+        headers = (*self._destination_header(path), ("Overwrite", "T"))
+        self._check_success(self._send("MOVE", draft, "unknown", headers), path, "unknown")
 
     def move(self, source: str, target: str) -> None:
         answer = self._send("MOVE", source, "unknown", (*self._destination_header(target), ("Overwrite", "F")))
         if answer.status == 412:
-            raise in_the_way(target)
-        self._done(answer, source, "unknown")
+            raise already_exists(target)
+        self._check_success(answer, source, "unknown")
 
     def delete(self, path: str) -> bool:
         entries = self._find(path, "1", is_folder=False)
@@ -145,7 +146,7 @@ class WebdavStore(Store):
         answer = self._send("DELETE", path + ("/" if entries[0].kind == "folder" else ""), "unknown")
         if answer.status == 404:
             return False
-        self._done(answer, path, "unknown")
+        self._check_success(answer, path, "unknown")
         return True
 
     def make_folder(self, path: str) -> bool:
@@ -154,10 +155,10 @@ class WebdavStore(Store):
             folder = join(folder, name)
             entry = self.stat(folder)
             if entry is None:
-                self._done(self._send("MKCOL", f"{folder}/", "unknown"), folder, "unknown")
+                self._check_success(self._send("MKCOL", f"{folder}/", "unknown"), folder, "unknown")
                 created = True
             elif entry.kind != "folder":
-                raise in_the_way(folder)
+                raise already_exists(folder)
         return created
 
     def _destination_header(self, path: str) -> tuple[tuple[str, str], ...]:
@@ -200,7 +201,7 @@ class WebdavStore(Store):
         login = f"{self.settings['user']}:{self.settings.get('password', '')}".encode()
         return (("Authorization", f"Basic {base64.b64encode(login).decode('ascii')}"),)
 
-    def _done(self, answer: HttpAnswer, path: str, when_lost: Outcome) -> None:
+    def _check_success(self, answer: HttpAnswer, path: str, when_lost: Outcome) -> None:
         if answer.status not in (200, 201, 204):
             raise _refusal(answer, path, when_lost)
 
@@ -216,11 +217,11 @@ def _parse_entries(answer: HttpAnswer, path: str) -> list[Entry]:
         raise SystemFailure("The server did not answer with WebDAV.", details={"status": answer.status})
     responses.sort(key=lambda pair: len(pair[0]))
     (own_path, first), rest = responses[0], responses[1:]
-    entries = [_entry(first, path)]
+    entries = [_parse_entry(first, path)]
     for href, each in rest:
         folder, _, name = href.rpartition("/")
         if folder == own_path and name not in ("", ".", ".."):
-            entries.append(_entry(each, join(path, name)))
+            entries.append(_parse_entry(each, join(path, name)))
     return entries
 
 
@@ -228,7 +229,7 @@ def _href_path(response: Element) -> str:
     return unquote(urlsplit(response.findtext("{DAV:}href", "")).path).rstrip("/")
 
 
-def _entry(response: Element, path: str) -> Entry:
+def _parse_entry(response: Element, path: str) -> Entry:
     if response.find(".//{DAV:}resourcetype/{DAV:}collection") is not None:
         return Entry(path, "folder", 0, _parse_time(response.findtext(".//{DAV:}getlastmodified")))
     size = (response.findtext(".//{DAV:}getcontentlength") or "0").strip()

@@ -59,24 +59,24 @@ class Reader:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._at = 0
+        self._position = 0
 
     def next_tag(self) -> int | None:
         """Return the next tag, None at the end."""
-        return self._content[self._at] if self._at < len(self._content) else None
+        return self._content[self._position] if self._position < len(self._content) else None
 
     def take(self, *tags: int) -> bytes:
         """Return the content of the next element, which must have one of `tags`; without `tags`, any tag is accepted."""
-        lengths = length_of(self._content[self._at : self._at + 2 + _MOST_LENGTH_BYTES])
+        lengths = length_of(self._content[self._position : self._position + 2 + _MOST_LENGTH_BYTES])
         if lengths is None:
             raise BerError("an element that is cut off")
-        if tags and self._content[self._at] not in tags:
-            raise BerError(f"the tag {self._content[self._at]:#x} instead of {tags[0]:#x}")
-        start = self._at + lengths[0]
+        if tags and self._content[self._position] not in tags:
+            raise BerError(f"the tag {self._content[self._position]:#x} instead of {tags[0]:#x}")
+        start = self._position + lengths[0]
         end = start + lengths[1]
         if end > len(self._content):
             raise BerError("an element longer than the one that contains it")
-        self._at = end
+        self._position = end
         return self._content[start:end]
 
     def number(self, tag: int = INTEGER) -> int:

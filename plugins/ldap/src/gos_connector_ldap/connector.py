@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Rejected
 from gos_connector_ldap.declaration import ACTIONS, SETTINGS, USUAL_ENTRIES, USUAL_PAGE
-from gos_connector_ldap.filter import encode_conditions, encode_filter, everything
+from gos_connector_ldap.filter import encode_conditions, encode_filter, match_all
 from gos_connector_ldap.result import NO_SUCH_OBJECT
-from gos_connector_ldap.session import Found, Search, Session
+from gos_connector_ldap.session import Search, SearchResult, Session
 from gos_connector_ldap.value import to_json
 from gos_connector_ldap.wire import Peer
 
@@ -40,7 +40,7 @@ class LdapConnector(Connector):
     def check(self, ctx: Context) -> str:
         base = self.settings.get("base_dn", "")
         with self._session(ctx) as session:
-            session.search(Search(base, "base", everything(), ("1.1",)), 1, 1)
+            session.search(Search(base, "base", match_all(), ("1.1",)), 1, 1)
         user = self.settings.get("bind_dn")
         sign_in = f"Signed in to {self._peer} as {user}" if user else f"{self._peer} answers without a sign-in"
         return f"{sign_in}{f'; {base} is visible' if base else ''}."
@@ -59,7 +59,7 @@ class LdapConnector(Connector):
             raise ConfigError("The search has no base; set `base`, or `base_dn` in the settings.")
         if "where" in params and "filter" in params:
             raise ConfigError("Use either `where` or `filter`, not both.")
-        conditions = everything()
+        conditions = match_all()
         if params.get("where"):
             conditions = encode_conditions(params["where"])
         elif "filter" in params:
@@ -74,7 +74,7 @@ class LdapConnector(Connector):
     def _get(self, params: Json, ctx: Context) -> dict[str, Any]:
         with self._session(ctx) as session:
             try:
-                result = session.search(Search(params["dn"], "base", everything(), params.get("attributes", ())), 1, 1)
+                result = session.search(Search(params["dn"], "base", match_all(), params.get("attributes", ())), 1, 1)
             except Rejected as refusal:
                 if refusal.details.get("code") == NO_SUCH_OBJECT:
                     return {"entry": None}
@@ -83,7 +83,7 @@ class LdapConnector(Connector):
 
     def _describe(self, params: Json, ctx: Context) -> dict[str, Any]:
         with self._session(ctx) as session:
-            result = session.search(Search("", "base", everything(), _ROOT_ATTRIBUTES), 1, 1)
+            result = session.search(Search("", "base", match_all(), _ROOT_ATTRIBUTES), 1, 1)
         entries = _entries_to_json(result, {"attributes": _ROOT_ATTRIBUTES})
         return {"root": entries[0]["attributes"] if entries else {}}
 
@@ -99,5 +99,5 @@ class LdapConnector(Connector):
             session.close()
 
 
-def _entries_to_json(result: Found, params: Json) -> list[dict[str, Any]]:
+def _entries_to_json(result: SearchResult, params: Json) -> list[dict[str, Any]]:
     return [to_json(entry, params.get("attributes", ()), params.get("binary", ())) for entry in result.entries]

@@ -20,13 +20,13 @@ _MAX_DEPTH = 50
 _OID = r"(?:[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)*)"
 _ATTRIBUTE = re.compile(rf"{_OID}(?:;[A-Za-z0-9-]+)*")
 _RULE = re.compile(_OID)
-_PLACE = re.compile(rf"(?P<attribute>{_ATTRIBUTE.pattern})?(?P<dn>:dn)?(?::(?P<rule>{_OID}))?:=")
+_EXTENSIBLE_MATCH = re.compile(rf"(?P<attribute>{_ATTRIBUTE.pattern})?(?P<dn>:dn)?(?::(?P<rule>{_OID}))?:=")
 _COMPARISON = re.compile(rf"(?P<attribute>{_ATTRIBUTE.pattern})(?P<sign>=|>=|<=|~=)")
 _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
 _OPERATOR_TAGS = {">=": _AT_LEAST, "<=": _AT_MOST, "~=": _APPROXIMATE}
 
 
-def everything() -> bytes:
+def match_all() -> bytes:
     """Return the filter that matches every entry."""
     return octets("objectClass", _PRESENT)
 
@@ -80,10 +80,10 @@ def _encode_comparison(name: str, operator: str, value: Any) -> bytes:
             either = element(_OR, *(_encode_equality(name, each) for each in value))
             return either if operator == "_in" else element(_NOT, either)
         case "_gte" | "_lte":
-            return element(_AT_LEAST if operator == "_gte" else _AT_MOST, octets(name), octets(_value(name, value)))
+            return element(_AT_LEAST if operator == "_gte" else _AT_MOST, octets(name), octets(_encode_value(name, value)))
         case "_contains" | "_starts_with" | "_ends_with":
             tag = {"_contains": _ANY, "_starts_with": _INITIAL, "_ends_with": _FINAL}[operator]
-            text = _value(name, value)
+            text = _encode_value(name, value)
             if not text:
                 raise ConfigError(f"`{operator}` for {name} takes a non-empty text.")
             return element(_SUBSTRINGS, octets(name), element(0x30, octets(text, tag)))
@@ -96,7 +96,7 @@ def _encode_comparison(name: str, operator: str, value: Any) -> bytes:
             rule, rule_value = (_require_object(value).get(part) for part in ("id", "value"))
             if not isinstance(rule, str) or not _RULE.fullmatch(rule):
                 raise ConfigError(f"`_rule` for {name} takes the `id` of a matching rule and a `value`.")
-            return _encode_rule_match(rule, name, _value(name, rule_value), with_dn=False)
+            return _encode_rule_match(rule, name, _encode_value(name, rule_value), with_dn=False)
     raise ConfigError(
         f"There is no operator {operator[:40]!r}; use _eq, _neq, _in, _nin, _gte, _lte, _contains, _starts_with, "
         "_ends_with, _null or _rule."
@@ -104,10 +104,10 @@ def _encode_comparison(name: str, operator: str, value: Any) -> bytes:
 
 
 def _encode_equality(name: str, value: Any) -> bytes:
-    return element(_EQUAL, octets(name), octets(_value(name, value)))
+    return element(_EQUAL, octets(name), octets(_encode_value(name, value)))
 
 
-def _value(name: str, value: Any) -> bytes:
+def _encode_value(name: str, value: Any) -> bytes:
     if isinstance(value, bool):
         return b"TRUE" if value else b"FALSE"
     if isinstance(value, str | int):
@@ -136,7 +136,7 @@ def encode_filter(text: str) -> bytes:
     parser = _Parser(text)
     encoded = parser.filter(0)
     if parser.at != len(text):
-        raise parser.wrong("the end")
+        raise parser.error_expecting("the end")
     return encoded
 
 
@@ -145,7 +145,7 @@ class _Parser:
         self._text = text
         self.at = 0
 
-    def wrong(self, expected: str) -> ConfigError:
+    def error_expecting(self, expected: str) -> ConfigError:
         return ConfigError(f"The filter has a syntax error at position {self.at + 1}: expected {expected}.")
 
     def filter(self, depth: int) -> bytes:
@@ -161,7 +161,7 @@ class _Parser:
             self.at += 1
             encoded = element(_NOT, self.filter(depth + 1))
         else:
-            encoded = self._item()
+            encoded = self._parse_item()
         self._expect(")")
         return encoded
 
@@ -173,27 +173,27 @@ class _Parser:
 
     def _expect(self, sign: str) -> None:
         if not self._text.startswith(sign, self.at):
-            raise self.wrong(f"`{sign}`")
+            raise self.error_expecting(f"`{sign}`")
         self.at += 1
 
-    def _item(self) -> bytes:
-        extensible = _PLACE.match(self._text, self.at)
+    def _parse_item(self) -> bytes:
+        extensible = _EXTENSIBLE_MATCH.match(self._text, self.at)
         if extensible is not None and (extensible["attribute"] or extensible["rule"]):
             self.at = extensible.end()
-            value = self._plain(self._read_value())
+            value = self._unescape(self._read_value())
             return _encode_rule_match(extensible["rule"], extensible["attribute"], value, with_dn=bool(extensible["dn"]))
         comparison = _COMPARISON.match(self._text, self.at)
         if comparison is None:
-            raise self.wrong("an attribute with =, >=, <=, ~= or :=")
+            raise self.error_expecting("an attribute with =, >=, <=, ~= or :=")
         self.at = comparison.end()
         name, raw = comparison["attribute"], self._read_value()
         if comparison["sign"] != "=":
-            return element(_OPERATOR_TAGS[comparison["sign"]], octets(name), octets(self._plain(raw)))
+            return element(_OPERATOR_TAGS[comparison["sign"]], octets(name), octets(self._unescape(raw)))
         if raw == "*":
             return octets(name, _PRESENT)
         if "*" in raw:
-            return element(_SUBSTRINGS, octets(name), element(0x30, *self._pieces(raw)))
-        return element(_EQUAL, octets(name), octets(self._plain(raw)))
+            return element(_SUBSTRINGS, octets(name), element(0x30, *self._encode_substrings(raw)))
+        return element(_EQUAL, octets(name), octets(self._unescape(raw)))
 
     def _read_value(self) -> str:
         """Return the text up to the next parenthesis; parentheses within values are escaped."""
@@ -202,18 +202,18 @@ class _Parser:
             self.at += 1
         return self._text[start : self.at]
 
-    def _pieces(self, raw: str) -> list[bytes]:
-        first, *between, last = (self._plain(piece) for piece in raw.split("*"))
+    def _encode_substrings(self, raw: str) -> list[bytes]:
+        first, *between, last = (self._unescape(piece) for piece in raw.split("*"))
         if any(not piece for piece in between):
-            raise self.wrong("a filter without ** in it")
+            raise self.error_expecting("a filter without ** in it")
         parts = [octets(first, _INITIAL)] if first else []
         parts += [octets(piece, _ANY) for piece in between]
         return [*parts, *([octets(last, _FINAL)] if last else [])]
 
-    def _plain(self, raw: str) -> bytes:
+    def _unescape(self, raw: str) -> bytes:
         """Resolve escapes such as `\\2a`; ConfigError for characters that must be escaped and are not."""
         content = raw.encode()
         plain = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), content)
         if b"\x00" in content or b"*" in content or b"\\" in _ESCAPE.sub(b"", content):
-            raise self.wrong("a value in which \\, * and NUL are escaped as \\5c, \\2a and \\00")
+            raise self.error_expecting("a value in which \\, * and NUL are escaped as \\5c, \\2a and \\00")
         return plain

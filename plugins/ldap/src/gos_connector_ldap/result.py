@@ -32,7 +32,7 @@ class Result:
     """The result of a request: its code, the directory's message, and the URLs of other servers."""
 
     code: int
-    said: str = ""
+    message: str = ""
     referrals: list[str] = field(default_factory=list)
 
     @property
@@ -55,8 +55,8 @@ def read_result(reader: Reader) -> Result:
 
 def error_of(result: Result, peer: str, *, signed_in: bool) -> ConnectorError:
     """Return the contract's error for an unsuccessful result."""
-    details = {"code": result.code, "name": result.name, "message": result.said}
-    reason = f"{result.name}{f': {result.said}' if result.said else ''}"
+    details = {"code": result.code, "name": result.name, "message": result.message}
+    reason = f"{result.name}{f': {result.message}' if result.message else ''}"
     match result.code:
         case 49 | 48 | 7:
             return AuthError(f"{peer} does not accept `bind_dn` and `password` ({reason}).", details=details)

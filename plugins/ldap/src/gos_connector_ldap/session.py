@@ -55,7 +55,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The entries of a search, whether there are more, and the URLs of servers that hold other parts of the tree."""
 
     entries: list[Entry]
@@ -88,19 +88,19 @@ class Session:
         finally:
             self._wire.close()
 
-    def search(self, query: Search, limit: int, page: int) -> Found:
+    def search(self, query: Search, limit: int, page: int) -> SearchResult:
         """Return the first `limit` entries, read in pages of `page` entries; raise the contract's error on a failure."""
-        collected = Found([], False, [])
+        collected = SearchResult([], False, [])
         cookie, empty = b"", 0
         while True:
             before = len(collected.entries)
             # One entry beyond the limit shows whether there are more.
             size = min(page, limit + 1 - before)
-            result, cookie = self._page(query, size, cookie, collected, limit)
+            result, cookie = self._read_page(query, size, cookie, collected, limit)
             if result is None:
-                return Found(collected.entries[:limit], True, collected.referrals)
+                return SearchResult(collected.entries[:limit], True, collected.referrals)
             if result.code in CUT_OFF and collected.entries:
-                return Found(collected.entries, True, collected.referrals)
+                return SearchResult(collected.entries, True, collected.referrals)
             if result.code != SUCCESS:
                 raise error_of(result, str(self._wire.peer), signed_in=self._signed_in)
             if not cookie:
@@ -113,27 +113,29 @@ class Session:
 
     def _start_tls(self) -> None:
         number = self._send(element(_EXTENDED, octets(_START_TLS, 0x80)))
-        tag, content, _ = self._answer(number)
+        tag, content, _ = self._receive_response(number)
         if tag != _EXTENDED_RESPONSE:
-            raise self._wire.nonsense("a message that is not a StartTLS response")
-        result = self._read(_parse_result, content)
+            raise self._wire.protocol_error("a message that is not a StartTLS response")
+        result = self._parse(_parse_result, content)
         if result.code != SUCCESS:
             raise ConfigError(
                 f"{self._wire.peer} does not start TLS ({result.name}); check whether `tls` must be tls, starttls or off.",
-                details={"code": result.code, "message": result.said},
+                details={"code": result.code, "message": result.message},
             )
         self._wire.encrypt()
 
     def _sign_in(self, bind_dn: str, password: str) -> None:
         number = self._send(element(_BIND, integer(3), octets(bind_dn), octets(password, 0x80)))
-        tag, content, _ = self._answer(number)
+        tag, content, _ = self._receive_response(number)
         if tag != _BIND_RESPONSE:
-            raise self._wire.nonsense("a message that is not a bind response")
-        result = self._read(_parse_result, content)
+            raise self._wire.protocol_error("a message that is not a bind response")
+        result = self._parse(_parse_result, content)
         if result.code != SUCCESS:
             raise error_of(result, str(self._wire.peer), signed_in=True)
 
-    def _page(self, query: Search, page: int, cookie: bytes, collected: Found, limit: int) -> tuple[Result | None, bytes]:
+    def _read_page(
+        self, query: Search, page: int, cookie: bytes, collected: SearchResult, limit: int
+    ) -> tuple[Result | None, bytes]:
         """Add one page to `collected`; return its result and the next cookie, or no result beyond `limit` entries."""
         seconds = max(1, math.ceil(self._wire.seconds_left()))
         request = element(
@@ -145,20 +147,20 @@ class Session:
         control = element(SEQUENCE, octets(_PAGES), octets(page_request))
         number = self._send(request, element(_CONTROLS, control))
         while True:
-            tag, content, controls = self._answer(number)
+            tag, content, controls = self._receive_response(number)
             if tag == _ENTRY:
-                collected.entries.append(self._read(_entry, content))
+                collected.entries.append(self._parse(_parse_entry, content))
                 if len(collected.entries) > limit:
                     return None, b""
             elif tag == _REFERENCE:
-                collected.referrals.extend(self._read(_parse_texts, content))
+                collected.referrals.extend(self._parse(_parse_texts, content))
                 if len(collected.referrals) > _MOST_REFERENCES:
                     raise SystemFailure(f"{self._wire.peer} refers to more than {_MOST_REFERENCES} other servers.")
             elif tag == _DONE:
-                result = self._read(_parse_result, content)
-                return result, self._read(_parse_cookie, controls)
+                result = self._parse(_parse_result, content)
+                return result, self._parse(_parse_cookie, controls)
             elif tag != _INTERMEDIATE:
-                raise self._wire.nonsense("a message that does not belong to a search")
+                raise self._wire.protocol_error("a message that does not belong to a search")
 
     # -- messages
 
@@ -167,25 +169,25 @@ class Session:
         self._wire.send(element(SEQUENCE, integer(self._number), *operation))
         return self._number
 
-    def _answer(self, number: int) -> tuple[int, bytes, bytes]:
+    def _receive_response(self, number: int) -> tuple[int, bytes, bytes]:
         """Return (tag, content, controls) of the next response to a request."""
-        answered_number, tag, body, controls = self._read(_parse_message, self._wire.receive())
+        answered_number, tag, body, controls = self._parse(_parse_message, self._wire.receive())
         if answered_number == 0:
             reason = self._disconnect_reason(body)
             raise TransientError(f"{self._wire.peer} announced that it closes the connection.", details={"message": reason})
         if answered_number != number:
-            raise self._wire.nonsense("a response to an unknown request")
+            raise self._wire.protocol_error("a response to an unknown request")
         return tag, body, controls
 
     def _disconnect_reason(self, body: bytes) -> str:
-        result = self._read(_parse_result, body)
-        return f"{result.name} {result.said}".strip()
+        result = self._parse(_parse_result, body)
+        return f"{result.name} {result.message}".strip()
 
-    def _read(self, parse: Callable[[bytes], _T], content: bytes) -> _T:
+    def _parse(self, parse: Callable[[bytes], _T], content: bytes) -> _T:
         try:
             return parse(content)
         except BerError as error:
-            raise self._wire.nonsense(str(error)) from error
+            raise self._wire.protocol_error(str(error)) from error
 
 
 def _parse_message(content: bytes) -> tuple[int, int, bytes, bytes]:
@@ -201,7 +203,7 @@ def _parse_result(content: bytes) -> Result:
     return read_result(Reader(content))
 
 
-def _entry(content: bytes) -> Entry:
+def _parse_entry(content: bytes) -> Entry:
     reader = Reader(content)
     dn = reader.text()
     inner = Reader(reader.take(SEQUENCE))

@@ -21,7 +21,7 @@ def to_json(entry: Entry, requested: Collection[str], binary: Collection[str]) -
     names = {name.lower(): name for name in requested}
     as_bytes = {name.lower() for name in binary}
     attributes = {
-        names.get(name.lower(), name): [_value(each, in_base64=_is_binary(name, as_bytes)) for each in values]
+        names.get(name.lower(), name): [_value_to_json(each, in_base64=_is_binary(name, as_bytes)) for each in values]
         for name, values in entry.attributes
     }
     return {"dn": entry.dn, "attributes": attributes}
@@ -32,7 +32,7 @@ def _is_binary(name: str, as_bytes: Collection[str]) -> bool:
     return plain in _BINARY or plain in as_bytes or "binary" in options
 
 
-def _value(value: bytes, *, in_base64: bool) -> Any:
+def _value_to_json(value: bytes, *, in_base64: bool) -> Any:
     if not in_base64:
         try:
             return value.decode()

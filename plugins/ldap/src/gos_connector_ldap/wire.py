@@ -37,7 +37,7 @@ class Wire:
         self._socket = ctx.dial(peer.host, peer.port)
         if peer.tls == "tls":
             try:
-                self._wrap()
+                self._start_tls()
             except BaseException:
                 self.close()
                 raise
@@ -49,14 +49,14 @@ class Wire:
         """Switch to TLS after the server agreed; SystemFailure if clear text arrived in advance."""
         if self._buffer:
             raise SystemFailure(f"{self.peer} sent clear text after agreeing to TLS; the connection may be intercepted.")
-        self._wrap()
+        self._start_tls()
 
     def send(self, message: bytes) -> None:
-        self._patience()
+        self._apply_deadline()
         try:
             self._socket.sendall(message)
         except OSError as error:
-            raise self._lost() from error
+            raise self._connection_lost() from error
 
     def receive(self) -> bytes:
         """Return the content of the next message."""
@@ -64,10 +64,10 @@ class Wire:
             while (lengths := length_of(bytes(self._buffer[:6]))) is None:
                 self._fill()
         except BerError as error:
-            raise self.nonsense(str(error)) from error
+            raise self.protocol_error(str(error)) from error
         head, size = lengths
         if self._buffer[0] != 0x30:
-            raise self.nonsense("data that is not a message")
+            raise self.protocol_error("data that is not a message")
         if size > MOST_MESSAGE:
             raise SystemFailure(
                 f"{self.peer} sent an entry of more than {MOST_MESSAGE // 2**20} MB; list only the `attributes` you need."
@@ -78,27 +78,27 @@ class Wire:
         del self._buffer[: head + size]
         return content
 
-    def nonsense(self, what: str) -> SystemFailure:
+    def protocol_error(self, what: str) -> SystemFailure:
         """Return the error for an answer that violates the protocol; `what` names the invalid data."""
         return SystemFailure(f"{self.peer} violated the LDAP protocol: it sent {what}. Check the port and `tls`.")
 
     def close(self) -> None:
         self._socket.close()
 
-    def _patience(self) -> None:
+    def _apply_deadline(self) -> None:
         remaining = self.seconds_left()
         if remaining <= 0:
-            raise self._lost()
+            raise self._connection_lost()
         self._socket.settimeout(remaining)
 
     def _fill(self) -> None:
-        self._patience()
+        self._apply_deadline()
         try:
             chunk = self._socket.recv(_CHUNK)
         except OSError as error:
-            raise self._lost() from error
+            raise self._connection_lost() from error
         if not chunk:
-            raise self._lost()
+            raise self._connection_lost()
         self._received += len(chunk)
         if self._received > MOST_TOGETHER:
             raise SystemFailure(
@@ -106,12 +106,12 @@ class Wire:
             )
         self._buffer += chunk
 
-    def _lost(self) -> TransientError:
+    def _connection_lost(self) -> TransientError:
         return TransientError(f"{self.peer} closed the connection or did not answer in time.")
 
-    def _wrap(self) -> None:
+    def _start_tls(self) -> None:
         try:
-            self._patience()
+            self._apply_deadline()
             self._socket = self._context.wrap_socket(self._socket, server_hostname=self.peer.host)
         except ssl.SSLCertVerificationError as error:
             raise ConfigError(
@@ -122,7 +122,7 @@ class Wire:
                 f"{self.peer} does not start TLS; check the port and whether `tls` must be tls, starttls or off."
             ) from error
         except OSError as error:
-            raise self._lost() from error
+            raise self._connection_lost() from error
 
 
 def _tls_context(peer: Peer) -> ssl.SSLContext:

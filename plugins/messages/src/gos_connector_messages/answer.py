@@ -62,7 +62,7 @@ def retry_after(answer: HttpAnswer) -> float | None:
     return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time())
 
 
-def knock(url: str, ctx: Context) -> str:
+def probe(url: str, ctx: Context) -> str:
     """Return `host:port` of the address after connecting to it, the only test possible without sending a message."""
     try:
         parts = urlsplit(url)

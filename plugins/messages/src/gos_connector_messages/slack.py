@@ -21,7 +21,7 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from gos_connector_messages.answer import error_of, knock, retry_after
+from gos_connector_messages.answer import error_of, probe, retry_after
 from gos_connector_messages.slack_declaration import ACTIONS, SETTINGS, USUAL_CHANNELS
 
 _USUAL_BASE = "https://slack.com/api"
@@ -63,8 +63,8 @@ class SlackConnector(Connector):
 
     def check(self, ctx: Context) -> str:
         if "token" not in self.settings:
-            url = self._webhook()
-            return f"{knock(url, ctx)} accepts connections. Post a message to test the webhook itself."
+            url = self._webhook_url()
+            return f"{probe(url, ctx)} accepts connections. Post a message to test the webhook itself."
         response = self._read("auth.test", {}, ctx)
         return f"Signed in to Slack as {str(response.get('user'))[:80]} of {str(response.get('team'))[:80]}."
 
@@ -80,15 +80,15 @@ class SlackConnector(Connector):
         body = {"channel": params["channel"], **_build_message(params)}
         if "thread" in params:
             body["thread_ts"] = params["thread"]
-        return _message_location(self._change("chat.postMessage", body, ctx))
+        return _message_location(self._write("chat.postMessage", body, ctx))
 
     def _update(self, params: Json, ctx: Context) -> dict[str, Any]:
         body = {"channel": params["channel"], "ts": params["ts"], **_build_message(params)}
-        return _message_location(self._change("chat.update", body, ctx))
+        return _message_location(self._write("chat.update", body, ctx))
 
     def _notify(self, params: Json, ctx: Context) -> dict[str, Any]:
         headers = [("Content-Type", "application/json; charset=utf-8")]
-        answer = self._send(self._webhook(), headers, _encode(_build_message(params)), ctx)
+        answer = self._send(self._webhook_url(), headers, _encode(_build_message(params)), ctx)
         error = error_of(answer, "Slack")
         if error is not None:
             raise error
@@ -132,18 +132,18 @@ class SlackConnector(Connector):
 
     # -- requests
 
-    def _webhook(self) -> str:
+    def _webhook_url(self) -> str:
         url = self.settings.get("webhook_url")
         if url is None:
             raise ConfigError("The settings have no `webhook_url`; set it, or use a `token` and the action post.")
         return str(url)
 
-    def _change(self, method: str, body: Json, ctx: Context) -> dict[str, Any]:
-        headers = [*self._login(), ("Content-Type", "application/json; charset=utf-8")]
+    def _write(self, method: str, body: Json, ctx: Context) -> dict[str, Any]:
+        headers = [*self._authorization(), ("Content-Type", "application/json; charset=utf-8")]
         return _parse_response(self._send(f"{self._base}/{method}", headers, _encode(body), ctx), changes=True)
 
     def _read(self, method: str, query: Mapping[str, str], ctx: Context) -> dict[str, Any]:
-        headers = [*self._login(), ("Content-Type", "application/x-www-form-urlencoded")]
+        headers = [*self._authorization(), ("Content-Type", "application/x-www-form-urlencoded")]
         try:
             content = urlencode(query).encode("ascii")
         except UnicodeEncodeError as error:
@@ -154,7 +154,7 @@ class SlackConnector(Connector):
             error.outcome = "not_done"  # The method only reads.
             raise
 
-    def _login(self) -> list[tuple[str, str]]:
+    def _authorization(self) -> list[tuple[str, str]]:
         token = self.settings.get("token")
         if token is None:
             raise ConfigError("The settings have no `token`; set it, or use a `webhook_url` and the action notify.")

@@ -4,7 +4,7 @@ import json
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, HttpRequest, Json
-from gos_connector_messages.answer import error_of, knock
+from gos_connector_messages.answer import error_of, probe
 
 Schema = dict[str, Any]
 
@@ -104,7 +104,7 @@ class TeamsConnector(Connector):
     )
 
     def check(self, ctx: Context) -> str:
-        return f"{knock(self.settings['url'], ctx)} accepts connections. Post a message to test the webhook itself."
+        return f"{probe(self.settings['url'], ctx)} accepts connections. Post a message to test the webhook itself."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action == "post":

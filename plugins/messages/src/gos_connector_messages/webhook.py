@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Effect, HttpRequest, Json
-from gos_connector_messages.answer import error_of, knock
+from gos_connector_messages.answer import error_of, probe
 
 Schema = dict[str, Any]
 
@@ -77,8 +77,8 @@ class WebhookConnector(Connector):
         return "idempotent" if self.settings.get("honoured", False) else action.effect
 
     def check(self, ctx: Context) -> str:
-        self._key()
-        return f"{knock(self.settings['url'], ctx)} accepts connections. Send an event to test the receiver itself."
+        self._signing_key()
+        return f"{probe(self.settings['url'], ctx)} accepts connections. Send an event to test the receiver itself."
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action != "send":
@@ -102,7 +102,7 @@ class WebhookConnector(Connector):
     def _headers(self, message_id: str, content: bytes) -> list[tuple[str, str]]:
         timestamp = str(int(time.time()))
         headers = [("Content-Type", "application/json"), ("Webhook-Id", message_id), ("Webhook-Timestamp", timestamp)]
-        key = self._key()
+        key = self._signing_key()
         if key is not None:
             signature = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + content, "sha256")
             headers.append(("Webhook-Signature", f"v1,{base64.b64encode(signature).decode('ascii')}"))
@@ -111,7 +111,7 @@ class WebhookConnector(Connector):
         names = {name.lower() for name, _ in headers}
         return headers + [(name, value) for name, value in self.settings.get("headers", {}).items() if name.lower() not in names]
 
-    def _key(self) -> bytes | None:
+    def _signing_key(self) -> bytes | None:
         secret = self.settings.get("signing_secret")
         if secret is None:
             return None

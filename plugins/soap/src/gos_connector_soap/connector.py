@@ -7,7 +7,7 @@ from appliance.connectors.contract import Action, ConfigError, Connector, Contex
 from gos_connector_soap.declaration import ACTIONS, SETTINGS
 
 if TYPE_CHECKING:
-    from gos_connector_soap.calling import Caller
+    from gos_connector_soap.caller import Caller
 
 
 class SoapConnector(Connector):
@@ -24,7 +24,7 @@ class SoapConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self._lock = threading.Lock()
-        self._made: Caller | None = None
+        self._loaded_caller: Caller | None = None
 
     def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
         is_read = input.get("operation") in self.settings.get("reads", ())
@@ -39,8 +39,8 @@ class SoapConnector(Connector):
         return self._caller().perform(action, input, ctx)
 
     def _caller(self) -> "Caller":
-        from gos_connector_soap.calling import Caller
+        from gos_connector_soap.caller import Caller
 
         with self._lock:
-            self._made = self._made or Caller(self.settings)
-        return self._made
+            self._loaded_caller = self._loaded_caller or Caller(self.settings)
+        return self._loaded_caller

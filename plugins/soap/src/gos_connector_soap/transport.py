@@ -33,7 +33,7 @@ from appliance.connectors.contract import (
 _EXCERPT = 500
 _MOST_DOCUMENTS = 100
 _PORTS = {"http": 80, "https": 443}
-running: ContextVar[Context] = ContextVar("soap_call")
+current_call: ContextVar[Context] = ContextVar("soap_call")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Reply:
 
 
 @dataclass
-class Road:
+class Transport:
     """A zeep transport; `loaded` counts the documents of one WSDL."""
 
     settings: Json
@@ -62,21 +62,21 @@ class Road:
             raise SystemFailure(f"The WSDL imports more than {_MOST_DOCUMENTS} documents.")
         headers = [("Accept", "application/wsdl+xml, text/xml, application/xml")]
         if origin(url) == origin(self.settings["wsdl_url"]):
-            headers += self._login()
-        answer = running.get().http.send(HttpRequest("GET", url, headers, timeout=self.settings.get("timeout_s", 60)))
+            headers += self._authorization()
+        answer = current_call.get().http.send(HttpRequest("GET", url, headers, timeout=self.settings.get("timeout_s", 60)))
         error = error_of(answer)
         if error is not None:
             raise error
-        safe(answer.content, "not_done")
+        check_xml(answer.content, "not_done")
         return answer.content
 
     def post_xml(self, address: str, envelope: Any, headers: Mapping[str, str]) -> Reply:
         """Send a message and return success answers and faults; raise any other status as an error of the contract."""
         content: bytes = etree.tostring(envelope, xml_declaration=True, encoding="UTF-8")
-        sent = [*headers.items(), *self._login()]
+        sent = [*headers.items(), *self._authorization()]
         timeout = self.settings.get("timeout_s", 60)
         request = HttpRequest("POST", address, sent, (), content, timeout, follow_redirects=False)
-        answer = running.get().http.send(request)
+        answer = current_call.get().http.send(request)
         kind = answer.headers.get("content-type", "text/xml").split(";")[0].strip().lower()
         is_fault = answer.status in (400, 500) and kind in ("text/xml", "application/soap+xml", "application/xml")
         error = None if is_fault else error_of(answer)
@@ -85,10 +85,10 @@ class Road:
         if kind == "multipart/related":
             raise SystemFailure("The service answered with attachments, which are not supported.", outcome="unknown")
         if answer.content:
-            safe(answer.content, "unknown")
+            check_xml(answer.content, "unknown")
         return Reply(answer.status, answer.content, {"Content-Type": answer.headers.get("content-type", "text/xml")})
 
-    def _login(self) -> list[tuple[str, str]]:
+    def _authorization(self) -> list[tuple[str, str]]:
         auth = self.settings.get("auth", {})
         match auth.get("kind", "none"):
             case "basic":
@@ -101,7 +101,7 @@ class Road:
         return []
 
 
-class Expecting:
+class ResponseElementCheck:
     """A zeep plugin that checks that an answer contains the element its operation returns, which zeep itself does not check."""
 
     def egress(self, envelope: Any, http_headers: Any, operation: Any, binding_options: Any) -> tuple[Any, Any]:
@@ -114,10 +114,9 @@ class Expecting:
         elements = envelope.xpath("*[local-name()='Body']/*")
         is_fault = bool(elements) and elements[0].tag.endswith("}Fault")
         # In the style rpc the name of the returned element has no meaning (SOAP 1.1 § 7.1).
-        is_checked = operation.style == "document" and expected is not None and not is_fault
-        if is_checked and (not elements or elements[0].tag != expected.text):
-            actual = str(elements[0].tag)[:200] if elements else "nothing"
-            raise SystemFailure(f"The service returned {actual}; its WSDL defines {expected.text}.", outcome="unknown")
+        actual = str(elements[0].tag) if elements else ""
+        if operation.style == "document" and expected is not None and not is_fault and actual != expected.text:
+            raise SystemFailure(f"The service returned {actual[:200] or 'nothing'}; its WSDL defines {expected.text}.", outcome="unknown")
         return envelope, http_headers
 
 
@@ -130,7 +129,7 @@ def origin(url: str) -> tuple[str, str | None, int | None]:
         raise ConfigError(f"{url[:200]!r} is not a valid URL; correct it.") from error
 
 
-def safe(content: bytes, outcome: Outcome) -> None:
+def check_xml(content: bytes, outcome: Outcome) -> None:
     """Raise SystemFailure unless the content is well-formed XML without a document type, which could load files or URLs."""
     try:
         fromstring(content, forbid_dtd=True)

@@ -25,7 +25,7 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
 )
-from gos_connector_soap.road import Expecting, Road, origin, running
+from gos_connector_soap.transport import ResponseElementCheck, Transport, current_call, origin
 from gos_connector_soap.value import members_of, to_json
 
 # Changes to a WSDL take effect after ten minutes.
@@ -56,12 +56,12 @@ class Caller:
     def __init__(self, settings: Json) -> None:
         self.settings = settings
         self._lock = threading.Lock()
-        self._known: tuple[float, _Service] | None = None
+        self._cached: tuple[float, _Service] | None = None
 
     def check(self, ctx: Context) -> str:
         """Load the WSDL, connect to the service and return a summary."""
         with _call_context(ctx):
-            service = self._fetch()
+            service = self._load_service()
         target = origin(service.address)
         ctx.dial(str(target[1]), target[2] or 0).close()
         count = len(service.operations)
@@ -75,8 +75,8 @@ class Caller:
     # -- the actions
 
     def _call(self, params: Json) -> dict[str, Any]:
-        service, name = self._service(), params["operation"]
-        self._operation(service, name)
+        service, name = self._get_service(), params["operation"]
+        self._get_operation(service, name)
         values = params.get("input", {})
         if any(each.startswith("_soap") for each in values):
             raise ConfigError("The input contains a SOAP header; headers are not supported.")
@@ -101,29 +101,29 @@ class Caller:
             raise SystemFailure(message, outcome=outcome) from error
 
     def _describe(self, params: Json) -> dict[str, Any]:
-        service = self._service()
+        service = self._get_service()
         if "operation" not in params:
             return {"operations": [{"name": name} for name in sorted(service.operations)]}
-        operation = self._operation(service, params["operation"])
+        operation = self._get_operation(service, params["operation"])
         takes, gives = (_describe_body(part) for part in (operation.input, operation.output))
         return {"operations": [{"name": params["operation"], "takes": takes, "gives": gives}]}
 
     # -- the description
 
-    def _operation(self, service: _Service, name: str) -> Any:
+    def _get_operation(self, service: _Service, name: str) -> Any:
         operation = service.operations.get(name)
         if operation is None:
             raise ConfigError(f"The service has no operation {name!r}; use describe to list its operations.")
         return operation
 
-    def _service(self) -> _Service:
+    def _get_service(self) -> _Service:
         with self._lock:
-            cached = self._known
+            cached = self._cached
         if cached is not None and time.monotonic() < cached[0]:
             return cached[1]
-        return self._fetch()
+        return self._load_service()
 
-    def _fetch(self) -> _Service:
+    def _load_service(self) -> _Service:
         security = self.settings.get("security")
         token = (
             UsernameToken(security["username"], security["password"], use_digest=security.get("digest", False))
@@ -132,22 +132,22 @@ class Caller:
         )
         settings = zeep.Settings(strict=True, forbid_dtd=True, forbid_entities=True, forbid_external=False, xml_huge_tree=False)
         try:
-            transport = Road(self.settings)
-            url, plugins = self.settings["wsdl_url"], [Expecting()]
+            transport = Transport(self.settings)
+            url, plugins = self.settings["wsdl_url"], [ResponseElementCheck()]
             client = zeep.Client(url, wsse=token, transport=transport, settings=settings, plugins=plugins)
-            port = self._port(client)
+            port = self._select_port(client)
         except ConnectorError as error:
             error.outcome = "not_done"  # Loading a WSDL changes nothing.
             raise
         except _ZEEP_ERRORS as error:
             raise SystemFailure(f"The WSDL is invalid: {str(error)[:_EXCERPT]}") from error
-        address = self._address(port)
+        address = self._service_address(port)
         service = _Service(client, client.create_service(port.binding.name, address), port.binding.all(), address)
         with self._lock:
-            self._known = (time.monotonic() + _CACHE_SECONDS, service)
+            self._cached = (time.monotonic() + _CACHE_SECONDS, service)
         return service
 
-    def _port(self, client: Any) -> Any:
+    def _select_port(self, client: Any) -> Any:
         ports = {name: port for service in client.wsdl.services.values() for name, port in service.ports.items()}
         soap_ports = {name: port for name, port in ports.items() if isinstance(port.binding, SoapBinding)}
         port_name = self.settings.get("port")
@@ -159,7 +159,7 @@ class Caller:
             )
         return soap_ports[port_name]
 
-    def _address(self, port: Any) -> str:
+    def _service_address(self, port: Any) -> str:
         """Return the address of calls; ConfigError if it is on another server than the WSDL and not set in `address`."""
         configured = self.settings.get("address")
         if configured is not None:
@@ -174,11 +174,11 @@ class Caller:
 
 @contextmanager
 def _call_context(ctx: Context) -> Iterator[None]:
-    token = running.set(ctx)
+    token = current_call.set(ctx)
     try:
         yield
     finally:
-        running.reset(token)
+        current_call.reset(token)
 
 
 def _describe_body(message: Any) -> list[dict[str, Any]]:
