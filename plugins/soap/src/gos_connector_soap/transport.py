@@ -116,7 +116,8 @@ class ResponseElementCheck:
         # In the style rpc the name of the returned element has no meaning (SOAP 1.1 § 7.1).
         actual = str(elements[0].tag) if elements else ""
         if operation.style == "document" and expected is not None and not is_fault and actual != expected.text:
-            raise SystemFailure(f"The service returned {actual[:200] or 'nothing'}; its WSDL defines {expected.text}.", outcome="unknown")
+            message = f"The service returned {actual[:200] or 'nothing'}; its WSDL defines {expected.text}."
+            raise SystemFailure(message, outcome="unknown")
         return envelope, http_headers
 
 
