@@ -1,4 +1,4 @@
-"""People of two tenants, and a process that the console's tests run."""
+"""Members of two tenants, and a process that the console's tests run."""
 
 from collections.abc import Callable
 from typing import Any

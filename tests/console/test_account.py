@@ -1,4 +1,4 @@
-"""One's own account: other sessions end at a click, and a new password ends them all."""
+"""The account page: other sessions are ended by a button, and a new password ends all of them."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_a_new_password_ends_every_session(running: Running, person: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"old": "not my password"}, "This is not your current password."),
         ({"again": "something else"}, "The two new passwords differ"),
@@ -56,11 +56,11 @@ def test_a_new_password_ends_every_session(running: Running, person: str) -> Non
     ],
     ids=["old", "again", "short", "same"],
 )
-def test_a_password_that_cannot_be_changes_nothing(running: Running, change: dict[str, str], told: str) -> None:
-    login = f"careless-{len(told)}@selfish.test"
+def test_an_invalid_password_changes_nothing(running: Running, change: dict[str, str], message: str) -> None:
+    login = f"careless-{len(message)}@selfish.test"
     running.user(login, PASSWORD, TENANT, "viewer")
     here = signed_in(running, login)
     page = here.post(here.at(TENANT, "/console/account/password"), {"old": PASSWORD, "password": NEW, "again": NEW, **change})
-    assert (page.status_code, told in page.text) == (422, True)
+    assert (page.status_code, message in page.text) == (422, True)
     assert is_in(here)
     assert is_in(signed_in(running, login))

@@ -1,4 +1,4 @@
-"""The pages of agents and their runs: shown as text, started from an input box, followed and cancelled."""
+"""The pages of agents and their runs: escaped, started from an input field, followed and cancelled."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def show(browser: Browser, path: str, tenant: str = "acme") -> httpx.Response:
     return browser.get(browser.at(tenant, f"/console/agents{path}"))
 
 
-def test_agents_and_runs_are_shown_as_text(signed_in: SignedIn, running: Running, agent: str) -> None:
+def test_agents_and_runs_are_escaped(signed_in: SignedIn, running: Running, agent: str) -> None:
     viewer, run = signed_in("viewer@acme.test"), waiting_run(running, agent)
     for path in ("", f"/{agent}", f"/{agent}/runs/{run}", f"/{agent}/runs/{run}?part=live"):
         page = show(viewer, path)

@@ -1,4 +1,4 @@
-"""Pages about the appliance: what it runs on for who may read, its configuration and backups for those who run it."""
+"""Pages of the appliance: its components for every member, its configuration and backups for administrators."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tests.console.browser import Browser
 HIDDEN = "a phrase nobody should read 81f3"
 
 
-def test_what_it_runs_on_is_told(signed_in: Callable[[str], Browser]) -> None:
+def test_the_appliance_page_lists_its_components(signed_in: Callable[[str], Browser]) -> None:
     browser = signed_in("viewer@acme.test")
     page = browser.get(browser.at("acme", "/console/appliance")).text
     assert all(each in page for each in ("SQLite 3.", "wasmtime", "tryton", "peewee", "MIT"))
@@ -31,7 +31,7 @@ def test_what_it_runs_on_is_told(signed_in: Callable[[str], Browser]) -> None:
 
 @pytest.mark.parametrize("path", ["configuration", "backups", "backups/gos-20260101T000000Z.gosb"])
 @pytest.mark.parametrize("person", ["builder@acme.test", "owner@globex.test"])
-def test_only_those_who_run_it_see_more(signed_in: Callable[[str], Browser], person: str, path: str) -> None:
+def test_pages_of_the_appliance_need_an_administrator(signed_in: Callable[[str], Browser], person: str, path: str) -> None:
     browser = signed_in(person)
     answer = browser.get(browser.at("globex" if "globex" in person else "acme", f"/console/appliance/{path}"))
     assert answer.status_code == 403
@@ -49,14 +49,15 @@ def test_the_configuration_says_where_each_value_is_from(signed_in: Callable[[st
 
 def test_secrets_are_not_shown() -> None:
     own = {"GOS_BACKUP_PASSPHRASE": HIDDEN, "GOS_STORAGE_DATABASE": "postgresql://gos:hush81f3@db/gos"}
-    shown = {each.name: each for section in list_settings(load_config(environment=own)).values() for each in section}
-    assert (shown["backup.passphrase"].value, shown["backup.passphrase"].origin) == ("hidden", "environment GOS_BACKUP_PASSPHRASE")
-    assert shown["storage.database"].value == "postgresql://gos:hidden@db/gos"
-    assert shown["blobs.secret_key"].value == ""
-    assert not [each for each in shown.values() if HIDDEN in each.value or "hush81f3" in each.value]
+    settings = {each.name: each for section in list_settings(load_config(environment=own)).values() for each in section}
+    passphrase = settings["backup.passphrase"]
+    assert (passphrase.value, passphrase.origin) == ("hidden", "environment GOS_BACKUP_PASSPHRASE")
+    assert settings["storage.database"].value == "postgresql://gos:hidden@db/gos"
+    assert settings["blobs.secret_key"].value == ""
+    assert not [each for each in settings.values() if HIDDEN in each.value or "hush81f3" in each.value]
 
 
-def test_one_is_made_now_watched_and_downloaded(signed_in: Callable[[str], Browser], running: Running) -> None:
+def test_a_backup_is_created_followed_and_downloaded(signed_in: Callable[[str], Browser], running: Running) -> None:
     browser, page = signed_in("owner@acme.test"), "/console/appliance/backups"
     here = browser.at("acme", page)
     refused = browser.post(here, {"passphrase": HIDDEN, "again": "another"})
@@ -68,18 +69,18 @@ def test_one_is_made_now_watched_and_downloaded(signed_in: Callable[[str], Brows
         assert clock.monotonic() < ends
     assert "verified" in part
     (link,) = re.findall(rf'href="({page}/gos-[\w-]+\.gosb)"', part)
-    found = browser.get(browser.at("acme", link))
-    kept = running.config.data / "backups" / link.rpartition("/")[2]
-    assert found.content == kept.read_bytes()
-    assert verify_backup(kept, HIDDEN)["tables"]["tenant"] >= 2
+    download = browser.get(browser.at("acme", link))
+    path = running.config.data / "backups" / link.rpartition("/")[2]
+    assert download.content == path.read_bytes()
+    assert verify_backup(path, HIDDEN)["tables"]["tenant"] >= 2
     with running.api("acme") as api:
         actions = [each["action"] for each in api.get("/api/v1/logs/audit").json()["data"]]
     assert {"backup.make", "backup.download"} <= set(actions)
-    kept.unlink()
+    path.unlink()
 
 
 @pytest.mark.parametrize("person", ["builder@acme.test", "owner@globex.test"])
-def test_only_those_who_run_it_make_one(signed_in: Callable[[str], Browser], running: Running, person: str) -> None:
+def test_only_administrators_create_backups(signed_in: Callable[[str], Browser], running: Running, person: str) -> None:
     browser = signed_in(person)
     path = browser.at(person.partition("@")[2].removesuffix(".test"), "/console/appliance/backups")
     assert browser.post(path, {"passphrase": HIDDEN, "again": HIDDEN}).status_code == 403
@@ -87,30 +88,30 @@ def test_only_those_who_run_it_make_one(signed_in: Callable[[str], Browser], run
 
 
 def visit(running: Running, config: Config, login: str) -> Visit:
-    asked = ConsoleRequest("GET", "/console/appliance/backups", "", {}, {}, {}, "acme.localhost", "http", "acme", "req_1")
+    request = ConsoleRequest("GET", "/console/appliance/backups", "", {}, {}, {}, "acme.localhost", "http", "acme", "req_1")
     services = replace(running.services, config=config)
-    return Visit(services, asked, SignedIn("usr_1", login, "owner", running.tenant("acme")), running.tenant("acme"))
+    return Visit(services, request, SignedIn("usr_1", login, "owner", running.tenant("acme")), running.tenant("acme"))
 
 
-def test_a_backup_is_shown_and_downloaded_only_encrypted(running: Running, tmp_path: Path) -> None:
+def test_only_encrypted_backups_are_listed_and_downloaded(running: Running, tmp_path: Path) -> None:
     settings = replace(running.config.backup, to=str(tmp_path / "backups"), passphrase=HIDDEN)
     data = replace(running.config.storage, database=running.config.database_url)
     config = replace(running.config, backup=settings, storage=data)
     places = LocalPlaces(running.config.data / "blobs")
-    made = Schedule(config, places).run_due()
-    assert made is not None
-    name = Path(made.path).name
+    backup = Schedule(config, places).run_due()
+    assert backup is not None
+    name = Path(backup.path).name
     own = visit(running, config, "owner@acme.test")
     page = show_backups(own)
     assert isinstance(page, Page)
     assert [each.name for each in page.values["now"].files] == [name]
-    found = download_backup(own, name)
-    assert isinstance(found, File)
-    assert b"".join(found.pieces) == Path(made.path).read_bytes()
+    download = download_backup(own, name)
+    assert isinstance(download, File)
+    assert b"".join(download.pieces) == Path(backup.path).read_bytes()
     with pytest.raises(NotFound):
         download_backup(own, "../key")
     with pytest.raises(ScopeMissing):
         download_backup(visit(running, config, "builder@acme.test"), name)
-    Path(made.path).write_bytes(b"\x28\xb5\x2f\xfd and so on, not encrypted")
+    Path(backup.path).write_bytes(b"\x28\xb5\x2f\xfd and so on, not encrypted")
     with pytest.raises(NotFound, match="no encrypted backup"):
         download_backup(own, name)

@@ -1,4 +1,4 @@
-"""The audit page: searched, verified, exported so that anybody can recompute it."""
+"""The audit page: search, verification, and an export that can be recomputed."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ def rows(reader: Browser, query: str) -> int:
     return page.text.count('data-testid="row"')
 
 
-def test_entries_are_found_by_what_they_say_who_did_it_and_when(reader: Browser) -> None:
+def test_entries_are_filtered_by_text_author_and_time(reader: Browser) -> None:
     everything = rows(reader, "")
     assert rows(reader, "?text=ORCHID") == 1
     assert rows(reader, "?action=key.issue") == 2
@@ -58,23 +58,23 @@ def test_an_export_can_be_recomputed(reader: Browser) -> None:
     assert [json.loads(line)["subject"] for line in only] == ["orchid"]
 
 
-def test_the_chain_is_verified_and_a_change_is_found(reader: Browser) -> None:
+def test_the_chain_is_verified_and_a_change_is_detected(reader: Browser) -> None:
     verify = reader.at(TENANT, f"{PAGE}/verify")
     assert "The chain is intact." in reader.post(verify, {}).text
-    found = "SELECT fields FROM audit_entry WHERE tenant_id = ? AND seq = 2"
-    ((before,),) = db.rows(found, (TENANT,))
+    query = "SELECT fields FROM audit_entry WHERE tenant_id = ? AND seq = 2"
+    ((before,),) = db.rows(query, (TENANT,))
     change = "UPDATE audit_entry SET fields = ? WHERE tenant_id = ? AND seq = 2"
     db.write(lambda: db.execute(change, ('{"nothing": "happened"}', TENANT)))
     try:
-        told = reader.post(verify, {}).text
-        assert "The chain is broken at entry 2:" in told
-        assert "its content was changed" in told
+        page = reader.post(verify, {}).text
+        assert "The chain is broken at entry 2:" in page
+        assert "its content was changed" in page
     finally:
         db.write(lambda: db.execute(change, (before, TENANT)))
     assert "The chain is intact." in reader.post(verify, {}).text
 
 
-def test_what_ends_soon_is_said_beside_the_keys(running: Running) -> None:
+def test_keys_that_expire_soon_are_reported(running: Running) -> None:
     running.user("olaf@ledger.test", PASSWORD, TENANT, "owner")
     browser = Browser(running)
     browser.sign_in("olaf@ledger.test", PASSWORD, TENANT)

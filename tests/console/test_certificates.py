@@ -1,4 +1,4 @@
-"""Certificates on the page of an app's domains: uploaded, read, refused at the field that is wrong, and forgotten."""
+"""Certificates on the page of an app's domains: uploaded, shown, refused at the field in error, and deleted."""
 
 import re
 
@@ -37,18 +37,18 @@ def form_of(leaf: Leaf) -> dict[str, str | list[str]]:
     return {"certificate": certificate.replace("\n", "\r\n"), "private_key": key.replace("\n", "\r\n"), "chain": ""}
 
 
-def test_a_certificate_is_uploaded_read_and_forgotten(owner: Browser, acme: httpx.Client, shop: str) -> None:
+def test_a_certificate_is_uploaded_shown_and_deleted(owner: Browser, acme: httpx.Client, shop: str) -> None:
     host = f"{shop}.certified.test"
     page = owner.get(owner.at("acme", f"/console/webapps/{shop}/domains")).text
     assert page.count("Upload your own certificate") == 1, "of the proven domain alone"
     sent = form_of(Leaf([host, f"www.{host}"]))
     page = owner.post(at(owner, shop), sent).text
-    told = acme.get(f"/api/v1/webapps/{shop}/domains/{host}/certificate").json()["data"]
+    certificate = acme.get(f"/api/v1/webapps/{shop}/domains/{host}/certificate").json()["data"]
     facts = dict(re.findall(r"<dt>([A-Za-z0-9-]+)</dt><dd[^>]*>([^<]*)", page))
     assert (facts["For"].strip(), facts["Names"]) == (f"{host}, www.{host}", f"{host}, www.{host}")
-    assert (facts["Issuer"], facts["Key"]) == ("Authority &lt;b&gt;of&lt;/b&gt; the tests", told["key"])
-    assert facts["Valid"].startswith(f"{told['not_before'][:10]} to {told['not_after'][:10]}")
-    assert (facts["Subject"], facts["SHA-256"]) == ("none", told["fingerprint_sha256"])
+    assert (facts["Issuer"], facts["Key"]) == ("Authority &lt;b&gt;of&lt;/b&gt; the tests", certificate["key"])
+    assert facts["Valid"].startswith(f"{certificate['not_before'][:10]} to {certificate['not_after'][:10]}")
+    assert (facts["Subject"], facts["SHA-256"]) == ("none", certificate["fingerprint_sha256"])
     assert "does not serve HTTPS itself" in page
     assert "PRIVATE KEY" not in page
     assert owner.post(at(owner, shop, "/delete"), {}).status_code == 200
@@ -56,11 +56,11 @@ def test_a_certificate_is_uploaded_read_and_forgotten(owner: Browser, acme: http
     assert owner.post(at(owner, shop, "/delete"), {}).status_code == 404
 
 
-def test_a_subject_is_told_as_it_is_written() -> None:
+def test_a_subject_is_shown_as_it_is_written() -> None:
     assert subject_of(text_of(ROOT.certificate).encode()) == "CN=Authority \\<b\\>of\\</b\\> the tests"
 
 
-def test_what_does_not_fit_is_told_at_its_field(owner: Browser, acme: httpx.Client, shop: str) -> None:
+def test_errors_appear_at_their_field(owner: Browser, acme: httpx.Client, shop: str) -> None:
     host = f"{shop}.certified.test"
     good, other = form_of(Leaf([host])), form_of(Leaf(["other.test"]))
     cases = {
@@ -68,11 +68,11 @@ def test_what_does_not_fit_is_told_at_its_field(owner: Browser, acme: httpx.Clie
         "certificate": (other, f"The certificate does not cover {host}; it covers other.test"),
         "chain": ({**good, "chain": other["certificate"]}, "Each certificate must be followed by the one of its issuer"),
     }
-    for field, (sent, told) in cases.items():
+    for field, (sent, message) in cases.items():
         refused = owner.post(at(owner, shop), sent)
         assert refused.status_code == 422
-        (found,) = re.findall(rf'<textarea id="([a-z_0-9-]+)" name="{field}"[^>]* aria-invalid="true" autofocus', refused.text)
-        assert re.search(rf'<p class="wrong" id="{found}-error">{re.escape(told)}', refused.text)
+        (field_id,) = re.findall(rf'<textarea id="([a-z_0-9-]+)" name="{field}"[^>]* aria-invalid="true" autofocus', refused.text)
+        assert re.search(rf'<p class="wrong" id="{field_id}-error">{re.escape(message)}', refused.text)
         assert refused.text.count('aria-invalid="true"') == 1
         assert "BEGIN CERTIFICATE" in refused.text
         assert "PRIVATE KEY" not in refused.text
@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_told_at_its_field(owner: Browser, acme: httpx.Clie
     assert (refused.status_code, "is not verified yet" in refused.text) == (409, True)
 
 
-def test_who_may_not_publish_uploads_nothing(signed_in: SignedIn, acme: httpx.Client, shop: str) -> None:
+def test_an_upload_needs_the_permission_to_publish(signed_in: SignedIn, acme: httpx.Client, shop: str) -> None:
     host = f"{shop}.certified.test"
     operator, stranger = signed_in("operator@acme.test"), signed_in("owner@globex.test")
     assert "/certificate" not in operator.get(operator.at("acme", f"/console/webapps/{shop}/domains")).text

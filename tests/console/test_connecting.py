@@ -1,4 +1,4 @@
-"""Connecting an integration in a browser: to a strict provider and back, and everything that must not connect."""
+"""Connecting an integration by OAuth in a browser: to a strict provider and back, and every case that must not connect."""
 
 from collections.abc import Callable, Iterator
 from html import unescape
@@ -18,7 +18,7 @@ SLUG = "consented"
 
 @pytest.fixture
 def provider(acme: httpx.Client) -> Iterator[Provider]:
-    """The provider of an integration that nobody has connected."""
+    """The provider of an integration that is not connected yet."""
     provider = Provider()
     acme.post("/api/v1/integrations", json={"slug": SLUG, "connector": "http", "settings": provider.settings()}).raise_for_status()
     yield provider
@@ -37,30 +37,30 @@ def state(acme: httpx.Client) -> str:
     return str(acme.get(f"/api/v1/integrations/{SLUG}").json()["data"]["connection"]["state"])
 
 
-def works(acme: httpx.Client) -> bool:
+def can_call(acme: httpx.Client) -> bool:
     return acme.post(f"/api/v1/integrations/{SLUG}/execute", json={"action": "get", "input": {"url": "me"}}).status_code == 200
 
 
-def test_a_person_connects_and_calls_work(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+def test_a_connected_integration_can_be_called(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
     address = owner.at("acme", f"/console/integrations/{SLUG}")
     page = owner.get(address).text
     assert "Not connected yet." in page
     assert "/console/oauth/callback" in page
-    assert not works(acme)
+    assert not can_call(acme)
     back = provider.allow(leave(owner))
     assert urlsplit(back).netloc == urlsplit(owner.at("acme", "/")).netloc
     done = owner.get(back)
     assert urlsplit(owner.url).path == f"/console/integrations/{SLUG}"
     assert "Connected." in done.text
     assert "canary" not in done.text
-    assert (state(acme), works(acme), provider.asked) == ("connected", True, ["authorization_code"])
+    assert (state(acme), can_call(acme), provider.asked) == ("connected", True, ["authorization_code"])
     assert "integration.connect" in acme.get("/api/v1/logs/audit?action=integration.connect").text
     again = owner.get(back)
     assert again.status_code == 409
     assert "connect the integration again" in again.text
-    gone = owner.post(owner.at("acme", f"/console/integrations/{SLUG}/disconnect"), {})
-    assert "Not connected yet." in gone.text
-    assert not works(acme)
+    disconnected = owner.post(owner.at("acme", f"/console/integrations/{SLUG}/disconnect"), {})
+    assert "Not connected yet." in disconnected.text
+    assert not can_call(acme)
 
 
 def test_a_state_belongs_to_one_browser(
@@ -72,7 +72,7 @@ def test_a_state_belongs_to_one_browser(
     assert (state(acme), provider.asked) == ("not_connected", [])
 
 
-def test_who_may_not_change_integrations_cannot_connect(
+def test_connecting_needs_the_permission_to_change_integrations(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, provider: Provider
 ) -> None:
     viewer, stranger = signed_in("viewer@acme.test"), signed_in("owner@globex.test")
@@ -93,9 +93,9 @@ def test_a_forged_answer_connects_nothing(owner: Browser, acme: httpx.Client, pr
     assert (state(acme), provider.asked) == ("not_connected", [])
 
 
-def test_a_refusal_of_the_provider_is_told(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
-    given = parse_qs(urlsplit(leave(owner)).query)["state"][0]
-    page = owner.get(owner.at("acme", f"/console/oauth/callback?state={given}&error=access_denied<b>"))
+def test_a_refusal_of_the_provider_is_reported(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+    state_parameter = parse_qs(urlsplit(leave(owner)).query)["state"][0]
+    page = owner.get(owner.at("acme", f"/console/oauth/callback?state={state_parameter}&error=access_denied<b>"))
     assert page.status_code == 409
     assert "access_deniedb" in page.text
     stolen = provider.allow(leave(owner)).replace("code-1", "code-2")
@@ -105,7 +105,7 @@ def test_a_refusal_of_the_provider_is_told(owner: Browser, acme: httpx.Client, p
     assert (state(acme), provider.asked) == ("not_connected", ["authorization_code"])
 
 
-def test_an_answer_that_comes_late_or_after_a_change_connects_nothing(
+def test_a_late_or_outdated_answer_connects_nothing(
     owner: Browser, acme: httpx.Client, provider: Provider
 ) -> None:
     back = provider.allow(leave(owner))
@@ -118,13 +118,13 @@ def test_an_answer_that_comes_late_or_after_a_change_connects_nothing(
     assert provider.asked == []
 
 
-def test_what_a_program_began_a_person_confirms(
+def test_a_connection_started_by_a_program_is_confirmed_by_a_person(
     signed_in: Callable[[str], Browser], running: Running, acme: httpx.Client, provider: Provider
 ) -> None:
-    begun = acme.post(f"/api/v1/integrations/{SLUG}/oauth/start").json()["data"]
-    assert begun["redirect_uri"] == f"{running.config.tenant_url('acme')}/console/oauth/callback"
+    authorization = acme.post(f"/api/v1/integrations/{SLUG}/oauth/start").json()["data"]
+    assert authorization["redirect_uri"] == f"{running.config.tenant_url('acme')}/console/oauth/callback"
     builder = signed_in("builder@acme.test")
-    back = provider.allow(begun["url"])
+    back = provider.allow(authorization["url"])
     page = builder.get(back)
     assert page.status_code == 200
     assert "Confirm only if you started this yourself" in page.text
@@ -133,12 +133,12 @@ def test_what_a_program_began_a_person_confirms(
     foreign = builder.post(builder.at("acme", "/console/oauth/finish"), fields, **{"Sec-Fetch-Site": "cross-site"})
     assert foreign.status_code == 403
     assert "Connected." in builder.post(builder.at("acme", "/console/oauth/finish"), fields).text
-    assert works(acme)
+    assert can_call(acme)
     assert acme.delete(f"/api/v1/integrations/{SLUG}/oauth").status_code == 200
     assert state(acme) == "not_connected"
 
 
-def test_credentials_that_need_nobody_are_told_so(acme: httpx.Client, provider: Provider) -> None:
+def test_client_credentials_need_no_connection(acme: httpx.Client, provider: Provider) -> None:
     settings = provider.settings(grant="client_credentials")
     acme.patch(f"/api/v1/integrations/{SLUG}", json={"settings": settings}).raise_for_status()
     refused = acme.post(f"/api/v1/integrations/{SLUG}/oauth/start")

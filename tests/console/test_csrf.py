@@ -1,4 +1,4 @@
-"""Only forms of our own pages are believed."""
+"""Only forms of the appliance's own pages are accepted."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ORIGIN = "https://acme.example.com"
         {"origin": "https://ACME.example.com"},
     ],
 )
-def test_a_form_of_the_same_origin_is_believed(headers: dict[str, str]) -> None:
+def test_a_form_of_the_same_origin_is_accepted(headers: dict[str, str]) -> None:
     assert is_own_page(headers, ORIGIN)
 
 
@@ -35,5 +35,5 @@ def test_a_form_of_the_same_origin_is_believed(headers: dict[str, str]) -> None:
         {"referer": ORIGIN},
     ],
 )
-def test_a_form_of_anybody_else_is_refused(headers: dict[str, str]) -> None:
+def test_a_form_of_another_origin_is_refused(headers: dict[str, str]) -> None:
     assert not is_own_page(headers, ORIGIN)

@@ -1,4 +1,4 @@
-"""Whatever destroys, ends or takes back is confirmed first, beside a sentence that says what it does."""
+"""Every destructive action is confirmed first, beside a sentence that says what it does."""
 
 import re
 from collections.abc import Iterator
@@ -31,51 +31,51 @@ SENTENCE = re.compile(r"<p\b[^>]*>[^<]{15,}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Form:
-    """A form of a template; `is_asked_for` when it shows only after a first click, or wants something typed."""
+    """A form of a template; `is_confirmed` when it opens only after a first click or requires an input."""
 
     template: str
     action: str
     body: str
-    is_asked_for: bool
+    is_confirmed: bool
 
 
 def forms_of(path: Path) -> Iterator[Form]:
     text = path.read_text("utf8")
-    for found in FORM.finditer(text):
-        before = text[: found.start()]
+    for match in FORM.finditer(text):
+        before = text[: match.start()]
         is_inside = before.count("<details") > before.count("</details>")
-        yield Form(path.name, found["action"], found["body"], is_inside or " required" in found["body"])
+        yield Form(path.name, match["action"], match["body"], is_inside or " required" in match["body"])
 
 
 FORMS = [form for path in sorted(CONSOLE.rglob("*.html")) for form in forms_of(path)]
 POSTS = {route.path: route.handler.__name__ for route in PAGES if route.method == "POST"}
 POSTS |= {route.path: route.handler.__name__ for route in BASE_PAGES if route.method == "POST"}
-# A page of its own, reached by a link at the same address, asks and says what it does.
+# A confirmation page, reached by a link to the same address, explains the action.
 OWN_PAGES = {route.path for route in PAGES if route.method == "GET"}
 ENDS = sorted(path for path, name in POSTS.items() if name.split("_")[0] in DESTROYING)
 
 
 def rest_of(path: str) -> str:
-    """What follows the last part that changes: of a route `<id>`, of a form's address `{{ id }}`."""
+    """The part of a path after its last parameter: `<id>` in a route, `{{ id }}` in a form's address."""
     return re.split(r">|\}\}", path)[-1]
 
 
-def test_every_route_that_changes_something_says_by_its_name_whether_it_destroys() -> None:
+def test_the_name_of_every_handler_says_whether_it_is_destructive() -> None:
     assert blueprint.AREAS
     unknown = {f"{path}: {name}" for path, name in POSTS.items() if name.split("_")[0] not in DESTROYING | HARMLESS}
     assert unknown == set(), "say in DESTROYING or HARMLESS what this verb does; a verb that destroys needs a confirmation"
 
 
 @pytest.mark.parametrize("path", ENDS)
-def test_what_destroys_is_asked_for_beside_what_it_does(path: str) -> None:
+def test_every_destructive_form_is_confirmed_with_an_explanation(path: str) -> None:
     mine = [form for form in FORMS if rest_of(form.action) == rest_of(path)]
     assert mine, "no form leads there"
     is_own_page = path in OWN_PAGES
-    silent = [form.template for form in mine if not ((is_own_page or form.is_asked_for) and SENTENCE.search(form.body))]
+    silent = [form.template for form in mine if not ((is_own_page or form.is_confirmed) and SENTENCE.search(form.body))]
     assert silent == [], "put the form into a details.ask with a sentence (<p>) that says what it does and what stays"
 
 
-def test_a_form_without_a_sentence_would_be_found() -> None:
+def test_a_form_without_a_sentence_is_detected() -> None:
     (bare,) = FORM.finditer('<form method="post" action="/x/{{ id }}/delete"><button>Delete</button></form>')
     assert SENTENCE.search(bare["body"]) is None
     assert rest_of(bare["action"]) == "/delete"

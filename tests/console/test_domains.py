@@ -1,4 +1,4 @@
-"""The doctor of domains: what it shows of each, and who may do what there."""
+"""The page of domains: the checks of each domain, and who can change them."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def shop(acme: httpx.Client) -> str:
     return name
 
 
-def test_a_domain_is_claimed_checked_made_primary_and_released(
+def test_a_domain_is_claimed_checked_set_as_primary_and_released(
     owner: Browser, acme: httpx.Client, shop: str, name_server: NameServer
 ) -> None:
     at, host = owner.at("acme", f"/console/webapps/{shop}/domains"), f"{shop}.doctor.test"
@@ -43,7 +43,7 @@ def test_a_domain_is_claimed_checked_made_primary_and_released(
     assert "No domains yet" in owner.post(f"{at}/{host}/release", {}).text
 
 
-def test_who_may_only_read_sees_it_and_changes_nothing(signed_in: Callable[[str], Browser], acme: httpx.Client, shop: str) -> None:
+def test_a_reader_sees_domains_and_cannot_change_them(signed_in: Callable[[str], Browser], acme: httpx.Client, shop: str) -> None:
     host = f"{shop}.doctor.test"
     acme.post(f"/api/v1/webapps/{shop}/domains", json={"host": host}).raise_for_status()
     viewer = signed_in("viewer@acme.test")

@@ -1,4 +1,4 @@
-"""JSON Schema to fields, and what was sent back to JSON."""
+"""JSON Schema becomes form fields, and submitted forms become JSON."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ ORDER: dict[str, Any] = {
 
 
 def kinds(form: InputForm) -> dict[str, str]:
-    return {found.pointer: found.kind for found in form.all_fields() if found.pointer}
+    return {field.pointer: field.kind for field in form.all_fields() if field.pointer}
 
 
 def read(schema: Any, **sent: str) -> tuple[Any, list[Detail]]:
@@ -43,10 +43,10 @@ def test_every_type_gets_its_field() -> None:
     }  # fmt: skip
 
 
-def test_a_host_is_one_line_and_a_letter_is_several() -> None:
+def test_short_texts_get_one_line_and_long_ones_several() -> None:
     host, letter = {"type": "string", "maxLength": 253}, {"type": "string", "maxLength": 4_000}
-    shown = kinds(InputForm({"type": "object", "properties": {"host": host, "letter": letter}}))
-    assert shown == {"/host": "text", "/letter": "textarea"}
+    fields = kinds(InputForm({"type": "object", "properties": {"host": host, "letter": letter}}))
+    assert fields == {"/host": "text", "/letter": "textarea"}
 
 
 def test_a_value_of_several_lines_keeps_them() -> None:
@@ -56,7 +56,7 @@ def test_a_value_of_several_lines_keeps_them() -> None:
     assert read_form(form, {"in/host": ["one\r\ntwo"]}) == {"host": "one\ntwo"}
 
 
-def test_what_is_sent_becomes_json_of_the_schemas_types() -> None:
+def test_form_values_are_converted_to_the_types_of_the_schema() -> None:
     value, problems = read(
         ORDER, customer="C-1", amount="12.50", pieces="3", express="true", paid="false", currency='"EUR"', address__city="Berlin",
         tags='["a", 1]', orders="number\r\n1\r\n",
@@ -68,7 +68,7 @@ def test_what_is_sent_becomes_json_of_the_schemas_types() -> None:
     }  # fmt: skip
 
 
-def test_what_is_left_empty_is_left_out() -> None:
+def test_empty_fields_are_omitted() -> None:
     value, problems = read(ORDER, customer="", amount=" ", extra__remark="", tags="", paid="", currency="")
     assert problems == []
     assert value == {"express": False, "address": {}}
@@ -86,39 +86,39 @@ def test_what_is_left_empty_is_left_out() -> None:
         ("tags", "[" * 100_000, "This JSON is nested too deeply."),
     ],
 )
-def test_what_cannot_be_read_is_named_at_its_field_and_kept(name: str, text: str, message: str) -> None:
+def test_an_invalid_value_is_reported_at_its_field_and_stays(name: str, text: str, message: str) -> None:
     form = InputForm(ORDER)
     read_form(form, {f"in/{name}": [text]})
     assert form.problems == [Detail(f"/{name}", "invalid", message)]
-    wrong = next(found for found in form.all_fields() if found.pointer == f"/{name}")
+    wrong = next(field for field in form.all_fields() if field.pointer == f"/{name}")
     assert (wrong.value, wrong.error) == (text, message)
 
 
-def test_a_finding_is_shown_at_the_innermost_field_and_the_rest_above() -> None:
+def test_a_problem_is_shown_at_the_innermost_field_and_others_above() -> None:
     form = InputForm(ORDER)
     form.show_errors([Detail("/address/city", "x", "City."), Detail("/tags/0", "x", "Tag."), Detail("/unknown", "x", "Unknown.")])
-    errors = {found.pointer: found.error for found in form.all_fields() if found.error}
+    errors = {field.pointer: field.error for field in form.all_fields() if field.error}
     assert errors == {"/address/city": "City.", "/tags": "/0: Tag."}
     assert form.general == [Detail("/unknown", "x", "Unknown.")]
 
 
-def test_a_value_fills_the_fields_and_comes_back_the_same() -> None:
+def test_a_value_survives_the_round_trip_through_the_form() -> None:
     address = {"city": "B", "a/b": "x"}
     value = {"customer": "C", "amount": 0.1, "express": True, "currency": 7, "address": address, "tags": [{"k": 1}]}
     form = InputForm(ORDER)
     form.fill(value)
-    sent = {found.name: [found.value] for found in form.all_fields() if found.kind != "group" and found.value}
+    sent = {field.name: [field.value] for field in form.all_fields() if field.kind != "group" and field.value}
     assert read_form(InputForm(ORDER), sent) == value
 
 
 @pytest.mark.parametrize("schema", [None, True, {}, {"type": "object"}, {"type": "object", "properties": {}}, {"oneOf": [{}]}, 5])
-def test_an_input_without_named_members_is_one_json_text(schema: Any) -> None:
+def test_an_input_without_properties_is_one_json_text(schema: Any) -> None:
     form = InputForm(schema)
     assert form.whole
     assert read_form(form, {"in": ['{"a": 1}']}) == {"a": 1}
 
 
-def test_an_input_without_members_that_allows_none_has_no_field() -> None:
+def test_an_input_that_allows_no_properties_has_no_field() -> None:
     assert InputForm({"type": "object", "properties": {}, "additionalProperties": False}).fields == []
 
 

@@ -1,4 +1,4 @@
-"""No page shows an English sentence to somebody who reads German, wherever in the appliance the sentence was made."""
+"""No page shows an English sentence to a German reader, wherever in the appliance the sentence originates."""
 
 import re
 from html.parser import HTMLParser
@@ -14,39 +14,41 @@ GERMAN = {"Accept-Language": "de"}
 # Words that no German sentence has.
 _WORDS = "the and of with this that from you your is are which nothing when who what its has have into"
 ENGLISH = re.compile(rf"\b(?:{_WORDS.replace(' ', '|')})\b", re.IGNORECASE)
-# Code, what somebody writes or has written, and words that are the same in both.
+# Code, text that users write or have written, and words that are the same in both languages.
 SILENT = {"code", "pre", "script", "style", "textarea", "kbd"}
 SEEN = ("title", "aria-label", "placeholder", "alt")
-# Stays English: what a connector was tested against, as its documentation says it; names of licences; the reason in the
-# example of a policy, which is data like the rest of it.
-KEPT = re.compile(r"loopback|the file system of Linux|the verifier standardwebhooks| AND | WITH |Reading orders is the clerk")
+# These stay English: what a connector was tested against, quoted from its documentation; names of licences; the reason
+# in the example of a policy, which is data.
+UNTRANSLATED = re.compile(
+    r"loopback|the file system of Linux|the verifier standardwebhooks| AND | WITH |Reading orders is the clerk"
+)
 CONNECTORS = ("http", "email", "postgresql", "s3", "salesforce", "mcp", "openapi", "webhook")
 
 
 class _Texts(HTMLParser):
-    """The texts of a page that are for reading."""
+    """Collects the visible texts of a page."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.silent, self.found = 0, list[str]()
+        self.silent, self.texts = 0, list[str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.silent += tag in SILENT
-        self.found += [value for name, value in attrs if name in SEEN and value]
+        self.texts += [value for name, value in attrs if name in SEEN and value]
 
     def handle_endtag(self, tag: str) -> None:
         self.silent -= tag in SILENT
 
     def handle_data(self, data: str) -> None:
         if not self.silent:
-            self.found.append(" ".join(data.split()))
+            self.texts.append(" ".join(data.split()))
 
 
 def english_in(page: str) -> list[str]:
-    """The texts of a page that hold English words."""
+    """The texts of a page that contain English words."""
     reader = _Texts()
     reader.feed(page)
-    return [text for text in reader.found if ENGLISH.search(text) and not KEPT.search(text)]
+    return [text for text in reader.texts if ENGLISH.search(text) and not UNTRANSLATED.search(text)]
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +75,10 @@ def test_no_page_shows_an_english_sentence(reader: Browser) -> None:
     paths = [path for route, listed in ADDRESSES.items() for path in listed if "<" not in route]
     paths += [f"/console/integrations/-/new?connector={name}" for name in CONNECTORS]
     paths += ["/console/webapps/laden", "/console/webapps/laden/domains"]
-    found = {path: english_in(reader.get(reader.at(TENANT, path), **GERMAN).text) for path in paths}
-    assert {path: texts for path, texts in found.items() if texts} == {}
+    sentences = {path: english_in(reader.get(reader.at(TENANT, path), **GERMAN).text) for path in paths}
+    assert {path: texts for path, texts in sentences.items() if texts} == {}
 
 
-def test_an_english_sentence_is_seen() -> None:
+def test_an_english_sentence_is_detected() -> None:
     page = '<p>Nichts <b>is here</b></p><code>the code</code><a title="Open the page">auf</a><textarea>of mine</textarea>'
     assert english_in(page) == ["is here", "Open the page"]

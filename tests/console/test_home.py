@@ -1,4 +1,4 @@
-"""The console's first page: what needs somebody, by what their role may see, and the first steps of a new tenant."""
+"""The console's home page: open tasks by the reader's permissions, and the first steps of a new tenant."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,73 +15,73 @@ from tests.console.conftest import PASSWORD
 BROKEN: dict[str, Any] = {"id": "broken", "name": "Broken", "steps": [{"id": "break", "rule": {"expression": "= input.no.way"}}]}
 
 
-def shown(browser: Browser, tenant: str) -> str:
+def get_home(browser: Browser, tenant: str) -> str:
     page = browser.get(browser.at(tenant, "/console/"))
     assert (page.status_code, browser.url) == (200, browser.at(tenant, "/console/"))
     return page.text
 
 
-def test_a_new_tenant_is_led_through_its_first_steps(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+def test_a_new_tenant_sees_its_first_steps(staff: Running, signed_in: Callable[[str], Browser]) -> None:
     staff.user("owner@newcomer.test", PASSWORD, "newcomer", "owner")
     staff.user("viewer@newcomer.test", PASSWORD, "newcomer", "viewer")
     owner, viewer = signed_in("owner@newcomer.test"), signed_in("viewer@newcomer.test")
-    first = shown(owner, "newcomer")
+    first = get_home(owner, "newcomer")
     assert "All clear" in first
     assert "Build a process" in first
     assert "1 of 3 done" in first, "somebody else is in already"
-    assert "First steps" not in shown(viewer, "newcomer")
+    assert "First steps" not in get_home(viewer, "newcomer")
     with staff.api("newcomer") as api:
         resources = Resources(staff, "newcomer", api)
         process = resources.process()
-        page = shown(owner, "newcomer")
+        page = get_home(owner, "newcomer")
         assert (f'href="/console/processes/{process}"' in page, "filled in with an example" in page) == (True, False)
-        told = resources.process(name="Z", input={"properties": {"n": {"type": "integer", "examples": [7]}}})
-        page = shown(owner, "newcomer")
-        assert (f"/console/processes/{told}?from=example" in page, "filled in with an example" in page) == (True, True)
+        with_example = resources.process(name="Z", input={"properties": {"n": {"type": "integer", "examples": [7]}}})
+        page = get_home(owner, "newcomer")
+        assert (f"/console/processes/{with_example}?from=example" in page, "filled in with an example" in page) == (True, True)
         resources.execution(process)
-    assert "First steps" not in shown(owner, "newcomer"), "a key was issued, and it has run"
+    assert "First steps" not in get_home(owner, "newcomer"), "a key was issued, and it has run"
 
 
-def test_the_key_of_the_first_run_is_no_key_that_somebody_issued(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+def test_the_key_of_the_first_run_does_not_count_as_an_issued_key(staff: Running, signed_in: Callable[[str], Browser]) -> None:
     staff.user("owner@firstkey.test", PASSWORD, "firstkey", "owner")
     owner, scope = signed_in("owner@firstkey.test"), staff.tenant("firstkey")
     spec = keys.KeySpec("first run", ["processflow.read"], keys.FIRST)
     keys.issue_key(scope, staff.services.sealer, spec, lifetime_ms=86_400_000)
-    assert "0 of 3 done" in shown(owner, "firstkey")
+    assert "0 of 3 done" in get_home(owner, "firstkey")
     keys.issue_key(scope, staff.services.sealer, keys.KeySpec("mine", ["processflow.read"]))
-    assert "1 of 3 done" in shown(owner, "firstkey")
+    assert "1 of 3 done" in get_home(owner, "firstkey")
 
 
-def test_the_badge_counts_what_the_reader_may_decide(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+def test_the_badge_counts_requests_the_reader_can_decide(staff: Running, signed_in: Callable[[str], Browser]) -> None:
     for role in ("owner", "operator"):
         staff.user(f"{role}@badge.test", PASSWORD, "badge", role)
     owner, operator = signed_in("owner@badge.test"), signed_in("operator@badge.test")
     with staff.api("badge") as api:
         Resources(staff, "badge", api).request()
-    assert 'title="1 request to decide"' in shown(owner, "badge")
-    assert "to decide" not in shown(operator, "badge"), "approvers are needed"
+    assert 'title="1 request to decide"' in get_home(owner, "badge")
+    assert "to decide" not in get_home(operator, "badge"), "approvers are needed"
 
 
-def test_an_administrator_is_led_to_a_backup_and_puts_steps_away(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+def test_an_administrator_is_reminded_of_backups_and_dismisses_steps(staff: Running, signed_in: Callable[[str], Browser]) -> None:
     staff.user("owner@beginner.test", PASSWORD, "beginner", "owner")
     people.add_member(staff.tenant("beginner"), "owner@acme.test", "owner")
     own, other = Browser(staff), signed_in("owner@beginner.test")
     own.sign_in("owner@acme.test", PASSWORD, "beginner")
-    assert "Create a backup" in shown(own, "beginner")
-    assert "Create a backup" not in shown(other, "beginner")
+    assert "Create a backup" in get_home(own, "beginner")
+    assert "Create a backup" not in get_home(other, "beginner")
     assert own.post(own.at("beginner", "/console/first-steps/dismiss"), {}).status_code == 200
-    assert "First steps" not in shown(own, "beginner")
-    assert "First steps" in shown(other, "beginner")
+    assert "First steps" not in get_home(own, "beginner")
+    assert "First steps" in get_home(other, "beginner")
 
 
-def test_no_two_keys_of_the_menu_are_the_same() -> None:
+def test_shortcuts_of_the_menu_are_unique() -> None:
     keys = [section.key for group in MENU for section in group.sections]
     assert sorted(keys) == sorted(set(keys))
     assert not {"g", "/", "?"} & set(keys), "these mean something else after g"
     assert all(len(key) == 1 for key in keys)
 
 
-def test_what_needs_somebody_is_shown_to_those_who_may_see_it(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+def test_open_tasks_are_shown_to_those_with_the_permission(staff: Running, signed_in: Callable[[str], Browser]) -> None:
     staff.user("owner@needy.test", PASSWORD, "needy", "owner")
     staff.user("operator@needy.test", PASSWORD, "needy", "operator")
     owner, operator = signed_in("owner@needy.test"), signed_in("operator@needy.test")
@@ -90,16 +90,16 @@ def test_what_needs_somebody_is_shown_to_those_who_may_see_it(staff: Running, si
         api.post("/api/v1/processes", json=BROKEN).raise_for_status()
         api.post("/api/v1/processes/broken/publish", json={}).raise_for_status()
         resources.execution("broken")
-        asked = resources.request()
+        approval_id = resources.request()
         soon, late = fresh("soon"), fresh("late")
         for name, days in ((soon, 29), (late, 31)):
             ends = clock.rfc3339(clock.now_ms() + days * 86_400_000)
             api.post("/api/v1/keys", json={"name": name, "scopes": ["logs.read"], "expires_at": ends}).raise_for_status()
-    page = shown(owner, "needy")
-    for part in ("New failures", "broken: ", f"/console/approvals/{asked}", "API keys expiring within 30 days", soon):
+    page = get_home(owner, "needy")
+    for part in ("New failures", "broken: ", f"/console/approvals/{approval_id}", "API keys expiring within 30 days", soon):
         assert part in page
     assert late not in page
-    page = shown(operator, "needy")
+    page = get_home(operator, "needy")
     assert "New failures" in page
-    assert asked not in page, "not theirs to decide"
+    assert approval_id not in page, "not theirs to decide"
     assert "API keys expiring" not in page, "not theirs to rotate"

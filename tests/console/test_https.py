@@ -1,4 +1,4 @@
-"""What the console says where a browser would drop its cookies."""
+"""The console explains when a browser would drop its cookies."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from appliance.core.interface import ui_folder
 from appliance.testing.running import Running, make_config
 
 
-def asked(scheme: str, host: str) -> ConsoleRequest:
+def request_to(scheme: str, host: str) -> ConsoleRequest:
     return ConsoleRequest("GET", "/sign-in", "", {}, {}, {}, host, scheme, None, "req_1")
 
 
@@ -22,25 +22,25 @@ def asked(scheme: str, host: str) -> ConsoleRequest:
     ("scheme", "host"),
     [("https", "gos.example.com"), ("https", "10.0.0.5:8443"), ("http", "localhost:8080"), ("http", "demo.localhost:8080")],
 )
-def test_cookies_hold_over_https_and_on_localhost(scheme: str, host: str) -> None:
-    assert can_hold_cookies(asked(scheme, host))
+def test_cookies_work_over_https_and_on_localhost(scheme: str, host: str) -> None:
+    assert can_hold_cookies(request_to(scheme, host))
 
 
 @pytest.mark.parametrize("host", ["gos.example.com", "10.0.0.5:8080", "localhost.example.com", "notlocalhost"])
-def test_cookies_do_not_hold_over_plain_http_elsewhere(host: str) -> None:
-    assert not can_hold_cookies(asked("http", host))
+def test_cookies_do_not_work_over_plain_http_elsewhere(host: str) -> None:
+    assert not can_hold_cookies(request_to("http", host))
 
 
 @pytest.mark.parametrize("target", ["/console/executions?state=failed", "/console/processes/a?from=exe_1"])
-def test_paths_of_the_console_are_kept(target: str) -> None:
+def test_paths_of_the_console_are_accepted(target: str) -> None:
     assert safe_target(target) == target
 
 
 @pytest.mark.parametrize("handler", [show_sign_in, sign_in])
-def test_plain_http_off_loopback_is_explained_instead_of_failing(running: Running, tmp_path: Path, handler: type) -> None:
+def test_plain_http_off_loopback_is_explained(running: Running, tmp_path: Path, handler: type) -> None:
     config = make_config(tmp_path, domains__base="gos.example.com")
     services = replace(running.services, config=config)
-    request = asked("http", f"gos.example.com:{config.server.port}")
+    request = request_to("http", f"gos.example.com:{config.server.port}")
     answer = handler(Arrival(services, request, None))
     assert isinstance(answer, Page)
     assert answer.status == 426
@@ -48,7 +48,7 @@ def test_plain_http_off_loopback_is_explained_instead_of_failing(running: Runnin
     assert all(way in html for way in ("server.tls: internal", "server.tls: files", "server.trusted_proxies"))
 
 
-def test_forms_may_lead_to_our_own_hosts_only(tmp_path: Path) -> None:
+def test_forms_can_only_post_to_hosts_of_the_appliance(tmp_path: Path) -> None:
     config = make_config(tmp_path, domains__base="gos.example.com", server__public_port=443, server__tls="internal")
     directives = dict(part.strip().split(" ", 1) for part in content_policy(config).split(";"))
     assert directives["form-action"] == "'self' https://gos.example.com https://*.gos.example.com"

@@ -1,4 +1,4 @@
-"""An integration in use, in the console: its actions tried, its calls looked at and settled, its pause ended."""
+"""An integration in the console: its actions are tested, its calls inspected and resolved, its pause ended."""
 
 from collections.abc import Callable
 
@@ -25,9 +25,9 @@ def test_an_action_is_previewed_called_and_recorded(owner: Browser, orders: str)
     at = owner.at("acme", f"/console/integrations/{orders}/actions/get")
     page = owner.get(at).text
     assert f"use: {orders}" in page
-    shown = owner.post(at, {"in/url": "orders", "do": "preview"}).text
-    assert "Request preview" in shown
-    assert "/demo/orders" in shown
+    preview = owner.post(at, {"in/url": "orders", "do": "preview"}).text
+    assert "Request preview" in preview
+    assert "/demo/orders" in preview
     assert "No calls yet" in owner.get(owner.at("acme", f"/console/integrations/{orders}")).text
     called = owner.post(at, {"in/url": "orders", "do": "execute", "token": "t1"})
     assert 'data-testid="answered"' in called.text
@@ -36,7 +36,7 @@ def test_an_action_is_previewed_called_and_recorded(owner: Browser, orders: str)
     assert owner.get(owner.at("acme", f"/console/integrations/{orders}/calls?status=failed")).text.count('data-testid="row"') == 0
 
 
-def test_what_is_wrong_with_an_input_stands_at_its_field(owner: Browser, orders: str) -> None:
+def test_errors_of_an_input_appear_at_their_field(owner: Browser, orders: str) -> None:
     at = owner.at("acme", f"/console/integrations/{orders}/actions/get")
     refused = owner.post(at, {"in/url": "", "do": "execute"})
     assert refused.status_code == 422
@@ -44,7 +44,7 @@ def test_what_is_wrong_with_an_input_stands_at_its_field(owner: Browser, orders:
     assert owner.get(owner.at("acme", f"/console/integrations/{orders}/actions/none")).status_code == 404
 
 
-def test_a_failed_call_is_told_and_made_again(owner: Browser, orders: str, acme: httpx.Client) -> None:
+def test_a_failed_call_is_reported_and_repeated(owner: Browser, orders: str, acme: httpx.Client) -> None:
     at = owner.at("acme", f"/console/integrations/{orders}/actions/get")
     failed = owner.post(at, {"in/url": "nowhere", "do": "execute"})
     assert failed.status_code == 502
@@ -56,7 +56,7 @@ def test_a_failed_call_is_told_and_made_again(owner: Browser, orders: str, acme:
     assert not owner.url.endswith(call_id)
 
 
-def test_a_call_of_unknown_outcome_is_settled_by_whoever_looked(
+def test_a_call_of_unknown_outcome_is_resolved_by_hand(
     owner: Browser, signed_in: Callable[[str], Browser], orders: str, acme: httpx.Client
 ) -> None:
     acme.post(f"/api/v1/integrations/{orders}/execute", json={"action": "get", "input": {"url": "orders"}}).raise_for_status()
@@ -71,12 +71,12 @@ def test_a_call_of_unknown_outcome_is_settled_by_whoever_looked(
         refused = owner.post(owner.at("acme", f"{at}/settle"), {"happened": "yes", "output": wrong})
         assert (refused.status_code, 'id="output-error"' in refused.text) == (422, True)
     owner.post(owner.at("acme", f"{at}/settle"), {"happened": "yes", "output": '{"id": 7}'})
-    found = acme.get(f"/api/v1/integrations/{orders}/executions/{call_id}").json()["data"]
-    assert (found["status"], found["output"]) == ("succeeded", {"id": 7})
+    call = acme.get(f"/api/v1/integrations/{orders}/executions/{call_id}").json()["data"]
+    assert (call["status"], call["output"]) == ("succeeded", {"id": 7})
     assert owner.post(owner.at("acme", f"{at}/settle"), {"happened": "no"}).status_code == 409
 
 
-def test_a_system_that_is_left_alone_is_asked_again_on_demand(
+def test_a_pause_of_calls_can_be_ended(
     owner: Browser, signed_in: Callable[[str], Browser], orders: str, acme: httpx.Client
 ) -> None:
     now = clock.now_ms()

@@ -1,4 +1,4 @@
-"""Connecting a system in the console: tested before it is saved, secrets never shown, changed with care, deleted knowingly."""
+"""Integrations in the console: tested before they are saved, secrets never displayed, changed and deleted safely."""
 
 import re
 from collections.abc import Callable
@@ -31,12 +31,12 @@ def draft_of(page: str) -> str:
 
 
 def settings(acme: httpx.Client, slug: str) -> dict[str, object]:
-    found: dict[str, object] = acme.get(f"/api/v1/integrations/{slug}").json()["data"]["settings"]
-    return found
+    stored: dict[str, object] = acme.get(f"/api/v1/integrations/{slug}").json()["data"]["settings"]
+    return stored
 
 
 @pytest.mark.parametrize("connector", ["http", "graphql"])
-def test_credentials_begin_with_none_where_there_may_be_none(owner: Browser, connector: str) -> None:
+def test_optional_credentials_start_with_none(owner: Browser, connector: str) -> None:
     page = owner.get(owner.at("acme", f"{NEW}?connector={connector}")).text
     kind = page[page.index('name="in/auth/kind"') :]
     options = re.findall(r"<option[^>]*>[^<]*", kind[: kind.index("</select>")])
@@ -63,28 +63,28 @@ def test_settings_are_tested_before_they_are_saved(owner: Browser, acme: httpx.C
     assert (auth["kind"], auth["token"]["sealed"]) == ("bearer", True)
 
 
-def test_what_does_not_work_is_told_in_words(owner: Browser, acme: httpx.Client, demo: str) -> None:
+def test_failed_tests_are_explained(owner: Browser, acme: httpx.Client, demo: str) -> None:
     tested = owner.post(owner.at("acme", NEW), {**fields("http://127.0.0.1:9"), "do": "test"})
     assert "These settings do not work." in tested.text
     wrong = owner.post(owner.at("acme", NEW), {**fields("no address"), "do": "test"})
     assert wrong.status_code == 422
     assert re.search(r'id="in/base_url"[^>]*aria-invalid="true"', wrong.text)
-    taken = fields(demo, slug="Not A Slug")
-    assert 'id="slug-error"' in owner.post(owner.at("acme", NEW), {**taken, "do": "save"}).text
+    form = fields(demo, slug="Not A Slug")
+    assert 'id="slug-error"' in owner.post(owner.at("acme", NEW), {**form, "do": "save"}).text
     assert acme.get("/api/v1/integrations/Not A Slug").status_code == 404
 
 
-def test_only_what_belongs_to_the_chosen_credentials_is_kept(owner: Browser, acme: httpx.Client, demo: str) -> None:
+def test_only_settings_of_the_chosen_credentials_are_stored(owner: Browser, acme: httpx.Client, demo: str) -> None:
     leftover = {"in/auth/kind": '"bearer"', "in/auth/token": TOKEN, "in/auth/username": "ann", "in/auth/password": "pw"}
     sent = fields(demo, **leftover, **{"in/headers": "X-Shop: north\nAccept: application/json"})
     owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
-    kept = settings(acme, sent["slug"])
-    assert isinstance(kept["auth"], dict)
-    assert set(kept["auth"]) == {"kind", "token"}
-    assert kept["headers"] == {"X-Shop": "north", "Accept": "application/json"}
+    stored = settings(acme, sent["slug"])
+    assert isinstance(stored["auth"], dict)
+    assert set(stored["auth"]) == {"kind", "token"}
+    assert stored["headers"] == {"X-Shop": "north", "Accept": "application/json"}
 
 
-def test_a_draft_opens_for_whoever_typed_it_alone(
+def test_a_draft_opens_only_for_its_author(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, demo: str
 ) -> None:
     sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
@@ -96,7 +96,7 @@ def test_a_draft_opens_for_whoever_typed_it_alone(
     assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
 
 
-def test_changed_settings_keep_their_secrets_unless_they_would_go_elsewhere(owner: Browser, acme: httpx.Client, demo: str) -> None:
+def test_changed_settings_keep_their_secrets_unless_the_address_changes(owner: Browser, acme: httpx.Client, demo: str) -> None:
     sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
     owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
     at = owner.at("acme", f"/console/integrations/{sent['slug']}/settings")
@@ -115,7 +115,7 @@ def test_changed_settings_keep_their_secrets_unless_they_would_go_elsewhere(owne
     assert re.search(r'id="in/auth/token"[^>]*aria-invalid="true"', refused.text)
 
 
-def test_a_secret_that_is_taken_away_stays_so_through_a_test(owner: Browser, acme: httpx.Client, demo: str) -> None:
+def test_a_removed_secret_stays_removed_through_a_test(owner: Browser, acme: httpx.Client, demo: str) -> None:
     sent = fields(demo, **{"in/auth/kind": '"bearer"', "in/auth/token": TOKEN})
     owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
     at = owner.at("acme", f"/console/integrations/{sent['slug']}/settings")
@@ -126,7 +126,7 @@ def test_a_secret_that_is_taken_away_stays_so_through_a_test(owner: Browser, acm
     assert (ticked in page, "The saved value is removed" in page, draft_of(page)) == (True, True, "")
 
 
-def test_what_is_stored_is_told_so_while_nobody_can_test_it(
+def test_untested_settings_are_reported_as_stored(
     running: Running, owner: Browser, acme: httpx.Client, demo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -139,7 +139,7 @@ def test_what_is_stored_is_told_so_while_nobody_can_test_it(
     assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 200
 
 
-def test_what_names_an_integration_is_told_before_it_is_deleted(owner: Browser, acme: httpx.Client, demo: str) -> None:
+def test_processes_and_alerts_that_use_an_integration_are_listed(owner: Browser, acme: httpx.Client, demo: str) -> None:
     sent, process = fields(demo), fresh("asks")
     owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
     step = {"id": "ask", "integration": {"use": sent["slug"], "action": "get", "input": {"url": "orders"}}}
@@ -160,7 +160,7 @@ def test_what_names_an_integration_is_told_before_it_is_deleted(owner: Browser, 
     acme.delete(f"/api/v1/logs/alerts/{alert_id}").raise_for_status()
 
 
-def test_who_may_not_change_integrations_is_not_asked_to(
+def test_a_reader_gets_no_forms_of_integrations(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, demo: str
 ) -> None:
     sent = fields(demo)

@@ -1,4 +1,4 @@
-"""People without an account are invited on the page of people, by letter or by link, and join on the base host."""
+"""People without an account are invited on the members page, by email or by link, and join on the base host."""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def link_in(page: httpx.Response) -> str:
     return str(link)
 
 
-def test_a_link_is_shown_once_and_leads_in(club: Running, olga: Browser) -> None:
+def test_a_link_is_shown_once_and_accepted(club: Running, olga: Browser) -> None:
     link = link_in(invite(olga, "nina", approver="yes"))
     listed = olga.get(olga.at(CLUB, PAGE)).text
     assert "nina@club.test" in listed
@@ -67,7 +67,7 @@ def test_a_link_is_shown_once_and_leads_in(club: Running, olga: Browser) -> None
     assert (again.status_code, "This invitation is no longer valid" in again.text) == (410, True)
 
 
-def test_somebody_signed_in_as_another_is_told_so(club: Running, olga: Browser) -> None:
+def test_a_visitor_signed_in_as_another_is_warned(club: Running, olga: Browser) -> None:
     link = link_in(invite(olga, "otto"))
     page = olga.get(link).text
     assert "You are signed in as olga@club.test" in page
@@ -75,7 +75,7 @@ def test_somebody_signed_in_as_another_is_told_so(club: Running, olga: Browser) 
 
 
 @pytest.mark.parametrize("base", ["signed in", "expired"])
-def test_whoever_accepts_works_as_nobody_else(club: Running, olga: Browser, base: str) -> None:
+def test_accepting_ends_the_session_of_another_account(club: Running, olga: Browser, base: str) -> None:
     name = f"otto-{base[:3]}"
     link = link_in(invite(olga, name))
     shared = signed_in(club, "olga")
@@ -91,15 +91,15 @@ def test_whoever_accepts_works_as_nobody_else(club: Running, olga: Browser, base
     assert olga.get(olga.at(CLUB, PAGE)).status_code == 200
 
 
-def test_a_link_to_nowhere_ends_no_session(olga: Browser) -> None:
+def test_an_unknown_link_ends_no_session(olga: Browser) -> None:
     olga.get(olga.at(CLUB, "/console/joined?code=guessed"))
     assert olga.url == olga.at(CLUB, "/console/")
     assert "olga@club.test" in olga.get(olga.at(CLUB, "/console/account")).text
 
 
-def test_nobody_becomes_administrator_of_the_appliance_by_a_link(club: Running, olga: Browser) -> None:
-    made = invite(olga, "boss")
-    token, services = link_in(made).partition("token=")[2], club.services
+def test_a_link_does_not_grant_administration_of_the_appliance(club: Running, olga: Browser) -> None:
+    page = invite(olga, "boss")
+    token, services = link_in(page).partition("token=")[2], club.services
     config = replace(club.config, console=replace(club.config.console, administrators=("Boss@Club.test",)))
     inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
     with pytest.raises(ValidationFailed, match="gos user add LOGIN") as caught:
@@ -117,7 +117,7 @@ def test_the_pages_refuse_an_administrator_without_account(club: Running, olga: 
     assert "gos user add LOGIN" in refused.text
 
 
-def test_one_taken_back_opens_nothing(club: Running, olga: Browser) -> None:
+def test_a_withdrawn_invitation_is_invalid(club: Running, olga: Browser) -> None:
     link = link_in(invite(olga, "pia"))
     page = olga.get(olga.at(CLUB, PAGE)).text
     section = page[page.index("pia@club.test") :]
@@ -145,17 +145,17 @@ def test_the_api_invites_as_the_page_does(club: Running) -> None:
     with club.api(CLUB) as api:
         refused = api.post("/api/v1/members", json={"login": "sven@club.test", "role": "viewer"})
         assert (refused.status_code, "POST /api/v1/invitations" in refused.text) == (404, True)
-        asked = {"login": "sven@club.test", "role": "viewer"}
-        made = api.post("/api/v1/invitations", json=asked, headers={"Idempotency-Key": "sven"}).json()["data"]
-        again = api.post("/api/v1/invitations", json=asked, headers={"Idempotency-Key": "sven"}).json()["data"]
-        assert urlsplit(made["link"]).path == "/invitation"
+        body = {"login": "sven@club.test", "role": "viewer"}
+        invitation = api.post("/api/v1/invitations", json=body, headers={"Idempotency-Key": "sven"}).json()["data"]
+        again = api.post("/api/v1/invitations", json=body, headers={"Idempotency-Key": "sven"}).json()["data"]
+        assert urlsplit(invitation["link"]).path == "/invitation"
         assert "link" not in again or again["link"] is None
-        assert again["id"] == made["id"]
-        refused = api.post("/api/v1/invitations", json={**asked, "by_email": True})
+        assert again["id"] == invitation["id"]
+        refused = api.post("/api/v1/invitations", json={**body, "by_email": True})
         assert refused.json()["error"]["details"][0]["pointer"] == "/by_email"
-        api.delete(f"/api/v1/invitations/{made['id']}").raise_for_status()
+        api.delete(f"/api/v1/invitations/{invitation['id']}").raise_for_status()
     with pytest.raises(Gone):
-        invitations.read_offer(club.services.sealer, made["link"].partition("token=")[2])
+        invitations.read_offer(club.services.sealer, invitation["link"].partition("token=")[2])
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def mailbox() -> Iterator[Mailbox]:
     box.close()
 
 
-def test_a_letter_brings_the_link_where_the_tenant_can_write(club: Running, mailbox: Mailbox) -> None:
+def test_the_link_is_emailed_where_the_tenant_can_send_email(club: Running, mailbox: Mailbox) -> None:
     services, scope, tom = club.services, club.tenant(CLUB), InvitationSpec("tom@club.test", "viewer")
     config = replace(club.config, approvals=replace(club.config.approvals, email_integration="letters"))
     inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
@@ -181,7 +181,7 @@ def test_a_letter_brings_the_link_where_the_tenant_can_write(club: Running, mail
     assert (person.login, joined) == ("tom@club.test", CLUB)
 
 
-def test_where_invitations_are_off_accounts_are_the_operators(club: Running) -> None:
+def test_without_invitations_accounts_are_created_by_the_operator(club: Running) -> None:
     services = club.services
     config = replace(club.config, console=replace(club.config.console, invitations="off"))
     inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))

@@ -1,4 +1,4 @@
-"""LLM profiles and secrets in the console: made, tested, priced, changed and deleted; a key goes in and never comes out."""
+"""LLM profiles and secrets in the console: created, tested, priced, changed and deleted; keys are never displayed."""
 
 import json
 import re
@@ -18,9 +18,9 @@ NEW = "/console/llm-profiles/-/new"
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    found = Provider()
-    yield found
-    found.close()
+    server = Provider()
+    yield server
+    server.close()
 
 
 def form(provider: Provider, **more: str) -> dict[str, str]:
@@ -28,12 +28,12 @@ def form(provider: Provider, **more: str) -> dict[str, str]:
     return {"slug": fresh("model"), "name": "Small one", **fields, **more}
 
 
-def test_a_profile_is_made_tested_and_deleted(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+def test_a_profile_is_created_tested_and_deleted(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
     priced = {"in/price/currency": "EUR", "in/price/input": "2", "in/price/output": "10", "in/budgets/month/cost": "5"}
     sent = form(provider, **priced)
-    made = owner.post(owner.at("acme", NEW), sent)
-    assert "0.00 EUR of 5.00" in made.text
-    assert KEY not in made.text
+    page = owner.post(owner.at("acme", NEW), sent)
+    assert "0.00 EUR of 5.00" in page.text
+    assert KEY not in page.text
     provider.say(Say("ready"))
     tested = owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/test"), {})
     assert "The model responds." in tested.text
@@ -44,7 +44,7 @@ def test_a_profile_is_made_tested_and_deleted(owner: Browser, acme: httpx.Client
     assert acme.get(f"/api/v1/llm-profiles/{sent['slug']}").status_code == 404
 
 
-def test_that_a_model_does_not_answer_is_told(owner: Browser, provider: Provider) -> None:
+def test_a_model_that_does_not_answer_is_reported(owner: Browser, provider: Provider) -> None:
     sent = form(provider)
     owner.post(owner.at("acme", NEW), sent)
     provider.say(Say(status=401))
@@ -52,7 +52,7 @@ def test_that_a_model_does_not_answer_is_told(owner: Browser, provider: Provider
     assert (tested.status_code, "The model does not respond." in tested.text) == (200, True)
 
 
-def test_a_changed_profile_keeps_its_key_unless_it_goes_elsewhere(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+def test_a_changed_profile_keeps_its_key_unless_the_address_changes(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
     sent = form(provider)
     owner.post(owner.at("acme", NEW), sent)
     at = owner.at("acme", f"/console/llm-profiles/{sent['slug']}/settings")
@@ -66,7 +66,7 @@ def test_a_changed_profile_keeps_its_key_unless_it_goes_elsewhere(owner: Browser
     assert re.search(r'id="in/api_key"[^>]*aria-invalid="true"', elsewhere.text)
 
 
-def test_what_is_wrong_stands_at_its_field(owner: Browser, provider: Provider) -> None:
+def test_errors_appear_at_their_field(owner: Browser, provider: Provider) -> None:
     wrong = owner.post(owner.at("acme", NEW), form(provider, **{"in/base_url": "nowhere", "in/timeout": "soon"}))
     assert wrong.status_code == 422
     for name in ("base_url", "timeout"):
@@ -75,7 +75,7 @@ def test_what_is_wrong_stands_at_its_field(owner: Browser, provider: Provider) -
     assert "a budget with `cost` needs" in unpriced.text.lower()
 
 
-def test_a_key_that_is_taken_away_stays_so_through_a_mistake(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+def test_a_removed_key_stays_removed_after_an_error(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
     sent = form(provider)
     owner.post(owner.at("acme", NEW), sent)
     at = owner.at("acme", f"/console/llm-profiles/{sent['slug']}/settings")
@@ -86,7 +86,7 @@ def test_a_key_that_is_taken_away_stays_so_through_a_mistake(owner: Browser, acm
     assert "api_key" not in {k for k, v in acme.get(f"/api/v1/llm-profiles/{sent['slug']}").json()["data"].items() if v}
 
 
-def test_no_model_is_asked_while_the_tenant_is_switched_off(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
+def test_no_model_is_called_while_the_tenant_is_switched_off(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
     sent = form(provider)
     owner.post(owner.at("acme", NEW), sent)
     off = {"kind": "tenant", "off": True, "reason": "somebody looks"}
@@ -101,7 +101,7 @@ def test_no_model_is_asked_while_the_tenant_is_switched_off(owner: Browser, acme
     assert provider.requests == []
 
 
-def test_webhooks_and_webapps_that_need_a_secret_are_told(owner: Browser, acme: httpx.Client) -> None:
+def test_webhooks_and_webapps_that_need_a_secret_are_listed(owner: Browser, acme: httpx.Client) -> None:
     name, hook, app = fresh("secret").replace("-", "_"), fresh("hook"), fresh("app")
     acme.put(f"/api/v1/secrets/{name}", json={"value": KEY}).raise_for_status()
     verify = {"kind": "github", "secret": f"= secrets.{name}"}
@@ -116,7 +116,7 @@ def test_webhooks_and_webapps_that_need_a_secret_are_told(owner: Browser, acme: 
     acme.delete(f"/api/v1/webapps/{app}", params={"force": "true"}).raise_for_status()
 
 
-def test_a_secret_is_set_named_and_deleted(
+def test_a_secret_is_set_listed_and_deleted(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, provider: Provider
 ) -> None:
     name, sent = fresh("secret").replace("-", "_"), form(provider)

@@ -1,4 +1,4 @@
-"""People of a tenant: added, changed and removed on their page, by an owner alone, and never the last owner."""
+"""Members of a tenant are added, changed and removed by owners only, and the last owner stays."""
 
 import httpx
 import pytest
@@ -60,8 +60,8 @@ def test_somebody_is_added_changed_and_removed(house: Running, ann: Browser) -> 
 
 def audit_of(house: Running) -> list[dict[str, str]]:
     with house.api(HOUSE) as api:
-        found = api.get("/api/v1/logs/audit").json()["data"]
-    return [each for each in found if each["action"].startswith("member.")]
+        entries = api.get("/api/v1/logs/audit").json()["data"]
+    return [each for each in entries if each["action"].startswith("member.")]
 
 
 def test_the_last_owner_stays_and_the_page_says_why(house: Running, ann: Browser) -> None:
@@ -72,7 +72,7 @@ def test_the_last_owner_stays_and_the_page_says_why(house: Running, ann: Browser
     assert roles(house)["ann"] == ("owner",)
 
 
-def test_who_has_no_account_is_invited(ann: Browser) -> None:
+def test_a_person_without_an_account_is_invited(ann: Browser) -> None:
     page = send(ann, "nobody", "viewer")
     assert (page.status_code, "nobody@household.test is invited" in page.text) == (201, True)
 

@@ -1,4 +1,4 @@
-"""Pages of what is done with care: the plan before a retry, and a test without any effect."""
+"""Pages for careful operations: the plan before a retry, and dry runs."""
 
 import html
 import json
@@ -52,8 +52,8 @@ def test_the_plan_comes_before_the_retry(owner: Browser, failed: str) -> None:
     wrong = owner.get(owner.at("acme", f"/console/executions/{failed}/retry?from=none"))
     assert wrong.status_code == 422
     assert "there is no step" in wrong.text.lower()
-    made = owner.post(owner.at("acme", f"/console/executions/{failed}/retry"), {"from": "both/inner", "token": "once"})
-    assert "Retry of" in made.text
+    retried = owner.post(owner.at("acme", f"/console/executions/{failed}/retry"), {"from": "both/inner", "token": "once"})
+    assert "Retry of" in retried.text
 
 
 def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, failed: str) -> None:
@@ -64,23 +64,23 @@ def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, faile
     assert "pinned" in owner.get(owner.at("acme", "/console/processes/careful?sample=small&as=json")).text
     assert "pinned" in owner.get(f"{address}?sample=small").text
     before = acme.get("/api/v1/datapool/careful-notes/entities?count=exact").json()["meta"]["total"]
-    told = owner.post(address, {"input": '{"what": "dry"}', "version": "draft"})
-    assert told.status_code == 200
-    assert "&lt;Ada&gt;" in told.text
-    assert "saving &lt;it&gt;" in told.text
-    assert "<code>datapool.create</code>" in told.text
+    dry_run = owner.post(address, {"input": '{"what": "dry"}', "version": "draft"})
+    assert dry_run.status_code == 200
+    assert "&lt;Ada&gt;" in dry_run.text
+    assert "saving &lt;it&gt;" in dry_run.text
+    assert "<code>datapool.create</code>" in dry_run.text
     assert acme.get("/api/v1/datapool/careful-notes/entities?count=exact").json()["meta"]["total"] == before
     published = owner.post(address, {"input": "{}", "version": "published"})
     assert "<strong>end:</strong>" in published.text
     one = owner.post(address, {"input": "", "step": "end", "sample": "small", "mocks": '{"end": {"output": "mocked-it"}}'}).text
     assert "mocked-it" in one
-    for form, said in (({"input": "{"}, "`input` is not valid JSON"),
+    for form, message in (({"input": "{"}, "`input` is not valid JSON"),
                        ({"mocks": "[]"}, "`mocks` must be a JSON object"),
                        ({"mocks": '{"z": 1}'}, "/mocks/z"),
                        ({"step": "end", "steps": "x"}, "`steps` is not valid JSON")):  # fmt: skip
         answer = owner.post(address, form)
         assert answer.status_code == 422
-        assert said in answer.text.replace("The ", "the ")
+        assert message in answer.text.replace("The ", "the ")
 
 
 BOOK = """export default async (input, api) => {
@@ -94,20 +94,23 @@ LOOP: dict[str, Any] = {"id": "lines", "for_each": {"items": "= input.lines", "a
 ]}}  # fmt: skip
 
 
-def test_a_step_is_tested_with_what_it_saw_when_it_failed(owner: Browser, acme: httpx.Client) -> None:
+def test_a_step_is_tested_with_the_input_of_its_failure(owner: Browser, acme: httpx.Client) -> None:
     steps = [{"id": "rate", "rule": {"expression": "= 2"}}, LOOP, {"id": "never", "rule": {"expression": "= 1"}}]
     acme.put("/api/v1/processes/looping", json={"id": "looping", "steps": steps}).raise_for_status()
     acme.post("/api/v1/processes/looping/publish", json={}).raise_for_status()
-    given = {"lines": [{"price": 3}, {"price": 7}, {"price": 4}]}
-    failed = acme.post("/api/v1/processes/looping/execute?wait=20", json=given).json()["data"]
+    input_ = {"lines": [{"price": 3}, {"price": 7}, {"price": 4}]}
+    failed = acme.post("/api/v1/processes/looping/execute?wait=20", json=input_).json()["data"]
     address = owner.at("acme", "/console/processes/looping/test")
     process = owner.get(owner.at("acme", "/console/processes/looping")).text
     assert 'href="/console/processes/looping/test?step=lines/book"' in process
     page = owner.get(f"{address}?step=lines/book").text
     assert f'href="/console/executions/{failed["execution_id"]}"' in page
-    form = {name: html.unescape(re.search(rf'<textarea id="{name}".*?>\n(.*?)</textarea>', page, re.DOTALL)[1])  # type: ignore[index]
-            for name in ("input", "steps", "items")}  # fmt: skip
-    assert json.loads(form["input"]) == given
+    form = {}
+    for name in ("input", "steps", "items"):
+        match = re.search(rf'<textarea id="{name}".*?>\n(.*?)</textarea>', page, re.DOTALL)
+        assert match is not None
+        form[name] = html.unescape(match[1])
+    assert json.loads(form["input"]) == input_
     assert json.loads(form["steps"]) == {"rate": 2, "price": 14}
     assert json.loads(form["items"]) == {"line": {"price": 7}}
     again = owner.post(address, {**form, "step": "lines/book", "version": "draft"}).text

@@ -54,13 +54,13 @@ def test_about_says_how_busy_the_sandbox_is(signed_in: Callable[[str], Browser],
 
 def test_no_template_holds_script_or_style() -> None:
     """But for the frame of the pages on hosts of content, which have no files of ours: its hash stands in their policy."""
-    found = [
+    violations = [
         f"{path.name}: {match[0]}"
         for path in sorted((ui_folder() / "templates").rglob("*.html"))
         if path.relative_to(ui_folder()).as_posix() != "templates/sites/frame.html"
         if (match := INLINE.search(path.read_text("utf8")))
     ]
-    assert found == []
+    assert violations == []
 
 
 @pytest.mark.parametrize("route", [r for r in PAGES if r.needs_session], ids=lambda r: f"{r.method} {r.path}")
@@ -75,7 +75,7 @@ def test_no_page_opens_without_a_session(staff: Running, route: PageRoute) -> No
 
 
 @pytest.mark.parametrize("route", [r for r in PAGES if r.needs_session and r.scope], ids=lambda r: f"{r.method} {r.path}")
-def test_a_page_beyond_ones_role_is_refused(signed_in: Callable[[str], Browser], route: PageRoute) -> None:
+def test_a_page_beyond_the_role_is_refused(signed_in: Callable[[str], Browser], route: PageRoute) -> None:
     viewer = signed_in("viewer@acme.test")
     address = viewer.at("acme", path_of(route))
     page = viewer.get(address) if route.method == "GET" else viewer.post(address, {})
@@ -99,16 +99,17 @@ OPEN_FORMS = {
 }  # fmt: skip
 
 
-def test_what_changes_something_asks_for_more_than_reading() -> None:
-    """The test above believes the scope that a route names: here it is held against what the route does."""
-    found = {route.path for route in PAGES if route.method == "POST" and (route.scope is None or route.scope.endswith(".read"))}
-    assert {path for path in found if not path.startswith(OF_APPLIANCE)} == OPEN_FORMS.keys()
+def test_changes_need_more_than_a_read_scope() -> None:
+    """The test above trusts the scope that a route declares; this one compares it with what the route does."""
+    posts = [route for route in PAGES if route.method == "POST"]
+    unprotected = {route.path for route in posts if route.scope is None or route.scope.endswith(".read")}
+    assert {path for path in unprotected if not path.startswith(OF_APPLIANCE)} == OPEN_FORMS.keys()
 
 
 @pytest.mark.parametrize(
     "route", [r for r in PAGES if r.path.startswith(OF_APPLIANCE)], ids=lambda r: f"{r.method} {r.path}"
 )  # fmt: skip
-def test_what_is_of_the_appliance_is_for_those_who_run_it(signed_in: Callable[[str], Browser], route: PageRoute) -> None:
+def test_pages_of_the_appliance_are_for_administrators(signed_in: Callable[[str], Browser], route: PageRoute) -> None:
     """An owner of a tenant is none of them."""
     browser = signed_in("owner@globex.test")
     address = browser.at("globex", path_of(route))
@@ -124,7 +125,7 @@ def test_a_form_of_another_site_is_refused(owner: Browser, route: PageRoute) -> 
     assert "another site" in page.text
 
 
-def test_what_belongs_to_another_tenant_looks_like_what_does_not_exist(
+def test_things_of_other_tenants_look_like_missing_ones(
     signed_in: Callable[[str], Browser], acme: httpx.Client, greeting: str
 ) -> None:
     stranger = signed_in("owner@globex.test")
@@ -169,7 +170,7 @@ def test_a_run_leads_to_its_execution_and_a_form_sent_twice_runs_once(owner: Bro
         ({"as": "json", "in": '{"guest": "Ada", "more": 1}'}, 422, "not known here"),
     ],
 )
-def test_wrong_input_is_explained_at_its_field_and_kept(
+def test_invalid_input_is_explained_at_its_field_and_stays(
     owner: Browser, acme: httpx.Client, greeting: str, form: dict[str, str], status: int, message: str
 ) -> None:
     before = acme.get("/api/v1/executions?count=exact").json()["meta"]["total"]
@@ -199,13 +200,13 @@ def test_a_failure_says_where_and_what_to_do_and_can_be_retried(owner: Browser, 
     assert execution in owner.get(owner.url).text
 
 
-def test_what_is_finished_cannot_be_cancelled_and_the_page_says_so(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+def test_a_finished_execution_cannot_be_cancelled(owner: Browser, acme: httpx.Client, greeting: str) -> None:
     page = owner.post(owner.at("acme", f"/console/executions/{execute(acme, 'Ada')}/cancel"), {})
     assert page.status_code == 409
     assert "The execution is succeeded already." in page.text
 
 
-def test_the_changing_part_stops_when_nothing_changes_any_more(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+def test_polling_stops_when_the_execution_is_finished(owner: Browser, acme: httpx.Client, greeting: str) -> None:
     part = owner.get(owner.at("acme", f"/console/executions/{execute(acme, 'Ada')}?part=live"))
     assert part.text.lstrip().startswith("<div data-part>")
     assert "data-live" not in part.text
@@ -216,7 +217,7 @@ def test_a_part_without_a_session_is_401_not_a_redirect(staff: Running) -> None:
     assert Browser(staff).get(Browser(staff).at("acme", "/console/logs?part=live")).status_code == 401
 
 
-def test_the_whole_of_a_value_can_be_downloaded(owner: Browser, acme: httpx.Client, greeting: str) -> None:
+def test_a_truncated_value_can_be_downloaded(owner: Browser, acme: httpx.Client, greeting: str) -> None:
     base = owner.at("acme", f"/console/executions/{execute(acme, 'Ada')}/value")
     step = owner.get(f"{base}?part=output&path=greet")
     assert json.loads(step.text) == {"text": "Hello Ada"}
@@ -226,7 +227,7 @@ def test_the_whole_of_a_value_can_be_downloaded(owner: Browser, acme: httpx.Clie
     assert owner.get(f"{base}?part=output&path=nope").status_code == 404
 
 
-def test_a_key_is_shown_once_works_and_ends(owner: Browser, staff: Running) -> None:
+def test_a_key_is_shown_once_works_and_is_revoked(owner: Browser, staff: Running) -> None:
     scopes = ["processflow.read", "logs.read"]
     form: dict[str, str | list[str]] = {"name": "shop", "environment": "test", "days": "30", "scopes": scopes}
     page = owner.post(owner.at("acme", "/console/keys/new"), form)
@@ -253,7 +254,7 @@ def test_a_key_is_shown_once_works_and_ends(owner: Browser, staff: Running) -> N
         ({"addresses": "not-an-address"}, "is not an address or network"),
     ],
 )
-def test_a_key_that_cannot_be_is_explained(owner: Browser, change: dict[str, str | list[str]], message: str) -> None:
+def test_an_invalid_key_form_is_explained(owner: Browser, change: dict[str, str | list[str]], message: str) -> None:
     form: dict[str, str | list[str]] = {"name": "shop", "environment": "test", "days": "30", "scopes": ["logs.read"], **change}
     page = owner.post(owner.at("acme", "/console/keys/new"), form)
     assert page.status_code == 422
@@ -272,8 +273,8 @@ def test_a_group_of_failures_is_resolved_and_retried(owner: Browser, acme: httpx
 
 def test_logs_are_searched(owner: Browser, acme: httpx.Client, greeting: str) -> None:
     execute(acme, "Hypatia")
-    found = owner.get(owner.at("acme", "/console/logs?text=Hypatia")).text
-    assert "greeting Hypatia" in found
+    page = owner.get(owner.at("acme", "/console/logs?text=Hypatia")).text
+    assert "greeting Hypatia" in page
     assert "No lines match" in owner.get(owner.at("acme", "/console/logs?text=nobody-ever-said-this")).text
 
 
@@ -289,14 +290,14 @@ def test_hostile_text_in_an_input_stays_text(owner: Browser, acme: httpx.Client,
 
 
 @pytest.mark.parametrize("path", ["nowhere", "executions/x/y/z", "processes/unknown", "datapool/unknown", "integrations/unknown"])
-def test_what_is_not_there_is_a_page_that_says_so(owner: Browser, path: str) -> None:
+def test_a_missing_page_says_so(owner: Browser, path: str) -> None:
     page = owner.get(owner.at("acme", f"/console/{path}"))
     assert page.status_code == 404
     assert "<h1>Not found</h1>" in page.text
 
 
 @pytest.mark.parametrize("query", ["executions?state=no", "executions?cursor=no", "failures?state=no", "logs?level=no"])
-def test_a_wrong_address_is_explained(owner: Browser, query: str) -> None:
+def test_an_invalid_address_is_explained(owner: Browser, query: str) -> None:
     assert owner.get(owner.at("acme", f"/console/{query}")).status_code in (400, 422)
 
 
@@ -321,7 +322,7 @@ def titles(page: httpx.Response) -> list[str]:
     return re.findall(r'class="cover" href="/console/datapool/console_books/[^"]+">(\w+)<', page.text)
 
 
-def test_entities_are_sorted_searched_and_shown_whole(owner: Browser, books: list[str]) -> None:
+def test_entities_are_sorted_searched_and_shown(owner: Browser, books: list[str]) -> None:
     base = owner.at("acme", "/console/datapool/console_books")
     assert "3" in owner.get(owner.at("acme", "/console/datapool")).text
     assert titles(owner.get(f"{base}?sort=price")) == ["Ilias", "Emma", "Dune"]
@@ -339,8 +340,8 @@ def test_an_integration_is_tested_and_its_secret_never_shown(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client
 ) -> None:
     settings = {"base_url": "http://192.0.2.1:9/", "auth": {"kind": "bearer", "token": "s3cret-never-shown"}}
-    made = acme.post("/api/v1/integrations", json={"slug": "console-erp", "connector": "http", "settings": settings})
-    assert made.status_code == 201, made.text
+    created = acme.post("/api/v1/integrations", json={"slug": "console-erp", "connector": "http", "settings": settings})
+    assert created.status_code == 201, created.text
     page = owner.post(owner.at("acme", "/console/integrations/console-erp/test"), {})
     assert urlsplit(owner.url).path == "/console/integrations/console-erp"
     assert "The last test failed." in page.text
@@ -353,12 +354,12 @@ def test_an_integration_is_tested_and_its_secret_never_shown(
 def test_the_catalogue_is_searched(owner: Browser) -> None:
     address = owner.at("acme", "/console/integrations/catalogue")
     assert "PostgreSQL 15" in owner.get(address).text
-    found = owner.get(f"{address}?q=mariadb").text
-    assert ("MariaDB 10.11" in found, "PostgreSQL 15" in found) == (True, False)
+    page = owner.get(f"{address}?q=mariadb").text
+    assert ("MariaDB 10.11" in page, "PostgreSQL 15" in page) == (True, False)
     assert "No matching connectors" in owner.get(f"{address}?q=%3Cscript%3Ealert").text
 
 
-def test_a_draft_is_published_or_every_obstacle_named(
+def test_a_draft_is_published_or_every_problem_listed(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client
 ) -> None:
     steps = [{"id": "one", "rule": {"expression": "= 1 +"}}, {"id": "one", "wait": {"for": "soon"}}]

@@ -1,4 +1,4 @@
-"""The pages of policies and kill switches: what they show, who may change what judges, and what a mistake looks like."""
+"""The pages of policies and kill switches: what they show, who can change them, and how errors are reported."""
 
 import html
 import re
@@ -24,15 +24,15 @@ RULE: dict[str, Any] = {
 
 @pytest.fixture
 def policy(acme: httpx.Client) -> Iterator[str]:
-    """A draft that observes; nothing of it is left to judge what other tests do."""
+    """A draft in observe mode, removed afterwards so that it does not affect other tests."""
     name = fresh("page-policy")
-    put(acme, name)
+    put_policy(acme, name)
     yield name
     acme.post(f"/api/v1/policies/{name}/deactivate").raise_for_status()
     acme.delete(f"/api/v1/policies/{name}").raise_for_status()
 
 
-def put(client: httpx.Client, name: str, **more: Any) -> None:
+def put_policy(client: httpx.Client, name: str, **more: Any) -> None:
     client.put(f"/api/v1/policies/{name}", json={"mode": "observe", "rules": [RULE | more]}).raise_for_status()
 
 
@@ -49,12 +49,12 @@ def send(browser: Browser, rest: str, **form: str) -> httpx.Response:
 
 
 def digest_in(page: str) -> str:
-    found = re.search(r'name="digest" value="([^"]+)"', page)
-    assert found
-    return found[1]
+    match = re.search(r'name="digest" value="([^"]+)"', page)
+    assert match
+    return match[1]
 
 
-def test_a_tenant_without_policies_learns_what_one_is(signed_in: SignedIn, staff: Running) -> None:
+def test_a_tenant_without_policies_sees_an_explanation(signed_in: SignedIn, staff: Running) -> None:
     staff.user("owner@unruled.test", PASSWORD, "unruled", "owner")
     page = show(signed_in("owner@unruled.test"), "", "unruled").text
     assert "No policies yet" in page
@@ -76,27 +76,27 @@ def test_a_draft_is_read_activated_and_deactivated(owner: Browser, acme: httpx.C
     assert "active_version" not in acme.get(f"/api/v1/policies/{policy}").json()["data"]
 
 
-def test_a_draft_that_changes_what_is_active_shows_how(owner: Browser, acme: httpx.Client, policy: str) -> None:
+def test_a_draft_shows_its_differences_from_the_active_version(owner: Browser, acme: httpx.Client, policy: str) -> None:
     activate(acme, policy)
-    put(acme, policy, effect="deny", obligations=None)
+    put_policy(acme, policy, effect="deny", obligations=None)
     page = html.unescape(show(owner, f"/{policy}").text)
     assert "<del>require_approval</del>" in page
     assert "<ins>deny</ins>" in page
     assert "It replaces version 1" in page
 
 
-def test_only_what_was_read_is_activated(owner: Browser, acme: httpx.Client, policy: str) -> None:
+def test_only_the_displayed_draft_is_activated(owner: Browser, acme: httpx.Client, policy: str) -> None:
     read = digest_in(show(owner, f"/{policy}").text)
-    put(acme, policy, reason="Another one.")
+    put_policy(acme, policy, reason="Another one.")
     refused = send(owner, f"/{policy}/activate", digest=read)
     assert refused.status_code == 412
     assert send(owner, f"/{policy}/activate").status_code == 422
     assert "active_version" not in acme.get(f"/api/v1/policies/{policy}").json()["data"]
 
 
-def test_an_older_version_judges_again(owner: Browser, acme: httpx.Client, policy: str) -> None:
+def test_an_older_version_can_be_reactivated(owner: Browser, acme: httpx.Client, policy: str) -> None:
     activate(acme, policy)
-    put(acme, policy, reason="Another one.")
+    put_policy(acme, policy, reason="Another one.")
     activate(acme, policy)
     page = show(owner, f"/{policy}/versions/1").text
     send(owner, f"/{policy}/activate", version="1", digest=digest_in(page))
@@ -104,7 +104,7 @@ def test_an_older_version_judges_again(owner: Browser, acme: httpx.Client, polic
     assert show(owner, f"/{policy}/versions/none").status_code == 404
 
 
-def test_who_may_not_change_policies_is_told_who_may(signed_in: SignedIn, acme: httpx.Client, policy: str) -> None:
+def test_a_member_who_cannot_change_policies_sees_who_can(signed_in: SignedIn, acme: httpx.Client, policy: str) -> None:
     builder = signed_in("builder@acme.test")
     page = show(builder, f"/{policy}").text
     assert "Only owners of this tenant can activate policies" in page
@@ -115,7 +115,7 @@ def test_who_may_not_change_policies_is_told_who_may(signed_in: SignedIn, acme: 
     assert "active_version" not in acme.get(f"/api/v1/policies/{policy}").json()["data"]
 
 
-def test_a_policy_is_written_and_its_mistakes_are_shown_where_they_are(owner: Browser, acme: httpx.Client) -> None:
+def test_problems_of_a_policy_are_shown_at_their_line(owner: Browser, acme: httpx.Client) -> None:
     name = fresh("written")
     text = "mode: observe\nrules:\n  - id: one\n    effect: maybe\n    reason: <b>so</b>\n"
     wrong = send(owner, "/-/new", name=name, text=text)
@@ -130,9 +130,9 @@ def test_a_policy_is_written_and_its_mistakes_are_shown_where_they_are(owner: Br
     acme.delete(f"/api/v1/policies/{name}").raise_for_status()
 
 
-def test_a_draft_that_somebody_else_changed_is_not_written_over(owner: Browser, acme: httpx.Client, policy: str) -> None:
+def test_a_concurrently_changed_draft_is_not_overwritten(owner: Browser, acme: httpx.Client, policy: str) -> None:
     read = digest_in(show(owner, f"/{policy}/draft").text)
-    put(acme, policy, reason="Another one.")
+    put_policy(acme, policy, reason="Another one.")
     text = "mode: observe\nrules: [{id: mine, effect: deny, reason: mine}]"
     late = send(owner, f"/{policy}/draft", digest=read, text=text)
     assert late.status_code == 412
@@ -140,14 +140,14 @@ def test_a_draft_that_somebody_else_changed_is_not_written_over(owner: Browser, 
     assert acme.get(f"/api/v1/policies/{policy}").json()["data"]["draft"]["rules"][0]["reason"] == "Another one."
 
 
-def test_a_decision_is_explained_to_whoever_may_read(signed_in: SignedIn, policy: str) -> None:
+def test_a_decision_is_explained_to_readers(signed_in: SignedIn, policy: str) -> None:
     viewer = signed_in("viewer@acme.test")
-    asked = {"operation": "order_new", "effect": "write", "input": '{"total": 1500}', "policy": policy}
-    page = send(viewer, "/-/decide", **asked, kind="agent", who="clerk").text
+    form = {"operation": "order_new", "effect": "write", "input": '{"total": 1500}', "policy": policy}
+    page = send(viewer, "/-/decide", **form, kind="agent", who="clerk").text
     assert 'tone-bad">deny' in page
     assert f"{policy}/large" in page
     assert 'tone-wait">require approval' in page
-    small = send(viewer, "/-/decide", **(asked | {"input": '{"total": 5}'})).text
+    small = send(viewer, "/-/decide", **(form | {"input": '{"total": 5}'})).text
     assert "no, <code>when</code> does not match" in small
     assert 'tone-good">allow' in small
 
@@ -162,21 +162,21 @@ def test_a_decision_is_explained_to_whoever_may_read(signed_in: SignedIn, policy
         ({"effect": "maybe"}, "Choose a value from the list"),
     ],
 )
-def test_a_question_that_cannot_be_answered_says_why(owner: Browser, form: dict[str, str], message: str) -> None:
+def test_an_invalid_question_is_explained(owner: Browser, form: dict[str, str], message: str) -> None:
     page = send(owner, "/-/decide", **form)
     assert page.status_code == 422
     assert message in page.text
     assert 'aria-invalid="true"' in page.text
 
 
-def test_policies_of_others_are_not_there(signed_in: SignedIn, policy: str) -> None:
+def test_policies_of_other_tenants_are_not_found(signed_in: SignedIn, policy: str) -> None:
     stranger = signed_in("owner@globex.test")
     for rest in ("", "/draft", "/versions/1"):
         assert show(stranger, f"/{policy}{rest}", "globex").status_code == 404
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "expected"),
     [
         ({}, {"Who": "anyone", "What": "anything"}),
         (
@@ -199,9 +199,9 @@ def test_policies_of_others_are_not_there(signed_in: SignedIn, policy: str) -> N
         ),
     ],
 )
-def test_rules_are_told_as_people_read_them(rule: dict[str, Any], said: dict[str, str]) -> None:
-    told = dict(describe_rule({"id": "r", "effect": "allow", "reason": "so"} | rule).sections)
-    assert {name: told[name] for name in said} == said
+def test_rules_are_described_in_sentences(rule: dict[str, Any], expected: dict[str, str]) -> None:
+    sections = dict(describe_rule({"id": "r", "effect": "allow", "reason": "so"} | rule).sections)
+    assert {name: sections[name] for name in expected} == expected
 
 
 # -- kill switches
@@ -245,7 +245,7 @@ def test_nothing_is_switched_off_by_mistake(owner: Browser, acme: httpx.Client, 
     assert off(acme) == before
 
 
-def test_who_may_not_switch_is_told_who_may(signed_in: SignedIn, acme: httpx.Client) -> None:
+def test_a_member_who_cannot_switch_sees_who_can(signed_in: SignedIn, acme: httpx.Client) -> None:
     operator = signed_in("operator@acme.test")
     page = operator.get(operator.at("acme", "/console/kill-switches")).text
     assert "Only builders and owners of this tenant" in page

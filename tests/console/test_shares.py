@@ -1,4 +1,4 @@
-"""Shares on the page of a document, the log of downloads, and what keeps a document."""
+"""Shares on the page of a document, the log of downloads, and legal holds."""
 
 import html
 import re
@@ -26,21 +26,21 @@ def page_of(browser: Browser, document: str, more: str = "") -> str:
     return browser.at("acme", f"/console/documents/{document}{more}")
 
 
-def test_a_share_is_made_shown_once_counted_and_revoked(
+def test_a_share_is_created_shown_once_counted_and_revoked(
     running: Running, signed_in: SignedIn, acme: httpx.Client, document: str
 ) -> None:
     builder = signed_in("builder@acme.test")
     at = page_of(builder, document)
-    made = builder.post(f"{at}/shares", {**FORM, "password": "a sentence", "max_downloads": "2", "note": HOSTILE})
-    assert made.status_code == 201
-    found = re.search(r'id="made-url">http://(cdn--acme[^:/<]+)[^/<]*(/s/[^<]+)<', made.text)
-    assert found is not None
+    created = builder.post(f"{at}/shares", {**FORM, "password": "a sentence", "max_downloads": "2", "note": HOSTILE})
+    assert created.status_code == 201
+    link = re.search(r'id="made-url">http://(cdn--acme[^:/<]+)[^/<]*(/s/[^<]+)<', created.text)
+    assert link is not None
     (share,) = acme.get(f"/api/v1/documents/{document}/shares").json()["data"]
     assert (share["has_password"], share["max_downloads"], share["revision"], share["note"]) == (True, 2, "latest", HOSTILE)
     assert abs(clock.parse_rfc3339(share["expires_at"]) - clock.parse_rfc3339(share["created_at"]) - 7 * DAY) < 60_000
-    token = found[2].removeprefix("/s/")
-    with running.client(found[1]) as visitor:
-        assert visitor.post(found[2], data={"password": "another one"}).status_code == 403
+    token = link[2].removeprefix("/s/")
+    with running.client(link[1]) as visitor:
+        assert visitor.post(link[2], data={"password": "another one"}).status_code == 403
     page = builder.get(at).text
     assert token not in page
     assert "<script>alert" not in page
@@ -56,20 +56,20 @@ def test_a_share_is_made_shown_once_counted_and_revoked(
     assert "Revoke share" not in builder.get(at).text
 
 
-def test_who_a_share_is_for_and_who_has_fetched_stands_on_the_pages(
+def test_recipients_and_downloads_of_a_share_are_listed(
     running: Running, signed_in: SignedIn, acme: httpx.Client, document: str
 ) -> None:
     shares, scope = running.services.shares, running.tenant("acme")
-    named = [f"{name}@firma.example" for name in ("ann", "bob", "cid", "dan")]
-    _, token = shares.create_share(scope, document, NewShare(audience=AudienceChange("post", named)))
-    assert shares.start_download(scope, shares.open_share(scope, token), Origin("", "Firefox", named[3])) is not None
+    recipients = [f"{name}@firma.example" for name in ("ann", "bob", "cid", "dan")]
+    _, token = shares.create_share(scope, document, NewShare(audience=AudienceChange("post", recipients)))
+    assert shares.start_download(scope, shares.open_share(scope, token), Origin("", "Firefox", recipients[3])) is not None
     viewer = signed_in("viewer@acme.test")
     assert "for ann@firma.example, bob@firma.example, cid@firma.example and 1 more" in viewer.get(page_of(viewer, document)).text
     assert "by dan@firma.example" in viewer.get(page_of(viewer, document, "/downloads")).text
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "message"),
     [
         ("days", "9", "Choose when the link expires."),
         ("revision", "7", "The document has no revision 7; it has 1."),
@@ -77,20 +77,20 @@ def test_who_a_share_is_for_and_who_has_fetched_stands_on_the_pages(
         ("max_downloads", "1.5", "Enter a whole number, or leave the field empty."),
     ],
 )
-def test_a_mistake_in_a_share_is_told_at_its_field(
-    signed_in: SignedIn, acme: httpx.Client, document: str, field: str, value: str, told: str
+def test_an_error_in_a_share_appears_at_its_field(
+    signed_in: SignedIn, acme: httpx.Client, document: str, field: str, value: str, message: str
 ) -> None:
     builder = signed_in("builder@acme.test")
     answer = builder.post(page_of(builder, document, "/shares"), {**FORM, "note": "kept", field: value})
     assert answer.status_code == 422
     (at_field,) = re.findall(rf'<(?:input|select) id="([a-z-]+)" name="{field}"[^>]* aria-invalid="true" autofocus', answer.text)
-    assert f'<p class="wrong" id="{at_field}-error">{told}</p>' in answer.text
+    assert f'<p class="wrong" id="{at_field}-error">{message}</p>' in answer.text
     assert re.search(r'<input id="share-note" name="note" value="kept"', answer.text)
     assert 'value="short"' not in answer.text
     assert acme.get(f"/api/v1/documents/{document}/shares").json()["data"] == []
 
 
-def test_a_document_is_kept_and_let_go(signed_in: SignedIn, acme: httpx.Client, document: str) -> None:
+def test_a_legal_hold_is_set_and_released(signed_in: SignedIn, acme: httpx.Client, document: str) -> None:
     builder = signed_in("builder@acme.test")
     at, api = page_of(builder, document), f"/api/v1/documents/{document}/retention"
     last = clock.rfc3339(clock.now_ms() + 400 * DAY)[:10]
@@ -111,7 +111,7 @@ def test_a_document_is_kept_and_let_go(signed_in: SignedIn, acme: httpx.Client, 
     assert acme.get(api).json()["data"] == {"document_id": document}
 
 
-def test_who_may_only_read_sees_shares_and_changes_nothing(signed_in: SignedIn, acme: httpx.Client, document: str) -> None:
+def test_a_reader_sees_shares_and_cannot_change_them(signed_in: SignedIn, acme: httpx.Client, document: str) -> None:
     share = acme.post(f"/api/v1/documents/{document}/shares", json={"note": "for Ada"}).json()["data"]["id"]
     acme.put(f"/api/v1/documents/{document}/legal-hold", json={"reason": "case 17"}).raise_for_status()
     operator, stranger = signed_in("operator@acme.test"), signed_in("owner@globex.test")
@@ -127,6 +127,6 @@ def test_who_may_only_read_sees_shares_and_changes_nothing(signed_in: SignedIn, 
         assert stranger.post(theirs, {**FORM, "until": "2029-01-01", "reason": "x"}).status_code == 404, action
     for path in ("downloads", "downloads/export"):
         assert stranger.get(stranger.at("globex", f"/console/documents/{document}/{path}")).status_code == 404
-    told = acme.get(f"/api/v1/documents/{document}/retention").json()["data"]
-    assert (told["legal_hold"]["reason"], "retain_until" in told) == ("case 17", False)
+    retention = acme.get(f"/api/v1/documents/{document}/retention").json()["data"]
+    assert (retention["legal_hold"]["reason"], "retain_until" in retention) == ("case 17", False)
     assert acme.get(f"/api/v1/documents/{document}/shares/{share}").json()["data"]["state"] == "active"

@@ -31,7 +31,7 @@ def raw(running: Running, host: str, path: str, method: str = "GET", **headers: 
         return client.request(method, path)
 
 
-def test_the_way_leads_to_the_page_that_was_asked_for(browser: Browser) -> None:
+def test_sign_in_leads_to_the_requested_page(browser: Browser) -> None:
     browser.get(browser.at("acme", "/console/executions?state=failed"))
     assert urlsplit(browser.url).path == "/sign-in"
     page = browser.post(browser.url, {"login": " Owner@acme.test ", "password": PASSWORD})
@@ -40,7 +40,7 @@ def test_the_way_leads_to_the_page_that_was_asked_for(browser: Browser) -> None:
     assert set(browser.cookies[urlsplit(browser.url).netloc]) == {SESSION}
 
 
-def test_who_was_away_too_long_signs_in_and_is_where_they_were(staff: Running) -> None:
+def test_sign_in_after_an_expired_session_leads_back(staff: Running) -> None:
     browser = Browser(staff)
     user_id = staff.user("away@acme.test", PASSWORD, "acme", "viewer")
     browser.sign_in("away@acme.test", PASSWORD, "acme")
@@ -52,7 +52,7 @@ def test_who_was_away_too_long_signs_in_and_is_where_they_were(staff: Running) -
 
 
 def sent_too_late(staff: Running, form: dict[str, str | list[str]]) -> tuple[Browser, httpx.Response]:
-    """A builder whose session ends between the form and its button, and what they are shown then."""
+    """Submits a form of a builder whose session has expired; returns the browser, signed in again, and the page."""
     browser = Browser(staff)
     login = f"late-{form['id']}@acme.test"
     user_id = staff.user(login, PASSWORD, "acme", "builder")
@@ -63,12 +63,12 @@ def sent_too_late(staff: Running, form: dict[str, str | list[str]]) -> tuple[Bro
     return browser, page
 
 
-def kept_in(page: httpx.Response) -> dict[str, str | list[str]]:
-    (kept,) = re.findall(r'type="hidden" name="kept-form" value="([\w=-]+)"', page.text)
-    return {"kept-form": kept}
+def saved_form_in(page: httpx.Response) -> dict[str, str | list[str]]:
+    (value,) = re.findall(r'type="hidden" name="kept-form" value="([\w=-]+)"', page.text)
+    return {"kept-form": value}
 
 
-def test_a_form_of_somebody_signed_out_meanwhile_is_kept_and_sent_again(staff: Running) -> None:
+def test_a_form_sent_without_a_session_is_saved_and_resubmitted(staff: Running) -> None:
     name = 'Late & "quoted" <b>'
     browser, page = sent_too_late(staff, {"id": "kept-form", "template": "decision", "name": name})
     assert page.status_code == 401
@@ -77,44 +77,44 @@ def test_a_form_of_somebody_signed_out_meanwhile_is_kept_and_sent_again(staff: R
     assert "quoted" not in page.text
     with staff.api("acme") as api:
         assert api.get("/api/v1/processes/kept-form").status_code == 404
-        assert browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page)).status_code == 200
+        assert browser.post(browser.at("acme", "/console/processes/-/new"), saved_form_in(page)).status_code == 200
         assert api.get("/api/v1/processes/kept-form").json()["data"]["name"] == name
         api.delete("/api/v1/processes/kept-form").raise_for_status()
 
 
-def test_what_is_kept_of_a_form_is_for_its_own_page_and_a_day(staff: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_form_is_bound_to_its_page_and_expires(staff: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     browser, page = sent_too_late(staff, {"id": "kept-long", "template": "decision", "name": "Late"})
-    elsewhere = browser.post(browser.at("acme", "/console/secrets"), kept_in(page))
+    elsewhere = browser.post(browser.at("acme", "/console/secrets"), saved_form_in(page))
     assert (elsewhere.status_code, "This saved form has expired" in elsewhere.text) == (403, True)
     forged = browser.post(browser.at("acme", "/console/processes/-/new"), {"kept-form": "AAAA"})
     assert (forged.status_code, "This saved form has expired" in forged.text) == (403, True)
     monkeypatch.setattr(saved_forms, "LIFETIME_MS", -1)
     browser, page = sent_too_late(staff, {"id": "kept-old", "template": "decision", "name": "Late"})
-    old = browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page))
+    old = browser.post(browser.at("acme", "/console/processes/-/new"), saved_form_in(page))
     assert (old.status_code, "This saved form has expired" in old.text) == (403, True)
 
 
-def test_who_is_signed_out_still_keeps_what_was_kept(staff: Running) -> None:
+def test_a_saved_form_is_preserved_while_signed_out(staff: Running) -> None:
     browser, page = sent_too_late(staff, {"id": "kept-twice", "template": "decision", "name": "Twice"})
     browser.cookies.clear()
-    assert kept_in(browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page))) == kept_in(page)
+    assert saved_form_in(browser.post(browser.at("acme", "/console/processes/-/new"), saved_form_in(page))) == saved_form_in(page)
 
 
-def test_what_somebody_kept_is_sent_by_nobody_else(staff: Running, signed_in: Callable[[str], Browser]) -> None:
+def test_a_saved_form_can_only_be_sent_by_its_author(staff: Running, signed_in: Callable[[str], Browser]) -> None:
     browser, page = sent_too_late(staff, {"id": "kept-own", "template": "decision", "name": "Mine alone"})
     address = browser.at("acme", "/console/processes/-/new")
-    refused = signed_in("owner@acme.test").post(address, kept_in(page))
+    refused = signed_in("owner@acme.test").post(address, saved_form_in(page))
     assert (refused.status_code, "Mine alone" in refused.text) == (403, False)
     assert "You are signed in as <strong>owner@acme.test</strong>, but someone else wrote what this page keeps" in refused.text
     with staff.api("acme") as api:
         assert api.get("/api/v1/processes/kept-own").status_code == 404
-        assert browser.post(address, kept_in(refused)).status_code == 200, "it is kept for whoever wrote it"
+        assert browser.post(address, saved_form_in(refused)).status_code == 200, "it stays saved for its author"
         assert api.get("/api/v1/processes/kept-own").json()["data"]["name"] == "Mine alone"
         api.delete("/api/v1/processes/kept-own").raise_for_status()
 
 
-def test_a_form_that_nobody_can_tell_the_writer_of_is_not_kept(staff: Running) -> None:
-    """Signed out on purpose, the browser has no cookie any more; one that was not made here says nothing."""
+def test_a_form_without_a_known_author_is_not_saved(staff: Running) -> None:
+    """After a sign-out the browser has no cookie, and a forged cookie identifies no one."""
     browser, _ = sent_too_late(staff, {"id": "kept-none", "template": "decision", "name": "None"})
     host = next(host for host in browser.cookies if host.startswith("acme."))
     secret, user_id, seal = browser.cookies[host][SESSION].split(".")
@@ -125,24 +125,24 @@ def test_a_form_that_nobody_can_tell_the_writer_of_is_not_kept(staff: Running) -
         assert "its author is unknown" in page.text
 
 
-def test_files_of_somebody_signed_out_meanwhile_have_to_be_chosen_again(browser: Browser) -> None:
+def test_files_sent_without_a_session_have_to_be_chosen_again(browser: Browser) -> None:
     page = browser.upload(browser.at("acme", "/console/documents/-/upload"), ("words.txt", b"words"))
     assert page.status_code == 401
     assert "you need to choose them again" in page.text
     assert "<form" not in page.text
 
 
-def test_what_is_kept_of_a_form_is_given_to_pages_of_ours_alone(browser: Browser) -> None:
+def test_forms_of_other_sites_are_not_saved(browser: Browser) -> None:
     page = browser.post(browser.at("acme", "/console/processes/-/new"), {"name": "kept"}, **{"Sec-Fetch-Site": "cross-site"})
     assert (page.status_code, "kept" in page.text) == (403, False)
 
 
-def test_who_signs_out_twice_is_signed_out(browser: Browser) -> None:
+def test_signing_out_twice_is_harmless(browser: Browser) -> None:
     browser.post(browser.at("acme", "/console/sign-out"), {})
     assert urlsplit(browser.url).path == "/sign-in"
 
 
-def test_the_session_cookie_is_as_closed_as_a_cookie_can_be(staff: Running) -> None:
+def test_the_session_cookie_has_every_protective_attribute(staff: Running) -> None:
     browser = Browser(staff)
     browser.sign_in("viewer@acme.test", PASSWORD, "acme")
     lines = [line for line in browser.set_cookies if line.startswith(f"{SESSION}=")]
@@ -162,19 +162,19 @@ def test_a_wrong_login_and_a_wrong_password_look_alike(browser: Browser, login: 
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_a_form_of_another_site_signs_nobody_in(browser: Browser, site: str) -> None:
+def test_a_form_of_another_site_cannot_sign_in(browser: Browser, site: str) -> None:
     form = {"login": "owner@acme.test", "password": PASSWORD}
     assert browser.post(browser.at("", "/sign-in"), form, **{"Sec-Fetch-Site": site}).status_code == 403
     assert not browser.cookies.get(urlsplit(browser.url).netloc)
 
 
 def code_for(browser: Browser, tenant: str) -> str:
-    """The address with the one-time code that the base host hands out, not followed."""
+    """The address with the one-time code that the base host redirects to; the redirect is not followed."""
     answer = browser.send("GET", browser.at("", f"/hand-over?tenant={tenant}&state=s&to=/console/"), None, {})
     return str(answer.headers["Location"])
 
 
-def test_a_code_works_once_and_in_the_browser_that_asked_for_it(staff: Running) -> None:
+def test_a_code_works_once_and_only_in_the_same_browser(staff: Running) -> None:
     attacker, victim = Browser(staff), Browser(staff)
     attacker.sign_in("owner@acme.test", PASSWORD, "acme")
     victim.get(code_for(attacker, "acme"))
@@ -191,7 +191,7 @@ def test_a_code_works_once_and_in_the_browser_that_asked_for_it(staff: Running) 
     assert SESSION not in [line.split("=")[0] for line in again.headers.get_list("set-cookie")]
 
 
-def test_a_code_of_one_tenant_opens_no_other(staff: Running) -> None:
+def test_a_code_is_valid_for_one_tenant(staff: Running) -> None:
     browser = Browser(staff)
     browser.sign_in("owner@acme.test", PASSWORD, "acme")
     code = parse_qs(urlsplit(code_for(browser, "acme")).query)["code"][0]
@@ -202,7 +202,7 @@ def test_a_code_of_one_tenant_opens_no_other(staff: Running) -> None:
     assert urlsplit(other.url).path == "/sign-in"
 
 
-def test_a_tenant_of_others_and_an_unknown_one_look_alike(browser: Browser) -> None:
+def test_a_foreign_tenant_and_an_unknown_one_look_alike(browser: Browser) -> None:
     browser.sign_in("owner@acme.test", PASSWORD, "acme")
     pages = []
     for tenant in ("globex", "nowhere"):
@@ -212,7 +212,7 @@ def test_a_tenant_of_others_and_an_unknown_one_look_alike(browser: Browser) -> N
     assert pages[0][0] == 404
 
 
-def test_a_session_of_one_tenant_is_none_of_another(browser: Browser) -> None:
+def test_a_session_is_valid_for_one_tenant(browser: Browser) -> None:
     browser.sign_in("owner@acme.test", PASSWORD, "acme")
     token = browser.cookies[urlsplit(browser.url).netloc][SESSION]
     answer = raw(browser.running, "globex.localhost", "/console/processes", Cookie=f"{SESSION}={token}")
@@ -221,7 +221,7 @@ def test_a_session_of_one_tenant_is_none_of_another(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("target", ELSEWHERE)
-def test_the_way_leads_nowhere_else(browser: Browser, target: str) -> None:
+def test_sign_in_leads_to_no_other_site(browser: Browser, target: str) -> None:
     browser.get(browser.at("acme", "/console/"))
     url = httpx.URL(browser.url).copy_merge_params({"to": target})
     browser.post(str(url), {"login": "viewer@acme.test", "password": PASSWORD})
@@ -230,22 +230,22 @@ def test_the_way_leads_nowhere_else(browser: Browser, target: str) -> None:
 
 def test_signing_out_ends_both_sessions(browser: Browser) -> None:
     browser.sign_in("owner@acme.test", PASSWORD, "acme")
-    kept = {host: dict(jar) for host, jar in browser.cookies.items()}
+    cookies = {host: dict(jar) for host, jar in browser.cookies.items()}
     browser.post(browser.at("acme", "/console/sign-out"), {})
     assert urlsplit(browser.url).path == "/sign-in"
-    browser.cookies = kept
+    browser.cookies = cookies
     browser.get(browser.at("acme", "/console/processes"))
     assert urlsplit(browser.url).path == "/sign-in", "the tokens themselves are dead, not only the cookies"
 
 
-def test_a_link_signs_nobody_out(browser: Browser) -> None:
+def test_a_link_cannot_sign_out(browser: Browser) -> None:
     browser.sign_in("owner@acme.test", PASSWORD, "acme")
     browser.get(browser.at("", "/sign-out?tenant=acme&code=guess"))
     assert browser.get(browser.at("acme", "/console/processes")).status_code == 200
     assert urlsplit(browser.url).path == "/console/processes"
 
 
-def test_who_loses_the_membership_is_out_at_once(staff: Running) -> None:
+def test_losing_the_membership_ends_the_session(staff: Running) -> None:
     user_id = staff.user("leaver@acme.test", PASSWORD, "acme", "operator")
     browser = Browser(staff)
     assert browser.sign_in("leaver@acme.test", PASSWORD, "acme").status_code == 200
@@ -253,7 +253,7 @@ def test_who_loses_the_membership_is_out_at_once(staff: Running) -> None:
     assert browser.get(browser.at("acme", "/console/processes")).status_code == 404
 
 
-def test_somebody_without_a_tenant_gets_a_sandbox_with_the_example(browser: Browser) -> None:
+def test_a_person_without_a_tenant_gets_a_sandbox_with_the_example(browser: Browser) -> None:
     page = browser.post(browser.at("", "/sign-in"), {"login": "guest@console.test", "password": PASSWORD})
     assert page.status_code == 200
     host = str(urlsplit(browser.url).hostname)
@@ -273,13 +273,13 @@ def test_several_tenants_are_a_choice(staff: Running) -> None:
     assert browser.at("globex", "/console/") in page.text
 
 
-def test_an_address_leads_to_the_name_that_keeps_cookies(staff: Running) -> None:
+def test_an_ip_address_redirects_to_the_host_with_cookies(staff: Running) -> None:
     page = raw(staff, "127.0.0.1", "/sign-in")
     assert page.headers["Location"] == f"http://localhost{staff.config.port_suffix}/sign-in"
 
 
 @pytest.mark.parametrize("path", ["/", "/sign-in", "/hand-over", "/sign-out"])
-def test_pages_of_the_base_host_are_not_on_a_tenants(staff: Running, path: str) -> None:
+def test_pages_of_the_base_host_are_not_served_by_tenants(staff: Running, path: str) -> None:
     answer = raw(staff, "acme.localhost", path)
     expected = (303, "/console/") if path == "/" else (404, None)
     assert (answer.status_code, answer.headers.get("Location")) == expected

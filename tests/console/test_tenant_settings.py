@@ -1,4 +1,4 @@
-"""The settings of a tenant: its name, the rules of its folders, and how much it holds of what it may."""
+"""The settings of a tenant: its name, the rules of its folders, and its limits with their use."""
 
 import html
 import re
@@ -24,13 +24,13 @@ def house(running: Running) -> Running:
 
 @pytest.fixture(scope="module")
 def visitor(house: Running) -> Callable[[str], Browser]:
-    known: dict[str, Browser] = {}
+    browsers: dict[str, Browser] = {}
 
     def get(role: str) -> Browser:
-        if role not in known:
-            known[role] = Browser(house)
-            assert known[role].sign_in(f"{role}@settled.test", PASSWORD, TENANT).status_code == 200
-        return known[role]
+        if role not in browsers:
+            browsers[role] = Browser(house)
+            assert browsers[role].sign_in(f"{role}@settled.test", PASSWORD, TENANT).status_code == 200
+        return browsers[role]
 
     return get
 
@@ -40,7 +40,7 @@ def actions(house: Running) -> list[str]:
         return [each["action"] for each in api.get("/api/v1/logs/audit").json()["data"]]
 
 
-def test_an_owner_gives_the_tenant_another_name(house: Running, visitor: Callable[[str], Browser]) -> None:
+def test_an_owner_renames_the_tenant(house: Running, visitor: Callable[[str], Browser]) -> None:
     owner = visitor("owner")
     page = owner.post(owner.at(TENANT, f"{PAGE}/name"), {"name": "  Settled & sons "})
     assert (page.status_code, service.get_tenant(TENANT).name) == (200, "Settled & sons")
@@ -52,7 +52,7 @@ def test_an_owner_gives_the_tenant_another_name(house: Running, visitor: Callabl
     assert service.get_tenant(TENANT).name == "Settled & sons"
 
 
-def test_others_see_the_settings_and_change_what_they_may(house: Running, visitor: Callable[[str], Browser]) -> None:
+def test_other_roles_change_only_what_they_are_permitted_to(house: Running, visitor: Callable[[str], Browser]) -> None:
     for role, may_rule in (("viewer", False), ("builder", True)):
         browser = visitor(role)
         page = browser.get(browser.at(TENANT, PAGE)).text
@@ -73,7 +73,7 @@ def test_others_see_the_settings_and_change_what_they_may(house: Running, visito
         ({"folder": "a/../b", "days": "3"}, "folder"),
     ],
 )
-def test_a_rule_that_says_nothing_or_nonsense_is_refused_at_its_field(
+def test_an_empty_or_invalid_rule_is_refused_at_its_field(
     house: Running, visitor: Callable[[str], Browser], form: dict[str, str], field: str
 ) -> None:
     builder = visitor("builder")
@@ -84,18 +84,18 @@ def test_a_rule_that_says_nothing_or_nonsense_is_refused_at_its_field(
     assert folder_rules.list_rules(house.tenant(TENANT)) == []
 
 
-def test_a_rule_is_set_shown_and_removed(house: Running, visitor: Callable[[str], Browser]) -> None:
+def test_a_rule_is_set_displayed_and_removed(house: Running, visitor: Callable[[str], Browser]) -> None:
     builder, scope = visitor("builder"), house.tenant(TENANT)
     page = builder.post(builder.at(TENANT, f"{PAGE}/folders"), {"folder": "/contracts/", "days": "30", "review": "required"})
     (rule,) = folder_rules.list_rules(scope)
     assert (rule.folder, rule.review, rule.delete_after_days) == ("contracts", "required", 30)
-    assert all(told in page.text for told in ("/contracts", "after approval", "after 30 days", "builder@settled.test"))
+    assert all(text in page.text for text in ("/contracts", "after approval", "after 30 days", "builder@settled.test"))
     assert used(page.text)["Folder rules"] == ("1", "500")
     builder.post(builder.at(TENANT, f"{PAGE}/folders/remove"), {"folder": "contracts"})
     assert folder_rules.list_rules(scope) == []
 
 
-def test_what_there_may_be_only_so_many_of_is_counted(house: Running, visitor: Callable[[str], Browser]) -> None:
+def test_limits_are_shown_with_their_use(house: Running, visitor: Callable[[str], Browser]) -> None:
     viewer = visitor("viewer")
     before = used(viewer.get(viewer.at(TENANT, PAGE)).text)
     with house.api(TENANT) as api:
@@ -112,5 +112,5 @@ def used(page: str) -> dict[str, tuple[str, str]]:
     """There are, and at most, by name."""
     table = page.partition('class="limits"')[2].partition("</table>")[0]
     rows = [re.sub(r"<[^>]*>", "|", row) for row in re.findall(r"<tr data-testid.*?</tr>", table, re.DOTALL)]
-    cells = [[cell for cell in html.unescape(row).split("|") if cell.strip()] for row in rows]
-    return {cell[0]: (cell[1], cell[2]) for cell in cells}
+    columns = [[cell for cell in html.unescape(row).split("|") if cell.strip()] for row in rows]
+    return {cell[0]: (cell[1], cell[2]) for cell in columns}

@@ -1,4 +1,4 @@
-"""A tenant leaves by a download, arrives by an upload, and is made anew, each in the background and told of in the audit trail."""
+"""A tenant is exported, imported and reset, each in the background and with an entry in the audit trail."""
 
 import re
 from collections.abc import Callable
@@ -64,23 +64,23 @@ def exported(browser: Browser, passphrase: str = "") -> tuple[str, bytes]:
     return link, browser.get(browser.at(TENANT, link)).content
 
 
-def test_an_owner_exports_and_downloads_and_nobody_else(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:
+def test_only_an_owner_exports_and_downloads(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:
     ours, builder = visitor("owner"), visitor("builder")
     refused = ours.post(ours.at(TENANT, EXPORT), {"passphrase": PHRASE, "again": "another"})
     assert (refused.status_code, 'id="again-error"' in refused.text) == (422, True)
     assert ours.post(ours.at(TENANT, EXPORT), {"passphrase": "short", "again": "short"}).status_code == 422
     first, _ = exported(ours)
     link, content = exported(ours, PHRASE)
-    kept = house.config.data / "exports"
-    assert [path.name for path in kept.iterdir()] == [link.rpartition("/")[2]], f"{first} is older"
-    assert content == (kept / link.rpartition("/")[2]).read_bytes()
+    folder = house.config.data / "exports"
+    assert [path.name for path in folder.iterdir()] == [link.rpartition("/")[2]], f"{first} is older"
+    assert content == (folder / link.rpartition("/")[2]).read_bytes()
     assert {"tenant.export", "tenant.download"} <= set(actions(house))
     for path in (EXPORT, link):
         assert builder.get(builder.at(TENANT, path)).status_code == 403
     assert builder.post(builder.at(TENANT, EXPORT), {}).status_code == 403
     assert owner.get(owner.at("acme", link)).status_code == 404
     assert ours.post(ours.at(TENANT, f"{link}/delete"), {}).status_code == 200
-    assert list(kept.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def arrival(admin: Browser, content: bytes) -> str:
@@ -88,7 +88,7 @@ def arrival(admin: Browser, content: bytes) -> str:
     return admin.url
 
 
-def test_a_sealed_export_is_opened_looked_at_and_imported(
+def test_an_encrypted_export_is_opened_reviewed_and_imported(
     house: Running, visitor: Callable[[str], Browser], owner: Browser
 ) -> None:
     _, content = exported(visitor("owner"), PHRASE)
@@ -99,9 +99,9 @@ def test_a_sealed_export_is_opened_looked_at_and_imported(
     owner.post(f"{here}/open", {"passphrase": PHRASE})
     plan = over(owner, here)
     assert all(told in plan for told in ("moving", "van_key", "builder@moving.test", "The tenant moving already exists"))
-    for name, told in (("moving", "there already"), ("No Id", "No Id"), ("", "choose the id")):
+    for name, text in (("moving", "there already"), ("No Id", "No Id"), ("", "choose the id")):
         refused = owner.post(f"{here}/run", {"name": name, "title": "Copied"})
-        assert (refused.status_code, 'id="name-error"' in refused.text) == (409 if name == "moving" else 422, True), told
+        assert (refused.status_code, 'id="name-error"' in refused.text) == (409 if name == "moving" else 422, True), text
     assert "copied" not in {row.id for row in service.list_tenants()}
     owner.post(f"{here}/run", {"name": "copied", "title": "Copied & moved", "owner": "yes"})
     done = over(owner, here)
@@ -115,7 +115,7 @@ def test_a_sealed_export_is_opened_looked_at_and_imported(
     assert not [path for path in (house.config.data / "arriving").rglob("*") if path.is_file()]
 
 
-def test_an_import_that_fails_stores_nothing_and_may_be_tried_again(
+def test_a_failed_import_stores_nothing_and_can_be_retried(
     house: Running, visitor: Callable[[str], Browser], owner: Browser
 ) -> None:
     _, content = exported(visitor("owner"))
@@ -126,20 +126,20 @@ def test_an_import_that_fails_stores_nothing_and_may_be_tried_again(
     here = arrival(owner, content)
     over(owner, here)
     house.tenant("early")
-    taken = owner.post(f"{here}/run", {"name": "early"})
-    assert taken.status_code == 409
+    conflict = owner.post(f"{here}/run", {"name": "early"})
+    assert conflict.status_code == 409
     owner.post(f"{here}/run", {"name": "later"})
     assert "The tenant later was imported" in over(owner, here)
     assert "owner@acme.test" not in {each.login for each in people.list_members(house.tenant("later"))}
 
 
-def test_only_those_who_run_the_appliance_import(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:
-    ours, before = visitor("owner"), held_files(house)
+def test_only_administrators_of_the_appliance_import(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:
+    ours, before = visitor("owner"), uploaded_files(house)
     assert ours.get(ours.at(TENANT, TENANTS)).status_code == 403
     assert ours.upload(ours.at(TENANT, f"{TENANTS}/import"), ("a.gost", b"x" * 100_000)).status_code == 403
-    assert held_files(house) == before
-    unread = ours.post(ours.at(TENANT, f"{TENANTS}/import"), {"no": "multipart"})
-    assert unread.status_code == 403, "what they send is not even read"
+    assert uploaded_files(house) == before
+    ignored = ours.post(ours.at(TENANT, f"{TENANTS}/import"), {"no": "multipart"})
+    assert ignored.status_code == 403, "what they send is not even read"
     refused = owner.upload(owner.at("acme", f"{TENANTS}/import"), ("a.gost", b"no export at all"))
     assert (refused.status_code, 'id="file-error"' in refused.text) == (422, True)
     assert "moving" in owner.get(owner.at("acme", TENANTS)).text
@@ -151,14 +151,14 @@ def test_only_those_who_run_the_appliance_import(house: Running, visitor: Callab
         assert answer.status_code == 403
     over(owner, here)
     owner.post(f"{here}/discard", {})
-    assert held_files(house) == before
+    assert uploaded_files(house) == before
 
 
-def held_files(house: Running) -> list[Path]:
+def uploaded_files(house: Running) -> list[Path]:
     return sorted(path for path in (house.config.data / "arriving").rglob("*") if path.is_file())
 
 
-def test_a_reset_is_confirmed_and_leaves_a_known_state(house: Running, visitor: Callable[[str], Browser]) -> None:
+def test_a_reset_is_confirmed_and_restores_the_initial_state(house: Running, visitor: Callable[[str], Browser]) -> None:
     ours, builder = visitor("owner"), visitor("builder")
     here = ours.at(TENANT, RESET)
     solution = {"solution.yaml": b"name: fresh\n", "collections/pots.yaml": b"name: pots\nfields:\n  - {name: a, type: text}\n"}
@@ -180,14 +180,14 @@ def test_a_reset_is_confirmed_and_leaves_a_known_state(house: Running, visitor: 
     assert [each.name for each in service.list_secrets(house.tenant(TENANT))] == ["van_key"]
 
 
-def test_a_reset_that_is_refused_leaves_everything(house: Running, visitor: Callable[[str], Browser]) -> None:
+def test_a_refused_reset_changes_nothing(house: Running, visitor: Callable[[str], Browser]) -> None:
     ours = visitor("owner")
     with house.api(TENANT) as api:
         document = Resources(house, TENANT, api).document()
     retention.set_hold(house.tenant(TENANT), document, "a quarrel")
     ours.upload(ours.at(TENANT, RESET), ("", b""), {"confirm": TENANT, "solution": "starter"})
-    told = over(ours, ours.at(TENANT, RESET))
-    assert all(each in told for each in ('data-testid="problem"', "legal hold", "Nothing changed."))
+    page = over(ours, ours.at(TENANT, RESET))
+    assert all(each in page for each in ('data-testid="problem"', "legal hold", "Nothing changed."))
     with house.api(TENANT) as api:
         assert api.get(f"/api/v1/documents/{document}").is_success
         assert [each["name"] for each in api.get("/api/v1/datapool").json()["data"]] == ["pots"]

@@ -1,4 +1,4 @@
-"""Pages of WebApps: what is published, by whom it may be changed, and what a visitor's browser is told about it."""
+"""Pages of WebApps: versions, publication, permissions, previews and deletion."""
 
 import re
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_a_webapp_is_published_rolled_back_and_unpublished_by_its_page(owner: Br
     assert owner.post(f"{at}/publish", {"version": "x", "current": "0"}).status_code == 422
 
 
-def test_who_may_not_publish_is_not_asked_to(signed_in: Callable[[str], Browser], acme: httpx.Client, shop: str) -> None:
+def test_a_reader_gets_no_publish_form(signed_in: Callable[[str], Browser], acme: httpx.Client, shop: str) -> None:
     viewer = signed_in("viewer@acme.test")
     at = viewer.at("acme", f"/console/webapps/{shop}")
     assert "made 2" in viewer.get(at).text
@@ -63,7 +63,7 @@ def test_who_may_not_publish_is_not_asked_to(signed_in: Callable[[str], Browser]
     assert stranger.get(stranger.at("globex", f"/console/webapps/{shop}")).status_code == 404
 
 
-def test_only_an_address_of_the_web_becomes_a_link(owner: Browser, acme: httpx.Client, running: Running) -> None:
+def test_only_a_web_address_becomes_a_link(owner: Browser, acme: httpx.Client, running: Running) -> None:
     app, spec = fresh("console"), {"sha256": "0" * 64, "size": 1}
     acme.post("/api/v1/webapps", json={"id": app}).raise_for_status()
     path = f"/api/v1/webapps/{app}/versions"
@@ -75,7 +75,7 @@ def test_only_an_address_of_the_web_becomes_a_link(owner: Browser, acme: httpx.C
     assert 'href="https://ci.example/1"' in page
 
 
-def test_what_the_checks_of_a_version_saw_is_shown(owner: Browser, acme: httpx.Client, shop: str) -> None:
+def test_results_of_version_checks_are_shown(owner: Browser, acme: httpx.Client, shop: str) -> None:
     archive = write_zip({"app.yaml": b"smoke: [{path: /404}, {path: /gone}]", "public/404.html": b"<b>nothing & nobody</b>"})
     path = f"/api/v1/webapps/{shop}/versions"
     acme.post(path, content=archive, headers={"Content-Type": "application/zip"}).raise_for_status()
@@ -90,19 +90,19 @@ def test_what_the_checks_of_a_version_saw_is_shown(owner: Browser, acme: httpx.C
     assert published(acme, shop) == 1
 
 
-def test_a_link_to_a_preview_is_made_by_who_may_write(
+def test_a_preview_link_needs_the_permission_to_write(
     running: Running, signed_in: Callable[[str], Browser], owner: Browser, shop: str
 ) -> None:
     page = owner.post(owner.at("acme", f"/console/webapps/{shop}/preview"), {"version": "2"}).text
-    found = re.search(r'href="http://(v2-[^:/]+)[^/]*(/\?gos_preview=[^"]+)"', page)
-    assert found is not None
-    with running.client(found[1]) as visitor:
-        assert visitor.get(found[2]).status_code == 303
+    link = re.search(r'href="http://(v2-[^:/]+)[^/]*(/\?gos_preview=[^"]+)"', page)
+    assert link is not None
+    with running.client(link[1]) as visitor:
+        assert visitor.get(link[2]).status_code == 303
     viewer = signed_in("viewer@acme.test")
     assert viewer.post(viewer.at("acme", f"/console/webapps/{shop}/preview"), {"version": "2"}).status_code == 403
 
 
-def test_a_webapp_is_deleted_by_who_may_write_after_being_told_what_goes(
+def test_the_deletion_of_a_webapp_lists_what_is_deleted(
     signed_in: Callable[[str], Browser], owner: Browser, acme: httpx.Client, shop: str
 ) -> None:
     acme.post(f"/api/v1/webapps/{shop}/domains", json={"host": f"{shop}.example.org"}).raise_for_status()
@@ -123,7 +123,7 @@ def test_a_webapp_is_deleted_by_who_may_write_after_being_told_what_goes(
     assert owner.post(f"{at}/delete", {"force": "yes"}).status_code == 404
 
 
-def test_who_deletes_an_app_that_is_not_published_is_not_asked_to_stop_it(owner: Browser, acme: httpx.Client) -> None:
+def test_an_unpublished_app_is_deleted_without_force(owner: Browser, acme: httpx.Client) -> None:
     app = fresh("console")
     acme.post("/api/v1/webapps", json={"id": app}).raise_for_status()
     at = owner.at("acme", f"/console/webapps/{app}")

@@ -1,4 +1,4 @@
-"""Entities made, changed and deleted by a form: what was not touched stays, what two people change is shown to both."""
+"""Entities are created, changed and deleted by a form: unchanged fields stay, and conflicting changes are shown."""
 
 import re
 from collections.abc import Callable
@@ -35,17 +35,17 @@ def maker(acme: httpx.Client) -> str:
 @pytest.fixture
 def thing(acme: httpx.Client, maker: str) -> dict[str, Any]:
     values = {"title": "Jar\r\nof olives", "price": "3.40", "parts": {"glass": 1, "lid": 2}, "seen": "2026-01-02T03:04:05.678Z"}
-    made: dict[str, Any] = acme.post("/api/v1/datapool/form_things/entities", json=values | {"maker": maker}).json()["data"]
-    return made
+    entity: dict[str, Any] = acme.post("/api/v1/datapool/form_things/entities", json=values | {"maker": maker}).json()["data"]
+    return entity
 
 
 def stored(acme: httpx.Client, entity_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = acme.get(f"/api/v1/datapool/form_things/entities/{entity_id}").json()["data"]
-    return found
+    entity: dict[str, Any] = acme.get(f"/api/v1/datapool/form_things/entities/{entity_id}").json()["data"]
+    return entity
 
 
 def form_of(page: httpx.Response) -> dict[str, str]:
-    """What a browser would send back unchanged."""
+    """The fields that a browser would submit unchanged."""
     sent = dict(re.findall(r'<input type="(?:text|hidden|email)"[^>]*? name="([^"]+)"[^>]*? value="([^"]*)"', page.text))
     sent |= dict(re.findall(r'<textarea [^>]*? name="([^"]+)"[^>]*>\n([^<]*)</textarea>', page.text))
     for name, options in re.findall(r'<select [^>]*? name="([^"]+)"[^>]*>(.*?)</select>', page.text, re.DOTALL):
@@ -56,18 +56,18 @@ def form_of(page: httpx.Response) -> dict[str, str]:
     return sent | dict.fromkeys(ticked, "true")
 
 
-def test_an_entity_is_made_from_the_form(owner: Browser, acme: httpx.Client, maker: str) -> None:
+def test_the_form_creates_an_entity(owner: Browser, acme: httpx.Client, maker: str) -> None:
     at = owner.at("acme", "/console/datapool/form_things/new")
     form = form_of(owner.get(at))
     assert "Olive &amp; Co</option>" in owner.get(at).text
     owner.post(at, form | {"in/title": "Cup", "in/price": "2", "in/maker": f'"{maker}"', "in/seen": "2026-05-06 07:08"})
-    made = stored(acme, owner.url.rpartition("/")[2])
-    assert (made["title"], made["price"], made["stocked"], made["maker"]) == ("Cup", "2.00", False, maker)
-    assert made["seen"] == "2026-05-06T07:08:00.000Z"
-    assert made["made"] is not None, "what is left empty gets its default"
+    entity = stored(acme, owner.url.rpartition("/")[2])
+    assert (entity["title"], entity["price"], entity["stocked"], entity["maker"]) == ("Cup", "2.00", False, maker)
+    assert entity["seen"] == "2026-05-06T07:08:00.000Z"
+    assert entity["made"] is not None, "an empty field gets its default"
 
 
-def test_what_is_wrong_is_told_beside_its_field_and_nothing_is_stored(owner: Browser, acme: httpx.Client, maker: str) -> None:
+def test_errors_appear_at_their_field_and_nothing_is_stored(owner: Browser, acme: httpx.Client, maker: str) -> None:
     at = owner.at("acme", "/console/datapool/form_things/new")
     before = len(acme.get("/api/v1/datapool/form_things/entities").json()["data"])
     page = owner.post(at, {"in/title": "", "in/price": "cheap", "in/parts": "[1]"})
@@ -75,12 +75,12 @@ def test_what_is_wrong_is_told_beside_its_field_and_nothing_is_stored(owner: Bro
     assert re.search(r'id="in/price-error">must be a decimal', page.text)
     assert re.search(r'id="in/title-error">is required', page.text)
     assert 'value="cheap"' in page.text
-    unread = owner.post(at, {"in/title": "x", "in/parts": "{"})
-    assert "One value is invalid" in unread.text
+    unparsable = owner.post(at, {"in/title": "x", "in/parts": "{"})
+    assert "One value is invalid" in unparsable.text
     assert len(acme.get("/api/v1/datapool/form_things/entities").json()["data"]) == before
 
 
-def test_only_what_was_changed_is_stored(owner: Browser, acme: httpx.Client, thing: dict[str, Any]) -> None:
+def test_only_changed_fields_are_stored(owner: Browser, acme: httpx.Client, thing: dict[str, Any]) -> None:
     at = owner.at("acme", f"/console/datapool/form_things/{thing['id']}/edit")
     form = form_of(owner.get(at))
     owner.post(at, form)
@@ -122,20 +122,20 @@ def test_the_history_says_who_changed_what(owner: Browser, acme: httpx.Client, t
     assert text.count('data-testid="change"') == 2
 
 
-def test_an_entity_is_deleted_as_it_was_shown(owner: Browser, acme: httpx.Client, thing: dict[str, Any]) -> None:
+def test_an_entity_is_deleted_only_in_the_version_shown(owner: Browser, acme: httpx.Client, thing: dict[str, Any]) -> None:
     at = owner.at("acme", f"/console/datapool/form_things/{thing['id']}")
     acme.patch(f"/api/v1/datapool/form_things/entities/{thing['id']}", json={"price": "5.00"}).raise_for_status()
     assert owner.post(f"{at}/delete", {"version": "1"}).status_code == 412
     assert stored(acme, thing["id"])["price"] == "5.00"
     owner.post(f"{at}/delete", {"version": "2"})
     assert owner.url.endswith("/console/datapool/form_things")
-    gone = owner.get(at)
-    assert "These are its last values" in gone.text
-    assert "5.00" in gone.text
-    assert "Delete" not in re.sub("Deleted", "", gone.text)
+    deleted = owner.get(at)
+    assert "These are its last values" in deleted.text
+    assert "5.00" in deleted.text
+    assert "Delete" not in re.sub("Deleted", "", deleted.text)
 
 
-def test_who_may_only_read_gets_no_form(signed_in: Callable[[str], Browser], acme: httpx.Client, thing: dict[str, Any]) -> None:
+def test_a_reader_gets_no_form(signed_in: Callable[[str], Browser], acme: httpx.Client, thing: dict[str, Any]) -> None:
     viewer = signed_in("viewer@acme.test")
     at = viewer.at("acme", f"/console/datapool/form_things/{thing['id']}")
     page = viewer.get(at).text
@@ -147,7 +147,7 @@ def test_who_may_only_read_gets_no_form(signed_in: Callable[[str], Browser], acm
     assert stored(acme, thing["id"]) == thing
 
 
-def test_a_relation_may_be_named_by_what_it_leads_to(owner: Browser, acme: httpx.Client, maker: str) -> None:
+def test_a_relation_can_be_entered_by_the_title_of_its_entity(owner: Browser, acme: httpx.Client, maker: str) -> None:
     many = [{"op": "create", "collection": "form_many", "values": {"name": f"No {n}"}} for n in range(201)]
     acme.post("/api/v1/datapool", json={"name": "form_many", "fields": [{"name": "name", "type": "text"}]}).raise_for_status()
     acme.post("/api/v1/datapool/batch", json={"operations": [*many, many[0]]}).raise_for_status()

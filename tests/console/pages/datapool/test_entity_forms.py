@@ -1,4 +1,4 @@
-"""What is sent with the form of an entity, read against a database."""
+"""The submitted form of an entity is parsed against the collection's definition."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The table of a collection: typed cells, filters by rows and by JSON, columns, and an address that says it all."""
+"""The table of a collection: typed cells, filters by rows and by JSON, columns, and an address that can be bookmarked."""
 
 import csv
 import io
@@ -51,7 +51,7 @@ def sales(acme: httpx.Client, buyer: str) -> list[str]:
 
 def numbers(page: httpx.Response, status: int = 200) -> list[int]:
     assert page.status_code == status
-    return [int(found) for found in re.findall(r'class="cover" href="/console/datapool/grid_sales/[^"]+">(\d+)<', page.text)]
+    return [int(number) for number in re.findall(r'class="cover" href="/console/datapool/grid_sales/[^"]+">(\d+)<', page.text)]
 
 
 @pytest.fixture
@@ -62,34 +62,34 @@ def look(owner: Browser, sales: list[str]) -> Callable[..., httpx.Response]:
     return get
 
 
-def asked_of(url: str) -> dict[str, str]:
+def query_of(url: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
 
 
-def test_cells_are_shown_by_their_types(look: Callable[..., httpx.Response], sales: list[str]) -> None:
+def test_cells_are_formatted_by_type(look: Callable[..., httpx.Response], sales: list[str]) -> None:
     text = look(sort="number").text
     assert '<td class="number"><span class="clip">12.50' in text
     assert 'datetime="2026-01-31T09:30:00.000Z" title="2026-01-31 09:30:00 UTC" data-local>2026-01-31 09:30<' in text
     assert re.search(r'href="/console/datapool/grid_buyers/ent_\w+" title="ent_\w+">Zaanse &lt;Snoep&gt;</a>', text)
     assert 'data-truth="yes"' in text
     assert '<span class="badge plain">sent</span>' in text
-    assert "extra</th>" not in text, "json is no column unless it is asked for"
+    assert "extra</th>" not in text, "JSON fields are no columns by default"
     assert "3 entities" in text
 
 
-def test_rows_of_a_filter_become_an_address_that_shows_the_same(look: Callable[..., httpx.Response], owner: Browser) -> None:
-    found = look(apply="rows", f0="total", o0="_gte", v0="12.5", f1="state", o1="_in", v1="open, sent", sort="number")
-    assert numbers(found) == [7, 8]
-    asked = asked_of(owner.url)
-    assert asked == {"filter": '{"total":{"_gte":"12.5"},"state":{"_in":["open","sent"]}}', "sort": "number"}
-    again = look(**asked)
+def test_filter_rows_become_a_bookmarkable_address(look: Callable[..., httpx.Response], owner: Browser) -> None:
+    page = look(apply="rows", f0="total", o0="_gte", v0="12.5", f1="state", o1="_in", v1="open, sent", sort="number")
+    assert numbers(page) == [7, 8]
+    query = query_of(owner.url)
+    assert query == {"filter": '{"total":{"_gte":"12.5"},"state":{"_in":["open","sent"]}}', "sort": "number"}
+    again = look(**query)
     assert numbers(again) == [7, 8]
     assert "total is at least 12.5" in again.text
     assert 'value="open, sent"' in again.text
 
 
 @pytest.mark.parametrize(
-    ("row", "found"),
+    ("row", "expected"),
     [
         (("paid", "_eq", "yes"), [7]),
         (("placed", "_lt", "2026-02-01"), [7]),
@@ -104,21 +104,21 @@ def test_rows_of_a_filter_become_an_address_that_shows_the_same(look: Callable[.
         (("buyer", "_eq", "ent_000000000000000000000"), []),
     ],
 )
-def test_every_kind_of_comparison_finds_what_it_says(
-    look: Callable[..., httpx.Response], buyer: str, row: tuple[str, str, str], found: list[int]
+def test_every_operator_filters(
+    look: Callable[..., httpx.Response], buyer: str, row: tuple[str, str, str], expected: list[int]
 ) -> None:
     value = buyer if row[2] == "the buyer's id" else row[2]
-    assert numbers(look(apply="rows", f0=row[0], o0=row[1], v0=value, sort="number")) == found
+    assert numbers(look(apply="rows", f0=row[0], o0=row[1], v0=value, sort="number")) == expected
 
 
-def test_two_comparisons_of_one_field_both_hold(look: Callable[..., httpx.Response], owner: Browser) -> None:
-    given = {"f0": "number", "o0": "_gt", "v0": "7", "f1": "number", "o1": "_lt", "v1": "9"}
-    assert numbers(look(apply="rows", **given)) == [8]
-    assert numbers(look(**asked_of(owner.url))) == [8]
+def test_two_comparisons_of_one_field_both_apply(look: Callable[..., httpx.Response], owner: Browser) -> None:
+    query = {"f0": "number", "o0": "_gt", "v0": "7", "f1": "number", "o1": "_lt", "v1": "9"}
+    assert numbers(look(apply="rows", **query)) == [8]
+    assert numbers(look(**query_of(owner.url))) == [8]
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         (("number", "_eq", "many"), "The field &#39;number&#39;: must be a whole number"),
         (("total", "_icontains", "1"), "Contains cannot be used with the field &#39;total&#39;"),
@@ -126,19 +126,19 @@ def test_two_comparisons_of_one_field_both_hold(look: Callable[..., httpx.Respon
         (("state", "_eq", ""), "Enter a value to compare &#39;state&#39; with"),
     ],
 )
-def test_a_wrong_comparison_is_told_beside_it_and_kept(
-    look: Callable[..., httpx.Response], row: tuple[str, str, str], told: str
+def test_an_invalid_comparison_is_explained_and_stays_in_the_form(
+    look: Callable[..., httpx.Response], row: tuple[str, str, str], message: str
 ) -> None:
     page = look(apply="rows", f0=row[0], o0=row[1], v0=row[2])
-    assert told in page.text
+    assert message in page.text
     assert f'value="{row[2]}"' in page.text
     assert numbers(page, 400) == []
 
 
-def test_a_filter_may_be_json_and_say_more_than_rows(look: Callable[..., httpx.Response]) -> None:
-    found = look(filter=json.dumps({"_or": [{"number": 8}, {"buyer": {"country": "NL"}}]}), sort="number", apply="json")
-    assert numbers(found) == [7, 8]
-    assert "Custom JSON filter" in found.text
+def test_a_filter_can_be_written_as_json(look: Callable[..., httpx.Response]) -> None:
+    page = look(filter=json.dumps({"_or": [{"number": 8}, {"buyer": {"country": "NL"}}]}), sort="number", apply="json")
+    assert numbers(page) == [7, 8]
+    assert "Custom JSON filter" in page.text
     for text in ("{", "[]", '{"nope": 1}', '{"total": {"_eq": "x"}}'):
         refused = look(filter=text)
         assert refused.status_code == 400
@@ -147,17 +147,17 @@ def test_a_filter_may_be_json_and_say_more_than_rows(look: Callable[..., httpx.R
 
 
 def test_columns_are_chosen_and_stay_in_the_address(look: Callable[..., httpx.Response], owner: Browser) -> None:
-    found = look(apply="columns", search="tea", **{"c.extra": "1", "c.number": "1"})
-    assert asked_of(owner.url) == {"columns": "number,extra", "search": "tea"}
-    assert re.findall(r'<th scope="col"[^>]*>(?:<a [^>]*>)?(\w+)', found.text) == ["number", "extra"]
-    assert numbers(found) == [7]
+    page = look(apply="columns", search="tea", **{"c.extra": "1", "c.number": "1"})
+    assert query_of(owner.url) == {"columns": "number,extra", "search": "tea"}
+    assert re.findall(r'<th scope="col"[^>]*>(?:<a [^>]*>)?(\w+)', page.text) == ["number", "extra"]
+    assert numbers(page) == [7]
 
 
-def test_an_address_that_fits_no_more_shows_the_beginning(look: Callable[..., httpx.Response]) -> None:
+def test_an_outdated_address_shows_the_first_page(look: Callable[..., httpx.Response]) -> None:
     assert len(numbers(look(cursor="nonsense"))) == 3
 
 
-def test_what_the_filter_finds_is_exported(owner: Browser, look: Callable[..., httpx.Response], sales: list[str]) -> None:
+def test_the_filtered_entities_are_exported(owner: Browser, look: Callable[..., httpx.Response], sales: list[str]) -> None:
     chosen = urlencode({"filter": '{"number": {"_gte": 8}}'})
     answer = owner.get(owner.at("acme", f"/console/datapool/grid_sales/export?format=csv&{chosen}"))
     assert answer.headers["content-disposition"] == "attachment; filename=grid_sales.csv"

@@ -1,4 +1,4 @@
-"""A file becomes entities in the console: looked at, tried out without any effect, and imported with an account of every row."""
+"""A file becomes entities in the console: previewed, tested in a dry run, and imported with a report of every row."""
 
 import io
 import re
@@ -41,8 +41,8 @@ def goods(acme: httpx.Client) -> httpx.Client:
 
 
 def rows(api: httpx.Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = api.get("/api/v1/datapool/import_goods/entities?sort=sku").json()["data"]
-    return found
+    entities: list[dict[str, Any]] = api.get("/api/v1/datapool/import_goods/entities?sort=sku").json()["data"]
+    return entities
 
 
 def settled(owner: Browser) -> str:
@@ -60,8 +60,8 @@ def chosen(text: str) -> dict[str, str]:
     """What the form of columns would send as it stands."""
     sent = {}
     for name, options in re.findall(r'<select name="(m\d+)"[^>]*>(.*?)</select>', text, re.DOTALL):
-        found = re.search(r'value="([^"]*)" selected', options)
-        sent[name] = unescape(found[1]) if found else ""
+        option = re.search(r'value="([^"]*)" selected', options)
+        sent[name] = unescape(option[1]) if option else ""
     return sent | dict.fromkeys(re.findall(r'name="(key\.\w+)" value="1" checked', text), "1")
 
 
@@ -71,7 +71,7 @@ def begin(owner: Browser, name: str, content: bytes) -> dict[str, str]:
     return chosen(page.text)
 
 
-def test_a_file_is_tried_out_and_then_imported(owner: Browser, goods: httpx.Client) -> None:
+def test_a_file_is_imported_after_a_dry_run(owner: Browser, goods: httpx.Client) -> None:
     form = begin(owner, "goods.csv", CSV.encode("cp1252"))
     assert form == {"m0": "sku", "m1": "unit_price", "m2": "shipped", "m3": "packed", "m4": "", "key.sku": "1"}
     at = owner.url
@@ -79,8 +79,8 @@ def test_a_file_is_tried_out_and_then_imported(owner: Browser, goods: httpx.Clie
     text = settled(owner)
     assert rows(goods) == [], "trying out stores nothing"
     assert "Import 3 rows" in text
-    told = re.findall(r'<td class="number">(\d+)</td><td class="mono">(\w+)</td>', text)
-    assert sorted(told) == [("5", "shipped"), ("5", "unit_price")], "lines are those of the file, also after a cell of two"
+    reported = re.findall(r'<td class="number">(\d+)</td><td class="mono">(\w+)</td>', text)
+    assert sorted(reported) == [("5", "shipped"), ("5", "unit_price")], "lines are those of the file, also after a cell of two"
     errors = owner.get(f"{at}/errors").text.splitlines()
     assert errors[0] == "line,field,code,message"
     assert errors[1].startswith("5,unit_price,invalid_format,")
@@ -94,11 +94,11 @@ def test_a_file_is_tried_out_and_then_imported(owner: Browser, goods: httpx.Clie
     assert len(rows(goods)) == 2
 
 
-def test_a_workbook_is_read_like_a_file_of_cells(owner: Browser, goods: httpx.Client) -> None:
+def test_a_workbook_is_read_like_a_csv_file(owner: Browser, goods: httpx.Client) -> None:
     book = openpyxl.Workbook()
     sheet = book.create_sheet("goods", 0)
-    for cells in (["sku", "Unit Price", "comment"], [1001, 2.5, "=SUM(1)"], ["b", None, "é"]):
-        sheet.append(cells)
+    for row in (["sku", "Unit Price", "comment"], [1001, 2.5, "=SUM(1)"], ["b", None, "é"]):
+        sheet.append(row)
     file = io.BytesIO()
     book.save(file)
     form = begin(owner, "goods.xlsx", file.getvalue())
@@ -156,7 +156,7 @@ def test_of_two_columns_of_one_name_one_is_imported(owner: Browser, goods: httpx
     assert [(row["sku"], row["comment"]) for row in rows(goods)] == [("x", "3")]
 
 
-def test_what_the_look_got_wrong_is_put_right(owner: Browser, goods: httpx.Client) -> None:
+def test_a_wrong_guess_about_the_file_can_be_corrected(owner: Browser, goods: httpx.Client) -> None:
     begin(owner, "goods.csv", "sku,comment\nä,x;y\n".encode("cp1252"))
     at = owner.url
     page = owner.post(f"{at}/look", {"delimiter": ",", "encoding": "cp850"})
@@ -166,7 +166,7 @@ def test_what_the_look_got_wrong_is_put_right(owner: Browser, goods: httpx.Clien
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"m1": "sku"}, "are mapped to sku; map only one"),
         ({"m0": "", "m1": "", "key.sku": ""}, "Map at least one column"),
@@ -174,15 +174,15 @@ def test_what_the_look_got_wrong_is_put_right(owner: Browser, goods: httpx.Clien
         ({"m0": "id"}, "Import_goods has no field &#39;id&#39;"),
     ],
 )
-def test_columns_that_make_no_sense_are_refused(owner: Browser, goods: httpx.Client, changed: dict[str, str], told: str) -> None:
+def test_columns_that_make_no_sense_are_refused(owner: Browser, goods: httpx.Client, changed: dict[str, str], message: str) -> None:
     form = begin(owner, "goods.csv", b"sku,comment\n1,2\n")
     page = owner.post(f"{owner.url}/try", {name: value for name, value in (form | changed).items() if value})
     assert page.status_code == 422
-    assert told in page.text
+    assert message in page.text
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", b""), ("a.csv", b"sku,comment\n"), ("a.xlsx", b"no workbook")])
-def test_a_file_that_holds_nothing_is_refused_where_it_was_chosen(
+def test_an_empty_file_is_refused_at_its_field(
     owner: Browser, goods: httpx.Client, name: str, content: bytes
 ) -> None:
     page = owner.upload(owner.at("acme", "/console/datapool/import_goods/import"), (name, content))

@@ -18,7 +18,7 @@ def options_of(details: str) -> Any:
     return definition_of(rows, DOCUMENT)["fields"][0]["options"]
 
 
-def test_options_that_nobody_touched_stay_as_they_are() -> None:
+def test_unchanged_options_stay_as_they_are() -> None:
     assert options_of(rows_of(DOCUMENT)[0].details.strip()) == SIZES
 
 
@@ -27,8 +27,8 @@ def test_an_option_with_a_comma_stays_one_when_another_is_added() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [("a, b,c", ["a", "b", "c"]), ("a,, b ,", ["a", "b"]), ('5" disk, b', ['5" disk', "b"]), ("a\nb", ["a", "b"])],
 )
-def test_options_stand_between_commas(text: str, found: list[str]) -> None:
-    assert options_of(text) == found
+def test_options_are_separated_by_commas(text: str, expected: list[str]) -> None:
+    assert options_of(text) == expected

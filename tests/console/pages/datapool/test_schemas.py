@@ -1,4 +1,4 @@
-"""A collection's schema in the console: made, changed after a plan, never losing values that nobody agreed to lose."""
+"""A collection's schema in the console: created, changed after a plan, and never losing values without a confirmation."""
 
 import json
 import re
@@ -34,8 +34,8 @@ def plans(acme: httpx.Client) -> httpx.Client:
 
 
 def definition(api: httpx.Client, name: str = "schema_plans") -> dict[str, Any]:
-    found: dict[str, Any] = api.get(f"/api/v1/datapool/{name}").json()["data"]
-    return found
+    collection: dict[str, Any] = api.get(f"/api/v1/datapool/{name}").json()["data"]
+    return collection
 
 
 def form_of(page: httpx.Response) -> dict[str, str]:
@@ -75,7 +75,7 @@ def test_a_field_is_renamed_with_its_values_and_one_is_added(owner: Browser, pla
     assert [(row["name"], row["weight"]) for row in rows] == [("12", "1.500"), ("large", "1.500")]
 
 
-def test_values_are_lost_only_when_somebody_says_so(owner: Browser, plans: httpx.Client) -> None:
+def test_values_are_lost_only_after_a_confirmation(owner: Browser, plans: httpx.Client) -> None:
     planned = owner.post(at(owner, "/plan"), form_of(owner.get(at(owner, "/edit"))) | {"t1": "integer"})
     assert "Permanently delete 1 value of size" in re.sub(r"\s+", " ", planned.text)
     refused = owner.post(at(owner), form_of(planned))
@@ -87,7 +87,7 @@ def test_values_are_lost_only_when_somebody_says_so(owner: Browser, plans: httpx
     assert [row["size"] for row in rows] == [12, None]
 
 
-def test_a_plan_is_made_anew_when_somebody_was_faster(owner: Browser, plans: httpx.Client) -> None:
+def test_a_plan_is_recomputed_after_a_concurrent_change(owner: Browser, plans: httpx.Client) -> None:
     planned = form_of(owner.post(at(owner, "/plan"), form_of(owner.get(at(owner, "/edit"))) | {"g2": "1"}))
     plans.patch("/api/v1/datapool/schema_plans", json={"description": "changed"}).raise_for_status()
     late = owner.post(at(owner), planned | {"allow_loss": "yes"})
@@ -97,7 +97,7 @@ def test_a_plan_is_made_anew_when_somebody_was_faster(owner: Browser, plans: htt
     assert [field["name"] for field in definition(plans)["fields"]] == ["title", "size"]
 
 
-def test_what_is_wrong_stands_at_its_field(owner: Browser, plans: httpx.Client) -> None:
+def test_errors_appear_at_their_field(owner: Browser, plans: httpx.Client) -> None:
     form = form_of(owner.get(at(owner, "/edit")))
     page = owner.post(at(owner, "/plan"), form | {"n1": "no name", "n3": "other", "t3": "relation", "x3": "nowhere"})
     assert page.status_code == 422
@@ -108,7 +108,7 @@ def test_what_is_wrong_stands_at_its_field(owner: Browser, plans: httpx.Client) 
     assert wrong.status_code == 422
 
 
-def test_a_rule_is_replaced_whole_by_what_the_yaml_says(owner: Browser, plans: httpx.Client) -> None:
+def test_yaml_replaces_a_whole_rule(owner: Browser, plans: httpx.Client) -> None:
     before = {"list": {"state": {"_eq": "new"}, "title": "12"}, "view": "allow"}
     plans.patch("/api/v1/datapool/schema_plans", json={"access": before}).raise_for_status()
     text = json.dumps(PLAN | {"access": {"list": {"state": {"_neq": "old"}, "size": None}}})
@@ -122,7 +122,7 @@ def test_a_rule_is_replaced_whole_by_what_the_yaml_says(owner: Browser, plans: h
 
 @pytest.mark.parametrize("path", ["", "/plan"])
 @pytest.mark.parametrize("access", ["deny", ["allow"]])
-def test_rules_that_are_none_are_refused_and_what_was_written_stays(
+def test_invalid_rules_are_refused_and_stay_in_the_form(
     owner: Browser, plans: httpx.Client, access: Any, path: str
 ) -> None:
     text = json.dumps(PLAN | {"access": access})
@@ -133,17 +133,18 @@ def test_rules_that_are_none_are_refused_and_what_was_written_stays(
     assert form_of(page)["yaml"].strip() == text
 
 
-def test_a_collection_is_made_from_nothing_and_deleted_with_a_word(owner: Browser, acme: httpx.Client) -> None:
+def test_a_collection_is_created_empty_and_deleted_by_typing_its_name(owner: Browser, acme: httpx.Client) -> None:
     new = owner.at("acme", "/console/datapool/-/new")
     assert owner.post(new, {"name": "schema_made", "n0": "a", "t0": "nonsense"}).status_code == 422
     owner.post(new, {"name": "schema_made", "description": "", "n0": "a", "t0": "select", "x0": "x, y", "r0": "1", "s0": "1"})
     assert owner.url.endswith("/console/datapool/schema_made")
-    made = definition(acme, "schema_made")
-    assert (made["fields"][0]["options"], made["fields"][0]["required"], made["search"]) == (["x", "y"], True, ["a"])
+    collection = definition(acme, "schema_made")
+    field = collection["fields"][0]
+    assert (field["options"], field["required"], collection["search"]) == (["x", "y"], True, ["a"])
     acme.post("/api/v1/datapool/schema_made/entities", json={"a": "x"}).raise_for_status()
-    gone = owner.at("acme", "/console/datapool/schema_made/schema/delete")
-    assert owner.post(gone, {}).status_code == 409
-    owner.post(gone, {"allow_loss": "yes"})
+    page = owner.at("acme", "/console/datapool/schema_made/schema/delete")
+    assert owner.post(page, {}).status_code == 409
+    owner.post(page, {"allow_loss": "yes"})
     assert acme.get("/api/v1/datapool/schema_made").status_code == 404
 
 
@@ -153,8 +154,8 @@ def test_a_file_becomes_a_collection_with_its_rows(owner: Browser, acme: httpx.C
     text += "10249,1996-07-05 00:00:00.000,11.6,no,Toms\n"
     page = owner.upload(owner.at("acme", "/console/datapool/-/guess"), ("orders.csv", text.encode()))
     form = form_of(page)
-    named = [(form[f"n{n}"], form[f"t{n}"], form[f"x{n}"]) for n in range(5)]
-    assert named == [
+    columns = [(form[f"n{n}"], form[f"t{n}"], form[f"x{n}"]) for n in range(5)]
+    assert columns == [
         ("order_id", "integer", ""), ("order_date", "date", ""), ("freight", "decimal", "2"), ("paid", "boolean", ""),
         ("ship_name", "text", ""),
     ]  # fmt: skip
@@ -164,7 +165,7 @@ def test_a_file_becomes_a_collection_with_its_rows(owner: Browser, acme: httpx.C
     assert "5 of 5 mapped to a field" in page.text
 
 
-def test_who_may_not_change_schemas_sees_them_only(signed_in: Callable[[str], Browser], plans: httpx.Client) -> None:
+def test_a_reader_sees_schemas_without_forms(signed_in: Callable[[str], Browser], plans: httpx.Client) -> None:
     operator = signed_in("operator@acme.test")
     page = operator.get(at(operator)).text
     assert "edit-schema" not in page

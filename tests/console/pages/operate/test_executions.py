@@ -42,8 +42,8 @@ def process(acme: httpx.Client) -> str:
 @pytest.fixture(scope="module")
 def run(acme: httpx.Client, process: str) -> Callable[..., str]:
     def execute(label: str, lines: int = 1, **more: Any) -> str:
-        given = {"lines": list(range(lines)), "fails": False, **more}
-        answer = acme.post(f"/api/v1/processes/{process}/execute?wait=30&label={label}", json=given).json()["data"]
+        body = {"lines": list(range(lines)), "fails": False, **more}
+        answer = acme.post(f"/api/v1/processes/{process}/execute?wait=30&label={label}", json=body).json()["data"]
         return str(answer["execution_id"])
 
     return execute
@@ -84,7 +84,7 @@ def search(owner: Browser, query: str) -> list[str]:
         ("process=sale&since=2020-01-01T10:00", True), ("process=sale&took=1h", False), ("process=sale&took=0ms", True),
     ],
 )  # fmt: skip
-def test_executions_are_found(owner: Browser, unsold: str, query: str, finds: bool) -> None:
+def test_executions_can_be_searched(owner: Browser, unsold: str, query: str, finds: bool) -> None:
     assert (unsold in search(owner, query)) is finds
 
 
@@ -93,7 +93,7 @@ def test_an_execution_is_found_by_its_id_alone(owner: Browser, unsold: str, sold
 
 
 @pytest.mark.parametrize("query", ["version=x", "took=long", "since=soon", "by=nobody", "state=no", "span=1y"])
-def test_what_cannot_be_searched_by_is_said_and_the_form_stays(owner: Browser, query: str) -> None:
+def test_an_invalid_search_is_explained_and_stays_in_the_form(owner: Browser, query: str) -> None:
     page = owner.get(owner.at("acme", f"/console/executions?{query}&text=kept"))
     assert page.status_code == 422
     assert 'data-testid="problem"' in page.text
@@ -106,19 +106,21 @@ def test_a_search_that_finds_nothing_says_what_to_do(owner: Browser, process: st
     assert 'href="/console/executions">View all' in page
 
 
-def test_the_chosen_are_retried_once_after_a_confirmation(owner: Browser, acme: httpx.Client, run: Callable[..., str]) -> None:
+def test_selected_executions_are_retried_once_after_a_confirmation(
+    owner: Browser, acme: httpx.Client, run: Callable[..., str]
+) -> None:
     failed = [run("again", fails=True) for _ in range(2)]
     address = owner.at("acme", "/console/executions/bulk")
-    asked = owner.post(address, {"action": "retry", "id": failed}).text
-    assert "2 selected executions." in asked
-    assert "Executions that were already retried are skipped" in asked
+    page = owner.post(address, {"action": "retry", "id": failed}).text
+    assert "2 selected executions." in page
+    assert "Executions that were already retried are skipped" in page
     assert not acme.get("/api/v1/executions?label=again&status=queued").json()["data"]
     assert "2 executions retried." in owner.post(address, {"action": "retry", "id": failed, "confirmed": "1"}).text
     assert "Nothing to retry" in owner.post(address, {"action": "retry", "id": failed}).text
     assert "Retried as" in owner.get(owner.at("acme", f"/console/executions/{failed[0]}")).text
 
 
-def test_all_that_a_search_finds_are_cancelled(owner: Browser, acme: httpx.Client, process: str) -> None:
+def test_all_matches_of_a_search_are_cancelled(owner: Browser, acme: httpx.Client, process: str) -> None:
     later = {"run_at": clock.rfc3339(clock.now_ms() + 86_400_000), "label": "far"}
     address = "/api/v1/processes/sale/execute"
     ids = [acme.post(address, params=later, json={"lines": []}).json()["data"]["execution_id"] for _ in range(3)]
@@ -130,20 +132,20 @@ def test_all_that_a_search_finds_are_cancelled(owner: Browser, acme: httpx.Clien
 
 
 @pytest.mark.parametrize(
-    ("form", "said"),
+    ("form", "message"),
     [
         ({"action": "cancel"}, "Select at least one"), ({"action": "cancel-all"}, "Filter the list first"),
         ({"action": "delete", "id": "exe_x"}, "Choose an action"),
         ({"action": "retry-all", "version": "x"}, "is not a version number"),
     ],
 )  # fmt: skip
-def test_acting_on_nothing_or_on_everything_is_refused(owner: Browser, process: str, form: dict[str, str], said: str) -> None:
+def test_a_bulk_action_needs_a_selection_or_a_filter(owner: Browser, process: str, form: dict[str, str], message: str) -> None:
     page = owner.post(owner.at("acme", "/console/executions/bulk"), {**form, "confirmed": "1"})
     assert page.status_code in (400, 422)
-    assert said.lower() in page.text.lower()
+    assert message.lower() in page.text.lower()
 
 
-def test_a_viewer_chooses_nothing(signed_in: Callable[[str], Browser], sold: str) -> None:
+def test_a_viewer_cannot_select_executions(signed_in: Callable[[str], Browser], sold: str) -> None:
     viewer = signed_in("viewer@acme.test")
     page = viewer.get(viewer.at("acme", "/console/executions?process=sale")).text
     assert sold in page
@@ -206,13 +208,13 @@ def test_the_editor_opens_at_the_line_of_a_source_in_the_definition(owner: Brows
     stamp = re.search(r'name="stamp" value="([^"]*)"', owner.get(edit).text)
     assert stamp is not None
     owner.post(edit, {"file": "process.yaml", "text": INLINE, "stamp": stamp[1], "do": "save"})
-    for asked, place in (
+    for query, place in (
         ("step=second+%26+third&line=3&column=9", "#line=11&column=17"),
         ("step=first&line=1&column=8", "#line=4&column=50"),
         ("step=first&line=x&column=-1", "#line=4&column=43"),
         ("step=gone&line=3&column=9", ""),
     ):
-        owner.get(f"{edit}?{asked}")
+        owner.get(f"{edit}?{query}")
         assert owner.url.partition("/edit")[2] == f"?file=process.yaml{place}"
     code = {"language": "typescript", "source": "one\ntwo\n"}
     acme.put("/api/v1/processes/inline", json={"id": "inline", "steps": [{"id": "a", "code": code}]}).raise_for_status()
@@ -221,12 +223,12 @@ def test_the_editor_opens_at_the_line_of_a_source_in_the_definition(owner: Brows
 
 
 def first_version(page: str) -> str:
-    """The version that a form of retries would take if nobody chose one."""
-    found = re.search(r'name="version"><option value="(\w+)"', page)
-    return found[1] if found else ""
+    """The version that the retry form preselects."""
+    option = re.search(r'name="version"><option value="(\w+)"', page)
+    return option[1] if option else ""
 
 
-def test_every_retry_takes_the_version_that_ran_unless_another_is_chosen(owner: Browser, acme: httpx.Client) -> None:
+def test_a_retry_uses_the_original_version_by_default(owner: Browser, acme: httpx.Client) -> None:
     def publish(expression: str) -> None:
         body = {"id": "mends", "steps": [{"id": "one", "rule": {"expression": expression}}]}
         acme.put("/api/v1/processes/mends", json=body).raise_for_status()
@@ -273,6 +275,6 @@ def test_an_event_is_delivered_by_hand(owner: Browser, acme: httpx.Client) -> No
     assert "succeeded" in ended
 
 
-def test_what_somebody_may_read_here_says_how_long_it_took_to_make(owner: Browser, process: str) -> None:
+def test_pages_report_their_server_time(owner: Browser, process: str) -> None:
     page = owner.get(owner.at("acme", "/console/executions"))
     assert re.search(r"app;dur=\d+\.\d", ", ".join(page.headers.get_list("Server-Timing")))

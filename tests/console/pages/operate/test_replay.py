@@ -1,4 +1,4 @@
-"""Pages of what was recorded: the journal of a step, and the replay of an execution."""
+"""Pages of recordings: the journal of a step and the replay of an execution."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ def definition(sort: str, name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def execution(acme: httpx.Client) -> str:
-    """An execution of version 1; version 2 asks something else, the draft answers something else."""
+    """An execution of version 1; version 2 makes another query, and the draft returns another result."""
     for sort in ("one", "other"):
         acme.put(ADDRESS, json=definition(sort, "<Ada>")).raise_for_status()
         acme.post(f"{ADDRESS}/publish", json={}).raise_for_status()
@@ -60,11 +60,14 @@ def test_another_version_shows_the_call_that_differs_and_the_draft_the_changes(o
 
 
 @pytest.mark.parametrize(
-    ("form", "status", "said"), [({"version": "9"}, 404, "has no version 9"), ({"version": "x"}, 400, "choose one from the list")]
+    ("form", "status", "message"),
+    [({"version": "9"}, 404, "has no version 9"), ({"version": "x"}, 400, "choose one from the list")],
 )
-def test_what_cannot_be_replayed_is_said(owner: Browser, execution: str, form: dict[str, str], status: int, said: str) -> None:
+def test_an_unknown_version_cannot_be_replayed(
+    owner: Browser, execution: str, form: dict[str, str], status: int, message: str
+) -> None:
     answer = replay(owner, execution, **form)
-    assert (answer.status_code, said in answer.text) == (status, True)
+    assert (answer.status_code, message in answer.text) == (status, True)
 
 
 def test_a_viewer_reads_the_journal_and_does_not_replay(signed_in: Callable[[str], Browser], execution: str) -> None:

@@ -35,7 +35,7 @@ STEPS = build_outline({"steps": [
 ]})  # fmt: skip
 
 
-def test_steps_stand_in_the_order_of_the_definition_and_those_to_come_last() -> None:
+def test_steps_follow_the_definition_with_pending_ones_last() -> None:
     entries = build_timeline(execution(), ran(count("loop/inner"), count("loop"), count("a")), STEPS)
     assert [(entry.path, entry.status, entry.depth) for entry in entries] == [
         ("a", "succeeded", 0), ("loop", "succeeded", 0), ("loop/inner", "succeeded", 1), ("z", "pending", 0),
@@ -57,10 +57,10 @@ def test_a_bar_shows_where_attempts_ended() -> None:
     assert entry.bar.ticks == (30, 50)
 
 
-def test_runs_of_a_loop_are_one_entry_that_shows_what_needs_somebody() -> None:
-    shown = [run("loop/inner", "9", "failed"), run("loop/inner", "70", "failed")]
+def test_runs_of_a_loop_are_one_entry_that_lists_failures() -> None:
+    runs = [run("loop/inner", "9", "failed"), run("loop/inner", "70", "failed")]
     counted = count("loop/inner", succeeded=88, failed=2)
-    entry = next(e for e in build_timeline(execution(), ran(counted, in_loops={"loop/inner": shown}), STEPS) if e.is_loop)
+    entry = next(e for e in build_timeline(execution(), ran(counted, in_loops={"loop/inner": runs}), STEPS) if e.is_loop)
     assert (entry.total, entry.status, entry.run) == (90, "failed", None)
     assert [each.iteration for each in entry.runs] == ["9", "70"]
     assert entry.counts == [("succeeded", 88), ("failed", 2)]

@@ -1,4 +1,4 @@
-"""The editor of drafts as a form: what is stored, what is refused, and what a script is told."""
+"""The editor of drafts as a form: what is stored, what is refused, and what its script gets."""
 
 import html
 import re
@@ -29,10 +29,10 @@ def stored(acme: httpx.Client) -> dict[str, Any]:
 
 
 def stamp(browser: Browser) -> str:
-    """What the page names the stored draft by."""
-    found = re.search(r'name="stamp" value="(\w+)"', browser.get(browser.at("acme", "/console/processes/edited/edit")).text)
-    assert found
-    return found[1]
+    """The stamp by which the page identifies the stored draft."""
+    match = re.search(r'name="stamp" value="(\w+)"', browser.get(browser.at("acme", "/console/processes/edited/edit")).text)
+    assert match
+    return match[1]
 
 
 def send(browser: Browser, text: str, **form: str) -> httpx.Response:
@@ -51,7 +51,7 @@ def test_a_definition_keeps_its_comments(owner: Browser, edited: httpx.Client) -
     assert "# Why it is so" not in owner.get(owner.at("acme", "/console/processes/edited/edit")).text
 
 
-def test_what_is_no_yaml_is_not_stored_and_not_lost(owner: Browser, edited: httpx.Client) -> None:
+def test_invalid_yaml_is_not_stored_and_stays_in_the_form(owner: Browser, edited: httpx.Client) -> None:
     before = stored(edited)["draft_digest"]
     answer = send(owner, "name: [open\nsteps: []\n")
     assert answer.status_code == 422
@@ -63,19 +63,19 @@ def test_what_is_no_yaml_is_not_stored_and_not_lost(owner: Browser, edited: http
     assert stored(edited)["draft_digest"] == before
 
 
-def test_a_check_stores_nothing_and_tells_where(owner: Browser, edited: httpx.Client) -> None:
+def test_a_check_stores_nothing_and_locates_problems(owner: Browser, edited: httpx.Client) -> None:
     before = stored(edited)["draft_digest"]
     wrong = "\nexport default async function () { const n: number = 'x'; return n; }\n"
-    told = send(owner, wrong, **{"file": "steps/one.ts", "do": "check", "as": "data"}).json()
-    (found,) = told["problems"]
-    assert (found["file"], found["line"], found["severity"]) == ("steps/one.ts", 2, "error")
-    assert "not assignable" in found["message"]
+    response = send(owner, wrong, **{"file": "steps/one.ts", "do": "check", "as": "data"}).json()
+    (problem,) = response["problems"]
+    assert (problem["file"], problem["line"], problem["severity"]) == ("steps/one.ts", 2, "error")
+    assert "not assignable" in problem["message"]
     unknown = send(owner, SOURCE + "colour: red\n", **{"do": "check", "as": "data"}).json()
     assert [(each["file"], each["line"]) for each in unknown["problems"]] == [("process.yaml", 6)]
     assert stored(edited)["draft_digest"] == before
 
 
-def test_what_somebody_else_stored_is_not_overwritten(owner: Browser, edited: httpx.Client) -> None:
+def test_a_concurrent_change_is_not_overwritten(owner: Browser, edited: httpx.Client) -> None:
     old = stamp(owner)
     saved = send(owner, "export default () => 2;\n", **{"file": "steps/one.ts", "as": "data"}).json()
     assert saved == {"stamp": stamp(owner), "is_published": False}
@@ -94,7 +94,7 @@ def test_what_somebody_else_stored_is_not_overwritten(owner: Browser, edited: ht
     assert send(owner, SOURCE, stamp=again).status_code == 412, "comments of somebody else are not overwritten either"
 
 
-def test_a_review_stores_first_and_leads_to_what_differs(owner: Browser, edited: httpx.Client) -> None:
+def test_a_review_saves_the_draft_and_shows_its_changes(owner: Browser, edited: httpx.Client) -> None:
     answer = send(owner, SOURCE + "output: = steps.none\n", do="review")
     assert owner.url.endswith("/console/processes/edited/diff")
     assert "steps.none" in answer.text
@@ -123,7 +123,7 @@ INLINE = """steps:
 """
 
 
-def test_a_problem_of_code_in_the_definition_stands_where_it_is(owner: Browser, edited: httpx.Client) -> None:
+def test_problems_of_inline_code_are_located_in_the_definition(owner: Browser, edited: httpx.Client) -> None:
     (problem,) = send(owner, INLINE, **{"do": "check", "as": "data"}).json()["problems"]
     assert "Cannot find name 'none'" in problem["message"]
     assert (problem["file"], problem["line"], problem["column"]) == ("process.yaml", 9, 18)
@@ -132,13 +132,13 @@ def test_a_problem_of_code_in_the_definition_stands_where_it_is(owner: Browser, 
     sent = {"do": "check", "as": "data", "file": "steps/one.ts"}
     (problem,) = send(owner, GOOD, **sent).json()["problems"]
     assert problem["file"] == "process.yaml"
-    shown = owner.get(owner.at("acme", "/console/processes/edited/edit")).text
-    text = html.unescape(shown.partition("<textarea")[2].partition(">\n")[2]).splitlines()
+    page = owner.get(owner.at("acme", "/console/processes/edited/edit")).text
+    text = html.unescape(page.partition("<textarea")[2].partition(">\n")[2]).splitlines()
     assert text[problem["line"] - 1][problem["column"] - 1 :].startswith("none;")
     edited.delete(f"{ADDRESS}?force=true").raise_for_status()
 
 
-def test_a_page_that_stays_open_hears_whether_what_is_stored_is_what_runs(owner: Browser, edited: httpx.Client) -> None:
+def test_an_open_editor_learns_whether_the_draft_is_published(owner: Browser, edited: httpx.Client) -> None:
     send(owner, SOURCE)
     edited.post(f"{ADDRESS}/publish").raise_for_status()
     address = owner.at("acme", "/console/processes/edited/edit")
@@ -149,7 +149,7 @@ def test_a_page_that_stays_open_hears_whether_what_is_stored_is_what_runs(owner:
     edited.delete(f"{ADDRESS}?force=true").raise_for_status()
 
 
-def test_a_file_gets_another_path_and_the_steps_follow(owner: Browser, edited: httpx.Client) -> None:
+def test_renaming_a_file_updates_the_steps_that_use_it(owner: Browser, edited: httpx.Client) -> None:
     send(owner, SOURCE)
     at = owner.at("acme", "/console/processes/edited/files")
     page = owner.get(owner.at("acme", "/console/processes/edited/edit?file=steps/one.ts")).text
@@ -164,7 +164,7 @@ def test_a_file_gets_another_path_and_the_steps_follow(owner: Browser, edited: h
     assert stored(edited)["files"] == {"steps/first.ts": GOOD}
 
 
-def test_files_are_added_and_taken_out(owner: Browser, edited: httpx.Client) -> None:
+def test_files_are_added_and_deleted(owner: Browser, edited: httpx.Client) -> None:
     at = owner.at("acme", "/console/processes/edited/files")
     assert "rules/new.json" in owner.post(at, {"file": "rules/new.json", "do": "add"}).text
     assert stored(edited)["files"]["rules/new.json"] == ""
@@ -176,7 +176,7 @@ def test_files_are_added_and_taken_out(owner: Browser, edited: httpx.Client) -> 
     assert owner.get(owner.at("acme", "/console/processes/edited/edit?file=none.ts")).status_code == 404
 
 
-def test_a_file_that_somebody_changed_is_not_deleted_unseen(owner: Browser, edited: httpx.Client) -> None:
+def test_a_file_changed_meanwhile_is_not_deleted(owner: Browser, edited: httpx.Client) -> None:
     at, seen = owner.at("acme", "/console/processes/edited/files"), stamp(owner)
     page = owner.get(owner.at("acme", "/console/processes/edited/edit?file=steps/one.ts")).text
     assert re.search(r'<button[^>]*form="draft"[^>]*formaction="/console/processes/edited/files"[^>]*value="delete"', page)
@@ -190,14 +190,14 @@ def test_a_file_that_somebody_changed_is_not_deleted_unseen(owner: Browser, edit
     assert list(stored(edited)["files"]) == ["steps/one.ts"]
 
 
-def test_a_text_is_not_lost_when_somebody_took_its_file_out(owner: Browser, edited: httpx.Client) -> None:
+def test_a_text_is_not_lost_when_its_file_was_deleted_meanwhile(owner: Browser, edited: httpx.Client) -> None:
     old, at = stamp(owner), owner.at("acme", "/console/processes/edited/files")
     owner.post(at, {"file": "steps/one.ts", "to": "steps/first.ts", "do": "rename"})
     refused = send(owner, "export default () => 3;\n", stamp=old, file="steps/one.ts")
     assert (refused.status_code, "() =&gt; 3;" in refused.text, "data-unsaved" in refused.text) == (412, True, True)
     assert "The draft no longer has a file steps/one.ts" in refused.text
-    told = send(owner, "export default () => 3;\n", stamp=old, **{"file": "steps/one.ts", "as": "data"})
-    assert (told.status_code, "no longer has" in told.json()["refusal"]) == (412, True)
+    answer = send(owner, "export default () => 3;\n", stamp=old, **{"file": "steps/one.ts", "as": "data"})
+    assert (answer.status_code, "no longer has" in answer.json()["refusal"]) == (412, True)
     assert list(stored(edited)["files"]) == ["steps/first.ts"]
     assert send(owner, "x", file="../none.ts").status_code == 404
 
@@ -217,15 +217,15 @@ def test_a_process_begins_from_an_example(owner: Browser, acme: httpx.Client) ->
     acme.delete("/api/v1/processes/begun").raise_for_status()
 
 
-def test_a_viewer_does_not_write(signed_in: Callable[[str], Browser], edited: httpx.Client) -> None:
+def test_a_viewer_cannot_save(signed_in: Callable[[str], Browser], edited: httpx.Client) -> None:
     viewer = signed_in("viewer@acme.test")
     assert viewer.get(viewer.at("acme", "/console/processes/edited/edit")).status_code == 403
     assert "edited/edit" not in viewer.get(viewer.at("acme", "/console/processes/edited")).text
 
 
-def test_the_script_of_the_editor_speaks_the_language_of_the_page(owner: Browser, edited: httpx.Client) -> None:
+def test_problems_are_translated_for_the_script_of_the_editor(owner: Browser, edited: httpx.Client) -> None:
     german = {"Accept-Language": "de"}
     at = owner.at("acme", "/console/processes/edited/edit")
     assert "nicht gespeichert" in owner.get(at, **german).text
-    asked = {"file": "process.yaml", "text": "id: edited\nsteps: []\n", "do": "check", "as": "data"}
-    assert owner.post(at, asked, **german).json()["title"] == "1 Problem"
+    form = {"file": "process.yaml", "text": "id: edited\nsteps: []\n", "do": "check", "as": "data"}
+    assert owner.post(at, form, **german).json()["title"] == "1 Problem"

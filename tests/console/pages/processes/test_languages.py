@@ -1,4 +1,4 @@
-"""Pages in the reader's language: from the browser's wish, or the account's own choice, to the last word of a page."""
+"""Pages are in the reader's language: that of the browser, or the one chosen in the account."""
 
 import re
 
@@ -35,7 +35,7 @@ def test_a_page_is_in_the_language_that_the_browser_asks_for(reader: Browser) ->
     assert {"Your account", "Approvals", "Change password", "Sign out", "owner"} <= words(english)
 
 
-def test_what_a_page_says_by_its_script_is_in_that_language_too(reader: Browser) -> None:
+def test_texts_of_scripts_are_translated(reader: Browser) -> None:
     page = reader.get(reader.at(TENANT, "/console/account"), **GERMAN).text
     assert "vor # min" in page
     assert "Kopiert" in page
@@ -56,13 +56,13 @@ def test_errors_are_in_the_language_of_the_page_and_the_sign_in_is_too(reader: B
     assert "Geben Sie einen Grund mit 1 bis 500 Zeichen ein; er wird bei jedem blockierten Aufruf angezeigt." in words(refused.text)
 
 
-def test_what_programs_read_stays_english(running: Running, reader: Browser) -> None:
+def test_machine_readable_output_stays_english(running: Running, reader: Browser) -> None:
     with running.api(TENANT) as api:
         answer = api.get("/api/v1/processes/nowhere", headers=GERMAN)
     assert "there is no process" in answer.json()["error"]["message"]
 
 
-def test_ones_own_choice_holds_whatever_the_browser_asks_for(running: Running) -> None:
+def test_the_language_of_an_account_overrides_the_browser(running: Running) -> None:
     running.user("chooser@polyglot.test", PASSWORD, TENANT, "viewer")
     browser = Browser(running)
     browser.sign_in("chooser@polyglot.test", PASSWORD, TENANT)
@@ -79,7 +79,7 @@ def test_ones_own_choice_holds_whatever_the_browser_asks_for(running: Running) -
     assert [entry["fields"] for entry in entries] == ['{"language":""}', '{"language":"de"}']
 
 
-def test_a_form_that_is_not_taken_is_told_in_ones_own_language_and_frame(running: Running) -> None:
+def test_a_refused_form_is_explained_in_the_language_of_the_account(running: Running) -> None:
     running.user("sender@polyglot.test", PASSWORD, TENANT, "owner")
     browser = Browser(running)
     browser.sign_in("sender@polyglot.test", PASSWORD, TENANT)
@@ -97,12 +97,12 @@ def test_a_form_that_is_not_taken_is_told_in_ones_own_language_and_frame(running
         assert {"Abmelden", "Freigaben"} <= words(answer.text)
     assert "Dieses Formular" in answers[0].text
     stranger = Browser(running)
-    told = stranger.upload(upload, ("a.txt", b"text"), None, **{**foreign, **GERMAN}).text
-    assert '<html lang="de" dir="ltr">' in told
-    assert "Abmelden" not in told
+    page = stranger.upload(upload, ("a.txt", b"text"), None, **{**foreign, **GERMAN}).text
+    assert '<html lang="de" dir="ltr">' in page
+    assert "Abmelden" not in page
 
 
-def test_states_roles_and_turns_are_in_that_language_too(running: Running, reader: Browser) -> None:
+def test_states_and_roles_are_translated(running: Running, reader: Browser) -> None:
     with running.api(TENANT) as api:
         body = {"name": "disk", "condition": {"kind": "disk_full", "above": 99}}
         alert = api.post("/api/v1/logs/alerts", json=body).json()["data"]["id"]
@@ -122,7 +122,7 @@ def test_numbers_have_the_decimal_sign_of_the_language(running: Running, reader:
     assert "0,5 EUR Eingabe, 2,0 EUR Ausgabe" in page
 
 
-def test_connectors_say_what_they_want_in_that_language_too(reader: Browser) -> None:
+def test_settings_of_connectors_are_translated(reader: Browser) -> None:
     page = reader.get(reader.at(TENANT, "/console/integrations/-/new?connector=email"), **GERMAN).text
     assert {"SMTP-Verschlüsselung", "Zum Senden"} <= words(page)
     assert {"SMTP encryption", "For sending"} & words(page) == set()
@@ -130,7 +130,7 @@ def test_connectors_say_what_they_want_in_that_language_too(reader: Browser) -> 
     assert {"Eine Adresse lesen", "MySQL oder MariaDB"} <= words(page)
 
 
-def test_a_share_speaks_to_whoever_opens_it(running: Running) -> None:
+def test_a_share_is_shown_in_the_language_of_its_visitor(running: Running) -> None:
     with running.client(f"cdn--{TENANT}.content.localhost", GERMAN) as visitor:
         page = visitor.get("/s/unknown").text
     assert '<html lang="de" dir="ltr">' in page

@@ -1,4 +1,4 @@
-"""Definitions as lists that people read."""
+"""Process definitions are described as lists of sentences."""
 
 from dataclasses import asdict
 from typing import Any
@@ -46,7 +46,7 @@ def test_a_step_is_a_sentence(step: dict[str, Any], sentence: str) -> None:
     assert build_outline({"steps": [{"id": "a", **step}]})[0].text == sentence
 
 
-def test_inner_steps_stand_inside_with_their_condition() -> None:
+def test_inner_steps_are_grouped_with_their_condition() -> None:
     branch = [{"when": "= steps.a > 1", "steps": [{"id": "b", "wait": {}}]}, {"steps": [{"id": "c", "wait": {}}]}]
     (line,) = build_outline({"steps": [{"id": "choose", "branch": branch, "when": "= input.go", "retry": {"max_attempts": 3}}]})
     assert [(group.title, [inner.id for inner in group.steps]) for group in line.groups] == [
@@ -56,7 +56,7 @@ def test_inner_steps_stand_inside_with_their_condition() -> None:
     assert (line.when, line.retries) == ("input.go", 2)
 
 
-def test_branches_of_a_parallel_stand_under_their_names() -> None:
+def test_parallel_branches_are_grouped_by_name() -> None:
     (line,) = build_outline(
         {"steps": [{"id": "p", "parallel": {"left": [{"id": "b", "stop": {}}], "right": [{"id": "c", "wait": {}}]}}]}
     )
@@ -68,11 +68,11 @@ def test_a_draft_that_cannot_be_read_has_no_steps(definition: dict[str, Any]) ->
     assert build_outline(definition) == []
 
 
-def test_what_is_reached_is_told_in_plain_words_what_exceeds_first() -> None:
+def test_permissions_are_described_with_excessive_ones_first() -> None:
     data, called = {"orders": {"write", "read"}}, {"erp": {"*"}}
-    reach = build_access_spec({"integrations": called, "datapool": data, "secrets": {"token"}, "human": True})
-    told = [(line.text, line.exceeds) for line in permission_lines(reach, ["secrets.write"])]
-    assert told == [
+    access = build_access_spec({"integrations": called, "datapool": data, "secrets": {"token"}, "human": True})
+    lines = [(line.text, line.exceeds) for line in permission_lines(access, ["secrets.write"])]
+    assert lines == [
         ("read the secret token", True), ("read the collection orders", False), ("change the collection orders", False),
         ("ask people", False), ("call every action of the integration erp", False),
     ]  # fmt: skip
@@ -81,17 +81,17 @@ def test_what_is_reached_is_told_in_plain_words_what_exceeds_first() -> None:
 @pytest.mark.parametrize(
     ("reason", "why"), [("wider", "may not decide where secrets go"), ("departed", "Who set it up is unknown")]
 )
-def test_a_secret_that_waits_is_told_with_where_it_goes(reason: str, why: str) -> None:
+def test_the_confirmation_of_a_secret_names_its_destination(reason: str, why: str) -> None:
     place = SecretDestination("integration", "erp", "digest", "erp.example.com, login.example.com")
     details = {"secret": "token", **asdict(place), "author": "key:k", "reason": reason, "why": "A sentence."}
     row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
-    told = VIEWS["secret"](row, "system")
-    assert (told.title, told.url) == ("Use of the secret token", "/console/secrets/token")
-    assert [line.text for line in told.lines] == ["by the integration erp", "sent to erp.example.com, login.example.com"]
-    assert why in told.why
+    view = VIEWS["secret"](row, "system")
+    assert (view.title, view.url) == ("Use of the secret token", "/console/secrets/token")
+    assert [line.text for line in view.lines] == ["by the integration erp", "sent to erp.example.com, login.example.com"]
+    assert why in view.why
 
 
-def test_the_webhooks_of_a_process_are_told_as_such() -> None:
+def test_the_confirmation_of_a_secret_names_webhooks_of_a_process() -> None:
     details = {"secret": "token", **asdict(SecretDestination("webhook", "orders")), "author": "key:k", "reason": "wider"}
     row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
     assert [line.text for line in VIEWS["secret"](row, "system").lines] == ["by the webhooks of the process orders"]

@@ -1,4 +1,4 @@
-"""Pages of a process's versions: who made which, what differs, publishing what one has looked at, and going back."""
+"""Pages of a process's versions: the list, differences, publishing the reviewed draft, and restoring a version."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ def numbered(acme: httpx.Client) -> Iterator[httpx.Client]:
     """A process with two versions and a draft that is newer; version 1 has run twice and failed once."""
     save(acme, rule("one", "= input.a.b"), rule("two", "= 2"), files={"notes.json": '{"limit": 100}\n'})
     acme.post(f"{ADDRESS}/publish", json={"message": "the first"}).raise_for_status()
-    for given in ({"a": {"b": 1}}, {}):
-        acme.post(f"{ADDRESS}/execute?wait=20", json=given).raise_for_status()
+    for input_ in ({"a": {"b": 1}}, {}):
+        acme.post(f"{ADDRESS}/execute?wait=20", json=input_).raise_for_status()
     save(acme, rule("one", "= 1"), rule("two", "= 2"), files={"notes.json": '{"limit": 250}\n'})
     acme.post(f"{ADDRESS}/publish", json={"message": "it <never> fails"}).raise_for_status()
     save(acme, rule("one", "= 1"), rule("three", "= 3"))
@@ -49,7 +49,7 @@ def published(acme: httpx.Client) -> int:
     return number
 
 
-def test_the_list_tells_which_version_runs_and_how_it_fares(owner: Browser, numbered: httpx.Client) -> None:
+def test_the_list_shows_the_active_version_and_its_results(owner: Browser, numbered: httpx.Client) -> None:
     page = owner.get(at(owner, "/versions")).text
     rows = [words(row) for row in re.findall(r'<tr data-testid="row">(.*?)</tr>', page, re.DOTALL)]
     assert [row.split()[:2] for row in rows] == [["v2", "active"], ["v1", "the"]]
@@ -70,12 +70,12 @@ def test_two_versions_are_compared_line_by_line_with_the_words_marked(owner: Bro
     assert "From nothing to version 1" in owner.get(at(owner, "/diff?from=0&to=1")).text
 
 
-@pytest.mark.parametrize(("asked", "status"), [("from=x&to=1", 400), ("from=1&to=99", 404), ("from=2&to=2", 422)])
-def test_what_cannot_be_compared_is_refused(owner: Browser, numbered: httpx.Client, asked: str, status: int) -> None:
-    assert owner.get(at(owner, f"/diff?{asked}")).status_code == status
+@pytest.mark.parametrize(("query", "status"), [("from=x&to=1", 400), ("from=1&to=99", 404), ("from=2&to=2", 422)])
+def test_an_invalid_comparison_is_refused(owner: Browser, numbered: httpx.Client, query: str, status: int) -> None:
+    assert owner.get(at(owner, f"/diff?{query}")).status_code == status
 
 
-def test_the_draft_is_published_as_it_was_looked_at(owner: Browser, numbered: httpx.Client) -> None:
+def test_only_the_reviewed_draft_is_published(owner: Browser, numbered: httpx.Client) -> None:
     page = owner.get(at(owner, "/diff")).text
     assert "New executions will use the draft as a new version instead of version 2" in page
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', page))
@@ -90,7 +90,7 @@ def test_the_draft_is_published_as_it_was_looked_at(owner: Browser, numbered: ht
     assert "No changes" in owner.get(at(owner, "/diff")).text
 
 
-def test_one_goes_back_to_an_older_version(owner: Browser, numbered: httpx.Client) -> None:
+def test_an_older_version_can_be_restored(owner: Browser, numbered: httpx.Client) -> None:
     page = owner.post(at(owner, "/rollback"), {"version": "1"})
     assert page.status_code == 200
     assert published(numbered) == 1
@@ -100,7 +100,7 @@ def test_one_goes_back_to_an_older_version(owner: Browser, numbered: httpx.Clien
     assert published(numbered) == 1
 
 
-def test_who_does_not_build_looks_and_does_not_act(signed_in: Callable[[str], Browser], numbered: httpx.Client) -> None:
+def test_an_operator_sees_versions_and_cannot_change_them(signed_in: Callable[[str], Browser], numbered: httpx.Client) -> None:
     operator = signed_in("operator@acme.test")
     assert "Restore this version" not in operator.get(at(operator, "/versions")).text
     assert 'action="/console/processes/numbered/publish"' not in operator.get(at(operator, "/diff")).text
