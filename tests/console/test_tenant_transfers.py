@@ -98,14 +98,14 @@ def test_an_encrypted_export_is_opened_reviewed_and_imported(
     assert "passphrase is wrong" in over(owner, here)
     owner.post(f"{here}/open", {"passphrase": PHRASE})
     plan = over(owner, here)
-    assert all(told in plan for told in ("moving", "van_key", "builder@moving.test", "The tenant moving already exists"))
+    assert all(text in plan for text in ("moving", "van_key", "builder@moving.test", "The tenant moving already exists"))
     for name, text in (("moving", "there already"), ("No Id", "No Id"), ("", "choose the id")):
         refused = owner.post(f"{here}/run", {"name": name, "title": "Copied"})
         assert (refused.status_code, 'id="name-error"' in refused.text) == (409 if name == "moving" else 422, True), text
     assert "copied" not in {row.id for row in service.list_tenants()}
     owner.post(f"{here}/run", {"name": "copied", "title": "Copied & moved", "owner": "yes"})
     done = over(owner, here)
-    assert all(told in done for told in ('data-testid="done"', "van_key", "The tenant copied was imported"))
+    assert all(text in done for text in ('data-testid="done"', "van_key", "The tenant copied was imported"))
     assert service.get_tenant("copied").name == "Copied & moved"
     assert labels(house, "copied") == ["plates"]
     roles = {each.login: each.role for each in people.list_members(house.tenant("copied"))}

@@ -29,22 +29,22 @@ def filled(documents: Documents, acme: TenantScope, globex: TenantScope) -> Docu
 def pages(documents: Documents, scope: TenantScope, folder: str, limit: int, order: Order = "name") -> Iterator[FolderPage]:
     cursor: str | None = None
     while True:
-        yield (shelf := documents.list_folder_contents(scope, folder, order, PageRequest(limit, cursor)))
-        if (cursor := shelf.next_cursor) is None:
+        yield (page := documents.list_folder_contents(scope, folder, order, PageRequest(limit, cursor)))
+        if (cursor := page.next_cursor) is None:
             return
 
 
-def inside(shelf: FolderPage) -> tuple[list[tuple[str, int]], list[str]]:
-    return [(each.path, each.total) for each in shelf.folders], [each.name for each in shelf.documents]
+def inside(page: FolderPage) -> tuple[list[tuple[str, int]], list[str]]:
+    return [(each.path, each.total) for each in page.folders], [each.name for each in page.documents]
 
 
 def test_a_folder_lists_its_direct_contents(filled: Documents, acme: TenantScope) -> None:
     (root,) = pages(filled, acme, "", 50)
     of_root = [("B", 2), ("a", 6), ("a b", 2), ("a-b", 2), ("a0", 2), ("ab", 2), ("z", 2), ("ä", 2)]
     assert (*inside(root), root.total) == (of_root, ["One", "two"], 22)
-    (shelf,) = pages(filled, acme, "/a/", 50)
-    assert (*inside(shelf), shelf.total, shelf.folder) == ([("a/b", 4)], ["One", "two"], 6, "a")
-    assert [each.name for each in shelf.folders] == ["b"]
+    (page,) = pages(filled, acme, "/a/", 50)
+    assert (*inside(page), page.total, page.folder) == ([("a/b", 4)], ["One", "two"], 6, "a")
+    assert [each.name for each in page.folders] == ["b"]
     assert inside(next(pages(filled, acme, "z/z", 50))) == ([("z/z/z", 2)], [])
     (nowhere,) = pages(filled, acme, "nowhere", 50)
     assert (*inside(nowhere), nowhere.total) == ([], [], 0)
@@ -56,11 +56,11 @@ def test_pages_contain_everything_once_folders_first(filled: Documents, acme: Te
     for order in get_args(Order):
         (whole,) = pages(filled, acme, "", 50, order)
         for limit in (1, 2, 7, 8, 9, 10, 11):
-            found = list(pages(filled, acme, "", limit, order))
-            assert [each for shelf in found for each in shelf.folders] == list(whole.folders)
-            assert [each.id for shelf in found for each in shelf.documents] == [each.id for each in whole.documents]
-            assert all(len(shelf.folders) + len(shelf.documents) == limit for shelf in found[:-1])
-            assert not any(before.documents and after.folders for before, after in pairwise(found))
+            parts = list(pages(filled, acme, "", limit, order))
+            assert [each for page in parts for each in page.folders] == list(whole.folders)
+            assert [each.id for page in parts for each in page.documents] == [each.id for each in whole.documents]
+            assert all(len(page.folders) + len(page.documents) == limit for page in parts[:-1])
+            assert not any(before.documents and after.folders for before, after in pairwise(parts))
     newest = sorted(whole.documents, key=lambda each: (each.created_at, each.id), reverse=True)
     assert [each.id for each in whole.documents] == [each.id for each in newest]
 
@@ -78,14 +78,14 @@ def test_a_cursor_of_another_list_is_refused(filled: Documents, acme: TenantScop
 
 
 def test_lists_can_be_limited_to_a_folder_and_those_below(filled: Documents, acme: TenantScope) -> None:
-    def found(**wanted: Any) -> list[tuple[str, str]]:
-        page = filled.list_documents(acme, DocumentFilter(**wanted), PageRequest(sort="folder,name", count=True))
+    def find(**filters: Any) -> list[tuple[str, str]]:
+        page = filled.list_documents(acme, DocumentFilter(**filters), PageRequest(sort="folder,name", count=True))
         assert page.total == len(page.items)
         return [(each.folder, each.name) for each in page.items]
 
-    assert found(under="a/", name="two") == [("a", "two"), ("a/b/c", "two"), ("a/b/d", "two")]
-    assert found(under="a/b/c") == [("a/b/c", "One"), ("a/b/c", "two")]
-    assert len(found(under="")) == 2 * len(FOLDERS)
+    assert find(under="a/", name="two") == [("a", "two"), ("a/b/c", "two"), ("a/b/d", "two")]
+    assert find(under="a/b/c") == [("a/b/c", "One"), ("a/b/c", "two")]
+    assert len(find(under="")) == 2 * len(FOLDERS)
     with pytest.raises(ValidationFailed):
-        found(under="a/../b")
+        find(under="a/../b")
 

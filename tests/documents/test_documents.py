@@ -21,72 +21,72 @@ from appliance.webapps import service as webapps
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"
 
 
-def names(documents: Documents, scope: TenantScope, **wanted: Any) -> list[str]:
-    page = documents.list_documents(scope, DocumentFilter(**wanted), PageRequest(sort="name"))
+def names(documents: Documents, scope: TenantScope, **filters: Any) -> list[str]:
+    page = documents.list_documents(scope, DocumentFilter(**filters), PageRequest(sort="name"))
     return [document.name for document in page.items]
 
 
 def test_a_document_has_the_stored_content(documents: Documents, acme: TenantScope, tmp_path: Path) -> None:
     new = NewDocument("Invoice 7.pdf", "text/html", "/invoices/2026/", ("paid", "acme", "paid"))
-    made = documents.store_document(acme, new, PDF)
-    assert documents.get_document(acme, made.id) == made
-    assert (made.name, made.folder, made.tags) == ("Invoice 7.pdf", "invoices/2026", ("acme", "paid"))
-    assert (made.media_type, made.size, made.revision, made.version) == ("application/pdf", len(PDF), 1, 1)
-    assert made.created_by == "key:acme"
-    content = documents.open_content(acme, made.id)
-    assert (content.name, content.sha256, content.revision) == ("Invoice 7.pdf", made.sha256, 1)
+    document = documents.store_document(acme, new, PDF)
+    assert documents.get_document(acme, document.id) == document
+    assert (document.name, document.folder, document.tags) == ("Invoice 7.pdf", "invoices/2026", ("acme", "paid"))
+    assert (document.media_type, document.size, document.revision, document.version) == ("application/pdf", len(PDF), 1, 1)
+    assert document.created_by == "key:acme"
+    content = documents.open_content(acme, document.id)
+    assert (content.name, content.sha256, content.revision) == ("Invoice 7.pdf", document.sha256, 1)
     assert content.read(100) == PDF == b"".join(content.pieces(0, 100))
     content.copy_to(tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == PDF
 
 
 def test_every_table_with_blob_references_is_known_to_the_collector(documents: Documents) -> None:
-    """Else the blobs of its rows would be deleted under them."""
+    """Otherwise the collector would delete blobs that are still referenced."""
     columns = {row[0]: {field.name for field in db.database.obj.get_columns(row[0])} for row in
                ((name,) for name in db.database.obj.get_tables())}  # fmt: skip
     refer = {table for table, names in columns.items() if {"tenant_id", "sha256"} <= names}
-    # The newest of its revisions, what was said of a content, what was announced.
+    # These repeat the digest of a revision, describe a content, or announce one; none of them keeps a blob.
     not_holding = {"blob", "document", "document_review", "document_scan", "document_upload"}
     assert refer - not_holding == set(service.BLOB_TABLES) | set(webapps.BLOB_TABLES) | set(skills.HOLDERS)
 
 
 def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) -> None:
-    made = documents.store_document(acme, NewDocument("list.csv"), b"a,b\n")
-    second = documents.add_revision(acme, made.id, documents.store_content(acme, b"a,b\n1,2\n"), comment="one more row")
+    document = documents.store_document(acme, NewDocument("list.csv"), b"a,b\n")
+    second = documents.add_revision(acme, document.id, documents.store_content(acme, b"a,b\n1,2\n"), comment="one more row")
     assert (second.revision, second.version, second.size) == (2, 2, 8)
-    assert documents.open_content(acme, made.id).read(100) == b"a,b\n1,2\n"
-    assert documents.open_content(acme, made.id, 1).read(100) == b"a,b\n"
-    page = documents.list_revisions(acme, made.id, PageRequest(limit=1))
+    assert documents.open_content(acme, document.id).read(100) == b"a,b\n1,2\n"
+    assert documents.open_content(acme, document.id, 1).read(100) == b"a,b\n"
+    page = documents.list_revisions(acme, document.id, PageRequest(limit=1))
     assert [(each.number, each.comment) for each in page.items] == [(2, "one more row")]
-    rest = documents.list_revisions(acme, made.id, PageRequest(limit=1, cursor=page.next_cursor))
+    rest = documents.list_revisions(acme, document.id, PageRequest(limit=1, cursor=page.next_cursor))
     assert [each.number for each in rest.items] == [1]
     with pytest.raises(NotFound):
-        documents.open_content(acme, made.id, 3)
+        documents.open_content(acme, document.id, 3)
 
 
 def test_an_equal_content_creates_no_revision(documents: Documents, acme: TenantScope) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
-    assert documents.add_revision(acme, made.id, documents.store_content(acme, b"one")) == made
-    documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
-    assert documents.add_revision(acme, made.id, documents.store_content(acme, b"one")).revision == 3
+    document = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    assert documents.add_revision(acme, document.id, documents.store_content(acme, b"one")) == document
+    documents.add_revision(acme, document.id, documents.store_content(acme, b"two"))
+    assert documents.add_revision(acme, document.id, documents.store_content(acme, b"one")).revision == 3
 
 
 def test_documents_of_another_tenant_are_not_found(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    document = documents.store_document(acme, NewDocument("a.txt"), b"one")
     content = documents.store_content(globex, b"two")
     for attempt in (
-        lambda: documents.get_document(globex, made.id),
-        lambda: documents.open_content(globex, made.id),
-        lambda: documents.open_content(globex, made.id, 1),
-        lambda: documents.add_revision(globex, made.id, content),
-        lambda: documents.update_document(globex, made.id, Changes(name="b.txt")),
-        lambda: documents.delete_document(globex, made.id),
-        lambda: documents.list_revisions(globex, made.id, PageRequest()),
+        lambda: documents.get_document(globex, document.id),
+        lambda: documents.open_content(globex, document.id),
+        lambda: documents.open_content(globex, document.id, 1),
+        lambda: documents.add_revision(globex, document.id, content),
+        lambda: documents.update_document(globex, document.id, Changes(name="b.txt")),
+        lambda: documents.delete_document(globex, document.id),
+        lambda: documents.list_revisions(globex, document.id, PageRequest()),
     ):
         with pytest.raises(NotFound):
             attempt()
     assert names(documents, globex) == []
-    assert documents.get_document(acme, made.id) == made
+    assert documents.get_document(acme, document.id) == document
 
 
 def test_lists_are_filtered_by_name_tag_folder_and_media_type(documents: Documents, acme: TenantScope) -> None:
@@ -113,34 +113,34 @@ def test_lists_are_filtered_by_name_tag_folder_and_media_type(documents: Documen
 
 
 def test_changes_keep_the_content_and_count_the_version(documents: Documents, acme: TenantScope) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt", None, "here", ("x",)), b"a,b")
-    changed = documents.update_document(acme, made.id, Changes("b.csv", "", (), "text/csv"), if_version=1)
+    document = documents.store_document(acme, NewDocument("a.txt", None, "here", ("x",)), b"a,b")
+    changed = documents.update_document(acme, document.id, Changes("b.csv", "", (), "text/csv"), if_version=1)
     assert (changed.name, changed.folder, changed.tags, changed.media_type) == ("b.csv", "", (), "text/csv")
-    assert (changed.version, changed.revision, changed.sha256) == (2, 1, made.sha256)
-    assert documents.update_document(acme, made.id, Changes("b.csv", tags=())) == changed
+    assert (changed.version, changed.revision, changed.sha256) == (2, 1, document.sha256)
+    assert documents.update_document(acme, document.id, Changes("b.csv", tags=())) == changed
     for attempt in (
-        lambda: documents.update_document(acme, made.id, Changes(name="c"), if_version=1),
-        lambda: documents.add_revision(acme, made.id, documents.store_content(acme, b"c"), if_version=1),
-        lambda: documents.delete_document(acme, made.id, if_version=1),
+        lambda: documents.update_document(acme, document.id, Changes(name="c"), if_version=1),
+        lambda: documents.add_revision(acme, document.id, documents.store_content(acme, b"c"), if_version=1),
+        lambda: documents.delete_document(acme, document.id, if_version=1),
     ):
         with pytest.raises(VersionConflict):
             attempt()
     with pytest.raises(ValidationFailed, match="text/csv"):
-        documents.update_document(acme, made.id, Changes(media_type="image/png"))
+        documents.update_document(acme, document.id, Changes(media_type="image/png"))
 
 
 def test_a_deleted_document_frees_its_bytes(
     documents: Documents, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    document = documents.store_document(acme, NewDocument("a.txt"), b"one")
     other = documents.store_document(acme, NewDocument("b.txt"), b"two")
-    documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
-    content = documents.open_content(acme, made.id, 1)
+    documents.add_revision(acme, document.id, documents.store_content(acme, b"two"))
+    content = documents.open_content(acme, document.id, 1)
     now = clock.now_ms()
     monkeypatch.setattr(clock, "now_ms", lambda: now + GRACE_MS + 1)
-    documents.delete_document(acme, made.id)
+    documents.delete_document(acme, document.id)
     with pytest.raises(NotFound):
-        documents.get_document(acme, made.id)
+        documents.get_document(acme, document.id)
     assert blobs.collect() == 0
     assert content.read(10) == b"one"
     assert documents.usage(acme).blobs == 2
@@ -150,36 +150,36 @@ def test_a_deleted_document_frees_its_bytes(
     assert documents.usage(acme).blobs == 1
 
 
-def test_a_tenant_goes_with_its_documents(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+def test_a_tenant_is_deleted_with_its_documents(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     tenants.on_tenant_delete(service.forget_tenant)
-    kept = documents.store_document(globex, NewDocument("a.txt"), b"one")
+    foreign = documents.store_document(globex, NewDocument("a.txt"), b"one")
     documents.store_document(acme, NewDocument("a.txt"), b"one")
     tenants.delete_tenant("acme")
     assert db.rows("SELECT tenant_id FROM blob") == db.rows("SELECT tenant_id FROM document") == [("globex",)]
-    assert documents.open_content(globex, kept.id).read(3) == b"one"
+    assert documents.open_content(globex, foreign.id).read(3) == b"one"
 
 
 def test_listeners_are_called_inside_the_transaction(documents: Documents, acme: TenantScope) -> None:
-    heard: list[tuple[str, str, int]] = []
+    events: list[tuple[str, str, int]] = []
 
     def listen(scope: TenantScope, event: str, document: Document) -> None:
-        heard.append((event, document.name, document.revision))
+        events.append((event, document.name, document.revision))
         if document.name == "refused.txt":
             raise ValidationFailed("not this one")
 
     withdraw = service.on_change(listen)
     try:
-        made = documents.store_document(acme, NewDocument("a.txt"), b"one")
-        documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
-        documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
-        documents.update_document(acme, made.id, Changes(name="b.txt"))
-        documents.update_document(acme, made.id, Changes(name="b.txt"))
-        documents.delete_document(acme, made.id)
+        document = documents.store_document(acme, NewDocument("a.txt"), b"one")
+        documents.add_revision(acme, document.id, documents.store_content(acme, b"two"))
+        documents.add_revision(acme, document.id, documents.store_content(acme, b"two"))
+        documents.update_document(acme, document.id, Changes(name="b.txt"))
+        documents.update_document(acme, document.id, Changes(name="b.txt"))
+        documents.delete_document(acme, document.id)
         with pytest.raises(ValidationFailed):
             documents.store_document(acme, NewDocument("refused.txt"), b"one")
     finally:
         withdraw()
-    assert heard == [
+    assert events == [
         ("created", "a.txt", 1),
         ("updated", "a.txt", 2),
         ("updated", "b.txt", 2),
@@ -203,17 +203,17 @@ def test_a_failed_outer_write_leaves_no_document(documents: Documents, acme: Ten
 
 
 def test_concurrent_revisions_get_distinct_numbers(documents: Documents, acme: TenantScope) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"start")
+    document = documents.store_document(acme, NewDocument("a.txt"), b"start")
 
     def add(index: int) -> None:
-        documents.add_revision(acme, made.id, documents.store_content(acme, str(index).encode()))
+        documents.add_revision(acme, document.id, documents.store_content(acme, str(index).encode()))
 
     threads = [threading.Thread(target=add, args=(index,)) for index in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    page = documents.list_revisions(acme, made.id, PageRequest())
+    page = documents.list_revisions(acme, document.id, PageRequest())
     assert [each.number for each in page.items] == list(range(9, 0, -1))
 
 

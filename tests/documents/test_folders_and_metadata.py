@@ -16,7 +16,7 @@ def store(documents: Documents, scope: TenantScope, name: str, folder: str = "",
     return documents.store_document(scope, NewDocument(name, folder=folder, metadata=metadata), name.encode()).id
 
 
-def found(documents: Documents, scope: TenantScope, **metadata: Any) -> list[str]:
+def find(documents: Documents, scope: TenantScope, **metadata: Any) -> list[str]:
     return [
         each.name for each in documents.list_documents(scope, DocumentFilter(metadata=metadata), PageRequest(sort="name")).items
     ]
@@ -31,26 +31,26 @@ def test_documents_are_filtered_by_metadata(documents: Documents, acme: TenantSc
     store(documents, acme, "a", customer="ACME", year=2026, paid=True, note=None, lines=[1, 2])
     store(documents, acme, "b", customer="ACME", year=2025.0, paid=1)
     store(documents, globex, "c", customer="ACME")
-    assert found(documents, acme, customer="ACME") == ["a", "b"]
-    assert found(documents, acme, customer="ACME", year=2025) == ["b"]
-    assert found(documents, acme, year=2026.0) == ["a"]
-    assert found(documents, acme, year="2026") == []
-    assert (found(documents, acme, paid=True), found(documents, acme, paid=1)) == (["a"], ["b"])
-    assert found(documents, acme, customer="acme") == found(documents, acme, unknown="x") == []
-    assert found(documents, acme, customer="ACME' OR '1'='1") == []
-    for asked in ([1, 2], {"a": 1}, None, "x" * 2000):
+    assert find(documents, acme, customer="ACME") == ["a", "b"]
+    assert find(documents, acme, customer="ACME", year=2025) == ["b"]
+    assert find(documents, acme, year=2026.0) == ["a"]
+    assert find(documents, acme, year="2026") == []
+    assert (find(documents, acme, paid=True), find(documents, acme, paid=1)) == (["a"], ["b"])
+    assert find(documents, acme, customer="acme") == find(documents, acme, unknown="x") == []
+    assert find(documents, acme, customer="ACME' OR '1'='1") == []
+    for invalid in ([1, 2], {"a": 1}, None, "x" * 2000):
         with pytest.raises(InvalidFilter):
-            found(documents, acme, lines=asked)
+            find(documents, acme, lines=invalid)
 
 
 def test_a_change_merges_metadata(documents: Documents, acme: TenantScope) -> None:
-    made = store(documents, acme, "a", customer="ACME", address={"city": "Bonn", "zip": "53111"}, old="x")
+    document_id = store(documents, acme, "a", customer="ACME", address={"city": "Bonn", "zip": "53111"}, old="x")
     changes = Changes(metadata={"address": {"zip": None, "street": "Hauptstr. 1"}, "old": None, "year": 2026})
-    changed = documents.update_document(acme, made, changes)
+    changed = documents.update_document(acme, document_id, changes)
     assert changed.metadata == {"address": {"city": "Bonn", "street": "Hauptstr. 1"}, "customer": "ACME", "year": 2026}
     assert changed.version == 2
-    assert documents.update_document(acme, made, Changes(metadata={"year": 2026})) == changed
-    assert (found(documents, acme, old="x"), found(documents, acme, year=2026)) == ([], ["a"])
+    assert documents.update_document(acme, document_id, Changes(metadata={"year": 2026})) == changed
+    assert (find(documents, acme, old="x"), find(documents, acme, year=2026)) == ([], ["a"])
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_folders_are_listed_with_their_counts(documents: Documents, acme: Tenant
 def test_a_folder_moves_with_everything_in_it(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     ids = [store(documents, acme, "x", folder) for folder in ("a", "a/b", "a/b/c", "ab", "z/b")]
     theirs = store(documents, globex, "x", "a")
-    heard: list[str] = []
-    withdraw = service.on_change(lambda scope, event, document: heard.append(document.folder))
+    notified: list[str] = []
+    withdraw = service.on_change(lambda scope, event, document: notified.append(document.folder))
     try:
         assert documents.move_folder(acme, "a/", "z") == 3
     finally:
         withdraw()
     assert [documents.get_document(acme, each).folder for each in ids] == ["z", "z/b", "z/b/c", "ab", "z/b"]
-    assert sorted(heard) == ["z", "z/b", "z/b/c"]
+    assert sorted(notified) == ["z", "z/b", "z/b/c"]
     assert documents.get_document(globex, theirs).folder == "a"
     assert documents.move_folder(acme, "z/b", "") == 3
     assert documents.get_document(acme, ids[2]).folder == "c"
@@ -115,7 +115,7 @@ def test_a_folder_moves_with_everything_in_it(documents: Documents, acme: Tenant
     after = [documents.get_document(acme, each) for each in twins]
     assert [each.folder for each in after] == ["t/t", "t", ""]
     assert [each.version for each in after] == [each.version + 1 for each in before]
-    assert all(each.updated_at >= known.updated_at for each, known in zip(after, before, strict=True))
+    assert all(each.updated_at >= old.updated_at for each, old in zip(after, before, strict=True))
 
 
 def test_a_folder_moves_atomically(documents: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:

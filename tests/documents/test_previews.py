@@ -60,9 +60,9 @@ def test_a_preview_is_stored_and_deleted_with_its_last_document(
 ) -> None:  # fmt: skip
     tenants.on_tenant_delete(service.forget_tenant)
     first, second = store(documents, acme, "a.png", png()), store(documents, acme, "b.png", png())
-    made = painter.get_preview(acme, first, 1, 160)
-    assert Image.open(io.BytesIO(made.data)).size == (160, 80)
-    assert idle.get_preview(acme, second, 1, 160) == made
+    preview = painter.get_preview(acme, first, 1, 160)
+    assert Image.open(io.BytesIO(preview.data)).size == (160, 80)
+    assert idle.get_preview(acme, second, 1, 160) == preview
     with pytest.raises(NotFound):
         painter.get_preview(globex, first, 1, 160)
     theirs = store(documents, globex, "c.png", png())
@@ -73,7 +73,7 @@ def test_a_preview_is_stored_and_deleted_with_its_last_document(
     monkeypatch.setattr(clock, "now_ms", lambda: later)
     blobs.collect()
     documents.delete_document(acme, first)
-    assert idle.get_preview(acme, second, 1, 160) == made, "its blob is referred to"
+    assert idle.get_preview(acme, second, 1, 160) == preview, "its blob is referred to"
     documents.delete_document(acme, second)
     assert rows() == 1
     tenants.delete_tenant("globex")
@@ -117,14 +117,14 @@ def test_a_refusal_is_stored_and_a_missing_page_is_not(
 
 @on_sqlite
 def test_quarantine_applies_to_an_existing_preview(documents: Documents, painter: Previews, acme: TenantScope) -> None:
-    made = store(documents, acme, "a.png", png())
-    painter.get_preview(acme, made, 1, 160)
-    sha256 = documents.get_document(acme, made).sha256
+    document_id = store(documents, acme, "a.png", png())
+    painter.get_preview(acme, document_id, 1, 160)
+    sha256 = documents.get_document(acme, document_id).sha256
     db.write(lambda: scanning._set_state(acme, sha256, "quarantined", "strange"))
     with pytest.raises(Quarantined):
-        painter.get_preview(acme, made, 1, 160)
+        painter.get_preview(acme, document_id, 1, 160)
     free = store(documents, acme, "b.png", png(40, 20))
-    listed = [documents.get_document(acme, each) for each in (made, free)]
+    listed = [documents.get_document(acme, each) for each in (document_id, free)]
     assert previews.documents_with_preview(acme, listed, 160) == {free}
 
 
@@ -132,29 +132,29 @@ def test_quarantine_applies_to_an_existing_preview(documents: Documents, painter
 def test_previews_render_one_at_a_time(
     documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = store(documents, acme, "a.png", png())
+    document_id = store(documents, acme, "a.png", png())
     monkeypatch.setattr(previews, "WAIT_SECONDS", 0.01)
     with painter._lock, pytest.raises(Overloaded):
-        painter.get_preview(acme, made, 1, 160)
+        painter.get_preview(acme, document_id, 1, 160)
     painter._waiting = threading.BoundedSemaphore(1)
     with painter._waiting, pytest.raises(Overloaded):
-        painter.get_preview(acme, made, 1, 160)
-    painter.get_preview(acme, made, 1, 160)
+        painter.get_preview(acme, document_id, 1, 160)
+    painter.get_preview(acme, document_id, 1, 160)
 
 
 @on_sqlite
 def test_a_document_deleted_in_the_meantime_leaves_nothing(
     documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = store(documents, acme, "a.png", png())
+    document_id = store(documents, acme, "a.png", png())
     painted = Previews._run_worker
 
-    def perform(self: Previews, *given: object) -> bytes:
-        data = painted(self, *given)  # type: ignore[arg-type]
-        documents.delete_document(acme, made)
+    def perform(self: Previews, *args: object) -> bytes:
+        data = painted(self, *args)  # type: ignore[arg-type]
+        documents.delete_document(acme, document_id)
         return data
 
     monkeypatch.setattr(Previews, "_run_worker", perform)
     with pytest.raises(NotFound):
-        painter.get_preview(acme, made, 1, 160)
+        painter.get_preview(acme, document_id, 1, 160)
     assert rows() == 0

@@ -27,46 +27,46 @@ def later(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def refused(*attempts: Callable[[], object]) -> None:
     for attempt in attempts:
-        with pytest.raises(DocumentKept) as found:
+        with pytest.raises(DocumentKept) as caught:
             attempt()
-        assert (found.value.code, found.value.status) == ("document_kept", 409)
+        assert (caught.value.code, caught.value.status) == ("document_kept", 409)
 
 
 def test_a_retained_document_cannot_be_deleted_or_moved(
     documents: Documents, acme: TenantScope, globex: TenantScope, later: list[int]
 ) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt", None, "contracts"), b"one").id
+    document_id = documents.store_document(acme, NewDocument("a.txt", None, "contracts"), b"one").id
     documents.store_document(acme, NewDocument("b.txt", None, "contracts"), b"two")
-    assert retention.get_retention(acme, made).hold is None
-    held = retention.set_hold(acme, made, "a lawsuit")
-    assert held.hold is not None
-    assert (held.hold.reason, held.hold.held_by) == ("a lawsuit", "key:acme")
+    assert retention.get_retention(acme, document_id).hold is None
+    retained = retention.set_hold(acme, document_id, "a lawsuit")
+    assert retained.hold is not None
+    assert (retained.hold.reason, retained.hold.held_by) == ("a lawsuit", "key:acme")
     attempts: tuple[Callable[[], object], ...] = (
-        lambda: documents.delete_document(acme, made),
-        lambda: documents.update_document(acme, made, Changes(folder="elsewhere")),
+        lambda: documents.delete_document(acme, document_id),
+        lambda: documents.update_document(acme, document_id, Changes(folder="elsewhere")),
         lambda: documents.move_folder(acme, "contracts", "elsewhere"),
     )
     refused(*attempts)
     assert {each.folder for each in documents.list_documents(acme, DocumentFilter(), PageRequest()).items} == {"contracts"}
-    documents.update_document(acme, made, Changes(name="renamed.txt", folder="contracts"))
-    documents.add_revision(acme, made, documents.store_content(acme, b"three"))
-    retention.set_retention(acme, made, clock.now_ms() + DAY)
-    retention.release_hold(acme, made)
+    documents.update_document(acme, document_id, Changes(name="renamed.txt", folder="contracts"))
+    documents.add_revision(acme, document_id, documents.store_content(acme, b"three"))
+    retention.set_retention(acme, document_id, clock.now_ms() + DAY)
+    retention.release_hold(acme, document_id)
     refused(*attempts)
     foreigners: tuple[Callable[[], object], ...] = (
-        lambda: retention.get_retention(globex, made),
-        lambda: retention.set_hold(globex, made, "ours"),
-        lambda: retention.set_retention(globex, made, None),
-        lambda: retention.release_hold(globex, made),
-        lambda: retention.release_hold(acme, made),
+        lambda: retention.get_retention(globex, document_id),
+        lambda: retention.set_hold(globex, document_id, "ours"),
+        lambda: retention.set_retention(globex, document_id, None),
+        lambda: retention.release_hold(globex, document_id),
+        lambda: retention.release_hold(acme, document_id),
     )
     for foreign in foreigners:
         with pytest.raises(NotFound):
             foreign()
     wrongs: tuple[Callable[[], object], ...] = (
-        lambda: retention.set_hold(acme, made, " "),
-        lambda: retention.set_retention(acme, made, clock.now_ms() - 1),
-        lambda: retention.set_retention(acme, made, clock.now_ms() + 40_000 * DAY),
+        lambda: retention.set_hold(acme, document_id, " "),
+        lambda: retention.set_retention(acme, document_id, clock.now_ms() - 1),
+        lambda: retention.set_retention(acme, document_id, clock.now_ms() + 40_000 * DAY),
     )
     for wrong in wrongs:
         with pytest.raises(ValidationFailed):
@@ -81,13 +81,13 @@ def test_a_retained_document_cannot_be_deleted_or_moved(
 def test_a_tenant_with_retained_documents_cannot_be_deleted(documents: Documents, acme: TenantScope) -> None:
     tenants.before_tenant_delete(retention.check_tenant_not_retained)
     tenants.on_tenant_delete(forget_tenant)
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
-    retention.set_hold(acme, made, "a lawsuit")
+    document_id = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    retention.set_hold(acme, document_id, "a lawsuit")
     refused(lambda: tenants.delete_tenant("acme"))
-    retention.release_hold(acme, made)
-    retention.set_retention(acme, made, clock.now_ms() + DAY)
+    retention.release_hold(acme, document_id)
+    retention.set_retention(acme, document_id, clock.now_ms() + DAY)
     refused(lambda: tenants.delete_tenant("acme"))
-    assert documents.get_document(acme, made).name == "a.txt"
+    assert documents.get_document(acme, document_id).name == "a.txt"
     tenants.delete_tenant("globex")
     tenants.delete_tenant("acme", force=True)
     assert db.rows("SELECT count(*) FROM document") == [(0,)]
@@ -99,36 +99,36 @@ def test_the_nearest_folder_rule_deletes_documents(
     def store(scope: TenantScope, folder: str) -> str:
         return documents.store_document(scope, NewDocument("a.txt", None, folder), folder.encode()).id
 
-    in_root, short, long, beside, held = (store(acme, name) for name in ("", "tmp", "tmp/keep/it", "tmp2", "tmp/held"))
+    in_root, short, long, beside, on_hold = (store(acme, name) for name in ("", "tmp", "tmp/keep/it", "tmp2", "tmp/held"))
     foreign = store(globex, "tmp")
     folder_rules.put_rule(acme, FolderRule("tmp", delete_after_days=1))
     folder_rules.put_rule(acme, FolderRule("tmp/keep", delete_after_days=10))
     folder_rules.put_rule(acme, FolderRule("tmp/keep/it", "required"))
-    retention.set_hold(acme, held, "a lawsuit")
+    retention.set_hold(acme, on_hold, "a lawsuit")
 
-    def left() -> set[str]:
+    def remaining() -> set[str]:
         return {row[0] for row in db.rows("SELECT id FROM document")}
 
     assert delete_overdue(documents) == 0
     later[0] = DAY + 1
     assert delete_overdue(documents) == 1
-    assert left() == {in_root, long, beside, held, foreign}
+    assert remaining() == {in_root, long, beside, on_hold, foreign}
     later[0] = 10 * DAY + 1
     documents.add_revision(acme, beside, documents.store_content(acme, b"new"))
     folder_rules.put_rule(acme, FolderRule("", delete_after_days=5))
     assert delete_overdue(documents) == 2
-    assert left() == {beside, held, foreign}
-    retention.release_hold(acme, held)
+    assert remaining() == {beside, on_hold, foreign}
+    retention.release_hold(acme, on_hold)
     assert delete_overdue(documents) == 1
     expired = db.rows("SELECT subject FROM audit_entry WHERE action = 'document.expire' ORDER BY seq")
-    assert {row[0] for row in expired} == {short, long, in_root, held}
+    assert {row[0] for row in expired} == {short, long, in_root, on_hold}
 
 
 def test_a_document_that_is_no_longer_overdue_stays(documents: Documents, acme: TenantScope, later: list[int]) -> None:
-    """Between the listing and the deletion of a document another is deleted, and whoever hears of that changes the rest."""
+    """Between the listing and the deletion of overdue documents, a listener changes the remaining ones."""
     folders = ("tmp", "tmp", "tmp", "tmp/kept")
-    made = [documents.store_document(acme, NewDocument(f"{n}.txt", None, folder), b"one").id for n, folder in enumerate(folders)]
-    revised, moved, described, ruled = made
+    created = [documents.store_document(acme, NewDocument(f"{n}.txt", None, folder), b"one").id for n, folder in enumerate(folders)]
+    revised, moved, described, ruled = created
     first = documents.store_document(acme, NewDocument("first.txt", None, "first"), b"one").id
     folder_rules.put_rule(acme, FolderRule("first", delete_after_days=1))
     folder_rules.put_rule(acme, FolderRule("tmp", delete_after_days=1))
@@ -153,8 +153,8 @@ def test_a_document_that_is_no_longer_overdue_stays(documents: Documents, acme: 
 
 
 def test_an_invalid_rule_is_refused(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
-    made = folder_rules.put_rule(acme, FolderRule("/a/b/", "required", 3))
-    assert (made.folder, made.review, made.delete_after_days, made.updated_by) == ("a/b", "required", 3, "key:acme")
+    rule = folder_rules.put_rule(acme, FolderRule("/a/b/", "required", 3))
+    assert (rule.folder, rule.review, rule.delete_after_days, rule.updated_by) == ("a/b", "required", 3, "key:acme")
     assert folder_rules.put_rule(acme, FolderRule("a/b", "none")).delete_after_days is None
     assert len(folder_rules.list_rules(acme)) == 1
     assert folder_rules.list_rules(globex) == []

@@ -37,7 +37,7 @@ def sign(documents: Documents) -> Sign:
 
 
 @pytest.fixture
-def made(documents: Documents, acme: TenantScope) -> Document:
+def document(documents: Documents, acme: TenantScope) -> Document:
     return documents.store_document(acme, NewDocument("contract.txt"), b"one")
 
 
@@ -56,11 +56,11 @@ def refused(kind: type[ApplianceError], act: Callable[[], object]) -> ApplianceE
     return caught.value
 
 
-def test_the_required_number_of_reviewers_approves(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_the_required_number_of_reviewers_approves(documents: Documents, acme: TenantScope, sign: Sign, document: Document) -> None:
     ada, bob, eve = (sign(f"{name}@acme.test") for name in ("ada", "bob", "eve"))
-    review = ask(acme, made, "ada@acme.test", "BOB@acme.test", needed=2, note="the price")
-    assert (review.status, review.revision, review.sha256, review.note) == ("pending", 1, made.sha256, "the price")
-    assert documents.get_document(acme, made.id).review == "pending"
+    review = ask(acme, document, "ada@acme.test", "BOB@acme.test", needed=2, note="the price")
+    assert (review.status, review.revision, review.sha256, review.note) == ("pending", 1, document.sha256, "the price")
+    assert documents.get_document(acme, document.id).review == "pending"
     assert [each.id for each in reviews.list_waiting(acme, ada.user_id)] == [review.id]
     assert decide(ada, review, comment="good").status == "pending"
     assert reviews.list_waiting(acme, ada.user_id) == reviews.list_waiting(acme, eve.user_id) == []
@@ -70,59 +70,59 @@ def test_the_required_number_of_reviewers_approves(documents: Documents, acme: T
     assert (done.status, [(vote.login, vote.comment) for vote in done.votes]) == (
         "approved", [("ada@acme.test", "good"), ("bob@acme.test", "")],
     )  # fmt: skip
-    shown = documents.get_document(acme, made.id)
-    assert (shown.review, shown.approved_revision) == ("approved", 1)
+    stored = documents.get_document(acme, document.id)
+    assert (stored.review, stored.approved_revision) == ("approved", 1)
     refused(Conflict, lambda: decide(bob, review, "reject"))
-    actions = [entry.action for entry in audit.list_entries(acme, audit.AuditFilter(subject=made.id), PageRequest()).items]
+    actions = [entry.action for entry in audit.list_entries(acme, audit.AuditFilter(subject=document.id), PageRequest()).items]
     assert actions == ["review.approve", "review.approve", "review.request"]
 
 
-def test_a_review_is_rejected_early(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_a_review_is_rejected_early(documents: Documents, acme: TenantScope, sign: Sign, document: Document) -> None:
     ada, bob = sign("ada@acme.test"), sign("bob@acme.test")
     sign("cyd@acme.test")
-    review = ask(acme, made, "ada@acme.test", "bob@acme.test", "cyd@acme.test", needed=2)
+    review = ask(acme, document, "ada@acme.test", "bob@acme.test", "cyd@acme.test", needed=2)
     assert decide(ada, review, "reject").status == "pending"
     assert decide(bob, review, "reject").status == "rejected"
-    shown = documents.get_document(acme, made.id)
-    assert (shown.review, shown.approved_revision) == ("rejected", None)
+    stored = documents.get_document(acme, document.id)
+    assert (stored.review, stored.approved_revision) == ("rejected", None)
 
 
-def test_another_content_is_not_approved_with_it(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_another_content_is_not_approved_with_it(documents: Documents, acme: TenantScope, sign: Sign, document: Document) -> None:
     ada = sign("ada@acme.test")
-    decide(ada, ask(acme, made, "ada@acme.test"))
-    changed = documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
+    decide(ada, ask(acme, document, "ada@acme.test"))
+    changed = documents.add_revision(acme, document.id, documents.store_content(acme, b"two"))
     assert (changed.review, changed.approved_revision) == ("none", 1)
-    assert (reviews.is_approved(acme, made.id, 1), reviews.is_approved(acme, made.id, 2)) == (True, False)
-    assert reviews.latest_approved(acme, made.id) == 1
-    back = documents.add_revision(acme, made.id, documents.store_content(acme, b"one"))
+    assert (reviews.is_approved(acme, document.id, 1), reviews.is_approved(acme, document.id, 2)) == (True, False)
+    assert reviews.latest_approved(acme, document.id) == 1
+    back = documents.add_revision(acme, document.id, documents.store_content(acme, b"one"))
     assert (back.revision, back.review, back.approved_revision) == (3, "approved", 3)
-    decide(ada, ask(acme, made, "ada@acme.test"), "reject")
-    assert documents.get_document(acme, made.id).approved_revision is None
-    assert not reviews.is_approved(acme, made.id, 3)
+    decide(ada, ask(acme, document, "ada@acme.test"), "reject")
+    assert documents.get_document(acme, document.id).approved_revision is None
+    assert not reviews.is_approved(acme, document.id, 3)
     other = documents.store_document(acme, NewDocument("copy.txt"), b"one")
     assert (other.review, reviews.latest_approved(acme, other.id)) == ("none", None)
     assert reviews.latest_approved(acme, "doc_nowhere") is None
 
 
 def test_a_revision_added_during_a_review_is_not_reviewed(
-    documents: Documents, acme: TenantScope, sign: Sign, made: Document
+    documents: Documents, acme: TenantScope, sign: Sign, document: Document
 ) -> None:
     ada = sign("ada@acme.test")
-    review = ask(acme, made, "ada@acme.test")
-    documents.add_revision(acme, made.id, documents.store_content(acme, b"two"))
+    review = ask(acme, document, "ada@acme.test")
+    documents.add_revision(acme, document.id, documents.store_content(acme, b"two"))
     assert decide(ada, review).status == "approved"
-    shown = documents.get_document(acme, made.id)
-    assert (shown.review, shown.approved_revision) == ("none", 1)
+    stored = documents.get_document(acme, document.id)
+    assert (stored.review, stored.approved_revision) == ("none", 1)
 
 
 def test_nobody_reviews_their_own_content(documents: Documents, acme: TenantScope, sign: Sign) -> None:
     ada = sign("ada@acme.test", role="owner")
     sign("bob@acme.test")
     assert ada.scope is not None
-    made = documents.store_document(ada.scope, NewDocument("mine.txt"), b"one")
-    error = refused(ValidationFailed, lambda: ask(acme, made, "bob@acme.test", "ada@acme.test"))
+    own = documents.store_document(ada.scope, NewDocument("mine.txt"), b"one")
+    error = refused(ValidationFailed, lambda: ask(acme, own, "bob@acme.test", "ada@acme.test"))
     assert error.details[0].pointer == "/reviewers/1"
-    review = ask(acme, made, "bob@acme.test")
+    review = ask(acme, own, "bob@acme.test")
     db.write(lambda: db.execute("UPDATE document_review SET reviewers = ?", (db.dump_json([[ada.user_id, ada.login]]),)))
     assert "uploaded" in refused(PolicyDenied, lambda: decide(ada, review)).message
     db.write(lambda: db.execute("UPDATE tenant SET kind = 'sandbox' WHERE id = 'acme'"))
@@ -131,24 +131,24 @@ def test_nobody_reviews_their_own_content(documents: Documents, acme: TenantScop
     assert '"self_approved":true' in entry.fields
 
 
-def test_only_a_signed_in_member_can_decide(acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_only_a_signed_in_member_can_decide(acme: TenantScope, sign: Sign, document: Document) -> None:
     ada = sign("ada@acme.test", role="builder")
-    review = ask(acme, made, "ada@acme.test")
+    review = ask(acme, document, "ada@acme.test")
     for scope in (acme, tenants.system_scope("acme"), TenantScope("acme", "user:usr_other")):
-        refused(PolicyDenied, lambda scope=scope: reviews.decide_review(scope, ada, made.id, review.id, "approve"))  # type: ignore[misc]
+        refused(PolicyDenied, lambda scope=scope: reviews.decide_review(scope, ada, document.id, review.id, "approve"))  # type: ignore[misc]
     people.remove_member(tenants.system_scope("acme"), ada.user_id)
     refused(PolicyDenied, lambda: decide(ada, review))
 
 
-def test_reviews_of_others_are_not_found(acme: TenantScope, globex: TenantScope, sign: Sign, made: Document) -> None:
+def test_reviews_of_others_are_not_found(acme: TenantScope, globex: TenantScope, sign: Sign, document: Document) -> None:
     stranger = sign("ada@globex.test", "globex")
     sign("ada@acme.test")
-    review = ask(acme, made, "ada@acme.test")
+    review = ask(acme, document, "ada@acme.test")
     for act in (
-        lambda: reviews.get_review(globex, made.id, review.id),
-        lambda: reviews.list_reviews(globex, made.id, PageRequest()),
-        lambda: reviews.withdraw_review(globex, made.id, review.id),
-        lambda: ask(globex, made, "ada@globex.test"),
+        lambda: reviews.get_review(globex, document.id, review.id),
+        lambda: reviews.list_reviews(globex, document.id, PageRequest()),
+        lambda: reviews.withdraw_review(globex, document.id, review.id),
+        lambda: ask(globex, document, "ada@globex.test"),
         lambda: decide(stranger, review),
     ):
         refused(NotFound, act)
@@ -156,7 +156,7 @@ def test_reviews_of_others_are_not_found(acme: TenantScope, globex: TenantScope,
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
-    ("given", "pointer"),
+    ("fields", "pointer"),
     [
         ({"reviewers": []}, "/reviewers"),
         ({"reviewers": ["ada@acme.test", "nobody@acme.test"]}, "/reviewers/1"),
@@ -169,10 +169,12 @@ def test_reviews_of_others_are_not_found(acme: TenantScope, globex: TenantScope,
         ({"note": "x" * 1001}, "/note"),
     ],
 )
-def test_an_invalid_request_is_reported(acme: TenantScope, sign: Sign, made: Document, given: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_request_is_reported(
+    acme: TenantScope, sign: Sign, document: Document, fields: dict[str, Any], pointer: str
+) -> None:
     sign("ada@acme.test")
-    wanted = NewReview(**{"reviewers": ["ada@acme.test"], **given})
-    error = refused(ValidationFailed, lambda: reviews.request_review(acme, made.id, wanted))
+    review = NewReview(**{"reviewers": ["ada@acme.test"], **fields})
+    error = refused(ValidationFailed, lambda: reviews.request_review(acme, document.id, review))
     assert error.details[0].pointer == pointer
 
 
@@ -183,28 +185,28 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def test_a_review_expires_or_is_withdrawn(
-    documents: Documents, acme: TenantScope, sign: Sign, made: Document, later: Callable[[int], None]
+    documents: Documents, acme: TenantScope, sign: Sign, document: Document, later: Callable[[int], None]
 ) -> None:
     ada = sign("ada@acme.test")
-    first = ask(acme, made, "ada@acme.test")
-    refused(Conflict, partial(ask, acme, made, "ada@acme.test"))
-    assert reviews.withdraw_review(acme, made.id, first.id).status == "withdrawn"
+    first = ask(acme, document, "ada@acme.test")
+    refused(Conflict, partial(ask, acme, document, "ada@acme.test"))
+    assert reviews.withdraw_review(acme, document.id, first.id).status == "withdrawn"
     refused(Conflict, lambda: decide(ada, first))
-    second = ask(acme, made, "ada@acme.test", due_at=clock.now_ms() + DAY)
+    second = ask(acme, document, "ada@acme.test", due_at=clock.now_ms() + DAY)
     later(2)
-    assert reviews.get_review(acme, made.id, second.id).status == "expired"
-    assert documents.get_document(acme, made.id).review == "none"
+    assert reviews.get_review(acme, document.id, second.id).status == "expired"
+    assert documents.get_document(acme, document.id).review == "none"
     refused(Conflict, lambda: decide(ada, second))
     assert (reviews.expire_reviews(), reviews.expire_reviews()) == (1, 0)
-    assert reviews.get_review(acme, made.id, second.id).closed_at is not None
-    assert decide(ada, ask(acme, made, "ada@acme.test")).status == "approved"
-    listed = reviews.list_reviews(acme, made.id, PageRequest())
+    assert reviews.get_review(acme, document.id, second.id).closed_at is not None
+    assert decide(ada, ask(acme, document, "ada@acme.test")).status == "approved"
+    listed = reviews.list_reviews(acme, document.id, PageRequest())
     assert [each.status for each in listed.items] == ["approved", "expired", "withdrawn"]
-    documents.delete_document(acme, made.id)
+    documents.delete_document(acme, document.id)
     assert db.rows("SELECT count(*) FROM document_vote") == [(0,)]
 
 
-def test_an_approval_emits_an_event(acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_an_approval_emits_an_event(acme: TenantScope, sign: Sign, document: Document) -> None:
     ada = sign("ada@acme.test")
     db.write(
         lambda: db.execute(
@@ -213,9 +215,9 @@ def test_an_approval_emits_an_event(acme: TenantScope, sign: Sign, made: Documen
             (b"x",),
         )
     )
-    review = ask(acme, made, "ada@acme.test")
+    review = ask(acme, document, "ada@acme.test")
     assert db.rows("SELECT count(*) FROM webhook_delivery") == [(0,)]
     decide(ada, review)
     ((payload,),) = db.rows("SELECT payload FROM webhook_delivery WHERE event = 'document.approved'")
-    for part in (made.id, made.sha256, review.id, '"approved_by":["ada@acme.test"]'):
+    for part in (document.id, document.sha256, review.id, '"approved_by":["ada@acme.test"]'):
         assert part in payload

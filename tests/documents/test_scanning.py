@@ -54,7 +54,7 @@ def lying_about(store: Path) -> list[Path]:
 
 def test_malware_is_refused_on_every_path(store: Path) -> None:
     documents = Documents(incoming(store))
-    made = documents.store_document(ACME, NewDocument("a.txt"), b"harmless")
+    document_id = documents.store_document(ACME, NewDocument("a.txt"), b"harmless")
     received = documents.receiver()
     received.write(eicar())
     call = CallDocumentsFactory(documents, 1 << 20).of_call(ACME, frozenset({"write"})).until(clock.monotonic() + 60)
@@ -68,10 +68,10 @@ def test_malware_is_refused_on_every_path(store: Path) -> None:
             attempt()
     with pytest.raises(Rejected, match="Test-Signature"):
         call.create("c.txt", [eicar()])
-    assert documents.open_content(ACME, made.id).read(100) == b"harmless"
+    assert documents.open_content(ACME, document_id.id).read(100) == b"harmless"
     assert lying_about(store) == []
-    found = db.rows("SELECT count(*) FROM audit_entry WHERE action = 'document.infected'")
-    assert found == [(5,)]
+    entries = db.rows("SELECT count(*) FROM audit_entry WHERE action = 'document.infected'")
+    assert entries == [(5,)]
     assert audit.verify(ACME).intact
 
 
@@ -133,7 +133,7 @@ def test_quarantined_contents_are_not_delivered_until_clean(store: Path) -> None
     assert not list(store.glob("scan-*"))
 
 
-class Unreviewed:
+class NoReviews:
     """Nothing has been approved, and no folder demands it."""
 
     def latest_approved(self, scope: TenantScope, document_id: str) -> int | None:
@@ -145,29 +145,29 @@ class Unreviewed:
 
 def test_quarantined_contents_are_not_shared_or_published(store: Path) -> None:
     script, blobs = store / "scanner.py", incoming(store, on_error="quarantine")
-    documents, exits = Documents(blobs), DeliveryPolicy(blobs, Unreviewed())
-    publications, shares = Publications(exits), Shares(exits, Sealer(b"k" * 32))
-    made = documents.store_document(ACME, NewDocument("leaving.txt"), b"strange words").id
-    assert publications.publish(ACME, made, NewPublication("leaving.txt", 1, "immutable")).serves is None
-    token = shares.create_share(ACME, made, NewShare())[1]
+    documents, delivery = Documents(blobs), DeliveryPolicy(blobs, NoReviews())
+    publications, shares = Publications(delivery), Shares(delivery, Sealer(b"k" * 32))
+    document_id = documents.store_document(ACME, NewDocument("leaving.txt"), b"strange words").id
+    assert publications.publish(ACME, document_id, NewPublication("leaving.txt", 1, "immutable")).serves is None
+    token = shares.create_share(ACME, document_id, NewShare())[1]
     assert (publications.find_public(ACME, "leaving.txt"), shares.open_share(ACME, token)) == (None, None)
     with pytest.raises(Quarantined):
-        documents.open_text(ACME, made)
+        documents.open_text(ACME, document_id)
     with pytest.raises(Quarantined):
-        documents.open_content(ACME, made, 1)
+        documents.open_content(ACME, document_id, 1)
     script.write_text(script.read_text("utf-8").replace('b"strange"', 'b"never"'), "utf-8")
     assert documents.scan_again(store) == 1
-    found, opened = publications.find_public(ACME, "leaving.txt"), shares.open_share(ACME, token)
-    assert found is not None
+    public, opened = publications.find_public(ACME, "leaving.txt"), shares.open_share(ACME, token)
+    assert public is not None
     assert opened is not None
-    assert found[0] == opened.content
-    assert documents.open_text(ACME, made).state in ("pending", "ready")
+    assert public[0] == opened.content
+    assert documents.open_text(ACME, document_id).state in ("pending", "ready")
 
 
 def test_scan_results_of_unused_contents_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
     blobs = incoming_blobs(Scan(command=("/bin/sh", "-c", "exit 3"), on_error="quarantine"), LocalPlaces(tmp_path), BLOB_TABLES)
     documents = Documents(blobs)
-    kept = documents.store_document(ACME, NewDocument("kept.txt"), b"kept, and not judged")
+    document = documents.store_document(ACME, NewDocument("kept.txt"), b"kept, and not judged")
     lost = documents.store_content(ACME, b"lost, and not judged")
     left, recent = tmp_path / "scan-left", tmp_path / "scan-recent"
     for folder in (left, recent):
@@ -179,17 +179,17 @@ def test_scan_results_of_unused_contents_are_deleted(tmp_path: Path, monkeypatch
     assert not left.exists()
     assert recent.exists()
 
-    def known() -> set[str]:
-        return {row[0] for row in db.rows("SELECT sha256 FROM document_scan")} & {kept.sha256, lost.sha256}
+    def scanned() -> set[str]:
+        return {row[0] for row in db.rows("SELECT sha256 FROM document_scan")} & {document.sha256, lost.sha256}
 
     monkeypatch.setattr(clock, "now_ms", lambda: now + 47 * 3_600_000)
     blobs.collect()
     documents.scan_again(tmp_path)
-    assert known() == {kept.sha256, lost.sha256}
+    assert scanned() == {document.sha256, lost.sha256}
     monkeypatch.setattr(clock, "now_ms", lambda: now + 49 * 3_600_000)
     documents.scan_again(tmp_path)
-    assert known() == {kept.sha256}
-    documents.delete_document(ACME, kept.id)
+    assert scanned() == {document.sha256}
+    documents.delete_document(ACME, document.id)
 
 
 def test_the_scanner_gets_none_of_our_environment(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,10 +197,10 @@ def test_the_scanner_gets_none_of_our_environment(store: Path, monkeypatch: pyte
     program = store / "environment.sh"
     program.write_text("#!/bin/sh\ncat\nenv | sort | tr '\\n' ' '\nexit 3\n", "utf-8")
     program.chmod(0o700)
-    verdict = Scanner([str(program), "; touch {file}.x"], 30).scan(store / "file")
-    assert verdict.state == "unknown"
-    assert verdict.finding.startswith("LANG=C.UTF-8 PATH=/usr/local/sbin")
-    assert "GOS" not in verdict.finding
+    result = Scanner([str(program), "; touch {file}.x"], 30).scan(store / "file")
+    assert result.state == "unknown"
+    assert result.finding.startswith("LANG=C.UTF-8 PATH=/usr/local/sbin")
+    assert "GOS" not in result.finding
     assert not os.path.lexists(f"{store}/file.x")
     assert Scanner([str(store / "missing")], 30).scan(store / "file").state == "unknown"
 
@@ -213,13 +213,13 @@ def test_an_invalid_command_is_reported_at_startup(store: Path) -> None:
 
 
 def test_the_doctor_tests_the_scanner(tmp_path: Path) -> None:
-    def said(**settings: object) -> list[tuple[str, str]]:
+    def check(**settings: object) -> list[tuple[str, str]]:
         return list(doctor._scanner(make_config(tmp_path, **settings)))
 
-    assert said()[0][0] == "note"
-    assert said(scan__command=command_of(tmp_path / "scanner")) == [("ok", "the scanner tells malware from harmless files")]
-    assert said(scan__command=["/bin/true"]) == [
+    assert check()[0][0] == "note"
+    assert check(scan__command=command_of(tmp_path / "scanner")) == [("ok", "the scanner tells malware from harmless files")]
+    assert check(scan__command=["/bin/true"]) == [
         ("FAIL", "the scanner reports an infected file as clean; check scan.command, and that it may read our files")
     ]
-    assert said(scan__command=["/bin/false"])[0][0] == "FAIL"
-    assert said(scan__command=["nothing"])[0][0] == "FAIL"
+    assert check(scan__command=["/bin/false"])[0][0] == "FAIL"
+    assert check(scan__command=["nothing"])[0][0] == "FAIL"

@@ -32,8 +32,8 @@ SHARING = TenantScope("acme", "key:other", frozenset({"documents.write", "docume
 
 
 @dataclass
-class Approved:
-    """Reviews as a set of what was approved."""
+class FakeReviews:
+    """Reviews backed by a set of approved revisions."""
 
     revisions: set[tuple[str, int]] = field(default_factory=set)
 
@@ -45,18 +45,18 @@ class Approved:
 
 
 @pytest.fixture
-def approved() -> Approved:
-    return Approved()
+def approved() -> FakeReviews:
+    return FakeReviews()
 
 
 @pytest.fixture
-def exits(blobs: Blobs, approved: Approved) -> DeliveryPolicy:
+def delivery(blobs: Blobs, approved: FakeReviews) -> DeliveryPolicy:
     return DeliveryPolicy(blobs, approved)
 
 
 @pytest.fixture
-def shares(documents: Documents, exits: DeliveryPolicy) -> Shares:
-    return Shares(exits, Sealer(b"k" * 32))
+def shares(documents: Documents, delivery: DeliveryPolicy) -> Shares:
+    return Shares(delivery, Sealer(b"k" * 32))
 
 
 @pytest.fixture
@@ -66,16 +66,16 @@ def document(documents: Documents, acme: TenantScope) -> str:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Milliseconds by which the clock is ahead."""
+    """Milliseconds by which the clock is ahead, in a list that tests change."""
     ahead, now = [0], clock.now_ms
     monkeypatch.setattr(clock, "now_ms", lambda: now() + ahead[0])
     return ahead
 
 
-def opened(shares: Shares, scope: TenantScope, token: str) -> OpenShare:
-    found = shares.open_share(scope, token)
-    assert found is not None
-    return found
+def open_share(shares: Shares, scope: TenantScope, token: str) -> OpenShare:
+    share = shares.open_share(scope, token)
+    assert share is not None
+    return share
 
 
 def test_a_token_opens_its_share_and_is_not_stored(
@@ -85,15 +85,15 @@ def test_a_token_opens_its_share_and_is_not_stored(
     documents.add_revision(acme, document, documents.store_content(acme, b"two"))
     assert len(token) == 32
     assert (share.state, share.has_password, share.expires_at - share.created_at) == ("active", True, 14 * DAY)
-    assert opened(shares, acme, token).content.revision == 1
+    assert open_share(shares, acme, token).content.revision == 1
     newest, other = shares.create_share(acme, document, NewShare())
-    assert opened(shares, acme, other).content.revision == 2
+    assert open_share(shares, acme, other).content.revision == 2
     for wrong in ("", token[:-1], token + "x", "x" * 5000, share.id):
         assert shares.open_share(acme, wrong) is None
     assert shares.open_share(globex, token) is None
-    kept = repr(db.rows("SELECT * FROM document_share")) + repr(db.rows("SELECT * FROM audit_entry"))
-    assert token not in kept
-    assert "a good sentence" not in kept
+    stored = repr(db.rows("SELECT * FROM document_share")) + repr(db.rows("SELECT * FROM audit_entry"))
+    assert token not in stored
+    assert "a good sentence" not in stored
     page = shares.list_shares(acme, document, PageRequest())
     assert [each.id for each in page.items] == [newest.id, share.id]
     for attempt in (
@@ -107,21 +107,21 @@ def test_a_token_opens_its_share_and_is_not_stored(
             attempt()
 
 
-def test_a_share_ends_when_it_expires_is_revoked_or_its_document_goes(
+def test_a_share_ends_when_it_expires_is_revoked_or_its_document_is_deleted(
     shares: Shares, documents: Documents, acme: TenantScope, document: str, later: list[int]
 ) -> None:
     share, token = shares.create_share(acme, document, NewShare())
     revoked, second = shares.create_share(acme, document, NewShare())
-    before = opened(shares, acme, second)
+    before = open_share(shares, acme, second)
     shares.revoke_share(acme, document, revoked.id)
     shares.revoke_share(acme, document, revoked.id)
     assert shares.open_share(acme, second) is None
     assert shares.start_download(acme, before, HERE) is None
     assert shares.get_share(acme, document, revoked.id).state == "revoked"
-    earlier = opened(shares, acme, token)
+    open_before = open_share(shares, acme, token)
     later[0] = 14 * DAY
     assert shares.open_share(acme, token) is None
-    assert shares.start_download(acme, earlier, HERE) is None
+    assert shares.start_download(acme, open_before, HERE) is None
     assert shares.get_share(acme, document, share.id).state == "expired"
     _, third = shares.create_share(acme, document, NewShare())
     documents.delete_document(acme, document)
@@ -131,19 +131,19 @@ def test_a_share_ends_when_it_expires_is_revoked_or_its_document_goes(
 @pytest.mark.parametrize("most", [1, 7])
 def test_concurrent_downloads_stay_within_the_limit(shares: Shares, acme: TenantScope, document: str, most: int) -> None:
     share, token = shares.create_share(acme, document, NewShare(max_downloads=most))
-    found, begun, together = opened(shares, acme, token), [], threading.Barrier(20)
+    opened, started, together = open_share(shares, acme, token), [], threading.Barrier(20)
 
     def fetch() -> None:
         together.wait()
-        begun.append(shares.start_download(acme, found, HERE))
+        started.append(shares.start_download(acme, opened, HERE))
 
     threads = [threading.Thread(target=fetch) for _ in range(20)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert len(begun) == 20
-    assert len({each for each in begun if each is not None}) == most
+    assert len(started) == 20
+    assert len({each for each in started if each is not None}) == most
     after = shares.get_share(acme, document, share.id)
     assert (after.downloads, after.state) == (most, "used_up")
     assert len(downloads.list_downloads(acme, document, PageRequest()).items) == most
@@ -153,16 +153,16 @@ def test_a_download_is_logged_from_start_to_end(
     shares: Shares, acme: TenantScope, document: str, later: list[int]
 ) -> None:
     share, token = shares.create_share(acme, document, NewShare(password="a good sentence"))
-    found = opened(shares, acme, token)
-    assert shares.verify_password(acme, found, "a good sentence", HERE)
-    assert not shares.verify_password(acme, found, "a bad sentence", HERE)
+    opened = open_share(shares, acme, token)
+    assert shares.verify_password(acme, opened, "a good sentence", HERE)
+    assert not shares.verify_password(acme, opened, "a bad sentence", HERE)
     later[0] = 1
-    begun = shares.start_download(acme, found, HERE)
-    assert begun is not None
+    download = shares.start_download(acme, opened, HERE)
+    assert download is not None
     newest = downloads.list_downloads(acme, document, PageRequest()).items[0]
-    assert (newest.id, newest.outcome, newest.bytes) == (begun, "started", 0)
-    shares.end_download(acme, begun, 1, complete=False)
-    shares.end_download(acme, begun, 2, complete=True)
+    assert (newest.id, newest.outcome, newest.bytes) == (download, "started", 0)
+    shares.end_download(acme, download, 1, complete=False)
+    shares.end_download(acme, download, 2, complete=True)
     lines = downloads.list_downloads(acme, document, PageRequest()).items
     assert [(line.outcome, line.bytes, line.share_id, line.revision) for line in lines] == [
         ("complete", 3, share.id, 1), ("wrong_password", 0, share.id, 1),
@@ -171,12 +171,12 @@ def test_a_download_is_logged_from_start_to_end(
     table = "".join(downloads.export_downloads(acme, document)).splitlines()
     assert table[0] == "at,share_id,address,agent,revision,count,bytes,outcome,person"
     assert table[2].endswith(f",{share.id},192.0.2.0/24,Firefox,1,1,3,complete,")
-    assert shares.may_continue(acme, found, begun)
-    assert not shares.may_continue(acme, found, "dwl_other")
+    assert shares.may_continue(acme, opened, download)
+    assert not shares.may_continue(acme, opened, "dwl_other")
     _, other = shares.create_share(acme, document, NewShare())
-    assert not shares.may_continue(acme, opened(shares, acme, other), begun)
+    assert not shares.may_continue(acme, open_share(shares, acme, other), download)
     later[0] = VISIT_MS + 2
-    assert not shares.may_continue(acme, found, begun)
+    assert not shares.may_continue(acme, opened, download)
     downloads.purge(clock.now_ms() + 1)
     assert downloads.list_downloads(acme, document, PageRequest()).items == []
 
@@ -185,13 +185,13 @@ def test_a_download_does_not_continue_with_another_revision(
     shares: Shares, documents: Documents, acme: TenantScope, document: str
 ) -> None:
     _, token = shares.create_share(acme, document, NewShare(max_downloads=1))
-    begun = shares.start_download(acme, opened(shares, acme, token), HERE)
-    assert begun is not None
-    assert shares.may_continue(acme, opened(shares, acme, token), begun)
+    download = shares.start_download(acme, open_share(shares, acme, token), HERE)
+    assert download is not None
+    assert shares.may_continue(acme, open_share(shares, acme, token), download)
     documents.add_revision(acme, document, documents.store_content(acme, b"two"))
-    newer = opened(shares, acme, token)
+    newer = open_share(shares, acme, token)
     assert (newer.content.revision, newer.share.state) == (2, "used_up")
-    assert not shares.may_continue(acme, newer, begun)
+    assert not shares.may_continue(acme, newer, download)
 
 
 def test_a_share_is_deleted_long_after_it_ended(
@@ -199,7 +199,7 @@ def test_a_share_is_deleted_long_after_it_ended(
 ) -> None:
     short, token = shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + DAY))
     long, _ = shares.create_share(acme, document, NewShare())
-    assert shares.start_download(acme, opened(shares, acme, token), HERE) is not None
+    assert shares.start_download(acme, open_share(shares, acme, token), HERE) is not None
     assert purge(clock.now_ms()) == 0
     assert purge(short.expires_at) == 0
     assert purge(short.expires_at + 1) == 1
@@ -211,7 +211,7 @@ def test_a_share_is_deleted_long_after_it_ended(
 
 
 def test_a_ticket_is_valid_for_its_share_only(shares: Shares, acme: TenantScope, document: str) -> None:
-    one, two = (opened(shares, acme, shares.create_share(acme, document, NewShare())[1]) for _ in range(2))
+    one, two = (open_share(shares, acme, shares.create_share(acme, document, NewShare())[1]) for _ in range(2))
     ticket = shares.seal_ticket(one, "123-dwl_1")
     assert shares.read_ticket(one, ticket) == "123-dwl_1"
     assert shares.read_ticket(two, ticket) is None
@@ -221,19 +221,19 @@ def test_a_ticket_is_valid_for_its_share_only(shares: Shares, acme: TenantScope,
 
 def test_changing_the_audience_invalidates_tickets(shares: Shares, acme: TenantScope, document: str) -> None:
     share, token = shares.create_share(acme, document, NewShare(audience=AudienceChange("post", ["*@firma.example"])))
-    before = opened(shares, acme, token)
+    before = open_share(shares, acme, token)
     assert before.share.audience == Audience("post", ("*@firma.example",))
     ticket = shares.seal_ticket(before, "123--ann@firma.example")
     assert shares.read_ticket(before, ticket) == "123--ann@firma.example"
     somebody = Origin("", "", "=ann@firma.example")
-    begun = shares.start_download(acme, before, somebody)
-    assert begun is not None
-    assert shares.may_continue(acme, before, begun, "=ann@firma.example")
-    assert not shares.may_continue(acme, before, begun, "bob@firma.example")
+    download = shares.start_download(acme, before, somebody)
+    assert download is not None
+    assert shares.may_continue(acme, before, download, "=ann@firma.example")
+    assert not shares.may_continue(acme, before, download, "bob@firma.example")
     assert "".join(downloads.export_downloads(acme, document)).endswith(",started,'=ann@firma.example\r\n")
     shares.change_audience(acme, document, share.id, AudienceChange(allow=["*@firma.example"]))
     assert shares.start_download(acme, before, somebody) is None
-    after = opened(shares, acme, token)
+    after = open_share(shares, acme, token)
     assert shares.read_ticket(after, ticket) is None
     assert after.share.audience == before.share.audience
     assert "*@firma.example" in repr(db.rows("SELECT fields FROM audit_entry WHERE action = 'share.change'"))
@@ -258,41 +258,41 @@ def test_the_longest_lifetime_matches_its_error(shares: Shares, acme: TenantScop
 
 
 def test_a_required_review_limits_delivery_to_approved_revisions(
-    shares: Shares, exits: DeliveryPolicy, documents: Documents, acme: TenantScope, approved: Approved
+    shares: Shares, delivery: DeliveryPolicy, documents: Documents, acme: TenantScope, approved: FakeReviews
 ) -> None:
     folder_rules.put_rule(acme, FolderRule("legal", "required"))
-    made = documents.store_document(acme, NewDocument("a.txt", None, "legal/2026"), b"one").id
-    published = Publications(exits)
-    assert published.publish(acme, made, NewPublication("a.txt")).serves is None
-    _, token = shares.create_share(acme, made, NewShare())
+    document_id = documents.store_document(acme, NewDocument("a.txt", None, "legal/2026"), b"one").id
+    published = Publications(delivery)
+    assert published.publish(acme, document_id, NewPublication("a.txt")).serves is None
+    _, token = shares.create_share(acme, document_id, NewShare())
     assert shares.open_share(acme, token) is None
     with pytest.raises(Conflict, match="not approved"):
-        shares.create_share(acme, made, NewShare(1))
-    approved.revisions.add((made, 1))
-    documents.add_revision(acme, made, documents.store_content(acme, b"two"))
-    assert opened(shares, acme, token).content.revision == 1
-    assert published.get_publication(acme, made).serves == 1
-    _, pinned = shares.create_share(acme, made, NewShare(1))
+        shares.create_share(acme, document_id, NewShare(1))
+    approved.revisions.add((document_id, 1))
+    documents.add_revision(acme, document_id, documents.store_content(acme, b"two"))
+    assert open_share(shares, acme, token).content.revision == 1
+    assert published.get_publication(acme, document_id).serves == 1
+    _, pinned = shares.create_share(acme, document_id, NewShare(1))
     approved.revisions.clear()
     assert shares.open_share(acme, pinned) is None
-    documents.update_document(SHARING, made, Changes(folder="legalese"))
-    assert opened(shares, acme, token).content.revision == 2
-    documents.update_document(acme, made, Changes(folder="legal"))
+    documents.update_document(SHARING, document_id, Changes(folder="legalese"))
+    assert open_share(shares, acme, token).content.revision == 2
+    documents.update_document(acme, document_id, Changes(folder="legal"))
     assert shares.open_share(acme, token) is None
     folder_rules.delete_rule(acme, "legal")
-    assert opened(shares, acme, token).content.revision == 2
+    assert open_share(shares, acme, token).content.revision == 2
     with pytest.raises(NotFound):
         folder_rules.delete_rule(acme, "legal")
 
 
 def test_writers_cannot_move_documents_out_of_required_reviews(
-    shares: Shares, exits: DeliveryPolicy, documents: Documents, acme: TenantScope, approved: Approved
+    shares: Shares, delivery: DeliveryPolicy, documents: Documents, acme: TenantScope, approved: FakeReviews
 ) -> None:
     folder_rules.put_rule(acme, FolderRule("legal", "required"))
     public, shared, neither = (
         documents.store_document(acme, NewDocument(name, None, f"legal/{name}"), b"one").id for name in "abc"
     )
-    Publications(exits).publish(acme, public, NewPublication("a.txt"))
+    Publications(delivery).publish(acme, public, NewPublication("a.txt"))
     share, _ = shares.create_share(acme, shared, NewShare())
     approved.revisions |= {(public, 1), (shared, 1)}
     for each in (public, shared):
@@ -312,19 +312,19 @@ def test_writers_cannot_move_documents_out_of_required_reviews(
     shares.revoke_share(acme, shared, share.id)
     documents.update_document(acme, shared, Changes(folder="free"))
     assert documents.move_folder(SHARING, "legal", "free") == 1
-    found = exits.find(acme, public, "latest")
-    assert found is not None
-    assert found.revision == 2
+    content = delivery.find(acme, public, "latest")
+    assert content is not None
+    assert content.revision == 2
 
 
 def test_a_content_with_an_api_key_is_not_shared(shares: Shares, documents: Documents, acme: TenantScope) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"x" * 300_000 + make_key_text("live").encode()).id
+    document_id = documents.store_document(acme, NewDocument("a.txt"), b"x" * 300_000 + make_key_text("live").encode()).id
     with pytest.raises(ApiKeyLeaked):
-        shares.create_share(acme, made, NewShare())
+        shares.create_share(acme, document_id, NewShare())
 
 
-def test_a_path_with_nul_finds_nothing(exits: DeliveryPolicy, acme: TenantScope, document: str) -> None:
-    published = Publications(exits)
+def test_a_path_with_nul_finds_nothing(delivery: DeliveryPolicy, acme: TenantScope, document: str) -> None:
+    published = Publications(delivery)
     published.publish(acme, document, NewPublication("a.txt"))
     assert published.find_public(acme, "a.txt") is not None
     assert published.find_public(acme, "a.txt\0") is None

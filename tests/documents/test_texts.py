@@ -26,7 +26,7 @@ from appliance.documents.service import DocumentFilter, Documents, NewDocument
 from appliance.documents.sharing.delivery import DeliveryPolicy
 from appliance.formats import Bounds, Formats, Settings, Work
 from appliance.tenants import service as tenants
-from tests.documents.test_shares import Approved
+from tests.documents.test_shares import FakeReviews
 from tests.formats.test_previews import locked_pdf
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -49,7 +49,7 @@ def store(documents: Documents, scope: TenantScope, name: str, data: bytes | str
     return documents.store_document(scope, NewDocument(name), data if isinstance(data, bytes) else data.encode()).id
 
 
-def found(documents: Documents, scope: TenantScope, search: str) -> list[str]:
+def search_names(documents: Documents, scope: TenantScope, search: str) -> list[str]:
     return [each.name for each in documents.list_documents(scope, DocumentFilter(search=search), PageRequest(sort="name")).items]
 
 
@@ -60,8 +60,8 @@ def text_of(documents: Documents, scope: TenantScope, document_id: str) -> str:
 
 
 def state_of(documents: Documents, scope: TenantScope, document_id: str) -> tuple[str, str]:
-    shown, text = documents.get_document(scope, document_id), documents.open_text(scope, document_id)
-    assert shown.text_state == text.state
+    document, text = documents.get_document(scope, document_id), documents.open_text(scope, document_id)
+    assert document.text_state == text.state
     return text.state, text.reason
 
 
@@ -86,20 +86,20 @@ def test_quarantined_contents_are_neither_read_nor_found(
     for sha256 in contents:
         db.write(partial(scanning._set_state, acme, sha256, "quarantined", "strange"))
     assert reader.read_all() == 0
-    assert (found(documents, acme, "Kündigung"), found(documents, globex, "Kündigung")) == ([], ["theirs.txt"])
-    assert found(documents, acme, "read.txt") == ["read.txt", "unread.txt"]  # by their names, so that they can be deleted
+    assert (search_names(documents, acme, "Kündigung"), search_names(documents, globex, "Kündigung")) == ([], ["theirs.txt"])
+    assert search_names(documents, acme, "read.txt") == ["read.txt", "unread.txt"]  # by their names, so that they can be deleted
     assert texts.snippets(acme, contents, ["kundigung", "kündigung"]) == {}
-    exits = DeliveryPolicy(blobs, Approved())
+    delivery = DeliveryPolicy(blobs, FakeReviews())
     for each in (read, unread):
-        assert exits.find(acme, each, "latest") is None
+        assert delivery.find(acme, each, "latest") is None
         for look in (documents.open_content, documents.open_text):
             with pytest.raises(Quarantined):
                 look(acme, each)
     for sha256 in contents:
         db.write(partial(scanning._delete_row, acme, sha256))
     assert reader.read_all() == 1
-    assert found(documents, acme, "Kündigung") == ["read.txt", "unread.txt"]
-    assert exits.find(acme, read, "latest") is not None
+    assert search_names(documents, acme, "Kündigung") == ["read.txt", "unread.txt"]
+    assert delivery.find(acme, read, "latest") is not None
 
 
 def test_texts_are_found_by_their_words(documents: Documents, reader: TextReader, acme: TenantScope, globex: TenantScope) -> None:
@@ -107,7 +107,7 @@ def test_texts_are_found_by_their_words(documents: Documents, reader: TextReader
     store(documents, acme, "b.csv", "number;customer\n10248;Vins et alcools Chevalier\n")
     store(documents, globex, "c.txt", "Rechnung des Nachbarn")
     assert documents.get_document(acme, first).text_state == "pending"
-    assert found(documents, acme, "Rechnung") == []
+    assert search_names(documents, acme, "Rechnung") == []
     assert reader.read_all() == 3
     assert documents.get_document(acme, first).text_state == "ready"
     for search, names in (
@@ -115,8 +115,8 @@ def test_texts_are_found_by_their_words(documents: Documents, reader: TextReader
         ("chevalier vins", ["b.csv"]), ("chevalier rechnung", []), ("echnung", []), ("a.t", ["a.txt"]), ("nachbarn", []),
         ("10248", ["b.csv"]),
     ):  # fmt: skip
-        assert found(documents, acme, search) == names, search
-    assert found(documents, globex, "rechnung") == ["c.txt"]
+        assert search_names(documents, acme, search) == names, search
+    assert search_names(documents, globex, "rechnung") == ["c.txt"]
     assert "€" in text_of(documents, acme, first)
 
 
@@ -131,26 +131,26 @@ def test_query_syntax_is_treated_as_words(documents: Documents, reader: TextRead
     store(documents, acme, "a.txt", "Rechnung")
     reader.read_all()
     with suppress(InvalidRequest):  # of no words, or too many
-        assert found(documents, acme, search) in ([], ["a.txt"])
-    assert found(documents, acme, "rechnung") == ["a.txt"]
+        assert search_names(documents, acme, search) in ([], ["a.txt"])
+    assert search_names(documents, acme, "rechnung") == ["a.txt"]
 
 
 def test_a_snippet_is_escaped_and_marked(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
-    made = store(documents, acme, "a.txt", "filler " * 50 + "<script>alert('x')</script> & Straße " + "end " * 100)
+    document_id = store(documents, acme, "a.txt", "filler " * 50 + "<script>alert('x')</script> & Straße " + "end " * 100)
     reader.read_all()
-    sha256 = documents.get_document(acme, made).sha256
-    shown = texts.snippets(acme, [sha256], full_text.parse_search("alert strasse"))[sha256]
-    assert "&lt;script&gt;<mark>alert</mark>(&#x27;x&#x27;)&lt;/script&gt; &amp; <mark>Straße</mark>" in shown
-    assert (shown[0], shown[-1]) == ("…", "…")
-    assert "<script" not in shown
+    sha256 = documents.get_document(acme, document_id).sha256
+    snippet = texts.snippets(acme, [sha256], full_text.parse_search("alert strasse"))[sha256]
+    assert "&lt;script&gt;<mark>alert</mark>(&#x27;x&#x27;)&lt;/script&gt; &amp; <mark>Straße</mark>" in snippet
+    assert (snippet[0], snippet[-1]) == ("…", "…")
+    assert "<script" not in snippet
     assert texts.snippets(acme, [sha256], ["nowhere"]) == {}
 
 
 def test_words_are_folded_for_search(
     documents: Documents, reader: TextReader, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by the one writer, nor all of them for each snippet of a list."""
-    made = store(documents, acme, "a.txt", "word " * 5_000 + "needle and " + "thread " * 100)
+    """Words are folded outside the single writer, and snippets fold only the words around a match."""
+    document_id = store(documents, acme, "a.txt", "word " * 5_000 + "needle and " + "thread " * 100)
     folded: list[str] = []
     fold = full_text.fold
 
@@ -162,11 +162,11 @@ def test_words_are_folded_for_search(
     reader.read_all()
     assert len(folded) > 5_000
     assert "db-writer" not in folded
-    sha256 = documents.get_document(acme, made).sha256
+    sha256 = documents.get_document(acme, document_id).sha256
     folded.clear()
-    shown = texts.snippets(acme, [sha256], ["needle"])[sha256]
-    assert shown.startswith("…word word")
-    assert "word <mark>needle</mark> and" in shown
+    snippet = texts.snippets(acme, [sha256], ["needle"])[sha256]
+    assert snippet.startswith("…word word")
+    assert "word <mark>needle</mark> and" in snippet
     assert len(folded) < 100
 
 
@@ -207,7 +207,7 @@ def test_pdf_scans_and_bombs(documents: Documents, reader: TextReader, formats: 
     assert reader.read_all() == 3
     assert "Northwind Traders" in text_of(documents, acme, pdf)
     assert "342.00" in text_of(documents, acme, scanned)
-    assert found(documents, acme, "total 342") == ["scan.png"]
+    assert search_names(documents, acme, "total 342") == ["scan.png"]
     assert "million pixels" in state_of(documents, acme, exploding)[1]
 
 
@@ -219,9 +219,9 @@ ENCRYPTED_ODT = office(content="cipher", **{"META-INF__manifest": "<m><manifest:
 def test_encrypted_contents_are_explained(
     documents: Documents, reader: TextReader, acme: TenantScope, name: str, data: bytes
 ) -> None:
-    made = store(documents, acme, name, data)
+    document_id = store(documents, acme, name, data)
     reader.read_all()
-    text = documents.open_text(acme, made)
+    text = documents.open_text(acme, document_id)
     assert (text.state, text.code) == ("failed", "content_encrypted")
     assert "is encrypted" in text.reason
     assert "save a copy without a password" in text.reason
@@ -233,31 +233,31 @@ def test_encrypted_contents_are_explained(
 def test_quick_texts_do_not_wait_for_scans(
     documents: Documents, reader: TextReader, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scan came first; of a PDF only its text tells that it is one."""
+    """The scan was stored first; only extraction shows that a PDF is a scan."""
     blank = io.BytesIO()
     Image.new("L", (60, 40), 255).save(blank, "PDF")
     scan = store(documents, acme, "scan.pdf", blank.getvalue())
-    begun, let_go, records = threading.Event(), threading.Event(), TextReader._records
+    has_begun, may_finish, records = threading.Event(), threading.Event(), TextReader._records
 
-    def slow(self: TextReader, wish: text_extraction.TextJob, operation: str, *more: Any) -> Any:
+    def slow(self: TextReader, job: text_extraction.TextJob, operation: str, *more: Any) -> Any:
         if operation == "ocr":
-            begun.set()
-            assert let_go.wait(30)
+            has_begun.set()
+            assert may_finish.wait(30)
             return iter([{"text": "recognised"}])
-        return records(self, wish, operation, *more)
+        return records(self, job, operation, *more)
 
     monkeypatch.setattr(TextReader, "_records", slow)
     assert reader.read_quick() == 1
     recogniser = threading.Thread(target=reader.read_scans)
     recogniser.start()
     try:
-        assert begun.wait(30)
+        assert has_begun.wait(30)
         quick = store(documents, acme, "letter.odt", office(content='<o xmlns:t="t"><t:p>Grace</t:p></o>'))
         assert reader.read_quick() == 1
         assert documents.get_document(acme, quick).text_state == "ready"
         assert documents.get_document(acme, scan).text_state == "pending"
     finally:
-        let_go.set()
+        may_finish.set()
         recogniser.join(30)
     assert text_of(documents, acme, scan) == "recognised"
 
@@ -274,29 +274,29 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
 def test_a_text_is_extracted_by_one_process_until_its_lease_ends(
     documents: Documents, reader: TextReader, acme: TenantScope, later: Later
 ) -> None:
-    made = store(documents, acme, "a.txt", "one")
+    document_id = store(documents, acme, "a.txt", "one")
     for tries in range(1, MOST_TRIES + 1):
-        wish = text_extraction._claim(is_scan=False)
-        assert wish is not None
-        assert wish.tries == tries
+        job = text_extraction._claim(is_scan=False)
+        assert job is not None
+        assert job.tries == tries
         assert reader.read_all() == 0
         later(tries * 2 * LEASE_MS)
     assert reader.read_all() == 0
-    assert state_of(documents, acme, made)[0] == "failed"
+    assert state_of(documents, acme, document_id)[0] == "failed"
 
 
 def test_an_internal_failure_is_retried_and_then_recorded(
     documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = store(documents, acme, "a.txt", "one")
-    missing = documents.open_content(acme, made).sha256
+    document_id = store(documents, acme, "a.txt", "one")
+    missing = documents.open_content(acme, document_id).sha256
     (path,) = (path for path in Path(reader._blobs._places._folder).rglob(f"{missing}.*"))  # type: ignore[attr-defined]
     path.unlink()
     assert reader.read_all() == 1
-    assert state_of(documents, acme, made)[0] == "failed"
+    assert state_of(documents, acme, document_id)[0] == "failed"
     other = store(documents, acme, "b.txt", "two")
     with monkeypatch.context() as patched:
-        patched.setattr(TextReader, "_read", lambda self, wish: 1 // 0)
+        patched.setattr(TextReader, "_read", lambda self, job: 1 // 0)
         assert reader.read_all() == 1
     assert documents.get_document(acme, other).text_state == "pending"
     assert reader.read_all() == 0
@@ -308,20 +308,20 @@ def test_an_internal_failure_is_retried_and_then_recorded(
 def test_a_full_store_costs_no_attempt(
     documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = store(documents, acme, "a.txt", "\ufeffone")  # whose text is another content
+    document_id = store(documents, acme, "a.txt", "\ufeffone")  # whose text is another content
     with monkeypatch.context() as patched:
         for number, error in enumerate((StorageFull, Overloaded) * MOST_TRIES):
 
-            def put(*_: object, error: type[ApplianceError] = error) -> None:
+            def fail(*_: object, error: type[ApplianceError] = error) -> None:
                 raise error("no room")
 
-            patched.setattr(LocalPlaces, "adopt_all", put)
+            patched.setattr(LocalPlaces, "adopt_all", fail)
             later((number + 1) * 2 * RETRY_MS)
             assert reader.read_all() == 1
-            assert state_of(documents, acme, made) == ("pending", "no room")
+            assert state_of(documents, acme, document_id) == ("pending", "no room")
     later(8 * MOST_TRIES * RETRY_MS)
     assert reader.read_all() == 1
-    assert text_of(documents, acme, made) == "one"
+    assert text_of(documents, acme, document_id) == "one"
 
 
 def test_a_text_is_deleted_with_its_last_document(
@@ -332,7 +332,7 @@ def test_a_text_is_deleted_with_its_last_document(
     theirs = store(documents, globex, "c.txt", "rechnung")
     assert reader.read_all() == 2
     documents.delete_document(acme, first)
-    assert found(documents, acme, "rechnung") == ["b.txt"]
+    assert search_names(documents, acme, "rechnung") == ["b.txt"]
     documents.delete_document(acme, second)
     assert db.rows("SELECT count(*) FROM document_text WHERE tenant_id = 'acme'") == [(0,)]
     later(2 * GRACE_MS)
@@ -343,13 +343,13 @@ def test_a_text_is_deleted_with_its_last_document(
     assert db.rows("SELECT count(*) FROM document_text") == [(0,)]
     again = store(documents, acme, "d.txt", "rechnung")
     reader.read_all()
-    assert found(documents, acme, "rechnung") == ["d.txt"]
+    assert search_names(documents, acme, "rechnung") == ["d.txt"]
     assert text_of(documents, acme, again) == "rechnung"
     check_index()
 
 
 def check_index() -> None:
-    """The index holds what the table does, and nothing of what was deleted."""
+    """The index matches the table and contains nothing of deleted rows."""
     if db.is_sqlite():
         db.write(lambda: db.execute("INSERT INTO document_text_index (document_text_index, rank) VALUES ('integrity-check', 1)"))
 
@@ -363,17 +363,17 @@ def check_index() -> None:
 )  # fmt: skip
 @on_sqlite
 def test_plain_text_is_decoded(documents: Documents, reader: TextReader, acme: TenantScope, data: bytes, text: str) -> None:
-    made = documents.create_document(acme, NewDocument("a.txt"), documents.store_content(acme, data))
+    document_id = documents.create_document(acme, NewDocument("a.txt"), documents.store_content(acme, data))
     db.write(lambda: db.execute("UPDATE document_text SET media_type = 'text/plain'"))
-    if made.media_type == "text/plain":
+    if document_id.media_type == "text/plain":
         reader.read_all()
-        assert text_of(documents, acme, made.id) == text
+        assert text_of(documents, acme, document_id.id) == text
 
 
 def test_a_text_of_only_words_is_found_at_its_beginning(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
-    """As many different words as there may be: a server takes no index entry of more than a megabyte."""
+    """The maximum of distinct words: PostgreSQL accepts no index entry of more than a megabyte."""
     words = " ".join(f"w{number:x}ÿ漢" for number in range(60_000))
-    made: Any = store(documents, acme, "a.txt", words)
+    document_id: Any = store(documents, acme, "a.txt", words)
     reader.read_all()
-    assert documents.get_document(acme, made).text_state == "ready"
-    assert found(documents, acme, "w0y") == found(documents, acme, "w1ff") == ["a.txt"]
+    assert documents.get_document(acme, document_id).text_state == "ready"
+    assert search_names(documents, acme, "w0y") == search_names(documents, acme, "w1ff") == ["a.txt"]

@@ -23,7 +23,7 @@ DATA = os.urandom(300_000)
 SHA = hashlib.sha256(DATA).hexdigest()
 
 
-def opened(uploads: Uploads, scope: TenantScope, size: int = len(DATA), sha256: str | None = SHA, name: str = "a.bin") -> str:
+def open_upload(uploads: Uploads, scope: TenantScope, size: int = len(DATA), sha256: str | None = SHA, name: str = "a.bin") -> str:
     return uploads.open_upload(scope, NewUpload(size, sha256, NewDocument(name, folder="in", tags=("x",), metadata={"n": 1}))).id
 
 
@@ -39,40 +39,41 @@ def stored(documents: Documents, scope: TenantScope) -> list[str]:
 
 
 def test_parts_create_a_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
-    upload_id = opened(uploads, acme)
+    upload_id = open_upload(uploads, acme)
     assert send(uploads, acme, upload_id, 0, DATA[:100_000]).received == 100_000
     assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
     done = send(uploads, acme, upload_id, 100_000, DATA[100_000:])
     assert (done.state, done.received, done.revision) == ("done", len(DATA), 1)
     assert done.document_id is not None
-    made = documents.get_document(acme, done.document_id)
-    assert (made.name, made.folder, made.tags, made.metadata, made.sha256) == ("a.bin", "in", ("x",), {"n": 1}, SHA)
-    assert documents.open_content(acme, made.id).read(len(DATA)) == DATA
+    document = documents.get_document(acme, done.document_id)
+    assert (document.name, document.folder, document.tags) == ("a.bin", "in", ("x",))
+    assert (document.metadata, document.sha256) == ({"n": 1}, SHA)
+    assert documents.open_content(acme, document.id).read(len(DATA)) == DATA
     assert uploads.get_upload(acme, upload_id) == done
     assert uploads.finish_upload(acme, upload_id) == done
     assert len(stored(documents, acme)) == 1
 
 
 def test_parts_create_a_revision(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one")
-    upload = uploads.open_upload(acme, NewUpload(3, document_id=made.id, comment="better"))
+    document = documents.store_document(acme, NewDocument("a.txt"), b"one")
+    upload = uploads.open_upload(acme, NewUpload(3, document_id=document.id, comment="better"))
     assert upload.name == "a.txt"
     done = send(uploads, acme, upload.id, 0, b"two")
-    assert (done.document_id, done.revision) == (made.id, 2)
-    assert documents.list_revisions(acme, made.id, PageRequest()).items[0].comment == "better"
+    assert (done.document_id, done.revision) == (document.id, 2)
+    assert documents.list_revisions(acme, document.id, PageRequest()).items[0].comment == "better"
     with pytest.raises(NotFound):
         uploads.open_upload(acme, NewUpload(3, document_id="doc_nowhere"))
 
 
 def test_an_empty_part_creates_an_empty_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
-    upload_id = opened(uploads, acme, 0, None, "empty.txt")
+    upload_id = open_upload(uploads, acme, 0, None, "empty.txt")
     assert send(uploads, acme, upload_id, 0, b"").state == "done"
     assert stored(documents, acme) == ["empty.txt"]
 
 
 @pytest.mark.parametrize("offset", [1, 99_999, 100_001, 10**15])
 def test_a_wrong_offset_is_refused_with_the_right_one(uploads: Uploads, acme: TenantScope, offset: int) -> None:
-    upload_id = opened(uploads, acme)
+    upload_id = open_upload(uploads, acme)
     send(uploads, acme, upload_id, 0, DATA[:100_000])
     with pytest.raises(Conflict) as refused:
         uploads.start_part(acme, upload_id, offset)
@@ -80,7 +81,7 @@ def test_a_wrong_offset_is_refused_with_the_right_one(uploads: Uploads, acme: Te
 
 
 def test_only_one_of_two_senders_of_a_part_succeeds(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
-    upload_id = opened(uploads, acme)
+    upload_id = open_upload(uploads, acme)
     first, second = uploads.start_part(acme, upload_id, 0), uploads.start_part(acme, upload_id, 0)
     first.write(DATA)
     second.write(b"x" * 1000)
@@ -94,7 +95,7 @@ def test_only_one_of_two_senders_of_a_part_succeeds(documents: Documents, upload
 
 
 def test_concurrent_finishes_create_one_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
-    upload_id = opened(uploads, acme)
+    upload_id = open_upload(uploads, acme)
     for begins in (0, 100_000, 200_000):
         part = uploads.start_part(acme, upload_id, begins)
         part.write(DATA[begins : begins + 100_000])
@@ -110,8 +111,8 @@ def test_concurrent_finishes_create_one_document(documents: Documents, uploads: 
     assert len(stored(documents, acme)) == 1
 
 
-def test_bytes_beyond_the_size_are_refused_and_earlier_ones_kept(uploads: Uploads, acme: TenantScope) -> None:
-    upload_id = opened(uploads, acme, 1000, None)
+def test_bytes_beyond_the_size_are_refused_and_earlier_ones_stay(uploads: Uploads, acme: TenantScope) -> None:
+    upload_id = open_upload(uploads, acme, 1000, None)
     part = uploads.start_part(acme, upload_id, 0)
     part.write(b"x" * 900)
     with pytest.raises(PayloadTooLarge):
@@ -123,7 +124,7 @@ def test_bytes_beyond_the_size_are_refused_and_earlier_ones_kept(uploads: Upload
 
 
 def test_a_wrong_digest_creates_no_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
-    upload_id = opened(uploads, acme, 1000)
+    upload_id = open_upload(uploads, acme, 1000)
     with pytest.raises(ValidationFailed) as refused:
         send(uploads, acme, upload_id, 0, DATA[:1000])
     assert refused.value.details[0].pointer == "/sha256"
@@ -135,11 +136,11 @@ def test_a_wrong_digest_creates_no_document(documents: Documents, uploads: Uploa
 def test_a_corrupted_part_creates_no_document(
     documents: Documents, uploads: Uploads, acme: TenantScope, tmp_path: Path
 ) -> None:
-    upload_id = opened(uploads, acme, 2000, None)
+    upload_id = open_upload(uploads, acme, 2000, None)
     send(uploads, acme, upload_id, 0, DATA[:1000])
-    (kept,) = (path for path in (tmp_path / "blobs").rglob("*") if path.is_file() and path.read_bytes() == DATA[:1000])
-    kept.chmod(0o600)
-    kept.write_bytes(b"x" + DATA[1:1000])
+    (path,) = (path for path in (tmp_path / "blobs").rglob("*") if path.is_file() and path.read_bytes() == DATA[:1000])
+    path.chmod(0o600)
+    path.write_bytes(b"x" + DATA[1:1000])
     with pytest.raises(BlobDamaged):
         send(uploads, acme, upload_id, 1000, DATA[1000:2000])
     assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
@@ -147,7 +148,7 @@ def test_a_corrupted_part_creates_no_document(
 
 def test_bytes_are_stored_within_a_request(uploads: Uploads, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domain, "PART_BYTES", 100_000)
-    upload_id = opened(uploads, acme)
+    upload_id = open_upload(uploads, acme)
     part = uploads.start_part(acme, upload_id, 0)
     for at in range(0, 250_000, 50_000):
         part.write(DATA[at : at + 50_000])
@@ -157,7 +158,7 @@ def test_bytes_are_stored_within_a_request(uploads: Uploads, acme: TenantScope, 
 
 
 def test_an_upload_belongs_to_its_tenant(uploads: Uploads, acme: TenantScope, globex: TenantScope) -> None:
-    upload_id = opened(uploads, acme)
+    upload_id = open_upload(uploads, acme)
     for attempt in (
         lambda: uploads.get_upload(globex, upload_id),
         lambda: uploads.start_part(globex, upload_id, 0),
@@ -172,23 +173,23 @@ def test_an_upload_belongs_to_its_tenant(uploads: Uploads, acme: TenantScope, gl
 def test_open_uploads_are_limited_and_expire_after_a_day(
     uploads: Uploads, blobs: Blobs, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = opened(uploads, acme)
+    first = open_upload(uploads, acme)
     for _ in range(MOST_OPEN - 1):
-        opened(uploads, acme)
+        open_upload(uploads, acme)
     with pytest.raises(Conflict, match="open"):
-        opened(uploads, acme)
-    opened(uploads, globex)
+        open_upload(uploads, acme)
+    open_upload(uploads, globex)
     uploads.delete_upload(acme, first)
-    kept = opened(uploads, acme)
+    active = open_upload(uploads, acme)
     now = clock.now_ms()
     monkeypatch.setattr(clock, "now_ms", lambda: now + LIFETIME_MS - 1000)
-    send(uploads, acme, kept, 0, DATA[:100_000])
+    send(uploads, acme, active, 0, DATA[:100_000])
     monkeypatch.setattr(clock, "now_ms", lambda: now + LIFETIME_MS + 1000)
     assert delete_expired_uploads() == MOST_OPEN
-    assert uploads.get_upload(acme, kept).received == 100_000
+    assert uploads.get_upload(acme, active).received == 100_000
     monkeypatch.setattr(clock, "now_ms", lambda: now + 2 * LIFETIME_MS + GRACE_MS)
     with pytest.raises(NotFound):
-        uploads.get_upload(acme, kept)
+        uploads.get_upload(acme, active)
     assert blobs.collect() == 0, "the part is still referred to"
     assert delete_expired_uploads() == 1
     assert blobs.collect() == 1
@@ -227,21 +228,21 @@ db.close_database()
 def test_a_crash_loses_no_acknowledged_bytes(
     documents: Documents, uploads: Uploads, acme: TenantScope, store_url: str, tmp_path: Path
 ) -> None:
-    """Killed at one write after the other: the upload is always at an offset it can go on from, and ends as one document."""
+    """Killed at different writes, an upload can always be resumed at its offset, and becomes exactly one document."""
     kills = 0
     for countdown in (4, 9, 16, 30, 200):
-        upload_id = opened(uploads, acme, name=f"{countdown}.bin")
+        upload_id = open_upload(uploads, acme, name=f"{countdown}.bin")
         send(uploads, acme, upload_id, 0, DATA[:1000])
         command = [sys.executable, "-c", KILLED, store_url, str(tmp_path / "blobs"), upload_id, "1000", str(countdown)]
         status = subprocess.run(command, input=DATA, check=False, capture_output=True).returncode
         assert status in (0, -9)
         kills += status == -9
-        found = uploads.get_upload(acme, upload_id)
-        assert found.received in (1000, len(DATA))
-        if found.state == "open":
-            found = send(uploads, acme, upload_id, found.received, DATA[found.received :])
-        assert (found.state, found.received) == ("done", len(DATA))
-        assert documents.get_document(acme, str(found.document_id)).sha256 == SHA
+        upload = uploads.get_upload(acme, upload_id)
+        assert upload.received in (1000, len(DATA))
+        if upload.state == "open":
+            upload = send(uploads, acme, upload_id, upload.received, DATA[upload.received :])
+        assert (upload.state, upload.received) == ("done", len(DATA))
+        assert documents.get_document(acme, str(upload.document_id)).sha256 == SHA
     assert kills >= 3
     assert len(stored(documents, acme)) == 5
     assert db.rows("SELECT count(*) FROM document_upload_part") == [(0,)]

@@ -1,4 +1,4 @@
-"""What the journeys share."""
+"""Fixtures of the browser journeys."""
 
 import pytest
 
@@ -10,7 +10,7 @@ BUSY_MS, CALM_MS = 200, 400
 
 @pytest.fixture(autouse=True)
 def soon_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of what goes on ask for news more often than the 0.7 and 3 s of the console, for which a test would wait."""
+    """Make live pages poll more often than the 0.7 and 3 s of the console, which would slow the tests."""
     for pages in (executions, agents):
         monkeypatch.setattr(pages, "BUSY_MS", BUSY_MS)
         monkeypatch.setattr(pages, "CALM_MS", CALM_MS)

@@ -1,4 +1,4 @@
-"""An appliance as its administrator has it: made by the commands, served by a process of its own, seen from outside."""
+"""An appliance as an administrator gets it: set up by the commands, served by its own process, used over the network."""
 
 import json
 from pathlib import Path
@@ -8,22 +8,22 @@ from tests.architecture.page_commands import Block, Reader
 
 
 def type_in(reader: Reader, script: str) -> None:
-    """What somebody types on that machine; AssertionError with what is said when it fails."""
+    """Run a shell script on the machine; AssertionError with its output when it fails."""
     reader.follow(Block(0, script, starts=False, unverified=""))
 
 
 def first_login(reader: Reader) -> tuple[str, str]:
-    """Login and password that the first run made."""
+    """Login and password that the first run created."""
     first = _first_run(reader.home)
     return first["console_user"], first["console_password"]
 
 
 def seen_from_outside(reader: Reader) -> RemoteGos:
-    """The running appliance, with the key and the person of its first run."""
+    """A client of the running appliance, with the key and the account of its first run."""
     first = _first_run(reader.home)
     return RemoteGos(url=first["base_url"], key=first["api_key"], logins={"owner": first_login(reader)})
 
 
 def _first_run(home: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((home / "data" / "first-run.json").read_text("utf8"))
-    return found
+    state: dict[str, str] = json.loads((home / "data" / "first-run.json").read_text("utf8"))
+    return state

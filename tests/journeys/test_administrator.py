@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_colleague_a_key_and_the_trail(gos: Gos, running: Running, gos_page_as: Callable[..., Page], width: int) -> None:
+def test_members_and_keys_are_managed_and_audited(gos: Gos, running: Running, gos_page_as: Callable[..., Page], width: int) -> None:
     tenant = gos.tenant(f"office{width}")
     colleague = f"carl@office{width}.test"
     running.user(colleague, "a colleague of the office")

@@ -116,7 +116,7 @@ def test_code_asks_three_times_and_ends_with_the_answers(olga: Page, eve: Page, 
     }
 
 
-def test_the_inbox_leads_to_a_rejection_that_the_code_hears(eve: Page, asking: QaTenant) -> None:
+def test_code_receives_a_rejection_from_the_inbox(eve: Page, asking: QaTenant) -> None:
     execution = start(asking, 10249)
     open_request(eve, asking, execution, "Ship order 10249?")
     menu = eve.get_by_role("navigation", name="Console")
@@ -133,7 +133,9 @@ def test_the_inbox_leads_to_a_rejection_that_the_code_hears(eve: Page, asking: Q
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_fit_a_narrow_screen_and_read_well(gos_page_as: Callable[..., Page], asking: QaTenant, scheme: str) -> None:
+def test_the_pages_fit_a_narrow_screen_and_have_enough_contrast(
+    gos_page_as: Callable[..., Page], asking: QaTenant, scheme: str
+) -> None:
     execution = start(asking, 10250)
     eve = gos_page_as("approver", asking, width=360, height=740, scheme=scheme)
     open_request(eve, asking, execution, "Ship order 10250?")
@@ -147,7 +149,7 @@ def test_the_pages_fit_a_narrow_screen_and_read_well(gos_page_as: Callable[..., 
     expect(eve.get_by_role("status")).to_have_text("rejected")
 
 
-def test_a_letter_leads_an_approver_to_the_inbox_on_a_phone(gos: Gos, gos_mail: Mailbox, gos_page_as: Callable[..., Page]) -> None:
+def test_an_email_leads_an_approver_to_the_inbox_on_a_phone(gos: Gos, gos_mail: Mailbox, gos_page_as: Callable[..., Page]) -> None:
     office = gos.tenant("letters")
     gos.connect_mail(office)
     login, password = office.login("approver")

@@ -1,4 +1,4 @@
-"""A builder's way in a real browser by the keyboard alone: a process from an example, its code, a test, a failure mended."""
+"""A builder works in a real browser by keyboard only: a process from an example, its code, a test, a fixed failure."""
 
 from collections.abc import Callable
 
@@ -66,40 +66,40 @@ LOOK = """(wanted) => {
 MOST_STOPS = 150
 
 
-def reach(page: Page, wanted: Locator, *, by_the_menu: bool = False) -> None:
-    """Go on by Tab until the focus is there; every stop on the way can be seen.  Begin after the menu, or go through it."""
-    expect(wanted).to_be_visible()
+def focus(page: Page, target: Locator, *, by_the_menu: bool = False) -> None:
+    """Press Tab until the target has the focus; every stop shows its focus. Skips the menu unless `by_the_menu`."""
+    expect(target).to_be_visible()
     if not by_the_menu and page.evaluate("document.activeElement === document.body"):
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
         page.keyboard.press("Enter")
-    found = wanted.element_handle()
+    element = target.element_handle()
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
-        is_in_page, is_there, unseen = found.evaluate(LOOK)
-        if not is_in_page:  # what takes its place is looked for; each time would take longer than the keys do
-            found = wanted.element_handle()
-            _, is_there, unseen = found.evaluate(LOOK)
+        is_in_page, is_there, unseen = element.evaluate(LOOK)
+        if not is_in_page:  # Look up its replacement only then: a lookup at every stop would be slower than the keys.
+            element = target.element_handle()
+            _, is_there, unseen = element.evaluate(LOOK)
         assert not unseen, f"the focus cannot be seen on {unseen}"
         if is_there:
             return
-    raise AssertionError(f"no Tab leads to {wanted}")
+    raise AssertionError(f"no Tab leads to {target}")
 
 
-def press(page: Page, wanted: Locator, *, by_the_menu: bool = False) -> None:
-    reach(page, wanted, by_the_menu=by_the_menu)
+def press(page: Page, target: Locator, *, by_the_menu: bool = False) -> None:
+    focus(page, target, by_the_menu=by_the_menu)
     page.keyboard.press("Enter")
 
 
-def type_over(page: Page, wanted: Locator, text: str) -> None:
-    reach(page, wanted)
+def type_over(page: Page, target: Locator, text: str) -> None:
+    focus(page, target)
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(text)
 
 
 def code(page: Page, text: str) -> None:
     """Go to the editor, and paste over everything in it."""
-    reach(page, page.locator(".cm-content"))
+    focus(page, page.locator(".cm-content"))
     code_again(page, text)
 
 
@@ -114,10 +114,10 @@ def leave(page: Page) -> None:
     page.keyboard.press("Escape")
 
 
-def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> None:
+def test_a_process_is_built_run_and_fixed_by_keyboard(page: Page) -> None:
     """Long because it is one path, from the menu to the mended execution."""
     press(page, page.get_by_test_id("new-process"), by_the_menu=True)
-    reach(page, page.get_by_role("radio").first)
+    focus(page, page.get_by_role("radio").first)
     while not page.get_by_role("radio", name="A calculation").is_checked():
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Tab")
@@ -148,7 +148,7 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     press(page, page.get_by_role("link", name="Edit", exact=True))
     press(page, page.get_by_test_id("review-draft"))
     expect(page.get_by_role("table", name="steps/total.ts")).to_contain_text("too much")
-    reach(page, page.get_by_label("What has changed"))
+    focus(page, page.get_by_label("What has changed"))
     page.keyboard.insert_text("a limit")
     press(page, page.get_by_test_id("publish-draft"))
     expect(page.get_by_text("a limit")).to_be_visible()
@@ -163,7 +163,7 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     press(page, page.get_by_role("navigation", name="You are here").get_by_role("link", name="Cart total"))
     press(page, page.get_by_role("table", name="Latest executions").get_by_role("link"), by_the_menu=True)
     press(page, page.get_by_test_id("replay"))
-    reach(page, page.get_by_label("Version"))
+    focus(page, page.get_by_label("Version"))
     page.keyboard.type("the draft")
     press(page, page.get_by_test_id("replay"))
     expect(page.locator("#content")).to_contain_text('"total": 120')
@@ -216,28 +216,28 @@ def test_the_definition_is_completed_from_its_schema(page: Page, workshop: QaTen
     assert workshop.ask("GET", "/processes/short")["definition"]["steps"][0]["continue_on_error"] is True
 
 
-def test_a_save_is_never_taken_back(page: Page, workshop: QaTenant) -> None:
+def test_a_late_response_does_not_undo_a_later_save(page: Page, workshop: QaTenant) -> None:
     workshop.ask("PUT", "/processes/quick", {"id": "quick", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
     workshop.ask("POST", "/processes/quick/publish", {})
     page.goto(workshop.url("/console/processes/quick/edit"))
     expect(page.get_by_text("Matches the published version.")).to_be_visible()
-    held: list[Route] = []
-    is_holding = [True]
+    delayed: list[Route] = []
+    is_delaying = [True]
 
-    def hold(route: Route) -> None:
-        if is_holding[0] and "do=save" in (route.request.post_data or ""):
-            held.append(route)
+    def delay(route: Route) -> None:
+        if is_delaying[0] and "do=save" in (route.request.post_data or ""):
+            delayed.append(route)
         else:
             route.continue_()
 
-    page.route("**/processes/quick/edit", hold)
+    page.route("**/processes/quick/edit", delay)
     write(page, "id: quick\nname: First\nsteps: [{id: one, rule: {expression: = 1}}]\n")
     page.keyboard.press("Control+s")
     page.keyboard.type("# and more")
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()
     page.keyboard.press("Control+s")
-    is_holding[0] = False
-    for route in held:
+    is_delaying[0] = False
+    for route in delayed:
         route.continue_()
     expect(page.locator("[data-said]")).to_have_text("saved")
     expect(page.get_by_text("Matches the published version.")).to_be_hidden()
@@ -245,7 +245,7 @@ def test_a_save_is_never_taken_back(page: Page, workshop: QaTenant) -> None:
     expect(page.locator(".cm-content")).to_contain_text("# and more")
 
 
-def test_what_is_typed_over_a_selection_has_no_looks_of_its_own(page: Page, workshop: QaTenant) -> None:
+def test_text_typed_over_a_selection_gets_no_inline_style(page: Page, workshop: QaTenant) -> None:
     """The browser would give it an inline style, which the policy refuses: the page's watch hears of that."""
     workshop.ask("PUT", "/processes/over", {"id": "over", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
     page.goto(workshop.url("/console/processes/over/edit"))
@@ -258,7 +258,7 @@ def test_what_is_typed_over_a_selection_has_no_looks_of_its_own(page: Page, work
     expect(content).to_have_text("(name)")
 
 
-def test_without_scripts_it_is_a_form(gos_page_as: Callable[..., Page], page: Page, workshop: QaTenant) -> None:
+def test_the_editor_works_as_a_form_without_scripts(gos_page_as: Callable[..., Page], page: Page, workshop: QaTenant) -> None:
     workshop.ask("PUT", "/processes/plain", {"id": "plain", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
     context = page.context.browser.new_context(java_script_enabled=False, storage_state=page.context.storage_state())  # type: ignore[union-attr]
     try:

@@ -28,8 +28,8 @@ def test_uploads_run_nothing_in_a_browser(running: Running, acme: httpx.Client, 
     host = f"http://cdn--acme.content.localhost{running.config.port_suffix}"
     context = gos_browser.new_context()
     context.add_cookies([{"name": "secret", "value": "of-this-host", "url": host}])
-    asked: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    context.on("request", lambda request: urls.append(request.url))
     page = context.new_page()
     parts = "".join(
         f"<iframe src='{host}/journey/{name}'></iframe><object data='{host}/journey/{name}'></object>"
@@ -57,5 +57,5 @@ def test_uploads_run_nothing_in_a_browser(running: Running, acme: httpx.Client, 
         else:
             raise AssertionError(f"{name} was opened")
     context.close()
-    assert [url for url in asked if "/ran" in url] == ["http://outside.localhost/ran-here"]
-    assert len([url for url in asked if url.endswith("/journey/page.html")]) >= 4
+    assert [url for url in urls if "/ran" in url] == ["http://outside.localhost/ran-here"]
+    assert len([url for url in urls if url.endswith("/journey/page.html")]) >= 4

@@ -42,12 +42,12 @@ OPTIONS = set(process_schema()["$defs"]["step"]["properties"]) - set(KINDS)
 
 @pytest.fixture(scope="module")
 def folder(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The solution, its order system being the demo of this appliance."""
-    made = tmp_path_factory.mktemp("complete") / "solution"
-    shutil.copytree(FOLDER, made)
-    system = made / "integrations/order-system.yaml"
+    """The folder of the solution, with the demo of this appliance as its order system."""
+    solution = tmp_path_factory.mktemp("complete") / "solution"
+    shutil.copytree(FOLDER, solution)
+    system = solution / "integrations/order-system.yaml"
     system.write_text(system.read_text().replace("localhost:8080", f"127.0.0.1:{running.config.server.port}"))
-    return made
+    return solution
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +67,15 @@ def operator(running: Running, api: httpx.Client) -> Browser:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    """A language model that says what it is told to."""
-    made = Provider()
-    yield made
-    made.close()
+    """A language model with scripted answers."""
+    server = Provider()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="module")
 def day() -> list[Row]:
-    """The lines of the first orders of the Northwind company, or of one like it."""
+    """The lines of the first Northwind orders, or of generated ones."""
     trade = read_northwind() if NORTHWIND.is_dir() else generate_trade()
     orders = [list(lines) for _, lines in groupby(trade.rows, lambda row: row["number"])]
     return [line for order in orders[:ORDERS] for line in order]
@@ -155,7 +155,7 @@ def applied(running: Running, folder: Path, api: httpx.Client) -> None:
 
 @pytest.fixture(scope="module")
 def papers(api: httpx.Client, applied: None, day: list[Row]) -> dict[str, Any]:
-    """What is read from the papers of the day: a CSV, a workbook, and a scan, which is turned a little and noisy."""
+    """The parsed documents of the day: a CSV file, a workbook, and a scan that is slightly rotated and noisy."""
     customers = {line["customer"]: line["customer_name"] for line in day}
     unknown = list(customers)[FIRST_UNKNOWN]
     book = Workbook()
@@ -172,11 +172,11 @@ def papers(api: httpx.Client, applied: None, day: list[Row]) -> dict[str, Any]:
         "table": ("orders.csv", table.getvalue().encode()), "book": ("customers.xlsx", content.getvalue()),
         "scan": ("invoice.png", saved(scan(), "PNG")),
     }  # fmt: skip
-    given = {
+    input_ = {
         member: data(api.post("/api/v1/documents", params={"name": name}, content=content))["id"]
         for member, (name, content) in files.items()
     }
-    started = data(api.post("/api/v1/processes/papers/execute", json=given))
+    started = data(api.post("/api/v1/processes/papers/execute", json=input_))
     seen = until(lambda: data(api.get(started["links"]["self"])), lambda seen: seen["status"] in FINISHED)
     assert seen["status"] == "succeeded", seen["error"]
     read: dict[str, Any] = seen["output"]
@@ -185,9 +185,9 @@ def papers(api: httpx.Client, applied: None, day: list[Row]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def monday(papers: dict[str, Any], day: list[Row]) -> Day:
-    """The day as the papers have it, and what it is to come to as the test has it."""
-    known = {each["code"] for each in papers["customers"]}
-    of_unknown = {line["number"] for line in day if line["customer"] not in known}
+    """The input of the day from the parsed documents, with the results that the test calculates."""
+    known_codes = {each["code"] for each in papers["customers"]}
+    of_unknown = {line["number"] for line in day if line["customer"] not in known_codes}
     totals = totals_of(day)
     failed = [index for index, number in enumerate(totals) if number in of_unknown]
     assert failed
@@ -196,7 +196,7 @@ def monday(papers: dict[str, Any], day: list[Row]) -> Day:
 
 @pytest.fixture(scope="module")
 def done(api: httpx.Client, applied: None, operator: Browser, provider: Provider, monday: Day) -> dict[str, Any]:
-    """The execution of the day, with all that it waits for on its way."""
+    """The finished execution of the day, with all of its waits resolved."""
     started = data(api.post("/api/v1/processes/trading-day/execute", json=monday.input))
     url = f"/api/v1/processes/trading-day/executions/{started['execution_id']}"
 
@@ -208,9 +208,9 @@ def done(api: httpx.Client, applied: None, operator: Browser, provider: Provider
         return seen
 
     waits_for("approval")
-    (asked,) = data(api.get("/api/v1/approvals", params={"execution_id": started["execution_id"]}))
-    assert asked["title"] == f"{ORDERS} orders on monday"
-    page = operator.post(operator.at(TENANT, f"/console/approvals/{asked['id']}"), {"verdict": "approve"})
+    (approval,) = data(api.get("/api/v1/approvals", params={"execution_id": started["execution_id"]}))
+    assert approval["title"] == f"{ORDERS} orders on monday"
+    page = operator.post(operator.at(TENANT, f"/console/approvals/{approval['id']}"), {"verdict": "approve"})
     assert page.status_code == 200
     (wait,) = waits_for("event")["waiting_for"]["waits"]
     data(api.post(f"{url}/resume", json={"token": wait["token"], "input": {"sum": 17}}))
@@ -222,24 +222,24 @@ def done(api: httpx.Client, applied: None, operator: Browser, provider: Provider
     return seen
 
 
-def test_papers_are_read(papers: dict[str, Any], day: list[Row]) -> None:
+def test_documents_are_parsed(papers: dict[str, Any], day: list[Row]) -> None:
     assert [line["number"] for line in papers["lines"]] == [line["number"] for line in day]
     assert papers["loaded"] == len(papers["customers"]) > FIRST_UNKNOWN
     assert (papers["total"], papers["unpacked"]) == ("342.00", 1)
     assert "Invoice of EUR 342.00" in papers["letter"]
 
 
-def test_a_day_comes_to_its_result(api: httpx.Client, done: dict[str, Any], provider: Provider, monday: Day) -> None:
+def test_the_day_has_the_expected_result(api: httpx.Client, done: dict[str, Any], provider: Provider, monday: Day) -> None:
     output = done["output"]
     assert (output["placed"], output["failed"]) == (len(monday.placed), monday.unknown)
     assert (output["paid"], output["rate"], output["mood"], output["advice"]) == (17, "connector", "good", "Sell less.")
-    assert len(provider.requests) == 3, "an answer that does not fit is asked for again, and then the agent asks"
+    assert len(provider.requests) == 3, "an invalid answer is requested again, then the agent calls"
     assert output["approved_by"]
     assert output["confirmed"] == {"day": "monday", "orders": ORDERS, "waited": True}
     assert {each["class"]: each["orders"] for each in output["summary"]["classes"]} == monday.classes
-    kept = data(api.get("/api/v1/datapool/orders/entities?limit=500"))
-    assert {order["number"]: Decimal(order["total"]) for order in kept} == monday.placed
-    assert all(order["reference"].startswith("SO-") and order["customer"] for order in kept)
+    orders = data(api.get("/api/v1/datapool/orders/entities?limit=500"))
+    assert {order["number"]: Decimal(order["total"]) for order in orders} == monday.placed
+    assert all(order["reference"].startswith("SO-") and order["customer"] for order in orders)
 
 
 def test_every_kind_of_step_has_run(api: httpx.Client, done: dict[str, Any]) -> None:
@@ -250,19 +250,20 @@ def test_every_kind_of_step_has_run(api: httpx.Client, done: dict[str, Any]) -> 
     assert kinds >= set(KINDS) - {"stop"}
 
 
-def test_what_happens_is_noticed_once(running: Running, api: httpx.Client, done: dict[str, Any], monday: Day) -> None:
+def test_every_trigger_creates_one_notice(running: Running, api: httpx.Client, done: dict[str, Any], monday: Day) -> None:
     body = b'{"about": "a new shop"}'
     headers = {"X-Signature": "sha256=" + hmac.new(b"swordfish", body, "sha256").hexdigest(), "X-Delivery": "d-1"}
     with running.client(f"{TENANT}.{running.config.domains.base}", headers) as shop:
         sent = [shop.post("/hooks/shop/notices", content=body, headers={"Content-Type": "application/json"}) for _ in range(2)]
         assert [answer.status_code for answer in sent] == [202, 202]
         assert shop.post("/hooks/shop/notices", content=body + b" ").status_code == 401
-    wanted = Counter(["webhook", "day", *["order"] * monday.classes["large"]])
-    notices = until(lambda: data(api.get("/api/v1/datapool/notices/entities?limit=500")), lambda seen: len(seen) >= wanted.total())
-    assert Counter(each["kind"] for each in notices) == wanted
+    expected = Counter(["webhook", "day", *["order"] * monday.classes["large"]])
+    url = "/api/v1/datapool/notices/entities?limit=500"
+    notices = until(lambda: data(api.get(url)), lambda seen: len(seen) >= expected.total())
+    assert Counter(each["kind"] for each in notices) == expected
 
 
-def test_a_look_ahead_takes_over_what_is_known_and_stops(api: httpx.Client, done: dict[str, Any], monday: Day) -> None:
+def test_a_preview_reuses_cached_results_and_stops(api: httpx.Client, done: dict[str, Any], monday: Day) -> None:
     again = data(api.post("/api/v1/processes/trading-day/execute?wait=30", json={**monday.input, "preview": True}))
     assert again["status"] == "succeeded", again
     assert len(again["output"]["orders"]) == ORDERS
@@ -271,13 +272,13 @@ def test_a_look_ahead_takes_over_what_is_known_and_stops(api: httpx.Client, done
     assert steps[-1]["kind"] == "stop"
 
 
-def test_what_fails_is_undone_and_told(api: httpx.Client, done: dict[str, Any]) -> None:
+def test_a_failure_is_compensated_and_reported(api: httpx.Client, done: dict[str, Any]) -> None:
     failed = data(api.post("/api/v1/processes/spoilt/execute?wait=30", json={}))
     assert (failed["status"], failed["error"]["message"]) == ("failed", "spoilt")
 
     def notices(kind: str) -> list[str]:
-        found = data(api.get("/api/v1/datapool/notices/entities?limit=500"))
-        return [each["about"] for each in found if each["kind"] == kind]
+        entities = data(api.get("/api/v1/datapool/notices/entities?limit=500"))
+        return [each["about"] for each in entities if each["kind"] == kind]
 
     assert until(lambda: notices("alarm"), bool) == ["spoilt"]
     assert notices("reserved") == []

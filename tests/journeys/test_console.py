@@ -75,7 +75,7 @@ def test_orders_are_run_from_the_form_and_end_in_datapool(page: Page, journey: Q
     assert page.locator("tbody tr").count() > 0
 
 
-def test_an_execution_is_watched_until_it_ends(page: Page, journey: QaTenant) -> None:
+def test_an_execution_is_followed_until_it_ends(page: Page, journey: QaTenant) -> None:
     page.goto(journey.url("/console/processes/slow-count"))
     page.get_by_role("textbox", name="Input").fill("{}")
     page.get_by_role("button", name="Run Slow count").click()
@@ -87,7 +87,7 @@ def test_an_execution_is_watched_until_it_ends(page: Page, journey: QaTenant) ->
     assert page.locator("[data-live]").count() == 0, "a finished execution is not asked for again"
 
 
-def test_a_failure_is_understood_and_found_again(page: Page, journey: QaTenant) -> None:
+def test_a_failure_is_explained_and_listed(page: Page, journey: QaTenant) -> None:
     page.goto(journey.url("/console/processes/strict"))
     page.get_by_label("Even number").fill("7.5")
     page.get_by_role("button", name="Run Strict").click()
@@ -138,7 +138,7 @@ def test_the_explorer_takes_a_key_and_makes_calls(page: Page, journey: QaTenant,
     expect(call.locator(".live-responses-table")).to_contain_text('"id": "journey"')
 
 
-def test_sign_out_ends_the_way_back_too(page: Page, journey: QaTenant) -> None:
+def test_sign_out_also_blocks_the_back_button(page: Page, journey: QaTenant) -> None:
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/sign-in")
     page.goto(journey.url("/console/processes"))

@@ -110,7 +110,7 @@ def shop(live: Running) -> None:
 
 
 @pytest.mark.usefixtures("shop")
-def test_an_app_on_its_own_domain_is_ordered_from_replaced_and_switched_back(
+def test_an_app_on_its_own_domain_takes_orders_and_is_replaced_and_rolled_back(
     live: Running, context: BrowserContext, deploy: Deploy
 ) -> None:
     assert deploy("journey", "shop", "aaaa1111") == 0
@@ -125,13 +125,13 @@ def test_an_app_on_its_own_domain_is_ordered_from_replaced_and_switched_back(
     order(page, "Ada")
     expect(page.get_by_role("status")).to_have_text("Thank you, Ada")
     with live.api("journey") as api:
-        [kept] = api.get("/api/v1/datapool/orders/entities").json()["data"]
-        assert (kept["name"], kept["product"], kept["quantity"]) == ("Ada", "tea", 1)
+        [entity] = api.get("/api/v1/datapool/orders/entities").json()["data"]
+        assert (entity["name"], entity["product"], entity["quantity"]) == ("Ada", "tea", 1)
         live_only = "  - {path: /, header: {X-Robots-Tag: noindex}}\n"  # what a preview says and the app itself does not
         assert deploy("journey", "shop", "bbbb2222", live_only) == 1
-        told = api.get("/api/v1/webapps/shop/versions/2/publication").json()["data"]
-    assert told["state"] == "switched_back"
-    assert [check["phase"] for check in told["checks"] if check["outcome"] != "passed"] == ["live"]
+        publication = api.get("/api/v1/webapps/shop/versions/2/publication").json()["data"]
+    assert publication["state"] == "switched_back"
+    assert [check["phase"] for check in publication["checks"] if check["outcome"] != "passed"] == ["live"]
     page.reload()
     expect(page.get_by_text("Edition aaaa1111")).to_be_visible()
 

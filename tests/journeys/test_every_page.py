@@ -1,4 +1,4 @@
-"""Every page of the console, looked at once: accessible in light and dark, quiet, from its own origin, light of weight, still."""
+"""Every page of the console is accessible in light and dark, logs no errors, loads only its own origin, and is small and stable."""
 
 import html
 import re
@@ -18,9 +18,9 @@ from appliance.testing.running import Running
 from tests import matrices
 from tests.console.browser import Browser as HttpBrowser
 from tests.screenshots.axe import fetch_axe
-from tests.screenshots.furnishing import PASSWORD, TENANT, Furnished, furnish
+from tests.screenshots.furnishing import PASSWORD, TENANT, FurnishedTenant, furnish
 from tests.screenshots.pages import Screen, screens
-from tests.screenshots.visitor import set_look, url_of, visiting
+from tests.screenshots.visitor import set_look, signed_in_context, url_of
 
 pytestmark = pytest.mark.browser
 
@@ -41,14 +41,14 @@ FINDINGS = """async (options) => {
     .map((each) => `${each.id}: ${each.nodes.map((node) => node.target.join(" ")).slice(0, 4).join("; ")}`);
 }"""
 CONTRAST = "color-contrast"
-# Where a link leads, and a form that changes something; one that searches is no `post`.
+# Targets of links and of forms that change something; a search form is no `post`.
 OFFERED = re.compile(r"""<(?:a|button|form(?=[^>]*?\smethod="post"))\b[^>]*?\s(href|action|formaction)="([^"]*)\"""")
 ROUTES = [(each, re.compile(re.sub(r"<(?:path:)?\w+>", "[^/]+", each.path) + "/?")) for each in PAGES]
 
 
 @dataclass
 class Look:
-    """A page of a browser without a cache, and what one visit transferred, the editor's script left out."""
+    """A browser page without a cache, and the sizes that one visit transferred, without the editor's script."""
 
     page: Page
     session: CDPSession
@@ -61,63 +61,63 @@ class Look:
         return self.page.goto(url)
 
 
-def note_editor(look: Look, told: Any) -> None:
-    if "/static/editor/" in told["request"]["url"]:
-        look.editors.add(told["requestId"])
+def record_editor(look: Look, event: Any) -> None:
+    if "/static/editor/" in event["request"]["url"]:
+        look.editors.add(event["requestId"])
 
 
-def note_size(look: Look, told: Any) -> None:
-    if told["requestId"] not in look.editors:
-        look.sizes.append(told["encodedDataLength"])
+def record_size(look: Look, event: Any) -> None:
+    if event["requestId"] not in look.editors:
+        look.sizes.append(event["encodedDataLength"])
 
 
 @pytest.fixture(scope="module")
-def house(running: Running) -> Furnished:
+def house(running: Running) -> FurnishedTenant:
     return furnish(running)
 
 
 @pytest.fixture(scope="module")
-def signed_in(gos_browser: Browser, running: Running, house: Furnished) -> StorageState:
-    """What a browser keeps of somebody who has signed in."""
-    with visiting(gos_browser, running.config) as known:
-        return known.storage_state()
+def signed_in(gos_browser: Browser, running: Running, house: FurnishedTenant) -> StorageState:
+    """The browser storage of a signed-in user."""
+    with signed_in_context(gos_browser, running.config) as context:
+        return context.storage_state()
 
 
 @pytest.fixture
 def looks(gos_browser: Browser, running: Running, signed_in: StorageState) -> Iterator[dict[bool, Look]]:
-    """One for somebody who is signed in, one for a stranger; at the end nothing was amiss in either."""
+    """A page of a signed-in user (True) and one of a visitor (False); neither may report trouble at the end."""
     axe = fetch_axe()
-    known, stranger = gos_browser.new_context(storage_state=signed_in), gos_browser.new_context()
-    watches = [PageMonitor(context, f"localhost{running.config.port_suffix}") for context in (known, stranger)]
-    found = {}
-    for is_signed_in, context in ((True, known), (False, stranger)):
+    member, stranger = gos_browser.new_context(storage_state=signed_in), gos_browser.new_context()
+    watches = [PageMonitor(context, f"localhost{running.config.port_suffix}") for context in (member, stranger)]
+    opened = {}
+    for is_signed_in, context in ((True, member), (False, stranger)):
         context.add_init_script(NOTES_SHIFTS)
         context.add_init_script(axe)
         page = context.new_page()
-        look = found[is_signed_in] = Look(page, context.new_cdp_session(page))
+        look = opened[is_signed_in] = Look(page, context.new_cdp_session(page))
         look.session.send("Network.enable")
         look.session.send("Network.setCacheDisabled", {"cacheDisabled": True})
-        look.session.on("Network.requestWillBeSent", partial(note_editor, look))
-        look.session.on("Network.loadingFinished", partial(note_size, look))
-    yield found
-    known.close()
+        look.session.on("Network.requestWillBeSent", partial(record_editor, look))
+        look.session.on("Network.loadingFinished", partial(record_size, look))
+    yield opened
+    member.close()
     stranger.close()
-    assert [trouble for watch in watches for trouble in watch.troubles if trouble not in found[True].expected] == []
+    assert [trouble for watch in watches for trouble in watch.troubles if trouble not in opened[True].expected] == []
 
 
-def test_every_page_is_accessible_quiet_light_and_still(
-    looks: dict[bool, Look], house: Furnished, request: pytest.FixtureRequest
+def test_every_page_is_accessible_quiet_small_and_stable(
+    looks: dict[bool, Look], house: FurnishedTenant, request: pytest.FixtureRequest
 ) -> None:
-    """Contrast is measured on every page, and by axe too on those that this run draws: all with `--all`."""
-    found = {screen.name: screen for screen in screens(house.things)}
+    """Contrast is measured on every page, and also by axe on the pages sampled for this run; on all with `--all`."""
+    by_name = {screen.name: screen for screen in screens(house.things)}
     options = request.config.option
-    drawn = set(found) if options.all else matrices.sample(list(found), options.seed)
-    amiss = {name: look_at(looks, house.running, screen, by_axe=name in drawn) for name, screen in found.items()}
-    assert not any(amiss.values()), "\n".join(f"{name}: {each}" for name, each in amiss.items() if each)
+    sampled = set(by_name) if options.all else matrices.sample(list(by_name), options.seed)
+    flaws = {name: look_at(looks, house.running, screen, by_axe=name in sampled) for name, screen in by_name.items()}
+    assert not any(flaws.values()), "\n".join(f"{name}: {each}" for name, each in flaws.items() if each)
 
 
 def look_at(looks: dict[bool, Look], running: Running, screen: Screen, *, by_axe: bool) -> list[str]:
-    """What is amiss with a page."""
+    """The flaws of a page."""
     look = looks[screen.is_signed_in]
     page = look.page
     set_look(page, "light", USUAL)
@@ -137,7 +137,7 @@ def look_at(looks: dict[bool, Look], running: Running, screen: Screen, *, by_axe
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_no_page_offers_what_would_be_refused(house: Furnished, role: str) -> None:
+def test_no_page_offers_a_refused_action(house: FurnishedTenant, role: str) -> None:
     """Neither a link nor a form, as far as the scope says of where it leads."""
     login, may = f"{role}@northgate.test", scopes_of_role(role)
     house.running.user(login, PASSWORD, TENANT, role)
@@ -159,7 +159,7 @@ def scope_of(method: str, path: str) -> str | None:
     return min(fitting, key=lambda each: each.path.count("<")).scope if fitting else None
 
 
-def test_the_frame_leads_everywhere_by_hand_and_by_key(looks: dict[bool, Look], house: Furnished) -> None:
+def test_the_menu_works_by_mouse_and_by_keyboard(looks: dict[bool, Look], house: FurnishedTenant) -> None:
     page, at = looks[True].page, house.running.config.tenant_url
     set_look(page, "light", USUAL)
     page.goto(f"{at(TENANT)}/console/about")
@@ -180,8 +180,8 @@ def test_the_frame_leads_everywhere_by_hand_and_by_key(looks: dict[bool, Look], 
     expect(page.get_by_role("link", name="Globex globex", exact=True)).to_be_visible()
 
 
-def test_the_menu_of_a_telephone_opens_without_a_script(
-    gos_browser: Browser, signed_in: StorageState, house: Furnished
+def test_the_mobile_menu_opens_without_scripts(
+    gos_browser: Browser, signed_in: StorageState, house: FurnishedTenant
 ) -> None:
     context = gos_browser.new_context(java_script_enabled=False, storage_state=signed_in, viewport={"width": NARROW, "height": 740})
     page = context.new_page()

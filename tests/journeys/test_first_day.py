@@ -20,7 +20,7 @@ PASSPHRASE = "kept far away from the file"
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """A machine on which somebody has just typed what the run script does."""
+    """A machine on which the commands of the run script were just run."""
     reader = Reader(tmp_path_factory.mktemp("first"))
     type_in(reader, ".venv/bin/gos init")
     reader.start(".venv/bin/gos serve")
@@ -30,15 +30,15 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @pytest.fixture(scope="module")
 def gos(machine: Reader) -> Iterator[Gos]:
-    """That appliance, as it is seen from outside."""
-    found = seen_from_outside(machine)
-    yield found
-    found.close()
+    """A client of that appliance."""
+    client = seen_from_outside(machine)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="module")
 def other_machine(machine: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """A machine that takes the place of the first; nothing is on it yet."""
+    """An empty machine that replaces the first."""
     reader = Reader(tmp_path_factory.mktemp("second"), machine.port)
     yield reader
     reader.stop()
@@ -53,14 +53,14 @@ def sign_in(page: Page, tenant: QaTenant, login: str, password: str) -> None:
 
 
 def execute_with(key: str, tenant: QaTenant) -> httpx.Response:
-    """The starter's process, as a program starts it that holds the key."""
+    """Execute the starter's process as a program with this key does."""
     body = starter_input().read_text("utf8")
-    given = {"X-API-Key": key, "Content-Type": "application/json"}
-    return tenant.api.post("/api/v1/processes/order-intake/execute?wait=30", content=body, headers=given)
+    headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    return tenant.api.post("/api/v1/processes/order-intake/execute?wait=30", content=body, headers=headers)
 
 
-def make_a_backup(page: Page, kept: Path) -> None:
-    """From the first steps to a file on another machine."""
+def download_backup(page: Page, path: Path) -> None:
+    """Create a backup from the first steps and download it to `path`."""
     page.get_by_role("link", name="Create a backup").click()
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_label("Confirm passphrase").fill(PASSPHRASE[:-1])
@@ -73,10 +73,10 @@ def make_a_backup(page: Page, kept: Path) -> None:
     assert find_flaws(page) == []
     with page.expect_download() as download:
         page.get_by_test_id("download").click()
-    download.value.save_as(kept)
+    download.value.save_as(path)
 
 
-def test_from_the_install_to_a_backup_that_another_machine_takes(
+def test_from_the_installation_to_a_restore_on_another_machine(
     gos: Gos, machine: Reader, other_machine: Reader, gos_page_as: Callable[..., Page], tmp_path: Path
 ) -> None:
     tenant, (login, password) = gos.tenant(), first_login(machine)
@@ -101,8 +101,8 @@ def test_from_the_install_to_a_backup_that_another_machine_takes(
 
     page.goto(tenant.url("/console/"))
     expect(steps).to_contain_text("2 of 4 done")
-    kept = tmp_path / "whole.gosb"
-    make_a_backup(page, kept)
+    backup = tmp_path / "whole.gosb"
+    download_backup(page, backup)
     page.goto(tenant.url("/console/"))
     expect(steps).to_contain_text("3 of 4 done")
     page.goto("about:blank")
@@ -110,7 +110,7 @@ def test_from_the_install_to_a_backup_that_another_machine_takes(
 
     phrase = tmp_path / "passphrase"
     phrase.write_text(PASSPHRASE)
-    type_in(other_machine, f".venv/bin/gos restore {kept} --passphrase-file {phrase}")
+    type_in(other_machine, f".venv/bin/gos restore {backup} --passphrase-file {phrase}")
     other_machine.start(".venv/bin/gos serve")
     page.goto(execution)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

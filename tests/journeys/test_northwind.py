@@ -116,11 +116,11 @@ def entities(shop: httpx.Client, collection: str) -> Iterator[dict[str, Any]]:
             return
 
 
-def test_every_valid_order_arrives_with_exact_totals_and_every_planted_defect_is_reported(trade: Trade, shop: httpx.Client) -> None:
+def test_valid_orders_are_stored_with_exact_totals_and_planted_defects_are_reported(trade: Trade, shop: httpx.Client) -> None:
     orders = orders_of(trade)
     assert (len(orders), len(trade.rows)) == (ORDERS, LINES)
     skus = (trade.products[0]["sku"], trade.products[1]["sku"])
-    found = 0
+    defects = 0
     total = Decimal(0)
     for number, (text, expected) in enumerate(batches_of(orders, plant(skus))):
         body = {"orders": text} | ({"products": trade.products} if number == 0 else {})
@@ -128,26 +128,26 @@ def test_every_valid_order_arrives_with_exact_totals_and_every_planted_defect_is
         assert execution["status"] == "succeeded", execution
         output = execution["output"]
         assert [(d["line"], d["field"], d["code"]) for d in output["defects"]] == expected
-        found += len(expected)
+        defects += len(expected)
         total += Decimal(output["total"])
-    assert found == 40
+    assert defects == 40
 
     expected_totals = {rows[0]["number"]: total_of(rows) for rows in orders}
-    kept = {order["number"]: order for order in entities(shop, "orders")}
-    assert {name: Decimal(order["total"]) for name, order in kept.items()} == expected_totals
+    by_number = {order["number"]: order for order in entities(shop, "orders")}
+    assert {name: Decimal(order["total"]) for name, order in by_number.items()} == expected_totals
     assert total == sum(expected_totals.values())
     lines = list(entities(shop, "order_lines"))
     assert len(lines) == LINES
     exact = sum(Decimal(r["quantity"]) * Decimal(r["unit_price"]) * (1 - Decimal(r["discount"])) for r in trade.rows)
     assert sum(Decimal(line["amount"]) for line in lines) == exact
-    first = kept[orders[0][0]["number"]]
+    first = by_number[orders[0][0]["number"]]
     assert (first["customer_name"], first["ordered_at"]) == (orders[0][0]["customer_name"], orders[0][0]["ordered_at"][:10])
 
 
 def test_the_generated_trade_has_the_shape_of_the_real_one() -> None:
-    made = generate_trade()
-    assert (len(orders_of(made)), len(made.rows), len(made.products)) == (ORDERS, LINES, 77)
-    assert len({(row["number"], row["sku"]) for row in made.rows}) == LINES
+    trade = generate_trade()
+    assert (len(orders_of(trade)), len(trade.rows), len(trade.products)) == (ORDERS, LINES, 77)
+    assert len({(row["number"], row["sku"]) for row in trade.rows}) == LINES
 
 
 def test_a_repeated_batch_is_reported_and_changes_nothing(trade: Trade, shop: httpx.Client) -> None:

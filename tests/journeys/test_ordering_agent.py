@@ -101,29 +101,29 @@ class Larder:
 
 
 @pytest.fixture(scope="module")
-def pantry(running: Running, gos: Gos) -> Iterator[Larder]:
+def shared_larder(running: Running, gos: Gos) -> Iterator[Larder]:
     erp = Erp()
     tenant = gos.tenant(TENANT)
     with running.api(TENANT) as api, serving(obey()) as model:
-        made = Larder(api, erp, running, tenant)
-        made.ask("POST", "/integrations", {"slug": "erp", "connector": "http", "settings": {"base_url": erp.http.url}})
-        made.ask("PUT", "/policies/buying", {"mode": "enforce", "rules": RULES})
-        made.ask("POST", "/policies/buying/activate", {})
-        made.ask("PUT", "/llm-profiles/house", {"kind": "openai", "model": "small", "base_url": model.url})
+        larder = Larder(api, erp, running, tenant)
+        larder.ask("POST", "/integrations", {"slug": "erp", "connector": "http", "settings": {"base_url": erp.http.url}})
+        larder.ask("PUT", "/policies/buying", {"mode": "enforce", "rules": RULES})
+        larder.ask("POST", "/policies/buying/activate", {})
+        larder.ask("PUT", "/llm-profiles/house", {"kind": "openai", "model": "small", "base_url": model.url})
         steps = f"CALL execute_tenant_integration {json.dumps(PLACE)}\nSAY ordered\n"
         files = {"SKILL.md": (about("restock", "How the larder is filled.") + steps.encode()).decode()}
-        made.ask("PUT", "/skills/restock", {"files": files})
+        larder.ask("PUT", "/skills/restock", {"files": files})
         agent = {"id": "buyer", "name": "Buyer", "model": "house", "instructions": "Fill the larder.", "skills": ["restock"]}
-        made.ask("PUT", "/agents/buyer", {**agent, "tools": ["erp:post"], "policy": ["buying"]})
-        yield made
+        larder.ask("PUT", "/agents/buyer", {**agent, "tools": ["erp:post"], "policy": ["buying"]})
+        yield larder
     erp.http.close()
 
 
 @pytest.fixture
-def larder(pantry: Larder, gos_page_as: Callable[..., Page]) -> Larder:
-    """The pantry, with the browser of eve."""
-    pantry.eve = gos_page_as("approver", pantry.tenant)
-    return pantry
+def larder(shared_larder: Larder, gos_page_as: Callable[..., Page]) -> Larder:
+    """The shared larder, with the browser of eve."""
+    shared_larder.eve = gos_page_as("approver", shared_larder.tenant)
+    return shared_larder
 
 
 def trust(larder: Larder, name: str) -> None:
@@ -134,7 +134,7 @@ def trust(larder: Larder, name: str) -> None:
     expect(page.get_by_role("status")).to_have_text("trusted")
 
 
-def test_what_a_person_approved_is_ordered_once(larder: Larder) -> None:
+def test_an_approved_order_is_placed_once(larder: Larder) -> None:
     trust(larder, "restock")
     start = {"input": 'CALL load_tenant_skill {"name": "restock"}'}
     run_id = larder.ask("POST", "/agents/buyer/runs", start)["run_id"]
@@ -144,8 +144,8 @@ def test_what_a_person_approved_is_ordered_once(larder: Larder) -> None:
     page.goto(larder.tenant.url("/console/approvals"))
     page.get_by_role("link", name=re.compile("post of erp")).click()
     what = page.get_by_role("region", name="Requested action")
-    for shown in ("Chai", "24", "every order is looked at", "buying/orders"):
-        expect(what).to_contain_text(shown)
+    for text in ("Chai", "24", "every order is looked at", "buying/orders"):
+        expect(what).to_contain_text(text)
     expect(page.locator("#content")).to_contain_text("restock")
     assert find_flaws(page) == []
     page.get_by_role("button", name="Approve").click()
@@ -153,8 +153,8 @@ def test_what_a_person_approved_is_ordered_once(larder: Larder) -> None:
     run = larder.run(run_id, lambda run: run["status"] not in ("queued", "running", "waiting"))
     assert (run["status"], run["output"]) == ("succeeded", "ordered")
     assert larder.erp.orders == [ORDER["json"]]
-    (asked,) = [each for each in larder.ask("GET", "/approvals") if each.get("run_id") == run_id]
-    assert asked["status"] == "used"
+    (approval,) = [each for each in larder.ask("GET", "/approvals") if each.get("run_id") == run_id]
+    assert approval["status"] == "used"
 
 
 def test_each_refusal_has_its_reason_in_the_audit_trail(larder: Larder) -> None:
@@ -181,7 +181,7 @@ def test_each_refusal_has_its_reason_in_the_audit_trail(larder: Larder) -> None:
     assert any("it books twice" in entry["fields"] for entry in denied)
 
 
-def test_nobody_approves_what_their_own_key_asked(larder: Larder) -> None:
+def test_a_request_by_ones_own_key_cannot_be_approved(larder: Larder) -> None:
     eve = next(each for each in people.list_members(larder.running.tenant(TENANT)) if "approver" in each.roles)
     scope = larder.running.tenant(TENANT).with_actor(f"user:{eve.user_id}")
     services = larder.running.services
@@ -195,7 +195,7 @@ def test_nobody_approves_what_their_own_key_asked(larder: Larder) -> None:
     assert larder.reasons(approval, "approval.refuse") == ["pending"]
 
 
-def test_an_approval_is_over_when_its_time_is(larder: Larder) -> None:
+def test_an_expired_approval_is_refused(larder: Larder) -> None:
     approval = larder.request(ttl_seconds=60)
     larder.approve(approval)
     db.write(lambda: db.execute("UPDATE approval SET expires_at = ? WHERE id = ?", (clock.now_ms() - 1, approval)))

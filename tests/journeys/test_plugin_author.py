@@ -1,4 +1,4 @@
-"""The author of a connector: begun by a command, changed, tested, installed, found in the catalogue, connected and called."""
+"""The author of a connector generates it by a command, changes, tests and installs it, then connects and calls it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,22 +44,22 @@ STOCK_TAKING = {
 }
 
 
-def write_before(file: Path, line: str, text: str) -> None:
-    """What the author types into a file of the package."""
-    found = file.read_text("utf8")
-    assert found.count(line) == 1, line
-    file.write_text(found.replace(line, text + line), "utf8")
+def insert_before(file: Path, line: str, text: str) -> None:
+    """Insert text before a line of a file of the package."""
+    source = file.read_text("utf8")
+    assert source.count(line) == 1, line
+    file.write_text(source.replace(line, text + line), "utf8")
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """The author's machine: a connector with an action of their own, green, installed, and an appliance that has it."""
+    """The author's machine: a tested connector with a custom action, installed in a running appliance."""
     reader = Reader(tmp_path_factory.mktemp("author"))
     type_in(reader, ".venv/bin/gos connector new stock-room --in ~")
     folder = reader.home / "gos-connector-stock-room"
-    write_before(folder / CODE, '        Action("put_item"', COUNT)
-    write_before(folder / CODE, '        if action == "put_item":\n', CALL)
-    write_before(folder / STAND_IN, '    server.answers["/items/1"]', ANSWER)
+    insert_before(folder / CODE, '        Action("put_item"', COUNT)
+    insert_before(folder / CODE, '        if action == "put_item":\n', CALL)
+    insert_before(folder / STAND_IN, '    server.answers["/items/1"]', ANSWER)
     type_in(reader, ".venv/bin/gos connector test ~/gos-connector-stock-room")
     type_in(reader, INSTALL)
     reader.start(SERVE)
@@ -69,13 +69,13 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @pytest.fixture(scope="module")
 def gos(machine: Reader) -> Iterator[Gos]:
-    """That appliance, as it is seen from outside."""
-    found = seen_from_outside(machine)
-    yield found
-    found.close()
+    """A client of that appliance."""
+    client = seen_from_outside(machine)
+    yield client
+    client.close()
 
 
-def test_a_connector_of_ones_own_is_connected_and_called(gos: Gos, machine: Reader, gos_page_as: Callable[..., Page]) -> None:
+def test_a_custom_connector_is_connected_and_called(gos: Gos, machine: Reader, gos_page_as: Callable[..., Page]) -> None:
     tenant = gos.tenant()
     page = gos_page_as("owner", tenant)
     page.goto(tenant.url("/console/integrations/catalogue"))

@@ -84,8 +84,8 @@ def context(gos_browser: Browser) -> Iterator[BrowserContext]:
 
 
 def orders(api: httpx.Client) -> list[tuple[str, int]]:
-    found = api.get("/api/v1/datapool/shop_orders/entities").raise_for_status().json()["data"]
-    return sorted((each["name"], each["quantity"]) for each in found)
+    entities = api.get("/api/v1/datapool/shop_orders/entities").raise_for_status().json()["data"]
+    return sorted((each["name"], each["quantity"]) for each in entities)
 
 
 def test_a_form_runs_a_process_and_shows_its_answer(
@@ -137,7 +137,7 @@ def enter_as_member(page: Page, tenant: QaTenant) -> None:
     [(390, "{password: {secret: DOOR}}", enter_by_password), (1280, "members", enter_as_member)],
     ids=["password on a phone", "member at a desk"],
 )
-def test_who_may_enter_a_closed_shop_orders_there(
+def test_permitted_visitors_of_a_closed_shop_can_order(
     gos: Gos, api: httpx.Client, closed_shop: Callable[[str], str], gos_page_as: Callable[..., Page], width: int, access: str,
     enter: Callable[[Page, QaTenant], None],
 ) -> None:  # fmt: skip

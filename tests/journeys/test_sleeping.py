@@ -43,13 +43,13 @@ EACH = 'export default async (input, api) => { const n = input.n; return n + (aw
 
 @pytest.fixture
 def chaos(tmp_path: Path) -> Iterator[Chaos]:
-    made = Chaos(tmp_path, "none", 1, worker=False)
-    made.prepare()
+    process = Chaos(tmp_path, "none", 1, worker=False)
+    process.prepare()
     try:
-        made.start()
-        yield made
+        process.start()
+        yield process
     finally:
-        made.stop()
+        process.stop()
 
 
 def publish(client: httpx.Client, process_id: str, language: str, source: str, **more: Any) -> None:
@@ -59,8 +59,8 @@ def publish(client: httpx.Client, process_id: str, language: str, source: str, *
     assert answer.status_code == 200, answer.text
 
 
-def start(client: httpx.Client, process_id: str, given: dict[str, Any]) -> str:
-    answer = client.post(f"/api/v1/processes/{process_id}/execute", json=given)
+def start(client: httpx.Client, process_id: str, input_: dict[str, Any]) -> str:
+    answer = client.post(f"/api/v1/processes/{process_id}/execute", json=input_)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["data"]["execution_id"])
 
@@ -68,19 +68,19 @@ def start(client: httpx.Client, process_id: str, given: dict[str, Any]) -> str:
 def show(client: httpx.Client, process_id: str, execution: str) -> dict[str, Any]:
     answer = client.get(f"/api/v1/processes/{process_id}/executions/{execution}")
     answer.raise_for_status()
-    found: dict[str, Any] = answer.json()["data"]
-    assert found["status"] not in ("failed", "cancelled", "timed_out"), found
-    return found
+    execution_: dict[str, Any] = answer.json()["data"]
+    assert execution_["status"] not in ("failed", "cancelled", "timed_out"), execution_
+    return execution_
 
 
 def wait_for(client: httpx.Client, process_id: str, execution: str, name: str) -> dict[str, Any]:
-    """What the execution waits for, once it is this."""
+    """The execution's wait of this name or kind, as soon as there is one."""
 
-    def found() -> dict[str, Any] | None:
+    def find_wait() -> dict[str, Any] | None:
         waits = (show(client, process_id, execution).get("waiting_for") or {}).get("waits", [])
         return next((each for each in waits if name in (each.get("name"), each["kind"])), None)
 
-    waiting: dict[str, Any] = wait_until(found)
+    waiting: dict[str, Any] = wait_until(find_wait)
     return waiting
 
 

@@ -1,1 +1,1 @@
-"""The console as people see it: a furnished tenant, the list of its pages, and their pictures by one command."""
+"""Screenshots of the console: a tenant with example data, the list of all pages, and a command that takes the pictures."""

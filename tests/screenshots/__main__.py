@@ -13,16 +13,16 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from appliance.console.frame.saved_forms import FIELD
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
-from tests.screenshots.furnishing import LOGIN, Furnished, furnish
+from tests.screenshots.furnishing import LOGIN, FurnishedTenant, furnish
 from tests.screenshots.pages import NOT_TAKEN, Screen, screens
-from tests.screenshots.visitor import send_form, set_look, url_of, visiting
+from tests.screenshots.visitor import send_form, set_look, signed_in_context, url_of
 
 SCHEMES, WIDTHS = ("light", "dark"), (390, 1280, 2560)
 
 
 @contextmanager
 def appliance() -> Iterator[Running]:
-    """One of its own, in a folder that goes when it ends."""
+    """A running appliance in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         running = start(
             make_config(Path(folder), demo__order_system=True, egress__allow=["127.0.0.0/8"], console__administrators=[LOGIN])
@@ -34,9 +34,8 @@ def appliance() -> Iterator[Running]:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which pictures: of these pages and these forms that are not taken, as wide as this, by a browser that asks for this
-    language."""
+class Selection:
+    """What to take: pages, refused forms, widths, and the language of the browser."""
 
     screens: list[Screen]
     forms: list[bool]
@@ -44,30 +43,30 @@ class Wanted:
     language: str
 
 
-def take(house: Furnished, chromium: Browser, wanted: Wanted, folder: Path) -> int:
-    """The pictures, each named by its page, scheme and width; answers how many."""
+def take_pictures(house: FurnishedTenant, chromium: Browser, selection: Selection, folder: Path) -> int:
+    """Take the pictures, each named after its page, scheme and width; returns their number."""
     config = house.running.config
-    with visiting(chromium, config) as known:
-        reader = chromium.new_context(storage_state=known.storage_state(), locale=wanted.language)
-        stranger = chromium.new_context(locale=wanted.language)
+    with signed_in_context(chromium, config) as signed_in:
+        reader = chromium.new_context(storage_state=signed_in.storage_state(), locale=selection.language)
+        stranger = chromium.new_context(locale=selection.language)
         pages = {True: reader.new_page(), False: stranger.new_page()}
-        for screen in wanted.screens:
+        for screen in selection.screens:
             page = pages[screen.is_signed_in]
-            _picture(page, wanted, folder / screen.name, partial(page.goto, url_of(config, screen)))
-        if wanted.forms:
-            show, told = partial(send_form, pages[False], house.running), {"id": "late", "name": "Late"}
-            kept = {FIELD: show(told, house.things["ended"])}
-            sent = {False: (told, house.things["ended"]), True: (kept, house.things["another"])}
-            for form in wanted.forms:
-                _picture(pages[False], wanted, folder / NOT_TAKEN[form], partial(show, *sent[form]))
+            _picture(page, selection, folder / screen.name, partial(page.goto, url_of(config, screen)))
+        if selection.forms:
+            show, form_values = partial(send_form, pages[False], house.running), {"id": "late", "name": "Late"}
+            saved = {FIELD: show(form_values, house.things["ended"])}
+            sent = {False: (form_values, house.things["ended"]), True: (saved, house.things["another"])}
+            for form in selection.forms:
+                _picture(pages[False], selection, folder / NOT_TAKEN[form], partial(show, *sent[form]))
         for context in (reader, stranger):
             context.close()
-    return (len(wanted.screens) + len(wanted.forms)) * len(SCHEMES) * len(wanted.widths)
+    return (len(selection.screens) + len(selection.forms)) * len(SCHEMES) * len(selection.widths)
 
 
-def _picture(page: Page, wanted: Wanted, path: Path, show: Callable[[], object]) -> None:
+def _picture(page: Page, selection: Selection, path: Path, show: Callable[[], object]) -> None:
     for scheme in SCHEMES:
-        for width in wanted.widths:
+        for width in selection.widths:
             set_look(page, scheme, width)
             show()
             page.screenshot(path=f"{path}-{scheme}-{width}.png", full_page=True)
@@ -75,21 +74,21 @@ def _picture(page: Page, wanted: Wanted, path: Path, show: Callable[[], object])
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.screenshots", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the pictures go; made when it is not there")
-    parser.add_argument("--only", default="", help="pages whose name holds this alone")
+    parser.add_argument("folder", type=Path, help="folder of the pictures; created when missing")
+    parser.add_argument("--only", default="", help="only pages whose name contains this")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="in pixels (default: %(default)s)")
-    parser.add_argument("--language", default="en", help="what the browser asks for, such as de (default: %(default)s)")
+    parser.add_argument("--language", default="en", help="language of the browser, such as de (default: %(default)s)")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     with appliance() as running, sync_playwright() as playwright:
         house = furnish(running)
-        found = [screen for screen in screens(house.things) if chosen.only in screen.name]
+        selected = [screen for screen in screens(house.things) if chosen.only in screen.name]
         forms = [form for form, name in NOT_TAKEN.items() if chosen.only in name]
-        wanted = Wanted(found, forms, [int(width) for width in chosen.widths.split(",")], chosen.language)
+        selection = Selection(selected, forms, [int(width) for width in chosen.widths.split(",")], chosen.language)
         chromium = launch(playwright)
-        count = take(house, chromium, wanted, chosen.folder)
+        count = take_pictures(house, chromium, selection, chosen.folder)
         chromium.close()
-    print(f"{count} pictures of {len(found) + len(forms)} pages in {chosen.folder}")
+    print(f"{count} pictures of {len(selected) + len(forms)} pages in {chosen.folder}")
 
 
 if __name__ == "__main__":

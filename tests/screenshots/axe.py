@@ -11,19 +11,19 @@ OWN_NPM = ROOT / ".cache" / "node" / "bin" / "npm"
 
 
 def fetch_axe() -> str:
-    """Its source; fetched into the cache when it is not there."""
+    """The source of axe-core, downloaded into the cache when missing."""
     digest = hashlib.sha256((LOCK / "package-lock.json").read_bytes()).hexdigest()[:16]
-    kept = ROOT / ".cache" / "axe" / digest
-    if not (kept / "complete").is_file():
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir(parents=True)
+    folder = ROOT / ".cache" / "axe" / digest
+    if not (folder / "complete").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         for name in ("package.json", "package-lock.json"):
-            shutil.copyfile(LOCK / name, kept / name)
+            shutil.copyfile(LOCK / name, folder / name)
         npm = shutil.which("npm") or str(OWN_NPM)
         command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-        subprocess.run(command, cwd=kept, check=True, capture_output=True)
-        (kept / "complete").touch()
-    return (kept / "node_modules" / "axe-core" / "axe.min.js").read_text("utf8")
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        (folder / "complete").touch()
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text("utf8")
 
 
 if __name__ == "__main__":

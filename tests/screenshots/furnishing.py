@@ -1,4 +1,4 @@
-"""A tenant with a little of everything, as it looks after a busy week: what the pictures and the looks at every page show."""
+"""A tenant with example data of every kind, for the screenshots and the checks of every page."""
 
 import json
 import threading
@@ -26,8 +26,8 @@ PREFIX = "/api/v1"
 
 
 @dataclass
-class Furnished:
-    """The tenant; `things` are the ids that addresses of pages name."""
+class FurnishedTenant:
+    """A tenant with example data; `things` are the ids that appear in addresses of pages."""
 
     running: Running
     api: httpx.Client
@@ -43,31 +43,31 @@ class Furnished:
         self.ask("PUT", f"/processes/{definition['id']}", definition)
         self.ask("POST", f"/processes/{definition['id']}/publish", {"message": "the first"})
 
-    def execute(self, process: str, given: Mapping[str, Any], *, wait: int = 30, **query: Any) -> str:
+    def execute(self, process: str, input_: Mapping[str, Any], *, wait: int = 30, **query: Any) -> str:
         path = f"/processes/{process}/execute"
-        return str(self.ask("POST", path, given, params={"wait": wait, **query})["execution_id"])
+        return str(self.ask("POST", path, input_, params={"wait": wait, **query})["execution_id"])
 
     def until(self, path: str, status: str) -> Any:
-        """What is at `path`, once it has come to this status."""
+        """The data at `path`, once it has this status."""
         pause = threading.Event()
         for _ in range(int(PATIENCE_S / 0.05)):
-            found = self.ask("GET", path)
-            if found["status"] == status:
-                return found
+            data = self.ask("GET", path)
+            if data["status"] == status:
+                return data
             pause.wait(0.05)
-        raise AssertionError(f"{path} is {found['status']}, not {status}")
+        raise AssertionError(f"{path} is {data['status']}, not {status}")
 
 
-def furnish(running: Running) -> Furnished:
-    """The tenant, made; nothing of it moves any more when this answers."""
-    if TENANT not in {known.id for known in service.list_tenants()}:
+def furnish(running: Running) -> FurnishedTenant:
+    """Create the tenant with its data; nothing in it is still running on return."""
+    if TENANT not in {tenant.id for tenant in service.list_tenants()}:
         service.create_tenant(TENANT, NAME)
-    told = ((LOGIN, "owner"), ("ben@northgate.test", "builder"), ("eve@northgate.test", "operator"))
-    users = {login: running.user(login, PASSWORD, TENANT, role) for login, role in told}
+    members = ((LOGIN, "owner"), ("ben@northgate.test", "builder"), ("eve@northgate.test", "operator"))
+    users = {login: running.user(login, PASSWORD, TENANT, role) for login, role in members}
     people.add_member(running.tenant(TENANT), "eve@northgate.test", "operator", approver=True)
     people.add_member(running.tenant("globex"), LOGIN, "viewer")
     with running.api(TENANT) as api:
-        house = Furnished(running, api, {"tenant": TENANT, "member": users["eve@northgate.test"]})
+        house = FurnishedTenant(running, api, {"tenant": TENANT, "member": users["eve@northgate.test"]})
         _add_processes(house)
         _add_executions(house)
         _add_documents(house)
@@ -75,8 +75,8 @@ def furnish(running: Running) -> Furnished:
         _add_governance(house)
         _add_agent(house)
         _add_keys(house)
-        made = house.ask("POST", "/invitations", {"login": "iris@northgate.test", "role": "operator", "approver": True})
-        house.things["invitation"] = made["link"].partition("token=")[2]
+        invitation = house.ask("POST", "/invitations", {"login": "iris@northgate.test", "role": "operator", "approver": True})
+        house.things["invitation"] = invitation["link"].partition("token=")[2]
         for name, login, lifetime_ms in (("another", LOGIN, DAY_MS), ("ended", "ben@northgate.test", -1)):
             house.things[name] = sessions.create_session(
                 running.services.sealer, users[login], TENANT, lifetime_ms=lifetime_ms
@@ -84,7 +84,7 @@ def furnish(running: Running) -> Furnished:
     return house
 
 
-def _add_processes(house: Furnished) -> None:
+def _add_processes(house: FurnishedTenant) -> None:
     running = house.running
     url = f"http://localhost:{running.config.server.port}/demo"
     apply_solution(running.tenant(TENANT), SolutionServices(None, running.services.integrations), starter_solution(url))
@@ -93,19 +93,19 @@ def _add_processes(house: Furnished) -> None:
     house.ask("PUT", "/processes/price-list", furniture.DRAFT)
 
 
-def _add_alerts(house: Furnished) -> None:
-    """One that is well, and one that soon fires."""
+def _add_alerts(house: FurnishedTenant) -> None:
+    """One that is OK, and one that fires soon."""
     waits = {"name": "Queue stands", "condition": {"kind": "queue_age", "longer_than": "10m"}, "for": "5m", "repeat": "1h"}
     failures = {"kind": "failures", "process": "delivery-check", "above": 0, "window": "1h"}
     house.ask("POST", "/logs/alerts", waits)
     house.things["alert"] = house.ask("POST", "/logs/alerts", {"name": "Delivery check fails", "condition": failures})["id"]
 
 
-def _add_executions(house: Furnished) -> None:
-    """One in every state that lasts."""
+def _add_executions(house: FurnishedTenant) -> None:
+    """One execution in every lasting state."""
     things = house.things
-    given = json.loads(starter_input().read_text("utf8"))
-    things["succeeded"] = house.execute("order-intake", given, label="March catalogue")
+    input_ = json.loads(starter_input().read_text("utf8"))
+    things["succeeded"] = house.execute("order-intake", input_, label="March catalogue")
     for number in (10250, 10251, 10252):
         house.execute("delivery-check", {"order": number, "weight": number - 10240})
     for weight in (-1, -2):
@@ -127,7 +127,7 @@ def _add_executions(house: Furnished) -> None:
     things["order"] = house.ask("GET", "/datapool/orders/entities")[0]["id"]
 
 
-def _add_documents(house: Furnished) -> None:
+def _add_documents(house: FurnishedTenant) -> None:
     def upload(name: str, folder: str, content: bytes, tags: str = "") -> str:
         form = {"name": name, "folder": folder, "tags": tags}
         answer = house.api.post(f"{PREFIX}/documents", files={"file": (name, content)}, data=form)
@@ -138,10 +138,10 @@ def _add_documents(house: Furnished) -> None:
         upload(name, folder, furniture.TEXTS[name].encode(), "current")
     for name, folder in (("terms 2025.md", "contracts/2025"), ("Around the Horn.md", "contracts/2026/suppliers")):
         upload(name, folder, furniture.CONTRACT.encode() + name.encode())
-    made = house.things["document"] = upload(
+    document = house.things["document"] = upload(
         "contract Alfreds Futterkiste.md", "contracts/2026", furniture.CONTRACT.encode(), "2026, customer"
     )
-    path = f"/documents/{made}"
+    path = f"/documents/{document}"
     house.ask(
         "POST",
         f"{path}/revisions",
@@ -154,7 +154,7 @@ def _add_documents(house: Furnished) -> None:
     house.api.get(f"{PREFIX}{path}/content").raise_for_status()
 
 
-def _add_webapp(house: Furnished) -> None:
+def _add_webapp(house: FurnishedTenant) -> None:
     house.ask("POST", "/webapps", {"id": "shop", "name": "Shop"})
     for number in (1, 2):
         archive = write_zip({"index.html": f"<!doctype html><title>Shop</title><h1>Shop {number}</h1>".encode()})
@@ -167,7 +167,7 @@ def _add_webapp(house: Furnished) -> None:
             visitor.get(path)
 
 
-def _add_governance(house: Furnished) -> None:
+def _add_governance(house: FurnishedTenant) -> None:
     house.ask("PUT", "/policies/large-orders", furniture.POLICY)
     house.ask("POST", "/policies/large-orders/activate", {"message": "agreed with sales"})
     house.ask("PUT", "/policies/quiet-hours", furniture.SECOND_POLICY)
@@ -179,8 +179,8 @@ def _add_governance(house: Furnished) -> None:
     )
 
 
-def _add_agent(house: Furnished) -> None:
-    """Its runs: one done, one held for a person, one stopped by its budget."""
+def _add_agent(house: FurnishedTenant) -> None:
+    """An agent with three runs: one succeeded, one waiting for a person, one stopped by its budget."""
     things = house.things
     house.ask("POST", "/datapool", {"name": "notes", "fields": [{"name": "text", "type": "text"}]})
     with serving(obey()) as server:
@@ -194,13 +194,13 @@ def _add_agent(house: Furnished) -> None:
             house.until(f"/agents/{agent}/runs/{started['run_id']}", status)
             return str(started["run_id"])
 
-        things["run"] = run("clerk", furniture.READING, "succeeded")
-        things["held_run"] = run("clerk", furniture.WRITING, "waiting")
-        run("hasty", furniture.READING, "failed")
+        things["run"] = run("clerk", furniture.READ_PROMPT, "succeeded")
+        things["waiting_run"] = run("clerk", furniture.WRITE_PROMPT, "waiting")
+        run("hasty", furniture.READ_PROMPT, "failed")
     assert runs.list_runs(house.running.tenant(TENANT), "clerk", PageRequest(10)).items
 
 
-def _add_keys(house: Furnished) -> None:
+def _add_keys(house: FurnishedTenant) -> None:
     for name, scopes, days in (
         ("warehouse scanner", ["processflow.execute", "processflow.read"], 12),
         ("monthly report", ["entities.read", "logs.read"], 300),

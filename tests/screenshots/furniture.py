@@ -1,4 +1,4 @@
-"""What stands in the furnished tenant: its processes, texts, policies, skill and agents."""
+"""The example data of the tenant: processes, texts, policies, a skill and agents."""
 
 from typing import Any
 
@@ -122,11 +122,11 @@ AGENTS: tuple[dict[str, Any], ...] = (
         "tools": ["query_entities"], "budget": {"turns": 1},
     },
 )  # fmt: skip
-READING = (
+READ_PROMPT = (
     'How many orders are there? CALL query_entities {"collection": "orders", "limit": 2}\n'
     "SAY There are four orders, two of them from Germany."
 )
-WRITING = (
+WRITE_PROMPT = (
     'Note the tea. CALL write_entities {"operations": [{"op": "create", "collection": "notes", "values": {"text": "Tea, 3"}}]}\n'
     "SAY It is noted."
 )

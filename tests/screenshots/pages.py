@@ -11,7 +11,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/account": ("/console/account",),
     "/console/agents": ("/console/agents",),
     "/console/agents/<agent_id>": ("/console/agents/clerk",),
-    "/console/agents/<agent_id>/runs/<run_id>": ("/console/agents/clerk/runs/{run}", "/console/agents/clerk/runs/{held_run}"),
+    "/console/agents/<agent_id>/runs/<run_id>": ("/console/agents/clerk/runs/{run}", "/console/agents/clerk/runs/{waiting_run}"),
     "/console/alerts": ("/console/alerts",),
     "/console/alerts/<alert_id>": ("/console/alerts/{alert}",),
     "/console/alerts/<alert_id>/edit": ("/console/alerts/{alert}/edit",),
@@ -145,7 +145,7 @@ NOT_PAGES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Screen:
-    """One page to look at, on the tenant's host or the base host; `name` is that of its pictures."""
+    """One page on the tenant's host or the base host; its pictures are named `name`."""
 
     path: str
     name: str = ""
@@ -154,12 +154,12 @@ class Screen:
 
     @property
     def is_absent(self) -> bool:
-        """Whether it shows what somebody sees who asks for what is not there."""
+        """Whether the page shows a "not found"."""
         return self.path.endswith("nobody")
 
 
 def screens(things: Mapping[str, str]) -> Iterator[Screen]:
-    """Every page, with the things of a furnished tenant in its addresses."""
+    """Every page, with the ids of the example data in its addresses."""
     for listed, is_on_base, is_signed_in in ((ADDRESSES, False, True), (BASE_ADDRESSES, True, True), (SIGNED_OUT, True, False)):
         for path in (path for paths in listed.values() for path in paths):
             yield Screen(path.format_map(things), _name_of(path, is_on_base), is_on_base, is_signed_in)

@@ -14,8 +14,8 @@ from tests.screenshots.pages import SENT, Screen
 
 
 @contextmanager
-def visiting(chromium: Browser, config: Config) -> Iterator[BrowserContext]:
-    """A context of somebody who is signed in on the tenant's host and on the base host."""
+def signed_in_context(chromium: Browser, config: Config) -> Iterator[BrowserContext]:
+    """A browser context signed in on the tenant's host and on the base host."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(30_000)
     page = context.new_page()
@@ -35,18 +35,18 @@ def url_of(config: Config, screen: Screen) -> str:
 
 
 def send_form(page: Page, running: Running, form: Mapping[str, str], token: str) -> str:
-    """Shows at its address what the form is answered in the session of this token; answers what was kept of it."""
-    url, headers = url_of(running.config, Screen(SENT)), {"Sec-Fetch-Site": "same-origin", "Cookie": f"{COOKIE}={token}"}
-    with running.client(f"{TENANT}.{running.config.domains.base}", headers) as client:
+    """Show the answer to a form, submitted in the session of this token, at its address; returns the saved form."""
+    url, request_headers = url_of(running.config, Screen(SENT)), {"Sec-Fetch-Site": "same-origin", "Cookie": f"{COOKIE}={token}"}
+    with running.client(f"{TENANT}.{running.config.domains.base}", request_headers) as client:
         answer = client.post(SENT, data=dict(form))
-    told = {name: answer.headers[name] for name in ("Content-Type", "Content-Security-Policy")}
-    page.route(url, lambda route: route.fulfill(status=answer.status_code, headers=told, body=answer.content))
+    response_headers = {name: answer.headers[name] for name in ("Content-Type", "Content-Security-Policy")}
+    page.route(url, lambda route: route.fulfill(status=answer.status_code, headers=response_headers, body=answer.content))
     page.goto(url)
     page.unroute(url)
     return str(page.locator(f"input[name={FIELD}]").input_value())
 
 
 def set_look(page: Page, scheme: str, width: int) -> None:
-    """Light or dark, and as wide as this."""
+    """Set the colour scheme and the width."""
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 800 if width < 2000 else 1440})

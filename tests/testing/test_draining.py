@@ -1,4 +1,4 @@
-"""What the kit takes for rest, and what of a tenant goes on working when the clock is far ahead."""
+"""Draining: what the test kit counts as idle, and access to a tenant when the clock is far ahead."""
 
 from typing import Any
 
@@ -24,26 +24,26 @@ def publish(tenant: QaTenant, definition: dict[str, Any]) -> None:
     tenant.ask("POST", f"/processes/{definition['id']}/publish", {})
 
 
-def left(gos: LocalGos, tenant: QaTenant) -> list[str]:
-    """What would go on by itself in this tenant."""
+def open_work(gos: LocalGos, tenant: QaTenant) -> list[str]:
+    """The work that would continue by itself in this tenant."""
     return list_open_work(gos.running.services.queue, [tenant.id], tells_at_once=False)
 
 
-def test_what_is_paused_is_at_rest_and_goes_on_afterwards(gos: LocalGos) -> None:
+def test_a_paused_process_counts_as_idle(gos: LocalGos) -> None:
     tenant = gos.tenant("paused")
     publish(tenant, HOURLY)
     tenant.ask("POST", "/processes/hourly/pause", {})
-    held = tenant.execute("hourly", {}, wait=0)["execution_id"]
+    execution = tenant.execute("hourly", {}, wait=0)["execution_id"]
     gos.running.move_clock(3 * HOUR_MS)  # its schedule is due three times
     gos.drain(seconds=10)
-    assert tenant.execution(held, "hourly")["wait_reason"] == "paused"
+    assert tenant.execution(execution, "hourly")["wait_reason"] == "paused"
     tenant.ask("POST", "/processes/hourly/resume-triggers", {})
     gos.drain()
     assert {each["status"] for each in tenant.ask("GET", "/processes/hourly/executions")} == {"succeeded"}
-    assert len(tenant.ask("GET", "/processes/hourly/executions")) > 1, "the schedule fired once it was let"
+    assert len(tenant.ask("GET", "/processes/hourly/executions")) > 1, "the schedule fired after it was resumed"
 
 
-def test_who_waits_for_the_slot_of_one_that_waits_for_a_person_is_at_rest(gos: LocalGos) -> None:
+def test_an_execution_queued_behind_an_approval_counts_as_idle(gos: LocalGos) -> None:
     tenant = gos.tenant("queueing")
     publish(tenant, ONE_AT_A_TIME)
     first, second = (tenant.execute("one-at-a-time", {}, wait=0)["execution_id"] for _ in range(2))
@@ -54,7 +54,7 @@ def test_who_waits_for_the_slot_of_one_that_waits_for_a_person_is_at_rest(gos: L
     assert tenant.execution(second, "one-at-a-time")["wait_reason"] == "approval"
 
 
-def test_what_a_tenant_that_is_switched_off_would_send_is_at_rest(gos: LocalGos) -> None:
+def test_deliveries_of_a_switched_off_tenant_count_as_idle(gos: LocalGos) -> None:
     tenant = gos.tenant("switched-off")
     publish(tenant, {**HOURLY, "triggers": []})
     gos.foreign.answer("/told", 200)
@@ -64,13 +64,13 @@ def test_what_a_tenant_that_is_switched_off_would_send_is_at_rest(gos: LocalGos)
     gos.drain(seconds=10)
     assert gos.foreign.calls("/told") == []
     tenant.ask("PUT", "/kill-switches", {"kind": "tenant", "off": False})
-    assert any("execution.succeeded is to be delivered" in line for line in left(gos, tenant))
+    assert any("execution.succeeded is to be delivered" in line for line in open_work(gos, tenant))
     gos.drain()
     assert len(gos.foreign.calls("/told")) == 1
 
 
-def test_a_tenant_is_reached_after_its_key_has_ended(gos: LocalGos) -> None:
-    """A year later its own would have: here it gets one that ends sooner, as the appliance is that of other tests too."""
+def test_a_tenant_stays_accessible_after_its_key_expired(gos: LocalGos) -> None:
+    """The tenant's own key expires after a year; a shorter one keeps the clock of the shared appliance close."""
     tenant = gos.tenant("aged")
     publish(tenant, {**HOURLY, "triggers": []})
     tenant.api.headers["X-API-Key"] = gos.running.key(tenant.id, expires_in_days=1)

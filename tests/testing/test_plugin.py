@@ -1,4 +1,4 @@
-"""The plugin as a QA team has it: the suite of the docs, what a failure leaves, an appliance elsewhere, and no cost without it."""
+"""The pytest plugin as a QA team uses it: the suite of the docs, evidence of failures, a remote appliance, no cost when unused."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.architecture.source_tree import ROOT
 
 Run = tuple[Path, "Future[tuple[int, str]]"]
 BLOCKS = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FAILING = """
+FAILING_SUITE = """
 import pytest
 from appliance.solutions.archive import write_zip
 
@@ -47,10 +47,10 @@ def test_fails(gos_page):
     assert gos_page.get_by_role("heading").first.inner_text() == "Nothing that is there"
 
 @pytest.mark.gos_lenient
-def test_bears_it(gos_page):
+def test_tolerates_console_errors(gos_page):
     gos_page.evaluate("console.error('it broke')")
 
-def test_names_what_still_runs(gos, gos_tenant, gos_foreign):
+def test_lists_running_executions(gos, gos_tenant, gos_foreign):
     released = gos_foreign.hold("/slow")
     settings = {"base_url": gos_foreign.url}
     gos_tenant.ask("POST", "/integrations", {"slug": "slow", "connector": "http", "settings": settings})
@@ -64,10 +64,10 @@ def test_names_what_still_runs(gos, gos_tenant, gos_foreign):
     finally:
         released.set()
 """
-LETTERS = """
+EMAIL_SUITE = """
 import pytest
 
-def asked(tenant, day):
+def request_leave(tenant, day):
     return tenant.execute("leave", {"day": day}, wait=0)["execution_id"]
 
 @pytest.fixture
@@ -78,24 +78,24 @@ def office(gos_tenant):
         gos_tenant.ask("POST", "/processes/leave/publish", {})
     return gos_tenant
 
-def test_reads_one_letter_and_leaves_another_on_its_way(office, gos_mail):
+def test_reads_one_email_while_another_is_in_transit(office, gos_mail):
     to = office.login("approver")[0]
-    asked(office, "Monday")
+    request_leave(office, "Monday")
     assert "Monday off?" in gos_mail.wait_for(to=to).text
-    asked(office, "Tuesday")
+    request_leave(office, "Tuesday")
 
-def test_has_its_own_letters_at_once(office, gos_mail):
+def test_sees_only_its_own_emails(office, gos_mail):
     to = office.login("approver")[0]
     assert gos_mail.letters == []
-    asked(office, "Friday")
+    request_leave(office, "Friday")
     assert "Friday off?" in gos_mail.wait_for(to=to).text
     assert len(gos_mail.letters) == 1
 """
-ELSEWHERE = """
+REMOTE_SUITE = """
 import pytest
 from appliance.testing.kit import NotSupportedRemotely
 
-def test_a_page_is_opened_by_whoever_was_named(gos, gos_tenant, gos_page_as):
+def test_opens_pages_as_the_configured_people(gos, gos_tenant, gos_page_as):
     page = gos_page_as("viewer")
     assert page.get_by_test_id("console").is_visible()
     assert gos_tenant.ask("GET", "/tenant")["id"] == gos_tenant.id == "elsewhere"
@@ -108,7 +108,7 @@ def test_a_page_is_opened_by_whoever_was_named(gos, gos_tenant, gos_page_as):
     with pytest.raises(NotSupportedRemotely, match="belongs to the tenant elsewhere"):
         gos.tenant("other")
 """
-COSTS = """
+IMPORT_SUITE = """
 import sys
 
 def test_nothing_was_imported():
@@ -118,8 +118,9 @@ def test_nothing_was_imported():
 
 
 def run_tests(folder: Path, text: str, *options: str, **more: str) -> tuple[int, str]:
-    """A run of its own, in a folder of its own, as a reader has it; warnings are errors there too.  `more` are further
-    modules of it by their name, which share its appliance."""
+    """Run pytest in its own process and folder, with warnings as errors; returns the exit code and the output.
+
+    `more` are further modules by name, which share the appliance of the run."""
     for name, content in {"test_it": text, **more}.items():
         (folder / f"{name}.py").write_text(content)
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
@@ -131,19 +132,19 @@ def run_tests(folder: Path, text: str, *options: str, **more: str) -> tuple[int,
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
-    """Those with an appliance of their own, side by side: half of their time they wait for letters and for the browser."""
-    texts = {"docs": "\n\n".join(BLOCKS.findall((ROOT / "docs/qa.md").read_text("utf8"))), "failing": FAILING}
-    further = {"docs": {"test_letters": LETTERS}, "failing": {}}
+    """Runs with an appliance of their own, in parallel: half of their time they wait for emails and the browser."""
+    texts = {"docs": "\n\n".join(BLOCKS.findall((ROOT / "docs/qa.md").read_text("utf8"))), "failing": FAILING_SUITE}
+    further = {"docs": {"test_emails": EMAIL_SUITE}, "failing": {}}
     folders = {name: tmp_path_factory.mktemp(name) for name in texts}
     with ThreadPoolExecutor(len(texts)) as threads:
         yield {name: (folder, threads.submit(run_tests, folder, texts[name], **further[name])) for name, folder in folders.items()}
 
 
 @pytest.mark.browser
-def test_the_suite_of_the_docs_passes_and_letters_of_earlier_tests_are_not_handed_out(runs: dict[str, Run]) -> None:
+def test_the_suite_of_the_docs_passes_and_emails_are_separated_by_test(runs: dict[str, Run]) -> None:
     folder, run = runs["docs"]
-    code, told = run.result()
-    assert (code, told.count("PASSED test_it.py::"), told.count("PASSED test_letters.py::")) == (0, 3, 2), told
+    code, output = run.result()
+    assert (code, output.count("PASSED test_it.py::"), output.count("PASSED test_emails.py::")) == (0, 3, 2), output
     assert not (folder / "gos-evidence").exists()
 
 
@@ -153,29 +154,29 @@ def test_the_test_of_a_process_takes_less_than_20_lines() -> None:
 
 
 @pytest.mark.browser
-def test_a_failure_leaves_its_pages_and_says_why(runs: dict[str, Run]) -> None:
+def test_a_failure_leaves_evidence_and_shows_its_cause(runs: dict[str, Run]) -> None:
     folder, run = runs["failing"]
-    code, told = run.result()
-    assert (code, "1 failed, 4 passed, 1 error" in told) == (1, True), told
-    assert "error: it broke" in told
-    assert re.search(r"^outside: http://127\.0\.0\.1:\d+/elsewhere$", told, re.MULTILINE), told
-    kept = sorted(path.name for path in (folder / "gos-evidence").iterdir())
+    code, output = run.result()
+    assert (code, "1 failed, 4 passed, 1 error" in output) == (1, True), output
+    assert "error: it broke" in output
+    assert re.search(r"^outside: http://127\.0\.0\.1:\d+/elsewhere$", output, re.MULTILINE), output
+    evidence = sorted(path.name for path in (folder / "gos-evidence").iterdir())
     starts = ["test_it.py-test_fails-1", "test_it.py-test_sees_a_page_that_is_wrong-1"]
-    assert kept == [f"{start}-{end}" for start in starts for end in ("page1.png", "trace.zip")]
+    assert evidence == [f"{start}-{end}" for start in starts for end in ("page1.png", "trace.zip")]
 
 
 @pytest.mark.browser
-def test_an_appliance_elsewhere_is_tested_alike(tmp_path: Path, running: Running) -> None:
+def test_a_remote_appliance_can_be_tested(tmp_path: Path, running: Running) -> None:
     running.user("vera@elsewhere.test", "an appliance far away", "elsewhere", "viewer")
     (tmp_path / "key").write_text(running.key("elsewhere"))
     people = {"viewer": {"login": "vera@elsewhere.test", "password": "an appliance far away"}}
     (tmp_path / "people.json").write_text(json.dumps(people))
     url = running.config.tenant_url("elsewhere")
-    code, told = run_tests(tmp_path, ELSEWHERE, f"--gos-url={url}", "--gos-key-file=key", "--gos-people=people.json")
-    assert (code, "1 passed" in told) == (0, True), told
+    code, output = run_tests(tmp_path, REMOTE_SUITE, f"--gos-url={url}", "--gos-key-file=key", "--gos-people=people.json")
+    assert (code, "1 passed" in output) == (0, True), output
 
 
-def test_domains_of_webapps_are_their_own_once_they_are_proven(gos: LocalGos, gos_tenant: QaTenant) -> None:
+def test_verified_domains_belong_to_their_webapps(gos: LocalGos, gos_tenant: QaTenant) -> None:
     gos_tenant.ask("POST", "/webapps", {"id": "shop"})
     domains = gos.running.services.domains
     claim = {"method": "operator", "redirect_from": "www"}
@@ -186,5 +187,5 @@ def test_domains_of_webapps_are_their_own_once_they_are_proven(gos: LocalGos, go
 
 
 def test_a_run_without_our_fixtures_imports_nothing(tmp_path: Path) -> None:
-    code, told = run_tests(tmp_path, COSTS)
-    assert (code, "1 passed" in told) == (0, True), told
+    code, output = run_tests(tmp_path, IMPORT_SUITE)
+    assert (code, "1 passed" in output) == (0, True), output

@@ -1,4 +1,4 @@
-"""Forms with files, read in pieces of every size."""
+"""Multipart forms are parsed from pieces of every size."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -32,14 +32,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def form(tmp_path: Path) -> Iterator[Make]:
     places = LocalPlaces(tmp_path)
-    made: list[FormReader] = []
+    readers: list[FormReader] = []
 
-    def make(kind: type[FormReader] = FormReader, boundary: str = "x") -> FormReader:
-        made.append(kind(places.receiver, boundary, LIMITS))
-        return made[-1]
+    def create(kind: type[FormReader] = FormReader, boundary: str = "x") -> FormReader:
+        readers.append(kind(places.receiver, boundary, LIMITS))
+        return readers[-1]
 
-    yield make
-    for each in made:
+    yield create
+    for each in readers:
         each.discard()
 
 
@@ -50,7 +50,7 @@ def read(reader: FormReader, *pieces: bytes) -> tuple[list[tuple[str, str]], lis
     return texts, [(file.field, file.name, file.received.path.read_bytes()) for file in files]
 
 
-def test_texts_and_files_come_out_as_they_were_sent(form: Make, folder: Path) -> None:
+def test_texts_and_files_are_read_unchanged(form: Make, folder: Path) -> None:
     reader, body = form(), TEXT + NONE_CHOSEN + FILE + END
     sent = ([("word", "grün"), ("word", "two")], [("photo", "a.txt", b"abc\r\n--y\r\n")])
     assert read(reader, body) == sent
@@ -60,7 +60,7 @@ def test_texts_and_files_come_out_as_they_were_sent(form: Make, folder: Path) ->
     assert read(form(), *(bytes([each]) for each in body)) == sent
 
 
-def test_it_does_not_matter_where_the_network_cuts_a_form(form: Make) -> None:
+def test_a_form_can_be_split_anywhere(form: Make) -> None:
     body = TEXT + NONE_CHOSEN + part('name="last"', b"abc\r\n--y\r") + END
     for cut in range(len(body)):
         assert read(form(), body[:cut], body[cut:]) == ([("word", "grün"), ("word", "two"), ("last", "abc\r\n--y\r")], []), cut
@@ -69,7 +69,7 @@ def test_it_does_not_matter_where_the_network_cuts_a_form(form: Make) -> None:
         assert read(form(), body[:cut], body[cut:]) == ([], [("photo", "a.txt", b"abc\r\n--y\r\n")]), cut
 
 
-def test_a_file_is_on_the_disk_when_it_is_handed_on(form: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_synced_before_it_is_returned(form: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     sync = os.fsync
 
@@ -84,7 +84,7 @@ def test_a_file_is_on_the_disk_when_it_is_handed_on(form: Make, monkeypatch: pyt
     assert file.received.path.stat().st_ino in synced
 
 
-def test_a_disk_that_fails_at_the_end_of_a_file_leaves_nothing(
+def test_a_failing_sync_leaves_nothing(
     form: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(descriptor: int) -> None:
@@ -99,7 +99,7 @@ def test_a_disk_that_fails_at_the_end_of_a_file_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "told"),
+    ("body", "kind", "message"),
     [
         (FILE, InvalidRequest, "incomplete"),
         (b"{}", InvalidRequest, "incomplete"),
@@ -112,11 +112,11 @@ def test_a_disk_that_fails_at_the_end_of_a_file_leaves_nothing(
         (part(f'name="{"n" * 501}"') + END, PayloadTooLarge, "texts of the form are too large"),
     ],
 )
-def test_what_is_no_form_or_too_much_is_refused_and_leaves_nothing(
-    form: Make, folder: Path, body: bytes, kind: type[ApplianceError], told: str
+def test_an_invalid_or_too_large_form_is_refused_and_leaves_nothing(
+    form: Make, folder: Path, body: bytes, kind: type[ApplianceError], message: str
 ) -> None:
     reader = form()
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         read(reader, body)
     reader.discard()
     assert list(folder.iterdir()) == []
@@ -134,7 +134,7 @@ class OnlyTexts(FormReader):
             raise InvalidRequest(f"{name} is a file")
 
 
-def test_a_part_may_be_refused_before_it_is_read(form: Make, folder: Path) -> None:
+def test_a_part_can_be_refused_before_it_is_read(form: Make, folder: Path) -> None:
     reader = form(OnlyTexts)
     with pytest.raises(InvalidRequest, match="photo is a file"):
         reader.feed(TEXT + FILE[:90])

@@ -17,11 +17,11 @@ from appliance.documents.sharing.delivery import DeliveryPolicy
 from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.formats import Formats, Settings
 from appliance.tenants.keys import make_key_text
-from tests.documents.test_shares import Approved
+from tests.documents.test_shares import FakeReviews
 
 
-class FarPlaces(LocalPlaces):
-    """Notes where each read was asked for; `meanwhile` happens once during the next."""
+class RemotePlaces(LocalPlaces):
+    """Records in which context each read happens; `meanwhile` is called once during the next read."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -39,63 +39,63 @@ class FarPlaces(LocalPlaces):
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> FarPlaces:
-    return FarPlaces(tmp_path / "far")
+def places(tmp_path: Path) -> RemotePlaces:
+    return RemotePlaces(tmp_path / "far")
 
 
 @pytest.fixture
-def blobs(places: FarPlaces) -> Blobs:
+def blobs(places: RemotePlaces) -> Blobs:
     return Blobs(places, BLOB_TABLES)
 
 
-def test_a_media_type_is_detected_before_the_write(documents: Documents, acme: TenantScope, places: FarPlaces) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
-    assert documents.update_document(acme, made, Changes(media_type="text/csv")).media_type == "text/csv"
+def test_a_media_type_is_detected_before_the_write(documents: Documents, acme: TenantScope, places: RemotePlaces) -> None:
+    document_id = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
+    assert documents.update_document(acme, document_id, Changes(media_type="text/csv")).media_type == "text/csv"
     assert places.in_writer == [False]
     newer = documents.store_content(acme, b"\x89PNG\r\n\x1a\n")
-    places.meanwhile = lambda: documents.add_revision(acme, made, newer)
+    places.meanwhile = lambda: documents.add_revision(acme, document_id, newer)
     with pytest.raises(VersionConflict, match="was replaced at the same time"):
-        documents.update_document(acme, made, Changes(media_type="text/plain"))
-    assert documents.get_document(acme, made).media_type == "image/png"
+        documents.update_document(acme, document_id, Changes(media_type="text/plain"))
+    assert documents.get_document(acme, document_id).media_type == "image/png"
 
 
 def test_a_text_is_opened_after_the_snapshot(
-    documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces, tmp_path: Path
+    documents: Documents, acme: TenantScope, blobs: Blobs, places: RemotePlaces, tmp_path: Path
 ) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    document_id = documents.store_document(acme, NewDocument("a.txt"), b"one").id
     assert TextReader(blobs, Formats(Settings(tmp_path))).read_all() == 1
     places.in_snapshot.clear()
-    pieces = documents.open_text(acme, made).pieces
+    pieces = documents.open_text(acme, document_id).pieces
     assert pieces is not None
     assert b"".join(pieces) == b"one"
     assert places.in_snapshot == [False]
 
 
 def test_publishing_checks_the_content_outside_the_write(
-    documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces
+    documents: Documents, acme: TenantScope, blobs: Blobs, places: RemotePlaces
 ) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    document_id = documents.store_document(acme, NewDocument("a.txt"), b"one").id
     newer = documents.store_content(acme, b"two")
-    places.meanwhile = lambda: documents.add_revision(acme, made, newer)
-    shown = Publications(DeliveryPolicy(blobs, Approved())).publish(acme, made, NewPublication("a.txt"))
-    assert shown.serves == 2
+    places.meanwhile = lambda: documents.add_revision(acme, document_id, newer)
+    publication = Publications(DeliveryPolicy(blobs, FakeReviews())).publish(acme, document_id, NewPublication("a.txt"))
+    assert publication.serves == 2
     assert places.in_writer == [False, False]
 
 
 def test_a_content_is_checked_for_keys_once_across_processes(
-    documents: Documents, acme: TenantScope, globex: TenantScope, blobs: Blobs, places: FarPlaces
+    documents: Documents, acme: TenantScope, globex: TenantScope, blobs: Blobs, places: RemotePlaces
 ) -> None:
     harmless, leaking = (
         documents.store_document(acme, NewDocument("a.txt"), data).id for data in (b"one", make_key_text("live").encode())
     )
     theirs = documents.store_document(globex, NewDocument("a.txt"), b"one").id
 
-    def leaves(exits: DeliveryPolicy) -> list[bool]:
-        return [exits.find(scope, each, "latest") is not None for scope, each in
+    def are_delivered(delivery: DeliveryPolicy) -> list[bool]:
+        return [delivery.find(scope, each, "latest") is not None for scope, each in
                 ((acme, harmless), (acme, leaking), (globex, theirs))]  # fmt: skip
 
     for _ in range(2):
-        assert leaves(DeliveryPolicy(blobs, Approved())) == [True, False, True]
+        assert are_delivered(DeliveryPolicy(blobs, FakeReviews())) == [True, False, True]
         assert len(places.in_writer) == 3
     twin = documents.store_document(acme, NewDocument("b.txt"), b"one").id
     documents.delete_document(acme, harmless)
@@ -106,43 +106,43 @@ def test_a_content_is_checked_for_keys_once_across_processes(
 
 
 def test_only_one_of_many_threads_checks_a_content(
-    documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces, monkeypatch: pytest.MonkeyPatch
+    documents: Documents, acme: TenantScope, blobs: Blobs, places: RemotePlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
-    exits, begun, may_end, found = DeliveryPolicy(blobs, Approved()), threading.Event(), threading.Event(), list[bool]()
+    document_id = documents.store_document(acme, NewDocument("a.txt"), b"one").id
+    delivery, has_begun, may_end, results = DeliveryPolicy(blobs, FakeReviews()), threading.Event(), threading.Event(), list[bool]()
 
     def look() -> None:
-        begun.set()
+        has_begun.set()
         assert may_end.wait(30)
 
     def ask() -> None:
-        found.append(exits.find(acme, made, "latest") is not None)
+        results.append(delivery.find(acme, document_id, "latest") is not None)
 
     places.meanwhile = look
     threads = [threading.Thread(target=ask) for _ in range(3)]
     threads[0].start()
-    assert begun.wait(30)
+    assert has_begun.wait(30)
     with monkeypatch.context() as patched:
         patched.setattr(key_checks, "WAIT_SECONDS", 0.01)
         with pytest.raises(Overloaded, match="still being checked"):
-            exits.find(acme, made, "latest")
+            delivery.find(acme, document_id, "latest")
     for each in threads[1:]:
         each.start()
     may_end.set()
     for each in threads:
         each.join(30)
-    assert found == [True] * 3
+    assert results == [True] * 3
     assert len(places.in_writer) == 1
 
 
 def test_a_corrected_media_type_is_delivered(documents: Documents, acme: TenantScope, blobs: Blobs) -> None:
-    made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
-    documents.add_revision(acme, made, documents.store_content(acme, b"a,b\n1,2\n"))
-    documents.update_document(acme, made, Changes(media_type="text/csv"))
-    leaving = DeliveryPolicy(blobs, Approved()).find(acme, made, "latest")
-    assert leaving is not None
-    assert leaving.media_type == documents.open_content(acme, made).media_type == "text/csv"
-    assert documents.open_content(acme, made, 1).media_type == "text/plain"
+    document_id = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
+    documents.add_revision(acme, document_id, documents.store_content(acme, b"a,b\n1,2\n"))
+    documents.update_document(acme, document_id, Changes(media_type="text/csv"))
+    content = DeliveryPolicy(blobs, FakeReviews()).find(acme, document_id, "latest")
+    assert content is not None
+    assert content.media_type == documents.open_content(acme, document_id).media_type == "text/csv"
+    assert documents.open_content(acme, document_id, 1).media_type == "text/plain"
     style = documents.store_document(acme, NewDocument("a.css"), b"one, two").id
     assert documents.get_document(acme, style).text_state == "none"
     assert documents.update_document(acme, style, Changes(media_type="text/csv")).text_state == "pending"
