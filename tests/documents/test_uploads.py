@@ -202,11 +202,11 @@ from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.documents.service import HOLDERS, Documents
+from appliance.documents.service import BLOB_TABLES, Documents
 from appliance.documents.uploads import Uploads
 url, folder, upload_id, offset, countdown = sys.argv[1:]
 db.open_database(url)
-blobs = Blobs(LocalPlaces(Path(folder)), HOLDERS)
+blobs = Blobs(LocalPlaces(Path(folder)), BLOB_TABLES)
 left = int(countdown)
 fsync = os.fsync
 def count():
@@ -217,7 +217,7 @@ def count():
 db.database.obj.execute_sql = lambda sql, params=None, real=db.database.obj.execute_sql: (count(), real(sql, params))[1]
 os.fsync = lambda descriptor: (count(), fsync(descriptor))[1]
 uploads = Uploads(Documents(blobs), blobs, 1 << 30)
-part = uploads.begin_part(TenantScope("acme", "key:acme"), upload_id, int(offset))
+part = uploads.start_part(TenantScope("acme", "key:acme"), upload_id, int(offset))
 data = sys.stdin.buffer.read()
 part.write(data[int(offset):])
 part.finish()
