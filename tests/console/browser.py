@@ -1,4 +1,4 @@
-"""What a browser does over HTTP, without a screen: cookies per host, fetch metadata, redirects from host to host."""
+"""A browser without a screen: cookies per host, fetch metadata, redirects from host to host."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,8 @@ MOST_REDIRECTS = 8
 
 @dataclass
 class Browser:
-    """One browser; `get` and `post` follow redirects and answer the last response, its address in `url`;
+    """One browser; `get` and `post` follow redirects and return the last response, whose address is in `url`.
+
     `set_cookies` has every Set-Cookie line so far."""
 
     running: Running
@@ -33,7 +34,7 @@ class Browser:
         return self._go("POST", url, urlencode(form, doseq=True), {"Sec-Fetch-Site": "same-origin", **headers})
 
     def upload(self, url: str, file: tuple[str, bytes], form: Mapping[str, str] | None = None, **headers: str) -> httpx.Response:
-        """Send a form with one file, its field called `file`."""
+        """Submit a form with one file in the field `file`."""
         mark = "the-end-of-a-part"
         lines = [f'--{mark}\r\nContent-Disposition: form-data; name="{n}"\r\n\r\n{v}\r\n' for n, v in (form or {}).items()]
         head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="{file[0]}"\r\n\r\n'

@@ -45,7 +45,7 @@ DEFINITION: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def staff(running: Running) -> Running:
-    """Acme's people, one per role; somebody of globex; somebody without a tenant."""
+    """Acme's members, one per role; an owner of globex; a guest without a tenant."""
     running.tenant("acme")
     running.tenant("globex")
     for login, role in PEOPLE.items():
@@ -65,7 +65,7 @@ def greeting(acme: httpx.Client) -> str:
 
 @pytest.fixture(scope="session")
 def signed_in(staff: Running) -> Callable[[str], Browser]:
-    """A browser in which this person is signed in to their tenant; kept, because checking a password is slow by intention."""
+    """A browser signed in as this person; cached, because password hashing is slow on purpose."""
     browsers: dict[str, Browser] = {}
 
     def get(login: str) -> Browser:

@@ -21,7 +21,7 @@ def signed_in(running: Running, login: str, password: str = PASSWORD) -> Browser
     return browser
 
 
-def is_in(browser: Browser) -> bool:
+def is_signed_in(browser: Browser) -> bool:
     return "Sign out" in browser.get(browser.at(TENANT, "/console/account")).text
 
 
@@ -31,15 +31,15 @@ def test_other_sessions_end_and_this_one_stays(running: Running, person: str) ->
     assert (page.count('data-testid="row"'), page.count("this browser")) == (4, 1)
     page = here.post(here.at(TENANT, "/console/account/sessions/end"), {}).text
     assert (page.count('data-testid="row"'), page.count("this browser")) == (1, 1)
-    assert (is_in(here), is_in(there)) == (True, False)
+    assert (is_signed_in(here), is_signed_in(there)) == (True, False)
 
 
 def test_a_new_password_ends_every_session(running: Running, person: str) -> None:
     here, there = signed_in(running, person), signed_in(running, person)
     form = {"old": PASSWORD, "password": NEW, "again": NEW}
     assert "Sign in" in here.post(here.at(TENANT, "/console/account/password"), form).text
-    assert (is_in(here), is_in(there)) == (False, False)
-    assert is_in(signed_in(running, person, NEW))
+    assert (is_signed_in(here), is_signed_in(there)) == (False, False)
+    assert is_signed_in(signed_in(running, person, NEW))
     assert "wrong" in Browser(running).sign_in(person, PASSWORD, TENANT).text
     with running.api(TENANT) as api:
         (entry,) = api.get("/api/v1/logs/audit", params={"action": "password.change"}).json()["data"]
@@ -62,5 +62,5 @@ def test_an_invalid_password_changes_nothing(running: Running, change: dict[str,
     here = signed_in(running, login)
     page = here.post(here.at(TENANT, "/console/account/password"), {"old": PASSWORD, "password": NEW, "again": NEW, **change})
     assert (page.status_code, message in page.text) == (422, True)
-    assert is_in(here)
-    assert is_in(signed_in(running, login))
+    assert is_signed_in(here)
+    assert is_signed_in(signed_in(running, login))

@@ -25,7 +25,7 @@ def agent(acme: httpx.Client) -> str:
 
 
 def waiting_run(running: Running, agent: str) -> str:
-    """A run that nobody drives."""
+    """A waiting run without a worker."""
 
     def insert() -> str:
         run, _ = runs.insert_run(running.tenant("acme"), agent, RunRequest(HOSTILE))

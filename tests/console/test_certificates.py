@@ -17,7 +17,7 @@ ROOT = Authority("Authority <b>of</b> the tests")
 
 @pytest.fixture
 def shop(running: Running, acme: httpx.Client) -> str:
-    """A WebApp with a proven domain, to which www. redirects, and one that is not proven."""
+    """A WebApp with a verified domain, to which www. redirects, and an unverified one."""
     name = fresh("certified")
     acme.post("/api/v1/webapps", json={"id": name}).raise_for_status()
     for host in (f"{name}.certified.test", f"{name}.claimed.test"):
@@ -32,7 +32,7 @@ def at(browser: Browser, shop: str, more: str = "", tenant: str = "acme", domain
 
 
 def form_of(leaf: Leaf) -> dict[str, str | list[str]]:
-    """As a browser sends what stands in text areas."""
+    """The form as a browser submits text areas, with CRLF line endings."""
     certificate, key = text_of(ROOT.sign(leaf)), pem_of(leaf.key)
     return {"certificate": certificate.replace("\n", "\r\n"), "private_key": key.replace("\n", "\r\n"), "chain": ""}
 
@@ -40,7 +40,7 @@ def form_of(leaf: Leaf) -> dict[str, str | list[str]]:
 def test_a_certificate_is_uploaded_shown_and_deleted(owner: Browser, acme: httpx.Client, shop: str) -> None:
     host = f"{shop}.certified.test"
     page = owner.get(owner.at("acme", f"/console/webapps/{shop}/domains")).text
-    assert page.count("Upload your own certificate") == 1, "of the proven domain alone"
+    assert page.count("Upload your own certificate") == 1, "only the verified domain has one"
     sent = form_of(Leaf([host, f"www.{host}"]))
     page = owner.post(at(owner, shop), sent).text
     certificate = acme.get(f"/api/v1/webapps/{shop}/domains/{host}/certificate").json()["data"]

@@ -26,14 +26,14 @@ def provider(acme: httpx.Client) -> Iterator[Provider]:
     provider.close()
 
 
-def leave(browser: Browser) -> str:
-    """Press Connect; the address at the provider that the page leads to."""
+def start_connection(browser: Browser) -> str:
+    """Press Connect; returns the address at the provider."""
     page = browser.post(browser.at("acme", f"/console/integrations/{SLUG}/connect"), {})
     assert page.status_code == 200, page.text
     return unescape(page.text.split('rel="noreferrer"')[0].rsplit('href="', 1)[1].split('"')[0])
 
 
-def state(acme: httpx.Client) -> str:
+def connection_state(acme: httpx.Client) -> str:
     return str(acme.get(f"/api/v1/integrations/{SLUG}").json()["data"]["connection"]["state"])
 
 
@@ -47,13 +47,13 @@ def test_a_connected_integration_can_be_called(owner: Browser, acme: httpx.Clien
     assert "Not connected yet." in page
     assert "/console/oauth/callback" in page
     assert not can_call(acme)
-    back = provider.allow(leave(owner))
+    back = provider.allow(start_connection(owner))
     assert urlsplit(back).netloc == urlsplit(owner.at("acme", "/")).netloc
     done = owner.get(back)
     assert urlsplit(owner.url).path == f"/console/integrations/{SLUG}"
     assert "Connected." in done.text
     assert "canary" not in done.text
-    assert (state(acme), can_call(acme), provider.asked) == ("connected", True, ["authorization_code"])
+    assert (connection_state(acme), can_call(acme), provider.asked) == ("connected", True, ["authorization_code"])
     assert "integration.connect" in acme.get("/api/v1/logs/audit?action=integration.connect").text
     again = owner.get(back)
     assert again.status_code == 409
@@ -66,10 +66,10 @@ def test_a_connected_integration_can_be_called(owner: Browser, acme: httpx.Clien
 def test_a_state_belongs_to_one_browser(
     owner: Browser, signed_in: Callable[[str], Browser], acme: httpx.Client, provider: Provider
 ) -> None:
-    back = provider.allow(leave(owner))
+    back = provider.allow(start_connection(owner))
     assert signed_in("builder@acme.test").get(back).status_code == 409
-    assert owner.get(back).status_code == 409  # used up by whoever came with it
-    assert (state(acme), provider.asked) == ("not_connected", [])
+    assert owner.get(back).status_code == 409  # a state works once
+    assert (connection_state(acme), provider.asked) == ("not_connected", [])
 
 
 def test_connecting_needs_the_permission_to_change_integrations(
@@ -78,40 +78,40 @@ def test_connecting_needs_the_permission_to_change_integrations(
     viewer, stranger = signed_in("viewer@acme.test"), signed_in("owner@globex.test")
     assert viewer.post(viewer.at("acme", f"/console/integrations/{SLUG}/connect"), {}).status_code == 403
     assert "Not connected yet." in viewer.get(viewer.at("acme", f"/console/integrations/{SLUG}")).text
-    back = provider.allow(leave(owner))
+    back = provider.allow(start_connection(owner))
     assert viewer.get(back).status_code == 403
     elsewhere = back.replace("//acme.", "//globex.")
     assert stranger.get(elsewhere).status_code == 409
     assert stranger.post(stranger.at("globex", f"/console/integrations/{SLUG}/connect"), {}).status_code == 404
-    assert (state(acme), provider.asked) == ("not_connected", [])
+    assert (connection_state(acme), provider.asked) == ("not_connected", [])
 
 
 @pytest.mark.parametrize("query", ["", "state=&code=x", "state=made-up&code=x", "error=access_denied&state=%00"])
 def test_a_forged_answer_connects_nothing(owner: Browser, acme: httpx.Client, provider: Provider, query: str) -> None:
-    leave(owner)
+    start_connection(owner)
     assert owner.get(owner.at("acme", f"/console/oauth/callback?{query}")).status_code == 409
-    assert (state(acme), provider.asked) == ("not_connected", [])
+    assert (connection_state(acme), provider.asked) == ("not_connected", [])
 
 
 def test_a_refusal_of_the_provider_is_reported(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
-    state_parameter = parse_qs(urlsplit(leave(owner)).query)["state"][0]
+    state_parameter = parse_qs(urlsplit(start_connection(owner)).query)["state"][0]
     page = owner.get(owner.at("acme", f"/console/oauth/callback?state={state_parameter}&error=access_denied<b>"))
     assert page.status_code == 409
     assert "access_deniedb" in page.text
-    stolen = provider.allow(leave(owner)).replace("code-1", "code-2")
+    stolen = provider.allow(start_connection(owner)).replace("code-1", "code-2")
     page = owner.get(stolen)
     assert page.status_code == 502
     assert "connect again" in page.text
-    assert (state(acme), provider.asked) == ("not_connected", ["authorization_code"])
+    assert (connection_state(acme), provider.asked) == ("not_connected", ["authorization_code"])
 
 
 def test_a_late_or_outdated_answer_connects_nothing(
     owner: Browser, acme: httpx.Client, provider: Provider
 ) -> None:
-    back = provider.allow(leave(owner))
+    back = provider.allow(start_connection(owner))
     db.write(lambda: db.execute("UPDATE integration_consent SET expires_at = ?", (clock.now_ms() - 1,)))
     assert owner.get(back).status_code == 409
-    back = provider.allow(leave(owner))
+    back = provider.allow(start_connection(owner))
     changes = {"settings": {"auth": {"scope": "everything"}}}
     acme.patch(f"/api/v1/integrations/{SLUG}", json=changes).raise_for_status()
     assert "have changed in the meantime" in owner.get(back).text
@@ -128,14 +128,14 @@ def test_a_connection_started_by_a_program_is_confirmed_by_a_person(
     page = builder.get(back)
     assert page.status_code == 200
     assert "Confirm only if you started this yourself" in page.text
-    assert (state(acme), provider.asked) == ("not_connected", [])
+    assert (connection_state(acme), provider.asked) == ("not_connected", [])
     fields = {name: values[0] for name, values in parse_qs(urlsplit(back).query).items()}
     foreign = builder.post(builder.at("acme", "/console/oauth/finish"), fields, **{"Sec-Fetch-Site": "cross-site"})
     assert foreign.status_code == 403
     assert "Connected." in builder.post(builder.at("acme", "/console/oauth/finish"), fields).text
     assert can_call(acme)
     assert acme.delete(f"/api/v1/integrations/{SLUG}/oauth").status_code == 200
-    assert state(acme) == "not_connected"
+    assert connection_state(acme) == "not_connected"
 
 
 def test_client_credentials_need_no_connection(acme: httpx.Client, provider: Provider) -> None:

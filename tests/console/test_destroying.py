@@ -16,7 +16,7 @@ DESTROYING = frozenset({
     "cancel", "deactivate", "delete", "disconnect", "discard", "drop", "empty", "end", "forget", "purge", "release", "remove",
     "reset", "revoke", "roll", "unpublish", "withdraw",
 })  # fmt: skip
-# What makes something, decides what was asked, can be taken back by the same page, or asks on a page of its own (act).
+# Verbs that create something, decide a request, can be undone on the same page, or confirm on their own page (act).
 HARMLESS = frozenset({
     "accept", "acknowledge", "act", "activate", "add", "adopt", "answer", "apply", "approve", "ask", "begin", "change", "check",
     "choose", "claim", "close", "compare", "confirm", "connect", "copy", "create", "decide", "deliver", "deploy", "dismiss",

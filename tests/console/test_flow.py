@@ -17,7 +17,7 @@ def rule(name: str, **more: Any) -> dict[str, Any]:
     return {"id": name, "rule": {"expression": "= 1"}, **more}
 
 
-def ran(path: str, **by_status: int) -> StepCount:
+def step_count(path: str, **by_status: int) -> StepCount:
     return StepCount(path, path.rpartition("/")[2], "rule", by_status=by_status)
 
 
@@ -25,15 +25,15 @@ def box(picture: Picture, name: str) -> Box:
     return next(each for each in picture.boxes if each.line.id == name)
 
 
-def ends(picture: Picture) -> set[tuple[tuple[float, float], tuple[float, float]]]:
+def end_points(picture: Picture) -> set[tuple[tuple[float, float], tuple[float, float]]]:
     return {(wire.points[0], wire.points[-1]) for wire in picture.wires}
 
 
-def foot(at: Box) -> tuple[float, float]:
+def bottom_of(at: Box) -> tuple[float, float]:
     return at.at[0] + 114, at.at[1] + at.height
 
 
-def head(at: Box) -> tuple[float, float]:
+def top_of(at: Box) -> tuple[float, float]:
     return at.at[0] + 114, at.at[1]
 
 
@@ -41,7 +41,7 @@ def test_steps_are_stacked_and_connected() -> None:
     picture = build_picture({"steps": [rule("a"), rule("b"), rule("c")]})
     a, b, c = (box(picture, name) for name in "abc")
     assert a.at[0] == b.at[0] == c.at[0]
-    assert {(foot(a), head(b)), (foot(b), head(c))} <= ends(picture)
+    assert {(bottom_of(a), top_of(b)), (bottom_of(b), top_of(c))} <= end_points(picture)
     assert [sign.text for sign in picture.signs] == ["Starts on call", "End"]
 
 
@@ -65,15 +65,15 @@ def test_branches_are_drawn_side_by_side_with_a_bypass() -> None:
     assert box(picture, "ask").at[0] + 228 < box(picture, "look").at[0]
     assert [sign.text for sign in picture.signs if sign.kind == "condition"] == ["when input.big", "when input.odd", "otherwise"]
     choose, after = box(picture, "choose"), box(picture, "after")
-    assert sum(wire.points[0] == foot(choose) for wire in picture.wires) == 3
-    assert head(after) in {wire.points[-1] for wire in picture.wires}
+    assert sum(wire.points[0] == bottom_of(choose) for wire in picture.wires) == 3
+    assert top_of(after) in {wire.points[-1] for wire in picture.wires}
 
 
 def test_a_stop_has_no_outgoing_line() -> None:
     picture = build_picture({"steps": [rule("a"), {"id": "end", "stop": {}}, rule("never")]})
-    assert foot(box(picture, "end")) not in {wire.points[0] for wire in picture.wires}
+    assert bottom_of(box(picture, "end")) not in {wire.points[0] for wire in picture.wires}
     picture = build_picture({"steps": [rule("a"), {"id": "end", "when": "= input.done", "stop": {}}, rule("maybe")]})
-    assert (foot(box(picture, "end")), head(box(picture, "maybe"))) in ends(picture)
+    assert (bottom_of(box(picture, "end")), top_of(box(picture, "maybe"))) in end_points(picture)
 
 
 def test_a_loop_is_framed_and_leads_back() -> None:
@@ -83,7 +83,7 @@ def test_a_loop_is_framed_and_leads_back() -> None:
     each, two = box(picture, "each"), box(picture, "two")
     assert frame.at[1] < each.at[1]
     assert two.at[1] + two.height < frame.at[1] + frame.size[1]
-    assert (foot(two), (each.at[0], each.at[1] + 24)) in ends(picture)
+    assert (bottom_of(two), (each.at[0], each.at[1] + 24)) in end_points(picture)
 
 
 def test_undo_steps_are_drawn_beside_their_step_and_failure_handling_in_a_frame() -> None:
@@ -99,29 +99,29 @@ def test_undo_steps_are_drawn_beside_their_step_and_failure_handling_in_a_frame(
 
 def test_the_picture_shows_the_progress_of_an_execution() -> None:
     definition = {"steps": [rule("a"), {"id": "b", "for_each": {"items": "= 1", "steps": [rule("c")]}}, rule("d", undo=rule("e"))]}
-    inner = ran("b/c", succeeded=30, failed=2, queued=8)
-    picture = build_picture(definition, states_of([ran("a", succeeded=1), ran("b", running=1), inner]))
+    inner = step_count("b/c", succeeded=30, failed=2, queued=8)
+    picture = build_picture(definition, states_of([step_count("a", succeeded=1), step_count("b", running=1), inner]))
     assert box(picture, "a").state == StepState("succeeded", 1, 1)
     assert box(picture, "c").state == StepState("failed", 40, 32)
     assert (box(picture, "c").count, box(picture, "a").count) == ("32/40", "")
     assert box(picture, "d").state == StepState("pending", 0)
-    assert box(picture, "e").state is None, "what would undo a step that did not run has no state"
-    assert [wire.is_off for wire in picture.wires if wire.points[-1] == head(box(picture, "d"))] == [True]
-    assert [wire.is_off for wire in picture.wires if wire.points[-1] == head(box(picture, "a"))] == [False]
+    assert box(picture, "e").state is None, "the undo of a step that did not run has no state"
+    assert [wire.is_off for wire in picture.wires if wire.points[-1] == top_of(box(picture, "d"))] == [True]
+    assert [wire.is_off for wire in picture.wires if wire.points[-1] == top_of(box(picture, "a"))] == [False]
 
 
 @pytest.mark.parametrize("ended_well", [True, False])
 def test_only_a_successful_execution_reaches_the_end(ended_well: bool) -> None:
-    state = states_of([ran("a", **{"succeeded" if ended_well else "failed": 1})])
+    state = states_of([step_count("a", **{"succeeded" if ended_well else "failed": 1})])
     assert build_picture({"steps": [rule("a")]}, state, has_ended_well=ended_well).wires[-1].is_off is not ended_well
     assert not build_picture({"steps": [rule("a")]}).wires[-1].is_off, "without an execution nothing is dimmed"
 
 
 def test_branches_that_were_not_taken_are_marked() -> None:
     definition = {"steps": [{"id": "x", "branch": [{"when": "= 1", "steps": [rule("a")]}, {"steps": [rule("b")]}]}]}
-    picture = build_picture(definition, states_of([ran("x", succeeded=1), ran("x/b", succeeded=1)]))
+    picture = build_picture(definition, states_of([step_count("x", succeeded=1), step_count("x/b", succeeded=1)]))
     is_off = {wire.points[-1]: wire.is_off for wire in picture.wires}
-    assert (is_off[head(box(picture, "a"))], is_off[head(box(picture, "b"))]) == (True, False)
+    assert (is_off[top_of(box(picture, "a"))], is_off[top_of(box(picture, "b"))]) == (True, False)
 
 
 def test_a_very_long_process_is_truncated_with_a_note() -> None:

@@ -28,7 +28,7 @@ def test_a_new_tenant_sees_its_first_steps(staff: Running, signed_in: Callable[[
     first = get_home(owner, "newcomer")
     assert "All clear" in first
     assert "Build a process" in first
-    assert "1 of 3 done" in first, "somebody else is in already"
+    assert "1 of 3 done" in first, "another member has joined already"
     assert "First steps" not in get_home(viewer, "newcomer")
     with staff.api("newcomer") as api:
         resources = Resources(staff, "newcomer", api)
@@ -77,7 +77,7 @@ def test_an_administrator_is_reminded_of_backups_and_dismisses_steps(staff: Runn
 def test_shortcuts_of_the_menu_are_unique() -> None:
     keys = [section.key for group in MENU for section in group.sections]
     assert sorted(keys) == sorted(set(keys))
-    assert not {"g", "/", "?"} & set(keys), "these mean something else after g"
+    assert not {"g", "/", "?"} & set(keys), "these have another meaning after g"
     assert all(len(key) == 1 for key in keys)
 
 

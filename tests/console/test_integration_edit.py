@@ -18,7 +18,7 @@ NEW = "/console/integrations/-/new"
 
 @pytest.fixture
 def demo(running: Running) -> str:
-    """A foreign system that answers."""
+    """The address of an external system that answers."""
     return f"http://127.0.0.1:{running.config.server.port}/demo"
 
 
@@ -56,7 +56,7 @@ def test_settings_are_tested_before_they_are_saved(owner: Browser, acme: httpx.C
     assert owner.url.endswith(f"/console/integrations/{sent['slug']}")
     assert "The settings work." in saved.text
     assert TOKEN not in saved.text
-    assert re.search(r"<dt>Base address</dt><dd>[^<]*/demo</dd>", saved.text), "a setting goes by the name that its field has"
+    assert re.search(r"<dt>Base address</dt><dd>[^<]*/demo</dd>", saved.text), "a setting is labelled like its field"
     assert "<dt>base_url</dt>" not in saved.text
     auth = settings(acme, sent["slug"])["auth"]
     assert isinstance(auth, dict)
@@ -153,7 +153,7 @@ def test_processes_and_alerts_that_use_an_integration_are_listed(owner: Browser,
     acme.post(f"/api/v1/processes/{process}/publish", json={}).raise_for_status()
     draft["steps"] = [{"id": "none", "rule": {"expression": "= 1"}}]
     acme.put(f"/api/v1/processes/{process}", json=draft).raise_for_status()
-    assert f"The asking {process}" in owner.get(owner.at("acme", f"{at}/settings")).text, "its published version still asks it"
+    assert f"The asking {process}" in owner.get(owner.at("acme", f"{at}/settings")).text, "its published version still uses it"
     owner.post(owner.at("acme", f"{at}/delete"), {})
     assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
     acme.delete(f"/api/v1/processes/{process}").raise_for_status()

@@ -19,7 +19,7 @@ SOURCE = """export default async function (input, api) {
 
 
 @pytest.fixture(scope="module")
-def failed(acme: httpx.Client) -> str:
+def failed_execution(acme: httpx.Client) -> str:
     """A failed execution of version 1; its process has a draft that works, and a sample."""
     steps: list[Any] = [
         {"id": "save", "code": {"language": "javascript", "source": SOURCE}},
@@ -39,24 +39,24 @@ def failed(acme: httpx.Client) -> str:
     return str(answer["execution_id"])
 
 
-def test_the_plan_comes_before_the_retry(owner: Browser, failed: str) -> None:
-    page = owner.get(owner.at("acme", f"/console/executions/{failed}")).text
-    assert f'href="/console/executions/{failed}/retry"' in page
-    plan = owner.get(owner.at("acme", f"/console/executions/{failed}/retry"))
+def test_the_plan_comes_before_the_retry(owner: Browser, failed_execution: str) -> None:
+    page = owner.get(owner.at("acme", f"/console/executions/{failed_execution}")).text
+    assert f'href="/console/executions/{failed_execution}/retry"' in page
+    plan = owner.get(owner.at("acme", f"/console/executions/{failed_execution}/retry"))
     assert plan.status_code == 200
     assert "Step runs: 3 reused, 1 run again." in plan.text
-    again = owner.get(owner.at("acme", f"/console/executions/{failed}/retry?from=save")).text
+    again = owner.get(owner.at("acme", f"/console/executions/{failed_execution}/retry?from=save")).text
     assert "save would write another record to careful-notes." in again
     assert 'name="from" value="save"' in again
     assert "from both/inner" in again
-    wrong = owner.get(owner.at("acme", f"/console/executions/{failed}/retry?from=none"))
+    wrong = owner.get(owner.at("acme", f"/console/executions/{failed_execution}/retry?from=none"))
     assert wrong.status_code == 422
     assert "there is no step" in wrong.text.lower()
-    retried = owner.post(owner.at("acme", f"/console/executions/{failed}/retry"), {"from": "both/inner", "token": "once"})
+    retried = owner.post(owner.at("acme", f"/console/executions/{failed_execution}/retry"), {"from": "both/inner", "token": "once"})
     assert "Retry of" in retried.text
 
 
-def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, failed: str) -> None:
+def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, failed_execution: str) -> None:
     address = owner.at("acme", "/console/processes/careful/test")
     page = owner.get(owner.at("acme", "/console/processes/careful")).text
     assert 'href="/console/processes/careful/test"' in page

@@ -83,11 +83,11 @@ def test_a_page_beyond_the_role_is_refused(signed_in: Callable[[str], Browser], 
         assert page.status_code == 403
         assert route.scope in page.text
     else:
-        assert page.status_code in (200, 404, 400, 422)  # the last for a form that lacks what is decided
+        assert page.status_code in (200, 404, 400, 422)  # 422 for a form without its required fields
 
 
 OF_APPLIANCE = "/console/appliance/"
-# Forms that whoever may read may send, and why.
+# Forms that readers may submit, and why.
 OPEN_FORMS = {
     "/console/account/password": "one's own", "/console/account/language": "one's own",
     "/console/account/sessions/end": "one's own", "/console/first-steps/dismiss": "one's own", SIGN_OUT: "one's own",

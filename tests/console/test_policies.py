@@ -211,7 +211,7 @@ def switch(browser: Browser, way: str, **form: str) -> httpx.Response:
     return browser.post(browser.at("acme", f"/console/kill-switches/{way}"), form)
 
 
-def off(acme: httpx.Client) -> list[tuple[str, str]]:
+def list_switched_off(acme: httpx.Client) -> list[tuple[str, str]]:
     return [(row["kind"], row["name"]) for row in acme.get("/api/v1/kill-switches").json()["data"]]
 
 
@@ -221,9 +221,9 @@ def test_an_agent_is_switched_off_with_a_reason_and_on_again(owner: Browser, acm
     assert name in page
     assert html.escape(HOSTILE) in page
     assert "owner@acme.test" in page
-    assert ("agent", name) in off(acme)
+    assert ("agent", name) in list_switched_off(acme)
     assert name not in switch(owner, "on", kind="agent", name=name).text
-    assert ("agent", name) not in off(acme)
+    assert ("agent", name) not in list_switched_off(acme)
 
 
 @pytest.mark.parametrize(
@@ -238,11 +238,11 @@ def test_an_agent_is_switched_off_with_a_reason_and_on_again(owner: Browser, acm
     ],
 )
 def test_nothing_is_switched_off_by_mistake(owner: Browser, acme: httpx.Client, change: dict[str, str], message: str) -> None:
-    before = off(acme)
+    before = list_switched_off(acme)
     page = switch(owner, "off", **({"kind": "agent", "name": "careful", "reason": "so", "sure": "yes"} | change))
     assert page.status_code == 422
     assert message in page.text
-    assert off(acme) == before
+    assert list_switched_off(acme) == before
 
 
 def test_a_member_who_cannot_switch_sees_who_can(signed_in: SignedIn, acme: httpx.Client) -> None:

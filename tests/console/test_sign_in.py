@@ -15,7 +15,7 @@ from tests.console.browser import Browser
 from tests.console.conftest import PASSWORD
 
 SESSION = "__Host-gos"
-ELSEWHERE = [
+FOREIGN_TARGETS = [
     *("//evil.test/", "https://evil.test/", "/console/..//evil", "/console/\\evil", "/api/v1/", "javascript:1"),
     *("/console/\u20ac", "/console/\r\nX: 1"),
 ]
@@ -26,7 +26,7 @@ def browser(staff: Running) -> Browser:
     return Browser(staff)
 
 
-def raw(running: Running, host: str, path: str, method: str = "GET", **headers: str) -> httpx.Response:
+def send_request(running: Running, host: str, path: str, method: str = "GET", **headers: str) -> httpx.Response:
     with running.client(host, headers) as client:
         return client.request(method, path)
 
@@ -51,7 +51,7 @@ def test_sign_in_after_an_expired_session_leads_back(staff: Running) -> None:
     assert browser.url == browser.at("acme", "/console/logs?q=late&level=error")
 
 
-def sent_too_late(staff: Running, form: dict[str, str | list[str]]) -> tuple[Browser, httpx.Response]:
+def submit_after_expiry(staff: Running, form: dict[str, str | list[str]]) -> tuple[Browser, httpx.Response]:
     """Submits a form of a builder whose session has expired; returns the browser, signed in again, and the page."""
     browser = Browser(staff)
     login = f"late-{form['id']}@acme.test"
@@ -70,7 +70,7 @@ def saved_form_in(page: httpx.Response) -> dict[str, str | list[str]]:
 
 def test_a_form_sent_without_a_session_is_saved_and_resubmitted(staff: Running) -> None:
     name = 'Late & "quoted" <b>'
-    browser, page = sent_too_late(staff, {"id": "kept-form", "template": "decision", "name": name})
+    browser, page = submit_after_expiry(staff, {"id": "kept-form", "template": "decision", "name": name})
     assert page.status_code == 401
     assert "<strong>Nothing was saved or done.</strong> What" in page.text
     assert 'action="/console/processes/-/new?from=menu"' in page.text
@@ -83,25 +83,25 @@ def test_a_form_sent_without_a_session_is_saved_and_resubmitted(staff: Running) 
 
 
 def test_a_saved_form_is_bound_to_its_page_and_expires(staff: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    browser, page = sent_too_late(staff, {"id": "kept-long", "template": "decision", "name": "Late"})
+    browser, page = submit_after_expiry(staff, {"id": "kept-long", "template": "decision", "name": "Late"})
     elsewhere = browser.post(browser.at("acme", "/console/secrets"), saved_form_in(page))
     assert (elsewhere.status_code, "This saved form has expired" in elsewhere.text) == (403, True)
     forged = browser.post(browser.at("acme", "/console/processes/-/new"), {"kept-form": "AAAA"})
     assert (forged.status_code, "This saved form has expired" in forged.text) == (403, True)
     monkeypatch.setattr(saved_forms, "LIFETIME_MS", -1)
-    browser, page = sent_too_late(staff, {"id": "kept-old", "template": "decision", "name": "Late"})
+    browser, page = submit_after_expiry(staff, {"id": "kept-old", "template": "decision", "name": "Late"})
     old = browser.post(browser.at("acme", "/console/processes/-/new"), saved_form_in(page))
     assert (old.status_code, "This saved form has expired" in old.text) == (403, True)
 
 
 def test_a_saved_form_is_preserved_while_signed_out(staff: Running) -> None:
-    browser, page = sent_too_late(staff, {"id": "kept-twice", "template": "decision", "name": "Twice"})
+    browser, page = submit_after_expiry(staff, {"id": "kept-twice", "template": "decision", "name": "Twice"})
     browser.cookies.clear()
     assert saved_form_in(browser.post(browser.at("acme", "/console/processes/-/new"), saved_form_in(page))) == saved_form_in(page)
 
 
 def test_a_saved_form_can_only_be_sent_by_its_author(staff: Running, signed_in: Callable[[str], Browser]) -> None:
-    browser, page = sent_too_late(staff, {"id": "kept-own", "template": "decision", "name": "Mine alone"})
+    browser, page = submit_after_expiry(staff, {"id": "kept-own", "template": "decision", "name": "Mine alone"})
     address = browser.at("acme", "/console/processes/-/new")
     refused = signed_in("owner@acme.test").post(address, saved_form_in(page))
     assert (refused.status_code, "Mine alone" in refused.text) == (403, False)
@@ -115,7 +115,7 @@ def test_a_saved_form_can_only_be_sent_by_its_author(staff: Running, signed_in: 
 
 def test_a_form_without_a_known_author_is_not_saved(staff: Running) -> None:
     """After a sign-out the browser has no cookie, and a forged cookie identifies no one."""
-    browser, _ = sent_too_late(staff, {"id": "kept-none", "template": "decision", "name": "None"})
+    browser, _ = submit_after_expiry(staff, {"id": "kept-none", "template": "decision", "name": "None"})
     host = next(host for host in browser.cookies if host.startswith("acme."))
     secret, user_id, seal = browser.cookies[host][SESSION].split(".")
     for cookies in ({}, {SESSION: f"{secret}.usr_other.{seal}"}, {SESSION: f"{secret}.{user_id}."}, {SESSION: "x"}):
@@ -215,12 +215,12 @@ def test_a_foreign_tenant_and_an_unknown_one_look_alike(browser: Browser) -> Non
 def test_a_session_is_valid_for_one_tenant(browser: Browser) -> None:
     browser.sign_in("owner@acme.test", PASSWORD, "acme")
     token = browser.cookies[urlsplit(browser.url).netloc][SESSION]
-    answer = raw(browser.running, "globex.localhost", "/console/processes", Cookie=f"{SESSION}={token}")
+    answer = send_request(browser.running, "globex.localhost", "/console/processes", Cookie=f"{SESSION}={token}")
     assert answer.status_code == 303
     assert urlsplit(answer.headers["Location"]).path == "/hand-over"
 
 
-@pytest.mark.parametrize("target", ELSEWHERE)
+@pytest.mark.parametrize("target", FOREIGN_TARGETS)
 def test_sign_in_leads_to_no_other_site(browser: Browser, target: str) -> None:
     browser.get(browser.at("acme", "/console/"))
     url = httpx.URL(browser.url).copy_merge_params({"to": target})
@@ -235,7 +235,7 @@ def test_signing_out_ends_both_sessions(browser: Browser) -> None:
     assert urlsplit(browser.url).path == "/sign-in"
     browser.cookies = cookies
     browser.get(browser.at("acme", "/console/processes"))
-    assert urlsplit(browser.url).path == "/sign-in", "the tokens themselves are dead, not only the cookies"
+    assert urlsplit(browser.url).path == "/sign-in", "the tokens themselves are invalid, not only the cookies"
 
 
 def test_a_link_cannot_sign_out(browser: Browser) -> None:
@@ -260,7 +260,7 @@ def test_a_person_without_a_tenant_gets_a_sandbox_with_the_example(browser: Brow
     assert host.startswith("sandbox-guest")
     assert "Order intake" in page.text
     browser.get(browser.at("", "/"))
-    assert urlsplit(browser.url).hostname == host, "a second visit makes no second sandbox"
+    assert urlsplit(browser.url).hostname == host, "a second visit creates no second sandbox"
 
 
 def test_several_tenants_are_a_choice(staff: Running) -> None:
@@ -274,12 +274,12 @@ def test_several_tenants_are_a_choice(staff: Running) -> None:
 
 
 def test_an_ip_address_redirects_to_the_host_with_cookies(staff: Running) -> None:
-    page = raw(staff, "127.0.0.1", "/sign-in")
+    page = send_request(staff, "127.0.0.1", "/sign-in")
     assert page.headers["Location"] == f"http://localhost{staff.config.port_suffix}/sign-in"
 
 
 @pytest.mark.parametrize("path", ["/", "/sign-in", "/hand-over", "/sign-out"])
 def test_pages_of_the_base_host_are_not_served_by_tenants(staff: Running, path: str) -> None:
-    answer = raw(staff, "acme.localhost", path)
+    answer = send_request(staff, "acme.localhost", path)
     expected = (303, "/console/") if path == "/" else (404, None)
     assert (answer.status_code, answer.headers.get("Location")) == expected

@@ -90,25 +90,25 @@ def test_a_rule_is_set_displayed_and_removed(house: Running, visitor: Callable[[
     (rule,) = folder_rules.list_rules(scope)
     assert (rule.folder, rule.review, rule.delete_after_days) == ("contracts", "required", 30)
     assert all(text in page.text for text in ("/contracts", "after approval", "after 30 days", "builder@settled.test"))
-    assert used(page.text)["Folder rules"] == ("1", "500")
+    assert read_limits(page.text)["Folder rules"] == ("1", "500")
     builder.post(builder.at(TENANT, f"{PAGE}/folders/remove"), {"folder": "contracts"})
     assert folder_rules.list_rules(scope) == []
 
 
 def test_limits_are_shown_with_their_use(house: Running, visitor: Callable[[str], Browser]) -> None:
     viewer = visitor("viewer")
-    before = used(viewer.get(viewer.at(TENANT, PAGE)).text)
+    before = read_limits(viewer.get(viewer.at(TENANT, PAGE)).text)
     with house.api(TENANT) as api:
         api.post("/api/v1/datapool", json={"name": "things", "fields": [{"name": "a", "type": "text"}]}).raise_for_status()
         for number in range(3):
             api.post("/api/v1/datapool/things/entities", json={"a": str(number)}).raise_for_status()
     folder_rules.put_rule(house.tenant("globex"), FolderRule("theirs", "required"))
     page = viewer.get(viewer.at(TENANT, PAGE)).text
-    assert used(page) == {**before, "Collections": (str(int(before["Collections"][0]) + 1), "500")}
+    assert read_limits(page) == {**before, "Collections": (str(int(before["Collections"][0]) + 1), "500")}
     assert re.search(r"Entities</a></dt><dd>3<", page)
 
 
-def used(page: str) -> dict[str, tuple[str, str]]:
+def read_limits(page: str) -> dict[str, tuple[str, str]]:
     """There are, and at most, by name."""
     table = page.partition('class="limits"')[2].partition("</table>")[0]
     rows = [re.sub(r"<[^>]*>", "|", row) for row in re.findall(r"<tr data-testid.*?</tr>", table, re.DOTALL)]

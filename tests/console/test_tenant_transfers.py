@@ -18,7 +18,7 @@ from tests.console.conftest import PASSWORD
 TENANT = "moving"
 EXPORT, RESET, TENANTS = "/console/settings/export", "/console/settings/reset", "/console/appliance/tenants"
 PHRASE = "a phrase for the road 4d1"
-GOING_ON = "data-live="
+LIVE_MARK = "data-live="
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def visitor(house: Running, signed_in: Callable[[str], Browser]) -> Callable[[st
     return lambda role: signed_in(f"{role}@moving.test")
 
 
-def over(browser: Browser, url: str) -> str:
-    """The part of a page that changes, once nothing goes on any more."""
+def wait_for_result(browser: Browser, url: str) -> str:
+    """The live part of a page, as soon as it stops polling."""
     ends = clock.monotonic() + 60
-    while GOING_ON in (part := browser.get(f"{url}?part=live").text):
+    while LIVE_MARK in (part := browser.get(f"{url}?part=live").text):
         assert clock.monotonic() < ends
     return part
 
@@ -57,10 +57,10 @@ def labels(house: Running, tenant: str) -> list[str]:
         return [each["label"] for each in answer.json()["data"]] if answer.is_success else []
 
 
-def exported(browser: Browser, passphrase: str = "") -> tuple[str, bytes]:
+def export_tenant(browser: Browser, passphrase: str = "") -> tuple[str, bytes]:
     here = browser.at(TENANT, EXPORT)
     assert browser.post(here, {"passphrase": passphrase, "again": passphrase}).status_code == 200
-    (link,) = re.findall(rf'href="({EXPORT}/[\w-]+\.gost)"', over(browser, here))
+    (link,) = re.findall(rf'href="({EXPORT}/[\w-]+\.gost)"', wait_for_result(browser, here))
     return link, browser.get(browser.at(TENANT, link)).content
 
 
@@ -69,8 +69,8 @@ def test_only_an_owner_exports_and_downloads(house: Running, visitor: Callable[[
     refused = ours.post(ours.at(TENANT, EXPORT), {"passphrase": PHRASE, "again": "another"})
     assert (refused.status_code, 'id="again-error"' in refused.text) == (422, True)
     assert ours.post(ours.at(TENANT, EXPORT), {"passphrase": "short", "again": "short"}).status_code == 422
-    first, _ = exported(ours)
-    link, content = exported(ours, PHRASE)
+    first, _ = export_tenant(ours)
+    link, content = export_tenant(ours, PHRASE)
     folder = house.config.data / "exports"
     assert [path.name for path in folder.iterdir()] == [link.rpartition("/")[2]], f"{first} is older"
     assert content == (folder / link.rpartition("/")[2]).read_bytes()
@@ -83,7 +83,7 @@ def test_only_an_owner_exports_and_downloads(house: Running, visitor: Callable[[
     assert list(folder.iterdir()) == []
 
 
-def arrival(admin: Browser, content: bytes) -> str:
+def upload_export(admin: Browser, content: bytes) -> str:
     admin.upload(admin.at("acme", f"{TENANTS}/import"), ("moving.gost", content))
     return admin.url
 
@@ -91,20 +91,20 @@ def arrival(admin: Browser, content: bytes) -> str:
 def test_an_encrypted_export_is_opened_reviewed_and_imported(
     house: Running, visitor: Callable[[str], Browser], owner: Browser
 ) -> None:
-    _, content = exported(visitor("owner"), PHRASE)
-    here = arrival(owner, content)
+    _, content = export_tenant(visitor("owner"), PHRASE)
+    here = upload_export(owner, content)
     assert 'data-testid="open-export"' in owner.get(here).text
     owner.post(f"{here}/open", {"passphrase": "not the one it was"})
-    assert "passphrase is wrong" in over(owner, here)
+    assert "passphrase is wrong" in wait_for_result(owner, here)
     owner.post(f"{here}/open", {"passphrase": PHRASE})
-    plan = over(owner, here)
+    plan = wait_for_result(owner, here)
     assert all(text in plan for text in ("moving", "van_key", "builder@moving.test", "The tenant moving already exists"))
     for name, text in (("moving", "there already"), ("No Id", "No Id"), ("", "choose the id")):
         refused = owner.post(f"{here}/run", {"name": name, "title": "Copied"})
         assert (refused.status_code, 'id="name-error"' in refused.text) == (409 if name == "moving" else 422, True), text
     assert "copied" not in {row.id for row in service.list_tenants()}
     owner.post(f"{here}/run", {"name": "copied", "title": "Copied & moved", "owner": "yes"})
-    done = over(owner, here)
+    done = wait_for_result(owner, here)
     assert all(text in done for text in ('data-testid="done"', "van_key", "The tenant copied was imported"))
     assert service.get_tenant("copied").name == "Copied & moved"
     assert labels(house, "copied") == ["plates"]
@@ -118,18 +118,18 @@ def test_an_encrypted_export_is_opened_reviewed_and_imported(
 def test_a_failed_import_stores_nothing_and_can_be_retried(
     house: Running, visitor: Callable[[str], Browser], owner: Browser
 ) -> None:
-    _, content = exported(visitor("owner"))
-    here = arrival(owner, content[:-200])
-    assert "Nothing was stored" in over(owner, here)
+    _, content = export_tenant(visitor("owner"))
+    here = upload_export(owner, content[:-200])
+    assert "Nothing was stored" in wait_for_result(owner, here)
     owner.post(f"{here}/discard", {})
     assert owner.get(here).status_code == 404
-    here = arrival(owner, content)
-    over(owner, here)
+    here = upload_export(owner, content)
+    wait_for_result(owner, here)
     house.tenant("early")
     conflict = owner.post(f"{here}/run", {"name": "early"})
     assert conflict.status_code == 409
     owner.post(f"{here}/run", {"name": "later"})
-    assert "The tenant later was imported" in over(owner, here)
+    assert "The tenant later was imported" in wait_for_result(owner, here)
     assert "owner@acme.test" not in {each.login for each in people.list_members(house.tenant("later"))}
 
 
@@ -139,17 +139,17 @@ def test_only_administrators_of_the_appliance_import(house: Running, visitor: Ca
     assert ours.upload(ours.at(TENANT, f"{TENANTS}/import"), ("a.gost", b"x" * 100_000)).status_code == 403
     assert uploaded_files(house) == before
     ignored = ours.post(ours.at(TENANT, f"{TENANTS}/import"), {"no": "multipart"})
-    assert ignored.status_code == 403, "what they send is not even read"
+    assert ignored.status_code == 403, "the body is not even read"
     refused = owner.upload(owner.at("acme", f"{TENANTS}/import"), ("a.gost", b"no export at all"))
     assert (refused.status_code, 'id="file-error"' in refused.text) == (422, True)
     assert "moving" in owner.get(owner.at("acme", TENANTS)).text
-    _, content = exported(ours)
-    here = arrival(owner, content)
+    _, content = export_tenant(ours)
+    here = upload_export(owner, content)
     other = here.replace("acme.", f"{TENANT}.")
     for path in ("", "/run", "/open", "/discard"):
         answer = ours.post(other + path, {}) if path else ours.get(other)
         assert answer.status_code == 403
-    over(owner, here)
+    wait_for_result(owner, here)
     owner.post(f"{here}/discard", {})
     assert uploaded_files(house) == before
 
@@ -172,7 +172,7 @@ def test_a_reset_is_confirmed_and_restores_the_initial_state(house: Running, vis
     assert builder.upload(builder.at(TENANT, RESET), ("s.zip", archive), {"confirm": TENANT, "solution": "own"}).status_code == 403
     assert labels(house, TENANT) == ["plates"]
     ours.upload(here, ("s.zip", archive), {"confirm": TENANT, "solution": "own"})
-    assert 'data-testid="done"' in over(ours, here)
+    assert 'data-testid="done"' in wait_for_result(ours, here)
     with house.api(TENANT) as api:
         assert [each["name"] for each in api.get("/api/v1/datapool").json()["data"]] == ["pots"]
         entry = next(e for e in api.get("/api/v1/logs/audit").json()["data"] if e["action"] == "tenant.reset")
@@ -186,7 +186,7 @@ def test_a_refused_reset_changes_nothing(house: Running, visitor: Callable[[str]
         document = Resources(house, TENANT, api).document()
     retention.set_hold(house.tenant(TENANT), document, "a quarrel")
     ours.upload(ours.at(TENANT, RESET), ("", b""), {"confirm": TENANT, "solution": "starter"})
-    page = over(ours, ours.at(TENANT, RESET))
+    page = wait_for_result(ours, ours.at(TENANT, RESET))
     assert all(each in page for each in ('data-testid="problem"', "legal hold", "Nothing changed."))
     with house.api(TENANT) as api:
         assert api.get(f"/api/v1/documents/{document}").is_success

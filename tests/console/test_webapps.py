@@ -26,7 +26,7 @@ def shop(acme: httpx.Client) -> str:
     return name
 
 
-def published(acme: httpx.Client, app: str) -> int | None:
+def get_published_version(acme: httpx.Client, app: str) -> int | None:
     number: int | None = acme.get(f"/api/v1/webapps/{app}").json()["data"].get("published_version")
     return number
 
@@ -40,15 +40,15 @@ def test_a_webapp_is_published_rolled_back_and_unpublished_by_its_page(owner: Br
     assert owner.post(f"{at}/rollback", {"version": "2"}).status_code == 409
     assert owner.post(f"{at}/publish", {"version": "2", "current": "1"}).status_code == 200
     assert "Roll back to version 1" in owner.get(at).text
-    assert published(acme, shop) == 2
+    assert get_published_version(acme, shop) == 2
     stale = owner.post(f"{at}/publish", {"version": "1", "current": "1"})
     assert (stale.status_code, "Version 2 is published now" in stale.text) == (409, True)
     assert owner.post(f"{at}/rollback", {}).status_code == 422
     owner.post(f"{at}/rollback", {"version": "1"})
-    assert published(acme, shop) == 1
+    assert get_published_version(acme, shop) == 1
     assert "Roll back to version 2" in owner.get(at).text
     owner.post(f"{at}/unpublish", {})
-    assert published(acme, shop) is None
+    assert get_published_version(acme, shop) is None
     assert owner.post(f"{at}/publish", {"version": "x", "current": "0"}).status_code == 422
 
 
@@ -58,7 +58,7 @@ def test_a_reader_gets_no_publish_form(signed_in: Callable[[str], Browser], acme
     assert "made 2" in viewer.get(at).text
     assert '<form method="post" action="/console/webapps' not in viewer.get(at).text
     assert viewer.post(f"{at}/unpublish", {}).status_code == 403
-    assert published(acme, shop) == 1
+    assert get_published_version(acme, shop) == 1
     stranger = signed_in("owner@globex.test")
     assert stranger.get(stranger.at("globex", f"/console/webapps/{shop}")).status_code == 404
 
@@ -87,7 +87,7 @@ def test_results_of_version_checks_are_shown(owner: Browser, acme: httpx.Client,
     evidence = page.partition('<tr><td colspan="6">')[2].partition("</tr>")[0]
     assert "2 checks, 1 failed" in evidence
     assert "nothing &amp; nobody" in evidence
-    assert published(acme, shop) == 1
+    assert get_published_version(acme, shop) == 1
 
 
 def test_a_preview_link_needs_the_permission_to_write(
@@ -116,7 +116,7 @@ def test_the_deletion_of_a_webapp_lists_what_is_deleted(
     assert 'name="force" value="yes" required' in page
     refused = owner.post(f"{at}/delete", {})
     assert (refused.status_code, "The WebApp is published" in refused.text) == (409, True)
-    assert published(acme, shop) == 1
+    assert get_published_version(acme, shop) == 1
     owner.post(f"{at}/delete", {"force": "yes"})
     assert owner.url == owner.at("acme", "/console/webapps")
     assert acme.get(f"/api/v1/webapps/{shop}").status_code == 404

@@ -111,15 +111,15 @@ def test_only_one_of_many_threads_checks_a_content(
     document_id = documents.store_document(acme, NewDocument("a.txt"), b"one").id
     delivery, has_begun, may_end, results = DeliveryPolicy(blobs, FakeReviews()), threading.Event(), threading.Event(), list[bool]()
 
-    def look() -> None:
+    def block() -> None:
         has_begun.set()
         assert may_end.wait(30)
 
-    def ask() -> None:
+    def deliver() -> None:
         results.append(delivery.find(acme, document_id, "latest") is not None)
 
-    places.meanwhile = look
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    places.meanwhile = block
+    threads = [threading.Thread(target=deliver) for _ in range(3)]
     threads[0].start()
     assert has_begun.wait(30)
     with monkeypatch.context() as patched:

@@ -25,7 +25,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ahead
 
 
-def refused(*attempts: Callable[[], object]) -> None:
+def assert_kept(*attempts: Callable[[], object]) -> None:
     for attempt in attempts:
         with pytest.raises(DocumentKept) as caught:
             attempt()
@@ -46,13 +46,13 @@ def test_a_retained_document_cannot_be_deleted_or_moved(
         lambda: documents.update_document(acme, document_id, Changes(folder="elsewhere")),
         lambda: documents.move_folder(acme, "contracts", "elsewhere"),
     )
-    refused(*attempts)
+    assert_kept(*attempts)
     assert {each.folder for each in documents.list_documents(acme, DocumentFilter(), PageRequest()).items} == {"contracts"}
     documents.update_document(acme, document_id, Changes(name="renamed.txt", folder="contracts"))
     documents.add_revision(acme, document_id, documents.store_content(acme, b"three"))
     retention.set_retention(acme, document_id, clock.now_ms() + DAY)
     retention.release_hold(acme, document_id)
-    refused(*attempts)
+    assert_kept(*attempts)
     foreigners: tuple[Callable[[], object], ...] = (
         lambda: retention.get_retention(globex, document_id),
         lambda: retention.set_hold(globex, document_id, "ours"),
@@ -83,10 +83,10 @@ def test_a_tenant_with_retained_documents_cannot_be_deleted(documents: Documents
     tenants.on_tenant_delete(forget_tenant)
     document_id = documents.store_document(acme, NewDocument("a.txt"), b"one").id
     retention.set_hold(acme, document_id, "a lawsuit")
-    refused(lambda: tenants.delete_tenant("acme"))
+    assert_kept(lambda: tenants.delete_tenant("acme"))
     retention.release_hold(acme, document_id)
     retention.set_retention(acme, document_id, clock.now_ms() + DAY)
-    refused(lambda: tenants.delete_tenant("acme"))
+    assert_kept(lambda: tenants.delete_tenant("acme"))
     assert documents.get_document(acme, document_id).name == "a.txt"
     tenants.delete_tenant("globex")
     tenants.delete_tenant("acme", force=True)

@@ -48,7 +48,7 @@ def incoming(store: Path, **settings: object) -> Blobs:
     return incoming_blobs(scan, LocalPlaces(store / "blobs"), BLOB_TABLES)
 
 
-def lying_about(store: Path) -> list[Path]:
+def infected_files(store: Path) -> list[Path]:
     return [path for path in (store / "blobs").rglob("*") if path.is_file() and b"EICAR" in path.read_bytes()]
 
 
@@ -69,7 +69,7 @@ def test_malware_is_refused_on_every_path(store: Path) -> None:
     with pytest.raises(Rejected, match="Test-Signature"):
         call.create("c.txt", [eicar()])
     assert documents.open_content(ACME, document_id.id).read(100) == b"harmless"
-    assert lying_about(store) == []
+    assert infected_files(store) == []
     entries = db.rows("SELECT count(*) FROM audit_entry WHERE action = 'document.infected'")
     assert entries == [(5,)]
     assert audit.verify(ACME).intact
@@ -169,14 +169,14 @@ def test_scan_results_of_unused_contents_are_deleted(tmp_path: Path, monkeypatch
     documents = Documents(blobs)
     document = documents.store_document(ACME, NewDocument("kept.txt"), b"kept, and not judged")
     lost = documents.store_content(ACME, b"lost, and not judged")
-    left, recent = tmp_path / "scan-left", tmp_path / "scan-recent"
-    for folder in (left, recent):
+    outdated, recent = tmp_path / "scan-left", tmp_path / "scan-recent"
+    for folder in (outdated, recent):
         folder.mkdir()
         (folder / "copy").write_bytes(b"malware")
     now = clock.now_ms()
-    os.utime(left, ns=(0, (now - 2 * 3_600_000) * 1_000_000))
+    os.utime(outdated, ns=(0, (now - 2 * 3_600_000) * 1_000_000))
     documents.scan_again(tmp_path)
-    assert not left.exists()
+    assert not outdated.exists()
     assert recent.exists()
 
     def scanned() -> set[str]:

@@ -34,14 +34,14 @@ def send(uploads: Uploads, scope: TenantScope, upload_id: str, begins: int, data
     return part.finish()
 
 
-def stored(documents: Documents, scope: TenantScope) -> list[str]:
+def list_names(documents: Documents, scope: TenantScope) -> list[str]:
     return [each.name for each in documents.list_documents(scope, DocumentFilter(), PageRequest()).items]
 
 
 def test_parts_create_a_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = open_upload(uploads, acme)
     assert send(uploads, acme, upload_id, 0, DATA[:100_000]).received == 100_000
-    assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
+    assert (uploads.get_upload(acme, upload_id).state, list_names(documents, acme)) == ("open", [])
     done = send(uploads, acme, upload_id, 100_000, DATA[100_000:])
     assert (done.state, done.received, done.revision) == ("done", len(DATA), 1)
     assert done.document_id is not None
@@ -51,7 +51,7 @@ def test_parts_create_a_document(documents: Documents, uploads: Uploads, acme: T
     assert documents.open_content(acme, document.id).read(len(DATA)) == DATA
     assert uploads.get_upload(acme, upload_id) == done
     assert uploads.finish_upload(acme, upload_id) == done
-    assert len(stored(documents, acme)) == 1
+    assert len(list_names(documents, acme)) == 1
 
 
 def test_parts_create_a_revision(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
@@ -68,7 +68,7 @@ def test_parts_create_a_revision(documents: Documents, uploads: Uploads, acme: T
 def test_an_empty_part_creates_an_empty_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = open_upload(uploads, acme, 0, None, "empty.txt")
     assert send(uploads, acme, upload_id, 0, b"").state == "done"
-    assert stored(documents, acme) == ["empty.txt"]
+    assert list_names(documents, acme) == ["empty.txt"]
 
 
 @pytest.mark.parametrize("offset", [1, 99_999, 100_001, 10**15])
@@ -91,7 +91,7 @@ def test_only_one_of_two_senders_of_a_part_succeeds(documents: Documents, upload
     assert refused.value.headers == {"Upload-Offset": str(len(DATA))}
     with pytest.raises(Conflict, match="done"):
         uploads.start_part(acme, upload_id, len(DATA))
-    assert len(stored(documents, acme)) == 1
+    assert len(list_names(documents, acme)) == 1
 
 
 def test_concurrent_finishes_create_one_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
@@ -108,7 +108,7 @@ def test_concurrent_finishes_create_one_document(documents: Documents, uploads: 
         thread.join()
     assert {each.document_id for each in done} == {done[0].document_id}
     assert [each.state for each in done] == ["done"] * 4
-    assert len(stored(documents, acme)) == 1
+    assert len(list_names(documents, acme)) == 1
 
 
 def test_bytes_beyond_the_size_are_refused_and_earlier_ones_stay(uploads: Uploads, acme: TenantScope) -> None:
@@ -128,7 +128,7 @@ def test_a_wrong_digest_creates_no_document(documents: Documents, uploads: Uploa
     with pytest.raises(ValidationFailed) as refused:
         send(uploads, acme, upload_id, 0, DATA[:1000])
     assert refused.value.details[0].pointer == "/sha256"
-    assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("refused", [])
+    assert (uploads.get_upload(acme, upload_id).state, list_names(documents, acme)) == ("refused", [])
     with pytest.raises(Conflict, match="refused"):
         uploads.start_part(acme, upload_id, 1000)
 
@@ -143,7 +143,7 @@ def test_a_corrupted_part_creates_no_document(
     path.write_bytes(b"x" + DATA[1:1000])
     with pytest.raises(BlobDamaged):
         send(uploads, acme, upload_id, 1000, DATA[1000:2000])
-    assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
+    assert (uploads.get_upload(acme, upload_id).state, list_names(documents, acme)) == ("open", [])
 
 
 def test_bytes_are_stored_within_a_request(uploads: Uploads, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,5 +244,5 @@ def test_a_crash_loses_no_acknowledged_bytes(
         assert (upload.state, upload.received) == ("done", len(DATA))
         assert documents.get_document(acme, str(upload.document_id)).sha256 == SHA
     assert kills >= 3
-    assert len(stored(documents, acme)) == 5
+    assert len(list_names(documents, acme)) == 5
     assert db.rows("SELECT count(*) FROM document_upload_part") == [(0,)]

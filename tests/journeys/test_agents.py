@@ -21,7 +21,7 @@ WRITE = {"operations": [{"op": "create", "collection": "notes", "values": {"text
 
 @pytest.fixture(scope="module")
 def clerks(gos: Gos, running: Running) -> Iterator[QaTenant]:
-    """A tenant with an agent that writes a note, which somebody must allow."""
+    """A tenant with an agent that writes a note after an approval."""
     tenant = gos.tenant("clerks")
     with serving(script(Call("write_entities", WRITE), "It is noted.")) as server:
         tenant.ask("POST", "/datapool", {"name": "notes", "fields": [{"name": "text", "type": "text"}]})
@@ -39,7 +39,7 @@ def test_a_run_waits_for_a_person_and_writes_once(gos_page_as: Callable[..., Pag
     olga.get_by_label("Task").fill("Tea came in, three of it.")
     olga.get_by_role("button", name="Start run").click()
     expect(olga.get_by_role("status")).to_have_text("waiting", timeout=30_000)
-    shoot(olga)
+    take_picture(olga)
     eve.goto(olga.url)
     eve.locator(".notice.wait a").click()
     eve.get_by_role("button", name="Approve").click()
@@ -48,21 +48,21 @@ def test_a_run_waits_for_a_person_and_writes_once(gos_page_as: Callable[..., Pag
     notes = clerks.ask("GET", "/datapool/notes/entities")
     assert [each["text"] for each in notes] == ["Tea, 3"]
     for url in (olga.url, olga.url.rpartition("/runs/")[0], clerks.url("/console/agents")):
-        fits(olga, url)
+        check_layout(olga, url)
 
 
-def fits(page: Page, url: str) -> None:
-    """Readable and within the screen, narrow and wide, light and dark."""
+def check_layout(page: Page, url: str) -> None:
+    """The page is readable and fits the screen, narrow and wide, in light and dark."""
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 800})
             page.goto(url)
-            shoot(page, f"-{scheme}-{width}")
+            take_picture(page, f"-{scheme}-{width}")
             assert find_flaws(page) == [], (url, width)
 
 
-def shoot(page: Page, name: str = "") -> None:
+def take_picture(page: Page, name: str = "") -> None:
     if folder := os.environ.get("SHOTS"):
         parts = page.url.split("/console/")[1].replace("/", "_")[:30]
         page.screenshot(path=Path(folder) / f"{parts}{name}.png", full_page=True)

@@ -50,9 +50,9 @@ def save(page: Page) -> None:
     expect(page.locator("[data-said]")).to_have_text("saved")
 
 
-# Whether the wanted element is still in the page, whether it has the focus, and what has it without anybody seeing so:
+# Whether the target is still in the page, whether it has the focus, and the HTML of a focused element without a visible focus:
 # without an outline of its own or around it, and without a frame that turns.
-LOOK = """(wanted) => {
+FOCUS_STATE = """(wanted) => {
   const is = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
   const isSeen = (element) => {
     if (element.matches("body, main, .code-host") || element.closest(".code-panel")) return true;
@@ -76,10 +76,10 @@ def focus(page: Page, target: Locator, *, by_the_menu: bool = False) -> None:
     element = target.element_handle()
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
-        is_in_page, is_there, unseen = element.evaluate(LOOK)
+        is_in_page, is_there, unseen = element.evaluate(FOCUS_STATE)
         if not is_in_page:  # Look up its replacement only then: a lookup at every stop would be slower than the keys.
             element = target.element_handle()
-            _, is_there, unseen = element.evaluate(LOOK)
+            _, is_there, unseen = element.evaluate(FOCUS_STATE)
         assert not unseen, f"the focus cannot be seen on {unseen}"
         if is_there:
             return
@@ -136,7 +136,7 @@ def test_a_process_is_built_run_and_fixed_by_keyboard(page: Page) -> None:
     expect(problems.get_by_role("link")).to_have_text("steps/total.ts:3")
     assert find_flaws(page) == []
     leave(page)
-    press(page, problems.get_by_role("link"))  # back in the text, where the problem is
+    press(page, problems.get_by_role("link"))  # the link leads to the problem in the text
     code_again(page, CODE.replace("LIMIT", "100"))
     save(page)
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()

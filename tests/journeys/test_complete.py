@@ -36,7 +36,7 @@ PASSWORD = "correct horse battery"
 ORDERS, FIRST_UNKNOWN = 40, 3
 DEADLINE = 180.0
 FINISHED = ("succeeded", "failed", "timed_out", "cancelled")
-# What steps may carry besides their kind; none of these is left out of the solution.
+# Options of steps besides their kind; the solution uses all of them.
 OPTIONS = set(process_schema()["$defs"]["step"]["properties"]) - set(KINDS)
 
 
@@ -82,7 +82,7 @@ def day() -> list[Row]:
 
 
 def totals_of(lines: list[Row]) -> dict[str, Decimal]:
-    """What each order comes to, calculated in another language and another way."""
+    """The total of each order, calculated independently of the solution."""
     totals: dict[str, Decimal] = {}
     for line in lines:
         discount = Decimal(line["discount"]).quantize(Decimal("0.01"))
@@ -96,11 +96,11 @@ def data(response: httpx.Response) -> Any:
     return response.json()["data"]
 
 
-def until(look: Callable[[], Any], is_so: Callable[[Any], bool]) -> Any:
-    """What is seen once it is so."""
+def wait_until(fetch: Callable[[], Any], condition: Callable[[Any], bool]) -> Any:
+    """Fetch until the condition holds; returns the last result."""
     ends, pause = time.monotonic() + DEADLINE, threading.Event()
-    while not is_so(seen := look()):
-        assert time.monotonic() < ends, f"it never came to that: {seen}"
+    while not condition(seen := fetch()):
+        assert time.monotonic() < ends, f"the condition never held: {seen}"
         pause.wait(0.05)
     return seen
 
@@ -154,7 +154,7 @@ def applied(running: Running, folder: Path, api: httpx.Client) -> None:
 
 
 @pytest.fixture(scope="module")
-def papers(api: httpx.Client, applied: None, day: list[Row]) -> dict[str, Any]:
+def parsed(api: httpx.Client, applied: None, day: list[Row]) -> dict[str, Any]:
     """The parsed documents of the day: a CSV file, a workbook, and a scan that is slightly rotated and noisy."""
     customers = {line["customer"]: line["customer_name"] for line in day}
     unknown = list(customers)[FIRST_UNKNOWN]
@@ -177,31 +177,31 @@ def papers(api: httpx.Client, applied: None, day: list[Row]) -> dict[str, Any]:
         for member, (name, content) in files.items()
     }
     started = data(api.post("/api/v1/processes/papers/execute", json=input_))
-    seen = until(lambda: data(api.get(started["links"]["self"])), lambda seen: seen["status"] in FINISHED)
+    seen = wait_until(lambda: data(api.get(started["links"]["self"])), lambda seen: seen["status"] in FINISHED)
     assert seen["status"] == "succeeded", seen["error"]
     read: dict[str, Any] = seen["output"]
     return read
 
 
 @pytest.fixture(scope="module")
-def monday(papers: dict[str, Any], day: list[Row]) -> Day:
+def expected_day(parsed: dict[str, Any], day: list[Row]) -> Day:
     """The input of the day from the parsed documents, with the results that the test calculates."""
-    known_codes = {each["code"] for each in papers["customers"]}
+    known_codes = {each["code"] for each in parsed["customers"]}
     of_unknown = {line["number"] for line in day if line["customer"] not in known_codes}
     totals = totals_of(day)
     failed = [index for index, number in enumerate(totals) if number in of_unknown]
     assert failed
-    return Day({"day": "monday", "customers": papers["customers"], "lines": papers["lines"]}, totals, failed)
+    return Day({"day": "monday", "customers": parsed["customers"], "lines": parsed["lines"]}, totals, failed)
 
 
 @pytest.fixture(scope="module")
-def done(api: httpx.Client, applied: None, operator: Browser, provider: Provider, monday: Day) -> dict[str, Any]:
+def day_execution(api: httpx.Client, applied: None, operator: Browser, provider: Provider, expected_day: Day) -> dict[str, Any]:
     """The finished execution of the day, with all of its waits resolved."""
-    started = data(api.post("/api/v1/processes/trading-day/execute", json=monday.input))
+    started = data(api.post("/api/v1/processes/trading-day/execute", json=expected_day.input))
     url = f"/api/v1/processes/trading-day/executions/{started['execution_id']}"
 
     def waits_for(reason: str) -> dict[str, Any]:
-        seen: dict[str, Any] = until(
+        seen: dict[str, Any] = wait_until(
             lambda: data(api.get(url)), lambda seen: seen.get("wait_reason") == reason or seen["status"] in FINISHED
         )
         assert seen["status"] == "waiting", seen
@@ -217,54 +217,58 @@ def done(api: httpx.Client, applied: None, operator: Browser, provider: Provider
     waits_for("input")
     provider.say({"mood": "splendid"}, {"mood": "good"}, "Sell less. ")
     data(api.post("/api/v1/llm-profiles", json={"slug": "writer", "kind": "openai", "base_url": provider.url, "model": "small"}))
-    seen: dict[str, Any] = until(lambda: data(api.get(url)), lambda seen: seen["status"] in FINISHED)
+    seen: dict[str, Any] = wait_until(lambda: data(api.get(url)), lambda seen: seen["status"] in FINISHED)
     assert seen["status"] == "succeeded", seen["error"]
     return seen
 
 
-def test_documents_are_parsed(papers: dict[str, Any], day: list[Row]) -> None:
-    assert [line["number"] for line in papers["lines"]] == [line["number"] for line in day]
-    assert papers["loaded"] == len(papers["customers"]) > FIRST_UNKNOWN
-    assert (papers["total"], papers["unpacked"]) == ("342.00", 1)
-    assert "Invoice of EUR 342.00" in papers["letter"]
+def test_documents_are_parsed(parsed: dict[str, Any], day: list[Row]) -> None:
+    assert [line["number"] for line in parsed["lines"]] == [line["number"] for line in day]
+    assert parsed["loaded"] == len(parsed["customers"]) > FIRST_UNKNOWN
+    assert (parsed["total"], parsed["unpacked"]) == ("342.00", 1)
+    assert "Invoice of EUR 342.00" in parsed["letter"]
 
 
-def test_the_day_has_the_expected_result(api: httpx.Client, done: dict[str, Any], provider: Provider, monday: Day) -> None:
-    output = done["output"]
-    assert (output["placed"], output["failed"]) == (len(monday.placed), monday.unknown)
+def test_the_day_has_the_expected_result(
+    api: httpx.Client, day_execution: dict[str, Any], provider: Provider, expected_day: Day
+) -> None:
+    output = day_execution["output"]
+    assert (output["placed"], output["failed"]) == (len(expected_day.placed), expected_day.unknown)
     assert (output["paid"], output["rate"], output["mood"], output["advice"]) == (17, "connector", "good", "Sell less.")
     assert len(provider.requests) == 3, "an invalid answer is requested again, then the agent calls"
     assert output["approved_by"]
     assert output["confirmed"] == {"day": "monday", "orders": ORDERS, "waited": True}
-    assert {each["class"]: each["orders"] for each in output["summary"]["classes"]} == monday.classes
+    assert {each["class"]: each["orders"] for each in output["summary"]["classes"]} == expected_day.classes
     orders = data(api.get("/api/v1/datapool/orders/entities?limit=500"))
-    assert {order["number"]: Decimal(order["total"]) for order in orders} == monday.placed
+    assert {order["number"]: Decimal(order["total"]) for order in orders} == expected_day.placed
     assert all(order["reference"].startswith("SO-") and order["customer"] for order in orders)
 
 
-def test_every_kind_of_step_has_run(api: httpx.Client, done: dict[str, Any]) -> None:
-    steps = {step["step"]: step for step in data(api.get(f"{done['links']['steps']}?limit=500"))}
+def test_every_kind_of_step_has_run(api: httpx.Client, day_execution: dict[str, Any]) -> None:
+    steps = {step["step"]: step for step in data(api.get(f"{day_execution['links']['steps']}?limit=500"))}
     (read,) = data(api.get("/api/v1/processes/papers/executions"))
     kinds = {step["kind"] for step in (*steps.values(), *data(api.get(read["links"]["steps"])))}
     assert (steps["rate"]["status"], steps["stubborn"]["attempt"], steps["stubborn"]["output"]) == ("failed", 2, 2)
     assert kinds >= set(KINDS) - {"stop"}
 
 
-def test_every_trigger_creates_one_notice(running: Running, api: httpx.Client, done: dict[str, Any], monday: Day) -> None:
+def test_every_trigger_creates_one_notice(
+    running: Running, api: httpx.Client, day_execution: dict[str, Any], expected_day: Day
+) -> None:
     body = b'{"about": "a new shop"}'
     headers = {"X-Signature": "sha256=" + hmac.new(b"swordfish", body, "sha256").hexdigest(), "X-Delivery": "d-1"}
     with running.client(f"{TENANT}.{running.config.domains.base}", headers) as shop:
         sent = [shop.post("/hooks/shop/notices", content=body, headers={"Content-Type": "application/json"}) for _ in range(2)]
         assert [answer.status_code for answer in sent] == [202, 202]
         assert shop.post("/hooks/shop/notices", content=body + b" ").status_code == 401
-    expected = Counter(["webhook", "day", *["order"] * monday.classes["large"]])
+    expected = Counter(["webhook", "day", *["order"] * expected_day.classes["large"]])
     url = "/api/v1/datapool/notices/entities?limit=500"
-    notices = until(lambda: data(api.get(url)), lambda seen: len(seen) >= expected.total())
+    notices = wait_until(lambda: data(api.get(url)), lambda seen: len(seen) >= expected.total())
     assert Counter(each["kind"] for each in notices) == expected
 
 
-def test_a_preview_reuses_cached_results_and_stops(api: httpx.Client, done: dict[str, Any], monday: Day) -> None:
-    again = data(api.post("/api/v1/processes/trading-day/execute?wait=30", json={**monday.input, "preview": True}))
+def test_a_preview_reuses_cached_results_and_stops(api: httpx.Client, day_execution: dict[str, Any], expected_day: Day) -> None:
+    again = data(api.post("/api/v1/processes/trading-day/execute?wait=30", json={**expected_day.input, "preview": True}))
     assert again["status"] == "succeeded", again
     assert len(again["output"]["orders"]) == ORDERS
     steps = data(api.get(again["links"]["steps"]))
@@ -272,7 +276,7 @@ def test_a_preview_reuses_cached_results_and_stops(api: httpx.Client, done: dict
     assert steps[-1]["kind"] == "stop"
 
 
-def test_a_failure_is_compensated_and_reported(api: httpx.Client, done: dict[str, Any]) -> None:
+def test_a_failure_is_compensated_and_reported(api: httpx.Client, day_execution: dict[str, Any]) -> None:
     failed = data(api.post("/api/v1/processes/spoilt/execute?wait=30", json={}))
     assert (failed["status"], failed["error"]["message"]) == ("failed", "spoilt")
 
@@ -280,5 +284,5 @@ def test_a_failure_is_compensated_and_reported(api: httpx.Client, done: dict[str
         entities = data(api.get("/api/v1/datapool/notices/entities?limit=500"))
         return [each["about"] for each in entities if each["kind"] == kind]
 
-    assert until(lambda: notices("alarm"), bool) == ["spoilt"]
+    assert wait_until(lambda: notices("alarm"), bool) == ["spoilt"]
     assert notices("reserved") == []

@@ -34,8 +34,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def trusting(gos_playwright: Playwright, live: Running) -> Iterator[Browser]:
-    """A browser that trusts the appliance's CA, and finds every name on this machine."""
+def trusting_browser(gos_playwright: Playwright, live: Running) -> Iterator[Browser]:
+    """A browser that trusts the appliance's CA and resolves both domains to this machine."""
     certificate = x509.load_pem_x509_certificate(ca_certificate(live.config).read_bytes())
     key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     pin = base64.b64encode(hashlib.sha256(key).digest()).decode()
@@ -48,33 +48,33 @@ def trusting(gos_playwright: Playwright, live: Running) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def context(trusting: Browser) -> Iterator[BrowserContext]:
-    context = trusting.new_context()
+def context(trusting_browser: Browser) -> Iterator[BrowserContext]:
+    context = trusting_browser.new_context()
     yield context
     context.close()
 
 
 @pytest.fixture
 def deploy(live: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy:
-    """`gos deploy --publish` of an edition of the shop, as an app of a tenant; answers the exit code."""
+    """Run `gos deploy --publish` for an edition of the shop as an app of a tenant; returns the exit code."""
 
     def run(tenant: str, app: str, mark: str, smoke: str = "") -> int:
         monkeypatch.setenv("GOS_API_KEY", live.key(tenant))
         built = build(tmp_path / app / mark, mark)
         with (built / "app.yaml").open("a") as file:
             file.write(smoke)
-        return main(["deploy", app, str(built), "--create", "--publish", *called(live)])
+        return main(["deploy", app, str(built), "--create", "--publish", *connection_options(live)])
 
     return run
 
 
-def called(live: Running) -> list[str]:
-    """Where the command line finds the appliance, and whom it trusts."""
+def connection_options(live: Running) -> list[str]:
+    """The CLI options for the appliance's address and CA."""
     return ["--url", f"https://127.0.0.1:{live.config.server.port}", "--ca-file", str(ca_certificate(live.config))]
 
 
 def build(folder: Path, mark: str) -> Path:
-    """What a bundler leaves: the mark stands for the hash in names, and in the files that name them."""
+    """Build the app like a bundler, with `mark` as the hash in file names and references."""
     shutil.copytree(PARTS / "app", folder)
     for path in [each for each in folder.rglob("*") if each.is_file()]:
         path.write_text(path.read_text().replace("MARK", mark))
@@ -83,7 +83,7 @@ def build(folder: Path, mark: str) -> Path:
 
 
 def give_domain(live: Running, tenant: str, app: str, host: str) -> None:
-    """The operator vouches for the name; then the appliance makes its certificate."""
+    """The operator approves the name; then the appliance issues its certificate."""
     with live.api(tenant) as api:
         api.post(f"/api/v1/webapps/{app}/domains", json={"host": host, "method": "operator"}).raise_for_status()
         live.services.domains.approve_domain(live.tenant(tenant), host)
@@ -106,7 +106,7 @@ def shop(live: Running) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for tenant in ("journey", "other"):
             patch.setenv("GOS_API_KEY", live.key(tenant))
-            assert main(["apply", str(PARTS / "solution"), "--yes", *called(live)]) == 0
+            assert main(["apply", str(PARTS / "solution"), "--yes", *connection_options(live)]) == 0
 
 
 @pytest.mark.usefixtures("shop")
@@ -127,7 +127,7 @@ def test_an_app_on_its_own_domain_takes_orders_and_is_replaced_and_rolled_back(
     with live.api("journey") as api:
         [entity] = api.get("/api/v1/datapool/orders/entities").json()["data"]
         assert (entity["name"], entity["product"], entity["quantity"]) == ("Ada", "tea", 1)
-        live_only = "  - {path: /, header: {X-Robots-Tag: noindex}}\n"  # what a preview says and the app itself does not
+        live_only = "  - {path: /, header: {X-Robots-Tag: noindex}}\n"  # a preview sends it, the live app does not
         assert deploy("journey", "shop", "bbbb2222", live_only) == 1
         publication = api.get("/api/v1/webapps/shop/versions/2/publication").json()["data"]
     assert publication["state"] == "switched_back"

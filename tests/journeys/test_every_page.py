@@ -29,7 +29,7 @@ MOST_SHIFT = 0.02
 NARROW, USUAL = 360, 1280
 ABSENT = (404, 410)
 NOT_FOUND = [f"error: Failed to load resource: the server responded with a status of {status} ()" for status in ABSENT]
-NOTES_SHIFTS = """
+OBSERVE_SHIFTS = """
 window.shift = 0;
 new PerformanceObserver((list) => {
   for (const each of list.getEntries()) if (!each.hadRecentInput) window.shift += each.value;
@@ -42,7 +42,7 @@ FINDINGS = """async (options) => {
 }"""
 CONTRAST = "color-contrast"
 # Targets of links and of forms that change something; a search form is no `post`.
-OFFERED = re.compile(r"""<(?:a|button|form(?=[^>]*?\smethod="post"))\b[^>]*?\s(href|action|formaction)="([^"]*)\"""")
+TARGETS = re.compile(r"""<(?:a|button|form(?=[^>]*?\smethod="post"))\b[^>]*?\s(href|action|formaction)="([^"]*)\"""")
 ROUTES = [(each, re.compile(re.sub(r"<(?:path:)?\w+>", "[^/]+", each.path) + "/?")) for each in PAGES]
 
 
@@ -91,7 +91,7 @@ def looks(gos_browser: Browser, running: Running, signed_in: StorageState) -> It
     watches = [PageMonitor(context, f"localhost{running.config.port_suffix}") for context in (member, stranger)]
     opened = {}
     for is_signed_in, context in ((True, member), (False, stranger)):
-        context.add_init_script(NOTES_SHIFTS)
+        context.add_init_script(OBSERVE_SHIFTS)
         context.add_init_script(axe)
         page = context.new_page()
         look = opened[is_signed_in] = Look(page, context.new_cdp_session(page))
@@ -112,51 +112,51 @@ def test_every_page_is_accessible_quiet_small_and_stable(
     by_name = {screen.name: screen for screen in screens(house.things)}
     options = request.config.option
     sampled = set(by_name) if options.all else matrices.sample(list(by_name), options.seed)
-    flaws = {name: look_at(looks, house.running, screen, by_axe=name in sampled) for name, screen in by_name.items()}
+    flaws = {name: check_page(looks, house.running, screen, by_axe=name in sampled) for name, screen in by_name.items()}
     assert not any(flaws.values()), "\n".join(f"{name}: {each}" for name, each in flaws.items() if each)
 
 
-def look_at(looks: dict[bool, Look], running: Running, screen: Screen, *, by_axe: bool) -> list[str]:
+def check_page(looks: dict[bool, Look], running: Running, screen: Screen, *, by_axe: bool) -> list[str]:
     """The flaws of a page."""
     look = looks[screen.is_signed_in]
     page = look.page
     set_look(page, "light", USUAL)
     answer = look.open(url_of(running.config, screen))
     look.expected += NOT_FOUND if screen.is_absent and not look.expected else []
-    amiss = [f"answers {answer.status}"] if answer.status not in (ABSENT if screen.is_absent else (200,)) else []
+    flaws = [f"answers {answer.status}"] if answer.status not in (ABSENT if screen.is_absent else (200,)) else []
     policy = answer.headers["content-security-policy"]
-    amiss += ["unsafe policy"] if "unsafe" in policy or "default-src 'none'" not in policy else []
-    amiss += [f"{sum(look.sizes)} bytes"] if not 0 < sum(look.sizes) <= MOST_BYTES else []
-    amiss += page.evaluate(FINDINGS, {"rules": {CONTRAST: {"enabled": by_axe}}}) + find_flaws(page)
+    flaws += ["unsafe policy"] if "unsafe" in policy or "default-src 'none'" not in policy else []
+    flaws += [f"{sum(look.sizes)} bytes"] if not 0 < sum(look.sizes) <= MOST_BYTES else []
+    flaws += page.evaluate(FINDINGS, {"rules": {CONTRAST: {"enabled": by_axe}}}) + find_flaws(page)
     shift = page.evaluate("window.shift")
-    amiss += [f"shifts by {shift:.3f}"] if shift >= MOST_SHIFT else []
+    flaws += [f"shifts by {shift:.3f}"] if shift >= MOST_SHIFT else []
     page.emulate_media(color_scheme="dark")
     dark = find_flaws(page) + (page.evaluate(FINDINGS, {"runOnly": [CONTRAST]}) if by_axe else [])
     page.set_viewport_size({"width": NARROW, "height": 800})
-    return amiss + [f"dark {each}" for each in dark] + find_flaws(page)
+    return flaws + [f"dark {each}" for each in dark] + find_flaws(page)
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_no_page_offers_a_refused_action(house: FurnishedTenant, role: str) -> None:
-    """Neither a link nor a form, as far as the scope says of where it leads."""
-    login, may = f"{role}@northgate.test", scopes_of_role(role)
+    """No link or form leads to a route whose scope the role lacks."""
+    login, scopes = f"{role}@northgate.test", scopes_of_role(role)
     house.running.user(login, PASSWORD, TENANT, role)
-    browser, amiss, seen = HttpBrowser(house.running), [], 0
+    browser, refused, seen = HttpBrowser(house.running), [], 0
     browser.sign_in(login, PASSWORD, TENANT)
     for screen in (each for each in screens(house.things) if each.is_signed_in and not each.is_on_base):
         page = browser.get(browser.at(TENANT, screen.path))
-        for kind, address in OFFERED.findall(page.text) if page.status_code == 200 else ():
+        for kind, address in TARGETS.findall(page.text) if page.status_code == 200 else ():
             needed = scope_of("GET" if kind == "href" else "POST", urlsplit(urljoin(screen.path, html.unescape(address))).path)
             seen += 1
-            amiss += [f"{screen.path}: {address} needs {needed}"] if needed is not None and needed not in may else []
+            refused += [f"{screen.path}: {address} needs {needed}"] if needed is not None and needed not in scopes else []
     assert seen > 1000
-    assert amiss == []
+    assert refused == []
 
 
 def scope_of(method: str, path: str) -> str | None:
-    """What a page asks for, that with the fewest parts that change being meant."""
-    fitting = [each for each, pattern in ROUTES if each.method == method and pattern.fullmatch(path)]
-    return min(fitting, key=lambda each: each.path.count("<")).scope if fitting else None
+    """The scope of the matching route with the fewest parameters."""
+    matches = [each for each, pattern in ROUTES if each.method == method and pattern.fullmatch(path)]
+    return min(matches, key=lambda each: each.path.count("<")).scope if matches else None
 
 
 def test_the_menu_works_by_mouse_and_by_keyboard(looks: dict[bool, Look], house: FurnishedTenant) -> None:

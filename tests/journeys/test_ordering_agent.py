@@ -50,7 +50,7 @@ class Erp:
 
 @dataclass
 class Larder:
-    """The tenant: its API by a key that nobody of it made, its ERP, and the browser of eve, who approves."""
+    """The tenant: its API with a key of no member, its ERP, and the browser of eve, who approves."""
 
     api: httpx.Client
     erp: Erp
@@ -87,7 +87,7 @@ class Larder:
         expect(self.eve.get_by_role("status")).to_have_text("approved")
 
     def run(self, run_id: str, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The run once that holds."""
+        """The run, as soon as `until` holds."""
         pause, ends = Event(), clock.monotonic() + 60
         while not until(run := self.ask("GET", f"/agents/buyer/runs/{run_id}")):
             assert clock.monotonic() < ends, run
@@ -95,7 +95,7 @@ class Larder:
         return dict(run)
 
     def reasons(self, subject: str, action: str) -> list[str]:
-        """What the audit trail says of the refusals, oldest first."""
+        """The reasons of refusals in the audit trail, oldest first."""
         entries = self.ask("GET", "/logs/audit", params={"subject": subject, "action": action})
         return [json.loads(entry["fields"])["reason"] for entry in reversed(entries)]
 
@@ -149,7 +149,7 @@ def test_an_approved_order_is_placed_once(larder: Larder) -> None:
     expect(page.locator("#content")).to_contain_text("restock")
     assert find_flaws(page) == []
     page.get_by_role("button", name="Approve").click()
-    expect(page.get_by_role("status")).to_have_text(re.compile("^(approved|used)$"))  # the run may have gone on already
+    expect(page.get_by_role("status")).to_have_text(re.compile("^(approved|used)$"))  # the run may have continued already
     run = larder.run(run_id, lambda run: run["status"] not in ("queued", "running", "waiting"))
     assert (run["status"], run["output"]) == ("succeeded", "ordered")
     assert larder.erp.orders == [ORDER["json"]]

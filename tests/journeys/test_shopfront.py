@@ -19,11 +19,11 @@ from appliance.testing.tenants import QaTenant
 pytestmark = pytest.mark.browser
 SHOP = Path(__file__).parent / "shopfront"
 PATIENCE = 30_000
-DOOR = "the leaves of the third flush"
-FORGING = """<!doctype html><html lang="en"><title>Forging</title><link rel="icon" href="data:,">
+DOOR_PASSWORD = "the leaves of the third flush"
+FORGED_FORM = """<!doctype html><html lang="en"><title>Forging</title><link rel="icon" href="data:,">
 <form method="post" action="%s/api/orders"><input name="sku" value="oolong"><input name="name" value="forged">
 <input name="quantity" value="1"><button>Win a prize</button></form></html>"""
-SIMPLE = """async address => {
+FORGED_REQUESTS = """async address => {
   document.cookie = "__Host-gos_browser=forged; Path=/; Domain=content.localhost; Secure";
   document.cookie = "sibling=forged; Path=/; Domain=content.localhost";
   const body = JSON.stringify({sku: "oolong", name: "forged", quantity: 1});
@@ -39,7 +39,7 @@ SIMPLE = """async address => {
 
 @pytest.fixture(scope="module")
 def api(running: Running) -> Iterator[httpx.Client]:
-    """The tenant of the shop, with what its routes lead to."""
+    """The tenant of the shop, with the processes and collections that its routes use."""
     running.tenant("teahouse")
     with running.api("teahouse") as client:
         solution = write_zip(read_folder(SHOP / "solution"))
@@ -60,10 +60,10 @@ def shop(running: Running, api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def closed_shop(running: Running, api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Deploys the shop for those alone whom this `access` lets in; answers its address."""
+    """Deploy the shop with this `access` setting; returns its address."""
     monkeypatch.setenv("GOS_URL", running.config.tenant_url("teahouse"))
     monkeypatch.setenv("GOS_API_KEY", running.key("teahouse"))
-    api.put("/api/v1/secrets/DOOR", json={"value": DOOR}).raise_for_status()
+    api.put("/api/v1/secrets/DOOR", json={"value": DOOR_PASSWORD}).raise_for_status()
 
     def deploy(access: str) -> str:
         folder = shutil.copytree(SHOP, tmp_path / "club")
@@ -120,7 +120,7 @@ def enter_by_password(page: Page, _tenant: QaTenant) -> None:
     page.get_by_role("button", name="Open").click()
     expect(page.get_by_role("alert")).to_have_text("That password is not correct; try again.")
     assert find_flaws(page) == []
-    page.get_by_label("Password").fill(DOOR)
+    page.get_by_label("Password").fill(DOOR_PASSWORD)
     page.get_by_label("Password").press("Enter")
 
 
@@ -177,13 +177,13 @@ def test_another_app_places_no_order(running: Running, api: httpx.Client, shop: 
     running.tenant("thief")
     with running.api("thief") as thief:
         thief.post("/api/v1/webapps", json={"id": "prize"}).raise_for_status()
-        files = write_zip({"index.html": (FORGING % shop).encode()})
+        files = write_zip({"index.html": (FORGED_FORM % shop).encode()})
         path = "/api/v1/webapps/prize/versions"
         thief.post(path, content=files, headers={"Content-Type": "application/zip"}).raise_for_status()
         thief.post(f"{path}/1/publish", json={}).raise_for_status()
     page = context.new_page()
     page.goto(running.config.webapp_url("thief", "prize"))
-    cookies, read = page.evaluate(SIMPLE, shop)
+    cookies, read = page.evaluate(FORGED_REQUESTS, shop)
     assert "sibling=forged" in cookies
     assert "__Host-" not in cookies
     assert read is None

@@ -79,7 +79,7 @@ def test_a_webapp_is_deployed_opened_replaced_and_rolled_back(
     assert page.context.cookies() == []
 
     broken = build(tmp_path / "three" / "public", "three", "cccc3333")
-    # What only a preview says: a check that passes there, so that the version is served, and fails live.
+    # Only a preview sends this header: the check passes there, so that the version is published, and fails live.
     (broken.parent / "app.yaml").write_text("smoke:\n  - {path: /, header: {X-Robots-Tag: noindex}}\n")
     assert main(["deploy", "shop", str(broken.parent), *deploy]) == 1
     page.reload()

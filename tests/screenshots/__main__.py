@@ -14,7 +14,7 @@ from appliance.console.frame.saved_forms import FIELD
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
 from tests.screenshots.furnishing import LOGIN, FurnishedTenant, furnish
-from tests.screenshots.pages import NOT_TAKEN, Screen, screens
+from tests.screenshots.pages import REFUSED_FORMS, Screen, screens
 from tests.screenshots.visitor import send_form, set_look, signed_in_context, url_of
 
 SCHEMES, WIDTHS = ("light", "dark"), (390, 1280, 2560)
@@ -58,7 +58,7 @@ def take_pictures(house: FurnishedTenant, chromium: Browser, selection: Selectio
             saved = {FIELD: show(form_values, house.things["ended"])}
             sent = {False: (form_values, house.things["ended"]), True: (saved, house.things["another"])}
             for form in selection.forms:
-                _picture(pages[False], selection, folder / NOT_TAKEN[form], partial(show, *sent[form]))
+                _picture(pages[False], selection, folder / REFUSED_FORMS[form], partial(show, *sent[form]))
         for context in (reader, stranger):
             context.close()
     return (len(selection.screens) + len(selection.forms)) * len(SCHEMES) * len(selection.widths)
@@ -83,7 +83,7 @@ def main() -> None:
     with appliance() as running, sync_playwright() as playwright:
         house = furnish(running)
         selected = [screen for screen in screens(house.things) if chosen.only in screen.name]
-        forms = [form for form, name in NOT_TAKEN.items() if chosen.only in name]
+        forms = [form for form, name in REFUSED_FORMS.items() if chosen.only in name]
         selection = Selection(selected, forms, [int(width) for width in chosen.widths.split(",")], chosen.language)
         chromium = launch(playwright)
         count = take_pictures(house, chromium, selection, chosen.folder)

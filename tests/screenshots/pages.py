@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-# The route of a page on a tenant's host and addresses that show it, `{name}` being something of the furnished tenant.
+# Routes of pages on a tenant's host, with addresses that show them; `{name}` is an id of the example data.
 ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/": ("/console/",),
     "/console/about": ("/console/about",),
@@ -105,7 +105,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/webapps/<app>/requests": ("/console/webapps/shop/requests",),
 }  # fmt: skip
 
-# Addresses of the base host, for somebody who is signed in there, and for somebody who is not.
+# Addresses of the base host, for signed-in users and for visitors.
 BASE_ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/": ("/",),
     "/hand-over": ("/hand-over?tenant=nobody",),
@@ -116,12 +116,11 @@ SIGNED_OUT: Mapping[str, tuple[str, ...]] = {
     "/sign-in": ("/sign-in", "/sign-in?tenant={tenant}"),
 }
 
-# A form that is not taken, and what pictures of the answer are called: in a session that has ended (False), and in that of
-# somebody else than whoever wrote it (True).
+# Picture names of a refused form: submitted in an expired session (False), and in a session of another user (True).
 SENT = "/console/processes/-/new"
-NOT_TAKEN: Mapping[bool, str] = {False: "kept-form", True: "kept-form-of-somebody-else"}
+REFUSED_FORMS: Mapping[bool, str] = {False: "kept-form", True: "kept-form-of-somebody-else"}
 
-# Routes that answer no page, and what they answer.
+# Routes that return no page, and what they return.
 NOT_PAGES: Mapping[str, str] = {
     "/console/appliance/backups/<name>": "a file",
     "/console/appliance/tenants/import/<arrival_id>": "a page of a file that was sent a moment ago",

@@ -39,7 +39,7 @@ def thing(acme: httpx.Client, maker: str) -> dict[str, Any]:
     return entity
 
 
-def stored(acme: httpx.Client, entity_id: str) -> dict[str, Any]:
+def get_entity(acme: httpx.Client, entity_id: str) -> dict[str, Any]:
     entity: dict[str, Any] = acme.get(f"/api/v1/datapool/form_things/entities/{entity_id}").json()["data"]
     return entity
 
@@ -61,7 +61,7 @@ def test_the_form_creates_an_entity(owner: Browser, acme: httpx.Client, maker: s
     form = form_of(owner.get(at))
     assert "Olive &amp; Co</option>" in owner.get(at).text
     owner.post(at, form | {"in/title": "Cup", "in/price": "2", "in/maker": f'"{maker}"', "in/seen": "2026-05-06 07:08"})
-    entity = stored(acme, owner.url.rpartition("/")[2])
+    entity = get_entity(acme, owner.url.rpartition("/")[2])
     assert (entity["title"], entity["price"], entity["stocked"], entity["maker"]) == ("Cup", "2.00", False, maker)
     assert entity["seen"] == "2026-05-06T07:08:00.000Z"
     assert entity["made"] is not None, "an empty field gets its default"
@@ -84,10 +84,10 @@ def test_only_changed_fields_are_stored(owner: Browser, acme: httpx.Client, thin
     at = owner.at("acme", f"/console/datapool/form_things/{thing['id']}/edit")
     form = form_of(owner.get(at))
     owner.post(at, form)
-    assert stored(acme, thing["id"]) == thing, "a form sent back unchanged changes nothing, line ends included"
+    assert get_entity(acme, thing["id"]) == thing, "a form submitted unchanged changes nothing, not even line endings"
     owner.post(at, form | {"in/parts": '{"glass": 3}', "in/stocked": "true"})
-    now = stored(acme, thing["id"])
-    assert now["parts"] == {"glass": 3}, "what was taken out of an object is gone"
+    now = get_entity(acme, thing["id"])
+    assert now["parts"] == {"glass": 3}, "members removed from an object are deleted"
     assert now["stocked"] is True
     assert now["title"] == thing["title"]
     assert now["seen"] == thing["seen"]
@@ -105,11 +105,11 @@ def test_a_conflict_shows_both_values_and_loses_neither(owner: Browser, acme: ht
     assert [(row[0], row[3].split(";")[0]) for row in rows] == [("price", "yours"), ("stocked", "theirs")]
     assert "3.40" in rows[0][1]
     assert "5.00" in rows[0][2]
-    assert stored(acme, thing["id"])["price"] == "5.00"
+    assert get_entity(acme, thing["id"])["price"] == "5.00"
     again = form_of(page)
     assert (again["in/price"], again["in/title"], again["in/stocked"], again["version"]) == ("4.00", "Jar", "true", "2")
     owner.post(at, again)
-    now = stored(acme, thing["id"])
+    now = get_entity(acme, thing["id"])
     assert (now["price"], now["title"], now["stocked"]) == ("4.00", "Jar", True)
 
 
@@ -126,7 +126,7 @@ def test_an_entity_is_deleted_only_in_the_version_shown(owner: Browser, acme: ht
     at = owner.at("acme", f"/console/datapool/form_things/{thing['id']}")
     acme.patch(f"/api/v1/datapool/form_things/entities/{thing['id']}", json={"price": "5.00"}).raise_for_status()
     assert owner.post(f"{at}/delete", {"version": "1"}).status_code == 412
-    assert stored(acme, thing["id"])["price"] == "5.00"
+    assert get_entity(acme, thing["id"])["price"] == "5.00"
     owner.post(f"{at}/delete", {"version": "2"})
     assert owner.url.endswith("/console/datapool/form_things")
     deleted = owner.get(at)
@@ -144,7 +144,7 @@ def test_a_reader_gets_no_form(signed_in: Callable[[str], Browser], acme: httpx.
     for path, form in (("edit", {"version": "1"}), ("delete", {"version": "1"})):
         assert viewer.post(f"{at}/{path}", form).status_code == 403
     assert viewer.post(viewer.at("acme", "/console/datapool/form_things/new"), {"in/title": "x"}).status_code == 403
-    assert stored(acme, thing["id"]) == thing
+    assert get_entity(acme, thing["id"]) == thing
 
 
 def test_a_relation_can_be_entered_by_the_title_of_its_entity(owner: Browser, acme: httpx.Client, maker: str) -> None:

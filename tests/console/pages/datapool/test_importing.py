@@ -45,8 +45,8 @@ def rows(api: httpx.Client) -> list[dict[str, Any]]:
     return entities
 
 
-def settled(owner: Browser) -> str:
-    """The page of the import once nothing is under way."""
+def wait_for_import(owner: Browser) -> str:
+    """The page of the import as soon as nothing is running."""
     pause, url = threading.Event(), owner.url
     for _ in range(400):
         text = owner.get(url).text
@@ -56,8 +56,8 @@ def settled(owner: Browser) -> str:
     raise AssertionError("the import does not end")
 
 
-def chosen(text: str) -> dict[str, str]:
-    """What the form of columns would send as it stands."""
+def read_column_form(text: str) -> dict[str, str]:
+    """The fields that the form of columns would submit unchanged."""
     sent = {}
     for name, options in re.findall(r'<select name="(m\d+)"[^>]*>(.*?)</select>', text, re.DOTALL):
         option = re.search(r'value="([^"]*)" selected', options)
@@ -65,32 +65,32 @@ def chosen(text: str) -> dict[str, str]:
     return sent | dict.fromkeys(re.findall(r'name="(key\.\w+)" value="1" checked', text), "1")
 
 
-def begin(owner: Browser, name: str, content: bytes) -> dict[str, str]:
+def start_import(owner: Browser, name: str, content: bytes) -> dict[str, str]:
     page = owner.upload(owner.at("acme", "/console/datapool/import_goods/import"), (name, content))
     assert page.status_code == 200, page.text
-    return chosen(page.text)
+    return read_column_form(page.text)
 
 
 def test_a_file_is_imported_after_a_dry_run(owner: Browser, goods: httpx.Client) -> None:
-    form = begin(owner, "goods.csv", CSV.encode("cp1252"))
+    form = start_import(owner, "goods.csv", CSV.encode("cp1252"))
     assert form == {"m0": "sku", "m1": "unit_price", "m2": "shipped", "m3": "packed", "m4": "", "key.sku": "1"}
     at = owner.url
     owner.post(f"{at}/try", form | {"empty": "NULL"})
-    text = settled(owner)
-    assert rows(goods) == [], "trying out stores nothing"
+    text = wait_for_import(owner)
+    assert rows(goods) == [], "a dry run stores nothing"
     assert "Import 3 rows" in text
     reported = re.findall(r'<td class="number">(\d+)</td><td class="mono">(\w+)</td>', text)
-    assert sorted(reported) == [("5", "shipped"), ("5", "unit_price")], "lines are those of the file, also after a cell of two"
+    assert sorted(reported) == [("5", "shipped"), ("5", "unit_price")], "lines are those of the file, also after a two-line cell"
     errors = owner.get(f"{at}/errors").text.splitlines()
     assert errors[0] == "line,field,code,message"
     assert errors[1].startswith("5,unit_price,invalid_format,")
     owner.url = at
     owner.post(f"{at}/run", {})
-    assert "Imported" in settled(owner)
+    assert "Imported" in wait_for_import(owner)
     first, second = rows(goods)
     assert (first["sku"], first["unit_price"], first["shipped"], first["packed"]) == ("a-1", "1.00", None, None)
     assert (second["sku"], second["unit_price"]) == ("a-2", None)
-    assert owner.post(f"{at}/run", {}).status_code == 409, "a page that is sent twice imports once"
+    assert owner.post(f"{at}/run", {}).status_code == 409, "a form submitted twice imports once"
     assert len(rows(goods)) == 2
 
 
@@ -101,20 +101,20 @@ def test_a_workbook_is_read_like_a_csv_file(owner: Browser, goods: httpx.Client)
         sheet.append(row)
     file = io.BytesIO()
     book.save(file)
-    form = begin(owner, "goods.xlsx", file.getvalue())
+    form = start_import(owner, "goods.xlsx", file.getvalue())
     at = owner.url
     assert 'name="decimal"' not in owner.get(at).text
     owner.post(f"{at}/try", form | {"decimal": ","})
-    assert "Import 2 rows" in settled(owner)
+    assert "Import 2 rows" in wait_for_import(owner)
     owner.post(f"{at}/run", {})
-    settled(owner)
+    wait_for_import(owner)
     assert [(row["sku"], row["unit_price"]) for row in rows(goods)] == [("1001", "2.50"), ("b", None)]
 
 
 def test_numbers_with_a_comma_and_days_with_points_are_read(owner: Browser, goods: httpx.Client) -> None:
     """As a German spreadsheet writes them; a workbook has numbers and days of its own, so nothing is chosen for it."""
     rows_of = "sku;Unit Price;Shipped;Packed\na;1.234,50;31.01.2026;31.01.2026 14:30\nb;7,5;1.2.2026;1.2.2026 9:05:30\n"
-    form = begin(owner, "goods.csv", rows_of.encode())
+    form = start_import(owner, "goods.csv", rows_of.encode())
     at = owner.url
     assert 'name="decimal"' in owner.get(at).text
     owner.url = at
@@ -122,42 +122,42 @@ def test_numbers_with_a_comma_and_days_with_points_are_read(owner: Browser, good
     assert refused.status_code == 422
     assert "decimal separator" in refused.text
     owner.post(f"{at}/try", form | {"decimal": ","})
-    text = settled(owner)
+    text = wait_for_import(owner)
     assert "Import 2 rows" in text
-    assert re.search(r'<option value="," selected>', text), "what was chosen stays chosen"
+    assert re.search(r'<option value="," selected>', text), "choices stay selected"
     owner.post(f"{at}/run", {})
-    settled(owner)
+    wait_for_import(owner)
     assert [(row["unit_price"], row["shipped"], row["packed"]) for row in rows(goods)] == [
         ("1234.50", "2026-01-31", "2026-01-31T14:30:00.000Z"), ("7.50", "2026-02-01", "2026-02-01T09:05:30.000Z"),
     ]  # fmt: skip
 
 
 def test_lines_of_json_are_imported_by_their_members(owner: Browser, goods: httpx.Client) -> None:
-    form = begin(owner, "goods.ndjson", b'{"Sku": "x", "note": "n"}\n{"Sku": "y"}\n{broken\n')
+    form = start_import(owner, "goods.ndjson", b'{"Sku": "x", "note": "n"}\n{"Sku": "y"}\n{broken\n')
     assert form["m0"] == "sku"
     at = owner.url
     owner.post(f"{at}/try", form | {"m1": "comment"})
-    assert "Import 2 rows" in settled(owner)
+    assert "Import 2 rows" in wait_for_import(owner)
     owner.post(f"{at}/run", {})
-    settled(owner)
+    wait_for_import(owner)
     assert [(row["sku"], row["comment"]) for row in rows(goods)] == [("x", "n"), ("y", None)]
 
 
 def test_of_two_columns_of_one_name_one_is_imported(owner: Browser, goods: httpx.Client) -> None:
-    form = begin(owner, "goods.csv", b"sku,comment,Comment,comment\nx,1,2,3\n")
-    assert form == {"m0": "sku", "m1": "comment", "m2": "", "m3": "", "key.sku": "1"}, "each field is chosen once"
+    form = start_import(owner, "goods.csv", b"sku,comment,Comment,comment\nx,1,2,3\n")
+    assert form == {"m0": "sku", "m1": "comment", "m2": "", "m3": "", "key.sku": "1"}, "each field is selected once"
     at = owner.url
     owner.post(f"{at}/try", form | {"m1": "", "m3": "comment"})
-    text = settled(owner)
+    text = wait_for_import(owner)
     assert "Import 1 row" in text
-    assert chosen(text) == form | {"m1": "", "m3": "comment"}
+    assert read_column_form(text) == form | {"m1": "", "m3": "comment"}
     owner.post(f"{at}/run", {})
-    settled(owner)
+    wait_for_import(owner)
     assert [(row["sku"], row["comment"]) for row in rows(goods)] == [("x", "3")]
 
 
 def test_a_wrong_guess_about_the_file_can_be_corrected(owner: Browser, goods: httpx.Client) -> None:
-    begin(owner, "goods.csv", "sku,comment\nä,x;y\n".encode("cp1252"))
+    start_import(owner, "goods.csv", "sku,comment\nä,x;y\n".encode("cp1252"))
     at = owner.url
     page = owner.post(f"{at}/look", {"delimiter": ",", "encoding": "cp850"})
     assert "õ" in page.text
@@ -175,7 +175,7 @@ def test_a_wrong_guess_about_the_file_can_be_corrected(owner: Browser, goods: ht
     ],
 )
 def test_columns_that_make_no_sense_are_refused(owner: Browser, goods: httpx.Client, changed: dict[str, str], message: str) -> None:
-    form = begin(owner, "goods.csv", b"sku,comment\n1,2\n")
+    form = start_import(owner, "goods.csv", b"sku,comment\n1,2\n")
     page = owner.post(f"{owner.url}/try", {name: value for name, value in (form | changed).items() if value})
     assert page.status_code == 422
     assert message in page.text
@@ -193,7 +193,7 @@ def test_an_empty_file_is_refused_at_its_field(
 def test_nobody_else_sees_or_runs_an_import(
     owner: Browser, signed_in: Callable[[str], Browser], goods: httpx.Client
 ) -> None:
-    begin(owner, "goods.csv", b"sku,comment\n1,2\n")
+    start_import(owner, "goods.csv", b"sku,comment\n1,2\n")
     path = owner.url.partition("/console")[2]
     builder, viewer = signed_in("builder@acme.test"), signed_in("viewer@acme.test")
     assert builder.get(builder.at("acme", f"/console{path}")).status_code == 404

@@ -65,7 +65,7 @@ def test_a_field_is_renamed_with_its_values_and_one_is_added(owner: Browser, pla
     form = form_of(owner.get(at(owner, "/edit")))
     planned = owner.post(at(owner, "/plan"), form | {"n0": "name", "n3": "weight", "t3": "decimal", "x3": "3", "d3": "1.5"})
     assert "title is renamed to name" in planned.text.lower()
-    assert [field["name"] for field in definition(plans)["fields"]] == ["title", "size", "state"], "a plan does nothing"
+    assert [field["name"] for field in definition(plans)["fields"]] == ["title", "size", "state"], "a plan changes nothing"
     owner.post(at(owner), form_of(planned))
     now = definition(plans)
     assert [field["name"] for field in now["fields"]] == ["name", "size", "state", "weight"]

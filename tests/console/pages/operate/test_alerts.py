@@ -67,7 +67,7 @@ def test_the_form_of_an_alert_keeps_what_it_does_not_show(
 
 
 @pytest.fixture
-def hooked(acme: httpx.Client) -> tuple[str, str]:
+def alert_with_webhook(acme: httpx.Client) -> tuple[str, str]:
     """The id of an alert, and of the webhook that it calls."""
     webhook = {"url": "https://example.org/hook", "events": ["alert.firing"], "description": "Pager"}
     hook = acme.post("/api/v1/webhooks", json=webhook).json()["data"]["id"]
@@ -78,9 +78,9 @@ def hooked(acme: httpx.Client) -> tuple[str, str]:
 
 
 def test_a_deleted_webhook_stays_until_another_is_chosen(
-    owner: Browser, acme: httpx.Client, hooked: tuple[str, str]
+    owner: Browser, acme: httpx.Client, alert_with_webhook: tuple[str, str]
 ) -> None:
-    alert, hook = hooked
+    alert, hook = alert_with_webhook
     acme.delete(f"/api/v1/webhooks/{hook}").raise_for_status()
     form = show(owner, f"/alerts/{alert}/edit").text
     assert f'<option value="{hook}" selected>{hook} (no longer exists)</option>' in form
@@ -95,9 +95,9 @@ def test_a_deleted_webhook_stays_until_another_is_chosen(
 
 
 def test_a_disabled_webhook_is_marked_in_the_list_of_choices(
-    owner: Browser, acme: httpx.Client, hooked: tuple[str, str]
+    owner: Browser, acme: httpx.Client, alert_with_webhook: tuple[str, str]
 ) -> None:
-    alert, hook = hooked
+    alert, hook = alert_with_webhook
     acme.patch(f"/api/v1/webhooks/{hook}", json={"enabled": False}).raise_for_status()
     form = show(owner, f"/alerts/{alert}/edit").text
     assert f'<option value="{hook}" selected>Pager (disabled)</option>' in form

@@ -95,7 +95,7 @@ def test_the_inbox_separates_own_requests_from_those_of_others(signed_in: Signed
     pending = approvals.count_pending(acme_things.scope)
     badge = re.search(r'<span class="count"[^>]*>(\d+)', page)
     assert badge is not None
-    assert 1 <= int(badge[1]) < pending, "those of others are not counted"
+    assert 1 <= int(badge[1]) < pending, "requests of others are not counted"
     above, _, below = page.partition("Waiting on others or expired")
     assert mine in above
     assert others in below
@@ -301,7 +301,7 @@ def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resour
         {"kind": "event", "step": "pay", "call": 2, "name": "paid"},
     ]  # fmt: skip
     waiting_for = db.dump_json({"step": "approve", "waits": waits})
-    # A new fence, for its runner may still be on the way to the same state.
+    # A new fence, because the runner may still be about to write the same state.
     sql = "UPDATE execution SET status = 'waiting', wait_reason = 'approval', waiting_for = ?, fence = fence + 9 WHERE id = ?"
     db.write(lambda: db.execute(sql, (waiting_for, execution)))
     page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text

@@ -50,28 +50,28 @@ def run(acme: httpx.Client, process: str) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="module")
-def sold(run: Callable[..., str]) -> str:
-    """Twelve lines, of which one fails and the loop goes on."""
+def loop_execution(run: Callable[..., str]) -> str:
+    """An execution with twelve lines, of which one fails while the loop continues."""
     return run("a dozen", 12)
 
 
 @pytest.fixture(scope="module")
-def unsold(run: Callable[..., str]) -> str:
+def failed_execution(run: Callable[..., str]) -> str:
     return run("unsold goods", fails=True, article="hammer-77")
 
 
-def listed(page: httpx.Response) -> list[str]:
+def execution_ids(page: httpx.Response) -> list[str]:
     return re.findall(r'class="cover" href="/console/executions/(exe_\w+)"', page.text)
 
 
-def items(page: str) -> list[str]:
+def loop_items(page: str) -> list[str]:
     return re.findall(r'class="cover" href="[^"]*item=(\d+)"', page)
 
 
 def search(owner: Browser, query: str) -> list[str]:
     page = owner.get(owner.at("acme", f"/console/executions?{query}"))
     assert page.status_code == 200, page.text
-    return listed(page)
+    return execution_ids(page)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def search(owner: Browser, query: str) -> list[str]:
         ("process=sale&since=2020-01-01T10:00", True), ("process=sale&took=1h", False), ("process=sale&took=0ms", True),
     ],
 )  # fmt: skip
-def test_executions_can_be_searched(owner: Browser, unsold: str, query: str, finds: bool) -> None:
-    assert (unsold in search(owner, query)) is finds
+def test_executions_can_be_searched(owner: Browser, failed_execution: str, query: str, finds: bool) -> None:
+    assert (failed_execution in search(owner, query)) is finds
 
 
-def test_an_execution_is_found_by_its_id_alone(owner: Browser, unsold: str, sold: str) -> None:
-    assert search(owner, f"text={sold}") == [sold]
+def test_an_execution_is_found_by_its_id_alone(owner: Browser, failed_execution: str, loop_execution: str) -> None:
+    assert search(owner, f"text={loop_execution}") == [loop_execution]
 
 
 @pytest.mark.parametrize("query", ["version=x", "took=long", "since=soon", "by=nobody", "state=no", "span=1y"])
@@ -145,34 +145,34 @@ def test_a_bulk_action_needs_a_selection_or_a_filter(owner: Browser, process: st
     assert message.lower() in page.text.lower()
 
 
-def test_a_viewer_cannot_select_executions(signed_in: Callable[[str], Browser], sold: str) -> None:
+def test_a_viewer_cannot_select_executions(signed_in: Callable[[str], Browser], loop_execution: str) -> None:
     viewer = signed_in("viewer@acme.test")
     page = viewer.get(viewer.at("acme", "/console/executions?process=sale")).text
-    assert sold in page
+    assert loop_execution in page
     assert "/console/executions/bulk" not in page
 
 
-def test_a_loop_is_folded_and_its_runs_are_paged(owner: Browser, sold: str) -> None:
-    base = owner.at("acme", f"/console/executions/{sold}")
+def test_a_loop_is_folded_and_its_runs_are_paged(owner: Browser, loop_execution: str) -> None:
+    base = owner.at("acme", f"/console/executions/{loop_execution}")
     page = owner.get(base).text
     assert "11 succeeded, 1 failed" in page
     assert re.findall(r'data-testid="run">.*?Item (\d+)<', page) == ["3"]
     runs = owner.get(f"{base}/runs?path=each/sell").text
-    assert items(runs) == [str(number) for number in range(12)]
-    assert items(owner.get(f"{base}/runs?path=each/sell&state=failed").text) == ["3"]
-    assert items(owner.get(f"{base}/runs?path=each/sell&cursor=9").text) == ["10", "11"]
+    assert loop_items(runs) == [str(number) for number in range(12)]
+    assert loop_items(owner.get(f"{base}/runs?path=each/sell&state=failed").text) == ["3"]
+    assert loop_items(owner.get(f"{base}/runs?path=each/sell&cursor=9").text) == ["10", "11"]
     assert owner.get(f"{base}/runs?path=each/sell&state=odd").status_code == 400
     assert owner.get(f"{base}/runs?path=nowhere").status_code == 404
 
 
-def test_a_failed_run_shows_the_line_of_code(owner: Browser, sold: str) -> None:
-    page = owner.get(owner.at("acme", f"/console/executions/{sold}/runs?path=each/sell&item=3")).text
+def test_a_failed_run_shows_the_line_of_code(owner: Browser, loop_execution: str) -> None:
+    page = owner.get(owner.at("acme", f"/console/executions/{loop_execution}/runs?path=each/sell&item=3")).text
     assert "line &lt;3&gt; is not for sale" in page
     marked = re.search(r'<li value="(\d+)" class="marked">.*?<code>(.*?)</code>', page)
     assert marked is not None
     assert (marked[1], "throw new Error" in marked[2]) == ("4", True)
     assert 'href="/console/processes/sale/edit?step=sell&amp;line=4&amp;column=' in page
-    assert owner.get(owner.at("acme", f"/console/executions/{sold}/runs?path=each/sell&item=99")).status_code == 404
+    assert owner.get(owner.at("acme", f"/console/executions/{loop_execution}/runs?path=each/sell&item=99")).status_code == 404
 
 
 def test_the_editor_opens_at_the_line_of_the_error(owner: Browser, acme: httpx.Client) -> None:
@@ -219,7 +219,7 @@ def test_the_editor_opens_at_the_line_of_a_source_in_the_definition(owner: Brows
     code = {"language": "typescript", "source": "one\ntwo\n"}
     acme.put("/api/v1/processes/inline", json={"id": "inline", "steps": [{"id": "a", "code": code}]}).raise_for_status()
     owner.get(f"{edit}?step=a&line=2&column=3")
-    assert owner.url.partition("#")[2] == "line=8&column=9", "a definition without a text of its own is shown as YAML"
+    assert owner.url.partition("#")[2] == "line=8&column=9", "a definition without a stored text is shown as YAML"
 
 
 def first_version(page: str) -> str:
@@ -247,7 +247,7 @@ def test_a_retry_uses_the_original_version_by_default(owner: Browser, acme: http
     owner.post(f"{address}/retry", {"from": "failed"})
     second = owner.url.rpartition("/")[2]
     acme.get(f"/api/v1/processes/mends/executions/{second}/events").raise_for_status()  # ends with the execution
-    assert "input.no" in owner.get(owner.at("acme", f"/console/executions/{second}")).text, "it ran as it did before"
+    assert "input.no" in owner.get(owner.at("acme", f"/console/executions/{second}")).text, "the original version ran"
     page = owner.get(address).text
     assert ("Retried:" in page, f"/console/executions/{second}" in page, 'data-testid="retry"' in page) == (True, True, True)
     owner.post(owner.at("acme", f"/console/executions/{second}/retry"), {"from": "failed", "version": "published"})

@@ -26,7 +26,7 @@ def count(path: str, begin: int = 0, end: int | None = 10, **states: int) -> Ste
     return StepCount(path, path.rpartition("/")[2], "code", START + begin, ended, states or {"succeeded": 1}, "/" in path)
 
 
-def ran(*counts: StepCount, **more: Any) -> RunHistory:
+def run_history(*counts: StepCount, **more: Any) -> RunHistory:
     return RunHistory(counts, more.get("runs", {}), more.get("in_loops", {}), more.get("tries", {}))
 
 
@@ -36,14 +36,14 @@ STEPS = build_outline({"steps": [
 
 
 def test_steps_follow_the_definition_with_pending_ones_last() -> None:
-    entries = build_timeline(execution(), ran(count("loop/inner"), count("loop"), count("a")), STEPS)
+    entries = build_timeline(execution(), run_history(count("loop/inner"), count("loop"), count("a")), STEPS)
     assert [(entry.path, entry.status, entry.depth) for entry in entries] == [
         ("a", "succeeded", 0), ("loop", "succeeded", 0), ("loop/inner", "succeeded", 1), ("z", "pending", 0),
     ]  # fmt: skip
 
 
 def test_a_bar_shows_when_a_step_ran_and_how_long() -> None:
-    (entry, *_) = build_timeline(execution(), ran(count("a", begin=250, end=750)), STEPS)
+    (entry, *_) = build_timeline(execution(), run_history(count("a", begin=250, end=750)), STEPS)
     assert entry.bar is not None
     assert (entry.bar.start, entry.bar.width, entry.duration_ms) == (25, 50, 500)
 
@@ -52,7 +52,7 @@ def test_a_bar_shows_where_attempts_ended() -> None:
     tries = {
         ("a", ""): [Attempt(1, "retrying", START + 300), Attempt(2, "retrying", START + 500), Attempt(3, "succeeded", START + 750)]
     }
-    (entry, *_) = build_timeline(execution(), ran(count("a", begin=250, end=750), runs={"a": run("a")}, tries=tries), STEPS)
+    (entry, *_) = build_timeline(execution(), run_history(count("a", begin=250, end=750), runs={"a": run("a")}, tries=tries), STEPS)
     assert entry.bar is not None
     assert entry.bar.ticks == (30, 50)
 
@@ -60,12 +60,12 @@ def test_a_bar_shows_where_attempts_ended() -> None:
 def test_runs_of_a_loop_are_one_entry_that_lists_failures() -> None:
     runs = [run("loop/inner", "9", "failed"), run("loop/inner", "70", "failed")]
     counted = count("loop/inner", succeeded=88, failed=2)
-    entry = next(e for e in build_timeline(execution(), ran(counted, in_loops={"loop/inner": runs}), STEPS) if e.is_loop)
+    entry = next(e for e in build_timeline(execution(), run_history(counted, in_loops={"loop/inner": runs}), STEPS) if e.is_loop)
     assert (entry.total, entry.status, entry.run) == (90, "failed", None)
     assert [each.iteration for each in entry.runs] == ["9", "70"]
     assert entry.counts == [("succeeded", 88), ("failed", 2)]
 
 
 def test_a_step_that_runs_has_no_duration_yet() -> None:
-    (entry, *_) = build_timeline(execution(finished_at=None), ran(count("a", end=None, running=1)), STEPS)
+    (entry, *_) = build_timeline(execution(finished_at=None), run_history(count("a", end=None, running=1)), STEPS)
     assert (entry.status, entry.duration_ms) == ("running", None)

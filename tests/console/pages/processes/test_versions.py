@@ -39,19 +39,19 @@ def at(browser: Browser, path: str) -> str:
     return browser.at("acme", f"/console/processes/numbered{path}")
 
 
-def words(html: str) -> str:
+def text_of(html: str) -> str:
     """What a reader sees, without the tags."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
 
 
-def published(acme: httpx.Client) -> int:
+def get_published_version(acme: httpx.Client) -> int:
     number: int = acme.get(ADDRESS).json()["data"]["published_version"]
     return number
 
 
 def test_the_list_shows_the_active_version_and_its_results(owner: Browser, numbered: httpx.Client) -> None:
     page = owner.get(at(owner, "/versions")).text
-    rows = [words(row) for row in re.findall(r'<tr data-testid="row">(.*?)</tr>', page, re.DOTALL)]
+    rows = [text_of(row) for row in re.findall(r'<tr data-testid="row">(.*?)</tr>', page, re.DOTALL)]
     assert [row.split()[:2] for row in rows] == [["v2", "active"], ["v1", "the"]]
     assert "it &lt;never&gt; fails" in page
     assert re.search(r"v1 the first.* 2 1 Restore this version", rows[1])
@@ -83,21 +83,21 @@ def test_only_the_reviewed_draft_is_published(owner: Browser, numbered: httpx.Cl
     refused = owner.post(at(owner, "/publish"), {**fields, "message": "late"})
     assert refused.status_code == 422
     assert "The draft has changed since you opened this page" in refused.text
-    assert published(numbered) == 2
+    assert get_published_version(numbered) == 2
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', refused.text))
     assert "a third one" in owner.post(at(owner, "/publish"), {**fields, "message": "a third one"}).text
-    assert published(numbered) == 3
+    assert get_published_version(numbered) == 3
     assert "No changes" in owner.get(at(owner, "/diff")).text
 
 
 def test_an_older_version_can_be_restored(owner: Browser, numbered: httpx.Client) -> None:
     page = owner.post(at(owner, "/rollback"), {"version": "1"})
     assert page.status_code == 200
-    assert published(numbered) == 1
+    assert get_published_version(numbered) == 1
     assert "The draft differs from version 1" in page.text
     assert owner.post(at(owner, "/rollback"), {"version": "7"}).status_code == 404
     assert owner.post(at(owner, "/rollback"), {"version": ""}).status_code == 422
-    assert published(numbered) == 1
+    assert get_published_version(numbered) == 1
 
 
 def test_an_operator_sees_versions_and_cannot_change_them(signed_in: Callable[[str], Browser], numbered: httpx.Client) -> None:
@@ -105,4 +105,4 @@ def test_an_operator_sees_versions_and_cannot_change_them(signed_in: Callable[[s
     assert "Restore this version" not in operator.get(at(operator, "/versions")).text
     assert 'action="/console/processes/numbered/publish"' not in operator.get(at(operator, "/diff")).text
     assert operator.post(at(operator, "/rollback"), {"version": "1"}).status_code == 403
-    assert published(numbered) == 2
+    assert get_published_version(numbered) == 2
