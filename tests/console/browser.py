@@ -75,6 +75,6 @@ class Browser:
         return response
 
     def sign_in(self, login: str, password: str, tenant: str) -> httpx.Response:
-        """Open a tenant's console and go through the sign-in it leads to."""
+        """Open a tenant's console and complete the sign-in that it redirects to."""
         self.get(self.at(tenant, "/console/"))
         return self.post(self.url, {"login": login, "password": password})

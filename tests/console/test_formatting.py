@@ -1,4 +1,4 @@
-"""Values are drawn as charts on pages."""
+"""Figures are formatted as the columns of a chart."""
 
 from appliance.console.frame.formatting import columns_of
 from appliance.monitor import Extent, Summary

@@ -11,7 +11,7 @@ from tests.screenshots.pages import ADDRESSES
 
 TENANT, PASSWORD = "germanophone", "my own long password"
 GERMAN = {"Accept-Language": "de"}
-# Words that no German sentence has.
+# Words that occur in no German sentence.
 _WORDS = "the and of with this that from you your is are which nothing when who what its has have into"
 ENGLISH = re.compile(rf"\b(?:{_WORDS.replace(' ', '|')})\b", re.IGNORECASE)
 # Code, text that users write or have written, and words that are the same in both languages.
@@ -53,7 +53,7 @@ def english_in(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def reader(running: Running) -> Browser:
-    """An owner of a tenant in which there is an alert of every kind, a domain, and what needs somebody."""
+    """An owner of a tenant with an alert of every kind, a domain, and open tasks."""
     running.user("leser@germanophone.test", PASSWORD, TENANT, "owner")
     conditions = (
         {"kind": "failures", "above": 1, "window": "1h"}, {"kind": "failure_rate", "above": 5, "window": "1h"},

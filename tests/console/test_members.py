@@ -13,7 +13,7 @@ HOUSE, PAGE = "household", "/console/people"
 
 @pytest.fixture(scope="module")
 def house(running: Running) -> Running:
-    """A tenant with an owner and a viewer, and somebody with an account who belongs nowhere."""
+    """A tenant with an owner and a viewer, and an account without a tenant."""
     running.user("ann@household.test", PASSWORD, HOUSE, "owner")
     running.user("vera@household.test", PASSWORD, HOUSE, "viewer")
     running.user("newcomer@household.test", PASSWORD)

@@ -53,7 +53,7 @@ def test_about_says_how_busy_the_sandbox_is(signed_in: Callable[[str], Browser],
 
 
 def test_no_template_holds_script_or_style() -> None:
-    """But for the frame of the pages on hosts of content, which have no files of ours: its hash stands in their policy."""
+    """Except the frame of pages on content hosts, which have no files of the console: its hash is in their policy."""
     violations = [
         f"{path.name}: {match[0]}"
         for path in sorted((ui_folder() / "templates").rglob("*.html"))

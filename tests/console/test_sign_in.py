@@ -1,4 +1,4 @@
-"""Sign-in on the base host, sessions on the tenants' hosts, and the way between them."""
+"""Sign-in on the base host, sessions on the tenants' hosts, and the redirects between them."""
 
 import re
 from collections.abc import Callable

@@ -109,7 +109,7 @@ def test_limits_are_shown_with_their_use(house: Running, visitor: Callable[[str]
 
 
 def read_limits(page: str) -> dict[str, tuple[str, str]]:
-    """There are, and at most, by name."""
+    """The use and the maximum of each limit, by name."""
     table = page.partition('class="limits"')[2].partition("</table>")[0]
     rows = [re.sub(r"<[^>]*>", "|", row) for row in re.findall(r"<tr data-testid.*?</tr>", table, re.DOTALL)]
     columns = [[cell for cell in html.unescape(row).split("|") if cell.strip()] for row in rows]

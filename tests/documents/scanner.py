@@ -20,7 +20,7 @@ print(sys.argv[-1] + ": OK")
 
 
 def command_of(folder: Path) -> list[str]:
-    """The command of a scanner whose program lies in the folder."""
+    """Write the scanner program into the folder; returns its command."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "scanner.py"
     script.write_text(SCRIPT, "utf-8")

@@ -1,4 +1,4 @@
-"""Limited work: few run at once, few wait, and nobody waits forever."""
+"""Bounded work: the number of running and waiting callers and the time they wait are limited."""
 
 import threading
 import time

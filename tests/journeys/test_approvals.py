@@ -1,4 +1,4 @@
-"""Code asks people, and goes on: an approval, a form and a choice, decided in a real browser."""
+"""Code requests an approval, a form and a choice, which are decided in a real browser, and continues."""
 
 import re
 from collections.abc import Callable
@@ -47,7 +47,7 @@ LEAVE = {
 
 @pytest.fixture(scope="module")
 def asking(gos: Gos) -> QaTenant:
-    """A tenant with a process that asks people."""
+    """A tenant with a process that requests decisions."""
     tenant = gos.tenant("asking")
     tenant.ask("POST", "/processes", ASKING)
     tenant.ask("POST", "/processes/asking/publish", {})
@@ -56,23 +56,23 @@ def asking(gos: Gos) -> QaTenant:
 
 @pytest.fixture
 def olga(gos_page_as: Callable[..., Page], asking: QaTenant) -> Page:
-    """The screen of somebody who decides nothing."""
+    """The page of an operator who is no approver."""
     return gos_page_as("operator", asking)
 
 
 @pytest.fixture
 def eve(gos_page_as: Callable[..., Page], asking: QaTenant) -> Page:
-    """The screen of somebody who approves."""
+    """The page of an approver."""
     return gos_page_as("approver", asking)
 
 
 def start(asking: QaTenant, order: int) -> str:
-    """An execution that asks about this order."""
+    """Start an execution that requests decisions about this order."""
     return str(asking.ask("POST", "/processes/asking/execute", {"order": order})["execution_id"])
 
 
 def open_request(page: Page, asking: QaTenant, execution: str, title: str) -> None:
-    """From the execution, which says what it waits for, to the request."""
+    """Open the request from the page of the waiting execution."""
     page.goto(asking.url(f"/console/executions/{execution}"))
     page.get_by_role("link", name=title).click()
     expect(page.get_by_role("heading", name=title)).to_be_visible()

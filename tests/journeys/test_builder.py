@@ -38,7 +38,7 @@ PASTE = """(content, text) => {
 
 
 def write(page: Page, text: str) -> None:
-    """Paste over everything that stands in the editor."""
+    """Replace the whole text of the editor by pasting."""
     content = page.locator(".cm-content")
     content.focus()
     page.keyboard.press("Control+a")

@@ -1,4 +1,4 @@
-"""What somebody uploads runs nowhere: not opened, not framed, not loaded as a script, and it reads no cookie."""
+"""Uploaded files never run: not opened, not framed, not loaded as a script; and they read no cookie."""
 
 import httpx
 from playwright.sync_api import Browser, Error, Route

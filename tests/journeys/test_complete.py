@@ -125,7 +125,7 @@ def test_the_solution_has_every_kind_and_every_option() -> None:
 
 @dataclass(frozen=True)
 class Day:
-    """What is handed in, what each order is to come to, and which of them have a customer whom nobody knows."""
+    """The input of a day, the expected totals, and the indexes of orders with an unknown customer."""
 
     input: dict[str, Any]
     totals: dict[str, Decimal]

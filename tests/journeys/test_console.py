@@ -1,4 +1,4 @@
-"""A person's way through the console in a real browser: sign-in, a run, its execution, a failure, a key, sign-out."""
+"""A user of the console in a real browser: sign-in, a run, its execution, a failure, a key, sign-out."""
 
 import re
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def journey(gos: Gos) -> QaTenant:
 
 @pytest.fixture
 def page(gos_page_as: Callable[..., Page], journey: QaTenant) -> Page:
-    """The owner on the first page, through the real sign-in."""
+    """The home page of the owner, after a real sign-in."""
     page = gos_page_as("owner", journey)
     page.goto(journey.url("/console/processes"))
     return page

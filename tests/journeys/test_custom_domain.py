@@ -1,4 +1,4 @@
-"""A WebApp on a domain of its own, over HTTPS, in Chromium: ordered from, replaced, switched back; and kept apart from others."""
+"""A WebApp on its own domain, over HTTPS, in Chromium: it takes orders, is replaced and rolled back, and stays isolated."""
 
 import base64
 import hashlib

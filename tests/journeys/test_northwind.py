@@ -1,4 +1,4 @@
-"""The main job on real orders: 830 of them in batches through the API, with 40 defects planted among them."""
+"""The starter with real orders: 830 of them in batches through the API, with 40 planted defects."""
 
 import csv
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class Trade:
-    """Rows of orders as the starter takes them, and the catalogue."""
+    """Rows of orders in the format of the starter, and the catalogue."""
 
     rows: list[Row]
     products: list[dict[str, str]]
@@ -34,7 +34,7 @@ def read_table(name: str) -> list[Row]:
 
 
 def read_northwind() -> Trade:
-    """The four tables joined."""
+    """The orders from the four joined Northwind tables."""
     customers = {row["CustomerID"]: row["CompanyName"] for row in read_table("customers")}
     products = {row["ProductID"]: row["ProductName"] for row in read_table("products")}
     orders = {row["OrderID"]: row for row in read_table("orders")}
@@ -52,7 +52,7 @@ def read_northwind() -> Trade:
 
 
 def generate_trade() -> Trade:
-    """As many orders and lines of the same shape, for where the Northwind data is not at hand."""
+    """Generated orders and lines of the same number and shape, used where the Northwind data is missing."""
     products = [{"sku": str(number), "name": f"Product {number}, „{number % 7}“"} for number in range(1, 78)]
     rows = []
     for number in range(ORDERS):
@@ -92,7 +92,7 @@ def orders_of(trade: Trade) -> list[list[Row]]:
 
 
 def batches_of(orders: list[list[Row]], planted: list[Planted]) -> Iterator[tuple[str, list[tuple[int, str, str]]]]:
-    """Files of up to 100 good orders with planted ones strewn in, and the defects each file has."""
+    """Files of up to 100 valid orders mixed with planted ones, and the expected defects of each file."""
     good, bad = iter(orders), iter(planted)
     while chunk := list(islice(good, BATCH)):
         rows: list[Row] = []

@@ -125,7 +125,7 @@ def enter_by_password(page: Page, _tenant: QaTenant) -> None:
 
 
 def enter_as_member(page: Page, tenant: QaTenant) -> None:
-    """By the sign-in of the console, which leads back."""
+    """Sign in on the console, which redirects back to the shop."""
     login, password = tenant.login("viewer")
     page.get_by_label("Login").fill(login)
     page.get_by_label("Password").fill(password)

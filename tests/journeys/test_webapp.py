@@ -27,7 +27,7 @@ PAGE = """<!doctype html><html lang="en"><head><title>Shop</title><link rel="ico
 
 
 def build(folder: Path, version: str, mark: str) -> Path:
-    """What a bundler leaves: a page that names files with a hash in their names, which load others."""
+    """Build the app like a bundler: a page loads files with a hash in their names, which load others."""
     assets = folder / "assets"
     assets.mkdir(parents=True)
     (folder / "index.html").write_text(PAGE % (mark, mark))

@@ -1,4 +1,4 @@
-"""Signs in with a real browser and goes from page to page."""
+"""Sign in and open pages with a real browser."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
