@@ -7,23 +7,23 @@ from appliance.testing.remote import RemoteGos
 from tests.architecture.page_commands import Block, Reader
 
 
-def type_in(reader: Reader, script: str) -> None:
+def run_script(reader: Reader, script: str) -> None:
     """Run a shell script on the machine; AssertionError with its output when it fails."""
     reader.follow(Block(0, script, starts=False, unverified=""))
 
 
-def first_login(reader: Reader) -> tuple[str, str]:
+def get_first_login(reader: Reader) -> tuple[str, str]:
     """Login and password that the first run created."""
-    first = _first_run(reader.home)
+    first = _load_first_run(reader.home)
     return first["console_user"], first["console_password"]
 
 
-def seen_from_outside(reader: Reader) -> RemoteGos:
+def connect_client(reader: Reader) -> RemoteGos:
     """A client of the running appliance, with the key and the account of its first run."""
-    first = _first_run(reader.home)
-    return RemoteGos(url=first["base_url"], key=first["api_key"], logins={"owner": first_login(reader)})
+    first = _load_first_run(reader.home)
+    return RemoteGos(url=first["base_url"], key=first["api_key"], logins={"owner": get_first_login(reader)})
 
 
-def _first_run(home: Path) -> dict[str, str]:
+def _load_first_run(home: Path) -> dict[str, str]:
     state: dict[str, str] = json.loads((home / "data" / "first-run.json").read_text("utf8"))
     return state

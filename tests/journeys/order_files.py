@@ -33,7 +33,7 @@ def total_of(rows: list[Row]) -> Decimal:
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedOrder:
     """An order with exactly one defect, in its line `at` (from 0)."""
 
     name: str
@@ -100,11 +100,11 @@ SPOILERS: Mapping[str, Callable[[list[Row]], tuple[int, str, str]]] = {
 }
 
 
-def plant(skus: tuple[str, str], first_number: int = 90_001) -> list[Planted]:
+def plant(skus: tuple[str, str], first_number: int = 90_001) -> list[PlantedOrder]:
     """One order of two lines for every kind of defect; `skus` are products that exist."""
     orders = []
     for offset, (name, change) in enumerate(SPOILERS.items()):
         rows = [{**GOOD, "number": str(first_number + offset), "sku": sku, "product": f"product {sku}"} for sku in skus]
         at, field, code = change(rows)
-        orders.append(Planted(name, rows, at, field, code))
+        orders.append(PlantedOrder(name, rows, at, field, code))
     return orders

@@ -12,7 +12,7 @@ from appliance.testing.kit import Gos
 from appliance.testing.pages import find_flaws
 from appliance.testing.tenants import QaTenant
 from tests.architecture.page_commands import Reader
-from tests.journeys.first_run import first_login, seen_from_outside, type_in
+from tests.journeys.first_run import connect_client, get_first_login, run_script
 
 pytestmark = pytest.mark.browser
 PASSPHRASE = "kept far away from the file"
@@ -22,7 +22,7 @@ PASSPHRASE = "kept far away from the file"
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """A machine on which the commands of the run script were just run."""
     reader = Reader(tmp_path_factory.mktemp("first"))
-    type_in(reader, ".venv/bin/gos init")
+    run_script(reader, ".venv/bin/gos init")
     reader.start(".venv/bin/gos serve")
     yield reader
     reader.stop()
@@ -31,7 +31,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 @pytest.fixture(scope="module")
 def gos(machine: Reader) -> Iterator[Gos]:
     """A client of that appliance."""
-    client = seen_from_outside(machine)
+    client = connect_client(machine)
     yield client
     client.close()
 
@@ -79,7 +79,7 @@ def download_backup(page: Page, path: Path) -> None:
 def test_from_the_installation_to_a_restore_on_another_machine(
     gos: Gos, machine: Reader, other_machine: Reader, gos_page_as: Callable[..., Page], tmp_path: Path
 ) -> None:
-    tenant, (login, password) = gos.tenant(), first_login(machine)
+    tenant, (login, password) = gos.tenant(), get_first_login(machine)
     page = gos_page_as("visitor", tenant)
     sign_in(page, tenant, login, password)
     steps = page.get_by_role("region", name="First steps")
@@ -110,7 +110,7 @@ def test_from_the_installation_to_a_restore_on_another_machine(
 
     phrase = tmp_path / "passphrase"
     phrase.write_text(PASSPHRASE)
-    type_in(other_machine, f".venv/bin/gos restore {backup} --passphrase-file {phrase}")
+    run_script(other_machine, f".venv/bin/gos restore {backup} --passphrase-file {phrase}")
     other_machine.start(".venv/bin/gos serve")
     page.goto(execution)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -13,7 +13,7 @@ import pytest
 
 from appliance.solutions import SolutionServices, service, starter_solution
 from appliance.testing.running import Running
-from tests.journeys.order_files import Planted, Row, plant, to_csv, total_of
+from tests.journeys.order_files import PlantedOrder, Row, plant, to_csv, total_of
 
 NORTHWIND = Path(__file__).parents[2].parent / "shared" / "data" / "northwind"
 ORDERS, LINES = 830, 2155
@@ -91,7 +91,7 @@ def orders_of(trade: Trade) -> list[list[Row]]:
     return [list(rows) for _, rows in groupby(trade.rows, key=lambda row: row["number"])]
 
 
-def batches_of(orders: list[list[Row]], planted: list[Planted]) -> Iterator[tuple[str, list[tuple[int, str, str]]]]:
+def batches_of(orders: list[list[Row]], planted: list[PlantedOrder]) -> Iterator[tuple[str, list[tuple[int, str, str]]]]:
     """Files of up to 100 valid orders mixed with planted ones, and the expected defects of each file."""
     good, bad = iter(orders), iter(planted)
     while chunk := list(islice(good, BATCH)):

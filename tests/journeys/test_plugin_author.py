@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from appliance.testing.kit import Gos
 from appliance.testing.pages import find_flaws
 from tests.architecture.page_commands import Reader
-from tests.journeys.first_run import seen_from_outside, type_in
+from tests.journeys.first_run import connect_client, run_script
 
 pytestmark = pytest.mark.browser
 CODE, STAND_IN = "src/gos_connector_stock_room/connector.py", "tests/stand_in.py"
@@ -55,13 +55,13 @@ def insert_before(file: Path, line: str, text: str) -> None:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """The author's machine: a tested connector with a custom action, installed in a running appliance."""
     reader = Reader(tmp_path_factory.mktemp("author"))
-    type_in(reader, ".venv/bin/gos connector new stock-room --in ~")
+    run_script(reader, ".venv/bin/gos connector new stock-room --in ~")
     folder = reader.home / "gos-connector-stock-room"
     insert_before(folder / CODE, '        Action("put_item"', COUNT)
     insert_before(folder / CODE, '        if action == "put_item":\n', CALL)
     insert_before(folder / STAND_IN, '    server.answers["/items/1"]', ANSWER)
-    type_in(reader, ".venv/bin/gos connector test ~/gos-connector-stock-room")
-    type_in(reader, INSTALL)
+    run_script(reader, ".venv/bin/gos connector test ~/gos-connector-stock-room")
+    run_script(reader, INSTALL)
     reader.start(SERVE)
     yield reader
     reader.stop()
@@ -70,7 +70,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 @pytest.fixture(scope="module")
 def gos(machine: Reader) -> Iterator[Gos]:
     """A client of that appliance."""
-    client = seen_from_outside(machine)
+    client = connect_client(machine)
     yield client
     client.close()
 
