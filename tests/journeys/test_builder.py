@@ -52,7 +52,7 @@ def save(page: Page) -> None:
 
 # Whether the target is still in the page, whether it has the focus, and the HTML of a focused element without a visible focus:
 # without an outline of its own or around it, and without a frame that turns.
-FOCUS_STATE = """(wanted) => {
+FOCUS_STATE = """(target) => {
   const is = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
   const isSeen = (element) => {
     if (element.matches("body, main, .code-host") || element.closest(".code-panel")) return true;
@@ -61,7 +61,7 @@ FOCUS_STATE = """(wanted) => {
     return isFramed || is(getComputedStyle(element)) || is(getComputedStyle(element, "::after"));
   };
   const focused = document.activeElement, inner = focused.shadowRoot?.activeElement;
-  return [wanted.isConnected, wanted === focused || wanted === inner, isSeen(focused) ? "" : focused.outerHTML];
+  return [target.isConnected, target === focused || target === inner, isSeen(focused) ? "" : focused.outerHTML];
 }"""
 MOST_STOPS = 150
 

@@ -36,8 +36,8 @@ new PerformanceObserver((list) => {
 }).observe({type: "layout-shift", buffered: true});
 """
 FINDINGS = """async (options) => {
-  const found = await axe.run(document, {resultTypes: ["violations"], ...options});
-  return found.violations.filter((each) => ["serious", "critical"].includes(each.impact))
+  const results = await axe.run(document, {resultTypes: ["violations"], ...options});
+  return results.violations.filter((each) => ["serious", "critical"].includes(each.impact))
     .map((each) => `${each.id}: ${each.nodes.map((node) => node.target.join(" ")).slice(0, 4).join("; ")}`);
 }"""
 CONTRAST = "color-contrast"

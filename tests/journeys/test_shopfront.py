@@ -28,9 +28,9 @@ FORGED_REQUESTS = """async address => {
   document.cookie = "sibling=forged; Path=/; Domain=content.localhost";
   const body = JSON.stringify({sku: "oolong", name: "forged", quantity: 1});
   for (const type of ["text/plain", "application/json"]) {
-    const given = {method: "POST", mode: "no-cors", credentials: "include", headers: {"Content-Type": type}, body};
-    await fetch(`${address}/api/orders`, given).catch(() => {});
-    await fetch(`${address}/api/orders`, {...given, mode: "cors"}).catch(() => {});
+    const options = {method: "POST", mode: "no-cors", credentials: "include", headers: {"Content-Type": type}, body};
+    await fetch(`${address}/api/orders`, options).catch(() => {});
+    await fetch(`${address}/api/orders`, {...options, mode: "cors"}).catch(() => {});
   }
   const read = await fetch(`${address}/api/products`, {credentials: "include"}).catch(() => null);
   return [document.cookie, read];
