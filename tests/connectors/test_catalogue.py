@@ -31,5 +31,5 @@ def test_every_plugin_says_what_it_was_tested_against() -> None:
     ],
 )
 def test_a_search_finds_what_holds_every_word(words: str, names: set[str]) -> None:
-    found = {entry.name for entry in catalogue.entries(load_registry(), words)}
-    assert found == names
+    matches = {entry.name for entry in catalogue.entries(load_registry(), words)}
+    assert matches == names

@@ -41,7 +41,7 @@ def changed(*steps: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("new", "said"),
+    ("new", "message"),
     [
         (changed("name", "stack"), "is called stack now"),
         (changed(*FIND, ...), "action find is gone"),
@@ -71,10 +71,10 @@ def changed(*steps: Any) -> dict[str, Any]:
         (changed("triggers", "new", "query", "required", ["kind"]), "newly requires kind"),
     ],
 )
-def test_what_is_taken_back_is_said_unless_the_major_version_is_new(new: dict[str, Any], said: str) -> None:
-    found = broken_promises(OLD, new)
-    assert any(said in each for each in found), found
-    assert all(each.endswith("Keep it, or release a new major version.") for each in found)
+def test_what_is_taken_back_is_said_unless_the_major_version_is_new(new: dict[str, Any], message: str) -> None:
+    problems = broken_promises(OLD, new)
+    assert any(message in each for each in problems), problems
+    assert all(each.endswith("Keep it, or release a new major version.") for each in problems)
     assert broken_promises(OLD, {**new, "version": "2.0.0"}) == []
 
 

@@ -52,13 +52,13 @@ def serving(items: list[dict[str, str]]) -> Callable[[Received], Answer]:
     """Two items at a time; `after` is the place of the first, `since` the least changed_at."""
 
     def serve(request: Received) -> Answer:
-        asked = dict(parse_qsl(urlsplit(request.path).query))
+        params = dict(parse_qsl(urlsplit(request.path).query))
         if request.method == "POST":
             return answered({"id": "9"}, 201)
-        found = [item for item in items if item["changed_at"] >= asked.get("since", "")]
-        start = int(asked.get("after", 0))
-        more = {"next": str(start + 2)} if start + 2 < len(found) else {}
-        return answered({"data": found[start : start + 2], "paging": more})
+        matches = [item for item in items if item["changed_at"] >= params.get("since", "")]
+        start = int(params.get("after", 0))
+        more = {"next": str(start + 2)} if start + 2 < len(matches) else {}
+        return answered({"data": matches[start : start + 2], "paging": more})
 
     return serve
 
@@ -212,9 +212,9 @@ def test_every_kind_of_pages_answers_all_items_once(
     server: LoopbackServer, ctx: Context, kind: dict[str, Any], query: dict[str, Any]
 ) -> None:
     def paged(request: Received) -> Answer:
-        asked = dict(parse_qsl(urlsplit(request.path).query))
-        number = int(asked.get("number", 0 if "zero" in asked else 1)) - (0 if "zero" in asked else 1)
-        start = int(asked.get("after", number * 2))
+        params = dict(parse_qsl(urlsplit(request.path).query))
+        number = int(params.get("number", 0 if "zero" in params else 1)) - (0 if "zero" in params else 1)
+        start = int(params.get("after", number * 2))
         last = start + 2 >= len(ITEMS)
         url = f"/items?after={start + 2}"
         body = {"data": ITEMS[start : start + 2], "more": not last} | ({} if last else {"paging": {"next": start + 2}, "url": url})
@@ -330,10 +330,10 @@ def test_from_the_start_what_is_there_is_new_and_a_flood_comes_in_parts(server: 
     flood = [{"id": number, "changed_at": number} for number in range(500)]
 
     def ordered(request: Received) -> Answer:
-        asked = dict(parse_qsl(urlsplit(request.path).query))
-        start = int(asked.get("since", 0)) + int(asked.get("after", 0))
+        params = dict(parse_qsl(urlsplit(request.path).query))
+        start = int(params.get("since", 0)) + int(params.get("after", 0))
         return answered(
-            {"data": flood[start : start + 100], "paging": {"next": int(asked.get("after", 0)) + 100} if start < 400 else {}}
+            {"data": flood[start : start + 100], "paging": {"next": int(params.get("after", 0)) + 100} if start < 400 else {}}
         )
 
     server.answers["/items"] = ordered
@@ -342,9 +342,9 @@ def test_from_the_start_what_is_there_is_new_and_a_flood_comes_in_parts(server: 
     seen: list[str] = []
     cursor, more = None, True
     while more:
-        found = it.poll("new_items", {}, cursor, ctx)
-        seen += [item.key for item in found.items]
-        cursor, more = found.cursor, found.more
+        polled = it.poll("new_items", {}, cursor, ctx)
+        seen += [item.key for item in polled.items]
+        cursor, more = polled.cursor, polled.more
     assert seen == [f"{number}@{number}" for number in range(500)]
 
 

@@ -17,7 +17,7 @@ STOCK = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILIN
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "said"),
+    ("right", "wrong", "message"),
     [
         ("{{ input.id }}", "{{ input.idd }}", "declares no member 'idd'"),
         ("{{ input.id }}", "{{ inputs.id }}", "there is no inputs here"),
@@ -44,15 +44,15 @@ STOCK = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILIN
         ('base_url: "{{ settings.base_url }}"', 'base_url: "{{ settings.token }}"', "is a secret"),
     ],
 )
-def test_a_wrong_line_is_named(right: str, wrong: str, said: str | None) -> None:
+def test_a_wrong_line_is_named(right: str, wrong: str, message: str | None) -> None:
     assert right in STOCK
     text = STOCK.replace(right, wrong, 1)
-    if said is None:
+    if message is None:
         read_document(text)
         return
     with pytest.raises(DocumentInvalid) as caught:
         read_document(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     line = STOCK[: STOCK.index(right)].count("\n") + 1
     assert re.match(rf"line ({line - 1}|{line}|{line + 1}|{line + 2})\b", caught.value.problems[0]), caught.value.problems
 
@@ -89,18 +89,18 @@ def test_broken_files_are_listed_and_stop_nothing(tmp_path: Path, capsys: pytest
     (folder / "bytes.yaml").write_bytes(b"\xff\xfe")
     (folder / "ignored.txt").write_text("no")
     registry = load_registry(folder=folder)
-    found = registry.find("stock-room")
-    assert found is not None
-    assert (found.distribution, sorted(found.actions)) == (
+    installed = registry.find("stock-room")
+    assert installed is not None
+    assert (installed.distribution, sorted(installed.actions)) == (
         "connectors/stock-room.yaml",
         ["add_item", "find_item", "list_items"],
     )
     assert {problem.name for problem in registry.problems} == {"broken", "other-name", "http", "bytes"}
-    said = {problem.name: problem.message for problem in registry.problems}
-    assert "broken.yaml, line 1, title: This member is required." in said["broken"]
-    assert "name the file stock-room.yaml" in said["other-name"]
-    assert "is taken by gos-connector-http" in said["http"]
+    messages = {problem.name: problem.message for problem in registry.problems}
+    assert "broken.yaml, line 1, title: This member is required." in messages["broken"]
+    assert "name the file stock-room.yaml" in messages["other-name"]
+    assert "is taken by gos-connector-http" in messages["http"]
     assert main(["--data", str(tmp_path), "connector", "list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out) if row["from"].startswith("connectors/")}
     assert (rows["stock-room"]["actions"], rows["stock-room"]["triggers"]) == (3, 1)
-    assert rows["broken"]["problem"] == said["broken"]
+    assert rows["broken"]["problem"] == messages["broken"]

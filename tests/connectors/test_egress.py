@@ -120,18 +120,18 @@ def test_the_environments_proxy_is_ignored(monkeypatch: pytest.MonkeyPatch, clie
 
 
 def test_a_rebinding_name_is_resolved_once_and_pinned(other_server: Any, twin_server: Any) -> None:
-    asked: list[str] = []
+    resolved: list[str] = []
 
     def rebinding(host: str, _port: int) -> list[str]:
-        asked.append(host)
-        return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
+        resolved.append(host)
+        return ["127.0.0.2"] if len(resolved) == 1 else ["127.0.0.1"]
 
     other_server.answer("/", body=b"the checked one")
     twin_server.answer("/", body=b"the other one")
     egress = Egress(parse_allow(["127.0.0.2/32"]), resolver=rebinding)
     answer = sending(egress, "GET", f"http://rebind.example:{other_server.port}/")
     assert answer.content == b"the checked one"
-    assert asked == ["rebind.example"]
+    assert resolved == ["rebind.example"]
     assert twin_server.received == []
     assert other_server.received[0].headers["host"] == f"rebind.example:{other_server.port}"
 
@@ -272,8 +272,8 @@ def test_a_compressed_answer_is_opened_and_a_bomb_is_not(client: EgressClient, s
 
 
 def test_no_connection_means_not_done(client: EgressClient) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     with pytest.raises(TransientError) as caught:
         send(client, "POST", f"http://127.0.0.1:{port}/", content=b"x")
     assert caught.value.outcome == "not_done"

@@ -301,8 +301,8 @@ def _write(it: Jail, path: str) -> object:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(["..", ".", "", "/", "link", "sub", "a", "\0", "~", "..\\", "%2e%2e"]), min_size=1, max_size=6))
 def test_whatever_the_path_nothing_outside_is_touched(parts: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as found:
-        top = Path(found)
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
         (top / "in" / "sub").mkdir(parents=True)
         (top / "in" / "link").symlink_to("..")
         (top / "in" / "sub" / "link").symlink_to(top)

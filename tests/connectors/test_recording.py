@@ -47,23 +47,25 @@ def recorded(server: LoopbackServer, tmp_path: Path, *requests: HttpRequest) -> 
 
 def test_no_secret_reaches_the_file(server: LoopbackServer, tmp_path: Path) -> None:
     hidden = base64.b64encode(f"user:{SECRET}".encode()).decode()
-    told = {"echo": SECRET, "access_token": "issued-just-now", "link": "/x?sig=abcdef&page=2", "b": hidden, "error": {"code": "A"}}
+    answer = {
+        "echo": SECRET, "access_token": "issued-just-now", "link": "/x?sig=abcdef&page=2", "b": hidden, "error": {"code": "A"},
+    }  # fmt: skip
     server.answers["/a"] = lambda _: Answer(
-        200, {"Set-Cookie": "session=1", "Content-Type": "application/json"}, json.dumps(told).encode()
+        200, {"Set-Cookie": "session=1", "Content-Type": "application/json"}, json.dumps(answer).encode()
     )
     ask = HttpRequest("POST", f"{server.url}/a", [("Authorization", f"Basic {hidden}")], [("key", SECRET)], SECRET.encode())
     text = recorded(server, tmp_path, ask).read_text("utf-8")
     for leak in ("canary", "5d 41", "5d%2041", "5d+41", "issued-just-now", "abcdef", "session=1", hidden[12:-6]):
         assert leak not in text, leak
-    kept = json.loads(text)["exchanges"][0]["answer"]["body"]["json"]
-    assert (kept["error"]["code"], kept["link"]) == ("A", "/x?sig=[redacted]&page=2")
+    recorded_body = json.loads(text)["exchanges"][0]["answer"]["body"]["json"]
+    assert (recorded_body["error"]["code"], recorded_body["link"]) == ("A", "/x?sig=[redacted]&page=2")
 
 
 def test_a_replay_answers_in_any_order_and_as_often_as_recorded(server: LoopbackServer, tmp_path: Path) -> None:
     for path, body in (("/a", b'{"n": 1}'), ("/b", b"text"), ("/c", b"\xff\x00")):
         server.answer(path, 200, body, Retry_After="3")
-    asks = [HttpRequest("GET", f"{server.url}{path}", params=[("key", SECRET), ("q", "1")]) for path in ("/a", "/b", "/c")]
-    file = recorded(server, tmp_path, *asks)
+    requests = [HttpRequest("GET", f"{server.url}{path}", params=[("key", SECRET), ("q", "1")]) for path in ("/a", "/b", "/c")]
+    file = recorded(server, tmp_path, *requests)
     recording = read_recording(file, SCHEMA, [SECRET])
     assert recording.usable_settings() == {"url": server.url, "token": "made-up-secret-of-token"}
     player = Player(recording, SCHEMA)
@@ -71,7 +73,7 @@ def test_a_replay_answers_in_any_order_and_as_often_as_recorded(server: Loopback
         HttpRequest("get", f"{server.url}{path}", params=[("q", "1"), ("key", "made-up-secret-of-token")]) for path in ("/c", "/a")
     ]
     assert [player.send(ask).content for ask in again] == [b"\xff\x00", b'{"n": 1}']
-    assert player.send(replace(asks[1], params=again[0].params)).headers == {"retry-after": "3"}
+    assert player.send(replace(requests[1], params=again[0].params)).headers == {"retry-after": "3"}
     player.check_all_used()
     with pytest.raises(ReplayFailed, match="more often than it is recorded"):
         player.send(again[0])
@@ -96,7 +98,7 @@ def test_a_secret_too_short_to_be_found_is_not_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"settings": {"token": "real-token"}, "exchanges": []}, "/token"),
         (
@@ -126,8 +128,8 @@ def test_a_secret_too_short_to_be_found_is_not_recorded(tmp_path: Path) -> None:
         ({"settings": {}, "exchanges": [], "format": 2}, "format 2"),
     ],
 )
-def test_a_file_that_holds_a_secret_or_is_none_is_refused(tmp_path: Path, data: dict[str, Any], said: str) -> None:
+def test_a_file_that_holds_a_secret_or_is_none_is_refused(tmp_path: Path, data: dict[str, Any], message: str) -> None:
     file = tmp_path / "recording.json"
     file.write_text(json.dumps({"format": 1, **data}))
-    with pytest.raises(FixtureInvalid, match=said):
+    with pytest.raises(FixtureInvalid, match=message):
         read_recording(file, SCHEMA, [SECRET])

@@ -42,11 +42,11 @@ def load(monkeypatch: pytest.MonkeyPatch, **plugins: Any) -> Registry:
 
 def test_an_installed_connector_is_found_with_its_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = load(monkeypatch, echo=Echo)
-    found = registry.find("echo")
-    assert found is not None
-    assert found.connector is Echo
-    assert found.actions["say"].effect == "read"
-    assert found.inputs["say"].problems({}) != []
+    installed = registry.find("echo")
+    assert installed is not None
+    assert installed.connector is Echo
+    assert installed.actions["say"].effect == "read"
+    assert installed.inputs["say"].problems({}) != []
     assert registry.problems == ()
     assert registry.find("other") is None
 

@@ -117,9 +117,9 @@ def by_webhook(egress: Egress, scope: TenantScope, url: str) -> None:
     try:
         db.write(lambda: webhooks.emit(scope, EVENT, dict))
         wait(deliverer.begin_due(), 20)
-        (told,) = verbs.list_deliveries(scope, row.id, None, PageRequest()).items
-        if told.attempts[0].get("status") != 200:
-            raise ConnectorError(told.attempts[0].get("error", ""))
+        (delivery,) = verbs.list_deliveries(scope, row.id, None, PageRequest()).items
+        if delivery.attempts[0].get("status") != 200:
+            raise ConnectorError(delivery.attempts[0].get("error", ""))
     finally:
         deliverer.stop()
         verbs.delete_webhook(scope, row.id)
@@ -130,9 +130,9 @@ def by_llm_profile(egress: Egress, scope: TenantScope, url: str) -> None:
     slug = f"model-{next(_slugs)}"
     profile = Profile.model_validate({"kind": "openai", "model": "small", "base_url": url})
     models.create_profile(scope, slug, profile, "sk-canary-123")
-    told = models.generate(scope, parse_prompt({"profile": slug, "prompt": "Who?"}), Origin(), clock.monotonic() + 10)
-    if told.error is not None:
-        raise told.error
+    generation = models.generate(scope, parse_prompt({"profile": slug, "prompt": "Who?"}), Origin(), clock.monotonic() + 10)
+    if generation.error is not None:
+        raise generation.error
 
 
 WAYS = [by_egress, by_http_connector, by_base_address, by_webhook, by_llm_profile]
@@ -171,11 +171,11 @@ def test_no_redirect_leads_inside(
 def test_a_name_that_turns_inside_is_not_followed_there(
     other_server: LoopbackServer, twin_server: LoopbackServer, tenant: TenantScope, connected: list[Any], way: Way
 ) -> None:
-    asked: list[str] = []
+    resolved: list[str] = []
 
     def turning(host: str, _port: int) -> list[str]:
-        asked.append(host)
-        return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
+        resolved.append(host)
+        return ["127.0.0.2"] if len(resolved) == 1 else ["127.0.0.1"]
 
     for path in ("/", "/chat/completions"):
         other_server.answer(path, 500, b"{}", Connection="close")
@@ -185,7 +185,7 @@ def test_a_name_that_turns_inside_is_not_followed_there(
         try:
             way(egress, tenant, f"http://turning.example:{other_server.port}/")
         except (ConnectorError, ApplianceError) as error:
-            told = error
-    assert "egress.allow" in str(told)
+            failure = error
+    assert "egress.allow" in str(failure)
     assert {address[0] for address in connected} == {"127.0.0.2"}
     assert twin_server.received == []

@@ -100,14 +100,14 @@ def certificate(tmp_path: Path) -> Path:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "erp.internal")])
     now = dt.datetime.now(dt.UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + dt.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("erp.internal")]), critical=False)
         .sign(key, hashes.SHA256())
     )
     file = tmp_path / "server.pem"
     file.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
+        signed.public_bytes(serialization.Encoding.PEM)
         + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return file

@@ -27,29 +27,29 @@ SCHEMA: dict[str, Any] = {
 def test_titles_and_descriptions_are_said_and_data_is_not() -> None:
     assert translate_schema(SCHEMA) == SCHEMA
     with use_language(LOUD):
-        found = translate_schema(SCHEMA)
+        translated = translate_schema(SCHEMA)
         assert translate("") == ""
-    assert found["title"] == f"{CONTEXT}: SETTINGS"
-    assert found["properties"]["title"] == {**SCHEMA["properties"]["title"], "title": f"{CONTEXT}: A TITLE"}
-    assert found["properties"]["mode"] == {"enum": ["description"], "description": f"{CONTEXT}: WHICH MODE"}
-    assert (found["required"], found["type"]) == (["title"], "object")
+    assert translated["title"] == f"{CONTEXT}: SETTINGS"
+    assert translated["properties"]["title"] == {**SCHEMA["properties"]["title"], "title": f"{CONTEXT}: A TITLE"}
+    assert translated["properties"]["mode"] == {"enum": ["description"], "description": f"{CONTEXT}: WHICH MODE"}
+    assert (translated["required"], translated["type"]) == (["title"], "object")
 
 
 def test_every_text_that_is_said_of_a_connector_is_one_that_the_catalogues_are_asked_for() -> None:
     http = load_registry().installed["http"].connector
-    asked = set(texts_of(http))
-    assert {"HTTP", "Base address", "Read one address", "Values for {names} in the address."} <= asked
-    heard: set[str] = set()
+    collected = set(texts_of(http))
+    assert {"HTTP", "Base address", "Read one address", "Values for {names} in the address."} <= collected
+    looked_up: set[str] = set()
 
     class Listening(NullTranslations):
         def pgettext(self, context: str, message: str) -> str:
-            heard.add(message)
+            looked_up.add(message)
             return message
 
     with use_language(Language("xx", "Listening", catalogue=Listening())):
         for schema in (http.settings_schema, *(each.input for each in http.actions), *(each.query for each in http.triggers)):
             translate_schema(schema)
-    assert heard <= asked
+    assert looked_up <= collected
 
 
 def test_a_connector_may_bring_its_translations(tmp_path: Path, monkeypatch: Any) -> None:

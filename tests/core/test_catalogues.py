@@ -45,8 +45,8 @@ def test_a_number_takes_the_form_that_the_language_has_for_it(tmp_path: Path) ->
         f'\nmsgstr[{index}] "%(num)s {word}"' for index, word in enumerate(words)
     )
     with texts.use_language(read_catalogue(po(tmp_path, "cs.po", forms)).language):
-        said = [texts.ngettext("%(num)s rule", "%(num)s rules", number) for number in (1, 3, 7, 12_000)]
-    assert said == ["1 pravidlo", "3 pravidla", "7 pravidel", "12\u202f000 pravidel"]
+        texts_read = [texts.ngettext("%(num)s rule", "%(num)s rules", number) for number in (1, 3, 7, 12_000)]
+    assert texts_read == ["1 pravidlo", "3 pravidla", "7 pravidel", "12\u202f000 pravidel"]
 
 
 def test_templates_escape_values_and_speak_the_language_of_their_rendering(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_parts_of_a_sentence_are_told_and_its_numbers_get_the_decimal_sign(t
 
 
 @pytest.mark.parametrize(
-    ("text", "translation", "told"),
+    ("text", "translation", "expected"),
     [
         ("Members of %(name)s", "Mitglieder von %(nam)s", "%(nam)s"),
         ("Members of %(name)s", "Mitglieder", "does not contain %(name)s"),
@@ -106,18 +106,18 @@ def test_the_parts_of_a_sentence_are_told_and_its_numbers_get_the_decimal_sign(t
         ("a title", 'ein "Titel"', "quotation marks"),
     ],
 )
-def test_a_translation_that_would_break_a_page_is_left_out(tmp_path: Path, text: str, translation: str, told: str) -> None:
-    found = read_catalogue(po(tmp_path, "de.po", message(text, translation), message("good", "gut")))
-    (problem,) = found.problems
-    assert told in problem
+def test_a_translation_that_would_break_a_page_is_left_out(tmp_path: Path, text: str, translation: str, expected: str) -> None:
+    result = read_catalogue(po(tmp_path, "de.po", message(text, translation), message("good", "gut")))
+    (problem,) = result.problems
+    assert expected in problem
     assert "de.po, line " in problem
-    with texts.use_language(found.language):
+    with texts.use_language(result.language):
         assert texts.gettext("good") == "gut"
         assert texts.gettext(text, name="acme") == text.replace("%(name)s", "acme")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "expected"),
     [
         ("de.po", b'msgid "open\nmsgstr ""\n', "line"),
         ("de.po", HEADER.encode() + b'msgid "a"\nmsgstr "\xff\xfe"\n', "UTF-8"),
@@ -131,12 +131,12 @@ def test_a_translation_that_would_break_a_page_is_left_out(tmp_path: Path, text:
     ],
     ids=["syntax", "bytes", "charset", "plural", "division", "remainder", "form", "name", "binary"],
 )
-def test_a_file_that_cannot_be_used_is_named_and_stops_nothing(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_a_file_that_cannot_be_used_is_named_and_stops_nothing(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     (tmp_path / name).write_bytes(content)
     po(tmp_path, "cs.po", message("good", "dobrý"))
-    with pytest.raises(CatalogueInvalid, match=told) as found:
+    with pytest.raises(CatalogueInvalid, match=expected) as caught:
         read_catalogue(tmp_path / name)
-    assert str(tmp_path / name) in found.value.message
+    assert str(tmp_path / name) in caught.value.message
     assert [type(each).__name__ for each in survey([tmp_path])].count("CatalogueInvalid") == 1
     assert [each.tag for each in load_languages([tmp_path], "en")] == ["en", "cs"]
 
@@ -152,11 +152,11 @@ def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
 
 
 def test_what_a_connector_brings_goes_last_and_adds_no_language(tmp_path: Path) -> None:
-    ours, brought = tmp_path / "ours", tmp_path / "connector"
+    ours, plugin = tmp_path / "ours", tmp_path / "connector"
     po(ours, "de.po", message("Port", "Hafen", "connector"))
-    po(brought, "de.po", message("Port", "Pforte", "connector"), message("Depth", "Tiefe", "connector"))
-    po(brought, "fr.po", message("Depth", "Profondeur", "connector"))
-    languages = load_languages([ours], "de", [brought])
+    po(plugin, "de.po", message("Port", "Pforte", "connector"), message("Depth", "Tiefe", "connector"))
+    po(plugin, "fr.po", message("Depth", "Profondeur", "connector"))
+    languages = load_languages([ours], "de", [plugin])
     assert [each.tag for each in languages] == ["de", "en"]
     assert [languages.default.catalogue.pgettext("connector", each) for each in ("Port", "Depth")] == ["Hafen", "Tiefe"]
 
@@ -178,8 +178,8 @@ def test_what_stands_in_the_folder_and_cannot_be_opened_is_named_and_stops_nothi
     (tmp_path / "it.po").mkdir()
     (tmp_path / "fr.po").symlink_to(tmp_path / "gone.po")
     po(tmp_path, "cs.po", message("good", "dobrý"))
-    told = [each.message for each in survey([tmp_path]) if isinstance(each, CatalogueInvalid)]
-    assert told == [
+    messages = [each.message for each in survey([tmp_path]) if isinstance(each, CatalogueInvalid)]
+    assert messages == [
         f"{tmp_path / 'fr.po'} cannot be read (No such file or directory); check its permissions, or remove it",
         f"{tmp_path / 'it.po'} cannot be read (Is a directory); check its permissions, or remove it",
     ]
@@ -187,9 +187,9 @@ def test_what_stands_in_the_folder_and_cannot_be_opened_is_named_and_stops_nothi
 
 
 def test_what_is_left_out_is_kept_for_whoever_mends_the_file(tmp_path: Path) -> None:
-    found = read_catalogue(po(tmp_path, "fr.po", message("Sign out", "Se déconnecter 100 %"), message("good", "bon")))
-    assert found.catalogue["Sign out"].string == "Se déconnecter 100 %"
-    assert [each.id for each in found.sound if each.id] == ["good"]
+    result = read_catalogue(po(tmp_path, "fr.po", message("Sign out", "Se déconnecter 100 %"), message("good", "bon")))
+    assert result.catalogue["Sign out"].string == "Se déconnecter 100 %"
+    assert [each.id for each in result.sound if each.id] == ["good"]
 
 
 def test_a_fuzzy_or_empty_translation_is_none(tmp_path: Path) -> None:

@@ -19,19 +19,19 @@ from tests.syncing import PROPER
 @contextmanager
 def gathering() -> Iterator[None]:
     """Keeps the writer busy, so that everything submitted inside shares one commit."""
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        begun.set()
+        started.set()
         go_on.wait(10)
 
-    held = db.submit(hold)
-    assert begun.wait(10)
+    blocked = db.submit(hold)
+    assert started.wait(10)
     try:
         yield
     finally:
         go_on.set()
-    held.result(10)
+    blocked.result(10)
 
 
 def fail() -> None:

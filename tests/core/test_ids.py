@@ -11,16 +11,16 @@ from appliance.core.errors import ValidationFailed
 
 
 def test_ids_sort_by_creation() -> None:
-    made = [ids.new("exe") for _ in range(5000)]
-    assert made == sorted(made)
-    assert {len(one) for one in made} == {25}
-    assert all(one.startswith("exe_") for one in made)
+    created = [ids.new("exe") for _ in range(5000)]
+    assert created == sorted(created)
+    assert {len(one) for one in created} == {25}
+    assert all(one.startswith("exe_") for one in created)
 
 
 def test_ids_of_many_threads_never_meet() -> None:
     with ThreadPoolExecutor(8) as threads:
-        made = [one for many in threads.map(lambda _: [ids.new("key") for _ in range(1000)], range(8)) for one in many]
-    assert len(set(made)) == 8000
+        created = [one for many in threads.map(lambda _: [ids.new("key") for _ in range(1000)], range(8)) for one in many]
+    assert len(set(created)) == 8000
 
 
 @given(st.integers(0, 62**9 - 1), st.integers(0, 62**9 - 1))

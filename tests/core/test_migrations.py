@@ -110,8 +110,8 @@ def test_requests_to_people_survive_that_their_table_is_made_anew(new_url: str, 
         for sql in OLD_REQUEST:
             db.write(partial(db.execute, sql))
         migrations.migrate()
-        found = db.rows("SELECT title, status, execution_id, requested_by, needed, asked_by, action_digest FROM approval")
-        assert found == [("Ship?", "pending", "exe_1", "key:k", 1, "", None)]
+        rows = db.rows("SELECT title, status, execution_id, requested_by, needed, asked_by, action_digest FROM approval")
+        assert rows == [("Ship?", "pending", "exe_1", "key:k", 1, "", None)]
         db.write(lambda: db.execute("INSERT INTO approval_vote VALUES ('one', 'apr_1', 'usr_1', 'ann', 'approve', '', 1)"))
         db.write(lambda: db.execute("DELETE FROM execution"))
         assert db.rows("SELECT 1 FROM approval UNION ALL SELECT 1 FROM approval_vote") == []
@@ -146,8 +146,8 @@ def test_keys_whose_writes_by_mcp_are_on_record_become_agent_keys(new_url: str, 
         for sql in OLD_KEYS:
             db.write(partial(db.execute, sql))
         migrations.migrate()
-        found = db.rows("SELECT id, kind FROM api_key ORDER BY id")
-        assert found == [("key_a", "agent"), ("key_b", "service"), ("key_c", "service")]
+        rows = db.rows("SELECT id, kind FROM api_key ORDER BY id")
+        assert rows == [("key_a", "agent"), ("key_b", "service"), ("key_c", "service")]
     finally:
         db.close_database()
 

@@ -9,17 +9,17 @@ from appliance.core.periodic import Periodic
 
 
 def test_a_stop_waits_for_the_call_in_progress_and_begins_no_other() -> None:
-    begun, go_on, calls = threading.Event(), threading.Event(), []
+    started, go_on, calls = threading.Event(), threading.Event(), []
 
     def work() -> None:
-        begun.set()
+        started.set()
         go_on.wait(30)
         calls.append(1)
 
     own = Periodic("slow work", 3600, work)
     own.start()
     own.hasten()
-    assert begun.wait(30)
+    assert started.wait(30)
     own.signal()
     own.hasten()
     go_on.set()
@@ -28,16 +28,16 @@ def test_a_stop_waits_for_the_call_in_progress_and_begins_no_other() -> None:
 
 
 def test_a_stop_gives_up_waiting_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def work() -> None:
-        begun.set()
+        started.set()
         go_on.wait(60)
 
     own = Periodic("endless work", 3600, work)
     own.start()
     own.hasten()
-    assert begun.wait(30)
+    assert started.wait(30)
     assert not own.stop(0.01)
     assert "endless work is still running" in caplog.text
     go_on.set()
@@ -45,13 +45,13 @@ def test_a_stop_gives_up_waiting_after_its_time(caplog: pytest.LogCaptureFixture
 
 
 def test_work_that_fails_is_named_and_a_full_disk_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    faults, done = [StorageFull("the disk of the appliance is full"), RuntimeError("odd")], threading.Event()
+    errors, done = [StorageFull("the disk of the appliance is full"), RuntimeError("odd")], threading.Event()
 
     def work() -> None:
-        if not faults:
+        if not errors:
             done.set()
             return
-        raise faults.pop(0)
+        raise errors.pop(0)
 
     own = Periodic("slow-work", 0.001, work)
     own.start()

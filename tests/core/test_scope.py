@@ -130,9 +130,9 @@ def test_a_row_is_found_as_a_select_gives_it(one: TenantScope, two: TenantScope)
     db.write(lambda: db.execute(f"CREATE TABLE parcel ({columns})"))
     for scope in (two, one):
         db.write(lambda scope=scope: scope.insert(Parcel, **values))  # type: ignore[misc]
-    found = one.find(Parcel, id="p", is_open=True, contents={"a": [1]}, sent_at=None)
-    assert found is not None
-    assert found.__data__ == one.select(Parcel).get().__data__ == {"tenant_id": "one", "sent_at": None, **values}
-    assert not found.dirty_fields
+    row = one.find(Parcel, id="p", is_open=True, contents={"a": [1]}, sent_at=None)
+    assert row is not None
+    assert row.__data__ == one.select(Parcel).get().__data__ == {"tenant_id": "one", "sent_at": None, **values}
+    assert not row.dirty_fields
     assert one.find(Parcel, id="p", sent_at=1) is None
     assert one.find(Parcel, id="p", label_text=None) is None

@@ -24,9 +24,9 @@ def test_a_number_is_free_again_when_its_process_has_ended() -> None:
             with take_user(FIRST, 4) as shared:
                 assert FIRST <= shared.number < FIRST + 4
         other.kill()
-    taken = [take_user(FIRST, 4) for _ in range(4)]
-    assert {each.number for each in taken} == set(range(FIRST, FIRST + 4))
-    for each in taken:
+    users = [take_user(FIRST, 4) for _ in range(4)]
+    assert {each.number for each in users} == set(range(FIRST, FIRST + 4))
+    for each in users:
         each.give_back()
 
 

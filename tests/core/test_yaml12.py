@@ -41,9 +41,9 @@ VALUES = st.recursive(
     ],
 )
 def test_words_stay_words(text: str, value: Any) -> None:
-    found = yaml12.load(text)
-    assert found == value
-    assert repr(found) == repr(value)
+    loaded = yaml12.load(text)
+    assert loaded == value
+    assert repr(loaded) == repr(value)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_every_place_of_a_text_that_is_written_down_is_found(text: str) -> None:
     written = document.splitlines()
     for number, each in enumerate(text.split("\n"), 1):
         for column, character in enumerate(each, 1):
-            found = yaml12.find_position(document, "/steps/0/source", number, column)
-            assert found is not None
-            there = written[found[0] - 1][found[1] - 1 :]
+            position = yaml12.find_position(document, "/steps/0/source", number, column)
+            assert position is not None
+            there = written[position[0] - 1][position[1] - 1 :]
             is_broken = not there and character == " "  # where a line that is too long goes on in the next one
             assert there.startswith(character) or there[:1] == "\\" or is_broken, (number, column, there)
 

@@ -45,11 +45,11 @@ def make_notes(scope: TenantScope, teams: dict[str, str], **access: Any) -> dict
     """Two notes of Ann, one of Bob, one of somebody without a name."""
     datapool.create_collection(scope, NOTES | {"access": access})
     rows = [("a1", "u-ann", "1.50", "north"), ("a2", "u-ann", "3", "south"), ("b1", "u-bob", "2", "south"), ("n1", "", None, None)]
-    made = {}
+    ids = {}
     for title, owner, points, team in rows:
         values = {"title": title, "owner": owner, "points": points, "team": teams.get(str(team))}
-        made[title] = datapool.create_entity(scope, "notes", values)["id"]
-    return made
+        ids[title] = datapool.create_entity(scope, "notes", values)["id"]
+    return ids
 
 
 def titles(scope: TenantScope, who: Requester, **query: Any) -> list[str]:
@@ -119,8 +119,8 @@ def test_hidden_entities_are_not_felt_through_a_relation(acme: TenantScope, team
 
 def test_what_is_created_fulfils_the_rule(acme: TenantScope, teams: dict[str, str]) -> None:
     make_notes(acme, teams, create={"_and": [OWN, {"points": {"_lt": 10}}]}, list="allow")
-    made = create_allowed(acme, ANN, "notes", {"title": "new", "owner": "u-ann", "points": 1})
-    assert list(made) == ["id"]  # which may not be viewed
+    created = create_allowed(acme, ANN, "notes", {"title": "new", "owner": "u-ann", "points": 1})
+    assert list(created) == ["id"]  # which may not be viewed
     for values in ({"title": "x", "owner": "u-bob", "points": 1}, {"title": "x", "owner": "u-ann", "points": 10}, {"title": "x"}):
         with pytest.raises(PolicyDenied):
             create_allowed(acme, ANN, "notes", values)
@@ -129,7 +129,7 @@ def test_what_is_created_fulfils_the_rule(acme: TenantScope, teams: dict[str, st
     with pytest.raises(ValidationFailed, match="points"):
         create_allowed(acme, ANN, "notes", {"title": "x", "owner": "u-ann", "points": "many"})
     assert titles(acme, ANN) == ["a1", "a2", "b1", "n1", "new"]
-    assert datapool.list_entity_history(acme, "notes", made["id"], PageRequest()).items[0].event == "created"
+    assert datapool.list_entity_history(acme, "notes", created["id"], PageRequest()).items[0].event == "created"
 
 
 def test_a_taken_value_is_told_only_to_those_the_rule_lets_in(acme: TenantScope, teams: dict[str, str]) -> None:

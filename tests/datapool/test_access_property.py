@@ -87,11 +87,11 @@ class Reading:
     def test(self, name: str, operator: str, operand: Any, entity: Mapping[str, Any]) -> bool:
         if operator in ("_some", "_none"):
             outer, self.absent = self.absent, False
-            found = entity[name] is not None and self.holds(operand, entity[name])
+            matches = entity[name] is not None and self.holds(operand, entity[name])
             if entity[name] is None:
                 self.holds(operand, {"code": None})  # only to learn what is absent
             hidden, self.absent = self.absent, outer or self.absent
-            return found if operator == "_some" else not found and not hidden
+            return matches if operator == "_some" else not matches and not hidden
         left = self.known[name] or None if name in self.known else entity[name]
         if operator == "_null":
             return (left is None) is operand
@@ -130,8 +130,8 @@ def make_entities(scope: TenantScope) -> list[dict[str, Any]]:
     rows = []
     for index, (word, count) in enumerate(zip([*WORDS, None, "a"], [0, 1, 2, None, -1, 1, 0], strict=True)):
         team = teams[index % 4] if index % 4 < 3 else None
-        made = datapool.create_entity(scope, "rows", {"word": word, "count": count, "team": team["id"] if team else None})
-        rows.append(made | {"team": team})
+        created = datapool.create_entity(scope, "rows", {"word": word, "count": count, "team": team["id"] if team else None})
+        rows.append(created | {"team": team})
     return rows
 
 

@@ -105,8 +105,8 @@ def test_a_batch_is_a_list_of_bounded_length(acme: TenantScope, operations: Any)
 
 
 def test_a_stale_version_is_a_version_conflict(acme: TenantScope) -> None:
-    made = datapool.create_entity(acme, "orders", {"number": "1"})
-    stale = {"op": "update", "collection": "orders", "id": made["id"], "values": {"paid": True}, "if_version": 9}
+    created = datapool.create_entity(acme, "orders", {"number": "1"})
+    stale = {"op": "update", "collection": "orders", "id": created["id"], "values": {"paid": True}, "if_version": 9}
     with pytest.raises(VersionConflict) as refusal:
         datapool.run_batch(acme, [creation("2"), stale])
     assert findings(refusal.value) == [("/operations/1/if_version", "version_conflict")]
@@ -129,9 +129,9 @@ def test_a_thousand_creations_fit_and_keep_their_order(acme: TenantScope) -> Non
 
 
 def test_a_batch_cannot_reach_another_tenant(acme: TenantScope, globex: TenantScope) -> None:
-    made = datapool.create_entity(globex, "orders", {"number": "1"})
+    created = datapool.create_entity(globex, "orders", {"number": "1"})
     with pytest.raises(ValidationFailed) as refusal:
-        datapool.run_batch(acme, [{"op": "delete", "collection": "orders", "id": made["id"]}])
+        datapool.run_batch(acme, [{"op": "delete", "collection": "orders", "id": created["id"]}])
     assert findings(refusal.value) == [("/operations/0", "not_found")]
     datapool.run_batch(acme, [creation("1")])
     assert total(acme) == total(globex) == 1

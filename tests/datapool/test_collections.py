@@ -32,19 +32,19 @@ def values_of(scope: TenantScope, field: str) -> list[Any]:
 
 
 def test_a_definition_comes_back_complete(acme: TenantScope) -> None:
-    made = make(
+    created = make(
         acme, {"name": "sku", "type": "text"}, {"id": "p", "name": "price", "type": "decimal", "scale": 2},
         indexes=[{"fields": ["sku", "price"], "unique": True}], search=["sku"], access={"list": {"sku": "$actor.id"}},
     )  # fmt: skip
     plain = {"required": False, "unique": False, "default": None}
-    assert made["fields"] == [
+    assert created["fields"] == [
         {"id": "sku", "name": "sku", "type": "text", **plain},
         {"id": "p", "name": "price", "type": "decimal", **plain, "scale": 2},
     ]
-    assert made["indexes"] == [{"fields": ["sku", "price"], "unique": True}]
-    assert made["access"] == {"list": {"sku": "$actor.id"}, "view": "deny", "create": "deny", "update": "deny", "delete": "deny"}
-    assert made["_version"] == 1
-    assert datapool.get_collection(acme, "things") == made
+    assert created["indexes"] == [{"fields": ["sku", "price"], "unique": True}]
+    assert created["access"] == {"list": {"sku": "$actor.id"}, "view": "deny", "create": "deny", "update": "deny", "delete": "deny"}
+    assert created["_version"] == 1
+    assert datapool.get_collection(acme, "things") == created
     assert [c["name"] for c in datapool.list_collections(acme, PageRequest()).items] == ["customers", "orders", "things"]
 
 

@@ -41,12 +41,12 @@ def create(scope: TenantScope, **values: Any) -> dict[str, Any]:
 
 
 def test_an_entity_comes_back_as_it_was_written(acme: TenantScope) -> None:
-    made = create(acme, **FULL)
+    created = create(acme, **FULL)
     expected = FULL | {"total": "440.50", "shipped": "1996-07-16T00:00:00.000Z", "customer": None, "_version": 1}
-    assert {name: made[name] for name in expected} == expected
-    assert made["id"].startswith("ent_")
-    assert made["created_at"] == made["updated_at"]
-    assert datapool.get_entity(acme, "orders", made["id"]) == made
+    assert {name: created[name] for name in expected} == expected
+    assert created["id"].startswith("ent_")
+    assert created["created_at"] == created["updated_at"]
+    assert datapool.get_entity(acme, "orders", created["id"]) == created
 
 
 def test_a_default_fills_what_is_not_given_but_not_what_is_null(acme: TenantScope) -> None:
@@ -106,37 +106,37 @@ def test_a_text_that_an_index_holds_is_short(acme: TenantScope) -> None:
 
 
 def test_an_update_merges_and_counts_versions(acme: TenantScope) -> None:
-    made = create(acme, **FULL)
+    created = create(acme, **FULL)
     changed = datapool.update_entity(
-        acme, "orders", made["id"], {"total": "1", "day": None, "extra": {"a": None, "c": 1}}, if_version=1
+        acme, "orders", created["id"], {"total": "1", "day": None, "extra": {"a": None, "c": 1}}, if_version=1
     )
     assert changed["extra"] == {"b": [1, None], "c": 1}
     assert (changed["total"], changed["day"], changed["_version"]) == ("1.00", None, 2)
     assert changed["contact"] == FULL["contact"]
-    assert datapool.find_entity(acme, "orders", made["id"]) == changed
+    assert datapool.find_entity(acme, "orders", created["id"]) == changed
 
 
 def test_an_update_that_changes_nothing_keeps_the_version(acme: TenantScope) -> None:
-    made = create(acme, **FULL)
-    assert datapool.update_entity(acme, "orders", made["id"], {"total": "440.50"}) == made
+    created = create(acme, **FULL)
+    assert datapool.update_entity(acme, "orders", created["id"], {"total": "440.50"}) == created
 
 
 def test_a_replacement_clears_what_it_does_not_name(acme: TenantScope) -> None:
-    made = create(acme, **FULL | {"quantity": 5})
-    replaced = datapool.replace_entity(acme, "orders", made["id"], {"number": "7"})
+    created = create(acme, **FULL | {"quantity": 5})
+    replaced = datapool.replace_entity(acme, "orders", created["id"], {"number": "7"})
     assert (replaced["number"], replaced["total"], replaced["quantity"], replaced["_version"]) == ("7", None, 1, 2)
 
 
 def test_a_stale_version_changes_nothing(acme: TenantScope) -> None:
-    made = create(acme, number="1")
+    created = create(acme, number="1")
     for change in (
-        lambda: datapool.update_entity(acme, "orders", made["id"], {"number": "2"}, if_version=7),
-        lambda: datapool.replace_entity(acme, "orders", made["id"], {"number": "2"}, if_version=7),
-        lambda: datapool.delete_entity(acme, "orders", made["id"], if_version=7),
+        lambda: datapool.update_entity(acme, "orders", created["id"], {"number": "2"}, if_version=7),
+        lambda: datapool.replace_entity(acme, "orders", created["id"], {"number": "2"}, if_version=7),
+        lambda: datapool.delete_entity(acme, "orders", created["id"], if_version=7),
     ):
         with pytest.raises(VersionConflict):
             change()
-    assert datapool.get_entity(acme, "orders", made["id"]) == made
+    assert datapool.get_entity(acme, "orders", created["id"]) == created
 
 
 def test_a_required_value_cannot_be_cleared_nor_a_unique_one_taken(acme: TenantScope) -> None:
@@ -151,11 +151,11 @@ def test_a_required_value_cannot_be_cleared_nor_a_unique_one_taken(acme: TenantS
 
 
 def test_a_deleted_entity_is_gone(acme: TenantScope) -> None:
-    made = create(acme, number="1")
-    datapool.delete_entity(acme, "orders", made["id"])
-    assert datapool.find_entity(acme, "orders", made["id"]) is None
+    created = create(acme, number="1")
+    datapool.delete_entity(acme, "orders", created["id"])
+    assert datapool.find_entity(acme, "orders", created["id"]) is None
     with pytest.raises(NotFound):
-        datapool.delete_entity(acme, "orders", made["id"])
+        datapool.delete_entity(acme, "orders", created["id"])
 
 
 def test_an_entity_that_others_lead_to_stays(acme: TenantScope) -> None:
@@ -199,9 +199,9 @@ def test_an_upsert_by_an_ambiguous_key_is_refused(acme: TenantScope) -> None:
 
 
 def test_anothers_entity_is_answered_like_an_unknown_one(acme: TenantScope, globex: TenantScope) -> None:
-    made = create(acme, number="1")
-    unknown = made["id"][:-5] + "00000"
-    for scope, entity_id in ((globex, made["id"]), (acme, unknown)):
+    created = create(acme, number="1")
+    unknown = created["id"][:-5] + "00000"
+    for scope, entity_id in ((globex, created["id"]), (acme, unknown)):
         assert datapool.find_entity(scope, "orders", entity_id) is None
         for verb in (
             lambda s=scope, e=entity_id: datapool.get_entity(s, "orders", e),
@@ -243,21 +243,21 @@ def test_a_verb_inside_a_write_is_part_of_it(acme: TenantScope) -> None:
 
 
 def test_listeners_hear_of_what_stays(acme: TenantScope) -> None:
-    heard: list[tuple[str, str, str, Any]] = []
+    events: list[tuple[str, str, str, Any]] = []
 
     def listen(scope: TenantScope, changes: Sequence[datapool.ChangeResult]) -> None:
-        heard.extend((scope.tenant_id, change.collection, change.event, change.entity["_version"]) for change in changes)
+        events.extend((scope.tenant_id, change.collection, change.event, change.entity["_version"]) for change in changes)
 
-    silence = datapool.add_listener(listen)
+    remove_listener = datapool.add_listener(listen)
     try:
-        made = create(acme, number="1")
-        datapool.update_entity(acme, "orders", made["id"], {"paid": True})
-        datapool.update_entity(acme, "orders", made["id"], {"paid": True})
+        created = create(acme, number="1")
+        datapool.update_entity(acme, "orders", created["id"], {"paid": True})
+        datapool.update_entity(acme, "orders", created["id"], {"paid": True})
         operations = [{"op": "create", "collection": "orders", "values": {"number": n}} for n in ("2", "1")]
         with pytest.raises(ValidationFailed):
             datapool.run_batch(acme, operations)
         datapool.run_batch(acme, operations[:1], dry_run=True)
-        datapool.delete_entity(acme, "orders", made["id"])
+        datapool.delete_entity(acme, "orders", created["id"])
     finally:
-        silence()
-    assert heard == [("acme", "orders", event, v) for event, v in (("created", 1), ("updated", 2), ("deleted", 2))]
+        remove_listener()
+    assert events == [("acme", "orders", event, v) for event, v in (("created", 1), ("updated", 2), ("deleted", 2))]

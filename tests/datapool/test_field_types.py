@@ -24,8 +24,8 @@ def read(kind: str, value: Any, **options: Any) -> Any:
 
 
 def show(kind: str, stored: Any, **options: Any) -> Any:
-    shower = FIELD_TYPES[kind].build_formatter(options)
-    return shower(stored) if shower else stored
+    formatter = FIELD_TYPES[kind].build_formatter(options)
+    return formatter(stored) if formatter else stored
 
 
 @given(first=decimals, second=decimals)
@@ -39,7 +39,7 @@ def test_decimals_are_exact_and_ordered_by_value(first: Decimal, second: Decimal
 
 
 @pytest.mark.parametrize(
-    ("value", "options", "shown"),
+    ("value", "options", "formatted"),
     [
         ("12.5", {"scale": 2}, "12.50"), ("12.5", {}, "12.5"), (12, {"scale": 2}, "12.00"), (9.8, {}, "9.8"),
         ("-0.05", {"scale": 2}, "-0.05"),
@@ -47,8 +47,8 @@ def test_decimals_are_exact_and_ordered_by_value(first: Decimal, second: Decimal
         ("999999999999.999999", {}, "999999999999.999999"), (1e15, {"scale": 2}, "1000000000000000.00"),
     ],
 )  # fmt: skip
-def test_a_decimal_shows_its_scale(value: Any, options: Any, shown: str) -> None:
-    assert show("decimal", read("decimal", value, **options), **options) == shown
+def test_a_decimal_shows_its_scale(value: Any, options: Any, formatted: str) -> None:
+    assert show("decimal", read("decimal", value, **options), **options) == formatted
 
 
 @given(value=json_values)
@@ -76,10 +76,10 @@ def test_a_number_comes_back_equal(number: float) -> None:
 
 @given(number=st.integers(-(2**63) + 1, 2**63 - 1))
 def test_an_integer_comes_back_equal_or_as_text(number: int) -> None:
-    shown = show("integer", read("integer", number))
-    assert int(shown) == number
-    assert isinstance(shown, str) == (abs(number) > 2**53)
-    assert read("integer", shown) == number
+    formatted = show("integer", read("integer", number))
+    assert int(formatted) == number
+    assert isinstance(formatted, str) == (abs(number) > 2**53)
+    assert read("integer", formatted) == number
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ def test_a_file_has_so_many_columns_and_no_more(imports: FileImports) -> None:
 
 def test_a_look_that_finds_too_many_columns_leaves_the_file_as_it_was(imports: FileImports) -> None:
     text = "|".join(["a"] * (MAX_COLUMNS + 1))
-    found = imports.begin(ACME, "goods", "a.csv", io.BytesIO(f"{text},b\n1,2\n3,4\n".encode()))
-    before = (found.columns, found.sample, found.delimiter)
-    assert len(found.columns) == 2
+    upload = imports.begin(ACME, "goods", "a.csv", io.BytesIO(f"{text},b\n1,2\n3,4\n".encode()))
+    before = (upload.columns, upload.sample, upload.delimiter)
+    assert len(upload.columns) == 2
     with pytest.raises(ValidationFailed, match="more than 1,000 columns"):
-        imports.inspect_again(ACME, found.id, "|", "utf-8")
-    assert (found.columns, found.sample, found.delimiter) == before
+        imports.inspect_again(ACME, upload.id, "|", "utf-8")
+    assert (upload.columns, upload.sample, upload.delimiter) == before
 
 
 def test_equal_columns_get_names_of_their_own() -> None:

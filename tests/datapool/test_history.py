@@ -12,36 +12,36 @@ from appliance.datapool import service as datapool
 
 
 def test_the_history_of_an_entity_outlives_it(acme: TenantScope, globex: TenantScope) -> None:
-    made = datapool.create_entity(acme, "orders", {"number": "1", "total": "5"})
-    datapool.update_entity(acme, "orders", made["id"], {"total": "6"})
-    datapool.update_entity(acme, "orders", made["id"], {"total": "6"})
-    datapool.delete_entity(acme, "orders", made["id"])
-    page = datapool.list_entity_history(acme, "orders", made["id"], PageRequest())
+    created = datapool.create_entity(acme, "orders", {"number": "1", "total": "5"})
+    datapool.update_entity(acme, "orders", created["id"], {"total": "6"})
+    datapool.update_entity(acme, "orders", created["id"], {"total": "6"})
+    datapool.delete_entity(acme, "orders", created["id"])
+    page = datapool.list_entity_history(acme, "orders", created["id"], PageRequest())
     assert [(c.event, c.version, c.entity["total"], c.actor) for c in page.items] == [
         ("deleted", 2, "6.00", "key:acme"),
         ("updated", 2, "6.00", "key:acme"),
         ("created", 1, "5.00", "key:acme"),
     ]
-    for scope, entity_id in ((globex, made["id"]), (acme, made["id"][:-4] + "0000"), (acme, "\ud800")):
+    for scope, entity_id in ((globex, created["id"]), (acme, created["id"][:-4] + "0000"), (acme, "\ud800")):
         with pytest.raises(NotFound):
             datapool.list_entity_history(scope, "orders", entity_id, PageRequest())
 
 
 def test_a_long_history_comes_in_pages(acme: TenantScope) -> None:
-    made = datapool.create_entity(acme, "orders", {"number": "1"})
+    created = datapool.create_entity(acme, "orders", {"number": "1"})
     for total in range(4):
-        datapool.update_entity(acme, "orders", made["id"], {"total": total})
+        datapool.update_entity(acme, "orders", created["id"], {"total": total})
     versions: list[int] = []
     cursor = None
     while True:
-        page = datapool.list_entity_history(acme, "orders", made["id"], PageRequest(limit=2, cursor=cursor))
+        page = datapool.list_entity_history(acme, "orders", created["id"], PageRequest(limit=2, cursor=cursor))
         versions += [change.version for change in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
     assert versions == [5, 4, 3, 2, 1]
     with pytest.raises(InvalidCursor):
-        datapool.list_entity_history(acme, "orders", made["id"], PageRequest(cursor="x"))
+        datapool.list_entity_history(acme, "orders", created["id"], PageRequest(cursor="x"))
 
 
 def test_followers_see_every_committed_change_once_and_in_order(acme: TenantScope, globex: TenantScope) -> None:
@@ -53,10 +53,10 @@ def test_followers_see_every_committed_change_once_and_in_order(acme: TenantScop
         datapool.run_batch(acme, operations)
     datapool.run_batch(acme, [{"op": "create", "collection": "orders", "values": {"number": "9"}}], dry_run=True)
     datapool.import_entities(acme, "orders", io.BytesIO(b"number\n3\n3\n"), datapool.ImportOptions())
-    found = datapool.list_changes_after(acme, "orders", start)
-    assert [change.entity["number"] for change in found] == ["0", "1", "2", "3"]
-    assert datapool.list_changes_after(acme, "orders", found[1].number, 1) == [found[2]]
-    assert datapool.get_last_change(acme, "orders") == found[-1].number
+    changes = datapool.list_changes_after(acme, "orders", start)
+    assert [change.entity["number"] for change in changes] == ["0", "1", "2", "3"]
+    assert datapool.list_changes_after(acme, "orders", changes[1].number, 1) == [changes[2]]
+    assert datapool.get_last_change(acme, "orders") == changes[-1].number
 
 
 def test_old_changes_are_forgotten_and_a_deleted_collection_leaves_none(acme: TenantScope) -> None:

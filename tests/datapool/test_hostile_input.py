@@ -70,9 +70,9 @@ def test_values(acme: TenantScope, values: Any) -> None:
 
 
 @hostile
-@given(given_operations=anything | operations)
-def test_batches(acme: TenantScope, given_operations: Any) -> None:
-    expect_an_answer(lambda: datapool.run_batch(acme, given_operations))
+@given(batch=anything | operations)
+def test_batches(acme: TenantScope, batch: Any) -> None:
+    expect_an_answer(lambda: datapool.run_batch(acme, batch))
 
 
 @hostile

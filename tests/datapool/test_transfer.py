@@ -100,13 +100,13 @@ def test_values_are_read_as_a_german_spreadsheet_writes_them(acme: TenantScope) 
         (4, "weight", "invalid_format"),
     ]  # fmt: skip
     stored = datapool.query_entities(acme, "orders", {"sort": "id"}).items
-    told = [[each[name] for name in ("total", "quantity", "weight", "paid", "day")] for each in stored]
-    assert told == [["1234.50", 1000, 2.5, True, "2026-01-31"], ["7.00", -3, 1, False, "2026-02-01"]]
+    values = [[each[name] for name in ("total", "quantity", "weight", "paid", "day")] for each in stored]
+    assert values == [["1234.50", 1000, 2.5, True, "2026-01-31"], ["7.00", -3, 1, False, "2026-02-01"]]
     assert errors(load(acme, "number,total\n4,\"1,5\"\n")) == [(2, "total", "invalid_format")], "a comma must be said"
 
 
 @pytest.mark.parametrize(
-    ("data", "charset", "found"),
+    ("data", "charset", "detected"),
     [
         (b"number\n1\n", "", "utf-8"),
         ("number\nM\u00fc\n".encode("cp1252"), "windows-1252", "cp1252"),
@@ -116,14 +116,14 @@ def test_values_are_read_as_a_german_spreadsheet_writes_them(acme: TenantScope) 
         ("\ufeffnumber\nM\u00fc\n".encode(), "UTF-8", "utf-8"),
     ],
 )
-def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: str, found: str) -> None:
-    assert datapool.detect_charset(io.BytesIO(data), "csv", charset) == found
-    assert load(acme, data, encoding=found).created == 1
-    assert numbers(acme) == ["1" if charset == "" and found == "utf-8" else "M\u00fc"]
+def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: str, detected: str) -> None:
+    assert datapool.detect_charset(io.BytesIO(data), "csv", charset) == detected
+    assert load(acme, data, encoding=detected).created == 1
+    assert numbers(acme) == ["1" if charset == "" and detected == "utf-8" else "M\u00fc"]
 
 
 @pytest.mark.parametrize(
-    ("data", "form", "charset", "told"),
+    ("data", "form", "charset", "message"),
     [
         (gzip.compress(b"number\n1\n", mtime=0), "csv", "", "gzip file.*unpack"),
         (b"PK\x03\x04rest", "csv", "", "ZIP"),
@@ -134,8 +134,8 @@ def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: s
         (b"number", "csv", "rot13", "'rot13' is not supported"),
     ],
 )
-def test_a_file_that_is_no_such_text_is_named_as_what_it_is(data: bytes, form: Any, charset: str, told: str) -> None:
-    with pytest.raises(ValidationFailed, match=told):
+def test_a_file_that_is_no_such_text_is_named_as_what_it_is(data: bytes, form: Any, charset: str, message: str) -> None:
+    with pytest.raises(ValidationFailed, match=message):
         datapool.detect_charset(io.BytesIO(data), form, charset)
 
 
@@ -198,9 +198,9 @@ def test_an_export_can_be_imported_again(acme: TenantScope, globex: TenantScope,
         )
     report = load(globex, exported(acme, form), format=form)
     assert (report.created, report.errors) == (len(TRICKY), [])
-    kept = ("number", "total", "paid", "extra", "weight", "quantity", "day")
+    fields = ("number", "total", "paid", "extra", "weight", "quantity", "day")
     first, second = (datapool.query_entities(s, "orders", {"sort": "id"}).items for s in (acme, globex))
-    assert [[e[k] for k in kept] for e in first] == [[e[k] for k in kept] for e in second]
+    assert [[e[k] for k in fields] for e in first] == [[e[k] for k in fields] for e in second]
 
 
 def test_no_exported_cell_is_a_formula(acme: TenantScope) -> None:

@@ -61,7 +61,7 @@ def _opened(content: bytes | Path) -> Any:
 
 
 @pytest.fixture
-def refused(perform: Perform) -> Callable[..., FormatFailed]:
+def failure_of(perform: Perform) -> Callable[..., FormatFailed]:
     """What an operation says when it fails."""
 
     def go(operation: str, *contents: bytes | Path, **options: Any) -> FormatFailed:

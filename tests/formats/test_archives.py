@@ -16,14 +16,14 @@ from appliance.formats.request import Limits, Request
 
 from .conftest import Perform
 
-Refused = Callable[..., FormatFailed]
+FailureOf = Callable[..., FormatFailed]
 
 
 def archive(*members: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in members:
-            made.writestr(name, content)
+            file.writestr(name, content)
     return out.getvalue()
 
 
@@ -37,15 +37,15 @@ def test_documents_are_packed_and_come_back(perform: Perform) -> None:
     contents = [b"one" * 1000, b"two", b""]
     packed = perform("zip", *contents, names=["a/b.txt", "a_b.txt", "x"])
     assert packed.facts["names"] == ["a_b.txt", "a_b (2).txt", "x"]
-    found = perform("unzip", packed.content)
-    parts = {each["path"]: found.content[each["offset"] : each["offset"] + each["size"]] for each in found.facts["files"]}
+    unpacked = perform("unzip", packed.content)
+    parts = {each["path"]: unpacked.content[each["offset"] : each["offset"] + each["size"]] for each in unpacked.facts["files"]}
     assert parts == dict(zip(packed.facts["names"], contents, strict=True))
     assert [each["path"] for each in perform("unzip", packed.content, only=["*.txt"]).facts["files"]] == ["a_b.txt", "a_b (2).txt"]
     assert perform("zip", b"1", names=["a"]).content == perform("zip", b"1", names=["a"]).content
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("content", "expected"),
     [
         (archive(("../evil.sh", b"x")), "../evil.sh"),
         (archive(("/etc/passwd", b"x")), "/etc/passwd"),
@@ -59,31 +59,31 @@ def test_documents_are_packed_and_come_back(perform: Perform) -> None:
         (archive(("ﬁle", b"1"), ("file", b"2")), "file"),
     ],
 )
-def test_a_member_that_would_do_harm_is_refused_by_name(refused: Refused, content: bytes, named: str) -> None:
-    failed = refused("unzip", content)
+def test_a_member_that_would_do_harm_is_refused_by_name(failure_of: FailureOf, content: bytes, expected: str) -> None:
+    failed = failure_of("unzip", content)
     assert failed.code == "content_invalid"
-    assert named in failed.message
+    assert expected in failed.message
 
 
-def test_an_encrypted_member_is_refused(refused: Refused) -> None:
+def test_an_encrypted_member_is_refused(failure_of: FailureOf) -> None:
     content = bytearray(archive(("secret", b"x")))
     content[6] |= 1
     content[content.index(b"PK\x01\x02") + 8] |= 1
-    assert "encrypted" in refused("unzip", bytes(content)).message
+    assert "encrypted" in failure_of("unzip", bytes(content)).message
 
 
 @pytest.mark.parametrize("content", [archive(("zeros", bytes(64 << 20))), archive(*((f"f{n}", b"") for n in range(101)))])
-def test_bombs_are_refused_before_anything_is_unpacked(refused: Refused, content: bytes) -> None:
+def test_bombs_are_refused_before_anything_is_unpacked(failure_of: FailureOf, content: bytes) -> None:
     assert len(content) < 1 << 20
-    assert refused("unzip", content).code == "content_too_large"
+    assert failure_of("unzip", content).code == "content_too_large"
 
 
-def test_a_member_gives_no_more_than_it_declares(refused: Refused) -> None:
+def test_a_member_gives_no_more_than_it_declares(failure_of: FailureOf) -> None:
     content = bytearray(archive(("zeros", bytes(64 << 20))))
     for mark, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
         at = content.index(mark) + offset
         content[at : at + 4] = (10).to_bytes(4, "little")
-    failed = refused("unzip", bytes(content))
+    failed = failure_of("unzip", bytes(content))
     assert failed.code == "content_invalid"
     assert "zeros" in failed.message
 
@@ -107,7 +107,7 @@ def test_damaged_archives_are_refused_and_never_crash(data: st.DataObject) -> No
 
 @given(st.lists(st.text(max_size=30), max_size=8))
 def test_names_in_an_archive_are_free_and_plain(names: list[str]) -> None:
-    taken: set[str] = set()
-    made = [_unique_name(name, taken) for name in names]
-    assert len({name.casefold() for name in made}) == len(made)
-    assert all(name and "/" not in name and "\\" not in name and name not in (".", "..") for name in made)
+    used: set[str] = set()
+    unique = [_unique_name(name, used) for name in names]
+    assert len({name.casefold() for name in unique}) == len(unique)
+    assert all(name and "/" not in name and "\\" not in name and name not in (".", "..") for name in unique)

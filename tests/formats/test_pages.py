@@ -17,7 +17,7 @@ from appliance.formats.typesetting import _html
 
 from .conftest import Perform
 
-Refused = Callable[..., FormatFailed]
+FailureOf = Callable[..., FormatFailed]
 MARKDOWN = (
     """# Invoice 4711
 
@@ -56,8 +56,8 @@ def invoice(perform: Perform) -> bytes:
 def test_markdown_is_set_as_pages(invoice: bytes, perform: Perform) -> None:
     pages = pages_of(invoice)
     assert len(pages) == 2
-    for shown in ("Invoice 4711", "Größe", "12.50", "Tea", "1.50", "nested", "quoted", "<script>", '#eval("x")', "$x^2$", "1 / 2"):
-        assert shown in pages[0].replace("\r\n", "\n"), shown
+    for text in ("Invoice 4711", "Größe", "12.50", "Tea", "1.50", "nested", "quoted", "<script>", '#eval("x")', "$x^2$", "1 / 2"):
+        assert text in pages[0].replace("\r\n", "\n"), text
     assert '#import "@preview/x"' in pages[0]
     assert pypdfium2.PdfDocument(invoice).get_metadata_value("Title") == "Invoice 4711"
     assert perform("convert", MARKDOWN.encode(), format="pdf").content == invoice
@@ -69,13 +69,13 @@ def test_links_lead_to_pages_only(invoice: bytes) -> None:
     assert b"/JavaScript" not in invoice
 
 
-def test_text_of_pages_is_read_page_by_page(perform: Perform, invoice: bytes, refused: Refused) -> None:
-    found = perform("parse.pdf", invoice)
-    assert [record["page"] for record in found.records] == [1, 2]
-    assert "Dear Ms. Größe" in found.records[0]["text"]
-    assert "\r" not in found.records[0]["text"]
+def test_text_of_pages_is_read_page_by_page(perform: Perform, invoice: bytes, failure_of: FailureOf) -> None:
+    result = perform("parse.pdf", invoice)
+    assert [record["page"] for record in result.records] == [1, 2]
+    assert "Dear Ms. Größe" in result.records[0]["text"]
+    assert "\r" not in result.records[0]["text"]
     assert [record["page"] for record in perform("parse.pdf", invoice, pages="2").records] == [2]
-    assert "has pages 1 to 2" in refused("parse.pdf", invoice, pages="3").message
+    assert "has pages 1 to 2" in failure_of("parse.pdf", invoice, pages="3").message
 
 
 def test_html_keeps_its_structure_and_loses_what_is_active(perform: Perform) -> None:
@@ -88,8 +88,8 @@ def test_html_keeps_its_structure_and_loses_what_is_active(perform: Perform) -> 
     assert "<ul><li>1</li><li>2</li></ul>" in page
     assert "<tr><td>x</td><td>y</td></tr>" in page
     assert "[logo]" in page
-    for gone in ("script", "evil", "onclick", "<img"):
-        assert gone not in page
+    for text in ("script", "evil", "onclick", "<img"):
+        assert text not in page
     assert "Tür" in pages_of(perform("convert", content, format="pdf", **{"from": "html"}).content)[0]
 
 
@@ -106,16 +106,16 @@ def test_text_keeps_its_lines(perform: Perform) -> None:
 
 
 def test_paper_and_title_are_chosen(perform: Perform) -> None:
-    made = perform("convert", b"x", format="pdf", paper="letter", landscape=True, title="A <b> & c", page_numbers=False).content
-    document = pypdfium2.PdfDocument(made)
+    content = perform("convert", b"x", format="pdf", paper="letter", landscape=True, title="A <b> & c", page_numbers=False).content
+    document = pypdfium2.PdfDocument(content)
     assert [round(each) for each in document[0].get_size()] == [792, 612]
     assert document.get_metadata_value("Title") == "A <b> & c"
-    assert pages_of(made)[0].strip() == "x"
+    assert pages_of(content)[0].strip() == "x"
 
 
 @pytest.mark.parametrize("content", [b"", b"%PDF-1.7\n", b"hello", b"%PDF-1.4\ntrailer<</Root 1 0 R>>"])
-def test_what_is_no_pdf_is_refused(refused: Refused, content: bytes) -> None:
-    failed = refused("parse.pdf", content)
+def test_what_is_no_pdf_is_refused(failure_of: FailureOf, content: bytes) -> None:
+    failed = failure_of("parse.pdf", content)
     assert (failed.code, failed.failure_class) == ("content_invalid", "validation")
 
 
@@ -135,15 +135,15 @@ def test_damaged_pdfs_are_read_or_refused(perform: Perform, invoice: bytes) -> N
         assert outcome(perform, bytes(content)) in ("read", "validation", "memory")
 
 
-@pytest.mark.parametrize(("wanted", "found"), [(None, [1, 2, 3, 4]), ("2", [2]), ("3-4, 1", [1, 3, 4])])
-def test_pages_are_chosen_by_number(wanted: str | None, found: list[int]) -> None:
-    assert list(parse_page_selection(wanted, 4)) == found
+@pytest.mark.parametrize(("selection", "expected"), [(None, [1, 2, 3, 4]), ("2", [2]), ("3-4, 1", [1, 3, 4])])
+def test_pages_are_chosen_by_number(selection: str | None, expected: list[int]) -> None:
+    assert list(parse_page_selection(selection, 4)) == expected
 
 
-@pytest.mark.parametrize("wanted", ["0", "5", "3-2", "a", "", "1-", "-1", "1,,2", "9" * 40])
-def test_pages_that_are_not_there_are_refused(wanted: str) -> None:
+@pytest.mark.parametrize("selection", ["0", "5", "3-2", "a", "", "1-", "-1", "1,,2", "9" * 40])
+def test_pages_that_are_not_there_are_refused(selection: str) -> None:
     with pytest.raises(ContentInvalid):
-        list(parse_page_selection(wanted, 4))
+        list(parse_page_selection(selection, 4))
 
 
 def depth(node: Any) -> int:

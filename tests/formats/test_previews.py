@@ -11,7 +11,7 @@ from appliance.formats import Bounds, FormatFailed
 
 from .conftest import Perform
 
-Refused = Callable[..., FormatFailed]
+FailureOf = Callable[..., FormatFailed]
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
 
@@ -29,15 +29,15 @@ def halves(mode: str = "RGB") -> Image.Image:
 
 
 def painted(perform: Perform, content: bytes, kind: str, page: int = 1, width: int = 160) -> Image.Image:
-    found = perform("preview", content, kind=kind, page=page, width=width)
-    picture = Image.open(io.BytesIO(found.content))
+    result = perform("preview", content, kind=kind, page=page, width=width)
+    picture = Image.open(io.BytesIO(result.content))
     assert picture.format == "WEBP"
-    assert found.facts == {"width": picture.width, "height": picture.height}
+    assert result.facts == {"width": picture.width, "height": picture.height}
     return picture.convert("RGB")
 
 
 def is_near(picture: Image.Image, place: tuple[int, int], colour: tuple[int, int, int]) -> bool:
-    return all(abs(got - wanted) < 60 for got, wanted in zip(picture.getpixel(place), colour, strict=True))
+    return all(abs(actual - expected) < 60 for actual, expected in zip(picture.getpixel(place), colour, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP"])
@@ -49,9 +49,9 @@ def test_a_picture_of_each_kind_is_painted(perform: Perform, kind: str) -> None:
 
 
 def test_it_is_upright_and_white_behind_and_never_larger(perform: Perform) -> None:
-    held = Image.Exif()
-    held[0x0112] = 6
-    turned = painted(perform, written(halves(), "JPEG", exif=held), "JPEG")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = painted(perform, written(halves(), "JPEG", exif=exif), "JPEG")
     assert turned.size == (160, 320)
     assert is_near(turned, (80, 40), RED)
     seen_through = painted(perform, written(Image.new("RGBA", (50, 40), (0, 0, 0, 0)), "PNG"), "PNG", width=1280)
@@ -60,14 +60,14 @@ def test_it_is_upright_and_white_behind_and_never_larger(perform: Perform) -> No
     assert painted(perform, written(Image.new("L", (100, 10_000)), "PNG"), "PNG").size == (6, 640)
 
 
-def test_pages_of_tiff_and_pdf(perform: Perform, refused: Refused) -> None:
+def test_pages_of_tiff_and_pdf(perform: Perform, failure_of: FailureOf) -> None:
     pages = [Image.new("RGB", (300, 400), each) for each in (RED, BLUE)]
     for kind in ("TIFF", "PDF"):
         content = written(pages[0], kind, save_all=True, append_images=pages[1:])
         second = painted(perform, content, kind, page=2, width=320)
         assert second.width == (320 if kind == "PDF" else 300)
         assert is_near(second, (150, 200), BLUE)
-        assert refused("preview", content, kind=kind, page=3, width=320).code == "page_missing"
+        assert failure_of("preview", content, kind=kind, page=3, width=320).code == "page_missing"
 
 
 def locked_pdf() -> bytes:
@@ -81,17 +81,17 @@ def locked_pdf() -> bytes:
     ).encode()
 
 
-def test_bombs_and_broken_content_are_refused(refused: Refused) -> None:
+def test_bombs_and_broken_content_are_refused(failure_of: FailureOf) -> None:
     bomb = written(Image.new("1", (8_000, 8_000)), "PNG")
-    for kind, content, code, said in (
+    for kind, content, code, expected in (
         ("PNG", bomb, "content_too_large", "million pixels"),
         ("PNG", written(halves(), "JPEG"), "content_invalid", "not a readable picture"),
         ("JPEG", b"\xff\xd8\xff<svg onload=alert(1)>", "content_invalid", "not a readable picture"),
         ("PDF", b"%PDF-1.7 nothing", "content_invalid", "not a readable PDF"),
         ("PDF", locked_pdf(), "content_encrypted", "without a password"),
     ):
-        failed = refused("preview", content, kind=kind, page=1, width=160)
-        assert (failed.code, said in failed.message) == (code, True), failed.message
+        failed = failure_of("preview", content, kind=kind, page=1, width=160)
+        assert (failed.code, expected in failed.message) == (code, True), failed.message
 
 
 def test_memory_that_is_not_there_is_told(perform: Perform) -> None:

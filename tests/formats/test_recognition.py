@@ -16,7 +16,7 @@ from appliance.formats import Bounds, FormatFailed, recognition
 
 from .conftest import MEGABYTE, Perform
 
-Refused = Callable[..., FormatFailed]
+FailureOf = Callable[..., FormatFailed]
 BOUNDS = Bounds(180, 1024, 32 * MEGABYTE)
 LINES = [
     ("Northwind Traders", 60), ("INVOICE  No. 2026-0815", 48), ("Customer: Vins et alcools Chevalier", 34),
@@ -52,10 +52,10 @@ def check_invoice(text: str) -> None:
 
 
 def test_a_scanned_invoice_is_read_with_its_number_and_total(perform: Perform) -> None:
-    found = perform("ocr", saved(scan(), "PNG"), bounds=BOUNDS, languages=["en"])
-    page = found.records[0]
+    result = perform("ocr", saved(scan(), "PNG"), bounds=BOUNDS, languages=["en"])
+    page = result.records[0]
     check_invoice(page["text"])
-    assert found.facts["count"] == 1
+    assert result.facts["count"] == 1
     assert page["confidence"] > 0.9
     total = next(line for line in page["lines"] if "342.00" in line["text"] and "Total" in line["text"])
     left, top = total["box"][0]
@@ -67,27 +67,27 @@ def test_a_scanned_pdf_is_read_page_by_page(perform: Perform) -> None:
     content = io.BytesIO()
     blank = Image.new("L", (600, 400), 255)
     blank.save(content, "PDF", save_all=True, append_images=[scan(-3.0)], resolution=150)
-    found = perform("ocr", content.getvalue(), bounds=BOUNDS, dpi=150)
-    assert [(page["page"], page["lines"] == []) for page in found.records] == [(1, True), (2, False)]
-    check_invoice(found.records[1]["text"])
+    result = perform("ocr", content.getvalue(), bounds=BOUNDS, dpi=150)
+    assert [(page["page"], page["lines"] == []) for page in result.records] == [(1, True), (2, False)]
+    check_invoice(result.records[1]["text"])
 
 
 @pytest.mark.parametrize("content", [saved(scan(), "PNG")[:5000], b"%PDF-1.7 broken"])
-def test_what_is_no_picture_is_refused(refused: Refused, content: bytes) -> None:
-    assert refused("ocr", content, bounds=BOUNDS).code == "content_invalid"
+def test_what_is_no_picture_is_refused(failure_of: FailureOf, content: bytes) -> None:
+    assert failure_of("ocr", content, bounds=BOUNDS).code == "content_invalid"
 
 
-@pytest.mark.parametrize(("content", "told"), [(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC"), (b"nothing", "send PNG")])
-def test_a_picture_that_nobody_knows_is_named(refused: Refused, content: bytes, told: str) -> None:
-    message = refused("ocr", content, bounds=BOUNDS).message
-    assert told in message
+@pytest.mark.parametrize(("content", "expected"), [(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC"), (b"nothing", "send PNG")])
+def test_a_picture_that_nobody_knows_is_named(failure_of: FailureOf, content: bytes, expected: str) -> None:
+    message = failure_of("ocr", content, bounds=BOUNDS).message
+    assert expected in message
     assert " at 0x" not in message
 
 
-def test_a_picture_that_is_a_bomb_is_refused_by_its_size(refused: Refused) -> None:
+def test_a_picture_that_is_a_bomb_is_refused_by_its_size(failure_of: FailureOf) -> None:
     content = saved(Image.new("1", (20_000, 20_000)), "PNG")
     assert len(content) < MEGABYTE
-    assert refused("ocr", content, bounds=BOUNDS).code == "content_too_large"
+    assert failure_of("ocr", content, bounds=BOUNDS).code == "content_too_large"
 
 
 def test_without_the_engine_the_operator_learns_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,13 +112,13 @@ def test_every_letter_of_a_language_that_is_offered_is_known_to_the_model() -> N
     }
     model = Path(str(find_spec("rapidocr").submodule_search_locations[0])) / "models" / "PP-OCRv6_rec_small.onnx"  # type: ignore[union-attr,index]
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    known = set(session.get_modelmeta().custom_metadata_map["character"].split("\n"))
-    assert {name: "".join(each for each in text if each not in known) for name, text in letters.items()} == dict.fromkeys(
+    characters = set(session.get_modelmeta().custom_metadata_map["character"].split("\n"))
+    assert {name: "".join(each for each in text if each not in characters) for name, text in letters.items()} == dict.fromkeys(
         letters, ""
     )
 
 
-def test_a_language_that_the_engine_lacks_is_refused(refused: Refused) -> None:
-    assert "does not support ru, use any of en" in refused("ocr", b"", bounds=BOUNDS, languages=["en", "ru"]).message.replace(
+def test_a_language_that_the_engine_lacks_is_refused(failure_of: FailureOf) -> None:
+    assert "does not support ru, use any of en" in failure_of("ocr", b"", bounds=BOUNDS, languages=["en", "ru"]).message.replace(
         ";", ","
     )

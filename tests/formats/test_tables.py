@@ -20,7 +20,7 @@ from appliance.formats.xlsx_writing import column_letters
 
 from .conftest import MEGABYTE, Perform
 
-Refused = Callable[..., FormatFailed]
+FailureOf = Callable[..., FormatFailed]
 NORTHWIND = Path(__file__).parents[2] / "../shared/data/northwind"
 CYRILLIC = (
     "\u0438\u043c\u044f;\u0433\u043e\u0440\u043e\u0434\n\u0418\u0432\u0430\u043d;\u041c\u043e\u0441\u043a\u0432\u0430\n"
@@ -38,11 +38,11 @@ def test_real_tables_come_out_cell_by_cell(perform: Perform, name: str) -> None:
     path = NORTHWIND / f"{name}.csv"
     if not path.exists():  # a machine without the data of others: our own
         path = Path(__file__).parents[2] / "appliance/starter/sample/orders.csv"
-    found = perform("parse.csv", path)
+    result = perform("parse.csv", path)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        expected = list(csv.DictReader(file, delimiter=found.facts["delimiter"]))
-    assert found.records == expected
-    assert found.facts["count"] == len(expected) > 1
+        expected = list(csv.DictReader(file, delimiter=result.facts["delimiter"]))
+    assert result.records == expected
+    assert result.facts["count"] == len(expected) > 1
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_real_tables_come_out_cell_by_cell(perform: Perform, name: str) -> None:
 def test_dialect_and_encoding_are_found(
     perform: Perform, content: bytes, delimiter: str, encoding: str, first: dict[str, str]
 ) -> None:
-    found = perform("parse.csv", content)
-    assert (found.facts["delimiter"], found.facts["encoding"], found.records[0]) == (delimiter, encoding, first)
+    result = perform("parse.csv", content)
+    assert (result.facts["delimiter"], result.facts["encoding"], result.records[0]) == (delimiter, encoding, first)
 
 
 def test_what_is_given_goes_before_what_is_found(perform: Perform) -> None:
     content = "a;b\n'x;y';é\n".encode("latin-1")
-    found = perform("parse.csv", content, delimiter=";", quote="'", encoding="latin-1")
-    assert found.records == [{"a": "x;y", "b": "é"}]
+    result = perform("parse.csv", content, delimiter=";", quote="'", encoding="latin-1")
+    assert result.records == [{"a": "x;y", "b": "é"}]
     assert perform("parse.csv", b"1,2\n3,4\n", header=False).records == [["1", "2"], ["3", "4"]]
     assert perform("parse.csv", b"1,2\n", header=["x", "y"]).records == [{"x": "1", "y": "2"}]
 
@@ -92,7 +92,7 @@ def test_cells_stay_text_unless_types_are_asked_for(perform: Perform) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "said"),
+    ("content", "options", "expected"),
     [
         (b"a,b\n1,2\n1,2,3\n", {}, "line 3 has 3 cells"),
         (b'a,b\n1,"2\n', {}, "line 2 is not valid CSV"),
@@ -104,25 +104,25 @@ def test_cells_stay_text_unless_types_are_asked_for(perform: Perform) -> None:
     ],
 )
 def test_a_table_that_is_none_is_refused_with_its_line(
-    refused: Refused, content: bytes, options: dict[str, object], said: str
+    failure_of: FailureOf, content: bytes, options: dict[str, object], expected: str
 ) -> None:
-    failed = refused("parse.csv", content, **options)
+    failed = failure_of("parse.csv", content, **options)
     assert (failed.code, failed.failure_class) == ("content_invalid", "validation")
-    assert said in failed.message
+    assert expected in failed.message
 
 
 def test_written_csv_is_read_back_and_executes_nothing(perform: Perform) -> None:
     written = perform("write.csv", lines(*ROWS, {"a": "@x", "b": "+49 30 123", "c": "-12,5 %", "d": "\tx"}))
     assert written.content.splitlines()[0] == b"a,b,c,d"
-    found = perform("parse.csv", written.content).records
-    assert found[0] == {"a": "1", "b": "'=1+1", "c": "-5.5", "d": ""}
-    assert found[2] == {"a": "'@x", "b": "'+49 30 123", "c": "'-12,5 %", "d": "'\tx"}
-    kept = perform("write.csv", lines(*ROWS), formulas="keep", delimiter=";", line_end="\n", columns=["b", "a"])
-    assert kept.content.startswith(b"b;a\n=1+1;1\n")
+    records = perform("parse.csv", written.content).records
+    assert records[0] == {"a": "1", "b": "'=1+1", "c": "-5.5", "d": ""}
+    assert records[2] == {"a": "'@x", "b": "'+49 30 123", "c": "'-12,5 %", "d": "'\tx"}
+    unchanged = perform("write.csv", lines(*ROWS), formulas="keep", delimiter=";", line_end="\n", columns=["b", "a"])
+    assert unchanged.content.startswith(b"b;a\n=1+1;1\n")
 
 
-def test_a_character_that_the_encoding_lacks_is_refused(refused: Refused) -> None:
-    assert "row 1 cannot be written as CSV in cp1252" in refused("write.csv", lines({"a": "中"}), encoding="cp1252").message
+def test_a_character_that_the_encoding_lacks_is_refused(failure_of: FailureOf) -> None:
+    assert "row 1 cannot be written as CSV in cp1252" in failure_of("write.csv", lines({"a": "中"}), encoding="cp1252").message
 
 
 def test_a_written_workbook_opens_elsewhere(perform: Perform) -> None:
@@ -136,7 +136,7 @@ def test_a_written_workbook_opens_elsewhere(perform: Perform) -> None:
     assert perform("write.xlsx", lines(*ROWS)).content == perform("write.xlsx", lines(*ROWS)).content
 
 
-def test_sheets_dates_errors_and_formulas_of_a_foreign_workbook(perform: Perform, refused: Refused) -> None:
+def test_sheets_dates_errors_and_formulas_of_a_foreign_workbook(perform: Perform, failure_of: FailureOf) -> None:
     book = openpyxl.Workbook()
     first = book.active
     assert first is not None
@@ -150,56 +150,58 @@ def test_sheets_dates_errors_and_formulas_of_a_foreign_workbook(perform: Perform
     second.append([1.0, 2, 3.5])
     out = io.BytesIO()
     book.save(out)
-    found = perform("parse.xlsx", out.getvalue())
-    assert found.records == [{"when": "2026-03-01T14:30:00", "day": "2026-03-02", "sum": None, "bad": None, "time": "08:05:00"}]
-    assert found.facts["sheets"] == ["Sheet", "Other"]
+    result = perform("parse.xlsx", out.getvalue())
+    assert result.records == [{"when": "2026-03-01T14:30:00", "day": "2026-03-02", "sum": None, "bad": None, "time": "08:05:00"}]
+    assert result.facts["sheets"] == ["Sheet", "Other"]
     other = perform("parse.xlsx", out.getvalue(), sheet="Other").records
     assert other == [{"x": 1, "column_2": 2, "y": 3.5}] == perform("parse.xlsx", out.getvalue(), sheet=2).records
-    assert "available sheets: Sheet, Other" in refused("parse.xlsx", out.getvalue(), sheet="None").message
+    assert "available sheets: Sheet, Other" in failure_of("parse.xlsx", out.getvalue(), sheet="None").message
 
 
-def test_a_workbook_that_unpacks_to_too_much_is_refused_before_it_is_read(refused: Refused) -> None:
+def test_a_workbook_that_unpacks_to_too_much_is_refused_before_it_is_read(failure_of: FailureOf) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/workbook.xml", b"<a/>" + b" " * (40 << 20))
     assert len(out.getvalue()) < 1 << 20
-    failed = refused("parse.xlsx", out.getvalue())
+    failed = failure_of("parse.xlsx", out.getvalue())
     assert (failed.code, failed.failure_class) == ("content_too_large", "validation")
 
 
-def with_part(workbook: bytes, name: str, put: Callable[[bytes], bytes]) -> bytes:
+def with_part(workbook: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
     """The workbook with one part changed."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(workbook)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for info in old.infolist():
-            archive.writestr(info.filename, put(old.read(info)) if info.filename == name else old.read(info))
+            archive.writestr(info.filename, change(old.read(info)) if info.filename == name else old.read(info))
     return out.getvalue()
 
 
 @pytest.mark.parametrize("mark", [b"MARK", b"<c "])
-def test_a_cell_that_is_far_too_large_is_refused_whatever_memory_there_is(perform: Perform, refused: Refused, mark: bytes) -> None:
+def test_a_cell_that_is_far_too_large_is_refused_whatever_memory_there_is(
+    perform: Perform, failure_of: FailureOf, mark: bytes
+) -> None:
     """As the text of a cell or as an attribute, on which a reader of XML spends minutes."""
     workbook = perform("write.xlsx", lines({"a": "before MARK", "b": 1})).content
     name = "xl/worksheets/sheet1.xml"
     huge = with_part(workbook, name, lambda part: part.replace(mark, mark + b"y" * (20 * MEGABYTE), 1))
     for memory in (32, 1024):
-        failed = refused("parse.xlsx", huge, bounds=Bounds(60, memory, 500 * MEGABYTE))
+        failed = failure_of("parse.xlsx", huge, bounds=Bounds(60, memory, 500 * MEGABYTE))
         assert (failed.code, failed.failure_class) == ("content_too_large", "validation")
         assert f"part {name}" in failed.message
     large = with_part(workbook, name, lambda part: part.replace(b"MARK", b"y" * 500_000))
     assert perform("parse.xlsx", large).records == [{"a": "before " + "y" * 500_000, "b": 1}]
 
 
-def test_rows_of_a_workbook_that_are_more_than_may_be_written_are_too_large(perform: Perform, refused: Refused) -> None:
+def test_rows_of_a_workbook_that_are_more_than_may_be_written_are_too_large(perform: Perform, failure_of: FailureOf) -> None:
     """The name of a column is in the workbook once, and in every row that is read."""
     workbook = perform("write.xlsx", lines(*({"a" * 1000: number} for number in range(2000)))).content
-    failed = refused("parse.xlsx", workbook, bounds=Bounds(60, 256, MEGABYTE))
+    failed = failure_of("parse.xlsx", workbook, bounds=Bounds(60, 256, MEGABYTE))
     assert (failed.code, failed.failure_class) == ("content_too_large", "validation")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no", b"a,b\n", b"\xd0\xcf\x11\xe0" + b"\0" * 600])
-def test_what_is_no_workbook_is_refused(refused: Refused, content: bytes) -> None:
-    assert refused("parse.xlsx", content).code == "content_invalid"
+def test_what_is_no_workbook_is_refused(failure_of: FailureOf, content: bytes) -> None:
+    assert failure_of("parse.xlsx", content).code == "content_invalid"
 
 
 @given(st.integers(1, 16_384))

@@ -14,7 +14,7 @@ from appliance.formats.json_text import parse_json
 
 from .conftest import Perform
 
-Refused = Callable[..., FormatFailed]
+FailureOf = Callable[..., FormatFailed]
 NAMES = st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True)
 TEXTS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=12).filter(str.strip)
 ELEMENTS = st.recursive(
@@ -45,9 +45,9 @@ def test_json_that_cannot_be_kept_is_refused(text: str) -> None:
         parse_json(text, "the content")
 
 
-def test_a_broken_line_is_named(refused: Refused) -> None:
-    assert refused("parse.ndjson", b'{"a":1}\n{"a"\n').message.startswith("line 2 is not valid JSON")
-    assert "must be a list" in refused("parse.json", b"{}", each=True).message
+def test_a_broken_line_is_named(failure_of: FailureOf) -> None:
+    assert failure_of("parse.ndjson", b'{"a":1}\n{"a"\n').message.startswith("line 2 is not valid JSON")
+    assert "must be a list" in failure_of("parse.json", b"{}", each=True).message
 
 
 def test_rows_are_written_as_json_and_lines(perform: Perform) -> None:
@@ -94,7 +94,7 @@ BOMB = (
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (BOMB, "document type"),
         (b'<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/passwd">]><x>&f;</x>', "document type"),
@@ -106,18 +106,18 @@ BOMB = (
         (b'<?xml version="1.0" encoding="klingon"?><a/>', "not valid XML"),
     ],
 )
-def test_xml_that_attacks_or_is_none_is_refused(refused: Refused, content: bytes, said: str) -> None:
-    assert said in refused("parse.xml", content).message
+def test_xml_that_attacks_or_is_none_is_refused(failure_of: FailureOf, content: bytes, expected: str) -> None:
+    assert expected in failure_of("parse.xml", content).message
 
 
 @pytest.mark.parametrize("value", [{"a b": 1}, {"a": 1, "b": 2}, {"a": [1, 2]}, {"a": {"#text": []}}, [1], {"a": {"@<": "x"}}])
-def test_what_no_xml_can_hold_is_refused(refused: Refused, value: Any) -> None:
-    assert refused("write.xml", json.dumps(value).encode(), whole=True).code == "content_invalid"
+def test_what_no_xml_can_hold_is_refused(failure_of: FailureOf, value: Any) -> None:
+    assert failure_of("write.xml", json.dumps(value).encode(), whole=True).code == "content_invalid"
 
 
-def test_text_is_decoded_and_encoded(perform: Perform, refused: Refused) -> None:
-    found = perform("parse.text", "Schöne Grüße\r\naus Köln\r".encode("cp1252"))
-    assert (found.records, found.facts["encoding"]) == (["Schöne Grüße\naus Köln\n"], "cp1252")
+def test_text_is_decoded_and_encoded(perform: Perform, failure_of: FailureOf) -> None:
+    result = perform("parse.text", "Schöne Grüße\r\naus Köln\r".encode("cp1252"))
+    assert (result.records, result.facts["encoding"]) == (["Schöne Grüße\naus Köln\n"], "cp1252")
     assert perform("write.text", "Grüße".encode(), encoding="latin-1").content == "Grüße".encode("latin-1")
-    assert "NUL" in refused("parse.text", b"a\x00b", encoding="utf-8").message
-    assert "use utf-8" in refused("write.text", "中".encode(), encoding="ascii").message
+    assert "NUL" in failure_of("parse.text", b"a\x00b", encoding="utf-8").message
+    assert "use utf-8" in failure_of("write.text", "中".encode(), encoding="ascii").message

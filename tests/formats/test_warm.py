@@ -125,8 +125,8 @@ def test_what_nobody_uses_is_let_go() -> None:
         os.close(theirs)
         process = warm._process
         assert process is not None
-        with os.fdopen(answer, "rb") as told:
-            assert json.loads(told.read())["facts"]["encoding"] == "utf-8"
+        with os.fdopen(answer, "rb") as pipe:
+            assert json.loads(pipe.read())["facts"]["encoding"] == "utf-8"
         assert warm.process_id == process.pid
         assert forked.wait() == 0
         assert process.wait(20) == 0
@@ -183,13 +183,13 @@ def ask(requests: socket.socket) -> object:
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as options:
         options.write(b"{}")
         options.seek(0)
-        ours, asker = socket.socketpair()
+        life, asker = socket.socketpair()
         answer, theirs = os.pipe()
         files = [asker.fileno(), options.fileno(), output.fileno(), output.fileno(), theirs]
         socket.send_fds(requests, [json.dumps({**SETTINGS, "operation": "attempt"}).encode()], files)
         os.close(theirs)
         asker.close()
-        with ours, os.fdopen(answer, "rb") as told:
-            data = told.read()
-            assert ours.recv(16) == b"0"
+        with life, os.fdopen(answer, "rb") as pipe:
+            data = pipe.read()
+            assert life.recv(16) == b"0"
         return json.loads(data)

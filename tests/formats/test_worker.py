@@ -17,23 +17,23 @@ from appliance.formats.operations import OPERATIONS
 
 from .conftest import MEGABYTE, Perform
 
-Refused = Callable[..., FormatFailed]
+FailureOf = Callable[..., FormatFailed]
 ENDLESS = b"a,b\n" + b"1,2\n" * 6_000_000
 
 
-def test_an_operation_that_takes_too_long_is_ended(refused: Refused) -> None:
-    failed = refused("parse.csv", ENDLESS, bounds=Bounds(1.0, 256, 500 * MEGABYTE))
+def test_an_operation_that_takes_too_long_is_ended(failure_of: FailureOf) -> None:
+    failed = failure_of("parse.csv", ENDLESS, bounds=Bounds(1.0, 256, 500 * MEGABYTE))
     assert (failed.code, failed.failure_class) == ("content_timeout", "timeout")
 
 
-def test_an_operation_that_takes_too_much_memory_is_ended(refused: Refused) -> None:
-    failed = refused("parse.json", b"[" + b"[[],[]]," * 3_000_000 + b"1]", bounds=Bounds(60, 64, 32 * MEGABYTE))
+def test_an_operation_that_takes_too_much_memory_is_ended(failure_of: FailureOf) -> None:
+    failed = failure_of("parse.json", b"[" + b"[[],[]]," * 3_000_000 + b"1]", bounds=Bounds(60, 64, 32 * MEGABYTE))
     assert (failed.code, failed.failure_class) == ("content_memory", "memory")
     assert "64 MB" in failed.message
 
 
-def test_an_operation_that_writes_too_much_is_ended(refused: Refused) -> None:
-    failed = refused("parse.csv", ENDLESS, bounds=Bounds(60, 256, MEGABYTE))
+def test_an_operation_that_writes_too_much_is_ended(failure_of: FailureOf) -> None:
+    failed = failure_of("parse.csv", ENDLESS, bounds=Bounds(60, 256, MEGABYTE))
     assert (failed.code, failed.failure_class) == ("content_too_large", "validation")
 
 
@@ -52,10 +52,10 @@ def test_more_operations_than_places_wait_and_give_up(tmp_path: Path) -> None:
     busy = Formats(Settings(tmp_path, processes=1, queue_seconds=0.2))
     path = tmp_path / "endless.csv"
     path.write_bytes(ENDLESS)
-    let_go, begun = threading.Event(), threading.Event()
+    let_go, started = threading.Event(), threading.Event()
 
     def look() -> bool:
-        begun.set()
+        started.set()
         return let_go.is_set()
 
     def hold() -> None:
@@ -68,7 +68,7 @@ def test_more_operations_than_places_wait_and_give_up(tmp_path: Path) -> None:
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert begun.wait(20)
+    assert started.wait(20)
     try:
         with pytest.raises(FormatFailed) as caught, busy.perform(Work("zip", {"names": []}), Bounds(5, 64, MEGABYTE)):
             pass
@@ -115,32 +115,32 @@ worker.main(sys.argv[1:])
 def test_a_worker_reaches_nothing() -> None:
     reader, writer = os.pipe()
     output = os.dup(writer)
-    given = {
+    settings = {
         "parent": os.getpid(), "user": 65_505, "operation": "attempt", "address_space": 1 << 30, "memory_mb": 100,
         "written_bytes": 1000, "cpu_seconds": 20, "files": 10, "inputs": [], "output": output, "answer": writer,
     }  # fmt: skip
-    command = [sys.executable, "-c", INSIDE, json.dumps(given)]
+    command = [sys.executable, "-c", INSIDE, json.dumps(settings)]
     environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    made = subprocess.run(
+    completed = subprocess.run(
         command, input=b"{}", env=environment, pass_fds=[writer, output], capture_output=True, timeout=60, check=False
     )
     os.close(writer)
     os.close(output)
-    with os.fdopen(reader, "rb") as told:
-        answer = json.loads(told.read())
-    assert made.stderr == b""
+    with os.fdopen(reader, "rb") as pipe:
+        answer = json.loads(pipe.read())
+    assert completed.stderr == b""
     assert set(answer["facts"]["reached"].values()) == {False}, answer
 
 
 def confined_children() -> list[dict[str, str]]:
     """What the kernel says of the children of this process that have a filter of system calls."""
     numbers = [number for task in Path("/proc/self/task").iterdir() for number in (task / "children").read_text().split()]
-    found = []
+    statuses = []
     for number in numbers:
         with suppress(OSError):  # it has ended meanwhile
             text = Path(f"/proc/{number}/status").read_text()
-            found.append({name: value.strip() for name, value in (line.split(":", 1) for line in text.splitlines())})
-    return [each for each in found if each["Seccomp"] == "2"]
+            statuses.append({name: value.strip() for name, value in (line.split(":", 1) for line in text.splitlines())})
+    return [each for each in statuses if each["Seccomp"] == "2"]
 
 
 def test_a_worker_is_a_user_of_its_own_without_privileges(formats: Formats, tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ INTEGRITY = "pV8M7L9GY23AybNvTmo2nyjmpmnt6+2sRE/tqr0ZLQcPS4lnw7u5eZGNmwRNkBC3D7g
 
 def fetch_document() -> Path:
     """The file in the cache, fetched when it is not there."""
-    kept = ROOT / ".cache" / "documents" / f"github-{hashlib.sha256(INTEGRITY.encode()).hexdigest()[:16]}.json"
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            _fetch(Path(folder)).replace(kept)
-    return kept
+    cached = ROOT / ".cache" / "documents" / f"github-{hashlib.sha256(INTEGRITY.encode()).hexdigest()[:16]}.json"
+    if not cached.is_file():
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+            _fetch(Path(folder)).replace(cached)
+    return cached
 
 
 def _fetch(folder: Path) -> Path:

@@ -42,13 +42,13 @@ class Provider:
     def allow(self, address: str, code: str = "code-1") -> str:
         """What a person does who allows what the address asks for; where the browser is sent to."""
         parts = urlsplit(address)
-        asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        params = {name: values[0] for name, values in parse_qs(parts.query).items()}
         assert parts.path == "/authorize"
-        assert (asked["response_type"], asked["client_id"], asked["code_challenge_method"]) == ("code", CLIENT, "S256")
-        assert asked["scope"] == "read write"
-        assert len(asked["state"]) >= 32
-        self.codes[code] = asked
-        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
+        assert (params["response_type"], params["client_id"], params["code_challenge_method"]) == ("code", CLIENT, "S256")
+        assert params["scope"] == "read write"
+        assert len(params["state"]) >= 32
+        self.codes[code] = params
+        return f"{params['redirect_uri']}?{urlencode({'code': code, 'state': params['state']})}"
 
     def revoke(self) -> None:
         """No token of this provider is worth anything any more."""
@@ -86,9 +86,11 @@ class Provider:
                     self.refresh.remove(form["refresh_token"])
                 return self._give(form, with_refresh=self.rotates)
             case "authorization_code":
-                asked = self.codes.pop(form["code"], None)
+                authorization = self.codes.pop(form["code"], None)
                 challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
-                if asked is None or form["redirect_uri"] != asked["redirect_uri"] or challenge != asked["code_challenge"]:
+                if authorization is None or form["redirect_uri"] != authorization["redirect_uri"]:
+                    return _refuse("invalid_grant")
+                if challenge != authorization["code_challenge"]:
                     return _refuse("invalid_grant")
                 return self._give(form, with_refresh=True)
         return _refuse("unsupported_grant_type")

@@ -37,12 +37,12 @@ PASSWORD = "correct horse battery staple"
 def forms(canary: str) -> set[bytes]:
     """The canary as it may be found, wherever in a text of base64 it begins."""
     raw = canary.encode()
-    found = {raw, raw.hex().encode(), raw.hex().upper().encode(), quote(canary, safe="").encode(), quote(canary).encode()}
-    found |= {json.dumps(canary)[1:-1].encode(), json.dumps(canary, ensure_ascii=False)[1:-1].encode()}
+    encodings = {raw, raw.hex().encode(), raw.hex().upper().encode(), quote(canary, safe="").encode(), quote(canary).encode()}
+    encodings |= {json.dumps(canary)[1:-1].encode(), json.dumps(canary, ensure_ascii=False)[1:-1].encode()}
     for shift in range(3):
         text = base64.b64encode(b"\0" * shift + raw).rstrip(b"=")
-        found.add(text[(0, 2, 3)[shift] : len(text) - 2])
-    return found
+        encodings.add(text[(0, 2, 3)[shift] : len(text) - 2])
+    return encodings
 
 
 class Seen:
@@ -56,11 +56,11 @@ class Seen:
         self.places[place] = self.places.get(place, b"") + b"\n" + content
 
     def watch(self, client: httpx.Client) -> httpx.Client:
-        def keep(answer: httpx.Response) -> None:
+        def record(answer: httpx.Response) -> None:
             if answer.request.url.path not in self.may_show:
                 self.note(f"{answer.request.method} {answer.request.url.path}", answer.read() + str(answer.headers.raw).encode())
 
-        client.event_hooks = {"response": [keep]}
+        client.event_hooks = {"response": [record]}
         return client
 
     def leaks(self, canaries: Mapping[str, str]) -> list[str]:
@@ -85,8 +85,8 @@ def server() -> Iterator[LoopbackServer]:
     """Gives tokens to whom it should, and answers all else with an error that tells everything it was sent."""
 
     def echo(request: Received) -> Answer:
-        told = {"headers": request.headers, "path": request.path, "body": request.body.decode("utf-8", "replace")}
-        return Answer(int(request.path[-3:]) if request.path[-3:].isdigit() else 400, {}, json.dumps(told).encode())
+        body = {"headers": request.headers, "path": request.path, "body": request.body.decode("utf-8", "replace")}
+        return Answer(int(request.path[-3:]) if request.path[-3:].isdigit() else 400, {}, json.dumps(body).encode())
 
     class Everywhere(dict[str, Callable[[Received], Answer]]):
         def get(self, key: str, default: Any = None) -> Callable[[Received], Answer]:
@@ -143,31 +143,31 @@ def settings_for(schema: Mapping[str, Any], url: str, port: int) -> dict[str, An
     """Settings of any connector: secrets are the canary, addresses lead to the servers of the test."""
     members: Mapping[str, Any] = schema.get("properties", {})
     needed = set(schema.get("required", ())) | {"tls", "security", "encryption"}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, part in members.items():
         if part.get("secret"):
-            found[name] = SETTING
+            settings[name] = SETTING
         elif name == "port":
-            found[name] = port
+            settings[name] = port
         elif name == "host":
-            found[name] = "127.0.0.1"
+            settings[name] = "127.0.0.1"
         elif "url" in name or name in ("endpoint", "server", "address"):
-            found[name] = url
+            settings[name] = url
         elif part.get("type") == "object" and name in needed | {"auth", "smtp", "imap"}:
-            found[name] = settings_for(part, url, port)
+            settings[name] = settings_for(part, url, port)
         elif name in needed and "enum" in part:
             plain = [value for value in part["enum"] if value in ("off", "none", "plain", "basic")]
-            found[name] = (plain or part["enum"])[0]
+            settings[name] = (plain or part["enum"])[0]
         elif name in needed:
-            found[name] = "gos"
-    return found
+            settings[name] = "gos"
+    return settings
 
 
 def fail_everywhere(api: httpx.Client, url: str, port: int, registry: Any) -> set[str]:
     """Integrations of every kind, tested and called, by themselves and from steps; answers the connectors that took settings."""
-    taken: set[str] = set()
+    accepted: set[str] = set()
     every = [("http", settings) for settings in http_settings(url)]
-    every += [(name, settings_for(found.connector.settings_schema, url, port)) for name, found in registry.installed.items()]
+    every += [(name, settings_for(plugin.connector.settings_schema, url, port)) for name, plugin in registry.installed.items()]
     steps: list[dict[str, Any]] = []
     for number, (connector, settings) in enumerate(every):
         slug = f"canary-{number}"
@@ -175,25 +175,25 @@ def fail_everywhere(api: httpx.Client, url: str, port: int, registry: Any) -> se
             continue  # it would ask its vendor's own address
         if api.post(f"{API}/integrations", json={"slug": slug, "connector": connector, "settings": settings}).status_code != 201:
             continue
-        taken.add(connector)
+        accepted.add(connector)
         api.post(f"{API}/integrations/{slug}/test", timeout=60)
         actions = sorted(registry.installed[connector].connector.actions, key=lambda action: action.effect != "read")[:1]
         for action in actions:
-            given = {"url": "/echo/500"} if connector == "http" else dict(action.sample)
-            asked = {"action": action.name, "input": given, "timeout_s": 1}
-            api.post(f"{API}/integrations/{slug}/execute", json=asked)
-            api.post(f"{API}/integrations/{slug}/execute", json={**asked, "mode": "preview"})
+            params = {"url": "/echo/500"} if connector == "http" else dict(action.sample)
+            call = {"action": action.name, "input": params, "timeout_s": 1}
+            api.post(f"{API}/integrations/{slug}/execute", json=call)
+            api.post(f"{API}/integrations/{slug}/execute", json={**call, "mode": "preview"})
             if number == 0 or connector == "postgresql":
-                step = {"use": slug, "action": action.name, "input": given}
+                step = {"use": slug, "action": action.name, "input": params}
                 steps.append({"id": f"s{number}", "integration": step, "limits": {"time": "1s"}})
     for step in steps:
         name = f"ask-{step['id']}"
         api.put(f"{API}/processes/{name}", json={"id": name, "steps": [step]}).raise_for_status()
         api.post(f"{API}/processes/{name}/publish", json={}).raise_for_status()
-        found = api.post(f"{API}/processes/{name}/execute", params={"wait": 30}, json={}).json()["data"]
+        execution = api.post(f"{API}/processes/{name}/execute", params={"wait": 30}, json={}).json()["data"]
         for part in ("steps", "journal", "logs"):
-            api.get(f"{API}/processes/{name}/executions/{found['execution_id']}/{part}")
-    return taken
+            api.get(f"{API}/processes/{name}/executions/{execution['execution_id']}/{part}")
+    return accepted
 
 
 def read_everything(api: httpx.Client, browser: Browser, seen: Seen, running: Running) -> None:
@@ -214,7 +214,7 @@ def read_everything(api: httpx.Client, browser: Browser, seen: Seen, running: Ru
     with zipfile.ZipFile(io.BytesIO(export.content)) as archive:
         for name in archive.namelist():
             seen.note(f"export {name}", archive.read(name))
-    integrations = [found["slug"] for found in api.get(f"{API}/integrations", params={"limit": 500}).json()["data"]]
+    integrations = [each["slug"] for each in api.get(f"{API}/integrations", params={"limit": 500}).json()["data"]]
     pages = ["integrations", "logs", "failures", "executions", *(f"integrations/{slug}" for slug in integrations)]
     for page in pages:
         answer = browser.get(browser.at("canaries", f"/console/{page}"))
@@ -245,14 +245,14 @@ def test_no_secret_comes_out_of_a_whole_run(running: Running, server: LoopbackSe
             api.put(f"{API}/secrets/canary", json={"value": TENANT_SECRET}).raise_for_status()
             seen.may_show.add(f"{API}/webhooks")
             hook = {"url": f"{server.url}/hook/500", "events": ["integration.failing", "execution.failed"]}
-            made = api.post(f"{API}/webhooks", json=hook).raise_for_status().json()["data"]
+            webhook = api.post(f"{API}/webhooks", json=hook).raise_for_status().json()["data"]
             seen.may_show.clear()
             profile = {"slug": "model", "kind": "openai", "model": "small", "base_url": f"{server.url}/v1", "api_key": MODEL_KEY}
             api.post(f"{API}/llm-profiles", json=profile).raise_for_status()
             paper = api.post(f"{API}/documents", files={"file": ("paper.bin", b"\0\1" + PAPER.encode(), None)})
             assert paper.status_code == 201, paper.text
-            taken = fail_everywhere(api, server.url, port, registry)
-            assert {"http", "odata", "postgresql", "mysql", "sftp", "webdav", "tryton"} <= taken
+            accepted = fail_everywhere(api, server.url, port, registry)
+            assert {"http", "odata", "postgresql", "mysql", "sftp", "webdav", "tryton"} <= accepted
             browser = Browser(running)
             browser.sign_in("canary-owner", PASSWORD, "canaries")
             read_everything(api, browser, seen, running)
@@ -268,7 +268,7 @@ def test_no_secret_comes_out_of_a_whole_run(running: Running, server: LoopbackSe
     assert TENANT_SECRET in "".join(v for r in server.received for v in r.headers.values())
     canaries = {
         "the tenant's secret": TENANT_SECRET, "a setting": SETTING, "an OAuth client": CLIENT_SECRET, "a token": ACCESS_TOKEN,
-        "a refresh token": REFRESH_TOKEN, "a model's key": MODEL_KEY, "a document": PAPER, "a webhook": made["secret"],
+        "a refresh token": REFRESH_TOKEN, "a model's key": MODEL_KEY, "a document": PAPER, "a webhook": webhook["secret"],
     }  # fmt: skip
     assert seen.leaks(canaries) == []
     assert len(seen.places) > 100

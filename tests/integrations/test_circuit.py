@@ -46,11 +46,11 @@ def test_after_the_pause_one_call_tries_and_its_answer_closes_the_circuit() -> N
     opened, later = failed(FAILURES), NOW + FIRST_OPEN_MS
     assert opened.state(later) == "half_open"
     assert refusal(opened, "erp", later) is None
-    trying = probing(opened, later, 5.0)
-    assert isinstance(refusal(trying, "erp", later + 4_999), Withheld)
-    assert refusal(trying, "erp", later + 5_000) is None
+    half_open = probing(opened, later, 5.0)
+    assert isinstance(refusal(half_open, "erp", later + 4_999), Withheld)
+    assert refusal(half_open, "erp", later + 5_000) is None
     assert probing(opened, later, 900.0).probing_until == later + MAX_PROBE_MS
-    assert after_answer(trying) == Circuit()
+    assert after_answer(half_open) == Circuit()
 
 
 def test_each_try_that_fails_doubles_the_pause_up_to_five_minutes() -> None:
@@ -88,20 +88,20 @@ def test_a_system_that_answers_nonsense_is_left_alone_as_a_dead_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "held"),
+    ("retry_after", "held_ms"),
     [(7.0, 7_000), (0.25, 250), (1e9, MAX_HOLD_MS), (float("inf"), MAX_HOLD_MS), (None, None), (0.0, None), (-5.0, None),
      (float("nan"), None)],
 )  # fmt: skip
-def test_patience_is_kept_as_long_as_it_is_sensible(asked: float | None, held: int | None) -> None:
-    circuit = after_error(Circuit(), contract.RateLimited("slow down", retry_after=asked), NOW)
-    assert circuit.held_until == (None if held is None else NOW + held)
-    assert circuit.is_rate_limited(NOW) == (held is not None)
+def test_patience_is_kept_as_long_as_it_is_sensible(retry_after: float | None, held_ms: int | None) -> None:
+    circuit = after_error(Circuit(), contract.RateLimited("slow down", retry_after=retry_after), NOW)
+    assert circuit.held_until == (None if held_ms is None else NOW + held_ms)
+    assert circuit.is_rate_limited(NOW) == (held_ms is not None)
 
 
 def test_held_back_calls_say_how_long_and_an_answer_does_not_shorten_it() -> None:
-    held = after_error(Circuit(), contract.RateLimited("slow down", retry_after=7.0), NOW)
-    shorter = after_error(after_answer(held), contract.RateLimited("slow down", retry_after=1.0), NOW)
-    for circuit in (held, after_answer(held), shorter):
+    limited = after_error(Circuit(), contract.RateLimited("slow down", retry_after=7.0), NOW)
+    shorter = after_error(after_answer(limited), contract.RateLimited("slow down", retry_after=1.0), NOW)
+    for circuit in (limited, after_answer(limited), shorter):
         refused = refusal(circuit, "erp", NOW + 2_000)
         assert isinstance(refused, RateLimitHeld)
         assert (refused.error_class, refused.why, refused.retry_after) == ("rate_limited", "rate_limited", 5.0)

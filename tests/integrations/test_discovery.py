@@ -39,8 +39,8 @@ class Finder(Ledger):
             Finder.wait.wait(20)
         if isinstance(Finder.offers, Exception):
             raise Finder.offers
-        found: Sequence[Action] = Finder.offers
-        return found
+        offers: Sequence[Action] = Finder.offers
+        return offers
 
     def perform(self, action: Action, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if not action.plan:
@@ -60,8 +60,8 @@ def finder(world: World) -> World:
     return world
 
 
-def execute(world: World, action: str, given: Any = None) -> Any:
-    return world.executor.execute(world.one, ActionRequest("depot", action, {"n": 1} if given is None else given)).output
+def execute(world: World, action: str, params: Any = None) -> Any:
+    return world.executor.execute(world.one, ActionRequest("depot", action, {"n": 1} if params is None else params)).output
 
 
 def names(world: World, words: str = "", **page: Any) -> list[str]:
@@ -107,17 +107,17 @@ def test_other_settings_are_discovered_anew_and_another_secret_is_not(finder: Wo
 def test_a_test_of_the_settings_asks_again_and_says_how_many(finder: World) -> None:
     execute(finder, "ship")
     Finder.offers = (offer("weigh", path="/w"),)
-    found = finder.integrations.test_integration(finder.one, "depot")
-    assert found.ok
-    assert found.message.endswith("It offers 4 actions.")
+    check = finder.integrations.test_integration(finder.one, "depot")
+    assert check.ok
+    assert check.message.endswith("It offers 4 actions.")
     assert names(finder) == ["book", "look", "set", "weigh"]
 
 
 def test_a_failed_discovery_is_told_and_what_was_known_stays(finder: World) -> None:
     execute(finder, "ship")
     Finder.offers = TransientError("The depot sleeps.")
-    found = finder.integrations.test_integration(finder.one, "depot")
-    assert (found.ok, found.message, found.error_class) == (False, "The depot sleeps.", "transient_error")
+    check = finder.integrations.test_integration(finder.one, "depot")
+    assert (check.ok, check.message, check.error_class) == (False, "The depot sleeps.", "transient_error")
     assert execute(finder, "ship") == {"performed": "ship"}
 
 
@@ -155,10 +155,10 @@ def test_settings_that_change_meanwhile_keep_nothing(finder: World) -> None:
 def test_nothing_is_known_of_them_before_the_first_discovery_nor_by_another_tenant(finder: World) -> None:
     assert finder.integrations.find_actions(finder.one, "depot") is None
     execute(finder, "ship")
-    known = finder.integrations.find_actions(finder.one, "depot")
-    assert known is not None
-    assert sorted(known) == ["book", "look", "set", "ship", "weigh"]
-    assert (known["ship"].input, known["look"].effect, len(known)) == (NUMBER, "read", 5)
+    actions = finder.integrations.find_actions(finder.one, "depot")
+    assert actions is not None
+    assert sorted(actions) == ["book", "look", "set", "ship", "weigh"]
+    assert (actions["ship"].input, actions["look"].effect, len(actions)) == (NUMBER, "read", 5)
     assert finder.integrations.find_actions(finder.two, "depot") is None
     with pytest.raises(NotFound):
         finder.integrations.get_action(finder.two, "depot", "ship")
@@ -187,17 +187,17 @@ def test_they_go_with_their_integration(finder: World) -> None:
 )
 def test_what_cannot_be_used_is_refused_whole(finder: World, offers: Any, sentence: str) -> None:
     Finder.offers = offers
-    found = finder.integrations.test_integration(finder.one, "depot")
-    assert (found.ok, found.error_class) == (False, "system_error")
-    assert sentence in found.message
+    check = finder.integrations.test_integration(finder.one, "depot")
+    assert (check.ok, check.error_class) == (False, "system_error")
+    assert sentence in check.message
     assert finder.integrations.find_actions(finder.one, "depot") is None
 
 
 def test_a_secret_in_what_was_found_is_blotted_out(finder: World) -> None:
     Finder.offers = (offer("ship", summary="Ship with tok-4711-secret", path="/a?key=tok-4711-secret", half="\ud800"),)
     finder.integrations.test_integration(finder.one, "depot")
-    kept = finder.integrations.get_action(finder.one, "depot", "ship")
-    assert (kept.summary, kept.plan) == ("Ship with [redacted]", {"path": "/a?key=[redacted]", "half": "?"})
+    stored = finder.integrations.get_action(finder.one, "depot", "ship")
+    assert (stored.summary, stored.plan) == ("Ship with [redacted]", {"path": "/a?key=[redacted]", "half": "?"})
 
 
 def test_actions_are_searched_by_words_and_paged(finder: World) -> None:
@@ -245,11 +245,11 @@ def test_what_was_known_before_is_judged_by_the_effect_it_had(finder: World) -> 
         finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4711-secret", "label": "moved"})
     )
     put_rules(finder.one, DENY_WRITES)
-    asked = len(Finder.asked)
+    discoveries = len(Finder.asked)
     assert "not known yet" not in denied(finder, "called", "ship").message
-    assert len(Finder.asked) == asked
+    assert len(Finder.asked) == discoveries
     assert execute(finder, "count") == {"performed": "count"}
-    assert len(Finder.asked) == asked + 1
+    assert len(Finder.asked) == discoveries + 1
 
 
 def test_what_is_switched_off_while_discovery_waits_for_its_turn_is_not_asked(
@@ -257,9 +257,9 @@ def test_what_is_switched_off_while_discovery_waits_for_its_turn_is_not_asked(
 ) -> None:
     run = finder.executor._gate.run
 
-    def late(*given: Any) -> Any:
+    def late(*args: Any) -> Any:
         kill_switches.switch_off(finder.one, "integration", "depot", "an incident")
-        return run(*given)
+        return run(*args)
 
     monkeypatch.setattr(finder.executor._gate, "run", late)
     assert "an incident" in denied(finder, "called", "ship").message

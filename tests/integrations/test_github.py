@@ -53,10 +53,10 @@ class Described:
 
     def find(self, part: Any) -> Any:
         while isinstance(part, dict) and "$ref" in part:
-            found = self.document
+            node = self.document
             for name in part["$ref"].split("/")[1:]:
-                found = found[name]
-            part = found
+                node = node[name]
+            part = node
         return part
 
     def answer(self, request: Received) -> Answer:
@@ -64,26 +64,26 @@ class Described:
         if path == "/openapi.json":
             return Answer(200, {"Content-Type": "application/json"}, self.content)
         # More than one template may match a path; the one with the most letters of its own is meant.
-        known = [
+        candidates = [
             (template, match)
             for pattern, template in self.places
             if (match := pattern.match(path)) and request.method.lower() in self.document["paths"][template]
         ]
-        if not known:
+        if not candidates:
             self.faults.append(f"no operation: {request.method} {path}")
             return Answer(404)
-        template, match = max(known, key=lambda each: len(re.sub(r"\{.*?\}", "", each[0])))
+        template, match = max(candidates, key=lambda each: len(re.sub(r"\{.*?\}", "", each[0])))
         operation = self.document["paths"][template][request.method.lower()]
-        given = parse_qs(query, keep_blank_values=True)
+        params = parse_qs(query, keep_blank_values=True)
         for parameter in map(self.find, operation.get("parameters", [])):
-            if parameter["in"] == "query" and parameter.get("required") and parameter["name"] not in given:
+            if parameter["in"] == "query" and parameter.get("required") and parameter["name"] not in params:
                 self.faults.append(f"{template}: no {parameter['name']}")
         if any(not unquote(value) for value in match.groups()):
             self.faults.append(f"{template}: an empty name")
-        self._judge_body(template, operation, request)
-        return self._good(operation)
+        self._check_body(template, operation, request)
+        return self._success(operation)
 
-    def _judge_body(self, template: str, operation: Any, request: Received) -> None:
+    def _check_body(self, template: str, operation: Any, request: Received) -> None:
         body = self.find(operation.get("requestBody")) or {}
         if not request.body:
             if body.get("required") and "application/json" in body["content"]:
@@ -94,20 +94,20 @@ class Described:
             self.faults.append(f"{template}: a body of {media}")
         elif media == "application/json":
             required = self.find(body["content"][media]["schema"]).get("required", [])
-            told = json.loads(request.body)
-            if missing := [name for name in required if name not in told]:
+            value = json.loads(request.body)
+            if missing := [name for name in required if name not in value]:
                 self.faults.append(f"{template}: no {missing}")
 
-    def _good(self, operation: Any) -> Answer:
+    def _success(self, operation: Any) -> Answer:
         status, response = next((s, self.find(r)) for s, r in operation["responses"].items() if s.startswith(("2", "3")))
         content = response.get("content", {})
         media = "application/json" if "application/json" in content else next(iter(content), "")
         if not media:
             return Answer(int(status), body=b"")
         examples = list(content[media].get("examples", {}).values())
-        told = self.find(examples[0]).get("value") if examples else content[media].get("example")
-        told = self.find(told) if told is not None else {}
-        body = json.dumps(told).encode() if "json" in media else b"text"
+        example = self.find(examples[0]).get("value") if examples else content[media].get("example")
+        example = self.find(example) if example is not None else {}
+        body = json.dumps(example).encode() if "json" in media else b"text"
         return Answer(int(status), {"Content-Type": media}, body)
 
     def succeeds(self, action: Action) -> bool:
@@ -117,9 +117,9 @@ class Described:
 
 
 class Everything(dict[str, Any]):
-    def __init__(self, described: Described) -> None:
+    def __init__(self, document_server: Described) -> None:
         super().__init__()
-        self.described = described
+        self.described = document_server
 
     def get(self, _path: str, _default: Any = None) -> Any:
         return self.described.answer
@@ -131,57 +131,57 @@ def github() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def described(github: bytes) -> Iterator[Described]:
-    described = Described(github)
-    yield described
-    described.server.close()
+def document_server(github: bytes) -> Iterator[Described]:
+    document_server = Described(github)
+    yield document_server
+    document_server.server.close()
 
 
 @pytest.fixture(scope="module")
-def settings(described: Described) -> dict[str, Any]:
-    return {"document_url": f"{described.server.url}/openapi.json", "base_url": described.server.url}
+def settings(document_server: Described) -> dict[str, Any]:
+    return {"document_url": f"{document_server.server.url}/openapi.json", "base_url": document_server.server.url}
 
 
 @pytest.fixture(scope="module")
-def told() -> list[Any]:
+def log_fields() -> list[Any]:
     """What reading the document logged."""
     return []
 
 
 @pytest.fixture(scope="module")
-def actions(settings: dict[str, Any], github: bytes, told: list[Any]) -> Mapping[str, Action]:
+def actions(settings: dict[str, Any], github: bytes, log_fields: list[Any]) -> Mapping[str, Action]:
     with open_context(seconds=300) as ctx:
-        listening = replace(ctx, sink=lambda level, message, fields: told.append(fields))
+        listening = replace(ctx, sink=lambda level, message, fields: log_fields.append(fields))
         return {each.name: each for each in import_actions(github, settings, listening)}
 
 
-def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Action], github: bytes, told: list[Any]) -> None:
+def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Action], github: bytes, log_fields: list[Any]) -> None:
     paths = json.loads(github)["paths"]
     assert len(actions) == sum(method in METHODS for item in paths.values() for method in item) > 1000
     check_discovered(Installed(OpenapiConnector, "test"), list(actions.values()))
-    assert [each["memory_kb"] < 250 * 1024 for each in told] == [True]
+    assert [each["memory_kb"] < 250 * 1024 for each in log_fields] == [True]
     assert actions["issues_create"].effect == "write"
     assert actions["issues_create"].input["required"] == ["owner", "repo", "body"]
     assert actions["repos_list_for_org"].plan["paging"]["kind"] == "link"
 
 
 def test_every_operation_is_executed_as_the_document_describes_it(
-    actions: Mapping[str, Action], settings: dict[str, Any], described: Described
+    actions: Mapping[str, Action], settings: dict[str, Any], document_server: Described
 ) -> None:
-    described.faults.clear()
+    document_server.faults.clear()
     connector = OpenapiConnector(settings)
     wrong: dict[str, Any] = {}
     done = 0
     with open_context(seconds=300) as ctx:
         for name, action in actions.items():
             assert schema_problems(action.input, dict(action.sample)) == [], name
-            if not described.succeeds(action):
+            if not document_server.succeeds(action):
                 continue
             output = connector.perform(action, action.sample, ctx)
             done += 1
-            if found := schema_problems(action.output, output):
-                wrong[name] = found
-    assert described.faults == []
+            if problems := schema_problems(action.output, output):
+                wrong[name] = problems
+    assert document_server.faults == []
     assert set(wrong) == CONTRADICTIONS
     assert done > 1200
 
@@ -191,9 +191,9 @@ def imported(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any])
     """The appliance with GitHub as an integration whose settings were tested."""
     with open_world(f"sqlite:///{tmp_path_factory.mktemp('github')}/gos.db") as world:
         world.integrations.create_integration(world.one, "github", IntegrationSpec("openapi", settings))
-        found = world.integrations.test_integration(world.one, "github")
-        assert found.ok, found.message
-        assert re.search(r"It offers 1\d\d\d actions\.$", found.message)
+        check = world.integrations.test_integration(world.one, "github")
+        assert check.ok, check.message
+        assert re.search(r"It offers 1\d\d\d actions\.$", check.message)
         yield world
 
 
@@ -205,9 +205,9 @@ def test_its_actions_are_kept_searched_and_executed(imported: World) -> None:
     request = ActionRequest("github", "issues_create", {"owner": "ann", "repo": "r", "body": {"title": "It breaks"}})
     preview = imported.executor.execute(imported.one, replace(request, mode="preview")).preview
     assert preview is not None
-    [shown] = preview.requests
-    assert (shown.method, shown.url.partition("/repos/")[2]) == ("POST", "ann/r/issues")
-    assert json.loads(shown.body) == {"title": "It breaks"}
+    [previewed] = preview.requests
+    assert (previewed.method, previewed.url.partition("/repos/")[2]) == ("POST", "ann/r/issues")
+    assert json.loads(previewed.body) == {"title": "It breaks"}
     output = imported.executor.execute(imported.one, request).output
     assert (output["status"], output["body"]["title"]) == (201, "Found a bug")
     with pytest.raises(ValidationFailed) as caught:

@@ -128,6 +128,6 @@ def test_files_of_the_folder_come_change_and_go(tmp_path: Path) -> None:
         (folder / "reloaded-file.yaml").write_text(text) if text else (folder / "reloaded-file.yaml").unlink()
         registry = watch.changed()
         assert registry is not None
-        found = registry.find("reloaded-file")
-        versions.append(found.connector.version if found else None)
+        installed = registry.find("reloaded-file")
+        versions.append(installed.connector.version if installed else None)
     assert versions == ["1.0.0", "1.0.1", None]

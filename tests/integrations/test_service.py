@@ -138,11 +138,11 @@ def test_tenant_secrets_are_referred_to_and_followed_when_they_change(world: Wor
 
 def test_a_test_tells_and_keeps_what_it_found_without_the_secret(world: World) -> None:
     world.ledger(label="shop")
-    found = world.integrations.test_integration(world.one, "books")
-    assert (found.ok, found.message) == (True, "Hello shop, your token is [redacted].")
-    kept = world.integrations.get_integration(world.one, "books").check
-    assert kept is not None
-    assert (kept.ok, kept.message, kept.at) == (True, found.message, found.at)
+    check = world.integrations.test_integration(world.one, "books")
+    assert (check.ok, check.message) == (True, "Hello shop, your token is [redacted].")
+    stored = world.integrations.get_integration(world.one, "books").check
+    assert stored is not None
+    assert (stored.ok, stored.message, stored.at) == (True, check.message, check.at)
     world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "wrong"}))
     assert world.integrations.get_integration(world.one, "books").check is None
     failed = world.integrations.test_integration(world.one, "books")

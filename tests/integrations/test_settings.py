@@ -33,24 +33,24 @@ GIVEN: dict[str, Any] = {
 
 
 def test_every_secret_is_taken_out_and_put_back() -> None:
-    taken = extract_secrets(SCHEMA, GIVEN, {}, 5)
-    assert {pointer: secret.value for pointer, secret in taken.secrets.items()} == {
+    extracted = extract_secrets(SCHEMA, GIVEN, {}, 5)
+    assert {pointer: secret.value for pointer, secret in extracted.secrets.items()} == {
         "/token": "t",
         "/auth/password": "w",
         "/headers/X": "h",
         "/list/0/a~1b": "l",
     }
-    assert [value in json.dumps(taken.settings) for value in ('"t"', '"w"', '"h"', '"l"', '"p"')] == [False] * 4 + [True]
-    opened = open_settings(taken.settings, taken.secrets, lambda _: None)
+    assert [value in json.dumps(extracted.settings) for value in ('"t"', '"w"', '"h"', '"l"', '"p"')] == [False] * 4 + [True]
+    opened = open_settings(extracted.settings, extracted.secrets, lambda _: None)
     assert opened.settings == GIVEN
     assert sorted(opened.secrets) == ["h", "l", "t", "w"]
 
 
 def test_what_is_read_back_may_be_sent_again_and_keeps_its_secrets() -> None:
-    taken = extract_secrets(SCHEMA, GIVEN, {}, 5)
-    shown = to_view(taken.settings, taken.secrets, lambda ms: f"at {ms}")
-    assert shown["token"] == {"sealed": True, "updated_at": "at 5"}
-    again = extract_secrets(SCHEMA, {**shown, "auth": {"password": "new"}}, taken.secrets, 9)
+    extracted = extract_secrets(SCHEMA, GIVEN, {}, 5)
+    view = to_view(extracted.settings, extracted.secrets, lambda ms: f"at {ms}")
+    assert view["token"] == {"sealed": True, "updated_at": "at 5"}
+    again = extract_secrets(SCHEMA, {**view, "auth": {"password": "new"}}, extracted.secrets, 9)
     assert again.secrets["/token"] == Sealed("t", 5)
     assert again.secrets["/auth/password"] == Sealed("new", 9)
 
@@ -63,17 +63,17 @@ def test_a_marker_without_a_sealed_value_is_refused() -> None:
 
 def test_references_are_filled_in_at_the_call_and_are_no_secret_themselves() -> None:
     settings = {"token": "= secrets.erp_token", "plain": "Bearer {{ secrets.other }}!", "list": ["\\=literal"]}
-    taken = extract_secrets(SCHEMA, settings, {}, 1)
-    assert taken.settings == settings
-    opened = open_settings(taken.settings, taken.secrets, {"erp_token": "E", "other": "O"}.get)
+    extracted = extract_secrets(SCHEMA, settings, {}, 1)
+    assert extracted.settings == settings
+    opened = open_settings(extracted.settings, extracted.secrets, {"erp_token": "E", "other": "O"}.get)
     assert opened.settings == {"token": "E", "plain": "Bearer O!", "list": ["=literal"]}
     assert sorted(opened.secrets) == ["E", "O"]
-    assert open_settings(taken.settings, {}, lambda _: None).unresolved == {"/token": "erp_token", "/plain": "other"}
+    assert open_settings(extracted.settings, {}, lambda _: None).unresolved == {"/token": "erp_token", "/plain": "other"}
 
 
 def test_a_secret_that_begins_with_an_equals_sign_is_written_with_a_backslash() -> None:
-    taken = extract_secrets(SCHEMA, {"token": "\\=pass"}, {}, 1)
-    assert taken.secrets["/token"].value == "=pass"
+    extracted = extract_secrets(SCHEMA, {"token": "\\=pass"}, {}, 1)
+    assert extracted.secrets["/token"].value == "=pass"
 
 
 @pytest.mark.parametrize("text", ["= input.x", "= secrets", "=secrets.a.b", "= secrets.a + 1", "{{ input.x }}", "{{}}"])

@@ -64,8 +64,8 @@ def refused(world: World) -> ActionFailed:
 def test_a_client_gets_one_token_for_many_calls(world: World, provider: Provider) -> None:
     world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings(grant="client_credentials")))
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
-    assert found == [200] * THREADS
+        statuses = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
+    assert statuses == [200] * THREADS
     assert provider.asked == ["client_credentials"]
 
 
@@ -76,9 +76,9 @@ def test_a_spent_token_is_renewed_once_for_twenty_calls(world: World, client_aut
     assert ask(world)["body"] == {"seen": "[redacted]"}
     spend(world)
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
+        statuses = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
     provider.close()
-    assert found == [200] * THREADS
+    assert statuses == [200] * THREADS
     assert provider.asked == ["refresh_token"]
 
 
@@ -86,8 +86,8 @@ def test_twenty_refusals_renew_once(world: World, provider: Provider) -> None:
     connect(world, provider)
     provider.access.clear()  # revoked before its end: the API refuses it, whatever the clock says
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
-    assert found == [200] * THREADS
+        statuses = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
+    assert statuses == [200] * THREADS
     assert provider.asked == ["refresh_token"]
 
 
@@ -95,19 +95,19 @@ def test_processes_renew_once(world: World, provider: Provider) -> None:
     """Two keepers share nothing but the database, as two processes do."""
     connect(world, provider)
     spend(world)
-    begun, go_on = threading.Event(), threading.Event()
-    usual = provider.server.answers["/token"]
+    started, go_on = threading.Event(), threading.Event()
+    answer_normally = provider.server.answers["/token"]
 
     def slow(request: Received) -> Answer:
-        begun.set()
+        started.set()
         assert go_on.wait(GENEROUS_S)
-        return usual(request)
+        return answer_normally(request)
 
     provider.server.answers["/token"] = slow
     ready = world.integrations.ready(world.one, "crm")
     with ThreadPoolExecutor(2) as pool, client_of() as client:
         first = pool.submit(token_by(TokenStore(world.sealer), ready, client))
-        assert begun.wait(GENEROUS_S)
+        assert started.wait(GENEROUS_S)
         second = pool.submit(token_by(TokenStore(world.sealer), ready, client))
         with pytest.raises(TimeoutError):
             second.result(0.5)
@@ -124,9 +124,9 @@ def client_of() -> Iterator[EgressClient]:
 
 
 def token_by(keeper: TokenStore, ready: Any, client: EgressClient) -> Callable[[], str]:
-    found = keeper.tokens_of(ready, client)
-    assert found is not None
-    return lambda: found.access_token("", clock.monotonic() + GENEROUS_S)
+    source = keeper.tokens_of(ready, client)
+    assert source is not None
+    return lambda: source.access_token("", clock.monotonic() + GENEROUS_S)
 
 
 def test_a_process_that_died_while_renewing_is_waited_for_no_longer_than_its_lease(world: World, provider: Provider) -> None:
@@ -135,8 +135,8 @@ def test_a_process_that_died_while_renewing_is_waited_for_no_longer_than_its_lea
     keeper = world.integrations.calls.tokens
     assert keeper.claim_lease(world.one, "crm", 1) is not None
     assert keeper.claim_lease(world.one, "crm", 1) is None
-    past = clock.now_ms() - 1
-    db.write(lambda: db.execute("UPDATE integration_token SET lease_until = ?", (past,)))
+    expired = clock.now_ms() - 1
+    db.write(lambda: db.execute("UPDATE integration_token SET lease_until = ?", (expired,)))
     assert ask(world)["status"] == 200
 
 
@@ -172,9 +172,9 @@ def test_a_withdrawn_consent_says_connect_again_and_is_not_asked_for_twice(world
     connect(world, provider)
     provider.revoke()
     for _ in range(3):
-        found = refused(world)
-        assert (found.error_class, found.outcome, found.retryable) == ("auth_error", "not_done", False)
-        assert "connect again" in found.message
+        failure = refused(world)
+        assert (failure.error_class, failure.outcome, failure.retryable) == ("auth_error", "not_done", False)
+        assert "connect again" in failure.message
     assert provider.asked == ["refresh_token"]
     ready = world.integrations.ready(world.one, "crm")
     assert world.integrations.calls.tokens.connection(world.one, ready).state == "expired"
@@ -210,9 +210,9 @@ def test_an_api_that_refuses_a_fresh_token_is_an_auth_error(world: World, provid
 
 def test_nobody_has_connected_yet(world: World, provider: Provider) -> None:
     world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings()))
-    found = refused(world)
-    assert (found.error_class, found.outcome) == ("auth_error", "not_done")
-    assert "connect it first" in found.message
+    failure = refused(world)
+    assert (failure.error_class, failure.outcome) == ("auth_error", "not_done")
+    assert "connect it first" in failure.message
     assert provider.server.received == []
 
 
@@ -234,8 +234,8 @@ def test_a_token_address_in_trouble_is_told_and_recovers(world: World, provider:
     spend(world)
     for answer, error_class in TROUBLE:
         provider.refusal = answer
-        found = refused(world)
-        assert (found.error_class, found.outcome) == (error_class, "not_done"), answer
+        failure = refused(world)
+        assert (failure.error_class, failure.outcome) == (error_class, "not_done"), answer
         provider.refusal = None
         db.write(lambda: db.execute("DELETE FROM integration_circuit"))
         assert ask(world)["status"] == 200

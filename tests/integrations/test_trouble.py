@@ -43,10 +43,10 @@ class Patience:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> Patience:
-    patience = Patience()
-    monkeypatch.setattr(gate, "clock", patience)
-    return patience
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Patience:
+    fake_clock = Patience()
+    monkeypatch.setattr(gate, "clock", fake_clock)
+    return fake_clock
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Place:
 
     def __init__(self, api: httpx.Client, kind: Kind, port: int, time: str = "25s") -> None:
         self.api, self.kind, self.slug = api, kind, f"trouble-{next(_numbers)}"
-        made = api.post(
+        created = api.post(
             f"{API}/integrations", json={"slug": self.slug, "connector": kind.connector, "settings": kind.settings(port)}
         )
-        assert made.status_code == 201, made.text
+        assert created.status_code == 201, created.text
         ask = {"use": self.slug, "action": kind.action, "input": kind.given}
         step = {"id": "ask", "integration": ask, "limits": {"time": time}}
         assert api.put(f"{API}/processes/{self.slug}", json={"id": self.slug, "steps": [step]}).status_code == 201
@@ -118,17 +118,17 @@ class Place:
         return error
 
     def step_fails_as(self, error_class: str) -> None:
-        found = self.run()
-        assert (found["status"], found["error"]["failure_class"]) == ("failed", "connector"), found
-        assert found["error"]["code"] == "connector_failed"
-        [step] = self.api.get(f"{API}/processes/{self.slug}/executions/{found['execution_id']}/steps").json()["data"]
+        execution = self.run()
+        assert (execution["status"], execution["error"]["failure_class"]) == ("failed", "connector"), execution
+        assert execution["error"]["code"] == "connector_failed"
+        [step] = self.api.get(f"{API}/processes/{self.slug}/executions/{execution['execution_id']}/steps").json()["data"]
         assert step["error"]["step"] == "ask"
-        calls = self.api.get(f"{API}/logs/calls", params={"execution_id": found["execution_id"]}).json()["data"]
+        calls = self.api.get(f"{API}/logs/calls", params={"execution_id": execution["execution_id"]}).json()["data"]
         assert [call["error"]["class"] for call in calls] == [error_class]
 
-    def recovers(self, patience: Patience) -> None:
+    def recovers(self, fake_clock: Patience) -> None:
         """After the pause, whatever it has grown to, the next call is let through and closes the circuit."""
-        patience.ahead += MAX_OPEN_MS
+        fake_clock.ahead += MAX_OPEN_MS
         answer = self.call()
         assert answer.status_code == 200, answer.text
         assert self.circuit()["state"] == "closed"
@@ -156,11 +156,11 @@ def silent() -> Iterator[int]:
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("kind", [HTTP, ODATA], ids=lambda kind: kind.connector)
 def test_a_server_in_trouble_is_told_left_alone_and_tried_again_by_itself(
-    acme: httpx.Client, patience: Patience, kind: Kind, trouble: str
+    acme: httpx.Client, fake_clock: Patience, kind: Kind, trouble: str
 ) -> None:
     answer, error_class = TROUBLES[trouble]
     with serving(kind) as server:
-        well = server.answers["/Orders"]
+        healthy = server.answers["/Orders"]
         place = Place(acme, kind, server.port)
         server.answers["/Orders"] = lambda _: answer
         place.step_fails_as(error_class)
@@ -171,17 +171,17 @@ def test_a_server_in_trouble_is_told_left_alone_and_tried_again_by_itself(
             for _ in range(FAILURES - 1):
                 place.fails_as(error_class)
             assert place.circuit()["state"] == "open"
-            held = place.fails_as("transient_error")
-            assert (held["foreign"], held["outcome"], held["retryable"]) == ({"withheld": "circuit_open"}, "not_done", True)
-        asked = len(server.received)
+            error = place.fails_as("transient_error")
+            assert (error["foreign"], error["outcome"], error["retryable"]) == ({"withheld": "circuit_open"}, "not_done", True)
+        received = len(server.received)
         place.call()
-        assert len(server.received) == asked, "calls to it are paused"
-        server.answers["/Orders"] = well
-        place.recovers(patience)
+        assert len(server.received) == received, "calls to it are paused"
+        server.answers["/Orders"] = healthy
+        place.recovers(fake_clock)
 
 
 @pytest.mark.parametrize("kind", [HTTP, ODATA, SQL, SFTP], ids=lambda kind: kind.connector)
-def test_a_dead_server_is_told_and_tried_again_by_itself(acme: httpx.Client, patience: Patience, kind: Kind) -> None:
+def test_a_dead_server_is_told_and_tried_again_by_itself(acme: httpx.Client, fake_clock: Patience, kind: Kind) -> None:
     port = free_port()
     place = Place(acme, kind, port)
     place.step_fails_as("transient_error")
@@ -192,9 +192,9 @@ def test_a_dead_server_is_told_and_tried_again_by_itself(acme: httpx.Client, pat
     assert place.circuit()["state"] == "open"
     if kind.well:
         with serving(kind, port):
-            place.recovers(patience)
+            place.recovers(fake_clock)
     else:
-        patience.ahead += MAX_OPEN_MS
+        fake_clock.ahead += MAX_OPEN_MS
         assert place.circuit()["state"] == "half_open"
         assert "does not accept connections" in place.fails_as("transient_error")["message"], "it is tried again"
 
@@ -226,9 +226,9 @@ def test_a_server_of_another_kind_is_told(acme: httpx.Client, kind: Kind) -> Non
     thread.start()
     try:
         place = Place(acme, kind, listener.getsockname()[1])
-        told = place.call()
-        assert told.status_code == 502
-        assert told.json()["error"]["error_class"] in ("system_error", "transient_error"), told.text
+        response = place.call()
+        assert response.status_code == 502
+        assert response.json()["error"]["error_class"] in ("system_error", "transient_error"), response.text
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()

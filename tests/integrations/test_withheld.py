@@ -25,16 +25,16 @@ class Server:
         self.booked: list[Any] = []
 
     def _answer(self, request: Received) -> Answer:
-        asked = json.loads(request.body)
-        if asked["method"] == "tools/call":
-            self.booked.append(asked["params"]["arguments"])
+        message = json.loads(request.body)
+        if message["method"] == "tools/call":
+            self.booked.append(message["params"]["arguments"])
         tool = {"name": "book", "description": self.description, "inputSchema": {"type": "object"}}
         results: dict[str, Any] = {
             "server/discover": {"supportedVersions": ["2026-07-28"]},
             "tools/list": {"tools": [tool]},
             "tools/call": {"content": [{"type": "text", "text": "booked"}]},
         }
-        body = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+        body = {"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}
         return Answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 
@@ -53,8 +53,8 @@ def outside(world: World, server: Server) -> World:
     return world
 
 
-def execute(world: World, action: str, **given: Any) -> Any:
-    return world.executor.execute(world.one, ActionRequest("outside", action, given)).output
+def execute(world: World, action: str, **params: Any) -> Any:
+    return world.executor.execute(world.one, ActionRequest("outside", action, params)).output
 
 
 def accept(world: World) -> str:
@@ -71,8 +71,8 @@ def listed(world: World) -> list[str]:
 
 
 def entries(world: World, action: str) -> list[tuple[str, dict[str, Any]]]:
-    found = audit.list_entries(world.one, AuditFilter(action=action), PageRequest())
-    return [(each.subject, json.loads(each.fields)) for each in found.items]
+    page = audit.list_entries(world.one, AuditFilter(action=action), PageRequest())
+    return [(each.subject, json.loads(each.fields)) for each in page.items]
 
 
 def test_a_changed_tool_is_withheld_until_it_is_accepted_again(outside: World, server: Server) -> None:

@@ -121,8 +121,8 @@ class World:
         return self.integrations.create_integration(scope or self.one, "books", spec).slug
 
     def request(self, action: str = "book", **more: Any) -> ActionRequest:
-        given = more.pop("input", {})
-        return ActionRequest("books", action, given, **more)
+        params = more.pop("input", {})
+        return ActionRequest("books", action, params, **more)
 
     def restarted(self) -> GovernedExecutor:
         """The executor of another process over the same database."""
@@ -130,7 +130,7 @@ class World:
         return GovernedExecutor(self.integrations, make_governor(self.sealer), other)
 
 
-def _keep_key(sealer: Sealer) -> None:
+def _create_key(sealer: Sealer) -> None:
     """The key `test` of tenant one: what it queued is performed as long as it may do that."""
     if ApiKey.get_or_none(ApiKey.id == "test") is None:
         issued, _text = keys.issue_key(tenants.system_scope("one"), sealer, keys.KeySpec("test", list(SCOPES)))
@@ -142,8 +142,8 @@ def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
     """The appliance over the database of `url`, made when there is none yet."""
     Ledger.reset()
     open_migrated(url)
-    there = {row.id for row in tenants.list_tenants()}
-    for tenant in sorted({"one", "two"} - there):
+    existing = {row.id for row in tenants.list_tenants()}
+    for tenant in sorted({"one", "two"} - existing):
         tenants.create_tenant(tenant, tenant)
     sealer = Sealer(b"k" * 32)
     registry = Registry({**load_registry().installed, "ledger": Installed(Ledger, "test")})
@@ -156,7 +156,7 @@ def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
     queued: list[tuple[str, str, str]] = []
     executor = GovernedExecutor(integrations, make_governor(sealer), Instance(instance, lambda *task: queued.append(task)))
     one, two = (tenants.system_scope(tenant, "key:test") for tenant in ("one", "two"))
-    _keep_key(sealer)
+    _create_key(sealer)
     try:
         yield World(one, two, sealer, integrations, executor, queued)
     finally:

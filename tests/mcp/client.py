@@ -43,6 +43,6 @@ def call_tool(running: Running, key: str, tool: str, era: str = ERAS[0], /, **ar
 
 def read(result: Any) -> dict[str, Any]:
     """What a result says; a refusal is text."""
-    told: dict[str, Any] = json.loads(result.content[0].text)
-    assert result.is_error or told == result.structured_content
-    return told
+    value: dict[str, Any] = json.loads(result.content[0].text)
+    assert result.is_error or value == result.structured_content
+    return value

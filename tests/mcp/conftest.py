@@ -54,8 +54,8 @@ def approver(running: Running) -> str:
 def decide(running: Running, approver: str) -> Callable[..., Approval]:
     """Decide a request in that person's name."""
 
-    def decided(request_id: str, verdict: Verdict = "approve", **more: Any) -> Approval:
+    def decide_request(request_id: str, decision: Verdict = "approve", **more: Any) -> Approval:
         scope = running.tenant("acme").with_actor(f"user:{approver}")
-        return approvals.decide_approval(scope, SignedIn(approver, LOGIN, "owner", scope), request_id, Decision(verdict, **more))
+        return approvals.decide_approval(scope, SignedIn(approver, LOGIN, "owner", scope), request_id, Decision(decision, **more))
 
-    return decided
+    return decide_request

@@ -25,16 +25,16 @@ SCHEMA = {
 PAUSE = 0.05
 
 
-def text(said: str) -> types.TextContent:
-    return types.TextContent(type="text", text=said)
+def text(content: str) -> types.TextContent:
+    return types.TextContent(type="text", text=content)
 
 
 def image() -> types.ImageContent:
     return types.ImageContent(type="image", data=PNG, mime_type="image/png")
 
 
-def embedded(uri: str, said: str, media_type: str = "text/plain") -> types.EmbeddedResource:
-    return types.EmbeddedResource(type="resource", resource=types.TextResourceContents(uri=uri, mime_type=media_type, text=said))
+def embedded(uri: str, content: str, media_type: str = "text/plain") -> types.EmbeddedResource:
+    return types.EmbeddedResource(type="resource", resource=types.TextResourceContents(uri=uri, mime_type=media_type, text=content))
 
 
 CONTENTS: dict[str, list[Any]] = {
@@ -88,8 +88,8 @@ class Fixtures:
             return types.CallToolResult(content=CONTENTS[params.name])
         if params.name == "test_error_handling":
             return types.CallToolResult(content=[text("This tool intentionally returns an error for testing")], is_error=True)
-        said = ("Tool execution started", "Tool processing data", "Tool execution completed")
-        for number, message in enumerate(said):
+        messages = ("Tool execution started", "Tool processing data", "Tool execution completed")
+        for number, message in enumerate(messages):
             if params.name == "test_tool_with_logging":
                 line = types.LoggingMessageNotificationParams(level="info", data=message)
                 await ctx.session.send_notification(types.LoggingMessageNotification(params=line), ctx.request_id)
@@ -112,22 +112,22 @@ class Fixtures:
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def read_resource(self, ctx: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        uri, found = params.uri, params.uri.removeprefix("test://template/").removesuffix("/data")
+        uri, resource_id = params.uri, params.uri.removeprefix("test://template/").removesuffix("/data")
         if uri == "test://static-binary":
             content: Any = types.BlobResourceContents(uri=uri, mime_type="image/png", blob=PNG)
         elif uri.startswith("test://template/"):
-            said = json.dumps({"id": found, "templateTest": True, "data": f"Data for ID: {found}"})
-            content = types.TextResourceContents(uri=uri, mime_type="application/json", text=said)
+            body = json.dumps({"id": resource_id, "templateTest": True, "data": f"Data for ID: {resource_id}"})
+            content = types.TextResourceContents(uri=uri, mime_type="application/json", text=body)
         else:
-            said = "This is the content of the static text resource."
-            content = types.TextResourceContents(uri=uri, mime_type="text/plain", text=said)
+            body = "This is the content of the static text resource."
+            content = types.TextResourceContents(uri=uri, mime_type="text/plain", text=body)
         return types.ReadResourceResult(contents=[content])
 
     async def subscribe(self, ctx: Any, params: Any) -> types.EmptyResult:
         return types.EmptyResult()
 
     async def list_prompts(self, ctx: Any, params: Any) -> types.ListPromptsResult:
-        wanted = {
+        arguments_by_name = {
             "test_simple_prompt": (), "test_prompt_with_arguments": ("arg1", "arg2"),
             "test_prompt_with_embedded_resource": ("resourceUri",), "test_prompt_with_image": (),
         }  # fmt: skip
@@ -136,22 +136,24 @@ class Fixtures:
                 name=name, description=f"The fixture {name}.",
                 arguments=[types.PromptArgument(name=each, description=each, required=True) for each in names],
             )
-            for name, names in wanted.items()
+            for name, names in arguments_by_name.items()
         ]  # fmt: skip
         return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(self, ctx: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        given = params.arguments or {}
-        said: dict[str, list[Any]] = {
+        arguments = params.arguments or {}
+        contents: dict[str, list[Any]] = {
             "test_simple_prompt": [text("This is a simple prompt for testing.")],
-            "test_prompt_with_arguments": [text(f"Prompt with arguments: arg1='{given.get('arg1')}', arg2='{given.get('arg2')}'")],
+            "test_prompt_with_arguments": [
+                text(f"Prompt with arguments: arg1='{arguments.get('arg1')}', arg2='{arguments.get('arg2')}'")
+            ],
             "test_prompt_with_embedded_resource": [
-                embedded(given.get("resourceUri", ""), "Embedded resource content for testing."),
+                embedded(arguments.get("resourceUri", ""), "Embedded resource content for testing."),
                 text("Please process the embedded resource above."),
             ],
             "test_prompt_with_image": [image(), text("Please analyze the image above.")],
         }
-        messages = [types.PromptMessage(role="user", content=content) for content in said[params.name]]
+        messages = [types.PromptMessage(role="user", content=content) for content in contents[params.name]]
         return types.GetPromptResult(messages=messages)
 
     async def complete(self, ctx: Any, params: Any) -> types.CompleteResult:

@@ -30,28 +30,28 @@ def fetch_suites() -> Suites:
     """The suites in the cache, fetched when they are not there."""
     node = find_node()
     digest = hashlib.sha256((LOCK / "package-lock.json").read_bytes()).hexdigest()[:16]
-    kept = ROOT / ".cache" / "mcp-suites" / digest
-    if not (kept / "complete").is_file():
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir(parents=True)
+    cached = ROOT / ".cache" / "mcp-suites" / digest
+    if not (cached / "complete").is_file():
+        shutil.rmtree(cached, ignore_errors=True)
+        cached.mkdir(parents=True)
         for name in ("package.json", "package-lock.json"):
-            shutil.copyfile(LOCK / name, kept / name)
+            shutil.copyfile(LOCK / name, cached / name)
         npm = shutil.which("npm") or str(OWN_NODE / "npm")
         command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-        subprocess.run(command, cwd=kept, check=True, capture_output=True)
-        (kept / "complete").touch()
-    return Suites(node, kept / "node_modules")
+        subprocess.run(command, cwd=cached, check=True, capture_output=True)
+        (cached / "complete").touch()
+    return Suites(node, cached / "node_modules")
 
 
 def find_node() -> str:
     """The machine's Node.js, or the one that packaging/setup.sh has fetched; RuntimeError when neither is new enough."""
-    for found in (shutil.which("node"), str(OWN_NODE / "node")):
-        if found is None or not Path(found).exists():
+    for path in (shutil.which("node"), str(OWN_NODE / "node")):
+        if path is None or not Path(path).exists():
             continue
-        result = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+        result = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
         version = re.match(r"v(\d+)\.(\d+)", result)
         if version is not None and (int(version[1]), int(version[2])) >= LEAST:
-            return found
+            return path
     raise RuntimeError(f"the MCP suites need Node.js {'.'.join(map(str, LEAST))} or newer; bash packaging/test.sh sees to it")
 
 

@@ -28,8 +28,8 @@ def post(running: Running, key: str) -> Callable[..., httpx.Response]:
     """Send a JSON-RPC message to acme's /mcp; a header that is None is left out."""
 
     def send(body: Any = None, host: str = "acme.localhost", **headers: str | None) -> httpx.Response:
-        told = {"X-API-Key": key, **BOTH} | {name.replace("_", "-"): value for name, value in headers.items()}
-        with running.client(host, {name: value for name, value in told.items() if value is not None}) as client:
+        request_headers = {"X-API-Key": key, **BOTH} | {name.replace("_", "-"): value for name, value in headers.items()}
+        with running.client(host, {name: value for name, value in request_headers.items() if value is not None}) as client:
             return client.post("/mcp", json=INITIALIZE if body is None else body)
 
     return send

@@ -46,8 +46,8 @@ def fixtures(running: Running, key: str) -> Iterator[str]:
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_conformance_suite_finds_what_is_known_and_no_more(suites: Suites, fixtures: str, revision: str) -> None:
     done = suites.run(CONFORMANCE, "server", "--url", fixtures, "--suite", "all", "--spec-version", revision)
-    told = done.stdout.partition("=== SUMMARY ===")[2]
-    lines = [line.split() for line in told.splitlines() if line.startswith(("✓", "✗"))]
+    summary = done.stdout.partition("=== SUMMARY ===")[2]
+    lines = [line.split() for line in summary.splitlines() if line.startswith(("✓", "✗"))]
     assert len(lines) == REVISIONS[revision], done.stdout + done.stderr
     failed = {name.rstrip(":") for mark, name, *_ in lines if mark == "✗"}
     assert failed == (BY_DESIGN if revision == "2025-06-18" else BY_DESIGN_LATER), done.stdout
@@ -68,8 +68,8 @@ def skill(running: Running, acme: httpx.Client) -> str:
 def inspect(suites: Suites, running: Running, key: str, era: str, *arguments: str) -> Any:
     """What the inspector answers; it reaches the appliance as its base host."""
     url = f"http://127.0.0.1:{running.config.server.port}/mcp"
-    told = ["--transport", "http", "--header", f"X-API-Key: {key}", "--stored-auth-only", "--protocol-era", era]
-    done = suites.run(INSPECTOR, "--cli", url, *told, *arguments)
+    options = ["--transport", "http", "--header", f"X-API-Key: {key}", "--stored-auth-only", "--protocol-era", era]
+    done = suites.run(INSPECTOR, "--cli", url, *options, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[0] if "--verify" in arguments else done.stdout)
 
@@ -82,11 +82,11 @@ def test_the_inspector_finds_every_tool_schema_portable(suites: Suites, running:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_the_inspector_calls_a_tool(suites: Suites, running: Running, key: str, era: str) -> None:
-    told = inspect(suites, running, key, era, "--method", "tools/call", "--tool-name", "list_tenant_integrations")
-    assert json.loads(told["content"][0]["text"]) == told["structuredContent"]
+    result = inspect(suites, running, key, era, "--method", "tools/call", "--tool-name", "list_tenant_integrations")
+    assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
 
 
 def test_the_inspector_verifies_the_skills_extension(suites: Suites, running: Running, key: str, skill: str) -> None:
-    told = inspect(suites, running, key, "modern", "--method", "skills/get", "--uri", f"skill://{skill}/SKILL.md", "--verify")
-    assert told["conformance"] == []
-    assert [file["status"] for file in told["files"]] == ["verified", "verified"]
+    result = inspect(suites, running, key, "modern", "--method", "skills/get", "--uri", f"skill://{skill}/SKILL.md", "--verify")
+    assert result["conformance"] == []
+    assert [file["status"] for file in result["files"]] == ["verified", "verified"]

@@ -249,7 +249,7 @@ def test_one_tenant_never_reaches_another(running: Running, ask: Ask, ours: Reso
             ("query_entities", {"collection": collection}), ("get_execution", {"execution_id": execution}),
             ("read_document", {"document_id": document}), ("get_human_input", {"request_id": approval["request_id"]}),
         ]  # fmt: skip
-        return [read(await client.call_tool(name, given))["error"]["code"] for name, given in calls]
+        return [read(await client.call_tool(name, arguments))["error"]["code"] for name, arguments in calls]
 
     host = {"Host": f"globex.localhost{running.config.port_suffix}"}
     assert talk(running, stranger, look, headers=host) == ["not_found"] * 4

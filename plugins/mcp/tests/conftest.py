@@ -1,4 +1,4 @@
-"""Outside MCP servers on loopback: one made with the official SDK, in every era, and one written by hand that lies."""
+"""Outside MCP servers on loopback: one built with the official SDK, for every revision, and a hostile one written by hand."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ class Price(BaseModel):
 
 
 class Shop:
-    """What the server of the SDK sells; `orders` are the writes it took."""
+    """The tools of the SDK's server; `orders` records the writes."""
 
     def __init__(self) -> None:
         self.orders: list[str] = []
@@ -52,7 +52,7 @@ class Shop:
 
 
 class Outside:
-    """The SDK's server listening; `requests` are method and headers of every request, `refuse_modern` forgets 2026-07-28."""
+    """The SDK's server, listening; `requests` records method and headers, and without `modern` it refuses 2026-07-28."""
 
     def __init__(self, shop: Shop, *, json_response: bool, stateless: bool, modern: bool = True) -> None:
         self.shop, self.modern = shop, modern
@@ -89,7 +89,7 @@ class Outside:
         await self._app(scope, receive, send)
 
     def forget_sessions(self) -> None:
-        """As a server does that was started again."""
+        """Drop all sessions, as a restarted server does."""
         self.shop.server.session_manager._server_instances.clear()
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Outside:
 
 
 class Liar:
-    """A server written by hand: it says what `tools` and `result` hold, and counts what it was asked to do."""
+    """A hostile server: it answers with `tools`, `result` and `special`, and records the calls of tools."""
 
     def __init__(self) -> None:
         self.http = LoopbackServer()
@@ -114,18 +114,18 @@ class Liar:
         return f"{self.http.url}/mcp"
 
     def _answer(self, request: Received) -> Answer:
-        asked = json.loads(request.body)
-        method = asked["method"]
+        message = json.loads(request.body)
+        method = message["method"]
         if method == "tools/call":
-            self.calls.append(asked["params"])
+            self.calls.append(message["params"])
         if method in self.special:
-            return self.special[method](asked)
+            return self.special[method](message)
         results = {
             "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {}, "ttlMs": 0, "cacheScope": "private"},
             "tools/list": {"tools": self.tools, "ttlMs": 0, "cacheScope": "private"},
             "tools/call": self.result,
         }
-        return answered({"jsonrpc": "2.0", "id": asked["id"], "result": results[method]})
+        return answered({"jsonrpc": "2.0", "id": message["id"], "result": results[method]})
 
 
 def describe(name: str = "act", description: str = "Do it", **more: Any) -> dict[str, Any]:
@@ -142,30 +142,30 @@ def as_events(*messages: Any) -> Answer:
     return Answer(200, {"Content-Type": "text/event-stream"}, f": hello\n\nid: 0\ndata:\n\n{events}".encode())
 
 
-def list_tools(ctx: Context, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What list_tools says, by name."""
+def read_tools(ctx: Context, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The tools in the output of list_tools, by name."""
     return {each["name"]: each for each in McpConnector(settings).call("list_tools", {}, ctx)["tools"]}
 
 
 def allow(ctx: Context, settings: Mapping[str, Any], *names: str, **effects: str) -> dict[str, Any]:
     """The settings with these tools allowed as they are served now."""
-    shown = list_tools(ctx, settings)
-    pins: dict[str, Any] = {name: {"pin": shown[name]["pin"]} for name in names}
+    served = read_tools(ctx, settings)
+    pins: dict[str, Any] = {name: {"pin": served[name]["pin"]} for name in names}
     for name, effect in effects.items():
-        pins[name] = {"pin": shown[name]["pin"], "effect": effect}
+        pins[name] = {"pin": served[name]["pin"], "effect": effect}
     return {**settings, "allowed_tools": pins}
 
 
 @pytest.fixture(scope="session")
-def wide() -> Iterator[Context]:
-    """One context for all: making one takes longer than most of these tests."""
+def shared_ctx() -> Iterator[Context]:
+    """One context for all tests: building one takes longer than most of them."""
     with open_context(seconds=3600) as ctx:
         yield ctx
 
 
 @pytest.fixture
-def ctx(wide: Context) -> Context:
-    return wide
+def ctx(shared_ctx: Context) -> Context:
+    return shared_ctx
 
 
 @pytest.fixture
@@ -177,14 +177,14 @@ def liar() -> Iterator[Liar]:
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Outside]:
-    found = Outside(Shop(), json_response=True, stateless=False)
-    yield found
-    found.close()
+    server = Outside(Shop(), json_response=True, stateless=False)
+    yield server
+    server.close()
 
 
 @pytest.fixture
 def outside(shared: Outside) -> Iterator[Callable[..., Outside]]:
-    """A server as it is asked for; the one that all tests share, unless it must answer otherwise."""
+    """Starts a server with the given options; without any it is the one that all tests share."""
     started: list[Outside] = []
 
     def start(*, modern: bool = True, **how: bool) -> Outside:
@@ -201,14 +201,14 @@ def outside(shared: Outside) -> Iterator[Callable[..., Outside]]:
         each.close()
 
 
-# What tests build with: plugins' conftests cannot be imported, since every plugin has one.
+# Helpers as fixtures: a plugin's conftest cannot be imported, since every plugin has one.
 @pytest.fixture
 def tool() -> Callable[..., dict[str, Any]]:
     return describe
 
 
 @pytest.fixture
-def said() -> Callable[..., Answer]:
+def json_answer() -> Callable[..., Answer]:
     return answered
 
 
@@ -218,16 +218,16 @@ def streamed() -> Callable[..., Answer]:
 
 
 @pytest.fixture
-def shown_tools(wide: Context) -> Callable[..., dict[str, dict[str, Any]]]:
-    return partial(list_tools, wide)
+def list_tools(shared_ctx: Context) -> Callable[..., dict[str, dict[str, Any]]]:
+    return partial(read_tools, shared_ctx)
 
 
 @pytest.fixture
-def allowing(wide: Context) -> Callable[..., dict[str, Any]]:
-    return partial(allow, wide)
+def allow_tools(shared_ctx: Context) -> Callable[..., dict[str, Any]]:
+    return partial(allow, shared_ctx)
 
 
 @pytest.fixture
-def found(wide: Context) -> Callable[..., dict[str, Action]]:
-    """What is discovered with these settings, by name."""
-    return lambda settings: {action.name: action for action in McpConnector(settings).discover(wide)}
+def discover(shared_ctx: Context) -> Callable[..., dict[str, Action]]:
+    """Discovers the actions for some settings, by name."""
+    return lambda settings: {action.name: action for action in McpConnector(settings).discover(shared_ctx)}

@@ -1,4 +1,4 @@
-"""The contract suite, and tools called on servers of the official SDK in both eras."""
+"""The contract suite, and tools called on servers of the official SDK, with sessions and without."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +23,9 @@ class TestContract(ConnectorContract):
     connector = McpConnector
 
     @pytest.fixture
-    def settings(self, liar: Any, allowing: Any) -> dict[str, Any]:
-        found: dict[str, Any] = allowing({"url": liar.url}, "act")
-        return found
+    def settings(self, liar: Any, allow_tools: Any) -> dict[str, Any]:
+        settings: dict[str, Any] = allow_tools({"url": liar.url}, "act")
+        return settings
 
     @pytest.fixture
     def broken_settings(self) -> dict[str, Any]:
@@ -43,11 +43,11 @@ class TestContract(ConnectorContract):
     ],
 )
 def test_allowed_tools_are_called_in_both_eras(
-    outside: Start, allowing: Any, ctx: Context, how: dict[str, bool], revision: str, found: Found
+    outside: Start, allow_tools: Any, ctx: Context, how: dict[str, bool], revision: str, discover: Found
 ) -> None:
     server = outside(**how)
-    settings = allowing(login(server), "placeOrder", price="read")
-    it, actions = McpConnector(settings), found(settings)
+    settings = allow_tools(login(server), "placeOrder", price="read")
+    it, actions = McpConnector(settings), discover(settings)
     assert it.check(ctx) == f"Shop speaks MCP {revision} and serves 3 tools."
     assert sorted(actions) == ["place_order", "price"]
     output = it.perform(actions["price"], {"article": "bolt"}, ctx)
@@ -55,10 +55,10 @@ def test_allowed_tools_are_called_in_both_eras(
     assert schema_problems(actions["price"].output, output) == []
     assert it.perform(actions["place_order"], {"article": "bolt", "count": 3}, ctx)["text"] == "ordered 3 bolt"
     assert server.shop.orders == ["3 bolt"]
-    asked = [headers for method, headers in server.requests if method == "POST"]
-    assert asked[-1]["mcp-protocol-version"] == revision
-    assert asked[-1].get("mcp-name") == ("placeOrder" if revision == "2026-07-28" else None)
-    assert ("mcp-session-id" in asked[-1]) == (revision != "2026-07-28" and "stateless" not in how)
+    sent_headers = [headers for method, headers in server.requests if method == "POST"]
+    assert sent_headers[-1]["mcp-protocol-version"] == revision
+    assert sent_headers[-1].get("mcp-name") == ("placeOrder" if revision == "2026-07-28" else None)
+    assert ("mcp-session-id" in sent_headers[-1]) == (revision != "2026-07-28" and "stateless" not in how)
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"])
@@ -67,19 +67,19 @@ def test_a_revision_can_be_chosen(outside: Start, ctx: Context, revision: str) -
     assert f"speaks MCP {revision} " in McpConnector({**login(server), "protocol": revision}).check(ctx)
 
 
-def test_a_session_that_the_server_forgot_is_begun_anew(outside: Start, allowing: Any, ctx: Context, found: Found) -> None:
+def test_a_session_that_the_server_forgot_is_begun_anew(outside: Start, allow_tools: Any, ctx: Context, discover: Found) -> None:
     server = outside(modern=False)
-    settings = allowing(login(server), "placeOrder")
-    it, action = McpConnector(settings), found(settings)["place_order"]
+    settings = allow_tools(login(server), "placeOrder")
+    it, action = McpConnector(settings), discover(settings)["place_order"]
     it.perform(action, {"article": "bolt"}, ctx)
     server.forget_sessions()
     it.perform(action, {"article": "nut"}, ctx)
     assert server.shop.orders == ["1 bolt", "1 nut"]
 
 
-def test_nothing_is_allowed_by_default(outside: Start, ctx: Context, found: Found) -> None:
+def test_nothing_is_allowed_by_default(outside: Start, ctx: Context, discover: Found) -> None:
     server = outside()
-    assert found(login(server)) == {}
+    assert discover(login(server)) == {}
     with pytest.raises(Withdrawn, match="placeOrder is not allowed"):
         McpConnector(login(server)).perform(
             Action("place_order", "", {}, {}, "write", plan={"tool": "placeOrder"}), {"article": "bolt"}, ctx
@@ -87,23 +87,23 @@ def test_nothing_is_allowed_by_default(outside: Start, ctx: Context, found: Foun
     assert server.shop.orders == []
 
 
-def test_the_effect_is_what_the_administrator_says(outside: Start, allowing: Any, shown_tools: Any, found: Found) -> None:
+def test_the_effect_is_what_the_administrator_says(outside: Start, allow_tools: Any, list_tools: Any, discover: Found) -> None:
     server = outside()
-    assert shown_tools(login(server))["price"]["hints"] == {"read_only": True}
-    assert found(allowing(login(server), "price"))["price"].effect == "write"
-    assert found(allowing(login(server), price="read"))["price"].effect == "read"
+    assert list_tools(login(server))["price"]["hints"] == {"read_only": True}
+    assert discover(allow_tools(login(server), "price"))["price"].effect == "write"
+    assert discover(allow_tools(login(server), price="read"))["price"].effect == "read"
 
 
-def test_a_failing_tool_is_a_refusal_with_its_words(outside: Start, allowing: Any, ctx: Context, found: Found) -> None:
-    settings = allowing(login(outside()), "placeOrder")
+def test_a_failing_tool_is_a_refusal_with_its_words(outside: Start, allow_tools: Any, ctx: Context, discover: Found) -> None:
+    settings = allow_tools(login(outside()), "placeOrder")
     with pytest.raises(Rejected, match=r"placeOrder failed: .*too many") as caught:
-        McpConnector(settings).perform(found(settings)["place_order"], {"article": "bolt", "count": 100}, ctx)
+        McpConnector(settings).perform(discover(settings)["place_order"], {"article": "bolt", "count": 100}, ctx)
     assert caught.value.outcome == "not_done"
 
 
-def test_pictures_are_left_out_or_kept_as_documents(outside: Start, allowing: Any, found: Found) -> None:
-    settings = allowing(login(outside()), "picture")
-    action, documents = found(settings)["picture"], HeldDocuments()
+def test_pictures_are_left_out_or_kept_as_documents(outside: Start, allow_tools: Any, discover: Found) -> None:
+    settings = allow_tools(login(outside()), "picture")
+    action, documents = discover(settings)["picture"], HeldDocuments()
     with open_context(seconds=60) as plain:
         ctx = with_documents(plain, documents)
         (part,) = McpConnector(settings).perform(action, {"article": "bolt"}, ctx)["content"]
@@ -115,7 +115,7 @@ def test_pictures_are_left_out_or_kept_as_documents(outside: Start, allowing: An
         assert documents.documents == {"doc_1": ("picture-image", "image/png", b"\x89PNG fake")}
         (part,) = keeping.perform(action, {"article": "bolt"}, plain)["content"]
         assert part["kind"] == "left_out"
-        assert "could not be kept" in part["reason"]
+        assert "could not be stored" in part["reason"]
 
 
 def test_credentials_that_are_refused_are_told(outside: Start, ctx: Context) -> None:
@@ -128,14 +128,14 @@ def test_a_place_without_a_server_is_told(liar: Any, ctx: Context) -> None:
         McpConnector({"url": f"{liar.http.url}/elsewhere"}).check(ctx)
 
 
-def test_the_key_of_the_call_goes_with_it(liar: Any, allowing: Any, ctx: Context, found: Found) -> None:
-    settings = allowing({"url": liar.url}, "act")
-    McpConnector(settings).perform(found(settings)["act"], {}, ctx)
+def test_the_key_of_the_call_goes_with_it(liar: Any, allow_tools: Any, ctx: Context, discover: Found) -> None:
+    settings = allow_tools({"url": liar.url}, "act")
+    McpConnector(settings).perform(discover(settings)["act"], {}, ctx)
     assert liar.calls[-1]["_meta"]["gos.appliance/idempotency-key"] == ctx.idempotency_key
 
 
 def test_arguments_are_repeated_in_the_headers_a_tool_wants(
-    liar: Any, tool: Any, allowing: Any, ctx: Context, found: Found
+    liar: Any, tool: Any, allow_tools: Any, ctx: Context, discover: Found
 ) -> None:
     members = {
         "region": {"type": "string", "x-mcp-header": "Region"},
@@ -143,7 +143,7 @@ def test_arguments_are_repeated_in_the_headers_a_tool_wants(
         "left": {"type": "integer", "x-mcp-header": "Left"},
     }
     liar.tools = [tool(inputSchema={"type": "object", "properties": members})]
-    settings = allowing({"url": liar.url}, "act")
-    McpConnector(settings).perform(found(settings)["act"], {"region": "Köln\r\nX: y", "more": {"dry": True}}, ctx)
+    settings = allow_tools({"url": liar.url}, "act")
+    McpConnector(settings).perform(discover(settings)["act"], {"region": "Köln\r\nX: y", "more": {"dry": True}}, ctx)
     sent = {name: value for name, value in liar.http.received[-1].headers.items() if name.startswith("mcp-param")}
     assert sent == {"mcp-param-region": "=?base64?S8O2bG4NClg6IHk=?=", "mcp-param-dry": "true"}

@@ -1,4 +1,4 @@
-"""What was allowed is what is called: descriptions are pinned, and another one is refused by name and by what changed."""
+"""Descriptions of tools are pinned: a changed tool is refused, and the error names what changed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +24,10 @@ Found = Callable[..., dict[str, Action]]
     ],
 )
 def test_another_description_is_neither_offered_nor_called(
-    liar: Liar, tool: Any, allowing: Any, shown_tools: Any, ctx: Context, change: dict[str, Any], changed: str, found: Found
+    liar: Liar, tool: Any, allow_tools: Any, list_tools: Any, ctx: Context, change: dict[str, Any], changed: str, discover: Found
 ) -> None:
-    settings = allowing({"url": liar.url}, "act")
-    it, action = McpConnector(settings), found(settings)["act"]
+    settings = allow_tools({"url": liar.url}, "act")
+    it, action = McpConnector(settings), discover(settings)["act"]
     it.perform(action, {}, ctx)
     liar.tools = [tool(**change)]
     with pytest.raises(Withdrawn) as caught:
@@ -36,50 +36,52 @@ def test_another_description_is_neither_offered_nor_called(
     assert "list_tools" in caught.value.message
     assert "allowed_tools" in caught.value.message
     assert len(liar.calls) == 1
-    withheld = found(settings)["act"]
+    withheld = discover(settings)["act"]
     assert withheld.withheld == caught.value.message
     assert change.get("description", "?") not in str(withheld)
-    shown = shown_tools(settings)["act"]
-    assert (shown["state"], shown["problem"]) == ("changed", caught.value.message)
+    view = list_tools(settings)["act"]
+    assert (view["state"], view["problem"]) == ("changed", caught.value.message)
     assert "Not offered, see list_tools: act." in it.check(ctx)
     liar.result = {"content": [], "structuredContent": {}}
-    again = allowing({"url": liar.url}, "act")
-    McpConnector(again).perform(found(again)["act"], {}, ctx)
+    again = allow_tools({"url": liar.url}, "act")
+    McpConnector(again).perform(discover(again)["act"], {}, ctx)
     assert len(liar.calls) == 2
 
 
-def test_the_pin_does_not_rest_on_the_order_of_members(liar: Liar, tool: Any, allowing: Any, found: Found) -> None:
-    settings = allowing({"url": liar.url}, "act")
+def test_the_pin_does_not_rest_on_the_order_of_members(liar: Liar, tool: Any, allow_tools: Any, discover: Found) -> None:
+    settings = allow_tools({"url": liar.url}, "act")
     liar.tools = [dict(reversed(tool().items()))]
-    assert found(settings)["act"].withheld == ""
+    assert discover(settings)["act"].withheld == ""
 
 
-def test_only_the_digest_of_the_whole_decides(liar: Liar, tool: Any, allowing: Any, shown_tools: Any, found: Found) -> None:
-    settings = allowing({"url": liar.url}, "act")
+def test_only_the_digest_of_the_whole_decides(liar: Liar, tool: Any, allow_tools: Any, list_tools: Any, discover: Found) -> None:
+    settings = allow_tools({"url": liar.url}, "act")
     pinned = settings["allowed_tools"]["act"]["pin"]
     liar.tools = [tool(description="Another")]
-    mixed = f"{pinned.partition('.')[0]}.{shown_tools(settings)['act']['pin'].partition('.')[2]}"
+    mixed = f"{pinned.partition('.')[0]}.{list_tools(settings)['act']['pin'].partition('.')[2]}"
     for pin in (mixed, pinned.partition(".")[0]):
         settings["allowed_tools"] = {"act": {"pin": pin}}
-        assert "changed: description" in found(settings)["act"].withheld
+        assert "changed: description" in discover(settings)["act"].withheld
 
 
-def test_a_tool_that_is_gone_is_withheld(liar: Liar, allowing: Any, shown_tools: Any, ctx: Context, found: Found) -> None:
-    settings = allowing({"url": liar.url}, "act")
-    action = found(settings)["act"]
+def test_a_tool_that_is_gone_is_withheld(liar: Liar, allow_tools: Any, list_tools: Any, ctx: Context, discover: Found) -> None:
+    settings = allow_tools({"url": liar.url}, "act")
+    action = discover(settings)["act"]
     liar.tools = []
     with pytest.raises(Withdrawn, match="act is no longer served"):
         McpConnector(settings).perform(action, {}, ctx)
-    assert "no longer served" in found(settings)["act"].withheld
-    assert shown_tools(settings)["act"]["state"] == "missing"
+    assert "no longer served" in discover(settings)["act"].withheld
+    assert list_tools(settings)["act"]["state"] == "missing"
 
 
-def test_tools_that_would_be_one_action_are_both_withheld(liar: Liar, tool: Any, allowing: Any, ctx: Context, found: Found) -> None:
+def test_tools_that_would_be_one_action_are_both_withheld(
+    liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Found
+) -> None:
     liar.tools = [tool("send-mail"), tool("sendMail"), tool("listTools")]
-    settings = allowing({"url": liar.url}, "send-mail", "sendMail", "listTools")
-    actions = found(settings)
+    settings = allow_tools({"url": liar.url}, "send-mail", "sendMail", "listTools")
+    actions = discover(settings)
     assert "would be the same action send_mail" in actions["send_mail"].withheld
-    assert "connector's own" in actions["list_tools_of_server"].withheld
+    assert "reserved for the connector" in actions["list_tools_of_server"].withheld
     for action in actions.values():
         with pytest.raises(Withdrawn):
             McpConnector(settings).perform(action, {}, ctx)
@@ -87,10 +89,10 @@ def test_tools_that_would_be_one_action_are_both_withheld(liar: Liar, tool: Any,
 
 
 def test_a_tool_that_takes_anothers_name_is_refused_with_it(
-    liar: Liar, tool: Any, allowing: Any, ctx: Context, found: Found
+    liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Found
 ) -> None:
-    settings = allowing({"url": liar.url}, "act")
-    action = found(settings)["act"]
+    settings = allow_tools({"url": liar.url}, "act")
+    action = discover(settings)["act"]
     for order in ([tool(), tool(description="Me too")], [tool(description="Me too"), tool()]):
         liar.tools = order
         with pytest.raises(Withdrawn, match="two tools of this name"):

@@ -18,15 +18,15 @@ def document(paths: Json, **more: Any) -> dict[str, Any]:
 
 
 class Answers(dict[str, Callable[[Received], Answer]]):
-    """Whatever has no answer of its own is echoed as JSON."""
+    """Answers by path; a request to any other path is echoed as JSON."""
 
     def get(self, path: str, default: Any = None) -> Any:
         return super().get(path, echo)
 
 
 def echo(request: Received) -> Answer:
-    told = {"method": request.method, "path": request.path, "headers": request.headers, "body": request.body.decode("latin-1")}
-    return Answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+    body = {"method": request.method, "path": request.path, "headers": request.headers, "body": request.body.decode("latin-1")}
+    return Answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 
 class Shop:
@@ -48,17 +48,17 @@ class Shop:
         return {"document_url": f"{self.url}/openapi.json", "base_url": self.url, **more}
 
     def actions(self, **settings: Any) -> dict[str, Action]:
-        """The actions of the document, read in this process: quicker than in one of its own, and the same."""
+        """The actions of the document, read in this process: same result as in a worker process, but faster."""
         with open_context(seconds=60) as ctx:
             connector = OpenapiConnector(self.settings(**settings))
             reader = Reader(parse(connector.fetch_document(ctx)), connector.settings)
             return {parts["name"]: Action(**parts) for parts in reader.read()}
 
-    def perform(self, name: str, given: Json, **settings: Any) -> Any:
-        """Discover, perform, and answer the output."""
+    def perform(self, name: str, arguments: Json, **settings: Any) -> Any:
+        """Discover the actions, perform one, and return its output."""
         action = self.actions(**settings)[name]
         with open_context(seconds=60) as ctx:
-            return OpenapiConnector(self.settings(**settings)).perform(action, given, ctx)
+            return OpenapiConnector(self.settings(**settings)).perform(action, arguments, ctx)
 
     def close(self) -> None:
         self.server.close()

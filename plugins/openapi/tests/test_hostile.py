@@ -1,4 +1,4 @@
-"""Documents made to harm whoever reads them: each is refused with a sentence, or cut to size, in a process of its own."""
+"""Hostile documents: each is refused with a sentence, or cut to size, in a worker process."""
 
 import json
 from typing import Any
@@ -36,22 +36,22 @@ REFUSED = {
     "nested YAML": (b"openapi: 3.1.0\nx: " + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
     "YAML bomb": (LAUGHS.encode(), "YAML alias in line 3"),
     "YAML that makes objects": (b"openapi: 3.1.0\nx: !!python/object/apply:os.system [id]", "not YAML"),
-    "a reference to a file": (whole({"$ref": "file:///etc/passwd"}), "refers to 'file:///etc/passwd', outside of itself"),
-    "a reference to another document": (whole({"$ref": "other.json#/a"}), "outside of itself"),
-    "a reference to an address": (whole({"$ref": "http://169.254.169.254/latest"}), "outside of itself"),
-    "a reference to nothing": (whole({"$ref": "#/components/schemas/None"}), "does not have"),
+    "a reference to a file": (whole({"$ref": "file:///etc/passwd"}), "refers to 'file:///etc/passwd', outside the document"),
+    "a reference to another document": (whole({"$ref": "other.json#/a"}), "outside the document"),
+    "a reference to an address": (whole({"$ref": "http://169.254.169.254/latest"}), "outside the document"),
+    "a reference to nothing": (whole({"$ref": "#/components/schemas/None"}), "does not contain"),
     "a circle of operations": (
         whole(components={"parameters": {"a": {"$ref": "#/components/parameters/a"}}}).replace(
             b'"requestBody"', b'"parameters": [{"$ref": "#/components/parameters/a"}], "requestBody"'
         ),
-        "a circle of references",
+        "refers to itself",
     ),
     "Swagger 2.0 without operations": (b'{"swagger": "2.0", "paths": {}}', "describes no operation"),
-    "Swagger 1.2": (b'{"swaggerVersion": "1.2"}', "swaggerVersion '1.2'; of Swagger this connector reads 2.0"),
-    "Swagger 3": (b'{"swagger": "3.0"}', "swagger '3.0'; of Swagger"),
-    "another version": (b'{"openapi": "4.0.0"}', "reads 3.0 and 3.1"),
+    "Swagger 1.2": (b'{"swaggerVersion": "1.2"}', "swaggerVersion '1.2'; the only Swagger version supported is 2.0"),
+    "Swagger 3": (b'{"swagger": "3.0"}', "swagger '3.0'; the only Swagger version"),
+    "another version": (b'{"openapi": "4.0.0"}', "supports 3.0 and 3.1"),
     "no operation": (json.dumps({**HEAD, "paths": {}}).encode(), "describes no operation"),
-    "no object": (b"[1]", "no object"),
+    "no object": (b"[1]", "not an object"),
     "no JSON": (b'{"openapi": ', "not JSON"),
     "no UTF-8": (b"openapi: \xff", "not UTF-8"),
     "too many bytes": (b"{" + b" " * (32 << 20) + b"}", "more than 32 MB"),
@@ -83,15 +83,15 @@ def test_one_that_is_not_read_in_time_is_given_up() -> None:
 
 def shaped(schema: Any, schemas: Any = None, *, given: bool = True) -> Any:
     document = parse(json.dumps({**HEAD, "components": {"schemas": schemas or {}}}).encode())
-    found = Shaper(document, given=given, most_parts=300).shape(schema)
-    schema_problems(found, None)  # it is a schema
-    return found
+    schema_out = Shaper(document, given=given, most_parts=300).shape(schema)
+    schema_problems(schema_out, None)  # it is a schema
+    return schema_out
 
 
 def test_what_contains_itself_ends_where_it_does() -> None:
     tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/components/schemas/tree"}}}}
-    found = shaped({"$ref": "#/components/schemas/tree"}, {"tree": tree})
-    assert found == {"type": "object", "properties": {"children": {"type": "array", "items": {}}}}
+    result = shaped({"$ref": "#/components/schemas/tree"}, {"tree": tree})
+    assert result == {"type": "object", "properties": {"children": {"type": "array", "items": {}}}}
 
 
 def test_a_bomb_of_references_is_cut_to_size() -> None:

@@ -1,4 +1,4 @@
-"""The connector against a server on loopback: every shape of request, what answers become, credentials, pages and failures."""
+"""The connector against a server on loopback: requests, answers, credentials, pagination and failures."""
 
 import base64
 import threading
@@ -43,8 +43,8 @@ class TestContract(ConnectorContract):
     @pytest.fixture
     def settings(self, shop: Shop) -> dict[str, Any]:
         shop.publish({"/things": {"get": operation()}})
-        found: dict[str, Any] = shop.settings()
-        return found
+        settings: dict[str, Any] = shop.settings()
+        return settings
 
     @pytest.fixture
     def broken_settings(self) -> dict[str, Any]:
@@ -128,9 +128,9 @@ BODIES = [
 @pytest.mark.parametrize(("body", "value", "media", "written"), BODIES, ids=range(len(BODIES)))
 def test_a_body_is_written_in_its_kind(shop: Shop, body: Any, value: Any, media: str, written: str) -> None:
     shop.publish({"/things": {"post": operation(operationId="add", body=body)}})
-    told = shop.perform("add", {"body": value})["body"]
-    assert (told["method"], told["headers"]["content-type"], told["body"]) == ("POST", media, written)
-    assert told["headers"]["idempotency-key"] == "contract-suite"
+    received = shop.perform("add", {"body": value})["body"]
+    assert (received["method"], received["headers"]["content-type"], received["body"]) == ("POST", media, written)
+    assert received["headers"]["idempotency-key"] == "contract-suite"
 
 
 def test_a_form_of_parts_carries_files(shop: Shop) -> None:
@@ -139,11 +139,11 @@ def test_a_form_of_parts_carries_files(shop: Shop) -> None:
         {"/up": {"post": operation(operationId="upload", body=("multipart/form-data", {"type": "object", "properties": members}))}}
     )
     file = {"base64": base64.b64encode(b"\x89PNG").decode(), "filename": 'a"b.png', "content_type": "image/png"}
-    given = {"body": {"note": "hi", "meta": {"a": 1}, "file": file}}
-    assert schema_problems(shop.actions()["upload"].input, given) == []
-    told = shop.perform("upload", given)["body"]
-    assert told["headers"]["content-type"].startswith("multipart/form-data; boundary=")
-    parts = told["body"].split("--" + told["headers"]["content-type"].partition("=")[2])
+    arguments = {"body": {"note": "hi", "meta": {"a": 1}, "file": file}}
+    assert schema_problems(shop.actions()["upload"].input, arguments) == []
+    received = shop.perform("upload", arguments)["body"]
+    assert received["headers"]["content-type"].startswith("multipart/form-data; boundary=")
+    parts = received["body"].split("--" + received["headers"]["content-type"].partition("=")[2])
     assert parts[1].endswith('name="note"\r\n\r\nhi\r\n')
     assert parts[2].endswith('name="meta"\r\nContent-Type: application/json\r\n\r\n{"a":1}\r\n')
     assert parts[3].endswith('name="file"; filename="a%22b.png"\r\nContent-Type: image/png\r\n\r\n\x89PNG\r\n')
@@ -152,8 +152,8 @@ def test_a_form_of_parts_carries_files(shop: Shop) -> None:
 def test_effects_follow_the_method_and_the_settings(shop: Shop) -> None:
     methods = ("get", "head", "put", "delete", "post", "patch")
     shop.publish({"/t": {method: operation(operationId=f"{method}It") for method in methods}})
-    found = shop.actions(effects={"postIt": "read", "patch_it": "idempotent"})
-    effects = {name.removesuffix("_it"): each.effect for name, each in found.items()}
+    actions = shop.actions(effects={"postIt": "read", "patch_it": "idempotent"})
+    effects = {name.removesuffix("_it"): each.effect for name, each in actions.items()}
     assert effects == {
         "get": "read", "head": "read", "put": "idempotent", "delete": "idempotent", "post": "read", "patch": "idempotent",
     }  # fmt: skip
@@ -164,11 +164,11 @@ def test_names_are_unique_and_members_do_not_collide(shop: Shop) -> None:
         parameter("id", "path"), parameter("id"), parameter("body"), operationId="List-Things", body=("application/json", {})
     )
     shop.publish({"/a/{id}": {"put": same}, "/b/{id}": {"put": same}, "/c/{undeclared}": {"get": {"responses": {}}}})
-    found = shop.actions()
-    assert set(found) == {"list_things", "list_things_2", "get_c_undeclared"}
-    assert found["list_things"].input["required"] == ["id", "body"]
-    assert set(found["list_things"].input["properties"]) == {"id", "id_query", "body_query", "body"}
-    assert found["get_c_undeclared"].input["required"] == ["undeclared"]
+    actions = shop.actions()
+    assert set(actions) == {"list_things", "list_things_2", "get_c_undeclared"}
+    assert actions["list_things"].input["required"] == ["id", "body"]
+    assert set(actions["list_things"].input["properties"]) == {"id", "id_query", "body_query", "body"}
+    assert actions["get_c_undeclared"].input["required"] == ["undeclared"]
 
 
 # -- answers
@@ -185,7 +185,7 @@ def answering(shop: Shop, schema: Any, body: bytes, status: int = 200, kind: str
 
 
 @pytest.mark.parametrize(
-    ("kind", "schema", "body", "told"),
+    ("kind", "schema", "body", "expected"),
     [
         ("application/json", {"type": "array", "items": {"type": "integer"}}, b"[1]", [1]),
         ("application/problem+json", {}, b'{"a":1}', {"a": 1}),
@@ -194,10 +194,10 @@ def answering(shop: Shop, schema: Any, body: bytes, status: int = 200, kind: str
         ("application/json", None, b"", None),
     ],
 )
-def test_an_answer_is_what_its_kind_says(shop: Shop, kind: str, schema: Any, body: bytes, told: Any) -> None:
+def test_an_answer_is_what_its_kind_says(shop: Shop, kind: str, schema: Any, body: bytes, expected: Any) -> None:
     answering(shop, schema, body, 204 if schema is None else 200, kind)
     output = shop.perform("get", {})
-    assert output["body"] == told
+    assert output["body"] == expected
     assert schema_problems(shop.actions()["get"].output, output) == []
 
 
@@ -269,8 +269,8 @@ SCHEMES = {
 )
 def test_credentials_go_where_their_scheme_says(shop: Shop, scheme: str, secret: str, where: str, sent: str) -> None:
     shop.publish({"/t": {"get": operation(operationId="get")}}, security=[{scheme: []}], **SCHEMES)
-    told = shop.perform("get", {}, credentials={scheme: secret})["body"]
-    assert {**told["headers"], "path": told["path"]}[where] == sent
+    received = shop.perform("get", {}, credentials={scheme: secret})["body"]
+    assert {**received["headers"], "path": received["path"]}[where] == sent
 
 
 def test_alternatives_are_tried_in_order_and_missing_credentials_are_named(shop: Shop) -> None:
@@ -343,5 +343,5 @@ def test_wrong_credentials_unknown_hosts_dead_ports_and_silence(shop: Shop) -> N
 
 def test_a_document_that_cannot_be_fetched_is_told(shop: Shop) -> None:
     shop.server.answers["/openapi.json"] = lambda _: Answer(404)
-    with pytest.raises(Rejected, match="Whoever publishes the document refused"):
+    with pytest.raises(Rejected, match="The server of the document refused"):
         shop.actions()

@@ -1,4 +1,4 @@
-"""Lists that go on: how the next page is found in each way, and what is not followed."""
+"""Pagination: how each kind finds the next page, and which links are not followed."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def parameter(name: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def pages(shop: Shop) -> Any:
-    """`pages(kind)` serves seven numbers, three at a time, in the way of `kind`."""
+    """`pages(kind)` serves seven numbers, three per page, with the pagination `kind`."""
 
     def serve(kind: str, *parameters: Any, wrapped: str | None = None, extra: Any = None) -> None:
         numbers = {"type": "array", "items": {"type": "integer"}}
@@ -28,21 +28,21 @@ def pages(shop: Shop) -> Any:
         shop.publish({"/n": {"get": {"operationId": "list", "parameters": parameters, "responses": {"200": response}}}})
 
         def answer(request: Any) -> Answer:
-            asked = dict(part.split("=") for part in request.path.partition("?")[2].split("&") if part)
+            query = dict(part.split("=") for part in request.path.partition("?")[2].split("&") if part)
             start = (
-                int(asked.get("from", 0))
-                + (int(asked.get("page", 1)) - 1) * 3
-                + int(asked.get("offset", 0))
-                + int(asked.get("cursor", 0))
+                int(query.get("from", 0))
+                + (int(query.get("page", 1)) - 1) * 3
+                + int(query.get("offset", 0))
+                + int(query.get("cursor", 0))
             )
-            found = list(range(7))[start : start + 3]
+            page = list(range(7))[start : start + 3]
             after = start + 3 if start + 3 < 7 else None
             more = {"next": f"/n?from={after}" if after else None, "next_cursor": str(after) if after else None}
             headers = {"Content-Type": "application/json"}
             if kind == "link" and after:
                 headers["Link"] = f'</n?from=0>; rel="first", <{shop.url}/n?from={after}>; rel="next"'
-            told = found if wrapped is None else {wrapped: found, **{name: more[name] for name in extra or {}}}
-            return Answer(200, headers, json.dumps(told).encode())
+            body_out = page if wrapped is None else {wrapped: page, **{name: more[name] for name in extra or {}}}
+            return Answer(200, headers, json.dumps(body_out).encode())
 
         shop.server.answers["/n"] = answer
 
@@ -65,11 +65,11 @@ def test_pages_are_joined_as_far_as_asked(shop: Shop, pages: Any, kind: str, par
     pages(kind, *parameters, wrapped=wrapped, extra=extra)
     action = shop.actions()["list"]
     assert action.plan["paging"]["kind"] == kind
-    for wanted, numbers, more in ((1, 3, True), (2, 6, True), (9, 7, False)):
-        output = shop.perform("list", {"pages": wanted})
+    for limit, numbers, more in ((1, 3, True), (2, 6, True), (9, 7, False)):
+        output = shop.perform("list", {"pages": limit})
         assert schema_problems(action.output, output) == []
-        found = output["body"] if wrapped is None else output["body"][wrapped]
-        assert (found, output["more"]) == (list(range(numbers)), more)
+        items = output["body"] if wrapped is None else output["body"][wrapped]
+        assert (items, output["more"]) == (list(range(numbers)), more)
 
 
 def test_settings_say_otherwise(shop: Shop, pages: Any) -> None:
@@ -80,7 +80,7 @@ def test_settings_say_otherwise(shop: Shop, pages: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "error", "sentence"), [("http://evil.example/n", ConfigError, "another host"), ("/n", SystemFailure, "do not end")]
+    ("link", "error", "sentence"), [("http://evil.example/n", ConfigError, "another host"), ("/n", SystemFailure, "does not end")]
 )
 def test_a_next_page_elsewhere_or_in_a_circle_is_not_followed(
     shop: Shop, link: str, error: type[ConnectorError], sentence: str

@@ -1,4 +1,4 @@
-"""Swagger 2.0: a pet store with everything that the specification has words for, called on loopback."""
+"""Swagger 2.0: a pet store on loopback that uses every construct of the specification."""
 
 import base64
 import json
@@ -115,23 +115,23 @@ def store(shop: Shop) -> Shop:
 
 
 def settings(shop: Shop) -> dict[str, Any]:
-    """As in use: the document says where its operations are, credentials are named as it names them."""
+    """Settings as in production: the base address of the API, and credentials under the document's scheme names."""
     return {"base_url": f"{shop.url}/v2", "credentials": {"key": "k1", "login": "ann:pw"}}
 
 
-def perform(shop: Shop, name: str, given: Any) -> Any:
+def perform(shop: Shop, name: str, arguments: Any) -> Any:
     action: Action = shop.actions()[name]
-    assert schema_problems(action.input, given) == []
-    output = shop.perform(name, given, **settings(shop))
+    assert schema_problems(action.input, arguments) == []
+    output = shop.perform(name, arguments, **settings(shop))
     return output["body"]
 
 
 def test_every_operation_becomes_an_action(store: Shop) -> None:
-    found = store.actions()
-    assert set(found) == {"list_pets", "add_pet", "delete_pets", "change_pet", "upload_image", "put_note", "first"}
-    effects = {name: each.effect for name, each in found.items()}
+    actions = store.actions()
+    assert set(actions) == {"list_pets", "add_pet", "delete_pets", "change_pet", "upload_image", "put_note", "first"}
+    effects = {name: each.effect for name, each in actions.items()}
     assert (effects["list_pets"], effects["delete_pets"], effects["add_pet"]) == ("read", "idempotent", "write")
-    assert {each.plan["server"] for name, each in found.items() if name != "put_note"} == {f"{store.url}/v2"}
+    assert {each.plan["server"] for name, each in actions.items() if name != "put_note"} == {f"{store.url}/v2"}
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_every_operation_becomes_an_action(store: Shop) -> None:
     ],
 )
 def test_a_list_is_written_in_its_collection_format(store: Shop, name: str, value: Any, written: str) -> None:
-    told = perform(store, "list_pets", {name: value})
-    assert told["path"].replace("%20", "+") == f"/v2/pets?{written}"
+    received = perform(store, "list_pets", {name: value})
+    assert received["path"].replace("%20", "+") == f"/v2/pets?{written}"
 
 
 def test_parameters_keep_their_bounds_and_come_of_their_path_too(store: Shop) -> None:
@@ -166,9 +166,9 @@ def test_a_body_is_json_where_that_is_possible(store: Shop) -> None:
     assert "id" not in pet["properties"], "the system gives it"
     assert pet["properties"]["owner"]["type"] == ["string", "null"]
     assert pet["properties"]["tags"]["items"] == {"type": "object", "properties": {"name": {"type": "string"}}}
-    told = perform(store, "add_pet", {"body": {"name": "Rex", "kind": "dog"}})
-    assert (told["headers"]["content-type"], told["body"]) == ("application/json", '{"name":"Rex","kind":"dog"}')
-    assert told["headers"]["authorization"] == "Basic " + base64.b64encode(b"ann:pw").decode()
+    received = perform(store, "add_pet", {"body": {"name": "Rex", "kind": "dog"}})
+    assert (received["headers"]["content-type"], received["body"]) == ("application/json", '{"name":"Rex","kind":"dog"}')
+    assert received["headers"]["authorization"] == "Basic " + base64.b64encode(b"ann:pw").decode()
     note = perform(store, "put_note", {"body": "hello"})
     assert (note["headers"]["content-type"], note["body"]) == ("text/plain", "hello")
 
@@ -177,9 +177,9 @@ def test_fields_of_a_form_are_sent_as_a_form(store: Shop) -> None:
     schema = store.actions()["change_pet"].input
     assert schema["properties"]["body"]["required"] == ["name"]
     assert set(schema["required"]) == {"ids", "body"}
-    told = perform(store, "change_pet", {"ids": 1, "body": {"name": "x y", "many": ["1", "2"], "piped": ["1", "2"]}})
-    assert told["headers"]["content-type"] == "application/x-www-form-urlencoded"
-    assert told["body"] == "name=x+y&many=1&many=2&piped=1%7C2"
+    received = perform(store, "change_pet", {"ids": 1, "body": {"name": "x y", "many": ["1", "2"], "piped": ["1", "2"]}})
+    assert received["headers"]["content-type"] == "application/x-www-form-urlencoded"
+    assert received["body"] == "name=x+y&many=1&many=2&piped=1%7C2"
 
 
 def test_a_file_is_sent_in_a_form_of_parts(store: Shop) -> None:
@@ -187,9 +187,9 @@ def test_a_file_is_sent_in_a_form_of_parts(store: Shop) -> None:
         200, {"Content-Type": "image/png", "X-Sent": request.headers["content-type"], "X-Accept": request.headers["accept"]},
         request.body,
     )  # fmt: skip
-    given = {"ids": 1, "body": {"file": {"base64": "iVA=", "filename": "a.png"}, "labels": ["a", "b"]}}
-    assert schema_problems(store.actions()["upload_image"].input, given) == []
-    output = store.perform("upload_image", given, **settings(store))
+    arguments = {"ids": 1, "body": {"file": {"base64": "iVA=", "filename": "a.png"}, "labels": ["a", "b"]}}
+    assert schema_problems(store.actions()["upload_image"].input, arguments) == []
+    output = store.perform("upload_image", arguments, **settings(store))
     assert output["headers"]["x-sent"].startswith("multipart/form-data; boundary=")
     assert output["headers"]["x-accept"] == "image/png"
     sent = base64.b64decode(output["body"])
@@ -198,12 +198,13 @@ def test_a_file_is_sent_in_a_form_of_parts(store: Shop) -> None:
 
 
 def test_outputs_are_those_of_the_document(store: Shop) -> None:
-    found = store.actions(answers="checked")
-    pets = found["list_pets"].output["properties"]["body"]
+    actions = store.actions(answers="checked")
+    pets = actions["list_pets"].output["properties"]["body"]
     assert pets["items"]["required"] == ["name"]
-    assert found["first"].output["properties"]["body"] == found["add_pet"].output["properties"]["body"], "by reference into paths"
-    assert found["delete_pets"].output["properties"]["body"] == {"type": "null"}
-    assert found["put_note"].output["properties"]["body"] == {}, "a schema that is left out forbids no answer"
+    body = actions["add_pet"].output["properties"]["body"]
+    assert actions["first"].output["properties"]["body"] == body, "by reference into paths"
+    assert actions["delete_pets"].output["properties"]["body"] == {"type": "null"}
+    assert actions["put_note"].output["properties"]["body"] == {}, "a schema that is left out forbids no answer"
 
 
 def test_security_schemes_are_those_of_the_document(store: Shop) -> None:
@@ -266,11 +267,11 @@ def test_nonsense_is_read_as_far_as_it_makes_sense() -> None:
     }  # fmt: skip
     head = {"swagger": "2.0", "host": 7, "basePath": None, "securityDefinitions": [], "consumes": {}}
     content = json.dumps({**head, "paths": {"/t": {"post": odd, "parameters": {}}, "/u": {"get": {"responses": []}}}}).encode()
-    found = list(Reader(parse(content), {}).read())
-    assert [set(each["input"]["properties"]) for each in found] == [{"q", "body"}, set()]
+    operations = list(Reader(parse(content), {}).read())
+    assert [set(each["input"]["properties"]) for each in operations] == [{"q", "body"}, set()]
 
 
-# -- what is read of a document
+# -- choosing operations
 
 
 def large(count: int) -> bytes:
@@ -285,8 +286,8 @@ def test_too_many_operations_are_refused_with_their_tags(shop: Shop) -> None:
     with pytest.raises(Refused) as refused:
         shop.actions()
     assert str(refused.value) == (
-        "These are 5001 operations; an integration takes 5000 at most; choose the operations you need by the settings "
-        "only_tags and only_paths. Their tags: t0 (501), t1 (500), t2 (500), t3 (500), "
+        "The document has 5001 operations; an integration can have at most 5000: choose the operations you need with the "
+        "settings only_tags and only_paths. Their tags: t0 (501), t1 (500), t2 (500), t3 (500), "
         "t4 (500), t5 (500), t6 (500), t7 (500) and 2 more."
     )
 
@@ -341,8 +342,8 @@ def test_a_choice_avoids_what_cannot_be_converted() -> None:
 def test_the_reader_is_told_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {}
 
-    def run(_: str, wanted: dict[str, Any], *__: Any) -> Apart:
-        options.update(wanted)
+    def run(_: str, settings_sent: dict[str, Any], *__: Any) -> Apart:
+        options.update(settings_sent)
         return Apart(b'{"end": true, "memory_kb": 1}', False, "")
 
     monkeypatch.setattr(importing, "run_apart", run)

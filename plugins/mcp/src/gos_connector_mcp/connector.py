@@ -1,4 +1,4 @@
-"""The connector: allowed tools become actions, and each call first looks whether the server still serves what was allowed."""
+"""The connector: allowed tools become actions; before each call it checks that the server still serves the allowed tool."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ _MOST_PAGES = 50
 _MOST_TOOLS = 1000
 _MOST_LISTED = 8 << 20  # bytes of all pages of a list together
 _EMPTY: Json = {"type": "object"}
-_ACCEPT = "read what it says now (action list_tools) and, if you allow it, set its pin under allowed_tools in the settings"
+_ACCEPT = "read its current description (action list_tools) and, to allow it, set its pin under allowed_tools in the settings"
 
 
 class McpConnector(Connector):
@@ -46,16 +46,16 @@ class McpConnector(Connector):
         server = self._conversation.meet(ctx)
         tools = self._served(ctx)
         refused = [name for name in self._allowed if self._problem(name, tools.get(name))]
-        told = f" Not offered, see list_tools: {', '.join(sorted(refused)[:10])}." if refused else ""
-        return f"{server.name or 'The server'} speaks MCP {server.revision} and serves {len(tools)} tools.{told}"
+        note = f" Not offered, see list_tools: {', '.join(sorted(refused)[:10])}." if refused else ""
+        return f"{server.name or 'The server'} speaks MCP {server.revision} and serves {len(tools)} tools.{note}"
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action != LIST_TOOLS.name:
-            raise ConfigError(f"There is no action {action!r}; list_tools shows what the server serves and what is allowed.")
+            raise ConfigError(f"There is no action {action!r}; list_tools shows the server's tools and which of them are allowed.")
         server, tools = self._conversation.meet(ctx), self._served(ctx)
         missing = [self._shown(name, None) for name in self._allowed if name not in tools]
-        told = {"name": server.name, "version": server.version, "revision": server.revision, "instructions": server.instructions}
-        return {"server": told, "tools": [*(self._shown(name, tool) for name, tool in tools.items()), *missing]}
+        info = {"name": server.name, "version": server.version, "revision": server.revision, "instructions": server.instructions}
+        return {"server": info, "tools": [*(self._shown(name, tool) for name, tool in tools.items()), *missing]}
 
     def discover(self, ctx: Context) -> Sequence[Action]:
         tools = self._served(ctx) if self._allowed else {}
@@ -66,7 +66,7 @@ class McpConnector(Connector):
             return self.call(action.name, input, ctx)
         name = str(action.plan["tool"])
         tool = self._served(ctx, name).get(name)
-        # Also what was never allowed under this name: an action that was discovered with other settings is not performed.
+        # This also covers tools that were never allowed: an action discovered with other settings is not performed.
         if tool is None or (problem := self._problem(name, tool)):
             raise Withdrawn(self._problem(name, None) if tool is None else problem, details={"tool": name})
         changes = self._effect(name) != "read"
@@ -79,22 +79,22 @@ class McpConnector(Connector):
     # -- tools
 
     def _served(self, ctx: Context, only: str | None = None) -> dict[str, Tool]:
-        """Every tool the server lists now, by name; of `only` this name, the others are not looked at."""
+        """The tools the server lists now, by name; with `only`, just the tool of that name is parsed."""
         listed: list[Any] = []
-        cursor, seen, left = None, set(), _MOST_LISTED
+        cursor, seen, bytes_left = None, set(), _MOST_LISTED
         for _ in range(_MOST_PAGES):
-            asking = Request("tools/list", {} if cursor is None else {"cursor": cursor}, max_bytes=min(MOST_ANSWER, left))
-            page, size = self._conversation.measured(asking, ctx)
-            tools, left = page.get("tools"), left - size
+            request = Request("tools/list", {} if cursor is None else {"cursor": cursor}, max_bytes=min(MOST_ANSWER, bytes_left))
+            page, size = self._conversation.measured(request, ctx)
+            tools, bytes_left = page.get("tools"), bytes_left - size
             if not isinstance(tools, list):
-                raise SystemFailure("The server's list of tools is none.")
+                raise SystemFailure("The server's list of tools is not a list.")
             if len(listed) + len(tools) > _MOST_TOOLS:
                 raise SystemFailure(f"The server lists more than {_MOST_TOOLS} tools.")
             listed += tools
             cursor = page.get("nextCursor")
             if cursor is None:
                 return tools_of(listed, only)
-            if left <= 0:
+            if bytes_left <= 0:
                 raise SystemFailure(f"The server's list of tools has more than {_MOST_LISTED >> 20} MiB.")
             if not isinstance(cursor, str) or len(cursor) > 4096 or cursor in seen:
                 break
@@ -102,7 +102,7 @@ class McpConnector(Connector):
         raise SystemFailure("The server's list of tools does not end.")
 
     def _offered(self) -> list[str]:
-        """The allowed tools, each action once: of several that would be the same action, the first stands for the refusal."""
+        """The names of the allowed tools, one per action: if several map to one action, the first represents the conflict."""
         first: dict[str, str] = {}
         for name in sorted(self._allowed):
             first.setdefault(action_name(name), name)
@@ -113,17 +113,17 @@ class McpConnector(Connector):
         return effect
 
     def _problem(self, name: str, tool: Tool | None) -> str:
-        """Why a tool is not offered and what to do about it; empty when it is."""
+        """Why a tool is not offered and what to do about it; empty when it is offered."""
         if name not in self._allowed:
             return f"The tool {name} is not allowed: {_ACCEPT}."
         if action_name(name) == LIST_TOOLS.name:
-            return f"The tool {name} cannot be offered: the action {LIST_TOOLS.name} is the connector's own."
+            return f"The tool {name} cannot be offered: the action {LIST_TOOLS.name} is reserved for the connector."
         if twins := [each for each in self._allowed if each != name and action_name(each) == action_name(name)]:
             return f"The tools {name} and {min(twins)} would be the same action {action_name(name)}: allow one of them."
         if tool is None:
-            return f"The tool {name} is no longer served by the server: take it out of allowed_tools, or ask who runs the server."
+            return f"The tool {name} is no longer served by the server: remove it from allowed_tools, or ask the server's operator."
         if tool.problem:
-            return f"The tool {name} cannot be offered: {tool.problem}. Ask who runs the server, or take it out of allowed_tools."
+            return f"The tool {name} cannot be offered: {tool.problem}. Ask the server's operator, or remove it from allowed_tools."
         if not is_pinned(self._allowed[name]["pin"], tool):
             changed = ", ".join(changed_parts(self._allowed[name]["pin"], tool))
             return f"The tool {name} is served with another description than was allowed (changed: {changed}): {_ACCEPT}."
@@ -140,11 +140,11 @@ class McpConnector(Connector):
 
     def _shown(self, name: str, tool: Tool | None) -> dict[str, Any]:
         problem = self._problem(name, tool)
-        told: dict[str, Any] = {"name": name, "action": action_name(name), "effect": self._effect(name)}
+        view: dict[str, Any] = {"name": name, "action": action_name(name), "effect": self._effect(name)}
         if problem:
-            told["problem"] = problem
+            view["problem"] = problem
         if tool is None:
-            return {**told, "state": "missing", "summary": f"The tool {name}", "pin": ""}
+            return {**view, "state": "missing", "summary": f"The tool {name}", "pin": ""}
         state = "allowed" if not problem else "unusable" if tool.problem else "changed" if name in self._allowed else "not_allowed"
-        told |= {"state": state, "summary": tool.summary, "description": tool.text, "pin": tool.pin, "hints": hints_of(tool)}
-        return {**told, "input": tool.input} if tool.input else told
+        view |= {"state": state, "summary": tool.summary, "description": tool.text, "pin": tool.pin, "hints": hints_of(tool)}
+        return {**view, "input": tool.input} if tool.input else view

@@ -1,4 +1,4 @@
-"""What the connector declares: its settings, and the action that shows all a server serves."""
+"""What the connector declares: its settings, and the action that lists a server's tools."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ _ALLOWED: Schema = {
             "pattern": "^sha256:[0-9a-f]{64}([.][0-9a-f]{10})*$",
             "maxLength": 200,
             "title": "Pin",
-            "description": "The digest of the description you read and allow, as list_tools shows it.",
+            "description": "The digest of the description you allow, as shown by list_tools.",
         },
         "effect": {
             "enum": ["read", "idempotent", "write"],
             "default": "write",
             "title": "Effect",
-            "description": "Declare read only where you know it: what the server says of it is a hint.",
+            "description": "Choose read only if you are sure: the server's own statement is just a hint.",
         },
     },
 }
@@ -40,7 +40,7 @@ SETTINGS: Schema = {
             "type": "string",
             "pattern": "^https?://[^/?#@\\\\\\s]+(/[^#\\\\\\s]*)?$",
             "title": "Address",
-            "description": "Where the server speaks Streamable HTTP: https://mcp.example.com/mcp",
+            "description": "The server's endpoint for Streamable HTTP, for example https://mcp.example.com/mcp",
             "secret_target": True,
         },
         "auth": auth_settings("none", "bearer", "basic", "header", "oauth2"),
@@ -48,8 +48,8 @@ SETTINGS: Schema = {
         "protocol": {
             "enum": ["auto", *REVISIONS],
             "default": "auto",
-            "title": "Revision of the protocol",
-            "description": "auto asks the server, the newest first.",
+            "title": "Protocol revision",
+            "description": "auto negotiates with the server, newest first.",
         },
         "allowed_tools": {
             "type": "object",
@@ -63,7 +63,7 @@ SETTINGS: Schema = {
             "enum": ["leave_out", "documents"],
             "default": "leave_out",
             "title": "Images, audio and other bytes",
-            "description": "documents keeps them as documents of the tenant, where the caller may write these.",
+            "description": "documents stores them as documents of the tenant, if the caller may create documents.",
         },
         "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"},
     },
@@ -77,15 +77,15 @@ _SERVED: Schema = {
         "name": _TEXT,
         "state": {"enum": ["allowed", "not_allowed", "changed", "unusable", "missing"]},
         "summary": _TEXT,
-        "description": {**_TEXT, "description": "As the server says it; what cannot be seen is written as its code point."},
-        "pin": {**_TEXT, "description": "What allowed_tools needs to allow this very description."},
-        "problem": {**_TEXT, "description": "Why it is not offered, and what to do."},
-        "action": {**_TEXT, "description": "The action it is, or would be."},
+        "description": {**_TEXT, "description": "The server's description; invisible characters are written as code points."},
+        "pin": {**_TEXT, "description": "The pin to set under allowed_tools to allow this description."},
+        "problem": {**_TEXT, "description": "Why the tool is not offered, and what to do."},
+        "action": {**_TEXT, "description": "The name of the tool's action."},
         "effect": {"enum": ["read", "idempotent", "write"]},
         "hints": {
             "type": "object",
             "additionalProperties": {"type": "boolean"},
-            "description": "What the server claims; nothing rests on it.",
+            "description": "What the server claims about the tool; informational only.",
         },
         "input": {"type": "object", "description": "The schema of its arguments."},
     },
@@ -93,7 +93,7 @@ _SERVED: Schema = {
 
 LIST_TOOLS = Action(
     "list_tools",
-    "List what the server serves: each tool with its description, its pin, and whether it is allowed",
+    "List the server's tools, each with its description, its pin, and whether it is allowed",
     {"type": "object", "additionalProperties": False, "properties": {}},
     {
         "type": "object",

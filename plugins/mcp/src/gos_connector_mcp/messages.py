@@ -1,4 +1,4 @@
-"""JSON-RPC messages read out of an HTTP answer, be it JSON or a stream of events; what a server asks of us is only counted."""
+"""Reads JSON-RPC messages from an HTTP answer, JSON or an event stream; requests of the server are recorded, not answered."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,24 +12,24 @@ _MOST_MESSAGES = 2000
 
 
 class Unreadable(ValueError):
-    """The answer is no message of MCP; the text says why."""
+    """The answer contains no valid MCP message; the text says why."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer to one request, and the methods of all the server asked of us meanwhile: none gets an answer."""
+    """The answer to one request, and the methods of the requests that the server sent meanwhile; none of them is answered."""
 
     message: Mapping[str, Any]
     asked: tuple[str, ...]
 
 
 def read_answer(answer: HttpAnswer, request_id: int) -> Answered | None:
-    """The message that answers the request; None when there is none in it, Unreadable for what is no message."""
+    """The message that answers the request; None when there is none, UnreadableMessage for an invalid message."""
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not answer.content.strip():
         return None
     texts = _events(answer.content) if kind == "text/event-stream" else iter([answer.content])
-    asked: list[str] = []
+    server_requests: list[str] = []
     for number, text in enumerate(texts):
         if number >= _MOST_MESSAGES:
             raise Unreadable(f"the stream has more than {_MOST_MESSAGES} messages")
@@ -37,11 +37,11 @@ def read_answer(answer: HttpAnswer, request_id: int) -> Answered | None:
         method = message.get("method")
         if isinstance(method, str):
             if "id" in message:
-                asked.append(method[:100])
+                server_requests.append(method[:100])
         elif message.get("id") == request_id and not isinstance(message.get("id"), bool):
-            return Answered(message, tuple(asked))
+            return Answered(message, tuple(server_requests))
         elif "error" in message and (message.get("id") is None or kind != "text/event-stream"):
-            return Answered(message, tuple(asked))  # about a request that could not be read: its id is none, or made up
+            return Answered(message, tuple(server_requests))  # the server could not read the request: the id is null or made up
     return None
 
 
@@ -49,9 +49,9 @@ def _parsed(text: bytes) -> Mapping[str, Any]:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("a message is no JSON") from error
+        raise Unreadable("a message is not JSON") from error
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise Unreadable("a message is no JSON-RPC 2.0")
+        raise Unreadable("a message is not JSON-RPC 2.0")
     if _is_deeper(message, MOST_DEPTH):
         raise Unreadable(f"a message is nested deeper than {MOST_DEPTH} levels")
     return message
@@ -73,7 +73,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def _events(content: bytes) -> Iterator[bytes]:
-    """The data of every event of type `message` (the HTML standard, § 9.2.6); one that is cut off is none."""
+    """The data of every event of type `message` (HTML standard, § 9.2.6); an incomplete last event is ignored."""
     data: list[bytes] = []
     kind = b""
     for line in content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):

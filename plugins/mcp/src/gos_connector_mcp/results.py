@@ -1,4 +1,4 @@
-"""The result of a tool as the action's output: typed, bounded, and nothing in it that nobody can look at."""
+"""Turns the result of a tool into the action's output: typed, bounded, and without invisible characters in names."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ _PART: Schema = {
         "uri": {**_TEXT, "description": "Of a resource or a link; the appliance does not follow it."},
         "name": {**_TEXT, "description": "Of a link."},
         "content_type": _TEXT,
-        "document_id": {**_TEXT, "description": "Of an image, audio or other bytes, kept as a document."},
+        "document_id": {**_TEXT, "description": "Of an image, audio or other bytes stored as a document."},
         "bytes": {"type": "integer"},
         "reason": {**_TEXT, "description": "Why something was left out."},
     },
@@ -43,39 +43,40 @@ def output_schema(structured: Schema | None) -> Schema:
 
 
 class Reader:
-    """Reads one result; `keeps` says that bytes become documents of the tenant."""
+    """Reads one result; with `keeps_bytes`, images, audio and other bytes become documents of the tenant."""
 
     def __init__(self, ctx: Context, tool: str, *, keeps: bool, changes: bool) -> None:
-        self._ctx, self._tool, self._keeps = ctx, tool, keeps
+        self._ctx, self._tool, self._keeps_bytes = ctx, tool, keeps
         self._outcome: Outcome = "unknown" if changes else "not_done"
 
     def read(self, result: Mapping[str, Any], *, promised: bool) -> dict[str, Any]:
-        """The action's output; Rejected when the tool failed or wants an answer of us, SystemFailure for nonsense."""
+        """The action's output; Rejected when the tool failed or requires input, SystemFailure for an invalid result."""
         kind = result.get("resultType", "complete")
         if kind == "input_required":
             raise Rejected(
-                f"The tool {self._tool} wants an answer of a person or a model of ours before it goes on; an outside server gets"
-                " none. Use a tool that takes all it needs as arguments.",
-                details={"asked": _asked(result)},
+                f"The tool {self._tool} requires input from a user or a model to continue, which outside servers do not get."
+                " Use a tool that takes everything it needs as arguments.",
+                details={"asked": _requested_methods(result)},
             )
         if kind != "complete":
-            raise SystemFailure(f"The tool {self._tool} answered a result of the unknown type {kind!r:.80}.", outcome=self._outcome)
+            raise SystemFailure(f"The tool {self._tool} returned a result of the unknown type {kind!r:.80}.", outcome=self._outcome)
         content = result.get("content", [])
         if not isinstance(content, list) or not all(isinstance(each, Mapping) for each in content):
-            raise SystemFailure(f"The tool {self._tool} answered something that is no content of MCP.", outcome=self._outcome)
+            raise SystemFailure(f"The tool {self._tool} returned content that is not valid MCP.", outcome=self._outcome)
         if result.get("isError") is True:
-            said = shown("\n".join(_texts(content)), _LONGEST_ERROR)
-            raise Rejected(f"The tool {self._tool} failed: {said or 'it does not say why'}", details={"tool": self._tool})
+            text = shown("\n".join(_texts(content)), _LONGEST_ERROR)
+            raise Rejected(f"The tool {self._tool} failed: {text or 'it gave no reason'}", details={"tool": self._tool})
         parts = [self._part(each) for each in content[:_MOST_PARTS]]
         if len(content) > _MOST_PARTS:
             beyond = len(content) - _MOST_PARTS
-            parts.append({"kind": "left_out", "reason": f"{beyond} further parts: {_MOST_PARTS} are the most"})
+            parts.append({"kind": "left_out", "reason": f"{beyond} further parts; the maximum is {_MOST_PARTS}"})
         output = {"text": "\n\n".join(_texts(content[:_MOST_PARTS])), "content": parts}
         if "structuredContent" in result:
             output["structured"] = result["structuredContent"]
         elif promised:
             raise SystemFailure(
-                f"The tool {self._tool} answered without the structured content that it promises.", outcome=self._outcome
+                f"The tool {self._tool} returned no structured content, although it declares an output schema.",
+                outcome=self._outcome,
             )
         return output
 
@@ -84,51 +85,51 @@ class Reader:
         if kind == "text" and isinstance(block.get("text"), str):
             return {"kind": "text", "text": block["text"]}
         if kind == "resource_link":
-            return {"kind": "link", **_said(block, "uri", "name"), **_type_of(block)}
+            return {"kind": "link", **_text_members(block, "uri", "name"), **_type_of(block)}
         resource = block.get("resource")
         if kind == "resource" and isinstance(resource, Mapping):
             if isinstance(resource.get("text"), str):
-                return {"kind": "resource", "text": resource["text"], **_said(resource, "uri"), **_type_of(resource)}
+                return {"kind": "resource", "text": resource["text"], **_text_members(resource, "uri"), **_type_of(resource)}
             return self._bytes("resource", resource.get("blob"), resource)
         if kind in ("image", "audio"):
             return self._bytes(kind, block.get("data"), block)
         return {"kind": "left_out", "reason": f"content of the unknown type {shown(str(kind), 40)!r}"}
 
     def _bytes(self, kind: str, encoded: Any, block: Mapping[str, Any]) -> dict[str, Any]:
-        """Bytes as a document, or why they were left out: the tool did its work, so that nothing here may fail the call."""
-        said = _type_of(block)
+        """The bytes as a document, or the reason why they were left out; never an error, since the tool has done its work."""
+        type_info = _type_of(block)
         try:
             content = base64.b64decode(encoded if isinstance(encoded, str) else "?", validate=True)
         except (binascii.Error, ValueError):
-            return {"kind": "left_out", **said, "reason": f"the {kind} is not base64"}
+            return {"kind": "left_out", **type_info, "reason": f"the {kind} is not base64"}
         size = {"bytes": len(content)}
-        if not self._keeps:
-            reason = f"the {kind} is not kept: set `binaries` to documents to have it"
-            return {"kind": "left_out", **said, **size, "reason": reason}
+        if not self._keeps_bytes:
+            reason = f"the {kind} was not stored; to store it, set `binaries` to documents"
+            return {"kind": "left_out", **type_info, **size, "reason": reason}
         try:
-            kept = self._ctx.documents.create(f"{self._tool}-{kind}", iter([content]), said.get("content_type", ""))
+            document_id = self._ctx.documents.create(f"{self._tool}-{kind}", iter([content]), type_info.get("content_type", ""))
         except ConnectorError as error:
-            return {"kind": "left_out", **said, **size, "reason": f"the {kind} could not be kept: {error.message}"}
-        return {"kind": "document", **said, **size, "document_id": kept}
+            return {"kind": "left_out", **type_info, **size, "reason": f"the {kind} could not be stored: {error.message}"}
+        return {"kind": "document", **type_info, **size, "document_id": document_id}
 
 
 def _texts(content: list[Any]) -> list[str]:
     return [each["text"] for each in content if each.get("type") == "text" and isinstance(each.get("text"), str)]
 
 
-def _said(block: Mapping[str, Any], *names: str) -> dict[str, str]:
+def _text_members(block: Mapping[str, Any], *names: str) -> dict[str, str]:
     return {name: shown(block[name], _LONGEST_NAME) for name in names if isinstance(block.get(name), str)}
 
 
 def _type_of(block: Mapping[str, Any]) -> dict[str, str]:
-    given = block.get("mimeType")
-    if isinstance(given, str) and given.isascii() and given.isprintable() and len(given) < 100:
-        return {"content_type": given}
+    media_type = block.get("mimeType")
+    if isinstance(media_type, str) and media_type.isascii() and media_type.isprintable() and len(media_type) < 100:
+        return {"content_type": media_type}
     return {}
 
 
-def _asked(result: Mapping[str, Any]) -> list[str]:
-    """The methods of what the server wants to know."""
-    wanted = result.get("inputRequests")
-    asked = wanted.values() if isinstance(wanted, Mapping) else ()
-    return [shown(json.dumps(each.get("method")), 100) for each in asked if isinstance(each, Mapping)][:20]
+def _requested_methods(result: Mapping[str, Any]) -> list[str]:
+    """The methods of the server's requests for input."""
+    requests = result.get("inputRequests")
+    values = requests.values() if isinstance(requests, Mapping) else ()
+    return [shown(json.dumps(each.get("method")), 100) for each in values if isinstance(each, Mapping)][:20]

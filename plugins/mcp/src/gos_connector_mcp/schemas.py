@@ -1,4 +1,4 @@
-"""A tool's JSON Schema, made safe to keep and to judge by: bounded, written out, with nothing that leads outside."""
+"""Makes a tool's JSON Schema safe to store and validate with: bounded, references inlined, nothing external."""
 
 import json
 from collections.abc import Mapping
@@ -17,24 +17,24 @@ _ONE = frozenset(
 ) | {"if", "then", "else", "contentSchema"}
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas"})
-# Where references lead to; written out, nothing needs them any more.
+# Targets of references and annotations, which are not needed once references are inlined.
 _STORES = frozenset({"$defs", "definitions", "$schema", "$comment"})
 _REFUSED = frozenset({"$id", "id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"})
 _DIALECTS = ("draft/2020-12/", "draft/2019-09/", "draft-07/", "draft-06/")
 
 
 class Refused(ValueError):
-    """The schema is not used; the text says why."""
+    """The schema cannot be used; the text says why."""
 
 
 def written_out(schema: Any) -> Schema:
-    """The schema with every reference replaced by what it leads to; Refused when it is too large, too deep, contains itself,
-    leads outside, or is none."""
+    """The schema with every reference replaced by its target; UnusableSchema when it is too large, too deep, recursive,
+    refers outside itself, or is no valid schema."""
     if not isinstance(schema, dict):
-        raise Refused("it is no object")
+        raise Refused("it is not an object")
     dialect = schema.get("$schema", f"json-schema.org/{_DIALECTS[0]}")
-    if not isinstance(dialect, str) or not any(f"json-schema.org/{known}" in dialect for known in _DIALECTS):
-        raise Refused("its `$schema` is none that is known here")
+    if not isinstance(dialect, str) or not any(f"json-schema.org/{name}" in dialect for name in _DIALECTS):
+        raise Refused("its `$schema` is not supported")
     try:
         size = len(json.dumps(schema))
     except RecursionError as error:
@@ -47,7 +47,7 @@ def written_out(schema: Any) -> Schema:
 
 
 class _Writer:
-    """Writes one schema out; the parts it may write are counted, so that references that double do not."""
+    """Inlines the references of one schema; the number of parts is limited, so that nested references cannot explode."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -56,13 +56,13 @@ class _Writer:
     def write(self, node: Any, depth: int, within: tuple[str, ...]) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise Refused(f"written out, it has more than {MOST_PARTS} parts")
+            raise Refused(f"with references inlined, it has more than {MOST_PARTS} parts")
         if depth > MOST_DEPTH:
             raise Refused(f"it is nested deeper than {MOST_DEPTH} levels")
         if not isinstance(node, dict):
             return node
-        if found := sorted(_REFUSED.intersection(node)):
-            raise Refused(f"it uses {found[0]!r}, which is not allowed here")
+        if keywords := sorted(_REFUSED.intersection(node)):
+            raise Refused(f"it uses {keywords[0]!r}, which is not allowed here")
         members = {name: self._member(name, value, depth, within) for name, value in node.items() if name not in _STORES}
         reference = members.pop("$ref", None)
         if reference is None:
@@ -85,29 +85,29 @@ class _Writer:
             raise Refused("it refers to something outside itself")
         if reference in within or reference == "#":
             raise Refused("it contains itself")
-        found: Any = self._root
+        node: Any = self._root
         for part in reference[2:].split("/"):
             key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or key not in found:
-                raise Refused(f"it refers to {reference[:80]!r}, which it does not have")
-            found = found[key]
-        return self.write(found, depth + 1, (*within, reference))
+            if not isinstance(node, dict) or key not in node:
+                raise Refused(f"it refers to {reference[:80]!r}, which it does not contain")
+            node = node[key]
+        return self.write(node, depth + 1, (*within, reference))
 
 
 def _compile(schema: Schema) -> None:
-    """As the appliance will, within its bounds: without retrieval, with patterns that need no backtracking."""
+    """Compile the schema as the appliance will: without fetching references, and with patterns that need no backtracking."""
     try:
         compile_schema(schema)
     except SchemaInvalid as error:
-        raise Refused(f"it is no JSON Schema (2020-12) that can be used: {str(error)[:200]}") from error
+        raise Refused(f"it is not a usable JSON Schema (2020-12): {str(error)[:200]}") from error
 
 
 def mirrored(schema: Any) -> dict[str, list[str]]:
-    """The HTTP headers that the server wants arguments repeated in (`x-mcp-header`), each with the argument's path.
+    """The HTTP headers in which the server wants arguments repeated (`x-mcp-header`), each with the argument's path.
 
-    Only those on properties reached by properties alone, which are all that the protocol allows.
+    Only properties nested in properties are searched, as the protocol allows no others.
     """
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     pending: list[tuple[list[str], Any]] = [([], schema)]
     while pending:
         path, node = pending.pop()
@@ -116,10 +116,10 @@ def mirrored(schema: Any) -> dict[str, list[str]]:
         token = node.get("x-mcp-header")
         if path and token is not None:
             if not isinstance(token, str) or not token.isascii() or not token.replace("-", "").isalnum() or len(token) > 64:
-                raise Refused("it wants an argument repeated in a header without a proper name")
-            if node.get("type") not in ("string", "integer", "boolean") or token.lower() in map(str.lower, found):
+                raise Refused("it wants an argument repeated in a header with an invalid name")
+            if node.get("type") not in ("string", "integer", "boolean") or token.lower() in map(str.lower, paths):
                 raise Refused(f"it wants a header {token!r} that the protocol does not allow")
-            found[token] = path
+            paths[token] = path
         properties = node.get("properties")
         pending += [([*path, name], each) for name, each in properties.items()] if isinstance(properties, dict) else []
-    return found
+    return paths

@@ -1,8 +1,8 @@
-"""The conversation with a server, in both eras of the protocol: an envelope with every request, or a handshake before them.
+"""The conversation with a server, in both eras of the protocol: with an envelope in every request, or with a handshake first.
 
-Revision 2026-07-28 knows no session: every request says who asks, by which revision, and what the client can, which is nothing.
-Revisions before it begin with `initialize` and carry a session's id. What a server asks of us (sampling, elicitation, roots) is
-never answered.
+Revision 2026-07-28 has no sessions: every request carries the client's name, the revision and the client's capabilities, of
+which there are none.  Earlier revisions begin with `initialize` and carry a session id.  Requests of the server (sampling,
+elicitation, roots) are never answered.
 """
 
 import base64
@@ -32,14 +32,14 @@ EARLIER = ("2025-11-25", "2025-06-18", "2025-03-26")
 REVISIONS = (*MODERN, *EARLIER)
 _CLIENT = {"name": "gos-appliance", "version": "1"}
 _META = "io.modelcontextprotocol/"
-_NAMED = {"tools/call": "name"}
+_NAME_PARAMS = {"tools/call": "name"}
 _PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 MOST_ANSWER = 4 << 20
 
 
 @dataclass(frozen=True)
 class Server:
-    """What a server said of itself; `session` is empty in the era without sessions."""
+    """A server as it describes itself; `session` is empty where there are no sessions."""
 
     revision: str
     name: str
@@ -54,7 +54,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Request:
-    """One request: `headers` repeat arguments, `changes` says that the server may change something by it."""
+    """One request: `headers` repeat arguments, `changes` says whether it may change something on the server."""
 
     method: str
     params: Mapping[str, Any]
@@ -64,7 +64,7 @@ class Request:
 
 
 class Conversation:
-    """Requests to one server; remembers what the server is, from several threads, and learns it anew when it lost that."""
+    """Sends requests to one server.  Thread-safe; remembers the server, and connects again when its session was lost."""
 
     def __init__(self, settings: Mapping[str, Any], http: Callable[[Context], Http]) -> None:
         self._settings, self._http = settings, http
@@ -73,23 +73,23 @@ class Conversation:
         self._ids = itertools.count(1)
 
     def meet(self, ctx: Context) -> Server:
-        """The server, asked for once; an error of the contract when it is none, or speaks no revision of ours."""
+        """The server, detected on first use; an error of the contract when it is no MCP server or shares no revision."""
         with self._lock:
             if self._server is None:
-                self._server = self._introduce(ctx)
+                self._server = self._detect_server(ctx)
             return self._server
 
     def ask(self, request: Request, ctx: Context) -> Mapping[str, Any]:
-        """The result of a request; an error of the contract otherwise."""
+        """The result of a request; an error of the contract when it fails."""
         return self.measured(request, ctx)[0]
 
     def measured(self, request: Request, ctx: Context) -> tuple[Mapping[str, Any], int]:
-        """The result of a request, and how many bytes its answer had."""
+        """The result of a request, and the size of the answer in bytes."""
         server = self.meet(ctx)
         try:
             return self._ask(request, server, ctx)
         except _SessionEnded:
-            # The server does not know the session any more, so that it did nothing (2025-11-25, Streamable HTTP).
+            # The server no longer knows the session and has done nothing (2025-11-25, Streamable HTTP): repeat the request.
             with self._lock:
                 if self._server is server:
                     self._server = None
@@ -100,54 +100,54 @@ class Conversation:
 
     def _ask(self, request: Request, server: Server, ctx: Context) -> tuple[Mapping[str, Any], int]:
         try:
-            answer, answered = self._send(request, server, ctx)
-            return _result_of(answered), len(answer.content)
-        except ProtocolError as refused:
-            raise error_of(refused, changes=request.changes) from refused
+            answer, response = self._send(request, server, ctx)
+            return _result_of(response), len(answer.content)
+        except ProtocolError as error:
+            raise error_of(error, changes=request.changes) from error
 
-    # -- meeting
+    # -- detecting the server
 
-    def _introduce(self, ctx: Context) -> Server:
-        wanted = self._settings.get("protocol", "auto")
-        if wanted in EARLIER:
-            return self._initialize(wanted, ctx)
+    def _detect_server(self, ctx: Context) -> Server:
+        protocol = self._settings.get("protocol", "auto")
+        if protocol in EARLIER:
+            return self._initialize(protocol, ctx)
         try:
             return self._discover(ctx)
-        except ProtocolError as refused:
-            if wanted in MODERN or not _may_be_earlier(refused):
-                raise error_of(refused, changes=False) from refused
-        except (ConfigError, Rejected):  # a status alone, by which servers of earlier revisions refuse who has no session
-            if wanted in MODERN:
+        except ProtocolError as error:
+            if protocol in MODERN or not _may_be_earlier(error):
+                raise error_of(error, changes=False) from error
+        except (ConfigError, Rejected):  # a bare status, with which servers of earlier revisions refuse requests without a session
+            if protocol in MODERN:
                 raise
         return self._initialize(EARLIER[0], ctx)
 
     def _discover(self, ctx: Context) -> Server:
-        asking = Server(MODERN[0], "", "", "")
-        found = self._result(Request("server/discover", {}), asking, ctx)
-        versions = found.get("supportedVersions")
+        server = Server(MODERN[0], "", "", "")
+        result = self._result(Request("server/discover", {}), server, ctx)
+        versions = result.get("supportedVersions")
         mutual = [each for each in MODERN if isinstance(versions, list) and each in versions]
         if not mutual:
-            named = {"supported": versions}
-            raise ProtocolError(VERSION_NOT_SUPPORTED, "it names no revision that this appliance speaks", named, 200)
-        meta = found.get("_meta")
-        told = meta.get(f"{_META}serverInfo") if isinstance(meta, Mapping) else None
-        return _server(mutual[0], told, found.get("instructions"))
+            data = {"supported": versions}
+            raise ProtocolError(VERSION_NOT_SUPPORTED, "it names no revision that this appliance supports", data, 200)
+        meta = result.get("_meta")
+        info = meta.get(f"{_META}serverInfo") if isinstance(meta, Mapping) else None
+        return _server(mutual[0], info, result.get("instructions"))
 
     def _initialize(self, revision: str, ctx: Context) -> Server:
         params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": _CLIENT}
         try:
-            answer, answered = self._send(Request("initialize", params), Server("", "", "", ""), ctx)
-            found = _result_of(answered)
-        except ProtocolError as refused:
-            raise error_of(refused, changes=False) from refused
-        agreed = found.get("protocolVersion")
+            answer, response = self._send(Request("initialize", params), Server("", "", "", ""), ctx)
+            result = _result_of(response)
+        except ProtocolError as error_sent:
+            raise error_of(error_sent, changes=False) from error_sent
+        agreed = result.get("protocolVersion")
         if agreed not in EARLIER:
             ours = ", ".join(REVISIONS)
-            raise ConfigError(f"The server speaks the revision {str(agreed)[:40]!r} only; this appliance speaks {ours}.")
+            raise ConfigError(f"The server supports only the revision {str(agreed)[:40]!r}; this appliance supports {ours}.")
         session = answer.headers.get("mcp-session-id", "")
         if session and not _PLAIN.fullmatch(session):
-            raise nonsense(answer, "its session id is none", changes=False)
-        server = _server(agreed, found.get("serverInfo"), found.get("instructions"), session)
+            raise nonsense(answer, "its session id is invalid", changes=False)
+        server = _server(agreed, result.get("serverInfo"), result.get("instructions"), session)
         content = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
         answer = self._http(ctx).send(self._request(content, self._headers(server)))
         if error := error_of_status(answer, changes=False):
@@ -157,8 +157,8 @@ class Conversation:
     # -- messages
 
     def _result(self, request: Request, server: Server, ctx: Context) -> Mapping[str, Any]:
-        _, answered = self._send(request, server, ctx)
-        return _result_of(answered)
+        _, response = self._send(request, server, ctx)
+        return _result_of(response)
 
     def _send(self, request: Request, server: Server, ctx: Context) -> tuple[HttpAnswer, Answered]:
         """The HTTP answer and the message in it; _SessionEnded, or an error of the contract."""
@@ -169,7 +169,7 @@ class Conversation:
             envelope = {"protocolVersion": server.revision, "clientInfo": _CLIENT, "clientCapabilities": {}}
             params["_meta"] = {**params.get("_meta", {}), **{_META + name: value for name, value in envelope.items()}}
             headers.append(("Mcp-Method", request.method))
-            if (member := _NAMED.get(request.method)) is not None:
+            if (member := _NAME_PARAMS.get(request.method)) is not None:
                 headers.append(("Mcp-Name", header_text(str(params[member]))))
         message = {"jsonrpc": "2.0", "id": number, "method": request.method, "params": params}
         content = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
@@ -181,20 +181,20 @@ class Conversation:
     def _read(self, answer: HttpAnswer, number: int, request: Request, ctx: Context) -> Answered:
         error = error_of_status(answer, changes=request.changes)
         try:
-            answered = read_answer(answer, number)
+            response = read_answer(answer, number)
         except Unreadable as problem:
             raise error or nonsense(answer, str(problem), changes=request.changes) from problem
-        if answered is None or (error is not None and not isinstance(answered.message.get("error"), Mapping)):
-            raise error or nonsense(answer, "it holds no answer to the request", changes=request.changes)
-        if answered.asked:
-            asked = {"asked": list(answered.asked[:20])}
-            ctx.log("warn", "The server asked something of us while it answered; it gets no answer.", asked)
-        refused = answered.message.get("error")
-        if isinstance(refused, Mapping):
-            raise protocol_error(refused, answer.status)
-        if not isinstance(answered.message.get("result"), Mapping):
+        if response is None or (error is not None and not isinstance(response.message.get("error"), Mapping)):
+            raise error or nonsense(answer, "it contains no answer to the request", changes=request.changes)
+        if response.asked:
+            details = {"asked": list(response.asked[:20])}
+            ctx.log("warn", "The server sent requests of its own while answering; they are not answered.", details)
+        refusal = response.message.get("error")
+        if isinstance(refusal, Mapping):
+            raise protocol_error(refusal, answer.status)
+        if not isinstance(response.message.get("result"), Mapping):
             raise nonsense(answer, "it is neither a result nor an error", changes=request.changes)
-        return answered
+        return response
 
     def _headers(self, server: Server) -> list[tuple[str, str]]:
         headers = [("Accept", "application/json, text/event-stream"), ("Content-Type", "application/json")]
@@ -214,40 +214,40 @@ class _SessionEnded(Exception):
     """The server does not know the session."""
 
 
-def _may_be_earlier(refused: ProtocolError) -> bool:
-    """Whether the refusal of `server/discover` may come from a server of an earlier revision: unless it names revisions, none of
-    them earlier, or refuses who asks."""
-    if refused.code == CAPABILITY_MISSING or refused.status in (401, 403):
+def _may_be_earlier(error: ProtocolError) -> bool:
+    """Whether the error for `server/discover` may come from a server of an earlier revision: not if it refuses the client or
+    its credentials, or names only other revisions."""
+    if error.code == CAPABILITY_MISSING or error.status in (401, 403):
         return False
-    if refused.code != VERSION_NOT_SUPPORTED:
+    if error.code != VERSION_NOT_SUPPORTED:
         return True
-    supported = refused.data.get("supported") if isinstance(refused.data, Mapping) else None
+    supported = error.data.get("supported") if isinstance(error.data, Mapping) else None
     return not isinstance(supported, list) or any(each in EARLIER for each in supported)
 
 
-def _result_of(answered: Answered) -> Mapping[str, Any]:
-    result: Mapping[str, Any] = answered.message["result"]
+def _result_of(response: Answered) -> Mapping[str, Any]:
+    result: Mapping[str, Any] = response.message["result"]
     return result
 
 
-def _server(revision: str, told: Any, instructions: Any, session: str = "") -> Server:
-    info = told if isinstance(told, Mapping) else {}
+def _server(revision: str, raw_info: Any, instructions: Any, session: str = "") -> Server:
+    info = raw_info if isinstance(raw_info, Mapping) else {}
     name, version = (shown(str(info.get(part, "")), 100) for part in ("name", "version"))
     return Server(revision, name, version, shown(instructions) if isinstance(instructions, str) else "", session)
 
 
 def header_text(value: str) -> str:
-    """A value as a header carries it: as it is where that is safe, else in base64 (2026-07-28, Streamable HTTP)."""
+    """A value encoded for a header: unchanged where that is safe, else in base64 (2026-07-28, Streamable HTTP)."""
     if _PLAIN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     return f"=?base64?{base64.b64encode(value.encode(errors='replace')).decode('ascii')}?="
 
 
-def argument_headers(wanted: Mapping[str, Sequence[str]], given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The headers that repeat arguments; of an argument that is absent there is none."""
+def argument_headers(paths: Mapping[str, Sequence[str]], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The headers that repeat arguments; absent arguments have no header."""
     headers = []
-    for token, path in wanted.items():
-        value: Any = given
+    for token, path in paths.items():
+        value: Any = arguments
         for part in path:
             value = value.get(part) if isinstance(value, Mapping) else None
         if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A tool as a server describes it: judged, pinned by the digest of its description, and compared with a pin."""
+"""A tool as its server describes it: validated, pinned by the digest of its description, and compared with a pin."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ _LARGEST = 256 << 10
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool a server serves.  `problem` is why it cannot be allowed, empty when it can; `headers` are arguments by header."""
+    """A tool of a server.  `problem` says why it cannot be allowed, if so; `headers` maps headers to arguments' paths."""
 
     name: str
     served: Mapping[str, Any]
@@ -37,25 +37,25 @@ class Tool:
 
     @property
     def text(self) -> str:
-        """Its description as the server has it, everything unseen written as its code point."""
+        """The server's description of the tool, invisible characters written as code points."""
         return shown(_text(self.served.get("description")))
 
     @property
     def summary(self) -> str:
-        """One line of it, as a quotation: it is the server's word and nobody else's."""
+        """Title and description in one line, the description quoted, since it is only the server's claim."""
         title = shown(_text(self.served.get("title")) or self.name, 80)
-        said = " ".join(self.text.split())
-        whole = f"{title} (the outside server says: “{said}”)" if said else f"{title} (of an outside server)"
+        text = " ".join(self.text.split())
+        whole = f"{title} (the outside server says: “{text}”)" if text else f"{title} (of an outside server)"
         return shown(whole, _LONGEST_SUMMARY)
 
 
 def tools_of(listed: Sequence[Any], only: str | None = None) -> dict[str, Tool]:
-    """The tools of a list by name, or `only` the one of this name; of one that is listed twice, neither can be used."""
+    """The tools of a list by name, or `only` the one of this name; a name that is listed twice cannot be used."""
     tools: dict[str, Tool] = {}
     for served in listed:
         name = served.get("name") if isinstance(served, Mapping) else None
         if not isinstance(name, str) or only not in (None, name) or not re.fullmatch(NAME, name):
-            continue  # it cannot be named in the settings, so nobody can allow it
+            continue  # the settings cannot contain such a name, so that the tool cannot be allowed
         if name in tools:
             tools[name] = Tool(name, tools[name].served, tools[name].pin, "the server lists two tools of this name")
         else:
@@ -64,7 +64,7 @@ def tools_of(listed: Sequence[Any], only: str | None = None) -> dict[str, Tool]:
 
 
 def tool_of(name: str, served: Mapping[str, Any]) -> Tool:
-    """One tool, with what is wrong with it."""
+    """The tool for a server's description, with its problem if it has one."""
     described = {part: served[part] for part in _PARTS if part in served}
     pin = pin_of(described)
     if len(_written(described)) > _LARGEST:
@@ -75,33 +75,33 @@ def tool_of(name: str, served: Mapping[str, Any]) -> Tool:
     if len(_text(described.get("description"))) > _LONGEST_DESCRIPTION:
         return Tool(name, described, pin, f"its description has more than {_LONGEST_DESCRIPTION} characters")
     if unseen := unseen_in(described):
-        return Tool(name, described, pin, f"its description holds a character that cannot be seen ({unseen})")
+        return Tool(name, described, pin, f"its description contains an invisible character ({unseen})")
     part = "input schema"
     try:
-        given = written_out(described.get("inputSchema", {"type": "object"}))
-        if given.get("type") != "object":
+        input_schema = written_out(described.get("inputSchema", {"type": "object"}))
+        if input_schema.get("type") != "object":
             raise Refused("it does not describe an object")
         headers = mirrored(described.get("inputSchema"))
         part = "output schema"
         output = written_out(described["outputSchema"]) if "outputSchema" in described else None
-    except Refused as refused:
-        return Tool(name, described, pin, f"its {part} cannot be used: {refused}")
-    return Tool(name, described, pin, "", given, output, headers)
+    except Refused as error:
+        return Tool(name, described, pin, f"its {part} cannot be used: {error}")
+    return Tool(name, described, pin, "", input_schema, output, headers)
 
 
 def pin_of(described: Mapping[str, Any]) -> str:
-    """`sha256:<digest>` of the whole description, then a short digest of each of its parts, which tells what changed."""
+    """`sha256:<digest>` of the whole description, then a short digest of each part, which shows what changed."""
     parts = ".".join(_digest(described.get(part))[:10] for part in _PARTS)
     return f"sha256:{_digest(dict(described))}.{parts}"
 
 
 def is_pinned(pin: str, tool: Tool) -> bool:
-    """Whether the pin is of this very description; the digest of the whole decides."""
+    """Whether the pin matches this description; only the digest of the whole counts."""
     return pin.partition(".")[0] == tool.pin.partition(".")[0]
 
 
 def changed_parts(pin: str, tool: Tool) -> list[str]:
-    """What differs between a pin and the description that is served now."""
+    """The parts in which the current description differs from the pinned one."""
     then, now = pin.split(".")[1:], tool.pin.split(".")[1:]
     if len(then) != len(now):
         return ["description"]
@@ -109,17 +109,17 @@ def changed_parts(pin: str, tool: Tool) -> list[str]:
 
 
 def hints_of(tool: Tool) -> dict[str, bool]:
-    """What the server claims of the tool's effect; nothing here rests on it."""
+    """The server's claims about the tool's effect, for display only."""
     annotations = tool.served.get("annotations")
-    given = annotations if isinstance(annotations, Mapping) else {}
-    return {ours: given[theirs] for theirs, ours in _HINTS.items() if isinstance(given.get(theirs), bool)}
+    claims = annotations if isinstance(annotations, Mapping) else {}
+    return {ours: claims[theirs] for theirs, ours in _HINTS.items() if isinstance(claims.get(theirs), bool)}
 
 
 def action_name(name: str) -> str:
-    """The action a tool becomes: `createIssue` and `create-issue` are create_issue."""
+    """The name of a tool's action: both `createIssue` and `create-issue` become create_issue."""
     text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
-    found = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
-    return found if found[:1].isalpha() else f"tool_{found}".rstrip("_")
+    slug = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return slug if slug[:1].isalpha() else f"tool_{slug}".rstrip("_")
 
 
 def _digest(value: Any) -> str:

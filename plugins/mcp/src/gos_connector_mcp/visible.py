@@ -1,21 +1,21 @@
-"""Texts of an outside server made safe to look at: what cannot be seen is found, and shown as its code point."""
+"""Makes texts of an outside server safe to display: finds invisible characters, and writes them as code points."""
 
 import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-# Other formats, controls, halves of pairs, private and unassigned: nothing of it is visible, much of it turns or hides the rest.
+# Formats, controls, surrogates, private use and unassigned: all invisible, and many reorder or hide the text around them.
 _UNSEEN = frozenset({"Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
 _USUAL = frozenset("\n\t\r")
-# Blank letters and fillers that are no formats by their category, and selectors that hide bytes behind a visible character.
+# Blank letters and fillers outside the format categories, and selectors that can hide bytes behind a visible character.
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
 _SELECTORS = (range(0xFE00, 0xFE0F), range(0xE0100, 0xE01F0), range(0x180B, 0x1810))
 
 
 def is_unseen(letter: str) -> bool:
-    """Whether a character cannot be seen, or changes the order in which others are.
+    """Whether a character is invisible, or changes the order of others.
 
-    The emoji selector U+FE0F alone is let through: plain symbols of many descriptions carry it.
+    A single emoji selector U+FE0F is allowed: many descriptions use it after a plain symbol.
     """
     if letter in _USUAL:
         return False
@@ -23,7 +23,7 @@ def is_unseen(letter: str) -> bool:
 
 
 def unseen_in(value: Any) -> str | None:
-    """The first character of a JSON value's texts, names included, that cannot be seen, as `U+200B`; None without one."""
+    """The first invisible character in the texts and names of a JSON value, as `U+200B`; None without one."""
     for text in _texts(value):
         before = ""
         for letter in text:
@@ -34,7 +34,7 @@ def unseen_in(value: Any) -> str | None:
 
 
 def shown(text: str, longest: int = 4000) -> str:
-    """The text with everything unseen written as `\\u{200b}`, cut to `longest` characters."""
+    """The text with invisible characters written as `\\u{200b}`, cut to `longest` characters."""
     escaped = "".join(f"\\u{{{ord(letter):x}}}" if is_unseen(letter) else letter for letter in text[:longest])
     return escaped if len(text) <= longest else f"{escaped}…"
 

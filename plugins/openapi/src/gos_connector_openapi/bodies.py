@@ -1,4 +1,4 @@
-"""Bodies of requests: which of the document's kinds is sent, and the bytes."""
+"""Request bodies: chooses one of the document's content types and serializes the body."""
 
 import base64
 import binascii
@@ -16,13 +16,13 @@ FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 
 def is_json(media: str) -> bool:
-    """Whether a media type is JSON or built on it."""
+    """Whether a media type is JSON or JSON-based (`+json`)."""
     essence = media.split(";", maxsplit=1)[0].strip().lower()
     return essence in ("application/json", "text/json") or essence.endswith("+json")
 
 
 def is_text(media: str) -> bool:
-    """Whether a media type is a text that is no JSON."""
+    """Whether a media type is text other than JSON."""
     essence = media.split(";", maxsplit=1)[0].strip().lower()
     return essence.startswith("text/") or essence.endswith("+xml") or essence in ("application/xml", "application/javascript")
 
@@ -42,7 +42,7 @@ _PREFERRED = ("json", "form", "multipart", "text", "binary")
 
 
 def body_plan(document: Document, body: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Any]:
-    """How the body is written, and its schema; None where the document offers no kind of content."""
+    """How the body is serialized, and its schema; None when the document has no content type for it."""
     content = document.mapping(body.get("content"))
     if not content:
         return None, None
@@ -61,18 +61,18 @@ def _parts(document: Document, schema: Mapping[str, Any], encoding: Mapping[str,
     files = [str(name) for name, part in members.items() if _is_file(document, part)]
     styles: dict[str, Any] = {}
     for name, each in encoding.items():
-        found = document.mapping(each)
-        wanted = {key: found[key] for key in ("style", "explode", "contentType") if isinstance(found.get(key), str | bool)}
-        if wanted:
-            styles[str(name)] = wanted
+        described = document.mapping(each)
+        options = {key: described[key] for key in ("style", "explode", "contentType") if isinstance(described.get(key), str | bool)}
+        if options:
+            styles[str(name)] = options
     return {"files": files, "encoding": styles}
 
 
 def _is_file(document: Document, part: Any) -> bool:
-    found = document.mapping(part)
-    if found.get("type") == "array":
-        found = document.mapping(found.get("items"))
-    return found.get("format") in ("binary", "base64") or "contentMediaType" in found
+    schema = document.mapping(part)
+    if schema.get("type") == "array":
+        schema = document.mapping(schema.get("items"))
+    return schema.get("format") in ("binary", "base64") or "contentMediaType" in schema
 
 
 def write_body(step: Mapping[str, Any], value: Any) -> tuple[bytes, str]:
@@ -86,12 +86,12 @@ def write_body(step: Mapping[str, Any], value: Any) -> tuple[bytes, str]:
             return _multipart(step, _object(value))
         case "text":
             return text_of(value).encode(), step["type"]
-    return _decoded(value), step["type"]
+    return _decode_base64(value), step["type"]
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError("The body of this action is a form: give an object.")
+        raise ConfigError("The body of this action is a form: pass an object.")
     return value
 
 
@@ -105,13 +105,13 @@ def _form_pairs(step: Mapping[str, Any], value: Mapping[str, Any]) -> Pairs:
         if isinstance(inner, dict) and style == "form":
             pairs.append((name, text_of(inner)))
         else:
-            how = {"name": name, "style": style, "explode": chosen.get("explode", style in ("form", "deepObject"))}
-            pairs += write_pairs(how, inner)
+            parameter = {"name": name, "style": style, "explode": chosen.get("explode", style in ("form", "deepObject"))}
+            pairs += write_pairs(parameter, inner)
     return pairs
 
 
 def _multipart(step: Mapping[str, Any], value: Mapping[str, Any]) -> tuple[bytes, str]:
-    """RFC 7578, names and file names escaped as browsers do."""
+    """The body and Content-Type of a multipart form (RFC 7578), names and file names escaped as browsers do."""
     boundary = secrets.token_hex(16)
     out: list[bytes] = []
     for name, inner in value.items():
@@ -134,7 +134,7 @@ def _part(value: Any, is_file: bool, usual_type: str | None) -> tuple[bytes, str
     """Bytes, content type and file name of one part."""
     if is_file and isinstance(value, dict):
         content_type = str(value.get("content_type") or usual_type or "application/octet-stream").split(",")[0]
-        return _decoded(value.get("base64", "")), _one_line(content_type), str(value.get("filename", "file"))
+        return _decode_base64(value.get("base64", "")), _one_line(content_type), str(value.get("filename", "file"))
     if is_file:
         return text_of(value).encode(), _one_line((usual_type or "application/octet-stream").split(",")[0]), "file"
     if isinstance(value, dict | list):
@@ -152,8 +152,8 @@ def _escape(name: str) -> str:
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _decoded(value: Any) -> bytes:
+def _decode_base64(value: Any) -> bytes:
     try:
         return base64.b64decode(str(value), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ConfigError("What this action sends are bytes: give them in base64.") from error
+        raise ConfigError("This action sends bytes: pass them in base64.") from error

@@ -1,4 +1,4 @@
-"""The connector: discovers a document's operations, and sends each by the plan that was kept with it."""
+"""The connector: discovers a document's operations, and sends each according to the plan stored with its action."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ _ACCEPT = "application/vnd.oai.openapi+json, application/json, application/yaml;
 
 
 class OpenapiConnector(Connector):
-    """One API, as its document describes it."""
+    """One API, described by an OpenAPI or Swagger document."""
 
     contract_version = 1
     name = "openapi"
@@ -45,7 +45,7 @@ class OpenapiConnector(Connector):
         request = HttpRequest("GET", f"{base.rstrip('/')}{path or ''}", list(self.settings.get("headers", {}).items()))
         answer = self._transmit(Sending(request, complete=False), ctx)
         error = error_of(answer)
-        # Without a path to test, any answer but a refusal of the credentials shows that somebody is there.
+        # Without a path to test, any answer other than refused credentials or a server error shows that the system is reachable.
         if error is not None and (path or answer.status == 401 or answer.status >= 500):
             raise error
         return f"{base} answered with {answer.status}."
@@ -54,7 +54,7 @@ class OpenapiConnector(Connector):
         return import_actions(self.fetch_document(ctx), self.settings, ctx)
 
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        raise ConfigError(f"There is no action {action!r} in the document; test the settings to read it again.")
+        raise ConfigError(f"The document has no action {action!r}; test the settings to read the document again.")
 
     def perform(self, action: Action, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if not action.plan:
@@ -68,63 +68,63 @@ class OpenapiConnector(Connector):
     # -- documents
 
     def fetch_document(self, ctx: Context) -> bytes:
-        """The document of the settings; ConnectorError when it cannot be had."""
+        """The document named or contained in the settings; ConnectorError when it cannot be fetched."""
         url = self.settings.get("document_url")
         if url is None:
             return str(self.settings["document"]).encode()
-        # Credentials belong to the system, not to whoever publishes its document.
+        # The credentials are for the system; the publisher of its document must not receive them.
         answer = ctx.http.send(HttpRequest("GET", url, [("Accept", _ACCEPT)]))
-        if error := error_of(answer, "Whoever publishes the document"):
+        if error := error_of(answer, "The server of the document"):
             raise error
         return answer.content
 
     # -- calls
 
-    def _transmit(self, sending: Sending, ctx: Context) -> HttpAnswer:
-        if sending.complete:
-            return ctx.http.send(sending.request)
-        return authorized(ctx, self.auth_of(self.settings)).send(sending.request)
+    def _transmit(self, prepared: Sending, ctx: Context) -> HttpAnswer:
+        if prepared.complete:
+            return ctx.http.send(prepared.request)
+        return authorized(ctx, self.auth_of(self.settings)).send(prepared.request)
 
-    def _sent(self, sending: Sending, ctx: Context) -> HttpAnswer:
-        answer = self._transmit(sending, ctx)
+    def _sent(self, prepared: Sending, ctx: Context) -> HttpAnswer:
+        answer = self._transmit(prepared, ctx)
         if error := error_of(answer):
             raise error
         return answer
 
     def _joined(
-        self, plan: Json, given: Json, sending: Sending, first: tuple[HttpAnswer, dict[str, Any]], ctx: Context
+        self, plan: Json, arguments: Json, prepared: Sending, first: tuple[HttpAnswer, dict[str, Any]], ctx: Context
     ) -> dict[str, Any]:
-        """The first page with the items of those that follow, as many as were asked for; `more` tells of a further one."""
+        """The output with the items of all pages up to the requested number; `more` says whether there is another page."""
         paging = plan["paging"]
-        wanted = given.get(paging["input"], 1)
+        page_limit = arguments.get(paging["input"], 1)
         answer, output = first
         body = output["body"]
-        items = items_of(paging, body) if wanted > 1 else []
-        current: Mapping[str, Any] = {**given}
-        seen = {_place(sending)}
-        step = next_step(paging, current, answer, body)
-        for _ in range(wanted - 1):
-            if step is None:
+        items = items_of(paging, body) if page_limit > 1 else []
+        current: Mapping[str, Any] = {**arguments}
+        seen = {_address(prepared)}
+        following = next_step(paging, current, answer, body)
+        for _ in range(page_limit - 1):
+            if following is None:
                 break
-            current = {**current, **dict(step.changes)}
-            sending = self._turned(plan, current, sending, step, ctx)
-            if _place(sending) in seen:
-                raise SystemFailure("The service's next page is one that was read already; its pages do not end.")
-            seen.add(_place(sending))
-            answer = self._sent(sending, ctx)
+            current = {**current, **dict(following.changes)}
+            prepared = self._build_next(plan, current, prepared, following, ctx)
+            if _address(prepared) in seen:
+                raise SystemFailure("The service's next page was already read; its pagination does not end.")
+            seen.add(_address(prepared))
+            answer = self._sent(prepared, ctx)
             page = read_output(answer)["body"]
             items += items_of(paging, page)
-            step = next_step(paging, current, answer, page)
-        return {**output, "more": step is not None}
+            following = next_step(paging, current, answer, page)
+        return {**output, "more": following is not None}
 
-    def _turned(self, plan: Json, given: Json, before: Sending, step: Step, ctx: Context) -> Sending:
-        if not step.url:
-            return build(self.settings, plan, given, ctx.idempotency_key)
+    def _build_next(self, plan: Json, arguments: Json, previous: Sending, page: Step, ctx: Context) -> Sending:
+        if not page.url:
+            return build(self.settings, plan, arguments, ctx.idempotency_key)
         schemes = choose(plan["security"], self.settings)
         keys = credentials(schemes, self.settings)[1] if schemes is not None else []
-        url = following(before.request, step.url)
-        return replace(before, request=replace(before.request, url=url, params=keys))
+        url = following(previous.request, page.url)
+        return replace(previous, request=replace(previous.request, url=url, params=keys))
 
 
-def _place(sending: Sending) -> tuple[str, tuple[tuple[str, str], ...]]:
-    return sending.request.url, tuple(sending.request.params)
+def _address(prepared: Sending) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return prepared.request.url, tuple(prepared.request.params)

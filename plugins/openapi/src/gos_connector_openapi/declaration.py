@@ -17,7 +17,7 @@ _CREDENTIALS: Schema = {
 }
 _PAGING: Schema = {
     "type": "object",
-    "title": "How lists go on",
+    "title": "Pagination",
     "description": "By action, or * for every list.",
     "additionalProperties": {
         "type": "object",
@@ -25,10 +25,10 @@ _PAGING: Schema = {
         "additionalProperties": False,
         "properties": {
             "kind": {"enum": ["none", "link", "next", "cursor", "page", "offset"]},
-            "at": {**_TEXT, "description": "Path in the answer to the next address or cursor, like meta.next."},
-            "parameter": {**_TEXT, "description": "Query parameter of the cursor, page or offset."},
-            "size_parameter": {**_TEXT, "description": "Query parameter of the number of items in a page."},
-            "items": {**_TEXT, "description": "Path in the answer to the list, like data.items."},
+            "at": {**_TEXT, "description": "Path to the next address or cursor in the answer, for example meta.next."},
+            "parameter": {**_TEXT, "description": "Query parameter for the cursor, page or offset."},
+            "size_parameter": {**_TEXT, "description": "Query parameter for the number of items per page."},
+            "items": {**_TEXT, "description": "Path to the list in the answer, for example data.items."},
         },
     },
 }
@@ -43,45 +43,45 @@ SETTINGS: Schema = {
             "type": "string",
             "pattern": "^https?://[^/?#@\\\\\\s]+(/[^\\\\\\s]*)?$",
             "title": "Address of the document",
-            "description": "Fetched when the settings are tested, and before the first call after they changed.",
+            "description": "Fetched when the settings are tested, and before the first call after a change.",
         },
-        "document": {"type": "string", "title": "The document itself", "description": "JSON or YAML, up to 1 MB."},
+        "document": {"type": "string", "title": "Document content", "description": "JSON or YAML, up to 1 MB."},
         "base_url": {
             "type": "string",
             "pattern": _ADDRESS,
             "title": "Base address",
             "secret_target": True,
-            "description": "Where the operations are. The document's first server when it is left out and no secret is sent.",
+            "description": "Address of the API. If left empty and no secret is sent, the document's first server is used.",
         },
         "auth": auth_settings("none", "basic", "bearer", "header", "query", "oauth2"),
         "credentials": _CREDENTIALS,
         "headers": {"type": "object", "additionalProperties": _HEADER, "title": "Headers of every call"},
-        "check_path": {**_TEXT, "pattern": "^/", "title": "Path to GET for the test of the settings"},
+        "check_path": {**_TEXT, "pattern": "^/", "title": "Path requested to test the settings"},
         "effects": {
             "type": "object",
             "additionalProperties": {"enum": ["read", "idempotent", "write"]},
-            "title": "Effects that differ from their method's",
+            "title": "Effects that differ from the HTTP method's",
             "description": "By action or operationId.",
         },
         "only_tags": {
             "type": "array",
             "items": {**_TEXT, "minLength": 1},
             "title": "Only operations with these tags",
-            "description": 'A list like ["users", "groups"]. Left empty, every operation is taken.',
+            "description": 'A list like ["users", "groups"]. If left empty, every operation is imported.',
         },
         "only_paths": {
             "type": "array",
             "items": {**_TEXT, "pattern": "^/"},
             "title": "Only operations under these paths",
-            "description": 'A list like ["/users/{id}"], as paths stand in the document; what lies below is taken too.',
+            "description": 'A list like ["/users/{id}"], as written in the document. Paths below are included.',
         },
         "paging": _PAGING,
         "answers": {
             "enum": ["typed", "checked", "as_sent"],
             "default": "typed",
             "title": "Answers",
-            "description": "typed: members may be missing or null, but not of another type. checked: as the document has them."
-            " as_sent: anything.",
+            "description": "typed: members may be missing or null, but must have the right type. checked: exactly as in the"
+            " document. as_sent: not checked.",
         },
     },
     "allOf": [

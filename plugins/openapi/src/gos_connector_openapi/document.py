@@ -1,4 +1,4 @@
-"""An OpenAPI document that nobody trusts: parsed without aliases, its references followed inside itself only."""
+"""Reads an untrusted OpenAPI document: YAML aliases are refused, and references may only lead into the document itself."""
 
 import json
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ MOST_BYTES = 32 << 20
 _MOST_YAML_BYTES = 8 << 20  # a YAML parser needs much more memory and time for the same document
 _DEEPEST = 100
 _MOST_STEPS = 40
-_NOTHING = object()
-CHOOSE = "choose the operations you need by the settings only_tags and only_paths"
+_MISSING = object()
+CHOOSE = "choose the operations you need with the settings only_tags and only_paths"
 
 
 class Refused(Exception):
@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML with JSON's values only: a date stays a text."""
+    """Loads YAML with the value types of JSON only: a date remains a string."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -30,67 +30,73 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class Document:
-    """The parsed document; `find` follows references."""
+    """The parsed document; `resolve` follows references."""
 
-    def __init__(self, whole: Mapping[str, Any]) -> None:
-        self.whole = whole
-        self.is_swagger = "swagger" in whole
-        self._found: dict[str, Any] = {}
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.whole = root
+        self.is_swagger = "swagger" in root
+        self._resolved: dict[str, Any] = {}
 
     def find(self, part: Any) -> Any:
-        """`part`, or what its chain of references ends at; Refused for one that leads elsewhere, nowhere or in a circle."""
+        """`part`, or the end of its chain of references; UnusableDocument for an external, broken or circular reference."""
         for _ in range(_MOST_STEPS):
             if not (isinstance(part, Mapping) and isinstance(part.get("$ref"), str)):
                 return part
             part = self.refer(part["$ref"])
-        raise Refused("A reference of the document ends in a circle of references; mend the document.")
+        raise Refused("A reference in the document refers to itself; correct the document.")
 
     def refer(self, reference: str) -> Any:
-        """What stands at a reference into the document."""
-        if reference not in self._found:
-            self._found[reference] = self._walk(reference)
-        return self._found[reference]
+        """The part of the document that a reference points to."""
+        if reference not in self._resolved:
+            self._resolved[reference] = self._walk(reference)
+        return self._resolved[reference]
 
     def _walk(self, reference: str) -> Any:
         if reference != "#" and not reference.startswith("#/"):
-            raise Refused(f"The document refers to {reference[:200]!r}, outside of itself; bundle it into one document first.")
-        found: Any = self.whole
+            raise Refused(
+                f"The document refers to {reference[:200]!r}, outside the document; bundle everything into one document first."
+            )
+        node: Any = self.whole
         for token in reference.split("/")[1:]:
-            found = _inside(found, token.replace("~1", "/").replace("~0", "~"))
-            if found is _NOTHING:
-                raise Refused(f"The document refers to {reference[:200]!r}, which it does not have; mend the document.")
-        return found
+            node = _inside(node, token.replace("~1", "/").replace("~0", "~"))
+            if node is _MISSING:
+                raise Refused(
+                    f"The document refers to {reference[:200]!r}, which it does not contain; correct the document."
+                )
+        return node
 
     def mapping(self, part: Any) -> Mapping[str, Any]:
-        """What `part` is or refers to, when that is an object; otherwise an empty one."""
-        found = self.find(part)
-        return found if isinstance(found, Mapping) else {}
+        """The object that `part` is or refers to; an empty one when it is no object."""
+        target = self.find(part)
+        return target if isinstance(target, Mapping) else {}
 
 
 def _inside(holder: Any, name: str) -> Any:
-    """The member or item of that name, as it is written or percent-encoded; YAML has the number of a status as a number."""
+    """The member or item with this name, literal or percent-decoded; YAML parses a status code as a number."""
     number = int(name) if name.isdecimal() and len(name) < 10 else -1
     if isinstance(holder, list):
-        return holder[number] if 0 <= number < len(holder) else _NOTHING
+        return holder[number] if 0 <= number < len(holder) else _MISSING
     if not isinstance(holder, Mapping):
-        return _NOTHING
-    return next((holder[key] for key in (name, unquote(name), number) if key in holder), _NOTHING)
+        return _MISSING
+    return next((holder[key] for key in (name, unquote(name), number) if key in holder), _MISSING)
 
 
 def parse(content: bytes) -> Document:
-    """The document of JSON or YAML; Refused when it is none that is read here, or is made to cost more than documents do."""
+    """The document parsed from JSON or YAML; UnusableDocument when it is too large, malformed or of an unsupported version."""
     if len(content) > MOST_BYTES:
         raise Refused(f"The document has more than {MOST_BYTES >> 20} MB; leave out the parts you do not need.")
-    whole = _value(content.removeprefix(b"\xef\xbb\xbf"))
-    if not isinstance(whole, dict):
-        raise Refused("The document is no object; give an OpenAPI 3.0 or 3.1 or a Swagger 2.0 document as JSON or YAML.")
+    root = _value(content.removeprefix(b"\xef\xbb\xbf"))
+    if not isinstance(root, dict):
+        raise Refused("The document is not an object; provide an OpenAPI 3.0 or 3.1 or a Swagger 2.0 document as JSON or YAML.")
     for name, releases in (("swagger", ("2", "2.0")), ("swaggerVersion", ())):
-        if name in whole and str(whole[name]) not in releases:
-            raise Refused(f"The document says {name} {str(whole[name])[:20]!r}; of Swagger this connector reads 2.0.")
-    version = str(whole.get("openapi", ""))
-    if "swagger" not in whole and not version.startswith(("3.0", "3.1")):
-        raise Refused(f"The document says openapi {version[:20]!r}; this connector reads 3.0 and 3.1, and Swagger 2.0.")
-    return Document(whole)
+        if name in root and str(root[name]) not in releases:
+            raise Refused(
+                f"The document says {name} {str(root[name])[:20]!r}; the only Swagger version supported is 2.0."
+            )
+    version = str(root.get("openapi", ""))
+    if "swagger" not in root and not version.startswith(("3.0", "3.1")):
+        raise Refused(f"The document says openapi {version[:20]!r}; this connector supports 3.0 and 3.1, and Swagger 2.0.")
+    return Document(root)
 
 
 def _value(content: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""The operations of a document as actions: names, effects, inputs, outputs, and the plan by which each is sent.  Pure."""
+"""Turns a document's operations into actions: name, effect, input, output, and the plan for sending the request.  Pure."""
 
 import re
 from collections import Counter
@@ -19,7 +19,7 @@ from gos_connector_openapi.swagger import convert_head, convert_operation
 METHODS = ("get", "head", "options", "put", "delete", "post", "patch")
 _EFFECTS = {"get": "read", "head": "read", "options": "read", "put": "idempotent", "delete": "idempotent"}
 MOST_OPERATIONS = 5000
-_MOST_TAGS_NAMED = 8
+_MOST_TAGS_LISTED = 8
 _MOST_AT_FULL_LENGTH, _FULL_LENGTHS = 1250, 1000  # what more operations have together fits into an answer of the worker
 _MOST_INPUT_PARTS = 2000
 _MOST_OUTPUT_PARTS = 600
@@ -28,11 +28,11 @@ _LONGEST_SUMMARY = 300
 
 
 Placed = tuple[str, str, Mapping[str, Any], Mapping[str, Any]]
-"""A path, a method, its operation, and what stands at the path."""
+"""A path, a method, its operation, and the path item."""
 
 
 class Reader:
-    """Makes actions of a document; `settings` are those of the integration that are no secrets."""
+    """Turns a document into actions; `settings` are the integration's settings without secrets."""
 
     def __init__(self, document: Document, settings: Mapping[str, Any]) -> None:
         document = convert_head(document) if document.is_swagger else document
@@ -41,7 +41,7 @@ class Reader:
         self._names: set[str] = set()
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Every operation that the settings choose as an action's parts; Refused when the document cannot be used."""
+        """The parts of an action for every operation that the settings select; UnusableDocument when there are none."""
         document = self._document
         server = _server(document.whole.get("servers"), self._settings)
         chosen = self._choose()
@@ -54,14 +54,14 @@ class Reader:
             yield self._action(path, method, operation, shared)
 
     def _make_shapers(self, count: int) -> tuple[Shaper, Shaper]:
-        """For inputs and outputs; the more operations beyond `_MOST_AT_FULL_LENGTH`, the shorter the schemas of each."""
+        """The shapers of inputs and outputs; beyond `_MOST_AT_FULL_LENGTH` operations each schema gets fewer parts."""
         share = 1.0 if count <= _MOST_AT_FULL_LENGTH else _FULL_LENGTHS / count
         inputs = Shaper(self._document, given=True, most_parts=int(_MOST_INPUT_PARTS * share))
         strict = self._settings.get("answers") == "checked"
         return inputs, Shaper(self._document, given=False, most_parts=int(_MOST_OUTPUT_PARTS * share), strict=strict)
 
     def _choose(self) -> list[Placed]:
-        """What is to be read, counted before anything costs; Refused when that is nothing, or more than an integration takes."""
+        """The selected operations; UnusableDocument when there are none or too many, before any schema is built."""
         every = list(self._find_operations())
         if not every:
             raise Refused("The document describes no operation.")
@@ -72,7 +72,7 @@ class Reader:
             )
         if len(chosen) > MOST_OPERATIONS:
             raise Refused(
-                f"These are {len(chosen)} operations; an integration takes {MOST_OPERATIONS} at most; {CHOOSE}. "
+                f"The document has {len(chosen)} operations; an integration can have at most {MOST_OPERATIONS}: {CHOOSE}. "
                 f"{_name_tags(chosen)}"
             )
         return chosen
@@ -94,15 +94,15 @@ class Reader:
     def _action(self, path: str, method: str, operation: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
         document = self._document
         name = self._name(operation.get("operationId"), method, path)
-        parameters = [*_listed(shared.get("parameters")), *_listed(operation.get("parameters"))]
-        known = {(each.get("in"), each.get("name")): each for each in map(document.mapping, parameters)}
+        parameters = [*_as_list(shared.get("parameters")), *_as_list(operation.get("parameters"))]
+        by_name = {(each.get("in"), each.get("name")): each for each in map(document.mapping, parameters)}
         schema: Schema = {"type": "object", "additionalProperties": False, "properties": {}, "required": []}
         plan: dict[str, Any] = {"method": method.upper(), "path": path, "parameters": []}
-        for parameter in [each for each in known.values() if _is_wanted(each)]:
+        for parameter in [each for each in by_name.values() if _is_offered(each)]:
             self._add_parameter(schema, plan, parameter)
         self._add_undeclared(schema, plan, path)
-        if method not in ("get", "head") and (found := document.mapping(operation.get("requestBody"))):
-            self._add_body(schema, plan, found)
+        if method not in ("get", "head") and (body := document.mapping(operation.get("requestBody"))):
+            self._add_body(schema, plan, body)
         output = output_of(document, self._outputs, operation, held=self._settings.get("answers", "typed"))
         plan["accept"] = output.accept
         servers = operation.get("servers") or shared.get("servers")
@@ -121,9 +121,9 @@ class Reader:
             "input": schema, "output": output.schema, "sample": sample_of(schema), "plan": plan,
         }  # fmt: skip
 
-    def _name(self, given: Any, method: str, path: str) -> str:
-        """A name that no other operation has; the document's own where it says one."""
-        text = given if isinstance(given, str) and given.strip() else f"{method} {path}"
+    def _name(self, operation_id: Any, method: str, path: str) -> str:
+        """A unique action name, from the operationId where there is one, else from method and path."""
+        text = operation_id if isinstance(operation_id, str) and operation_id.strip() else f"{method} {path}"
         text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", text)
         name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:_LONGEST_NAME]
         name = name if name[:1].isalpha() else f"op_{name}"
@@ -152,7 +152,7 @@ class Reader:
             schema["required"].append(member)
 
     def _add_undeclared(self, schema: Schema, plan: dict[str, Any], path: str) -> None:
-        """Names in the path that no parameter declares."""
+        """Add the names in the path that no parameter declares."""
         declared = {step["name"] for step in plan["parameters"] if step["in"] == "path"}
         for name in dict.fromkeys(re.findall(r"\{([^{}]+)\}", path)):
             if name not in declared:
@@ -170,7 +170,7 @@ class Reader:
 
 
 _FILE: Schema = {
-    "description": "A file: its bytes in base64, or a text.",
+    "description": "A file: its bytes in base64, or text.",
     "anyOf": [
         {"type": "string"},
         {
@@ -184,7 +184,7 @@ _FILE: Schema = {
 
 
 def _with_files(shaped: Schema, step: Mapping[str, Any]) -> Schema:
-    """The schema of a body where files are what `bodies` takes."""
+    """The schema of a body with its files in the form that `write_body` accepts."""
     if step["kind"] == "binary":
         return {"type": "string", "description": "The bytes in base64."}
     members = shaped.get("properties", {})
@@ -195,7 +195,7 @@ def _with_files(shaped: Schema, step: Mapping[str, Any]) -> Schema:
     return shaped
 
 
-def _is_wanted(parameter: Mapping[str, Any]) -> bool:
+def _is_offered(parameter: Mapping[str, Any]) -> bool:
     name, place = parameter.get("name"), parameter.get("in")
     if not isinstance(name, str) or not name or place not in ("path", "query", "header", "cookie"):
         return False
@@ -203,33 +203,33 @@ def _is_wanted(parameter: Mapping[str, Any]) -> bool:
 
 
 def _tags_of(operation: Mapping[str, Any]) -> list[str]:
-    return [each for each in _listed(operation.get("tags")) if isinstance(each, str)]
+    return [each for each in _as_list(operation.get("tags")) if isinstance(each, str)]
 
 
 def _name_tags(operations: Iterable[Placed]) -> str:
-    """The tags that most operations have, and on how many."""
+    """A sentence with the most frequent tags and how many operations have each."""
     counted = Counter(tag for _, _, operation, _ in operations for tag in _tags_of(operation))
     if not counted:
         return "They have no tags."
-    named = ", ".join(f"{tag[:60]} ({count})" for tag, count in counted.most_common(_MOST_TAGS_NAMED))
-    more = len(counted) - _MOST_TAGS_NAMED
-    return f"Their tags: {named}{f' and {more} more' if more > 0 else ''}."
+    names = ", ".join(f"{tag[:60]} ({count})" for tag, count in counted.most_common(_MOST_TAGS_LISTED))
+    more = len(counted) - _MOST_TAGS_LISTED
+    return f"Their tags: {names}{f' and {more} more' if more > 0 else ''}."
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def _summary(operation: Mapping[str, Any], method: str, path: str) -> str:
-    told = operation.get("summary") or operation.get("description") or ""
-    sentence = " ".join(str(told).split()).rstrip(".")[: _LONGEST_SUMMARY - 100]
+    text = operation.get("summary") or operation.get("description") or ""
+    sentence = " ".join(str(text).split()).rstrip(".")[: _LONGEST_SUMMARY - 100]
     place = f"{method.upper()} {path}"
     old = ", deprecated" if operation.get("deprecated") is True else ""
     return f"{sentence} ({place}{old})"[:_LONGEST_SUMMARY] if sentence else f"{place}{old}"[:_LONGEST_SUMMARY]
 
 
 def _server(servers: Any, settings: Mapping[str, Any]) -> str:
-    """The first server's address with its variables' usual values; empty when there is none that can be used."""
+    """The first server's address with the default values of its variables; empty when there is no usable one."""
     first = servers[0] if isinstance(servers, list) and servers and isinstance(servers[0], Mapping) else {}
     url = str(first.get("url", "/"))
     variables = first.get("variables")

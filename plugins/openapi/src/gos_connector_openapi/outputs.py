@@ -1,4 +1,4 @@
-"""What an operation answers when it succeeds, and how an answer becomes an output."""
+"""The output of an operation: its schema, from the successful responses, and the conversion of an answer."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ _HEADERS: Schema = {"type": "object", "additionalProperties": {"type": "string"}
 
 @dataclass(frozen=True)
 class Output:
-    """The schema of an output, the media type to ask for, and whether the document speaks of a header Link."""
+    """The schema of an output, the media type to accept, and whether the document declares a `Link` header."""
 
     schema: Schema
     accept: str
@@ -27,9 +27,9 @@ class Output:
 
 
 def output_of(document: Document, shaper: Shaper, operation: Mapping[str, Any], *, held: str) -> Output:
-    """What the successful answers of the operation have in common.
+    """The output that covers all successful responses of the operation.
 
-    `held` is how much an answer is held to it: `checked`; `typed`, where it may be empty; `as_sent`, where any is right.
+    `checking` says how strictly answers are checked: `checked`; `typed`, where members may be null; `as_sent`, not at all.
     """
     responses = document.mapping(operation.get("responses"))
     good = [document.mapping(each) for status, each in responses.items() if str(status).startswith("2")]
@@ -63,7 +63,7 @@ def _content(document: Document, shaper: Shaper, response: Mapping[str, Any]) ->
 
 
 def read_output(answer: HttpAnswer) -> dict[str, Any]:
-    """`{status, headers, body}`; SystemFailure for JSON that is none."""
+    """`{status, headers, body}`; SystemFailure for invalid JSON."""
     headers = {name: value for name, value in answer.headers.items() if name != "set-cookie"}
     return {"status": answer.status, "headers": headers, "body": _body(answer)}
 
@@ -74,7 +74,7 @@ def _body(answer: HttpAnswer) -> Any:
         return None
     if is_json(media):
         return _json(answer)
-    return _decoded(answer) if is_text(media) else base64.b64encode(answer.content).decode("ascii")
+    return _decode_text(answer) if is_text(media) else base64.b64encode(answer.content).decode("ascii")
 
 
 def _json(answer: HttpAnswer) -> Any:
@@ -82,13 +82,13 @@ def _json(answer: HttpAnswer) -> Any:
         return json.loads(answer.content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise SystemFailure(
-            "The service said that it answers JSON, and did not.", outcome="unknown", details={"status": answer.status}
+            "The service declares its answer as JSON, but it is not.", outcome="unknown", details={"status": answer.status}
         ) from error
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
-def _decoded(answer: HttpAnswer) -> str:
+def _decode_text(answer: HttpAnswer) -> str:
     return answer.content.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""How an operation's list goes on: guessed from the document where the settings do not say, and followed page by page.  Pure."""
+"""Pagination of list operations: taken from the settings or detected in the document, and followed page by page.  Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,22 +25,22 @@ _SIZES = (
 
 
 def paging_plan(name: str, chosen: Mapping[str, Any], plan: Mapping[str, Any], output: Output) -> dict[str, Any] | None:
-    """How the list of an operation goes on; None when it is none, or nothing says how it does."""
+    """How an operation's list is paged; None when it is no list, or neither settings nor document say how."""
     override = chosen.get(name, chosen.get("*", {}))
     if override.get("kind") == "none":
         return None
     members = {step["name"]: step["member"] for step in plan["parameters"] if step["in"] == "query"}
     body = _plain(output.body)
     items = override["items"].split(".") if override.get("items") else _list_in(body)
-    found = _asked(override, members) if override.get("kind") else _guess(body, members, links=output.links)
-    if found is None or items is None:
+    paging = _configured(override, members) if override.get("kind") else _guess(body, members, links=output.links)
+    if paging is None or items is None:
         return None
     size = _member(members, (override["size_parameter"],) if override.get("size_parameter") else _SIZES)
-    taken = {step["member"] for step in plan["parameters"]}
-    return {**found, "items": items, "size": size, "input": "read_pages" if "pages" in taken else "pages"}
+    taken_members = {step["member"] for step in plan["parameters"]}
+    return {**paging, "items": items, "size": size, "input": "read_pages" if "pages" in taken_members else "pages"}
 
 
-def _asked(override: Mapping[str, Any], members: Mapping[str, str]) -> dict[str, Any]:
+def _configured(override: Mapping[str, Any], members: Mapping[str, str]) -> dict[str, Any]:
     usual = {"page": _PAGES, "offset": _OFFSETS, "cursor": _CURSOR_PARAMETERS}.get(override["kind"], ())
     member = _member(members, (override["parameter"],) if override.get("parameter") else usual)
     return {"kind": override["kind"], "at": str(override.get("at", "")).split("."), "member": member}
@@ -61,7 +61,7 @@ def _guess(body: Mapping[str, Any], members: Mapping[str, str], *, links: bool) 
 
 
 def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a schema that is not about null."""
+    """The first alternative of a schema that is not null."""
     for part in schema.get("anyOf", ()):
         if part.get("type") != "null":
             return _plain(part)
@@ -77,17 +77,17 @@ def _list_in(body: Mapping[str, Any]) -> list[str] | None:
     if _is_type(body, "array"):
         return []
     arrays = [name for name, part in body.get("properties", {}).items() if _is_type(part, "array")]
-    named = next((name for name in _LISTS if name in arrays), None)
-    return [named] if named else arrays if len(arrays) == 1 else None
+    match = next((name for name in _LISTS if name in arrays), None)
+    return [match] if match else arrays if len(arrays) == 1 else None
 
 
 def _first_path(body: Mapping[str, Any], paths: Sequence[str], kind: str) -> list[str] | None:
     for path in paths:
         for names in ([path], path.split(".")):
-            found: Mapping[str, Any] | None = body
+            schema: Mapping[str, Any] | None = body
             for name in names:
-                found = _plain(found).get("properties", {}).get(name) if found is not None else None
-            if found is not None and _is_type(found, kind):
+                schema = _plain(schema).get("properties", {}).get(name) if schema is not None else None
+            if schema is not None and _is_type(schema, kind):
                 return names
     return None
 
@@ -98,43 +98,44 @@ def _member(members: Mapping[str, str], names: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Step:
-    """Where the next page is: at an address, or at the same one with another value of one member of the input."""
+    """Where the next page is: at another address, or at the same address with changed arguments."""
 
     url: str = ""
     changes: tuple[tuple[str, Any], ...] = ()
 
 
-def next_step(paging: Mapping[str, Any], given: Mapping[str, Any], answer: HttpAnswer, body: Any) -> Step | None:
-    """The next page after this answer to `given`; None at the end."""
+def next_step(paging: Mapping[str, Any], arguments: Mapping[str, Any], answer: HttpAnswer, body: Any) -> Step | None:
+    """The page after this answer to a call with `arguments`; None at the end."""
     linked = next_link(answer.headers.get("link", ""))
     if linked or paging["kind"] == "link":
         return Step(linked) if linked else None
-    items = _at(body, paging["items"])
+    items = _value_at(body, paging["items"])
     if paging["kind"] in ("next", "cursor"):
-        found = _at(body, paging["at"])
-        ended = isinstance(body, dict) and body.get("has_more") is False
-        if ended or not isinstance(found, str | int) or found in ("", 0, False):
+        position = _value_at(body, paging["at"])
+        is_last = isinstance(body, dict) and body.get("has_more") is False
+        if is_last or not isinstance(position, str | int) or position in ("", 0, False):
             return None
-        return Step(str(found)) if paging["kind"] == "next" else Step(changes=((paging["member"], found),))
-    size = given.get(paging["size"]) if paging.get("size") else None
+        return Step(str(position)) if paging["kind"] == "next" else Step(changes=((paging["member"], position),))
+    size = arguments.get(paging["size"]) if paging.get("size") else None
     if not isinstance(items, list) or not items or (isinstance(size, int) and len(items) < size) or paging["member"] is None:
         return None
     if paging["kind"] == "page":
-        return Step(changes=((paging["member"], int(given.get(paging["member"], 1)) + 1),))
-    return Step(changes=((paging["member"], int(given.get(paging["member"], 0)) + len(items)),))
+        return Step(changes=((paging["member"], int(arguments.get(paging["member"], 1)) + 1),))
+    return Step(changes=((paging["member"], int(arguments.get(paging["member"], 0)) + len(items)),))
 
 
 def items_of(paging: Mapping[str, Any], body: Any) -> list[Any]:
     """The list in a page; SystemFailure when there is none."""
-    found = _at(body, paging["items"])
-    if found is None:
+    items = _value_at(body, paging["items"])
+    if items is None:
         return []
-    if not isinstance(found, list):
-        raise SystemFailure(f"The answer has no list at {'.'.join(paging['items']) or 'its top'}; its pages cannot be joined.")
-    return found
+    if not isinstance(items, list):
+        place = ".".join(paging["items"]) or "its top level"
+        raise SystemFailure(f"The answer has no list at {place}; its pages cannot be joined.")
+    return items
 
 
-def _at(body: Any, path: Sequence[str]) -> Any:
+def _value_at(body: Any, path: Sequence[str]) -> Any:
     for name in path:
         body = body.get(name) if isinstance(body, dict) else None
     return body

@@ -1,4 +1,4 @@
-"""Parameters as the document's styles write them (OpenAPI 3.1 § 4.8.12): path, query, headers and cookies."""
+"""Serializes parameters in the document's styles (OpenAPI 3.1 § 4.8.12): path, query, headers and cookies."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,11 +12,11 @@ SENT_BY_US = frozenset({
     "accept", "content-type", "authorization", "host", "content-length", "transfer-encoding", "connection", "cookie", "te",
     "upgrade", "proxy-authorization", "expect", "trailer",
 })  # fmt: skip
-"""Headers that no caller sets: the specification has them ignored, or they belong to the transport."""
+"""Headers that a caller cannot set: the specification says to ignore them, or the transport sets them."""
 
 _USUAL = {"path": "simple", "header": "simple", "query": "form", "cookie": "form"}
 _DIVIDERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
-# Swagger 2.0 divides lists in the path and in headers, too, and by tabs, which OpenAPI 3 has no style for.
+# Swagger 2.0 also allows these separators in the path and in headers, and tabs, for which OpenAPI 3 has no style.
 _STYLES = {
     "path": ("simple", "label", "matrix", *_DIVIDERS), "header": ("simple", *_DIVIDERS), "cookie": ("form",),
     "query": ("form", "deepObject", *_DIVIDERS),
@@ -26,7 +26,7 @@ Pairs = list[tuple[str, str]]
 
 
 def parameter_plan(document: Document, parameter: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """How the parameter is written, and the schema of its value; it is neither checked nor changed here."""
+    """How the parameter is serialized, and the schema of its value, which is neither checked nor changed here."""
     place = str(parameter["in"])
     step: dict[str, Any] = {"name": str(parameter["name"]), "in": place}
     content = parameter.get("content")
@@ -40,7 +40,7 @@ def parameter_plan(document: Document, parameter: Mapping[str, Any]) -> tuple[di
 
 
 def text_of(value: Any) -> str:
-    """A scalar as it is written in an address or a form."""
+    """A value as the text of an address or a form; lists and objects become JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | dict):
@@ -48,13 +48,13 @@ def text_of(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def write_path(path: str, steps: list[Mapping[str, Any]], given: Mapping[str, Any]) -> str:
-    """The path with its values; each stays within its own segment."""
+def write_path(path: str, steps: list[Mapping[str, Any]], arguments: Mapping[str, Any]) -> str:
+    """The path with its values filled in; ConfigError for a value that would leave its path segment."""
     for step in steps:
         if step["in"] == "path":
-            text = _in_path(step, given[step["member"]])
+            text = _in_path(step, arguments[step["member"]])
             if text in ("", ".", ".."):
-                raise ConfigError(f"The value of {step['member']} would change which address is called; give another one.")
+                raise ConfigError(f"The value of {step['member']} would change which address is called; use another value.")
             path = path.replace(f"{{{step['name']}}}", text)
     return path
 
@@ -95,7 +95,7 @@ def _flat(value: Any, write: Callable[[str], str] = str) -> list[str]:
 
 
 def write_pairs(step: Mapping[str, Any], value: Any) -> Pairs:
-    """A query parameter or cookie as pairs that are not encoded yet."""
+    """A query parameter or cookie as pairs of name and value, not yet percent-encoded."""
     name = step["name"]
     if step.get("json"):
         return [(name, json.dumps(value, ensure_ascii=False, separators=(",", ":")))]
@@ -122,7 +122,7 @@ def _deep(name: str, value: Any) -> Pairs:
 
 
 def write_header(step: Mapping[str, Any], value: Any) -> tuple[str, str]:
-    """A header; ConfigError for a value that is more than one line."""
+    """Name and value of a header; ConfigError for a value with control characters or line breaks."""
     if step.get("json"):
         text = json.dumps(value, separators=(",", ":"))
     elif isinstance(value, dict) and step["explode"]:

@@ -1,4 +1,4 @@
-"""A small value that suits a schema, for documentation; best effort, of what is required only."""
+"""Sample values for documentation: a small value that fits a schema, with required members only; best effort."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ _DEEPEST = 6
 
 
 def sample_of(schema: Mapping[str, Any], depth: int = 0) -> Any:
-    """The first listed value, or the simplest of the type."""
+    """The constant, default or first listed value, or the simplest value of the type."""
     for name in ("const", "default"):
         if name in schema:
             return schema[name]
@@ -30,7 +30,7 @@ def sample_of(schema: Mapping[str, Any], depth: int = 0) -> Any:
 
 
 def _merged(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with its parts, and the first of its alternatives, drawn together as far as members go."""
+    """The schema merged with its `allOf` parts and its first alternative; only members are merged deeply."""
     merged = {name: part for name, part in schema.items() if name not in ("allOf", "anyOf")}
     for part in [*schema.get("allOf", ()), *schema.get("anyOf", ())[:1]]:
         members = {**merged.get("properties", {}), **part.get("properties", {})}

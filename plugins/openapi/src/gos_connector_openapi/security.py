@@ -1,4 +1,4 @@
-"""Security schemes of a document: which credentials an operation wants, and where they go."""
+"""Security schemes of a document: which credentials an operation requires, and where they are sent."""
 
 import base64
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ Pairs = list[tuple[str, str]]
 
 
 def security_plan(document: Document, operation: Mapping[str, Any]) -> list[list[dict[str, str]]]:
-    """The alternatives, each a list of schemes that are all sent; an empty alternative is: no credentials."""
-    wanted = operation.get("security", document.whole.get("security"))
+    """The alternatives, each a list of schemes that are all sent; an empty one means that no credentials are needed."""
+    requirements = operation.get("security", document.whole.get("security"))
     schemes = document.mapping(document.mapping(document.whole.get("components")).get("securitySchemes"))
-    alternatives = [each for each in wanted if isinstance(each, Mapping)] if isinstance(wanted, list) else []
+    alternatives = [each for each in requirements if isinstance(each, Mapping)] if isinstance(requirements, list) else []
     return [[_scheme(str(name), document.mapping(schemes.get(name))) for name in each] for each in alternatives]
 
 
@@ -30,18 +30,18 @@ def _scheme(name: str, scheme: Mapping[str, Any]) -> dict[str, str]:
 
 
 def choose(security: list[list[dict[str, str]]], settings: Mapping[str, Any]) -> list[dict[str, str]] | None:
-    """The schemes to send, of the first alternative that the settings have credentials for.
+    """The schemes of the first alternative for which the settings have credentials.
 
-    None: the setting `auth` sees to it, or nothing is wanted.  ConfigError names what is missing.
+    None when the setting `auth` applies or no credentials are required.  ConfigError names what is missing.
     """
-    held = settings.get("credentials", {})
+    configured = settings.get("credentials", {})
     for alternative in security:
-        if alternative and all(each["scheme"] in held and each["kind"] != "other" for each in alternative):
+        if alternative and all(each["scheme"] in configured and each["kind"] != "other" for each in alternative):
             return alternative
     if not security or any(not each for each in security) or settings.get("auth", {}).get("kind", "none") != "none":
         return None
-    wanted = " or ".join(" with ".join(each["scheme"] for each in alternative) for alternative in security)
-    raise ConfigError(f"This action wants credentials: set `credentials` for {wanted[:300]}, or `auth`.")
+    names = " or ".join(" with ".join(each["scheme"] for each in alternative) for alternative in security)
+    raise ConfigError(f"This action requires credentials: set `credentials` for {names[:300]}, or `auth`.")
 
 
 def credentials(schemes: list[dict[str, str]], settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, Pairs]:

@@ -1,4 +1,4 @@
-"""One request of an action, made from its plan and input; and what a status says when it is no success."""
+"""Builds the request of an action from its plan and input, and turns an unsuccessful status into an error."""
 
 import json
 import re
@@ -31,27 +31,27 @@ _NEVER_SUPPORTED = frozenset({501, 505})
 
 @dataclass(frozen=True)
 class Sending:
-    """A request, and whether its credentials are in it already."""
+    """A request, and whether it already carries its credentials."""
 
     request: HttpRequest
     complete: bool
 
 
 def base_of(settings: Json, plan: Json) -> str:
-    """The address operations are below; ConfigError when nobody says where.
+    """The base address of the operations; ConfigError when neither settings nor document have one.
 
-    A `base_url` that somebody has set comes before every server of the document, so that no credentials go anywhere else.
+    The setting `base_url` takes precedence over every server of the document, so that credentials go nowhere else.
     """
     base, server = str(settings.get("base_url", "")).rstrip("/"), str(plan.get("server", ""))
     if not base:
         if not server:
-            raise ConfigError("The document does not say where the system is: set base_url.")
+            raise ConfigError("The document does not name a server: set base_url.")
         return server
     return base
 
 
 def origin(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port of an address; ConfigError for a port that is none."""
+    """Scheme, host and port of an address; ConfigError when the address is invalid."""
     try:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -59,16 +59,16 @@ def origin(url: str) -> tuple[str, str | None, int | None]:
         raise ConfigError(f"{url[:200]!r} is not an address.") from error
 
 
-def build(settings: Json, plan: Json, given: Json, key: str) -> Sending:
+def build(settings: Json, plan: Json, arguments: Json, key: str) -> Sending:
     """The request of a call with this input."""
     steps = plan["parameters"]
     headers: Pairs = [("Accept", plan["accept"])]
     params: Pairs = []
     cookies: Pairs = []
     for step in steps:
-        if step["member"] not in given or (given[step["member"]] is None and step["in"] != "path"):
+        if step["member"] not in arguments or (arguments[step["member"]] is None and step["in"] != "path"):
             continue
-        value = given[step["member"]]
+        value = arguments[step["member"]]
         if step["in"] == "query":
             params += write_pairs(step, value)
         elif step["in"] == "header":
@@ -76,58 +76,60 @@ def build(settings: Json, plan: Json, given: Json, key: str) -> Sending:
         elif step["in"] == "cookie":
             cookies += write_pairs(step, value)
     content = b""
-    if "body" in plan and "body" in given:
-        content, media = write_body(plan["body"], given["body"])
+    if "body" in plan and "body" in arguments:
+        content, media = write_body(plan["body"], arguments["body"])
         headers.append(("Content-Type", media))
     schemes = choose(plan["security"], settings)
     if schemes is not None:
-        more = credentials(schemes, settings)
-        headers, params, cookies = _over(headers, more[0], fold=True), _over(params, more[1]), _over(cookies, more[2])
+        auth_headers, auth_params, auth_cookies = credentials(schemes, settings)
+        headers, params, cookies = (
+            _over(headers, auth_headers, fold=True), _over(params, auth_params), _over(cookies, auth_cookies)
+        )  # fmt: skip
     if cookies:
         headers.append(("Cookie", "; ".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in cookies)))
     if plan["method"] not in ("GET", "HEAD", "OPTIONS") and not any(name.lower() == "idempotency-key" for name, _ in headers):
         headers.append(("Idempotency-Key", key))
     headers = _over(list(settings.get("headers", {}).items()), headers, fold=True)
-    url = f"{base_of(settings, plan)}{write_path(plan['path'], steps, given)}"
+    url = f"{base_of(settings, plan)}{write_path(plan['path'], steps, arguments)}"
     return Sending(HttpRequest(plan["method"], url, headers, params, content), schemes is not None)
 
 
 def _over(below: Pairs, above: Pairs, *, fold: bool = False) -> Pairs:
-    """Both, where those above replace the names of those below."""
+    """Both lists joined; a name in `above` replaces the same name in `below`."""
     names = {name.lower() if fold else name for name, _ in above}
     return [pair for pair in below if (pair[0].lower() if fold else pair[0]) not in names] + above
 
 
 def following(request: HttpRequest, url: str) -> str:
-    """The address of the next page; ConfigError when it lies on another host, where credentials must not go."""
-    found = urljoin(request.url, url)
-    if origin(found) != origin(request.url) or re.search(r"[\x00-\x20\\]", found):
-        raise ConfigError("The next page lies on another host; it is not followed.")
-    return found
+    """The address of the next page; ConfigError when it is on another host, which must not receive the credentials."""
+    absolute = urljoin(request.url, url)
+    if origin(absolute) != origin(request.url) or re.search(r"[\x00-\x20\\]", absolute):
+        raise ConfigError("The next page is on another host and was not requested.")
+    return absolute
 
 
 def error_of(answer: HttpAnswer, who: str = "The service") -> ConnectorError | None:
-    """The error a status stands for, told of `who`; None for a success."""
+    """The error for a status, with `who` as the subject of its message; None for a success."""
     status = answer.status
     if 200 <= status < 300:
         return None
-    told = _told(answer)
+    message = _service_message(answer)
     details = {"status": status, "body": answer.content[:_EXCERPT].decode("utf-8", "replace")}
-    patience = _patience(answer)
-    if status == 429 or (status in (403, 503) and patience is not None):
-        return RateLimited(f"{who} asks to wait ({status}){told}", retry_after=patience, details=details)
+    wait_s = _wait_seconds(answer)
+    if status == 429 or (status in (403, 503) and wait_s is not None):
+        return RateLimited(f"{who} asks to wait ({status}){message}", retry_after=wait_s, details=details)
     if status in (401, 403):
-        return AuthError(f"{who} does not accept the credentials ({status}){told}", details=details)
+        return AuthError(f"{who} does not accept the credentials ({status}){message}", details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"{who} failed ({status}){told}", outcome=outcome, details=details)
+        return TransientError(f"{who} failed ({status}){message}", outcome=outcome, details=details)
     if 300 <= status < 400:
         return Rejected(f"{who} points elsewhere ({status}) and was not followed.", details=details)
-    return Rejected(f"{who} refused the request ({status}){told}", details=details)
+    return Rejected(f"{who} refused the request ({status}){message}", details=details)
 
 
-def _patience(answer: HttpAnswer) -> float | None:
-    """Seconds until the service may be asked again, where it says so."""
+def _wait_seconds(answer: HttpAnswer) -> float | None:
+    """Seconds until the next request is allowed, where the service says so."""
     after = retry_after(answer)
     reset = answer.headers.get("x-ratelimit-reset", "")
     if after is None and answer.headers.get("x-ratelimit-remaining") == "0" and reset.isascii() and reset.isdigit():
@@ -136,8 +138,8 @@ def _patience(answer: HttpAnswer) -> float | None:
     return after
 
 
-def _told(answer: HttpAnswer) -> str:
-    """What the service itself says, when it says it in one of the usual places."""
+def _service_message(answer: HttpAnswer) -> str:
+    """The service's own error message from one of the usual members; a full stop when there is none."""
     body = _object(answer)
     inner = body.get("error")
     for place in (body, inner if isinstance(inner, Mapping) else {}):
@@ -149,7 +151,7 @@ def _told(answer: HttpAnswer) -> str:
 
 def _object(answer: HttpAnswer) -> Mapping[str, Any]:
     try:
-        found = json.loads(answer.content[:100_000])
+        value = json.loads(answer.content[:100_000])
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

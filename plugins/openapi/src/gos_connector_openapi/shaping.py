@@ -1,7 +1,7 @@
-"""Schemas of a document as bounded JSON Schemas that stand alone; pure.
+"""Turns a document's schemas into bounded, self-contained JSON Schemas; pure.
 
-References are written out.  What contains itself, lies too deep or makes the schema too large becomes a schema that
-everything suits: the foreign system judges it in any case.
+References are inlined.  A part that is recursive, too deep or too large becomes a schema that accepts any value, since the
+foreign system validates the value anyway.
 """
 
 from collections.abc import Mapping
@@ -21,24 +21,24 @@ _CHOICES = (("allOf", "allOf"), ("anyOf", "anyOf"), ("oneOf", "anyOf"))
 
 
 class Shaper:
-    """Writes schemas out, each within a number of parts.
+    """Inlines the references of schemas, each within a number of parts.
 
-    `given` is for what callers send: read-only members are left out, bounds and lists of values kept.  Otherwise it is for
-    what a system answers: what systems do beyond their documents (new values, further members) is no fault; unless it is
-    `strict`, neither are members that are missing or null, which many documents do not tell of.
+    With `for_input` the schema is for a caller's input: read-only members are left out, bounds and lists of values stay.
+    Otherwise it is for a system's answers, which may contain undocumented values and members; unless `strict`, members may
+    also be missing or null, which many documents do not declare.
     """
 
     def __init__(self, document: Document, *, given: bool, most_parts: int, strict: bool = True) -> None:
-        self._document, self._given, self._most, self._strict = document, given, most_parts, strict
+        self._document, self._for_input, self._most, self._strict = document, given, most_parts, strict
         self._left = 0
 
     def shape(self, schema: Any) -> Schema:
-        """The schema, standing alone."""
+        """The self-contained schema."""
         self._left = self._most
         return self._shape(schema, (), sealed=True)
 
     def _shape(self, schema: Any, around: tuple[str, ...], *, sealed: bool) -> Schema:
-        """`around` are the references around this place, a blank for each other level; `sealed`: may forbid further members."""
+        """`around` lists the enclosing references, "" for every other level; `sealed` means it may forbid further members."""
         self._left -= 1
         if not isinstance(schema, Mapping) or self._left < 0 or len(around) > _DEEPEST:
             return {"not": {}} if schema is False else {}
@@ -66,7 +66,7 @@ class Shaper:
         known = [kind for kind in listed if isinstance(kind, str) and kind in _TYPES]
         if known and len(known) == len(listed):
             out["type"] = known[0] if len(known) == 1 else list(dict.fromkeys(known))
-        if not self._given:
+        if not self._for_input:
             return
         if isinstance(schema.get("enum"), list) and 0 < len(schema["enum"]) <= _MOST_MEMBERS:
             out["enum"] = list(schema["enum"])
@@ -97,7 +97,7 @@ class Shaper:
         others = schema.get("additionalProperties")
         if isinstance(others, Mapping):
             out["additionalProperties"] = self._shape(others, (*around, ""), sealed=True)
-        elif others is False and self._given and sealed and "patternProperties" not in schema:
+        elif others is False and self._for_input and sealed and "patternProperties" not in schema:
             out["additionalProperties"] = False
 
     def _member(self, part: Any, around: tuple[str, ...]) -> Schema:
@@ -105,8 +105,8 @@ class Shaper:
         return shaped if self._strict else nullable(shaped)
 
     def _is_hidden(self, part: Any) -> bool:
-        found = self._document.find(part)
-        return isinstance(found, Mapping) and found.get("readOnly" if self._given else "writeOnly") is True
+        member = self._document.find(part)
+        return isinstance(member, Mapping) and member.get("readOnly" if self._for_input else "writeOnly") is True
 
 
 def _is_number(value: Any) -> bool:
@@ -114,7 +114,7 @@ def _is_number(value: Any) -> bool:
 
 
 def nullable(schema: Schema) -> Schema:
-    """The schema that null suits as well."""
+    """The schema, extended to accept null."""
     if "enum" in schema and None not in schema["enum"]:
         schema = {**schema, "enum": [*schema["enum"], None]}
     kinds = schema.get("type")

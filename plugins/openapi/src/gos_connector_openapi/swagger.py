@@ -1,7 +1,6 @@
-"""Swagger 2.0 (https://swagger.io/specification/v2/) in the words of OpenAPI 3, which the rest of the connector reads.  Pure.
+"""Converts Swagger 2.0 (https://swagger.io/specification/v2/) to OpenAPI 3, which the rest of the connector reads.  Pure.
 
-The head of a document is converted at once, its operations one at a time.  References stay what they are: what they lead to
-stays where it was.
+The head of a document is converted at once, its operations one at a time.  References and their targets stay unchanged.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ _WITHOUT_BODY = ("204", "205")
 
 
 def convert_head(document: Document) -> Document:
-    """The document with `servers` and `components.securitySchemes` as well."""
+    """The document with `servers` and `components.securitySchemes` added."""
     whole = document.whole
     declared = whole.get("securityDefinitions")
     schemes = {name: _scheme(each) for name, each in declared.items()} if isinstance(declared, Mapping) else {}
@@ -24,18 +23,18 @@ def convert_head(document: Document) -> Document:
 
 
 def _scheme(declared: Any) -> Any:
-    """Only basic is called otherwise; every flow of OAuth 2 comes to a bearer token."""
+    """Only `basic` has another name in OpenAPI 3; every flow of OAuth 2 ends in a bearer token."""
     if isinstance(declared, Mapping) and declared.get("type") == "basic":
         return {"type": "http", "scheme": "basic"}
     return declared
 
 
 def _servers(whole: Mapping[str, Any], schemes: Any) -> list[dict[str, str]]:
-    """Where the document says no host or scheme, those are meant by which it was fetched."""
+    """The servers; without a host or scheme, the address is relative to the one the document was fetched from."""
     host, base = str(whole.get("host") or "").strip(), str(whole.get("basePath") or "").strip().strip("/")
     offered = schemes if isinstance(schemes, list) else []
     scheme = next((f"{each}:" for each in ("https", "http") if each in offered), "")
-    if "://" in host:  # against the specification, and clear enough
+    if "://" in host:  # violates the specification, but is unambiguous
         scheme, _, host = host.rpartition("//")
     return [{"url": f"{scheme}//{host}/{base}" if host else f"/{base}"}]
 
@@ -43,26 +42,26 @@ def _servers(whole: Mapping[str, Any], schemes: Any) -> list[dict[str, str]]:
 def convert_operation(
     document: Document, pointer: str, item: Mapping[str, Any], operation: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The operation with the parameters of its path; `pointer` is where it stands.
+    """The operation including the parameters of its path; `pointer` is its JSON Pointer.
 
-    Refused, with the pointer, for what OpenAPI 3 has no words for.
+    UnusableDocument, with the pointer, for anything that OpenAPI 3 cannot express.
     """
     whole = document.whole
     consumes = _media_types(operation.get("consumes", whole.get("consumes")))
     produces = _media_types(operation.get("produces", whole.get("produces")))
-    found = _parameters(document, pointer, item, operation)
+    parameters = _parameters(document, pointer, item, operation)
     converted = {
         **operation,
-        "parameters": [_parameter(where, each) for where, each in found if each.get("in") not in ("body", "formData")],
+        "parameters": [_parameter(where, each) for where, each in parameters if each.get("in") not in ("body", "formData")],
         "responses": {
             str(status): _response(document.mapping(each), str(status), produces)
             for status, each in document.mapping(operation.get("responses")).items()
         },
     }
-    form = [(where, each) for where, each in found if each.get("in") == "formData"]
+    form = [(where, each) for where, each in parameters if each.get("in") == "formData"]
     if form:
         converted["requestBody"] = _form(form, consumes)
-    for _, body in (each for each in found if each[1].get("in") == "body"):
+    for _, body in (each for each in parameters if each[1].get("in") == "body"):
         converted["requestBody"] = _body(body, consumes)
     if "schemes" in operation:
         converted["servers"] = _servers(whole, operation["schemes"])
@@ -72,29 +71,29 @@ def convert_operation(
 def _parameters(
     document: Document, pointer: str, item: Mapping[str, Any], operation: Mapping[str, Any]
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """Those of the path, then the operation's own in their stead, each with its pointer."""
-    known: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
+    """The parameters of the path, overridden by the operation's own, each with its pointer."""
+    by_key: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
     for holder, place in ((item, pointer.rpartition("/")[0]), (operation, pointer)):
         listed = holder.get("parameters")
         bodies: list[str] = []
         for index, each in enumerate(listed if isinstance(listed, list) else []):
-            found, where = document.mapping(each), f"{place}/parameters/{index}"
-            kind = str(found.get("in"))
+            parameter, where = document.mapping(each), f"{place}/parameters/{index}"
+            kind = str(parameter.get("in"))
             if kind == "body":
                 bodies.append(where)
-            known[kind, "" if kind == "body" else str(found.get("name"))] = (where, found)
+            by_key[kind, "" if kind == "body" else str(parameter.get("name"))] = (where, parameter)
         if len(bodies) > 1:
-            raise Refused(f"The document gives one operation a second body at {bodies[1]}; leave it out.")
-    kinds = {kind for kind, _ in known}
+            raise Refused(f"The document gives one operation a second body at {bodies[1]}; remove it.")
+    kinds = {kind for kind, _ in by_key}
     if {"body", "formData"} <= kinds:
-        where = next(where for where, each in known.values() if each.get("in") == "body")
-        raise Refused(f"The document gives one operation both a form and a body at {where}; leave one of them out.")
-    return list(known.values())
+        where = next(where for where, each in by_key.values() if each.get("in") == "body")
+        raise Refused(f"The document gives one operation both a form and a body at {where}; remove one of them.")
+    return list(by_key.values())
 
 
 def _parameter(pointer: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: parameter[name] for name in ("name", "in", "required", "description") if name in parameter}
-    return {**kept, "schema": parameter.get("schema", _schema(parameter)), **_style(pointer, parameter)}
+    common = {name: parameter[name] for name in ("name", "in", "required", "description") if name in parameter}
+    return {**common, "schema": parameter.get("schema", _schema(parameter)), **_style(pointer, parameter)}
 
 
 def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,14 +103,14 @@ def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _style(pointer: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
-    """How a list is written; nothing for another value."""
+    """The style in which a list is serialized; empty for any other value."""
     if parameter.get("type") != "array":
         return {}
     items = parameter.get("items")
     if isinstance(items, Mapping) and items.get("type") == "array":
         raise Refused(
             f"The document has a list of lists at {pointer}/items, which parameters cannot carry; "
-            "leave it out, or choose other operations by only_tags and only_paths."
+            "remove it, or choose other operations with only_tags and only_paths."
         )
     how = parameter.get("collectionFormat")
     if how == "multi" and parameter.get("in") in ("query", "formData"):
@@ -125,7 +124,7 @@ def _body(parameter: Mapping[str, Any], consumes: Iterable[str]) -> dict[str, An
 
 
 def _form(parameters: list[tuple[str, Mapping[str, Any]]], consumes: Iterable[str]) -> dict[str, Any]:
-    """The fields of a form as the members of an object; a file needs the form of parts, whatever the document says."""
+    """The request body of a form, with its fields as members; a file requires multipart, whatever the document says."""
     fields = [each for _, each in parameters]
     offered = [media.split(";")[0].strip().lower() for media in consumes]
     in_parts = any(each.get("type") == "file" for each in fields) or (MULTIPART in offered and FORM not in offered)
@@ -143,17 +142,17 @@ def _form(parameters: list[tuple[str, Mapping[str, Any]]], consumes: Iterable[st
 
 
 def _response(response: Mapping[str, Any], status: str, produces: list[str]) -> dict[str, Any]:
-    """Documents often leave out the schema of what they do answer: then anything suits."""
-    kept = {"description": "", "headers": response.get("headers", {})}
+    """The response; documents often omit the schema of an actual answer, so that a missing schema accepts anything."""
+    common = {"description": "", "headers": response.get("headers", {})}
     schema = response.get("schema")
     if status in _WITHOUT_BODY:
-        return kept
+        return common
     if schema is None:
         media = next(filter(is_json, produces), "*/*")
-        return {**kept, "content": {media: {}}}
+        return {**common, "content": {media: {}}}
     if isinstance(schema, Mapping) and schema.get("type") == "file":
-        return {**kept, "content": {media: {} for media in produces or ["*/*"]}}
-    return {**kept, "content": {media: {"schema": schema} for media in produces or ["application/json"]}}
+        return {**common, "content": {media: {} for media in produces or ["*/*"]}}
+    return {**common, "content": {media: {"schema": schema} for media in produces or ["application/json"]}}
 
 
 def _media_types(value: Any) -> list[str]:

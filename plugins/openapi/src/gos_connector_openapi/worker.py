@@ -1,4 +1,4 @@
-"""`python -m gos_connector_openapi.worker`: reads one document within limits, answers its actions, and ends."""
+"""`python -m gos_connector_openapi.worker`: reads one document within limits, writes its actions to stdout, and exits."""
 
 import json
 import sys
@@ -15,28 +15,28 @@ _MOST_ANSWER = 96 << 20
 
 
 def main() -> None:
-    """Each line of the answer is JSON: an action, why the document is refused, or the end."""
+    """Write one JSON object per line: an action, the reason why the document is refused, or the end marker."""
     try:
         settings, content = stand_apart(MEMORY_MB, CPU_SECONDS)
         written = 0
-        for line in _answers(settings, content):
+        for line in _answer_lines(settings, content):
             written += len(line)
             if written > _MOST_ANSWER:
-                raise Refused(f"What the document describes is too large; {CHOOSE}.")
+                raise Refused(f"The operations of the document are too large; {CHOOSE}.")
             sys.stdout.write(line)
-    except Refused as refused:
-        _refuse(str(refused))
+    except Refused as error:
+        _refuse(str(error))
     except RecursionError:
         _refuse("The document is nested too deeply.")
     except MemoryError:
-        _refuse(f"The document takes more than {MEMORY_MB} MB to read; leave out the parts you do not need.")
+        _refuse(f"Reading the document takes more than {MEMORY_MB} MB; remove the parts you do not need.")
 
 
 def _refuse(sentence: str) -> None:
     sys.stdout.write(json.dumps({"refused": sentence}) + "\n")
 
 
-def _answers(settings: dict[str, Any], content: bytes) -> Iterator[str]:
+def _answer_lines(settings: dict[str, Any], content: bytes) -> Iterator[str]:
     document = parse(content)
     for action in Reader(document, settings).read():
         yield json.dumps({"action": action}, separators=(",", ":")) + "\n"
