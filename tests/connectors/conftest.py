@@ -1,4 +1,4 @@
-"""Servers on loopback whose answers a test writes itself."""
+"""Servers on loopback with answers defined by the test."""
 
 import socket
 import threading
@@ -18,7 +18,7 @@ def server() -> Iterator[LoopbackServer]:
 
 @pytest.fixture
 def other_server() -> Iterator[LoopbackServer]:
-    # A port that is free on both addresses: one of the system's own choice may be a caller's on the other.
+    # The port must be free on both addresses: one that the system chooses may be in use on the other.
     server = LoopbackServer("127.0.0.2", free_port())
     yield server
     server.close()
@@ -26,7 +26,7 @@ def other_server() -> Iterator[LoopbackServer]:
 
 @pytest.fixture
 def twin_server(other_server: LoopbackServer) -> Iterator[LoopbackServer]:
-    """A server on another loopback address with the same port: what a rebinding name would lead to."""
+    """A server on another loopback address with the same port: where a rebinding name would lead."""
     server = LoopbackServer("127.0.0.1", other_server.port)
     yield server
     server.close()
@@ -34,7 +34,7 @@ def twin_server(other_server: LoopbackServer) -> Iterator[LoopbackServer]:
 
 @pytest.fixture
 def raw_server() -> Iterator[Callable[[Callable[[socket.socket], None]], str]]:
-    """Starts a server that hands its first connection to a function; answers its URL."""
+    """Starts a server that passes its first connection to a function; returns its URL."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""Which addresses connectors reach, in every spelling that has fooled a peer."""
+"""Which addresses connectors may reach, in every spelling known from attacks."""
 
 import socket
 
@@ -91,7 +91,7 @@ def test_a_forbidden_address_is_refused_however_it_is_written(host: str) -> None
 
 
 @pytest.mark.parametrize("host", ["127.1", "0x7f000001", "2130706433", "0177.0.0.1", "localhost"])
-def test_spellings_that_only_the_resolver_understands_are_judged_by_what_they_mean(host: str) -> None:
+def test_spellings_only_the_resolver_understands_are_checked_by_address(host: str) -> None:
     assert socket.getaddrinfo(host, 80, type=socket.SOCK_STREAM)
     with pytest.raises(AddressNotAllowed):
         Egress().addresses(host, 80, 5)
@@ -103,7 +103,7 @@ def test_the_public_internet_is_open(host: str) -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_has_one_verdict_in_all_its_ipv6_forms(address: object) -> None:
+def test_an_address_is_equally_public_in_all_its_ipv6_forms(address: object) -> None:
     plain = parse_address(str(address))
     mapped, nat64 = parse_address(f"::ffff:{address}"), parse_address(f"64:ff9b::{address}")
     assert plain is not None

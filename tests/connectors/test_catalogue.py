@@ -1,4 +1,4 @@
-"""The catalogue in docs/ is what the connectors declare, and its search finds words wherever they are told."""
+"""The catalogue in docs/ matches the connectors' declarations, and its search covers all their texts."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
 
 def test_the_page_is_what_the_connectors_declare(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["connector", "catalogue"]) == 0
-    assert PAGE.read_text("utf-8") == capsys.readouterr().out, "write it anew: gos connector catalogue > docs/catalogue.md"
+    assert PAGE.read_text("utf-8") == capsys.readouterr().out, "update it: gos connector catalogue > docs/catalogue.md"
 
 
 def test_every_plugin_says_what_it_was_tested_against() -> None:

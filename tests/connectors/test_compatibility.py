@@ -1,4 +1,4 @@
-"""What a release may not take back is found, and a new major version allows it."""
+"""Incompatible changes in a release are detected; a new major version allows them."""
 
 from copy import deepcopy
 from typing import Any
@@ -71,7 +71,7 @@ def changed(*steps: Any) -> dict[str, Any]:
         (changed("triggers", "new", "query", "required", ["kind"]), "newly requires kind"),
     ],
 )
-def test_what_is_taken_back_is_said_unless_the_major_version_is_new(new: dict[str, Any], message: str) -> None:
+def test_incompatible_changes_are_reported_unless_the_major_version_is_new(new: dict[str, Any], message: str) -> None:
     problems = broken_promises(OLD, new)
     assert any(message in each for each in problems), problems
     assert all(each.endswith("Keep it, or release a new major version.") for each in problems)

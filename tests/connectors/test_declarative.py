@@ -1,4 +1,4 @@
-"""A connector that is one YAML file: what it sends, reads and refuses, against a server on loopback."""
+"""A connector that is one YAML file: what it sends, reads and refuses, tested against a server on loopback."""
 
 import json
 import re
@@ -29,7 +29,7 @@ STOCK = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILIN
 TOKEN = "canary-5d41402abc"
 
 
-def made(**changes: Any) -> Any:
+def build_connector(**changes: Any) -> Any:
     """The page's connector with members replaced (a pointer's parts joined by `__`)."""
     data = yaml12.load(STOCK)
     for name, value in changes.items():
@@ -41,7 +41,7 @@ def made(**changes: Any) -> Any:
     return make_connector(read_document(yaml12.dump(data)))
 
 
-def answered(value: Any, status: int = 200, **headers: str) -> Answer:
+def json_answer(value: Any, status: int = 200, **headers: str) -> Answer:
     return Answer(status, {name.replace("_", "-"): text for name, text in headers.items()}, json.dumps(value).encode())
 
 
@@ -54,11 +54,11 @@ def serving(items: list[dict[str, str]]) -> Callable[[Received], Answer]:
     def serve(request: Received) -> Answer:
         params = dict(parse_qsl(urlsplit(request.path).query))
         if request.method == "POST":
-            return answered({"id": "9"}, 201)
+            return json_answer({"id": "9"}, 201)
         matches = [item for item in items if item["changed_at"] >= params.get("since", "")]
         start = int(params.get("after", 0))
         more = {"next": str(start + 2)} if start + 2 < len(matches) else {}
-        return answered({"data": matches[start : start + 2], "paging": more})
+        return json_answer({"data": matches[start : start + 2], "paging": more})
 
     return serve
 
@@ -67,9 +67,9 @@ def serving(items: list[dict[str, str]]) -> Callable[[Received], Answer]:
 def server() -> Iterator[LoopbackServer]:
     server = LoopbackServer()
     server.answers["/me"] = lambda request: (
-        answered({"name": "gos"}) if request.headers.get("authorization") == f"Bearer {TOKEN}" else Answer(401)
+        json_answer({"name": "gos"}) if request.headers.get("authorization") == f"Bearer {TOKEN}" else Answer(401)
     )
-    server.answers["/items/1"] = lambda _: answered({"id": "1", "label": "bolt", "more": "than asked"})
+    server.answers["/items/1"] = lambda _: json_answer({"id": "1", "label": "bolt", "more": "than asked"})
     server.answers["/items"] = serving(ITEMS)
     yield server
     server.close()
@@ -86,7 +86,7 @@ def settings(server: LoopbackServer) -> dict[str, str]:
 
 
 class TestContract(ConnectorContract):
-    connector = made()
+    connector = build_connector()
 
     @pytest.fixture
     def settings(self, server: LoopbackServer) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class TestContract(ConnectorContract):
 
 
 def test_an_action_asks_and_shapes_the_answer(server: LoopbackServer, ctx: Context) -> None:
-    it = made()(settings(server))
+    it = build_connector()(settings(server))
     assert it.check(ctx) == "The stock room knows this token as gos."
     assert it.call("find_item", {"id": "1"}, ctx) == {"id": "1", "name": "bolt"}
     assert it.call("add_item", {"name": 'a "b"\n'}, ctx) == {"id": "9"}
@@ -113,7 +113,7 @@ def test_an_action_asks_and_shapes_the_answer(server: LoopbackServer, ctx: Conte
 @pytest.mark.parametrize("hostile", ["a/b", "?x=1", "#", "%2e%2e", "ä b", "a\r\nX-Evil: 1", ";p", "{{ settings.token }}"])
 def test_a_value_in_the_path_stays_one_segment(server: LoopbackServer, ctx: Context, hostile: str) -> None:
     with pytest.raises(Rejected):
-        made()(settings(server)).call("find_item", {"id": hostile}, ctx)
+        build_connector()(settings(server)).call("find_item", {"id": hostile}, ctx)
     path = server.received[-1].path
     assert (path.count("/"), path.startswith("/items/"), "?" in path, TOKEN in path) == (2, True, False, False)
 
@@ -121,13 +121,13 @@ def test_a_value_in_the_path_stays_one_segment(server: LoopbackServer, ctx: Cont
 @pytest.mark.parametrize("empty", ["", ".", "..", "../me", "a/../b", None, {"a": 1}])
 def test_a_value_that_would_change_the_path_is_refused(server: LoopbackServer, ctx: Context, empty: Any) -> None:
     with pytest.raises(ConfigError):
-        made()(settings(server)).call("find_item", {"id": empty}, ctx)
+        build_connector()(settings(server)).call("find_item", {"id": empty}, ctx)
     assert server.received == []
 
 
 @pytest.mark.parametrize("hostile", ["a\r\nX-Evil: 1", "a\nb", "\x00", "ä"])
 def test_a_value_cannot_begin_another_header(server: LoopbackServer, ctx: Context, hostile: str) -> None:
-    it = made(actions__add_item__request__headers={"X-Name": "{{ input.name }}"})(settings(server))
+    it = build_connector(actions__add_item__request__headers={"X-Name": "{{ input.name }}"})(settings(server))
     with pytest.raises(ConfigError) as caught:
         it.call("add_item", {"name": hostile}, ctx)
     assert (server.received, "Evil" in caught.value.message) == ([], False)
@@ -136,7 +136,7 @@ def test_a_value_cannot_begin_another_header(server: LoopbackServer, ctx: Contex
 def test_parameters_are_encoded_lists_repeat_and_what_is_missing_is_left_out(server: LoopbackServer, ctx: Context) -> None:
     query = {"q": "{{ input.name }}", "note": "{{ input.note }}", "tag": ["a", "{{ input.name }}"], "n": "{{ input.most ?? 5 }}"}
     members: dict[str, Any] = {"name": {}, "note": {}, "most": {}}
-    it = made(
+    it = build_connector(
         actions__find_item__request={"path": "/items/1", "query": query},
         actions__find_item__input={"type": "object", "properties": members},
     )(settings(server))
@@ -146,7 +146,7 @@ def test_parameters_are_encoded_lists_repeat_and_what_is_missing_is_left_out(ser
 
 def test_a_form_is_encoded(server: LoopbackServer, ctx: Context) -> None:
     request = {"method": "POST", "path": "/items", "form": {"name": "{{ input.name }}", "on": True}}
-    made(actions__add_item__request=request)(settings(server)).call("add_item", {"name": "a&b"}, ctx)
+    build_connector(actions__add_item__request=request)(settings(server)).call("add_item", {"name": "a&b"}, ctx)
     assert (server.received[-1].body, server.received[-1].headers["content-type"]) == (
         b"name=a%26b&on=true",
         "application/x-www-form-urlencoded",
@@ -162,7 +162,7 @@ def test_a_form_is_encoded(server: LoopbackServer, ctx: Context) -> None:
     ],
 )
 def test_credentials_go_where_the_file_says(server: LoopbackServer, ctx: Context, auth: dict[str, str], seen: str) -> None:
-    made(auth=auth)(settings(server)).call("find_item", {"id": "1"}, ctx)
+    build_connector(auth=auth)(settings(server)).call("find_item", {"id": "1"}, ctx)
     sent = server.received[-1]
     assert seen in (sent.headers.get("authorization"), sent.headers.get("x-key"), urlsplit(sent.path).query)
 
@@ -172,7 +172,7 @@ def test_credentials_go_where_the_file_says(server: LoopbackServer, ctx: Context
 
 @pytest.mark.parametrize("word", ["evil.example/", "evil@", "a b", "..", "x#", "x?", "[::1]", "a:80"])
 def test_a_setting_within_the_address_leads_to_no_other_host(server: LoopbackServer, ctx: Context, word: str) -> None:
-    it = made(base_url="http://{{ settings.base_url }}.localhost:1/api")({"base_url": word, "token": TOKEN})
+    it = build_connector(base_url="http://{{ settings.base_url }}.localhost:1/api")({"base_url": word, "token": TOKEN})
     with pytest.raises(ConfigError):
         it.check(ctx)
 
@@ -180,13 +180,13 @@ def test_a_setting_within_the_address_leads_to_no_other_host(server: LoopbackSer
 @pytest.mark.parametrize("url", ["ftp://h", "http://u:p@h", "http://h/?x", "http://h/../x", "http://h:99999", "h", "http://h/a b"])
 def test_an_address_that_is_none_is_refused(ctx: Context, url: str) -> None:
     with pytest.raises(ConfigError):
-        made()({"base_url": url, "token": TOKEN}).check(ctx)
+        build_connector()({"base_url": url, "token": TOKEN}).check(ctx)
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.9:1/items", "//evil.example/items", "/other", "/base/../other", "http://["])
 def test_a_next_page_elsewhere_is_not_followed(server: LoopbackServer, ctx: Context, target: str) -> None:
-    server.answers["/base/items"] = lambda _: answered({"data": [], "next": target})
-    it = made(actions__list_items__pages={"kind": "next_url", "items": "data", "next": "next"})(
+    server.answers["/base/items"] = lambda _: json_answer({"data": [], "next": target})
+    it = build_connector(actions__list_items__pages={"kind": "next_url", "items": "data", "next": "next"})(
         {"base_url": f"{server.url}/base", "token": TOKEN}
     )
     with pytest.raises(ConnectorError):
@@ -218,10 +218,10 @@ def test_every_kind_of_pages_answers_all_items_once(
         last = start + 2 >= len(ITEMS)
         url = f"/items?after={start + 2}"
         body = {"data": ITEMS[start : start + 2], "more": not last} | ({} if last else {"paging": {"next": start + 2}, "url": url})
-        return answered(body, Link="" if last else f'<{url}>; rel="next"')
+        return json_answer(body, Link="" if last else f'<{url}>; rel="next"')
 
     server.answers["/items"] = paged
-    it = made(
+    it = build_connector(
         actions__list_items__pages={**kind, "items": "data"}, actions__list_items__request={"path": "/items", "query": query}
     )(settings(server))
     output = it.call("list_items", {}, ctx)
@@ -229,15 +229,15 @@ def test_every_kind_of_pages_answers_all_items_once(
     assert len(server.received) == 3
 
 
-def test_the_most_items_wanted_end_the_reading(server: LoopbackServer, ctx: Context) -> None:
-    output = made()(settings(server)).call("list_items", {"most": 3}, ctx)
+def test_reading_ends_at_the_item_limit(server: LoopbackServer, ctx: Context) -> None:
+    output = build_connector()(settings(server)).call("list_items", {"most": 3}, ctx)
     assert (len(output["items"]), output["complete"], len(server.received)) == (3, False, 2)
 
 
 def test_a_page_that_comes_again_is_an_error(server: LoopbackServer, ctx: Context) -> None:
-    server.answers["/items"] = lambda _: answered({"data": [1], "paging": {"next": "same"}})
+    server.answers["/items"] = lambda _: json_answer({"data": [1], "paging": {"next": "same"}})
     with pytest.raises(SystemFailure, match="gave before"):
-        made()(settings(server)).call("list_items", {}, ctx)
+        build_connector()(settings(server)).call("list_items", {}, ctx)
     assert len(server.received) == 2
 
 
@@ -260,12 +260,12 @@ def test_a_page_that_comes_again_is_an_error(server: LoopbackServer, ctx: Contex
         (Answer(200, body=b'{"a": NaN}'), SystemFailure, "unknown"),
     ],
 )
-def test_what_goes_wrong_has_its_class(
+def test_each_failure_has_its_error_class(
     server: LoopbackServer, ctx: Context, answer: Answer, error: type[ConnectorError], outcome: str
 ) -> None:
     server.answers["/items"] = lambda _: answer
     with pytest.raises(error) as caught:
-        made()(settings(server)).call("add_item", {"name": "x"}, ctx)
+        build_connector()(settings(server)).call("add_item", {"name": "x"}, ctx)
     assert (type(caught.value), caught.value.outcome) == (error, outcome)
     assert getattr(caught.value, "retry_after", 7.0) == 7.0
 
@@ -273,23 +273,23 @@ def test_what_goes_wrong_has_its_class(
 @pytest.mark.parametrize(
     ("rule", "answer", "error"),
     [
-        ({"status": 409, "class": "auth_error"}, answered({}, 409), AuthError),
-        ({"status": "4xx", "class": "config_error"}, answered({}, 422), ConfigError),
-        ({"status": [404, 410], "class": "system_error"}, answered({}, 410), SystemFailure),
-        ({"status": 200, "when": {"ok": False}, "class": "rejected"}, answered({"ok": False}), Rejected),
+        ({"status": 409, "class": "auth_error"}, json_answer({}, 409), AuthError),
+        ({"status": "4xx", "class": "config_error"}, json_answer({}, 422), ConfigError),
+        ({"status": [404, 410], "class": "system_error"}, json_answer({}, 410), SystemFailure),
+        ({"status": 200, "when": {"ok": False}, "class": "rejected"}, json_answer({"ok": False}), Rejected),
         (
             {"status": 400, "when": {"errors[0].code": 7}, "class": "rate_limited"},
-            answered({"errors": [{"code": 7}]}, 400),
+            json_answer({"errors": [{"code": 7}]}, 400),
             RateLimited,
         ),
-        ({"status": 500, "class": "transient_error", "outcome": "not_done"}, answered({}, 500), TransientError),
+        ({"status": 500, "class": "transient_error", "outcome": "not_done"}, json_answer({}, 500), TransientError),
     ],
 )
 def test_rules_come_before_the_usual_classes(
     server: LoopbackServer, ctx: Context, rule: dict[str, Any], answer: Answer, error: type[ConnectorError]
 ) -> None:
     server.answers["/items"] = lambda _: answer
-    it = made(errors=[{**rule, "message": "It says {{ answer.why }}({{ status }})."}])(settings(server))
+    it = build_connector(errors=[{**rule, "message": "It says {{ answer.why }}({{ status }})."}])(settings(server))
     with pytest.raises(error) as caught:
         it.call("add_item", {"name": "x"}, ctx)
     assert (type(caught.value), caught.value.outcome) == (error, "not_done")
@@ -297,17 +297,17 @@ def test_rules_come_before_the_usual_classes(
 
 
 def test_a_rule_whose_values_do_not_suit_is_passed_over(server: LoopbackServer, ctx: Context) -> None:
-    server.answers["/items"] = lambda _: answered({"ok": 0}, 404)
+    server.answers["/items"] = lambda _: json_answer({"ok": 0}, 404)
     rule = {"status": 404, "when": {"ok": False}, "class": "auth_error", "message": "no"}
     with pytest.raises(Rejected):
-        made(errors=[rule])(settings(server)).call("add_item", {"name": "x"}, ctx)
+        build_connector(errors=[rule])(settings(server)).call("add_item", {"name": "x"}, ctx)
 
 
 def test_another_header_tells_how_long_to_wait(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/items"] = lambda _: Answer(429, {"X-Reset": "12"})
     rule = {"status": 429, "class": "rate_limited", "message": "Slowly.", "retry_after_header": "X-Reset"}
     with pytest.raises(RateLimited) as caught:
-        made(errors=[rule])(settings(server)).call("add_item", {"name": "x"}, ctx)
+        build_connector(errors=[rule])(settings(server)).call("add_item", {"name": "x"}, ctx)
     assert caught.value.retry_after == 12.0
 
 
@@ -315,7 +315,7 @@ def test_another_header_tells_how_long_to_wait(server: LoopbackServer, ctx: Cont
 
 
 def test_a_trigger_begins_now_and_goes_on_from_its_cursor(server: LoopbackServer, ctx: Context) -> None:
-    it = made()(settings(server))
+    it = build_connector()(settings(server))
     first = it.poll("new_items", {}, None, ctx)
     assert (first.items, first.cursor) == ((), {"at": "2026-01-05", "keys": ["5"]})
     late = [{"id": key, "label": key, "changed_at": at} for key, at in (("7", "2026-01-06"), ("6", "2026-01-05"))]
@@ -326,19 +326,19 @@ def test_a_trigger_begins_now_and_goes_on_from_its_cursor(server: LoopbackServer
     assert it.poll("new_items", {}, second.cursor, ctx).items == []
 
 
-def test_from_the_start_what_is_there_is_new_and_a_flood_comes_in_parts(server: LoopbackServer, ctx: Context) -> None:
+def test_a_trigger_from_the_start_reads_existing_items_in_parts(server: LoopbackServer, ctx: Context) -> None:
     flood = [{"id": number, "changed_at": number} for number in range(500)]
 
     def ordered(request: Received) -> Answer:
         params = dict(parse_qsl(urlsplit(request.path).query))
         start = int(params.get("since", 0)) + int(params.get("after", 0))
-        return answered(
+        return json_answer(
             {"data": flood[start : start + 100], "paging": {"next": int(params.get("after", 0)) + 100} if start < 400 else {}}
         )
 
     server.answers["/items"] = ordered
     trigger = {**yaml12.load(STOCK)["triggers"]["new_items"], "begin": "start", "ascending": True}
-    it = made(triggers__new_items=trigger)(settings(server))
+    it = build_connector(triggers__new_items=trigger)(settings(server))
     seen: list[str] = []
     cursor, more = None, True
     while more:
@@ -348,15 +348,15 @@ def test_from_the_start_what_is_there_is_new_and_a_flood_comes_in_parts(server: 
     assert seen == [f"{number}@{number}" for number in range(500)]
 
 
-def test_the_newest_item_is_asked_for_alone(server: LoopbackServer, ctx: Context) -> None:
-    server.answers["/newest"] = lambda _: answered({"data": ITEMS[4:]})
-    it = made(triggers__new_items__newest={"path": "/newest"})(settings(server))
+def test_a_trigger_requests_the_newest_item_alone(server: LoopbackServer, ctx: Context) -> None:
+    server.answers["/newest"] = lambda _: json_answer({"data": ITEMS[4:]})
+    it = build_connector(triggers__new_items__newest={"path": "/newest"})(settings(server))
     assert it.poll("new_items", {}, None, ctx).cursor == {"at": "2026-01-05", "keys": ["5"]}
     assert len(server.received) == 1
 
 
 def test_a_preview_shows_the_request_and_sends_nothing(server: LoopbackServer) -> None:
-    kind = made()
+    kind = build_connector()
     assert kind.previews
     ctx = PreviewContext("key-1")
     with pytest.raises(NothingLeaves):

@@ -1,4 +1,4 @@
-"""What is wrong with a connector's YAML file is said with its line, and stops nothing else."""
+"""Problems of a connector's YAML file are reported with their line, and stop nothing else."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_a_reading_effect_suits_no_method_that_changes() -> None:
         read_document(STOCK.replace("method: POST", "method: PUT").replace("effect: write", "effect: read"))
 
 
-def test_everything_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(DocumentInvalid) as caught:
         read_document(STOCK.replace("{{ input.id }}", "{{ a.b }}").replace("{{ item.id }}", "{{ c.d }}"))
     assert [problem.split(",")[0] for problem in caught.value.problems] == ["line 26", "line 35"]

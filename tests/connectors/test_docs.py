@@ -9,7 +9,7 @@ from typing import Any
 from appliance.connectors.registry import Installed, check_declaration
 from appliance.connectors.testing import LoopbackServer, open_context
 
-SHELF = """
+SHELF_TEST = """
 import pytest
 from gos_connector_shelf import ShelfConnector
 
@@ -43,7 +43,7 @@ def test_the_connectors_of_the_page_pass_the_contract_suite(tmp_path: Path) -> N
     (tmp_path / "gos_connector_counter.py").write_text(plugin)
     (tmp_path / "test_counter.py").write_text(tests)
     (tmp_path / "gos_connector_shelf.py").write_text(shelf)
-    (tmp_path / "test_shelf.py").write_text(SHELF)
+    (tmp_path / "test_shelf.py").write_text(SHELF_TEST)
     command = [
         sys.executable,
         "-m",

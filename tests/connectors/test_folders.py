@@ -60,7 +60,7 @@ def test_a_tenant_reaches_its_own_part_only() -> None:
 
 
 @pytest.mark.parametrize("entry", ["", "/", "srv", "/srv/../etc", "/srv/", "/srv/x{tenant}", "/srv/{user}", "/srv\0"])
-def test_an_entry_that_means_nothing_is_refused(entry: str) -> None:
+def test_an_invalid_entry_is_refused(entry: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"folders\.allow"):
         AllowedFolders.of([entry])
 
@@ -228,7 +228,7 @@ def test_a_file_system_that_knows_no_safe_rename_is_looked_at_first(base: Path) 
     assert {path.name: path.read_text() for path in base.iterdir()} == {"b": "b", "c": "a"}
 
 
-def test_folders_are_made_and_only_empty_ones_removed(base: Path) -> None:
+def test_folders_are_created_and_only_empty_ones_removed(base: Path) -> None:
     it = jail(base)
     assert [it.make_folder("a/b") for _ in range(2)] == [True, False]
     with pytest.raises(Rejected, match="not empty"):
@@ -289,7 +289,7 @@ def test_a_name_that_no_text_can_hold_is_seen_and_not_a_file(base: Path) -> None
     assert [(each.name, each.kind) for each in jail(base).scan()] == [("\ufffd.csv", "other")]
 
 
-def test_a_base_that_is_not_there_is_said(base: Path) -> None:
+def test_a_missing_base_is_an_error(base: Path) -> None:
     with pytest.raises(Rejected, match="does not exist"):
         list(jail(base / "gone").scan())
 

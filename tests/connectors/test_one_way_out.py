@@ -1,4 +1,4 @@
-"""Nothing in the appliance opens a connection but the egress client; what may, is named here with its reason."""
+"""Only the egress client of the appliance opens connections; the exceptions are listed here with their reason."""
 
 from pathlib import Path
 

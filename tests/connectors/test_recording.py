@@ -1,4 +1,4 @@
-"""Recorded exchanges hold no secret, and replay says what was not recorded or not asked."""
+"""Recorded exchanges contain no secret, and a replay reports requests that were not recorded or not sent."""
 
 import base64
 import json
@@ -79,7 +79,7 @@ def test_a_replay_answers_in_any_order_and_as_often_as_recorded(server: Loopback
         player.send(again[0])
 
 
-def test_what_was_not_recorded_is_shown_beside_the_nearest(server: LoopbackServer, tmp_path: Path) -> None:
+def test_an_unrecorded_request_is_shown_with_the_nearest_recorded_one(server: LoopbackServer, tmp_path: Path) -> None:
     server.answer("/a", 200, b"{}")
     file = recorded(server, tmp_path, HttpRequest("POST", f"{server.url}/a", content=b'{"name": "bolt"}'))
     player = Player(read_recording(file, SCHEMA), SCHEMA)

@@ -1,4 +1,4 @@
-"""One corpus of addresses that have fooled peers, through every way a tenant can name one: not one connection is made."""
+"""A corpus of addresses known from attacks, tried in every way a tenant can name one: no connection is made."""
 
 import sys
 import time
@@ -59,7 +59,7 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
 
 @pytest.fixture(scope="session")
 def audited() -> None:
-    """Python tells of every connection before it is made; a hook stays for the life of the process."""
+    """Python reports every connection before it is made; an audit hook cannot be removed again."""
     sys.addaudithook(_note)
 
 
@@ -81,7 +81,7 @@ def tenant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TenantScope]:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """A name server that an attacker has: every made-up name leads inside."""
+    """The name server of an attacker: every made-up name resolves to an internal address."""
     return ["127.0.0.1"] if "example" in host else system_resolver(host, port)
 
 
@@ -168,7 +168,7 @@ def test_no_redirect_leads_inside(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_name_that_turns_inside_is_not_followed_there(
+def test_a_name_that_rebinds_to_an_internal_address_is_not_followed(
     other_server: LoopbackServer, twin_server: LoopbackServer, tenant: TenantScope, connected: list[Any], way: Way
 ) -> None:
     resolved: list[str] = []

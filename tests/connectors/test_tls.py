@@ -1,4 +1,4 @@
-"""TLS on the way out: a pinned address is still held to the name that was asked for."""
+"""TLS of outgoing connections: a pinned address must still present the requested host name."""
 
 import contextlib
 import datetime as dt
@@ -54,7 +54,7 @@ def test_a_plain_server_does_not_pass_for_https(client: EgressClient, server: An
 
 
 def serve_tls(context: ssl.SSLContext, connection: socket.socket) -> None:
-    """Answer one request over TLS; a client that turns away ends it."""
+    """Answer one request over TLS; a client that disconnects ends it."""
     with contextlib.suppress(ssl.SSLError, OSError), context.wrap_socket(connection, server_side=True) as secured:
         secured.recv(65536)
         secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -70,7 +70,7 @@ def test_an_untrusted_certificate_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize(("host", "accepted"), [("erp.internal", True), ("evil.internal", False)])
-def test_a_pinned_connection_is_still_held_to_the_name(raw_server: Serve, certificate: Path, host: str, accepted: bool) -> None:
+def test_a_pinned_connection_still_verifies_the_host_name(raw_server: Serve, certificate: Path, host: str, accepted: bool) -> None:
     port = raw_server(partial(serve_tls, server_context(certificate))).rpartition(":")[2]
     rules = parse_allow(["127.0.0.0/8"])
     egress = Egress(rules, resolver=lambda _host, _port: ["127.0.0.1"], ca_file=str(certificate))

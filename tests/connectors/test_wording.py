@@ -1,4 +1,4 @@
-"""What connectors say of themselves is read in the reader's language; what they send and take stays as it is."""
+"""Texts of connectors are translated into the reader's language; their data stays unchanged."""
 
 from gettext import NullTranslations
 from pathlib import Path
@@ -24,7 +24,7 @@ SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_titles_and_descriptions_are_said_and_data_is_not() -> None:
+def test_titles_and_descriptions_are_translated_and_data_is_not() -> None:
     assert translate_schema(SCHEMA) == SCHEMA
     with use_language(LOUD):
         translated = translate_schema(SCHEMA)
@@ -35,7 +35,7 @@ def test_titles_and_descriptions_are_said_and_data_is_not() -> None:
     assert (translated["required"], translated["type"]) == (["title"], "object")
 
 
-def test_every_text_that_is_said_of_a_connector_is_one_that_the_catalogues_are_asked_for() -> None:
+def test_every_text_of_a_connector_is_collected_for_translation() -> None:
     http = load_registry().installed["http"].connector
     collected = set(texts_of(http))
     assert {"HTTP", "Base address", "Read one address", "Values for {names} in the address."} <= collected

@@ -29,5 +29,5 @@ def committed(path: Path, sql: str = "SELECT text FROM note ORDER BY rowid") -> 
 
 
 def note(text: str) -> int:
-    """Inside a write: keep a text."""
+    """Insert a text; to be called inside a write."""
     return db.execute("INSERT INTO note VALUES (?)", (text,))

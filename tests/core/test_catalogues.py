@@ -1,4 +1,4 @@
-"""Catalogues: which language somebody reads, and what becomes of files that translators got wrong."""
+"""Catalogues: the choice of the language, and files with errors of translators."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_texts_speak_the_language_of_the_block(tmp_path: Path) -> None:
     assert texts.gettext("Members of %(name)s", name="acme") == "Members of acme"
 
 
-def test_a_number_takes_the_form_that_the_language_has_for_it(tmp_path: Path) -> None:
+def test_a_number_takes_the_plural_form_of_the_language(tmp_path: Path) -> None:
     words = ["pravidlo", "pravidla", "pravidel"]
     forms = 'msgid "%(num)s rule"\nmsgid_plural "%(num)s rules"' + "".join(
         f'\nmsgstr[{index}] "%(num)s {word}"' for index, word in enumerate(words)
@@ -74,7 +74,7 @@ def test_a_sentence_is_found_by_its_id_and_never_by_its_text(tmp_path: Path) -> 
     assert ENGLISH.translate("there is no user ada") == "there is no user ada"
 
 
-def test_the_parts_of_a_sentence_are_told_and_its_numbers_get_the_decimal_sign(tmp_path: Path) -> None:
+def test_parts_of_a_sentence_are_translated_with_the_decimal_sign(tmp_path: Path) -> None:
     german = read_catalogue(
         po(
             tmp_path, "de.po",
@@ -151,7 +151,7 @@ def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
         assert texts.translate(Sentence("bad %(y)s", y="key")) == "falsch: key"
 
 
-def test_what_a_connector_brings_goes_last_and_adds_no_language(tmp_path: Path) -> None:
+def test_translations_of_a_connector_come_last_and_add_no_language(tmp_path: Path) -> None:
     ours, plugin = tmp_path / "ours", tmp_path / "connector"
     po(ours, "de.po", message("Port", "Hafen", "connector"))
     po(plugin, "de.po", message("Port", "Pforte", "connector"), message("Depth", "Tiefe", "connector"))
@@ -174,7 +174,7 @@ def test_a_text_with_one_form_too_few_is_left_to_the_catalogue_before(tmp_path: 
         assert [texts.ngettext("%(num)s rule", "%(num)s rules", number) for number in (1, 7)] == ["1 pravidlo", "7 pravidel"]
 
 
-def test_what_stands_in_the_folder_and_cannot_be_opened_is_named_and_stops_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "it.po").mkdir()
     (tmp_path / "fr.po").symlink_to(tmp_path / "gone.po")
     po(tmp_path, "cs.po", message("good", "dobrý"))
@@ -186,13 +186,13 @@ def test_what_stands_in_the_folder_and_cannot_be_opened_is_named_and_stops_nothi
     assert [each.tag for each in load_languages([tmp_path], "en")] == ["en", "cs"]
 
 
-def test_what_is_left_out_is_kept_for_whoever_mends_the_file(tmp_path: Path) -> None:
+def test_rejected_translations_stay_in_the_catalogue(tmp_path: Path) -> None:
     result = read_catalogue(po(tmp_path, "fr.po", message("Sign out", "Se déconnecter 100 %"), message("good", "bon")))
     assert result.catalogue["Sign out"].string == "Se déconnecter 100 %"
     assert [each.id for each in result.sound if each.id] == ["good"]
 
 
-def test_a_fuzzy_or_empty_translation_is_none(tmp_path: Path) -> None:
+def test_a_fuzzy_or_empty_translation_is_ignored(tmp_path: Path) -> None:
     path = po(tmp_path, "de.po", "#, fuzzy\n" + message("Sign in", "Abmelden"), message("Open", ""))
     with texts.use_language(read_catalogue(path).language):
         assert (texts.gettext("Sign in"), texts.gettext("Open"), texts.gettext("")) == ("Sign in", "Open", "")
@@ -214,7 +214,7 @@ def test_a_fuzzy_or_empty_translation_is_none(tmp_path: Path) -> None:
         ("", ";;q=,,%00", "de"),
     ],
 )
-def test_one_reads_what_one_has_chosen_or_else_what_the_browser_asks_for(own: str, accept: str, read: str) -> None:
+def test_the_language_is_the_users_choice_or_the_browsers(own: str, accept: str, read: str) -> None:
     languages = Languages([Language("de", "Deutsch"), Language("pt-BR", "Português")], "de")
     assert languages.choose(own, accept).tag == read
 

@@ -17,7 +17,7 @@ from tests.syncing import PROPER
 
 
 @contextmanager
-def gathering() -> Iterator[None]:
+def one_commit() -> Iterator[None]:
     """Keeps the writer busy, so that everything submitted inside shares one commit."""
     started, go_on = threading.Event(), threading.Event()
 
@@ -50,7 +50,7 @@ def test_functions_that_wait_together_share_a_commit(database: Path) -> None:
     def look() -> None:
         seen.append((committed(database), len(db.rows("SELECT 1 FROM note"))))
 
-    with gathering():
+    with one_commit():
         futures: list[Future[Any]] = [db.submit(lambda: note("one")), db.submit(look), db.submit(lambda: note("two"))]
     for future in futures:
         future.result(10)
@@ -59,7 +59,7 @@ def test_functions_that_wait_together_share_a_commit(database: Path) -> None:
 
 
 def test_a_failure_undoes_its_own_function_only(database: Path) -> None:
-    with gathering():
+    with one_commit():
         good, bad, last = db.submit(lambda: note("one")), db.submit(fail), db.submit(lambda: note("two"))
     assert (good.result(10), last.result(10)) == (1, 1)
     with pytest.raises(ValueError, match="no"):
@@ -121,7 +121,7 @@ def test_a_callback_runs_after_the_commit_and_only_then(database: Path) -> None:
         db.after_commit(lambda: seen.append(["never"]))
         raise ValueError("no")
 
-    with gathering():
+    with one_commit():
         futures = [db.submit(good), db.submit(bad)]
     futures[0].result(10)
     with pytest.raises(ValueError, match="no"):
@@ -153,11 +153,11 @@ def refuse() -> None:
     raise ValueError("no")
 
 
-def test_what_is_written_in_any_case_outlives_the_write_that_is_undone(database: Path) -> None:
+def test_always_write_survives_a_rollback(database: Path) -> None:
     with pytest.raises(ValueError, match="no"):
         db.write(refuse)
     assert committed(database) == ["refused"]
-    with gathering():
+    with one_commit():
         good, bad = db.submit(lambda: note("one")), db.submit(refuse)
     with pytest.raises(ValueError, match="no"):
         bad.result(10)
@@ -165,7 +165,7 @@ def test_what_is_written_in_any_case_outlives_the_write_that_is_undone(database:
     assert committed(database) == ["refused", "one", "refused"]
 
 
-def test_what_is_written_in_any_case_is_the_last_part_of_a_write_that_holds(database: Path) -> None:
+def test_always_write_comes_last_in_a_successful_write(database: Path) -> None:
     def outer() -> None:
         with pytest.raises(ValueError, match="no"), db.savepoint():
             refuse()
@@ -175,7 +175,7 @@ def test_what_is_written_in_any_case_is_the_last_part_of_a_write_that_holds(data
     assert committed(database) == ["one", "refused"]
 
 
-def test_what_cannot_be_written_in_any_case_is_in_the_log(database: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_always_write_is_logged(database: Path, caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> None:
         raise RuntimeError("broken entry")
 
@@ -198,7 +198,7 @@ def test_readers_cannot_write(database: Path) -> None:
 
 
 def test_a_cancelled_submission_does_not_run(database: Path) -> None:
-    with gathering():
+    with one_commit():
         cancelled = db.submit(lambda: note("never"))
         assert cancelled.cancel()
         good = db.submit(lambda: note("one"))
@@ -244,7 +244,7 @@ def test_a_full_disk_is_a_coded_error_that_passes(database: Path) -> None:
     assert committed(database) == ["before", "after"]
 
 
-def test_on_a_full_disk_nobody_is_told_a_success_that_is_not_there(database: Path) -> None:
+def test_a_full_disk_reports_no_false_success(database: Path) -> None:
     outcomes: list[str] = []
 
     def finished(text: str, future: Any) -> None:
@@ -255,7 +255,7 @@ def test_on_a_full_disk_nobody_is_told_a_success_that_is_not_there(database: Pat
 
     with full_disk():
         jobs: list[tuple[str, Callable[[], Any]]] = [("one", lambda: note("one")), ("fill", fill), ("two", lambda: note("two"))]
-        with gathering():
+        with one_commit():
             futures = [(text, db.submit(job)) for text, job in jobs]
         for text, future in futures:
             finished(text, future)

@@ -9,7 +9,7 @@ from appliance.core.errors import Detail
 from appliance.core.json_schema import SchemaInvalid, compile_schema
 
 
-def test_every_problem_is_told_with_its_place() -> None:
+def test_every_problem_has_its_pointer() -> None:
     schema = compile_schema(
         {
             "type": "object",
@@ -27,7 +27,7 @@ def test_every_problem_is_told_with_its_place() -> None:
     assert schema.problems({"name": "x", "a/b": None}) == []
 
 
-def test_an_unknown_member_is_told_with_the_members_of_its_place() -> None:
+def test_an_unknown_member_names_the_known_members() -> None:
     point = {"type": "object", "additionalProperties": False, "properties": {"x": {}, "y": {}}}
     many = {"additionalProperties": False, "properties": {f"p{number}": {} for number in range(31)}}
     schema = compile_schema({"properties": {"a/b": {"items": point}, "many": many}})

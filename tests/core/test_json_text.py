@@ -40,11 +40,11 @@ def test_brackets_that_do_not_match_are_no_json(raw: bytes) -> None:
         load_json(raw, 2)
 
 
-def test_the_member_that_stands_twice_is_found_among_many_in_one_walk() -> None:
+def test_a_duplicate_member_is_found_in_linear_time() -> None:
     compared: list[str] = []
 
     class Name(str):
-        """A name that notes each comparison."""
+        """A name that records each comparison."""
 
         __slots__ = ()
         __hash__ = str.__hash__
@@ -58,7 +58,7 @@ def test_the_member_that_stands_twice_is_found_among_many_in_one_walk() -> None:
     assert len(compared) < 2_000, "comparing each name with all before it takes minutes for one body of a megabyte"
 
 
-def test_a_doubled_member_is_found_in_utf_16_too() -> None:
+def test_a_duplicate_member_is_found_in_utf_16() -> None:
     raw = '{"a":1,"a":"\u223a"}'.encode("utf-16-be")  # its two bytes are those of a colon and a quotation mark, the other way round
     with pytest.raises(InvalidJson, match="'a' appears twice"):
         refuse_doubled(raw, json.loads(raw))

@@ -38,7 +38,7 @@ def schema_of(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The schema of a database that was made without disturbance."""
+    """The schema of a database that was created without interruption."""
     path = tmp_path_factory.mktemp("fresh") / "gos.db"
     db.open_database(f"sqlite:///{path}")
     migrations.migrate()
@@ -100,7 +100,7 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/gos.db" if cluster is None else str(cluster.make_database())
 
 
-def test_requests_to_people_survive_that_their_table_is_made_anew(new_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_approvals_survive_the_rebuild_of_their_table(new_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every = migrations.all_migrations()
     db.open_database(new_url)
     try:

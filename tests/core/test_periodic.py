@@ -1,4 +1,4 @@
-"""Work that is due again and again: hastened, told to stop, and not waited for longer than it is given."""
+"""Periodic work: triggered early, stopped, and waited for no longer than the limit."""
 
 import threading
 

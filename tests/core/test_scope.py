@@ -97,7 +97,7 @@ def test_a_row_needs_its_tenant(one: TenantScope) -> None:
         db.write(lambda: TenantScope("nobody", "system").insert(Secret, **ROW))
 
 
-def test_scopes_are_asked_for_by_name() -> None:
+def test_scopes_are_required_by_name() -> None:
     scope = TenantScope("one", "key:key_1", frozenset({"logs.read"}))
     scope.require("logs.read")
     with pytest.raises(ScopeMissing, match=r"needs the scope keys\.read") as refusal:

@@ -1,4 +1,4 @@
-"""Columns that keep what a Sentence was made of."""
+"""Columns that store the id and the values of a Sentence."""
 
 import json
 
@@ -11,7 +11,7 @@ INNER = Sentence("the key %(name)s", name="a/b")
 OUTER = Sentence("%(keys)s took %(time)s s", keys=Sentence.joined([INNER, "c"]), time=1.5)
 
 
-def made_of(sentence: str) -> tuple[str, dict[str, object]]:
+def parts_of(sentence: str) -> tuple[str, dict[str, object]]:
     assert isinstance(sentence, Sentence)
     return sentence.id, dict(sentence.values)
 
@@ -21,11 +21,11 @@ def test_an_error_object_comes_back_with_its_sentences() -> None:
     error = {"code": "not_found", "message": OUTER, "details": [{"pointer": "/a~b", "message": INNER}], "a/b~c": INNER, "next": "x"}
     stored = field.db_value(error)
     assert stored is not None
-    assert json.loads(stored)["message"] == OUTER, "whoever reads the column by itself finds the text"
+    assert json.loads(stored)["message"] == OUTER, "the column itself contains the text"
     back = field.python_value(stored)
     assert back == error
-    assert made_of(back["message"]) == made_of(OUTER)
-    assert made_of(back["details"][0]["message"]) == made_of(back["a/b~c"]) == made_of(INNER)
+    assert parts_of(back["message"]) == parts_of(OUTER)
+    assert parts_of(back["details"][0]["message"]) == parts_of(back["a/b~c"]) == parts_of(INNER)
     assert json.dumps(back) == json.dumps(error), "no more members than before"
 
 
@@ -35,7 +35,7 @@ def test_other_values_come_back_as_they_were(value: object) -> None:
     back = field.python_value(field.db_value(value))
     assert back == value
     if value == [INNER, "plain"]:
-        assert made_of(back[0]) == made_of(INNER)
+        assert parts_of(back[0]) == parts_of(INNER)
 
 
 def test_what_was_stored_before_is_read() -> None:
@@ -47,7 +47,7 @@ def test_a_text_comes_back_as_the_sentence_that_it_was() -> None:
     field = SentenceField()
     back = field.python_value(field.db_value(OUTER))
     assert back == OUTER
-    assert made_of(back) == made_of(OUTER)
+    assert parts_of(back) == parts_of(OUTER)
     for text in (None, "", "plain", Sentence("without values")):
         assert field.db_value(text) == text
         assert field.python_value(text) == text

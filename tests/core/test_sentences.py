@@ -1,4 +1,4 @@
-"""Sentences that keep what they were made of, and are read in another language by it."""
+"""Sentences keep their id and values, by which they are translated."""
 
 import copy
 import json

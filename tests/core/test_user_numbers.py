@@ -1,4 +1,4 @@
-"""Users of confined processes: none is another's, whoever started that."""
+"""User numbers of confined processes: no two running processes share one."""
 
 import subprocess
 import sys

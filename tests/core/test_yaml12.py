@@ -108,7 +108,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         yaml12.load(text)
 
 
-def test_a_value_that_wants_quotes_is_told_so() -> None:
+def test_a_value_that_needs_quotes_is_reported() -> None:
     with pytest.raises(YamlInvalid, match="put a value that contains a colon and a space in quotes"):
         yaml12.load("output: = {total: steps.sum}\n")
 
@@ -156,7 +156,7 @@ def test_a_place_within_a_text_is_a_place_of_the_document(
         "x " * 200 + "\n" + "y " * 200, 'a"b\\c\n"two"\n',
     ],
 )  # fmt: skip
-def test_every_place_of_a_text_that_is_written_down_is_found(text: str) -> None:
+def test_every_position_of_a_dumped_text_is_found(text: str) -> None:
     document = yaml12.dump({"steps": [{"source": text}]})
     written = document.splitlines()
     for number, each in enumerate(text.split("\n"), 1):
@@ -168,7 +168,7 @@ def test_every_place_of_a_text_that_is_written_down_is_found(text: str) -> None:
             assert there.startswith(character) or there[:1] == "\\" or is_broken, (number, column, there)
 
 
-def test_no_place_is_sought_in_what_is_no_yaml() -> None:
+def test_no_position_is_found_in_invalid_yaml() -> None:
     for text in ("a: [", "a: \x00"):
         with pytest.raises(yaml12.YamlInvalid):
             yaml12.find_position(text, "/a", 1, 1)

@@ -1,4 +1,4 @@
-"""Access rules: who may see and change which entity, and that nothing hidden can be felt."""
+"""Access rules: who may see and change which entity, and that hidden entities cannot be detected."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ def teams(acme: TenantScope) -> dict[str, str]:
 
 
 def make_notes(scope: TenantScope, teams: dict[str, str], **access: Any) -> dict[str, str]:
-    """Two notes of Ann, one of Bob, one of somebody without a name."""
+    """Two notes of Ann, one of Bob, one without an owner's name."""
     datapool.create_collection(scope, NOTES | {"access": access})
     rows = [("a1", "u-ann", "1.50", "north"), ("a2", "u-ann", "3", "south"), ("b1", "u-bob", "2", "south"), ("n1", "", None, None)]
     ids = {}
@@ -100,7 +100,7 @@ def test_a_hidden_entity_is_not_found(acme: TenantScope, teams: dict[str, str]) 
             delete_allowed(acme, ANN, "notes", hidden)
 
 
-def test_hidden_entities_are_not_felt_through_a_relation(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_hidden_entities_cannot_be_detected_through_a_relation(acme: TenantScope, teams: dict[str, str]) -> None:
     notes = make_notes(acme, teams, list="allow", view="allow")
     everything = ["a1", "a2", "b1", "n1"]
     assert titles(acme, ANN, filter={"team": {"secret": {"_starts_with": "s-"}}}) == ["a1"]
@@ -117,10 +117,10 @@ def test_hidden_entities_are_not_felt_through_a_relation(acme: TenantScope, team
         titles(acme, ANN, filter={"team": {"secret": "s-north"}})
 
 
-def test_what_is_created_fulfils_the_rule(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_a_created_entity_must_fulfil_the_rule(acme: TenantScope, teams: dict[str, str]) -> None:
     make_notes(acme, teams, create={"_and": [OWN, {"points": {"_lt": 10}}]}, list="allow")
     created = create_allowed(acme, ANN, "notes", {"title": "new", "owner": "u-ann", "points": 1})
-    assert list(created) == ["id"]  # which may not be viewed
+    assert list(created) == ["id"]  # the created entity may not be viewed
     for values in ({"title": "x", "owner": "u-bob", "points": 1}, {"title": "x", "owner": "u-ann", "points": 10}, {"title": "x"}):
         with pytest.raises(PolicyDenied):
             create_allowed(acme, ANN, "notes", values)
@@ -132,7 +132,7 @@ def test_what_is_created_fulfils_the_rule(acme: TenantScope, teams: dict[str, st
     assert datapool.list_entity_history(acme, "notes", created["id"], PageRequest()).items[0].event == "created"
 
 
-def test_a_taken_value_is_told_only_to_those_the_rule_lets_in(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_a_unique_conflict_is_revealed_only_to_those_allowed_by_the_rule(acme: TenantScope, teams: dict[str, str]) -> None:
     make_notes(acme, teams, create=OWN, update=OWN)
     for values in ({"title": "b1", "owner": "u-bob"}, {"title": "free", "owner": "u-bob"}):
         with pytest.raises(PolicyDenied):
@@ -157,7 +157,7 @@ def test_an_update_holds_before_and_after(acme: TenantScope, teams: dict[str, st
     assert owners == ["u-ann", "u-ann", "u-bob", ""]
 
 
-def test_a_rule_may_ask_what_was_sent(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_a_rule_can_refer_to_the_request_body(acme: TenantScope, teams: dict[str, str]) -> None:
     rule = {"$request.body.owner": {"_null": True}, "title": {"_neq": "$request.body.title"}}
     notes = make_notes(acme, teams, create={"title": "$request.body.title"}, update=rule, view="allow")
     assert create_allowed(acme, BOB, "notes", {"title": "t"})["title"] == "t"
@@ -203,7 +203,7 @@ def test_deleting_takes_its_own_rule(acme: TenantScope, teams: dict[str, str]) -
     assert "notes" not in conflict.value.message
 
 
-DOORS: list[tuple[Any, Requester, bool]] = [
+ACCESS_CASES: list[tuple[Any, Requester, bool]] = [
     ("allow", NOBODY, True),
     ({"$actor.kind": "user"}, ANN, True),
     ({"$actor.kind": "user"}, NOBODY, False),
@@ -234,9 +234,9 @@ DOORS: list[tuple[Any, Requester, bool]] = [
 ]
 
 
-def test_what_is_absent_never_opens_a_door(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_absent_values_never_grant_access(acme: TenantScope, teams: dict[str, str]) -> None:
     make_notes(acme, teams)
-    for rule, who, opens in DOORS:
+    for rule, who, opens in ACCESS_CASES:
         datapool.change_collection(acme, "notes", {"access": None})
         datapool.change_collection(acme, "notes", {"access": {"list": rule}})
         assert ("a1" in titles(acme, who)) is opens, (rule, who)

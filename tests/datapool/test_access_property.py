@@ -1,4 +1,4 @@
-"""Random access rules, entities and requesters: what the database lets through is what the rule says, word by word."""
+"""Random access rules, entities and requesters: the database lets through exactly what the rule says."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -62,11 +62,11 @@ rules = grouped(of_text("word") | of_count | of_actor | related(grouped(of_text(
 ABSENT = object()
 
 
-class Reading:
-    """A rule read word by word, without the product's tree; `absent` notes that something had no value."""
+class Reference:
+    """A reference evaluation of a rule, independent of the product's; `absent` records that a value was missing."""
 
     def __init__(self, who: Requester) -> None:
-        self.known: Mapping[str, Any] = {
+        self.values: Mapping[str, Any] = {
             "$actor.id": who.id, "$actor.email": who.email, "$actor.kind": who.kind, "$request.app": who.app,
             "$actor.roles": list(who.roles),
         }  # fmt: skip
@@ -92,17 +92,17 @@ class Reading:
                 self.holds(operand, {"code": None})  # only to learn what is absent
             hidden, self.absent = self.absent, outer or self.absent
             return matches if operator == "_some" else not matches and not hidden
-        left = self.known[name] or None if name in self.known else entity[name]
+        left = self.values[name] or None if name in self.values else entity[name]
         if operator == "_null":
             return (left is None) is operand
         right = [self.value(each) for each in operand] if isinstance(operand, list) else self.value(operand)
-        if right is ABSENT or (isinstance(right, list) and ABSENT in right) or (name in self.known and left is None):
+        if right is ABSENT or (isinstance(right, list) and ABSENT in right) or (name in self.values and left is None):
             self.absent = True
             return False
         return compared(operator, left, right)
 
     def value(self, operand: Any) -> Any:
-        return (self.known[operand] or ABSENT) if operand in self.known else operand
+        return (self.values[operand] or ABSENT) if operand in self.values else operand
 
 
 def compared(operator: str, left: Any, right: Any) -> bool:
@@ -145,16 +145,16 @@ def test_the_database_and_the_rule_agree(acme: TenantScope) -> None:
         datapool.change_collection(acme, "rows", {"access": None})
         datapool.change_collection(acme, "rows", {"access": access})
         listed = [row["id"] for row in list_visible(acme, who, "rows", {"sort": "id"}).items]
-        assert listed == sorted(row["id"] for row in rows if Reading(who).holds(rule, row))
+        assert listed == sorted(row["id"] for row in rows if Reference(who).holds(rule, row))
         row = rows[index]
         values = {"word": row["word"], "count": row["count"], "team": row["team"] and row["team"]["id"]}
-        if Reading(who).holds(rule, row):
+        if Reference(who).holds(rule, row):
             delete_allowed(acme, who, "rows", create_allowed(acme, who, "rows", values)["id"])
         else:
             try:
                 create_allowed(acme, who, "rows", values)
             except PolicyDenied:
                 return
-            raise AssertionError("what the rule refuses was created")
+            raise AssertionError("an entity that the rule refuses was created")
 
     agree()

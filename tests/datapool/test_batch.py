@@ -66,7 +66,7 @@ def test_one_wrong_operation_undoes_all_and_every_error_is_named(acme: TenantSco
     assert total(acme) == 1
 
 
-def test_what_can_be_seen_without_the_entities_is_reported_first(acme: TenantScope) -> None:
+def test_errors_independent_of_the_entities_are_reported_first(acme: TenantScope) -> None:
     with pytest.raises(ValidationFailed) as refusal:
         datapool.run_batch(
             acme,

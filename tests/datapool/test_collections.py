@@ -233,7 +233,7 @@ def test_values_that_do_not_fit_are_lost_only_when_allowed(acme: TenantScope) ->
         [{"name": "a", "type": "relation", "collection": "customers"}],
     ],
 )
-def test_what_entities_contradict_is_refused_even_if_loss_is_allowed(acme: TenantScope, after: list[Any]) -> None:
+def test_a_change_that_entities_violate_is_refused_even_if_loss_is_allowed(acme: TenantScope, after: list[Any]) -> None:
     make(acme, {"name": "a", "type": "text"})
     for value in ("x", "x", None):
         add(acme, a=value)
@@ -243,7 +243,7 @@ def test_what_entities_contradict_is_refused_even_if_loss_is_allowed(acme: Tenan
     assert values_of(acme, "a") == ["x", "x", None]
 
 
-def test_long_texts_stand_in_the_way_of_an_index(acme: TenantScope) -> None:
+def test_long_texts_block_an_index(acme: TenantScope) -> None:
     make(acme, {"name": "a", "type": "text"})
     add(acme, a="x" * 3000)
     with pytest.raises(ValidationFailed) as refusal:

@@ -49,7 +49,7 @@ def test_an_entity_comes_back_as_it_was_written(acme: TenantScope) -> None:
     assert datapool.get_entity(acme, "orders", created["id"]) == created
 
 
-def test_a_default_fills_what_is_not_given_but_not_what_is_null(acme: TenantScope) -> None:
+def test_a_default_fills_missing_values_but_not_null(acme: TenantScope) -> None:
     assert create(acme, number="1")["quantity"] == 1
     assert create(acme, number="2", quantity=None)["quantity"] is None
 
@@ -158,7 +158,7 @@ def test_a_deleted_entity_is_gone(acme: TenantScope) -> None:
         datapool.delete_entity(acme, "orders", created["id"])
 
 
-def test_an_entity_that_others_lead_to_stays(acme: TenantScope) -> None:
+def test_a_referenced_entity_cannot_be_deleted(acme: TenantScope) -> None:
     customer = datapool.create_entity(acme, "customers", {"code": "VINET"})
     create(acme, number="1", customer=customer["id"])
     with pytest.raises(Conflict, match=r"orders\.customer"):
@@ -242,7 +242,7 @@ def test_a_verb_inside_a_write_is_part_of_it(acme: TenantScope) -> None:
     assert datapool.query_entities(acme, "orders", {"count": "exact"}).total == 0
 
 
-def test_listeners_hear_of_what_stays(acme: TenantScope) -> None:
+def test_listeners_are_notified_of_committed_changes(acme: TenantScope) -> None:
     events: list[tuple[str, str, str, Any]] = []
 
     def listen(scope: TenantScope, changes: Sequence[datapool.ChangeResult]) -> None:

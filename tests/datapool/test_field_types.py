@@ -23,7 +23,7 @@ def read(kind: str, value: Any, **options: Any) -> Any:
     return FIELD_TYPES[kind].build_parser(options)(value)
 
 
-def show(kind: str, stored: Any, **options: Any) -> Any:
+def format_value(kind: str, stored: Any, **options: Any) -> Any:
     formatter = FIELD_TYPES[kind].build_formatter(options)
     return formatter(stored) if formatter else stored
 
@@ -32,10 +32,10 @@ def show(kind: str, stored: Any, **options: Any) -> Any:
 def test_decimals_are_exact_and_ordered_by_value(first: Decimal, second: Decimal) -> None:
     stored = [read("decimal", format(value, "f")) for value in (first, second)]
     assert (stored[0] < stored[1], stored[0] == stored[1]) == (first < second, first == second)
-    assert Decimal(show("decimal", stored[0])) == first
-    assert Decimal(show("decimal", stored[0] + stored[1])) == first + second
-    assert "E" not in show("decimal", stored[0])
-    assert read("decimal", show("decimal", stored[0])) == stored[0]
+    assert Decimal(format_value("decimal", stored[0])) == first
+    assert Decimal(format_value("decimal", stored[0] + stored[1])) == first + second
+    assert "E" not in format_value("decimal", stored[0])
+    assert read("decimal", format_value("decimal", stored[0])) == stored[0]
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,17 @@ def test_decimals_are_exact_and_ordered_by_value(first: Decimal, second: Decimal
     ],
 )  # fmt: skip
 def test_a_decimal_shows_its_scale(value: Any, options: Any, formatted: str) -> None:
-    assert show("decimal", read("decimal", value, **options), **options) == formatted
+    assert format_value("decimal", read("decimal", value, **options), **options) == formatted
 
 
 @given(value=json_values)
 def test_json_comes_back_equal(value: Any) -> None:
     stored = read("json", value)
-    assert show("json", stored) == value
+    assert format_value("json", stored) == value
 
 
 @given(moment=st.datetimes(min_value=datetime(1000, 1, 1), timezones=st.timezones()))  # noqa: DTZ001
-def test_a_time_is_kept_to_the_millisecond(moment: Any) -> None:
+def test_a_time_is_stored_to_the_millisecond(moment: Any) -> None:
     try:
         text = moment.isoformat(timespec="milliseconds")
         stored = parse_datetime(text)
@@ -71,12 +71,12 @@ def test_a_time_is_kept_to_the_millisecond(moment: Any) -> None:
 
 @given(number=st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_comes_back_equal(number: float) -> None:
-    assert show("number", read("number", number)) == number
+    assert format_value("number", read("number", number)) == number
 
 
 @given(number=st.integers(-(2**63) + 1, 2**63 - 1))
 def test_an_integer_comes_back_equal_or_as_text(number: int) -> None:
-    formatted = show("integer", read("integer", number))
+    formatted = format_value("integer", read("integer", number))
     assert int(formatted) == number
     assert isinstance(formatted, str) == (abs(number) > 2**53)
     assert read("integer", formatted) == number

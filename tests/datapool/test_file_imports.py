@@ -1,4 +1,4 @@
-"""Files that somebody looks at before they are imported."""
+"""Files inspected before they are imported."""
 
 import io
 import json
@@ -26,7 +26,7 @@ def table(columns: int, delimiter: str = ",") -> str:
     return delimiter.join(["a"] * columns) + "\n" + delimiter.join(["1"] * columns) + "\n"
 
 
-def test_a_file_has_so_many_columns_and_no_more(imports: FileImports) -> None:
+def test_a_file_has_a_maximum_number_of_columns(imports: FileImports) -> None:
     assert len(begin(imports, "a.csv", table(MAX_COLUMNS))) == MAX_COLUMNS
     many = json.dumps({f"m{number}": 1 for number in range(MAX_COLUMNS + 1)})
     for name, text in (("a.csv", table(MAX_COLUMNS + 1)), ("a.ndjson", many)):
@@ -35,7 +35,7 @@ def test_a_file_has_so_many_columns_and_no_more(imports: FileImports) -> None:
         assert caught.value.details[0].pointer == "/file"
 
 
-def test_a_look_that_finds_too_many_columns_leaves_the_file_as_it_was(imports: FileImports) -> None:
+def test_an_inspection_with_too_many_columns_leaves_the_file_unchanged(imports: FileImports) -> None:
     text = "|".join(["a"] * (MAX_COLUMNS + 1))
     upload = imports.begin(ACME, "goods", "a.csv", io.BytesIO(f"{text},b\n1,2\n3,4\n".encode()))
     before = (upload.columns, upload.sample, upload.delimiter)

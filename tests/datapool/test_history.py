@@ -1,4 +1,4 @@
-"""What is kept of changes, for history and for followers."""
+"""Stored changes, for the history and for followers."""
 
 import io
 

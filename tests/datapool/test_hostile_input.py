@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a coded error or a result, never a fault of ours."""
+"""Any input is answered with a coded error or a result, never with an internal error."""
 
 import contextlib
 import io
@@ -58,7 +58,7 @@ def expect_an_answer(call: Callable[[], Any]) -> None:
 
 
 class CallersMistake(Exception):
-    """A refusal as the contract wants it."""
+    """A refusal as the contract requires."""
 
 
 @hostile

@@ -1,4 +1,4 @@
-"""What entities and their history take of their tenant's storage, counted on both databases."""
+"""The storage used by entities and their history, counted on both databases."""
 
 from collections.abc import Iterator
 
@@ -35,13 +35,13 @@ def test_every_kind_of_value_is_counted_as_itself_and_in_the_history(acme: Tenan
     order = datapool.create_entity(acme, "orders", ORDER)
     at_once = quota.row_bytes("acme") - before
     assert 20_000 <= at_once < 22_000
-    StorageUsage().update()  # by what the database holds
+    StorageUsage().update()  # recounts from the database
     assert 20_000 <= quota.row_bytes("acme") - before <= at_once
     datapool.update_entity(acme, "orders", order["id"], {"quantity": 2})
-    assert 30_000 <= quota.row_bytes("acme") - before < 33_000, "the history holds the entity as it was"
+    assert 30_000 <= quota.row_bytes("acme") - before < 33_000, "the history contains the previous entity"
     datapool.delete_entity(acme, "orders", order["id"])
     StorageUsage().update()
-    assert 30_000 <= quota.row_bytes("acme") - before < 33_000, "of a deleted entity the history stays"
+    assert 30_000 <= quota.row_bytes("acme") - before < 33_000, "the history of a deleted entity stays"
     assert quota.row_bytes("globex") < 10_000
 
 
@@ -59,7 +59,7 @@ def test_changes_of_other_processes_are_added(acme: TenantScope, monkeypatch: py
     assert 20_000 <= quota.row_bytes("acme") - before < 22_000, "each change is added once"
 
 
-def test_what_was_taken_back_is_forgotten_at_the_next_look(acme: TenantScope) -> None:
+def test_a_rolled_back_change_is_not_counted(acme: TenantScope) -> None:
     count = StorageUsage()
     count.update()
     before = quota.row_bytes("acme")
@@ -89,7 +89,7 @@ def test_a_full_tenant_changes_nothing_and_may_delete(acme: TenantScope, globex:
     assert datapool.query_entities(acme, "orders", {}).items == []
 
 
-def test_a_collection_that_is_deleted_gives_its_room_back(acme: TenantScope) -> None:
+def test_deleting_a_collection_frees_its_storage(acme: TenantScope) -> None:
     datapool.create_entity(acme, "orders", ORDER)
     count = StorageUsage()
     count.update()
@@ -100,7 +100,7 @@ def test_a_collection_that_is_deleted_gives_its_room_back(acme: TenantScope) -> 
     assert [each["name"] for each in datapool.list_collections(acme, PageRequest()).items] == ["customers"]
 
 
-def test_a_tenant_that_is_gone_is_forgotten(acme: TenantScope) -> None:
+def test_a_deleted_tenant_is_forgotten(acme: TenantScope) -> None:
     count = StorageUsage()
     count.update()
     quota.add_rows(TenantScope("gone", "key:gone"), 5)

@@ -102,7 +102,7 @@ def test_values_are_read_as_a_german_spreadsheet_writes_them(acme: TenantScope) 
     stored = datapool.query_entities(acme, "orders", {"sort": "id"}).items
     values = [[each[name] for name in ("total", "quantity", "weight", "paid", "day")] for each in stored]
     assert values == [["1234.50", 1000, 2.5, True, "2026-01-31"], ["7.00", -3, 1, False, "2026-02-01"]]
-    assert errors(load(acme, "number,total\n4,\"1,5\"\n")) == [(2, "total", "invalid_format")], "a comma must be said"
+    assert errors(load(acme, "number,total\n4,\"1,5\"\n")) == [(2, "total", "invalid_format")], "a decimal comma must be set"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: s
         (b"number", "csv", "rot13", "'rot13' is not supported"),
     ],
 )
-def test_a_file_that_is_no_such_text_is_named_as_what_it_is(data: bytes, form: Any, charset: str, message: str) -> None:
+def test_a_file_of_another_format_is_named(data: bytes, form: Any, charset: str, message: str) -> None:
     with pytest.raises(ValidationFailed, match=message):
         datapool.detect_charset(io.BytesIO(data), form, charset)
 

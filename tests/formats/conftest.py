@@ -16,8 +16,8 @@ MEGABYTE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Found:
-    """An answer, read as a whole."""
+class Result:
+    """The facts and the whole content of an answer."""
 
     facts: dict[str, Any]
     content: bytes
@@ -27,7 +27,7 @@ class Found:
         return [json.loads(line) for line in self.content.splitlines()]
 
 
-Perform = Callable[..., Found]
+Perform = Callable[..., Result]
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +39,14 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formats]:
 
 @pytest.fixture(scope="session")
 def perform(formats: Formats) -> Perform:
-    """An operation on contents given as bytes."""
+    """Performs an operation on contents passed as bytes or paths."""
 
-    def go(operation: str, *contents: bytes | Path, bounds: Bounds | None = None, **options: Any) -> Found:
+    def go(operation: str, *contents: bytes | Path, bounds: Bounds | None = None, **options: Any) -> Result:
         with ExitStack() as stack:
             inputs = [stack.enter_context(_opened(each)) for each in contents]
             work = Work(operation, options, inputs)
             answer = stack.enter_context(formats.perform(work, bounds or Bounds(60, 256, 32 * MEGABYTE)))
-            return Found(dict(answer.facts), answer.output.read())
+            return Result(dict(answer.facts), answer.output.read())
 
     return go
 
@@ -62,7 +62,7 @@ def _opened(content: bytes | Path) -> Any:
 
 @pytest.fixture
 def failure_of(perform: Perform) -> Callable[..., FormatFailed]:
-    """What an operation says when it fails."""
+    """Performs an operation that must fail, and returns its error."""
 
     def go(operation: str, *contents: bytes | Path, **options: Any) -> FormatFailed:
         with pytest.raises(FormatFailed) as caught:

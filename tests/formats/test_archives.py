@@ -106,7 +106,7 @@ def test_damaged_archives_are_refused_and_never_crash(data: st.DataObject) -> No
 
 
 @given(st.lists(st.text(max_size=30), max_size=8))
-def test_names_in_an_archive_are_free_and_plain(names: list[str]) -> None:
+def test_names_in_an_archive_are_unique_and_plain(names: list[str]) -> None:
     used: set[str] = set()
     unique = [_unique_name(name, used) for name in names]
     assert len({name.casefold() for name in unique}) == len(unique)

@@ -1,4 +1,4 @@
-"""Pictures of pictures and pages: of the width that is asked for, upright, on white; hostile content refused."""
+"""Previews of pictures and pages: of the requested width, upright, on white; hostile content is refused."""
 
 import io
 from collections.abc import Callable
@@ -94,7 +94,7 @@ def test_bombs_and_broken_content_are_refused(failure_of: FailureOf) -> None:
         assert (failed.code, expected in failed.message) == (code, True), failed.message
 
 
-def test_memory_that_is_not_there_is_told(perform: Perform) -> None:
+def test_insufficient_memory_is_an_error(perform: Perform) -> None:
     large = written(Image.new("1", (7_000, 7_000)), "PNG")
     with pytest.raises(FormatFailed) as caught:
         perform("preview", large, kind="PNG", page=1, width=160, bounds=Bounds(60, 32, 1 << 20))

@@ -78,7 +78,7 @@ def test_what_is_no_picture_is_refused(failure_of: FailureOf, content: bytes) ->
 
 
 @pytest.mark.parametrize(("content", "expected"), [(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC"), (b"nothing", "send PNG")])
-def test_a_picture_that_nobody_knows_is_named(failure_of: FailureOf, content: bytes, expected: str) -> None:
+def test_an_unknown_picture_format_is_named(failure_of: FailureOf, content: bytes, expected: str) -> None:
     message = failure_of("ocr", content, bounds=BOUNDS).message
     assert expected in message
     assert " at 0x" not in message

@@ -36,7 +36,7 @@ def lines(*rows: object) -> bytes:
 @pytest.mark.parametrize("name", ["orders", "customers", "order_details", "products", "suppliers"])
 def test_real_tables_come_out_cell_by_cell(perform: Perform, name: str) -> None:
     path = NORTHWIND / f"{name}.csv"
-    if not path.exists():  # a machine without the data of others: our own
+    if not path.exists():  # without the shared sample data, use our own
         path = Path(__file__).parents[2] / "appliance/starter/sample/orders.csv"
     result = perform("parse.csv", path)
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -64,14 +64,14 @@ def test_real_tables_come_out_cell_by_cell(perform: Perform, name: str) -> None:
         ),
     ],
 )
-def test_dialect_and_encoding_are_found(
+def test_dialect_and_encoding_are_detected(
     perform: Perform, content: bytes, delimiter: str, encoding: str, first: dict[str, str]
 ) -> None:
     result = perform("parse.csv", content)
     assert (result.facts["delimiter"], result.facts["encoding"], result.records[0]) == (delimiter, encoding, first)
 
 
-def test_what_is_given_goes_before_what_is_found(perform: Perform) -> None:
+def test_options_override_detection(perform: Perform) -> None:
     content = "a;b\n'x;y';é\n".encode("latin-1")
     result = perform("parse.csv", content, delimiter=";", quote="'", encoding="latin-1")
     assert result.records == [{"a": "x;y", "b": "é"}]
@@ -79,11 +79,11 @@ def test_what_is_given_goes_before_what_is_found(perform: Perform) -> None:
     assert perform("parse.csv", b"1,2\n", header=["x", "y"]).records == [{"x": "1", "y": "2"}]
 
 
-def test_columns_without_a_name_or_with_the_same_one_are_told_apart(perform: Perform) -> None:
+def test_unnamed_and_duplicate_columns_get_unique_names(perform: Perform) -> None:
     assert perform("parse.csv", b"a,,a\n1,2,3\n").records == [{"a": "1", "column_2": "2", "a_2": "3"}]
 
 
-def test_cells_stay_text_unless_types_are_asked_for(perform: Perform) -> None:
+def test_cells_stay_text_without_types(perform: Perform) -> None:
     content = b"n,x,ok,big,none\n007,1.50,yes,12345678901234567890,\n"
     assert perform("parse.csv", content).records[0]["n"] == "007"
     types = {"n": "integer", "x": "number", "ok": "boolean", "big": "integer", "none": "number"}
@@ -103,7 +103,7 @@ def test_cells_stay_text_unless_types_are_asked_for(perform: Perform) -> None:
         (b"a\nx\n", {"encoding": "klingon"}, "'klingon' is unknown"),
     ],
 )
-def test_a_table_that_is_none_is_refused_with_its_line(
+def test_an_invalid_table_is_refused_with_its_line(
     failure_of: FailureOf, content: bytes, options: dict[str, object], expected: str
 ) -> None:
     failed = failure_of("parse.csv", content, **options)

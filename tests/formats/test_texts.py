@@ -40,7 +40,7 @@ def test_integers_that_would_round_travel_as_text() -> None:
     "text",
     ["", "{", "[1,]", '{"a":1,"a":2}', "NaN", "1e999", '"\\u0000"', '"\\ud800"', "[" * 200 + "]" * 200, "[" * 100_000, "// x\n1"],
 )
-def test_json_that_cannot_be_kept_is_refused(text: str) -> None:
+def test_json_that_cannot_be_stored_is_refused(text: str) -> None:
     with pytest.raises(ContentInvalid):
         parse_json(text, "the content")
 
@@ -106,12 +106,12 @@ BOMB = (
         (b'<?xml version="1.0" encoding="klingon"?><a/>', "not valid XML"),
     ],
 )
-def test_xml_that_attacks_or_is_none_is_refused(failure_of: FailureOf, content: bytes, expected: str) -> None:
+def test_hostile_or_invalid_xml_is_refused(failure_of: FailureOf, content: bytes, expected: str) -> None:
     assert expected in failure_of("parse.xml", content).message
 
 
 @pytest.mark.parametrize("value", [{"a b": 1}, {"a": 1, "b": 2}, {"a": [1, 2]}, {"a": {"#text": []}}, [1], {"a": {"@<": "x"}}])
-def test_what_no_xml_can_hold_is_refused(failure_of: FailureOf, value: Any) -> None:
+def test_values_that_xml_cannot_express_are_refused(failure_of: FailureOf, value: Any) -> None:
     assert failure_of("write.xml", json.dumps(value).encode(), whole=True).code == "content_invalid"
 
 

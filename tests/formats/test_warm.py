@@ -1,4 +1,4 @@
-"""A process that is kept loaded: what it forks is as confined as what is started, and it ends when nobody needs it."""
+"""A preloaded process: its forked workers are as confined as started ones, and it ends when idle."""
 
 import io
 import json
@@ -52,7 +52,7 @@ def picture(height: int = 80) -> bytes:
     return out.getvalue()
 
 
-def kept(formats: Formats) -> int | None:
+def engine_process(formats: Formats) -> int | None:
     return formats._warm["ocr"].process_id
 
 
@@ -60,21 +60,21 @@ def test_the_engine_is_loaded_once_and_for_nothing_that_cannot_be_read(own: Form
     with pytest.raises(FormatFailed) as caught:
         recognise(own, b"%PDF-1.7 broken")
     assert caught.value.code == "content_invalid"
-    assert kept(own) is None
+    assert engine_process(own) is None
     assert recognise(own, picture()) == 1
-    first = kept(own)
+    first = engine_process(own)
     assert first is not None
     with pytest.raises(FormatFailed) as caught:
         recognise(own, picture()[:60])
     assert caught.value.code == "content_invalid"
     assert recognise(own, picture()) == 1
-    assert kept(own) == first
+    assert engine_process(own) == first
     own.stop()
-    assert kept(own) is None
+    assert engine_process(own) is None
 
 
 def test_a_cancelled_worker_ends_and_the_engine_stays(loaded: Formats) -> None:
-    engine = kept(loaded)
+    engine = engine_process(loaded)
     assert engine is not None
     seen: list[dict[str, str]] = []
 
@@ -85,7 +85,7 @@ def test_a_cancelled_worker_ends_and_the_engine_stays(loaded: Formats) -> None:
     with pytest.raises(Cancelled):
         recognise(loaded, picture(), look)
     assert children_of(engine) == []
-    assert kept(loaded) == engine
+    assert engine_process(loaded) == engine
 
 
 def children_of(process: int) -> list[int]:
@@ -98,7 +98,7 @@ def status_of(process: int) -> dict[str, str]:
 
 
 def test_an_engine_that_was_lost_is_started_anew(loaded: Formats) -> None:
-    first = kept(loaded)
+    first = engine_process(loaded)
     assert first is not None
 
     def lose() -> bool:
@@ -109,10 +109,10 @@ def test_an_engine_that_was_lost_is_started_anew(loaded: Formats) -> None:
         recognise(loaded, picture(), lose)
     assert (caught.value.code, caught.value.failure_class) == ("formats_lost", "system")
     assert recognise(loaded, picture()) == 1
-    assert kept(loaded) not in (None, first)
+    assert engine_process(loaded) not in (None, first)
 
 
-def test_what_nobody_uses_is_let_go() -> None:
+def test_an_idle_process_ends() -> None:
     warm = PreloadedProcess("parse.text", idle_seconds=0.01)
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as options, tempfile.TemporaryFile() as content:
         options.write(b"{}")
@@ -175,11 +175,11 @@ def test_a_forked_worker_reaches_nothing_neither_others_nor_what_forks_them() ->
     theirs.close()
     with requests:
         for _ in range(2):
-            assert ask(requests) == {"facts": {"reached": [], "held": 5}}  # options, errors, output, answer, its life
+            assert attempt(requests) == {"facts": {"reached": [], "held": 5}}  # options, errors, output, answer, its life
     assert process.wait(20) == 0
 
 
-def ask(requests: socket.socket) -> object:
+def attempt(requests: socket.socket) -> object:
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as options:
         options.write(b"{}")
         options.seek(0)

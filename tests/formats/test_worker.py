@@ -88,7 +88,7 @@ def test_spooled_content_has_no_name_and_nothing_stays(tmp_path: Path) -> None:
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
 
 
-# Runs in a child that has given up everything as a worker does, and tries what an exploit would.
+# Runs in a child that is confined like a worker, and tries what an exploit would.
 INSIDE = """
 import json, os, socket, sys
 from appliance.formats import operations, worker

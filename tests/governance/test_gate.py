@@ -126,7 +126,7 @@ def test_what_a_system_learnt_in_one_process_holds_in_every_other_and_after_a_re
     world.ledger()
     open_circuit(world)
     with pytest.raises(ActionFailed) as caught:
-        world.restarted().execute(world.one, world.request("look"))
+        world.restart_executor().execute(world.one, world.request("look"))
     assert caught.value.extra["foreign"] == {"withheld": "circuit_open"}
 
 

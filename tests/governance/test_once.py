@@ -46,7 +46,7 @@ def test_a_finished_call_is_answered_from_its_record(world: World) -> None:
     world.ledger()
     request = world.request(input={"amount": 5}, idempotency_key="k", origin=HERE)
     first = world.executor.execute(world.one, request)
-    for executor in (world.executor, world.restarted()):
+    for executor in (world.executor, world.restart_executor()):
         again = executor.execute(world.one, request)
         assert (again.status, again.output, again.call_id) == ("recorded", first.output, first.call_id)
     assert len(Ledger.booked) == 1
@@ -95,7 +95,7 @@ def test_a_repeated_attempt_that_asks_something_else_is_another_call(world: Worl
 def test_a_write_of_unknown_outcome_is_never_sent_again_by_itself(world: World, amount: int) -> None:
     world.ledger()
     failed = failure(world, input={"do": "TransientError unknown", "amount": 1}, idempotency_key="k", origin=HERE)
-    for executor in (world.executor, world.restarted()):
+    for executor in (world.executor, world.restart_executor()):
         with pytest.raises(OutcomeUnknown, match="settle") as caught:
             executor.execute(
                 world.one,
@@ -118,7 +118,7 @@ def test_after_a_crash_a_write_is_unknown_and_waits_for_a_person(world: World) -
     world.ledger()
     request = crash_while_sending(world, "book")
     with pytest.raises(OutcomeUnknown):
-        world.restarted().execute(world.one, request)
+        world.restart_executor().execute(world.one, request)
     [row] = calls(world, status="waiting")
     assert (row.outcome, len(Ledger.booked)) == ("unknown", 1)
 
@@ -126,7 +126,7 @@ def test_after_a_crash_a_write_is_unknown_and_waits_for_a_person(world: World) -
 def test_after_a_crash_an_idempotent_call_is_taken_over_with_its_key(world: World) -> None:
     world.ledger()
     request = crash_while_sending(world, "set")
-    assert world.restarted().execute(world.one, request).status == "executed"
+    assert world.restart_executor().execute(world.one, request).status == "executed"
     assert [key for _, key, _ in Ledger.booked] == ["k", "k"]
     [row] = calls(world)
     assert (row.status, row.tries) == ("succeeded", 2)
@@ -257,7 +257,7 @@ def test_the_sweep_closes_what_a_dead_process_left(world: World) -> None:
     world.ledger()
     crash_while_sending(world, "book")
     assert world.executor.sweep(queue_is_empty=True) == 0
-    assert world.restarted().sweep(queue_is_empty=True) == 1
+    assert world.restart_executor().sweep(queue_is_empty=True) == 1
     assert [(row.status, row.outcome) for row in calls(world)] == [("waiting", "unknown")]
 
 

@@ -26,12 +26,12 @@ def fetch_document() -> Path:
 def _fetch(folder: Path) -> Path:
     npm = shutil.which("npm") or shutil.which(str(ROOT / ".cache" / "node" / "bin" / "npm"))
     if npm is None:
-        raise RuntimeError("npm is needed once to fetch GitHub's document; bash packaging/test.sh sees to it")
+        raise RuntimeError("npm is needed once to fetch GitHub's document; bash packaging/test.sh installs it")
     command = [npm, "pack", PACKAGE, "--ignore-scripts", "--loglevel=error"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     (archive,) = folder.glob("*.tgz")
     if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != INTEGRITY:
-        raise RuntimeError(f"{PACKAGE} is not the package whose hash is known here")
+        raise RuntimeError(f"{PACKAGE} does not have the expected hash")
     with tarfile.open(archive) as opened:
         member = opened.extractfile(MEMBER)
         if member is None:

@@ -1,4 +1,4 @@
-"""A provider of OAuth 2 on loopback that believes nothing, and an API that takes its tokens."""
+"""A strict OAuth 2 provider on loopback, and an API that accepts its tokens."""
 
 import base64
 import hashlib
@@ -13,15 +13,15 @@ CLIENT, SECRET = "gos-client", "sé/cret & 4711-canary"
 
 
 class Provider:
-    """Codes are single use, refresh tokens too; `asked` are the grants it was asked for."""
+    """Codes and refresh tokens are single-use; `grants` records the requested grant types."""
 
     def __init__(self, *, client_auth: str = "post", rotates: bool = True, lasts: int | None = 3600) -> None:
         self.client_auth, self.rotates, self.lasts = client_auth, rotates, lasts
         self.codes: dict[str, dict[str, str]] = {}
         self.refresh: set[str] = set()
         self.access: set[str] = set()
-        self.given: list[str] = []
-        self.asked: list[str] = []
+        self.issued: list[str] = []
+        self.grants: list[str] = []
         self.refusal: Answer | None = None
         self._lock = threading.Lock()
         self.server = LoopbackServer()
@@ -40,7 +40,7 @@ class Provider:
         return {"base_url": f"{self.server.url}/api", "auth": self.auth(**auth), "retries": {"attempts": 1}}
 
     def allow(self, address: str, code: str = "code-1") -> str:
-        """What a person does who allows what the address asks for; where the browser is sent to."""
+        """Consent to the authorization request as a user would; returns the URL the browser is sent to."""
         parts = urlsplit(address)
         params = {name: values[0] for name, values in parse_qs(parts.query).items()}
         assert parts.path == "/authorize"
@@ -51,7 +51,7 @@ class Provider:
         return f"{params['redirect_uri']}?{urlencode({'code': code, 'state': params['state']})}"
 
     def revoke(self) -> None:
-        """No token of this provider is worth anything any more."""
+        """Invalidate every token of this provider."""
         self.refresh.clear()
         self.access.clear()
 
@@ -61,7 +61,7 @@ class Provider:
     def _token(self, request: Received) -> Answer:
         form = dict(parse_qsl(request.body.decode("ascii"), strict_parsing=True))
         with self._lock:
-            self.asked.append(form["grant_type"])
+            self.grants.append(form["grant_type"])
             if self.refusal is not None:
                 return self.refusal
             if not self._is_client(request, form):
@@ -78,13 +78,13 @@ class Provider:
     def _grant(self, form: dict[str, str]) -> Answer:
         match form["grant_type"]:
             case "client_credentials":
-                return self._give(form, with_refresh=False)
+                return self._issue(form, with_refresh=False)
             case "refresh_token":
                 if form["refresh_token"] not in self.refresh:
                     return _refuse("invalid_grant")
                 if self.rotates:
                     self.refresh.remove(form["refresh_token"])
-                return self._give(form, with_refresh=self.rotates)
+                return self._issue(form, with_refresh=self.rotates)
             case "authorization_code":
                 authorization = self.codes.pop(form["code"], None)
                 challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
@@ -92,13 +92,13 @@ class Provider:
                     return _refuse("invalid_grant")
                 if challenge != authorization["code_challenge"]:
                     return _refuse("invalid_grant")
-                return self._give(form, with_refresh=True)
+                return self._issue(form, with_refresh=True)
         return _refuse("unsupported_grant_type")
 
-    def _give(self, form: dict[str, str], *, with_refresh: bool) -> Answer:
-        number = len(self.given) + 1
+    def _issue(self, form: dict[str, str], *, with_refresh: bool) -> Answer:
+        number = len(self.issued) + 1
         access = f"access-token-{number}-canary"
-        self.given.append(access)
+        self.issued.append(access)
         self.access = {access}
         body: dict[str, Any] = {"access_token": access, "token_type": "Bearer", "scope": "read"}
         if self.lasts is not None:

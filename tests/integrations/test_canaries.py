@@ -1,4 +1,4 @@
-"""Secrets never come out: canaries go through a whole appliance while everything fails, and are looked for everywhere."""
+"""No secret leaks: canaries pass through a whole appliance while everything fails, and all output is searched for them."""
 
 import base64
 import io
@@ -35,7 +35,7 @@ PASSWORD = "correct horse battery staple"
 
 
 def forms(canary: str) -> set[bytes]:
-    """The canary as it may be found, wherever in a text of base64 it begins."""
+    """Every encoding of the canary, for each of its positions within base64 text."""
     raw = canary.encode()
     encodings = {raw, raw.hex().encode(), raw.hex().upper().encode(), quote(canary, safe="").encode(), quote(canary).encode()}
     encodings |= {json.dumps(canary)[1:-1].encode(), json.dumps(canary, ensure_ascii=False)[1:-1].encode()}
@@ -45,19 +45,19 @@ def forms(canary: str) -> set[bytes]:
     return encodings
 
 
-class Seen:
-    """Everything that came out, by where it was seen."""
+class Output:
+    """All output, by the place where it appeared."""
 
     def __init__(self) -> None:
         self.places: dict[str, bytes] = {}
-        self.may_show: set[str] = set()
+        self.exempt_paths: set[str] = set()
 
     def note(self, place: str, content: bytes) -> None:
         self.places[place] = self.places.get(place, b"") + b"\n" + content
 
     def watch(self, client: httpx.Client) -> httpx.Client:
         def record(answer: httpx.Response) -> None:
-            if answer.request.url.path not in self.may_show:
+            if answer.request.url.path not in self.exempt_paths:
                 self.note(f"{answer.request.method} {answer.request.url.path}", answer.read() + str(answer.headers.raw).encode())
 
         client.event_hooks = {"response": [record]}
@@ -74,15 +74,15 @@ class Seen:
 
 def test_a_leak_is_found_in_every_form() -> None:
     for form in forms(SETTING) | {base64.b64encode(b"user:" + SETTING.encode())}:
-        seen = Seen()
+        seen = Output()
         seen.note("here", b"before " + form + b" after")
         assert seen.leaks({"setting": SETTING}) == ["setting in here"]
-    assert Seen().leaks({"setting": SETTING}) == []
+    assert Output().leaks({"setting": SETTING}) == []
 
 
 @pytest.fixture
 def server() -> Iterator[LoopbackServer]:
-    """Gives tokens to whom it should, and answers all else with an error that tells everything it was sent."""
+    """Issues tokens, and answers everything else with an error that repeats the whole request."""
 
     def echo(request: Received) -> Answer:
         body = {"headers": request.headers, "path": request.path, "body": request.body.decode("utf-8", "replace")}
@@ -102,7 +102,7 @@ def server() -> Iterator[LoopbackServer]:
 
 @contextmanager
 def echoing() -> Iterator[int]:
-    """A port that says back whatever it hears, and then hangs up."""
+    """A port that echoes what it receives and closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=50)
 
     def serve() -> None:
@@ -140,7 +140,7 @@ def http_settings(url: str) -> list[dict[str, Any]]:
 
 
 def settings_for(schema: Mapping[str, Any], url: str, port: int) -> dict[str, Any]:
-    """Settings of any connector: secrets are the canary, addresses lead to the servers of the test."""
+    """Settings for any connector: secrets are the canary, addresses point to the servers of the test."""
     members: Mapping[str, Any] = schema.get("properties", {})
     needed = set(schema.get("required", ())) | {"tls", "security", "encryption"}
     settings: dict[str, Any] = {}
@@ -164,7 +164,7 @@ def settings_for(schema: Mapping[str, Any], url: str, port: int) -> dict[str, An
 
 
 def fail_everywhere(api: httpx.Client, url: str, port: int, registry: Any) -> set[str]:
-    """Integrations of every kind, tested and called, by themselves and from steps; answers the connectors that took settings."""
+    """Create, test and call integrations of every kind, also from steps; returns the connectors that accepted settings."""
     accepted: set[str] = set()
     every = [("http", settings) for settings in http_settings(url)]
     every += [(name, settings_for(plugin.connector.settings_schema, url, port)) for name, plugin in registry.installed.items()]
@@ -172,7 +172,7 @@ def fail_everywhere(api: httpx.Client, url: str, port: int, registry: Any) -> se
     for number, (connector, settings) in enumerate(every):
         slug = f"canary-{number}"
         if "127.0.0.1" not in str(settings):
-            continue  # it would ask its vendor's own address
+            continue  # it would call its vendor's own address
         if api.post(f"{API}/integrations", json={"slug": slug, "connector": connector, "settings": settings}).status_code != 201:
             continue
         accepted.add(connector)
@@ -196,8 +196,8 @@ def fail_everywhere(api: httpx.Client, url: str, port: int, registry: Any) -> se
     return accepted
 
 
-def read_everything(api: httpx.Client, browser: Browser, seen: Seen, running: Running) -> None:
-    """What a person, a program and a monitor can read."""
+def read_everything(api: httpx.Client, browser: Browser, seen: Output, running: Running) -> None:
+    """Read everything that users, programs and monitors can read."""
     for path in (
         "integrations",
         "secrets",
@@ -227,15 +227,15 @@ def read_everything(api: httpx.Client, browser: Browser, seen: Seen, running: Ru
         seen.note(f"table {table}", "\n".join(str(value) for row in rows for value in row if isinstance(value, str)).encode())
 
 
-def files_of(folder: Path, seen: Seen) -> None:
-    """Files as they lie there, the write-ahead log and freed pages included; a document's bytes are where documents are."""
+def files_of(folder: Path, seen: Output) -> None:
+    """Record all files, including the write-ahead log and freed pages, except the blobs of documents."""
     for path in folder.rglob("*"):
         if path.is_file() and "blobs" not in path.relative_to(folder).parts:
             seen.note(f"file {path.name}", path.read_bytes())
 
 
 def test_no_secret_comes_out_of_a_whole_run(running: Running, server: LoopbackServer, capsys: pytest.CaptureFixture[str]) -> None:
-    seen, root = Seen(), logging.getLogger()
+    seen, root = Output(), logging.getLogger()
     before = (root.level, list(root.handlers))
     running.user("canary-owner", PASSWORD, "canaries")
     registry = running.services.integrations.registry
@@ -243,10 +243,10 @@ def test_no_secret_comes_out_of_a_whole_run(running: Running, server: LoopbackSe
         configure_logs("debug", "json")
         try:
             api.put(f"{API}/secrets/canary", json={"value": TENANT_SECRET}).raise_for_status()
-            seen.may_show.add(f"{API}/webhooks")
+            seen.exempt_paths.add(f"{API}/webhooks")
             hook = {"url": f"{server.url}/hook/500", "events": ["integration.failing", "execution.failed"]}
             webhook = api.post(f"{API}/webhooks", json=hook).raise_for_status().json()["data"]
-            seen.may_show.clear()
+            seen.exempt_paths.clear()
             profile = {"slug": "model", "kind": "openai", "model": "small", "base_url": f"{server.url}/v1", "api_key": MODEL_KEY}
             api.post(f"{API}/llm-profiles", json=profile).raise_for_status()
             paper = api.post(f"{API}/documents", files={"file": ("paper.bin", b"\0\1" + PAPER.encode(), None)})

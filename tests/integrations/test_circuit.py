@@ -1,4 +1,4 @@
-"""The circuit breaker's decisions: when a foreign system is left alone, and how it comes back by itself."""
+"""The circuit breaker's decisions: when calls to a foreign system are paused, and how they resume."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_after_the_pause_one_call_tries_and_its_answer_closes_the_circuit() -> N
     assert after_answer(half_open) == Circuit()
 
 
-def test_each_try_that_fails_doubles_the_pause_up_to_five_minutes() -> None:
+def test_each_failed_probe_doubles_the_pause_up_to_five_minutes() -> None:
     circuit, now, pauses = failed(FAILURES), NOW, []
     for _ in range(7):
         assert circuit.open_until is not None
@@ -64,23 +64,23 @@ def test_each_try_that_fails_doubles_the_pause_up_to_five_minutes() -> None:
     assert pauses == [10_000, 20_000, 40_000, 80_000, 160_000, MAX_OPEN_MS, MAX_OPEN_MS]
 
 
-def test_a_call_that_was_under_way_when_the_circuit_opened_lengthens_nothing() -> None:
+def test_failures_while_the_circuit_is_open_do_not_extend_it() -> None:
     opened = failed(FAILURES)
     assert failed(3, NOW + 1, opened).open_until == opened.open_until
 
 
 @pytest.mark.parametrize("kind", [contract.Rejected, contract.AuthError, contract.RateLimited])
-def test_a_system_that_says_no_is_alive(kind: type[contract.ConnectorError]) -> None:
+def test_a_refusal_closes_the_circuit(kind: type[contract.ConnectorError]) -> None:
     assert after_error(failed(FAILURES), kind("no"), NOW) == Circuit()
 
 
 @pytest.mark.parametrize("kind", [contract.ConfigError, contract.AddressNotAllowed])
-def test_a_call_that_never_got_there_teaches_nothing_but_ends_its_try(kind: type[contract.ConnectorError]) -> None:
+def test_an_unsent_call_keeps_the_state_and_ends_its_probe(kind: type[contract.ConnectorError]) -> None:
     opened = failed(FAILURES)
     assert after_error(probing(opened, NOW, 5.0), kind("no"), NOW) == opened
 
 
-def test_a_system_that_answers_nonsense_is_left_alone_as_a_dead_one() -> None:
+def test_invalid_answers_open_the_circuit() -> None:
     circuit = Circuit()
     for _ in range(FAILURES):
         circuit = after_error(circuit, contract.SystemFailure("not JSON"), NOW)
@@ -92,13 +92,13 @@ def test_a_system_that_answers_nonsense_is_left_alone_as_a_dead_one() -> None:
     [(7.0, 7_000), (0.25, 250), (1e9, MAX_HOLD_MS), (float("inf"), MAX_HOLD_MS), (None, None), (0.0, None), (-5.0, None),
      (float("nan"), None)],
 )  # fmt: skip
-def test_patience_is_kept_as_long_as_it_is_sensible(retry_after: float | None, held_ms: int | None) -> None:
+def test_retry_after_is_obeyed_up_to_a_maximum(retry_after: float | None, held_ms: int | None) -> None:
     circuit = after_error(Circuit(), contract.RateLimited("slow down", retry_after=retry_after), NOW)
     assert circuit.held_until == (None if held_ms is None else NOW + held_ms)
     assert circuit.is_rate_limited(NOW) == (held_ms is not None)
 
 
-def test_held_back_calls_say_how_long_and_an_answer_does_not_shorten_it() -> None:
+def test_rate_limited_calls_report_the_remaining_wait() -> None:
     limited = after_error(Circuit(), contract.RateLimited("slow down", retry_after=7.0), NOW)
     shorter = after_error(after_answer(limited), contract.RateLimited("slow down", retry_after=1.0), NOW)
     for circuit in (limited, after_answer(limited), shorter):

@@ -1,4 +1,4 @@
-"""Actions that an integration's system is found to offer: discovered when due, kept, searched, and called like declared ones."""
+"""Discovered actions: discovered when due, stored, searched, and called like declared ones."""
 
 import threading
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ def offer(name: str, **more: Any) -> Action:
 
 
 class Finder(Ledger):
-    """A ledger with actions of its own beside the declared ones; `offers` is what it finds, or the error it meets."""
+    """A ledger that also discovers actions: it returns `offers`, or raises it when it is an error."""
 
     name = "finder"
     offers: ClassVar[Any] = ()
-    asked: ClassVar[list[Any]] = []
+    discoveries: ClassVar[list[Any]] = []
     wait: ClassVar[threading.Event | None] = None
     performed: ClassVar[list[tuple[Json, Json]]] = []
 
     def discover(self, ctx: Context) -> Sequence[Action]:
-        Finder.asked.append(self.settings)
+        Finder.discoveries.append(self.settings)
         if Finder.wait is not None:
             Finder.wait.wait(20)
         if isinstance(Finder.offers, Exception):
@@ -52,7 +52,7 @@ class Finder(Ledger):
 @pytest.fixture
 def finder(world: World) -> World:
     Finder.offers = (offer("ship", path="/ship"), offer("weigh", path="/w"))
-    Finder.asked, Finder.wait, Finder.performed = [], None, []
+    Finder.discoveries, Finder.wait, Finder.performed = [], None, []
     world.integrations.registry = Registry({**world.integrations.registry.installed, "finder": Installed(Finder, "test")})
     spec = IntegrationSpec("finder", {"token": "tok-4711-secret"})
     for scope in (world.one, world.two):
@@ -72,15 +72,15 @@ def test_a_discovered_action_is_performed_by_its_plan_and_discovered_once(finder
     assert execute(finder, "ship", {"n": 7}) == {"performed": "ship"}
     assert execute(finder, "weigh") == {"performed": "weigh"}
     assert Finder.performed == [({"path": "/ship"}, {"n": 7}), ({"path": "/w"}, {"n": 1})]
-    assert len(Finder.asked) == 1
+    assert len(Finder.discoveries) == 1
 
 
 def test_a_declared_action_needs_no_discovery(finder: World) -> None:
     assert execute(finder, "look", {}) == {"n": 1}
-    assert Finder.asked == []
+    assert Finder.discoveries == []
 
 
-def test_its_input_is_judged_and_an_unknown_action_is_refused(finder: World) -> None:
+def test_the_input_is_validated_and_an_unknown_action_is_refused(finder: World) -> None:
     with pytest.raises(ValidationFailed) as caught:
         execute(finder, "ship", {"n": "seven"})
     assert [each.pointer for each in caught.value.details] == ["/input/n"]
@@ -93,7 +93,7 @@ def test_other_settings_are_discovered_anew_and_another_secret_is_not(finder: Wo
     execute(finder, "ship")
     finder.integrations.replace_integration(finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4712-secret"}))
     execute(finder, "ship")
-    assert len(Finder.asked) == 1
+    assert len(Finder.discoveries) == 1
     finder.integrations.replace_integration(
         finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4712-secret", "label": "new"})
     )
@@ -101,10 +101,10 @@ def test_other_settings_are_discovered_anew_and_another_secret_is_not(finder: Wo
     with pytest.raises(ValidationFailed, match="no action 'ship'"):
         execute(finder, "ship")
     execute(finder, "weigh")
-    assert (len(Finder.asked), Finder.performed[-1][0]) == (2, {"path": "/new"})
+    assert (len(Finder.discoveries), Finder.performed[-1][0]) == (2, {"path": "/new"})
 
 
-def test_a_test_of_the_settings_asks_again_and_says_how_many(finder: World) -> None:
+def test_testing_the_settings_discovers_again(finder: World) -> None:
     execute(finder, "ship")
     Finder.offers = (offer("weigh", path="/w"),)
     check = finder.integrations.test_integration(finder.one, "depot")
@@ -113,7 +113,7 @@ def test_a_test_of_the_settings_asks_again_and_says_how_many(finder: World) -> N
     assert names(finder) == ["book", "look", "set", "weigh"]
 
 
-def test_a_failed_discovery_is_told_and_what_was_known_stays(finder: World) -> None:
+def test_a_failed_discovery_keeps_the_known_actions(finder: World) -> None:
     execute(finder, "ship")
     Finder.offers = TransientError("The depot sleeps.")
     check = finder.integrations.test_integration(finder.one, "depot")
@@ -134,14 +134,14 @@ def test_many_calls_at_once_make_one_discovery(finder: World) -> None:
         calls = [threads.submit(execute, finder, "ship") for _ in range(8)]
         Finder.wait.set()
         assert [call.result(30) for call in calls] == [{"performed": "ship"}] * 8
-    assert len(Finder.asked) == 1
+    assert len(Finder.discoveries) == 1
 
 
-def test_settings_that_change_meanwhile_keep_nothing(finder: World) -> None:
+def test_actions_discovered_with_outdated_settings_are_not_stored(finder: World) -> None:
     Finder.wait = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(execute, finder, "ship")
-        while not Finder.asked:
+        while not Finder.discoveries:
             threading.Event().wait(0.01)
         finder.integrations.replace_integration(
             finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4711-secret", "label": "x"})
@@ -152,7 +152,7 @@ def test_settings_that_change_meanwhile_keep_nothing(finder: World) -> None:
     assert finder.integrations.find_actions(finder.one, "depot") is None
 
 
-def test_nothing_is_known_of_them_before_the_first_discovery_nor_by_another_tenant(finder: World) -> None:
+def test_actions_are_unknown_before_discovery_and_to_other_tenants(finder: World) -> None:
     assert finder.integrations.find_actions(finder.one, "depot") is None
     execute(finder, "ship")
     actions = finder.integrations.find_actions(finder.one, "depot")
@@ -164,7 +164,7 @@ def test_nothing_is_known_of_them_before_the_first_discovery_nor_by_another_tena
         finder.integrations.get_action(finder.two, "depot", "ship")
 
 
-def test_they_go_with_their_integration(finder: World) -> None:
+def test_actions_are_deleted_with_their_integration(finder: World) -> None:
     execute(finder, "ship")
     finder.integrations.delete_integration(finder.one, "depot")
     finder.integrations.create_integration(finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4711-secret"}))
@@ -185,7 +185,7 @@ def test_they_go_with_their_integration(finder: World) -> None:
         ("nothing of the kind", "failed with an internal error"),
     ],
 )
-def test_what_cannot_be_used_is_refused_whole(finder: World, offers: Any, sentence: str) -> None:
+def test_unusable_actions_fail_the_whole_discovery(finder: World, offers: Any, sentence: str) -> None:
     Finder.offers = offers
     check = finder.integrations.test_integration(finder.one, "depot")
     assert (check.ok, check.error_class) == (False, "system_error")
@@ -193,7 +193,7 @@ def test_what_cannot_be_used_is_refused_whole(finder: World, offers: Any, senten
     assert finder.integrations.find_actions(finder.one, "depot") is None
 
 
-def test_a_secret_in_what_was_found_is_blotted_out(finder: World) -> None:
+def test_secrets_in_discovered_actions_are_redacted(finder: World) -> None:
     Finder.offers = (offer("ship", summary="Ship with tok-4711-secret", path="/a?key=tok-4711-secret", half="\ud800"),)
     finder.integrations.test_integration(finder.one, "depot")
     stored = finder.integrations.get_action(finder.one, "depot", "ship")
@@ -230,29 +230,29 @@ def denied(world: World, how: str, action: str) -> PolicyDenied:
 
 
 @pytest.mark.parametrize("how", ["asked for", "called"])
-def test_what_policies_deny_asks_no_foreign_system_for_its_actions(finder: World, how: str) -> None:
+def test_a_denied_action_triggers_no_discovery(finder: World, how: str) -> None:
     put_rules(finder.one, DENY_WRITES)
     error = denied(finder, how, "ship")
-    assert (error.extra["rules"], Finder.asked) == (["gate/no-writes"], [])
+    assert (error.extra["rules"], Finder.discoveries) == (["gate/no-writes"], [])
     assert "not known yet" in error.message
     assert "test the integration" in error.message
 
 
-def test_what_was_known_before_is_judged_by_the_effect_it_had(finder: World) -> None:
+def test_a_known_action_is_evaluated_by_its_previous_effect(finder: World) -> None:
     Finder.offers = (offer("ship", path="/ship"), offer("count", effect="read", path="/c"))
     assert execute(finder, "count") == {"performed": "count"}
     finder.integrations.replace_integration(
         finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4711-secret", "label": "moved"})
     )
     put_rules(finder.one, DENY_WRITES)
-    discoveries = len(Finder.asked)
+    discoveries = len(Finder.discoveries)
     assert "not known yet" not in denied(finder, "called", "ship").message
-    assert len(Finder.asked) == discoveries
+    assert len(Finder.discoveries) == discoveries
     assert execute(finder, "count") == {"performed": "count"}
-    assert len(Finder.asked) == discoveries + 1
+    assert len(Finder.discoveries) == discoveries + 1
 
 
-def test_what_is_switched_off_while_discovery_waits_for_its_turn_is_not_asked(
+def test_a_kill_switch_set_while_discovery_waits_prevents_it(
     finder: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finder.executor._gate.run
@@ -263,4 +263,4 @@ def test_what_is_switched_off_while_discovery_waits_for_its_turn_is_not_asked(
 
     monkeypatch.setattr(finder.executor._gate, "run", late)
     assert "an incident" in denied(finder, "called", "ship").message
-    assert Finder.asked == []
+    assert Finder.discoveries == []

@@ -20,7 +20,7 @@ from tests.governance.ruling import make_governor
 from tests.integrations.world import World
 
 
-def put(executor: GovernedExecutor, scope: TenantScope, name: str) -> object:
+def write_file(executor: GovernedExecutor, scope: TenantScope, name: str) -> object:
     return executor.execute(scope, ActionRequest(name, "put", {"path": "a.txt", "text": scope.tenant_id})).output
 
 
@@ -35,10 +35,10 @@ def test_a_tenant_reaches_its_own_folder_and_no_other(world: World, tmp_path: Pa
         for scope in (world.one, world.two):
             for name in ("one", "two"):
                 integrations.create_integration(scope, name, IntegrationSpec("folder", {"root": f"{tmp_path}/{name}"}))
-        assert put(executor, world.one, "one") == put(executor, world.two, "two") == {"size": 3}
+        assert write_file(executor, world.one, "one") == write_file(executor, world.two, "two") == {"size": 3}
         for scope, name in ((world.one, "two"), (world.two, "one")):
             with pytest.raises(AddressNotAllowed, match=r"folders\.allow"):
-                put(executor, scope, name)
+                write_file(executor, scope, name)
         assert {name: (tmp_path / name / "a.txt").read_text() for name in ("one", "two")} == {"one": "one", "two": "two"}
     finally:
         executor.stop()

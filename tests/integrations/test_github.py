@@ -1,4 +1,4 @@
-"""GitHub's published document, about twelve hundred operations: read, kept, searched, typed, and every operation executed."""
+"""GitHub's published document, about twelve hundred operations: imported, stored, searched, typed, and every operation executed."""
 
 import json
 import re
@@ -38,20 +38,20 @@ CONTRADICTIONS = {
 METHODS = ("get", "put", "post", "delete", "patch")
 
 
-class Described:
-    """A server that is nothing but the document: it holds requests against it and answers with its examples."""
+class DocumentServer:
+    """Serves the API of a document: checks requests against it and answers with its examples."""
 
     def __init__(self, content: bytes) -> None:
         self.document = json.loads(content)
-        self.faults: list[str] = []
-        self.places = [
+        self.violations: list[str] = []
+        self.templates = [
             (re.compile(re.sub(r"\\\{[^/]+?\\\}", "([^/]+)", re.escape(path)) + "$"), path) for path in self.document["paths"]
         ]
         self.server = LoopbackServer()
         self.server.answers = Everything(self)
         self.content = content
 
-    def find(self, part: Any) -> Any:
+    def resolve(self, part: Any) -> Any:
         while isinstance(part, dict) and "$ref" in part:
             node = self.document
             for name in part["$ref"].split("/")[1:]:
@@ -63,66 +63,66 @@ class Described:
         path, _, query = request.path.partition("?")
         if path == "/openapi.json":
             return Answer(200, {"Content-Type": "application/json"}, self.content)
-        # More than one template may match a path; the one with the most letters of its own is meant.
+        # More than one template may match a path; the one with the most literal characters wins.
         candidates = [
             (template, match)
-            for pattern, template in self.places
+            for pattern, template in self.templates
             if (match := pattern.match(path)) and request.method.lower() in self.document["paths"][template]
         ]
         if not candidates:
-            self.faults.append(f"no operation: {request.method} {path}")
+            self.violations.append(f"no operation: {request.method} {path}")
             return Answer(404)
         template, match = max(candidates, key=lambda each: len(re.sub(r"\{.*?\}", "", each[0])))
         operation = self.document["paths"][template][request.method.lower()]
         params = parse_qs(query, keep_blank_values=True)
-        for parameter in map(self.find, operation.get("parameters", [])):
+        for parameter in map(self.resolve, operation.get("parameters", [])):
             if parameter["in"] == "query" and parameter.get("required") and parameter["name"] not in params:
-                self.faults.append(f"{template}: no {parameter['name']}")
+                self.violations.append(f"{template}: no {parameter['name']}")
         if any(not unquote(value) for value in match.groups()):
-            self.faults.append(f"{template}: an empty name")
+            self.violations.append(f"{template}: an empty name")
         self._check_body(template, operation, request)
         return self._success(operation)
 
     def _check_body(self, template: str, operation: Any, request: Received) -> None:
-        body = self.find(operation.get("requestBody")) or {}
+        body = self.resolve(operation.get("requestBody")) or {}
         if not request.body:
             if body.get("required") and "application/json" in body["content"]:
-                self.faults.append(f"{template}: no body")
+                self.violations.append(f"{template}: no body")
             return
         media = request.headers["content-type"]
         if media not in body.get("content", {}):
-            self.faults.append(f"{template}: a body of {media}")
+            self.violations.append(f"{template}: a body of {media}")
         elif media == "application/json":
-            required = self.find(body["content"][media]["schema"]).get("required", [])
+            required = self.resolve(body["content"][media]["schema"]).get("required", [])
             value = json.loads(request.body)
             if missing := [name for name in required if name not in value]:
-                self.faults.append(f"{template}: no {missing}")
+                self.violations.append(f"{template}: no {missing}")
 
     def _success(self, operation: Any) -> Answer:
-        status, response = next((s, self.find(r)) for s, r in operation["responses"].items() if s.startswith(("2", "3")))
+        status, response = next((s, self.resolve(r)) for s, r in operation["responses"].items() if s.startswith(("2", "3")))
         content = response.get("content", {})
         media = "application/json" if "application/json" in content else next(iter(content), "")
         if not media:
             return Answer(int(status), body=b"")
         examples = list(content[media].get("examples", {}).values())
-        example = self.find(examples[0]).get("value") if examples else content[media].get("example")
-        example = self.find(example) if example is not None else {}
+        example = self.resolve(examples[0]).get("value") if examples else content[media].get("example")
+        example = self.resolve(example) if example is not None else {}
         body = json.dumps(example).encode() if "json" in media else b"text"
         return Answer(int(status), {"Content-Type": media}, body)
 
-    def succeeds(self, action: Action) -> bool:
-        """Whether the operation has an answer of its own, no redirect, and lives on this server."""
+    def has_success(self, action: Action) -> bool:
+        """Whether the operation has a successful response that is no redirect, and no server of its own."""
         operation = self.document["paths"][action.plan["path"]][action.plan["method"].lower()]
         return "servers" not in operation and any(status.startswith("2") for status in operation["responses"])
 
 
 class Everything(dict[str, Any]):
-    def __init__(self, document_server: Described) -> None:
+    def __init__(self, document_server: DocumentServer) -> None:
         super().__init__()
-        self.described = document_server
+        self.document_server = document_server
 
     def get(self, _path: str, _default: Any = None) -> Any:
-        return self.described.answer
+        return self.document_server.answer
 
 
 @pytest.fixture(scope="module")
@@ -131,20 +131,20 @@ def github() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def document_server(github: bytes) -> Iterator[Described]:
-    document_server = Described(github)
+def document_server(github: bytes) -> Iterator[DocumentServer]:
+    document_server = DocumentServer(github)
     yield document_server
     document_server.server.close()
 
 
 @pytest.fixture(scope="module")
-def settings(document_server: Described) -> dict[str, Any]:
+def settings(document_server: DocumentServer) -> dict[str, Any]:
     return {"document_url": f"{document_server.server.url}/openapi.json", "base_url": document_server.server.url}
 
 
 @pytest.fixture(scope="module")
 def log_fields() -> list[Any]:
-    """What reading the document logged."""
+    """Fields logged while the document was read."""
     return []
 
 
@@ -166,22 +166,22 @@ def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Act
 
 
 def test_every_operation_is_executed_as_the_document_describes_it(
-    actions: Mapping[str, Action], settings: dict[str, Any], document_server: Described
+    actions: Mapping[str, Action], settings: dict[str, Any], document_server: DocumentServer
 ) -> None:
-    document_server.faults.clear()
+    document_server.violations.clear()
     connector = OpenapiConnector(settings)
     wrong: dict[str, Any] = {}
     done = 0
     with open_context(seconds=300) as ctx:
         for name, action in actions.items():
             assert schema_problems(action.input, dict(action.sample)) == [], name
-            if not document_server.succeeds(action):
+            if not document_server.has_success(action):
                 continue
             output = connector.perform(action, action.sample, ctx)
             done += 1
             if problems := schema_problems(action.output, output):
                 wrong[name] = problems
-    assert document_server.faults == []
+    assert document_server.violations == []
     assert set(wrong) == CONTRADICTIONS
     assert done > 1200
 
@@ -197,7 +197,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any])
         yield world
 
 
-def test_its_actions_are_kept_searched_and_executed(imported: World) -> None:
+def test_its_actions_are_stored_searched_and_executed(imported: World) -> None:
     page = imported.integrations.search_actions(imported.one, "github", "list branches", PageRequest(5, count=True))
     assert "repos_list_branches" in [each.name for each in page.items]
     assert page.total is not None

@@ -55,7 +55,7 @@ def server() -> Iterator[LoopbackServer]:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The module of a plugin that is installed to be edited."""
+    """The module of a plugin installed in editable mode."""
     package, facts = tmp_path / "gos_reloaded_echo", tmp_path / "gos_reloaded_echo-1.0.dist-info"
     package.mkdir()
     facts.mkdir()
@@ -81,7 +81,7 @@ def test_a_changed_plugin_takes_effect_and_a_call_in_flight_ends_on_the_old_code
     world.integrations.registry = first
     assert watch.changed() is None
     world.integrations.create_integration(world.one, "books", IntegrationSpec("reloaded-echo", {"url": f"{server.url}/held"}))
-    arrived, released = held(server)
+    arrived, released = hold_answer(server)
     answers: list[Any] = []
     caller = threading.Thread(target=lambda: answers.append(world.executor.execute(world.one, world.request("say")).output))
     caller.start()
@@ -101,13 +101,13 @@ def test_a_changed_plugin_takes_effect_and_a_call_in_flight_ends_on_the_old_code
     assert answers == [{"word": "old"}, {"word": "new"}]
 
 
-def held(server: LoopbackServer) -> tuple[threading.Event, threading.Event]:
+def hold_answer(server: LoopbackServer) -> tuple[threading.Event, threading.Event]:
     """Events: the request for /held has arrived; it may be answered."""
     released = server.hold("/held")
     return server.expect("/held"), released
 
 
-def test_a_plugin_that_is_broken_while_it_is_edited_is_told_and_comes_back(module: Path, tmp_path: Path) -> None:
+def test_a_plugin_broken_while_edited_is_reported_and_recovers(module: Path, tmp_path: Path) -> None:
     watch = Watch(tmp_path / "connectors")
     module.write_text(CODE + "\nthis is no Python")
     broken = watch.changed()
@@ -119,7 +119,7 @@ def test_a_plugin_that_is_broken_while_it_is_edited_is_told_and_comes_back(modul
     assert mended.find("reloaded-echo") is not None
 
 
-def test_files_of_the_folder_come_change_and_go(tmp_path: Path) -> None:
+def test_files_in_the_folder_are_added_changed_and_removed(tmp_path: Path) -> None:
     folder = tmp_path / "connectors"
     watch = Watch(folder)
     folder.mkdir()

@@ -43,7 +43,7 @@ def test_no_secret_lies_readable_in_the_database(world: World) -> None:
     assert "tok-4711-secret" not in dump
 
 
-def test_every_problem_of_the_settings_is_told_at_once(world: World) -> None:
+def test_all_problems_of_the_settings_are_reported_at_once(world: World) -> None:
     spec = IntegrationSpec("ledger", {"token": "x", "host": "UPPER", "surprise": 1})
     with pytest.raises(ValidationFailed) as caught:
         world.integrations.create_integration(world.one, "books", spec)
@@ -52,7 +52,7 @@ def test_every_problem_of_the_settings_is_told_at_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("slug", ["", "A", "a--b", "connectors", "x" * 64, "1a"])
-def test_a_slug_is_a_slug(world: World, slug: str) -> None:
+def test_an_invalid_slug_is_refused(world: World, slug: str) -> None:
     with pytest.raises(ValidationFailed):
         world.integrations.create_integration(world.one, slug, IntegrationSpec("ledger", {"token": "abc"}))
 
@@ -65,7 +65,7 @@ def test_an_unknown_connector_names_the_known_ones(world: World) -> None:
     assert world.integrations.get_connector("http").name == "http"
 
 
-def test_a_slug_is_taken_within_its_tenant_only(world: World) -> None:
+def test_slugs_are_unique_per_tenant(world: World) -> None:
     world.ledger()
     with pytest.raises(AlreadyExists):
         world.ledger()
@@ -102,7 +102,7 @@ def test_a_change_keeps_secrets_that_are_sent_back_as_markers(world: World) -> N
         world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "abc"}), if_version=1)
 
 
-def test_what_is_already_so_keeps_its_version(world: World) -> None:
+def test_saving_equal_settings_keeps_the_version(world: World) -> None:
     spec = IntegrationSpec("ledger", {"token": "tok-4711-secret", "label": "a"})
     assert world.integrations.save_integration(world.one, "books", spec)[1] is True
     again, new = world.integrations.save_integration(world.one, "books", spec)
@@ -136,7 +136,7 @@ def test_tenant_secrets_are_referred_to_and_followed_when_they_change(world: Wor
     assert Ledger.seen[-1] == {"token": "second-value"}
 
 
-def test_a_test_tells_and_keeps_what_it_found_without_the_secret(world: World) -> None:
+def test_the_result_of_a_test_is_stored_without_the_secret(world: World) -> None:
     world.ledger(label="shop")
     check = world.integrations.test_integration(world.one, "books")
     assert (check.ok, check.message) == (True, "Hello shop, your token is [redacted].")
@@ -157,7 +157,7 @@ def test_an_integration_survives_the_loss_of_its_connector(world: World) -> None
         bare.ready(world.one, "books")
 
 
-def test_deleting_waits_for_a_verdict_on_unknown_outcomes(world: World) -> None:
+def test_deleting_requires_unknown_outcomes_to_be_settled(world: World) -> None:
     world.ledger()
     with pytest.raises(ActionFailed) as caught:
         world.executor.execute(world.one, world.request(input={"do": "TransientError unknown"}))

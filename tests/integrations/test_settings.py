@@ -1,4 +1,4 @@
-"""Settings taken apart and put together: secrets leave only to the connector."""
+"""Extracting and restoring the secrets of settings: only the connector receives them."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ SCHEMA = {
         "list": {"items": {"properties": {"a/b": {"secret": True}}}},
     }
 }
-GIVEN: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "token": "t",
     "plain": "p",
     "auth": {"password": "w", "user": "u"},
@@ -32,8 +32,8 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def test_every_secret_is_taken_out_and_put_back() -> None:
-    extracted = extract_secrets(SCHEMA, GIVEN, {}, 5)
+def test_every_secret_is_extracted_and_restored() -> None:
+    extracted = extract_secrets(SCHEMA, SETTINGS, {}, 5)
     assert {pointer: secret.value for pointer, secret in extracted.secrets.items()} == {
         "/token": "t",
         "/auth/password": "w",
@@ -42,12 +42,12 @@ def test_every_secret_is_taken_out_and_put_back() -> None:
     }
     assert [value in json.dumps(extracted.settings) for value in ('"t"', '"w"', '"h"', '"l"', '"p"')] == [False] * 4 + [True]
     opened = open_settings(extracted.settings, extracted.secrets, lambda _: None)
-    assert opened.settings == GIVEN
+    assert opened.settings == SETTINGS
     assert sorted(opened.secrets) == ["h", "l", "t", "w"]
 
 
-def test_what_is_read_back_may_be_sent_again_and_keeps_its_secrets() -> None:
-    extracted = extract_secrets(SCHEMA, GIVEN, {}, 5)
+def test_a_view_sent_back_keeps_its_secrets() -> None:
+    extracted = extract_secrets(SCHEMA, SETTINGS, {}, 5)
     view = to_view(extracted.settings, extracted.secrets, lambda ms: f"at {ms}")
     assert view["token"] == {"sealed": True, "updated_at": "at 5"}
     again = extract_secrets(SCHEMA, {**view, "auth": {"password": "new"}}, extracted.secrets, 9)
@@ -82,12 +82,12 @@ def test_settings_know_no_other_expression(text: str) -> None:
         open_settings({"plain": text}, {}, lambda _: "x")
 
 
-def test_a_filled_in_secret_is_not_looked_into_again() -> None:
+def test_an_inserted_secret_is_not_evaluated_again() -> None:
     assert open_settings({"plain": "= secrets.a"}, {}, lambda _: "{{ secrets.b }}").settings == {"plain": "{{ secrets.b }}"}
 
 
 @given(st.text(min_size=8, max_size=30), st.text(max_size=10), st.text(max_size=10))
-def test_secrets_are_blotted_out_in_every_usual_encoding(secret: str, before: str, after: str) -> None:
+def test_secrets_are_redacted_in_every_usual_encoding(secret: str, before: str, after: str) -> None:
     redactor = Redactor([secret])
     assert secret not in redactor.text(f"{before}{secret}{after}").replace("[redacted]", "")
     assert secret not in json.dumps(redactor.json({secret: [secret, {"a": f"x{secret}"}]}), ensure_ascii=False)
@@ -98,7 +98,7 @@ def test_secrets_are_blotted_out_in_every_usual_encoding(secret: str, before: st
         assert redactor.text(encoded) != encoded
 
 
-def test_short_values_are_not_blotted_out() -> None:
+def test_short_values_are_not_redacted() -> None:
     assert Redactor(["ok"]).text("this is ok") == "this is ok"
 
 

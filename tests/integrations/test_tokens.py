@@ -1,4 +1,4 @@
-"""Tokens of OAuth 2: one renewal for many calls over all processes, kept before they are used, never shown."""
+"""OAuth 2 tokens: renewed once for many calls across all processes, stored before they are used, never shown."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def provider() -> Iterator[Provider]:
 
 
 def connect(world: World, provider: Provider, **auth: Any) -> None:
-    """An integration `crm` whose tokens a person has granted."""
+    """Create an integration `crm` and grant its tokens as a user would."""
     world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings(**auth)))
     grant(world, provider)
 
@@ -45,18 +45,18 @@ def grant(world: World, provider: Provider) -> None:
     db.write(lambda: world.integrations.calls.tokens.store_granted(world.one.with_actor("user:ada"), ready, answer))
 
 
-def spend(world: World) -> None:
-    """The access token has reached its end."""
+def expire(world: World) -> None:
+    """Let the access token expire."""
     db.write(lambda: db.execute("UPDATE integration_token SET renew_at = ?", (clock.now_ms() - 1,)))
 
 
-def ask(world: World, url: str = "me") -> Any:
+def call(world: World, url: str = "me") -> Any:
     return world.executor.execute(world.one, ActionRequest("crm", "get", {"url": url})).output
 
 
-def refused(world: World) -> ActionFailed:
+def failed_call(world: World) -> ActionFailed:
     with pytest.raises(ActionFailed) as caught:
-        ask(world)
+        call(world)
     assert "canary" not in caught.value.message + str(caught.value.extra)
     return caught.value
 
@@ -64,37 +64,37 @@ def refused(world: World) -> ActionFailed:
 def test_a_client_gets_one_token_for_many_calls(world: World, provider: Provider) -> None:
     world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings(grant="client_credentials")))
     with ThreadPoolExecutor(THREADS) as pool:
-        statuses = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
+        statuses = list(pool.map(lambda _: call(world)["status"], range(THREADS)))
     assert statuses == [200] * THREADS
-    assert provider.asked == ["client_credentials"]
+    assert provider.grants == ["client_credentials"]
 
 
 @pytest.mark.parametrize(("client_auth", "lasts"), [("post", 3600), ("basic", None)])
-def test_a_spent_token_is_renewed_once_for_twenty_calls(world: World, client_auth: str, lasts: int | None) -> None:
+def test_an_expired_token_is_renewed_once_for_twenty_calls(world: World, client_auth: str, lasts: int | None) -> None:
     provider = Provider(client_auth=client_auth, lasts=lasts)
     connect(world, provider)
-    assert ask(world)["body"] == {"seen": "[redacted]"}
-    spend(world)
+    assert call(world)["body"] == {"seen": "[redacted]"}
+    expire(world)
     with ThreadPoolExecutor(THREADS) as pool:
-        statuses = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
+        statuses = list(pool.map(lambda _: call(world)["status"], range(THREADS)))
     provider.close()
     assert statuses == [200] * THREADS
-    assert provider.asked == ["refresh_token"]
+    assert provider.grants == ["refresh_token"]
 
 
 def test_twenty_refusals_renew_once(world: World, provider: Provider) -> None:
     connect(world, provider)
-    provider.access.clear()  # revoked before its end: the API refuses it, whatever the clock says
+    provider.access.clear()  # revoked before it expires: the API refuses it
     with ThreadPoolExecutor(THREADS) as pool:
-        statuses = list(pool.map(lambda _: ask(world)["status"], range(THREADS)))
+        statuses = list(pool.map(lambda _: call(world)["status"], range(THREADS)))
     assert statuses == [200] * THREADS
-    assert provider.asked == ["refresh_token"]
+    assert provider.grants == ["refresh_token"]
 
 
 def test_processes_renew_once(world: World, provider: Provider) -> None:
-    """Two keepers share nothing but the database, as two processes do."""
+    """Two token stores share only the database, as two processes do."""
     connect(world, provider)
-    spend(world)
+    expire(world)
     started, go_on = threading.Event(), threading.Event()
     answer_normally = provider.server.answers["/token"]
 
@@ -106,14 +106,14 @@ def test_processes_renew_once(world: World, provider: Provider) -> None:
     provider.server.answers["/token"] = slow
     ready = world.integrations.ready(world.one, "crm")
     with ThreadPoolExecutor(2) as pool, client_of() as client:
-        first = pool.submit(token_by(TokenStore(world.sealer), ready, client))
+        first = pool.submit(token_getter(TokenStore(world.sealer), ready, client))
         assert started.wait(GENEROUS_S)
-        second = pool.submit(token_by(TokenStore(world.sealer), ready, client))
+        second = pool.submit(token_getter(TokenStore(world.sealer), ready, client))
         with pytest.raises(TimeoutError):
             second.result(0.5)
         go_on.set()
         assert first.result(GENEROUS_S) == second.result(GENEROUS_S) == "access-token-1-canary"
-    assert provider.asked == ["refresh_token"]
+    assert provider.grants == ["refresh_token"]
 
 
 @contextmanager
@@ -123,21 +123,21 @@ def client_of() -> Iterator[EgressClient]:
     client.close()
 
 
-def token_by(keeper: TokenStore, ready: Any, client: EgressClient) -> Callable[[], str]:
+def token_getter(keeper: TokenStore, ready: Any, client: EgressClient) -> Callable[[], str]:
     source = keeper.tokens_of(ready, client)
     assert source is not None
     return lambda: source.access_token("", clock.monotonic() + GENEROUS_S)
 
 
-def test_a_process_that_died_while_renewing_is_waited_for_no_longer_than_its_lease(world: World, provider: Provider) -> None:
+def test_the_lease_of_a_dead_process_expires(world: World, provider: Provider) -> None:
     connect(world, provider)
-    spend(world)
+    expire(world)
     keeper = world.integrations.calls.tokens
     assert keeper.claim_lease(world.one, "crm", 1) is not None
     assert keeper.claim_lease(world.one, "crm", 1) is None
     expired = clock.now_ms() - 1
     db.write(lambda: db.execute("UPDATE integration_token SET lease_until = ?", (expired,)))
-    assert ask(world)["status"] == 200
+    assert call(world)["status"] == 200
 
 
 def test_a_rotated_token_is_stored_before_it_is_used(world: World, provider: Provider) -> None:
@@ -152,8 +152,8 @@ def test_a_rotated_token_is_stored_before_it_is_used(world: World, provider: Pro
 
     provider.server.answers["/api/me"] = look
     for number in (1, 2):
-        spend(world)
-        ask(world)
+        expire(world)
+        call(world)
         assert seen[-1] == f"refresh-token-{number}-canary"
         assert provider.refresh == {seen[-1]}
 
@@ -162,31 +162,31 @@ def test_a_provider_that_does_not_rotate_keeps_its_refresh_token(world: World) -
     provider = Provider(rotates=False)
     connect(world, provider)
     for _ in range(2):
-        spend(world)
-        assert ask(world)["status"] == 200
+        expire(world)
+        assert call(world)["status"] == 200
     provider.close()
-    assert provider.asked == ["refresh_token"] * 2
+    assert provider.grants == ["refresh_token"] * 2
 
 
-def test_a_withdrawn_consent_says_connect_again_and_is_not_asked_for_twice(world: World, provider: Provider) -> None:
+def test_a_revoked_consent_requires_reconnecting(world: World, provider: Provider) -> None:
     connect(world, provider)
     provider.revoke()
     for _ in range(3):
-        failure = refused(world)
+        failure = failed_call(world)
         assert (failure.error_class, failure.outcome, failure.retryable) == ("auth_error", "not_done", False)
         assert "connect again" in failure.message
-    assert provider.asked == ["refresh_token"]
+    assert provider.grants == ["refresh_token"]
     ready = world.integrations.ready(world.one, "crm")
     assert world.integrations.calls.tokens.connection(world.one, ready).state == "expired"
     grant(world, provider)
-    assert ask(world)["status"] == 200
+    assert call(world)["status"] == 200
     assert world.integrations.calls.tokens.connection(world.one, ready).state == "connected"
 
 
-def test_whoever_is_refused_after_another_renewed_takes_the_others_token(world: World, provider: Provider) -> None:
-    """The lease ran out while the provider was slow, another process took over: the first one's refusal counts for nothing."""
+def test_a_refused_renewal_uses_the_token_another_process_renewed(world: World, provider: Provider) -> None:
+    """The lease ran out while the provider was slow, another process took over: the first one's refusal is ignored."""
     connect(world, provider)
-    spend(world)
+    expire(world)
     ready = world.integrations.ready(world.one, "crm")
     keeper = world.integrations.calls.tokens
 
@@ -197,20 +197,20 @@ def test_whoever_is_refused_after_another_renewed_takes_the_others_token(world: 
         return Answer(400, body=b'{"error": "invalid_grant"}')
 
     provider.server.answers["/token"] = overtake
-    assert ask(world)["status"] == 200
+    assert call(world)["status"] == 200
     assert keeper.connection(world.one, ready).state == "connected"
 
 
 def test_an_api_that_refuses_a_fresh_token_is_an_auth_error(world: World, provider: Provider) -> None:
     connect(world, provider)
     provider.server.answer("/api/me", 401, b"no")
-    assert refused(world).error_class == "auth_error"
-    assert provider.asked == ["refresh_token"]
+    assert failed_call(world).error_class == "auth_error"
+    assert provider.grants == ["refresh_token"]
 
 
-def test_nobody_has_connected_yet(world: World, provider: Provider) -> None:
+def test_without_a_connection_calls_fail(world: World, provider: Provider) -> None:
     world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", provider.settings()))
-    failure = refused(world)
+    failure = failed_call(world)
     assert (failure.error_class, failure.outcome) == ("auth_error", "not_done")
     assert "connect it first" in failure.message
     assert provider.server.received == []
@@ -229,24 +229,24 @@ TROUBLE = [
 ]
 
 
-def test_a_token_address_in_trouble_is_told_and_recovers(world: World, provider: Provider) -> None:
+def test_a_failing_token_address_is_reported_and_recovers(world: World, provider: Provider) -> None:
     connect(world, provider)
-    spend(world)
+    expire(world)
     for answer, error_class in TROUBLE:
         provider.refusal = answer
-        failure = refused(world)
+        failure = failed_call(world)
         assert (failure.error_class, failure.outcome) == (error_class, "not_done"), answer
         provider.refusal = None
         db.write(lambda: db.execute("DELETE FROM integration_circuit"))
-        assert ask(world)["status"] == 200
-        spend(world)
+        assert call(world)["status"] == 200
+        expire(world)
 
 
 def test_the_token_address_obeys_the_egress_rules(world: World, provider: Provider) -> None:
     settings = provider.settings(grant="client_credentials", token_url="http://169.254.169.254/latest")
     world.integrations.create_integration(world.one, "crm", IntegrationSpec("http", settings))
     with pytest.raises(AddressNotAllowed):
-        ask(world)
+        call(world)
 
 
 @pytest.mark.parametrize(
@@ -264,8 +264,8 @@ def test_tokens_and_secrets_never_follow_a_changed_address(world: World, provide
         world.integrations.replace_integration(world.one, "crm", merged_spec(current, {"settings": change}))
     again = {**change, "auth": {**change.get("auth", {}), "client_secret": SECRET}}
     world.integrations.replace_integration(world.one, "crm", merged_spec(current, {"settings": again}))
-    assert "connect it first" in refused(world).message
-    assert provider.asked == []
+    assert "connect it first" in failed_call(world).message
+    assert provider.grants == []
 
 
 def test_a_new_client_secret_keeps_the_connection(world: World, provider: Provider) -> None:
@@ -273,13 +273,13 @@ def test_a_new_client_secret_keeps_the_connection(world: World, provider: Provid
     current = world.integrations.get_integration(world.one, "crm")
     spec = merged_spec(current, {"settings": {"auth": {"client_secret": "another-secret"}}})
     world.integrations.replace_integration(world.one, "crm", spec)
-    assert ask(world)["status"] == 200
+    assert call(world)["status"] == 200
 
 
-def test_no_token_lies_readable_anywhere(world: World, provider: Provider) -> None:
+def test_no_token_is_stored_in_plain_text(world: World, provider: Provider) -> None:
     connect(world, provider)
-    spend(world)
-    assert "canary" not in str(ask(world))
+    expire(world)
+    assert "canary" not in str(call(world))
     refresh = world.executor.execute(world.one, ActionRequest("crm", "get", {"url": "me", "accept_statuses": [401]}))
     assert "canary" not in str(refresh)
     tables = ("integration", "integration_token", "integration_call", "log_line", "audit_entry")
@@ -303,9 +303,9 @@ def test_a_deleted_integration_leaves_no_tokens(world: World, provider: Provider
 
 def test_a_call_does_not_wait_beyond_its_time(world: World, provider: Provider) -> None:
     connect(world, provider)
-    spend(world)
+    expire(world)
     assert world.integrations.calls.tokens.claim_lease(world.one, "crm", 1) is not None
     with pytest.raises(ActionFailed) as caught:
         world.executor.execute(world.one, ActionRequest("crm", "get", {"url": "me"}, seconds=0.5))
     assert (caught.value.error_class, caught.value.outcome) == ("transient_error", "not_done")
-    assert provider.asked == []
+    assert provider.grants == []

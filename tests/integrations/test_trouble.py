@@ -1,4 +1,4 @@
-"""Dead, slow, lying and rate-limiting servers through the whole appliance: a coded error each, and recovery without anybody."""
+"""Dead, slow, misbehaving and rate-limiting servers behind a whole appliance: a coded error each, and automatic recovery."""
 
 import itertools
 import socket
@@ -29,35 +29,35 @@ HTML = b"<!doctype html><title>Sign in</title><p>Please sign in."
 _numbers = itertools.count(1)
 
 
-class Patience:
-    """The time as the gate sees it, which the test moves on."""
+class FakeClock:
+    """The clock of the gate, which a test can move forward."""
 
     def __init__(self) -> None:
-        self.ahead = 0
+        self.ahead_ms = 0
 
     def now_ms(self) -> int:
-        return clock.now_ms() + self.ahead
+        return clock.now_ms() + self.ahead_ms
 
     def monotonic(self) -> float:
         return clock.monotonic()
 
 
 @pytest.fixture
-def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Patience:
-    fake_clock = Patience()
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    fake_clock = FakeClock()
     monkeypatch.setattr(gate, "clock", fake_clock)
     return fake_clock
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A connector with what it is asked, and what its server answers when all is well."""
+    """A connector with the call to make, and its server's answer when healthy."""
 
     connector: str
     settings: Callable[[int], dict[str, Any]]
     action: str
-    given: dict[str, Any]
-    well: bytes = b""
+    params: dict[str, Any]
+    healthy_body: bytes = b""
 
 
 def _login(port: int) -> dict[str, Any]:
@@ -83,7 +83,7 @@ TROUBLES = {
 
 
 class Place:
-    """An integration with a server, and a process that asks it."""
+    """An integration with a server, and a process that calls it."""
 
     def __init__(self, api: httpx.Client, kind: Kind, port: int, time: str = "25s") -> None:
         self.api, self.kind, self.slug = api, kind, f"trouble-{next(_numbers)}"
@@ -91,13 +91,13 @@ class Place:
             f"{API}/integrations", json={"slug": self.slug, "connector": kind.connector, "settings": kind.settings(port)}
         )
         assert created.status_code == 201, created.text
-        ask = {"use": self.slug, "action": kind.action, "input": kind.given}
+        ask = {"use": self.slug, "action": kind.action, "input": kind.params}
         step = {"id": "ask", "integration": ask, "limits": {"time": time}}
         assert api.put(f"{API}/processes/{self.slug}", json={"id": self.slug, "steps": [step]}).status_code == 201
         assert api.post(f"{API}/processes/{self.slug}/publish", json={}).status_code in (200, 201)
 
     def call(self, seconds: float = 25.0) -> httpx.Response:
-        body = {"action": self.kind.action, "input": self.kind.given, "timeout_s": seconds}
+        body = {"action": self.kind.action, "input": self.kind.params, "timeout_s": seconds}
         return self.api.post(f"{API}/integrations/{self.slug}/execute", json=body)
 
     def run(self) -> dict[str, Any]:
@@ -126,9 +126,9 @@ class Place:
         calls = self.api.get(f"{API}/logs/calls", params={"execution_id": execution["execution_id"]}).json()["data"]
         assert [call["error"]["class"] for call in calls] == [error_class]
 
-    def recovers(self, fake_clock: Patience) -> None:
-        """After the pause, whatever it has grown to, the next call is let through and closes the circuit."""
-        fake_clock.ahead += MAX_OPEN_MS
+    def recovers(self, fake_clock: FakeClock) -> None:
+        """After the longest possible pause the next call goes through and closes the circuit."""
+        fake_clock.ahead_ms += MAX_OPEN_MS
         answer = self.call()
         assert answer.status_code == 200, answer.text
         assert self.circuit()["state"] == "closed"
@@ -139,7 +139,7 @@ class Place:
 def serving(kind: Kind, port: int = 0) -> Iterator[LoopbackServer]:
     server = LoopbackServer(port=port)
     server.answers["/$metadata"] = lambda _: Answer(200, {"Content-Type": "application/xml"}, METADATA)
-    server.answers["/Orders"] = lambda _: Answer(200, JSON, kind.well)
+    server.answers["/Orders"] = lambda _: Answer(200, JSON, kind.healthy_body)
     try:
         yield server
     finally:
@@ -148,15 +148,15 @@ def serving(kind: Kind, port: int = 0) -> Iterator[LoopbackServer]:
 
 @contextmanager
 def silent() -> Iterator[int]:
-    """A port that takes connections and never says a word."""
+    """A port that accepts connections and never answers."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=50)) as listener:
         yield listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("kind", [HTTP, ODATA], ids=lambda kind: kind.connector)
-def test_a_server_in_trouble_is_told_left_alone_and_tried_again_by_itself(
-    acme: httpx.Client, fake_clock: Patience, kind: Kind, trouble: str
+def test_a_failing_server_opens_the_circuit_and_recovers(
+    acme: httpx.Client, fake_clock: FakeClock, kind: Kind, trouble: str
 ) -> None:
     answer, error_class = TROUBLES[trouble]
     with serving(kind) as server:
@@ -181,7 +181,7 @@ def test_a_server_in_trouble_is_told_left_alone_and_tried_again_by_itself(
 
 
 @pytest.mark.parametrize("kind", [HTTP, ODATA, SQL, SFTP], ids=lambda kind: kind.connector)
-def test_a_dead_server_is_told_and_tried_again_by_itself(acme: httpx.Client, fake_clock: Patience, kind: Kind) -> None:
+def test_an_unreachable_server_opens_the_circuit_and_is_tried_again(acme: httpx.Client, fake_clock: FakeClock, kind: Kind) -> None:
     port = free_port()
     place = Place(acme, kind, port)
     place.step_fails_as("transient_error")
@@ -190,11 +190,11 @@ def test_a_dead_server_is_told_and_tried_again_by_itself(acme: httpx.Client, fak
         assert (error["outcome"], error["retryable"]) == ("not_done", True)
         assert "does not accept connections" in error["message"]
     assert place.circuit()["state"] == "open"
-    if kind.well:
+    if kind.healthy_body:
         with serving(kind, port):
             place.recovers(fake_clock)
     else:
-        fake_clock.ahead += MAX_OPEN_MS
+        fake_clock.ahead_ms += MAX_OPEN_MS
         assert place.circuit()["state"] == "half_open"
         assert "does not accept connections" in place.fails_as("transient_error")["message"], "it is tried again"
 
@@ -209,8 +209,8 @@ def test_a_slow_server_costs_no_more_than_the_deadline(acme: httpx.Client, kind:
 
 
 @pytest.mark.parametrize("kind", [SQL, SFTP], ids=lambda kind: kind.connector)
-def test_a_server_of_another_kind_is_told(acme: httpx.Client, kind: Kind) -> None:
-    """A port that speaks HTTP where a database or SSH is meant."""
+def test_a_server_of_another_protocol_is_an_error(acme: httpx.Client, kind: Kind) -> None:
+    """A port that speaks HTTP where a database or SSH is expected."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=50)
 
     def answer() -> None:

@@ -1,4 +1,4 @@
-"""Actions that a foreign system offers otherwise than they were allowed: withheld at once, in no list, refused with the reason."""
+"""Actions that changed since they were allowed: withheld at once, hidden from lists, refused with the reason."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.integrations.world import World
 
 
 class Server:
-    """An outside MCP server with one tool that books; `description` is what it says of it."""
+    """An outside MCP server with one tool that books; `description` is the tool's description."""
 
     def __init__(self) -> None:
         self.http = LoopbackServer()
@@ -47,7 +47,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def outside(world: World, server: Server) -> World:
-    """A world whose integration `outside` has allowed the tool as it is described at first."""
+    """A world whose integration `outside` has allowed the tool with its first description."""
     world.integrations.create_integration(world.one, "outside", IntegrationSpec("mcp", {"url": f"{server.http.url}/mcp"}))
     accept(world)
     return world
@@ -58,7 +58,7 @@ def execute(world: World, action: str, **params: Any) -> Any:
 
 
 def accept(world: World) -> str:
-    """What an administrator does: read what is served now, and set its pin."""
+    """Allow the current description as an administrator does: read it, and set its pin."""
     pin: str = execute(world, "list_tools")["tools"][0]["pin"]
     settings = world.integrations.get_integration(world.one, "outside").settings
     allowed = {"allowed_tools": {"book": {"pin": pin}}}
@@ -101,7 +101,7 @@ def test_a_changed_tool_is_withheld_until_it_is_accepted_again(outside: World, s
     assert server.booked == [{"amount": 1}, {"amount": 4}]
 
 
-def test_a_withheld_action_comes_back_when_the_test_finds_what_was_allowed(outside: World, server: Server) -> None:
+def test_a_withheld_action_returns_when_a_test_finds_the_allowed_description(outside: World, server: Server) -> None:
     execute(outside, "book", amount=1)
     server.description = "Another"
     with pytest.raises(ActionFailed):
@@ -114,7 +114,7 @@ def test_a_withheld_action_comes_back_when_the_test_finds_what_was_allowed(outsi
     assert server.booked == [{"amount": 1}, {"amount": 4}]
 
 
-def test_a_change_is_found_when_the_settings_are_tested(outside: World, server: Server) -> None:
+def test_testing_the_settings_detects_a_change(outside: World, server: Server) -> None:
     server.description = "Another"
     check = outside.integrations.test_integration(outside.one, "outside")
     assert "Not offered, see list_tools: book. It offers 1 actions." in check.message
@@ -123,7 +123,7 @@ def test_a_change_is_found_when_the_settings_are_tested(outside: World, server: 
     assert server.booked == []
 
 
-def test_another_tenant_knows_nothing_of_it(outside: World) -> None:
+def test_the_action_is_hidden_from_another_tenant(outside: World) -> None:
     with pytest.raises(NotFound):
         outside.executor.execute(outside.two, ActionRequest("outside", "book", {}))
 

@@ -1,4 +1,4 @@
-"""A small appliance for tests: a database with two tenants, the real HTTP connector and a connector that obeys a script."""
+"""A small appliance for tests: a database with two tenants, the real HTTP connector and a scripted connector."""
 
 import threading
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ OUTPUT = {
 
 
 class Ledger(Connector):
-    """Notes every call; `do` says how it goes: an error class of the contract, `quote` (an excerpt), `crash`, `wait`, `echo`,
+    """Records every call; `do` selects the outcome: an error class of the contract, `quote` (an excerpt), `crash`, `wait`, `echo`,
     `huge`, `lie`."""
 
     contract_version = 1
@@ -124,14 +124,14 @@ class World:
         params = more.pop("input", {})
         return ActionRequest("books", action, params, **more)
 
-    def restarted(self) -> GovernedExecutor:
+    def restart_executor(self) -> GovernedExecutor:
         """The executor of another process over the same database."""
         other = Instance("instance-2", lambda *task: self.queued.append(task))
         return GovernedExecutor(self.integrations, make_governor(self.sealer), other)
 
 
 def _create_key(sealer: Sealer) -> None:
-    """The key `test` of tenant one: what it queued is performed as long as it may do that."""
+    """Create the key `test` of tenant one; calls that it queued run as long as it has the permission."""
     if ApiKey.get_or_none(ApiKey.id == "test") is None:
         issued, _text = keys.issue_key(tenants.system_scope("one"), sealer, keys.KeySpec("test", list(SCOPES)))
         db.write(lambda: ApiKey.update(id="test").where(ApiKey.id == issued.id).execute())
@@ -139,7 +139,7 @@ def _create_key(sealer: Sealer) -> None:
 
 @contextmanager
 def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
-    """The appliance over the database of `url`, made when there is none yet."""
+    """The appliance over the database of `url`, created if it does not exist yet."""
     Ledger.reset()
     open_migrated(url)
     existing = {row.id for row in tenants.list_tenants()}

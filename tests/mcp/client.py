@@ -1,4 +1,4 @@
-"""The official Python client, connected to a tenant's /mcp in the era that is asked for."""
+"""The official Python client, connected to a tenant's /mcp in the requested era of the protocol."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ PASSWORD = "correct horse battery staple"
 
 
 def talk(running: Running, key: str, work: Callable[[Client], Awaitable[T]], era: str = ERAS[0], **more: Any) -> T:
-    """What `work` answers with a connected client; `more` are the client's callbacks."""
+    """The result of `work` with a connected client; `more` are the client's callbacks."""
 
     async def connected() -> T:
         headers = {"X-API-Key": key, "Host": f"acme.localhost{running.config.port_suffix}"} | more.pop("headers", {})
@@ -42,7 +42,7 @@ def call_tool(running: Running, key: str, tool: str, era: str = ERAS[0], /, **ar
 
 
 def read(result: Any) -> dict[str, Any]:
-    """What a result says; a refusal is text."""
+    """The structured content of a result, or the JSON text of a refusal."""
     value: dict[str, Any] = json.loads(result.content[0].text)
     assert result.is_error or value == result.structured_content
     return value

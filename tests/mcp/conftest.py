@@ -1,4 +1,4 @@
-"""A tenant's things, its key, and a person who decides."""
+"""A tenant's resources, its key, and a user who decides approvals."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -36,7 +36,7 @@ def ask(running: Running, key: str) -> Callable[..., Any]:
 
 @pytest.fixture
 def erp() -> Iterator[LoopbackServer]:
-    """A foreign system that answers orders with what it got."""
+    """A foreign system that echoes orders."""
     server = LoopbackServer()
     server.answer("/", body=b"{}", Content_Type="application/json")
     server.answers["/orders"] = lambda received: Answer(201, {"Content-Type": "application/json"}, received.body or b"null")
@@ -46,13 +46,13 @@ def erp() -> Iterator[LoopbackServer]:
 
 @pytest.fixture(scope="session")
 def approver(running: Running) -> str:
-    """The id of an owner of acme who made no key."""
+    """The id of an owner of acme who created no key."""
     return running.user(LOGIN, PASSWORD, "acme")
 
 
 @pytest.fixture
 def decide(running: Running, approver: str) -> Callable[..., Approval]:
-    """Decide a request in that person's name."""
+    """Decide a request as that user."""
 
     def decide_request(request_id: str, decision: Verdict = "approve", **more: Any) -> Approval:
         scope = running.tenant("acme").with_actor(f"user:{approver}")

@@ -1,4 +1,4 @@
-"""What the conformance suite wants to find on a server, on our own stack: the edge, admission, transports and sealing."""
+"""The fixtures that the conformance suite expects, on our own stack: edge, admission, transports and sealing."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ TOOLS = (*CONTENTS, "test_tool_with_logging", "test_tool_with_progress", "test_e
 
 
 class Fixtures:
-    """Handlers of the suite's fixtures, put in the place of our own."""
+    """Handlers of the suite's fixtures, in place of our own."""
 
     def add_to(self, server: Server[Any]) -> None:
         handlers: tuple[tuple[str, Any, Any], ...] = (

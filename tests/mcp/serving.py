@@ -1,4 +1,4 @@
-"""A server on our own edge, front and transport, with its own handlers; a key is put into every request, as suites send none."""
+"""A server on our own edge, front and transport, with its own handlers; a key is added to every request, as suites send none."""
 
 import asyncio
 import threading

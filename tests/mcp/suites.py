@@ -52,7 +52,7 @@ def find_node() -> str:
         version = re.match(r"v(\d+)\.(\d+)", result)
         if version is not None and (int(version[1]), int(version[2])) >= LEAST:
             return path
-    raise RuntimeError(f"the MCP suites need Node.js {'.'.join(map(str, LEAST))} or newer; bash packaging/test.sh sees to it")
+    raise RuntimeError(f"the MCP suites need Node.js {'.'.join(map(str, LEAST))} or newer; bash packaging/test.sh installs it")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""/mcp as HTTP: who is let in from where, in which form it answers, and what a restart does not forget."""
+"""/mcp over HTTP: authentication, origins, answer formats, and state that survives a restart."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-def test_without_a_key_it_is_said_which_is_wanted(running: Running, post: Callable[..., httpx.Response]) -> None:
+def test_without_a_key_the_answer_names_the_required_one(running: Running, post: Callable[..., httpx.Response]) -> None:
     answer = post(X_API_Key=None)
     assert code_of(answer) == (401, "missing_api_key")
     assert "error=" not in answer.headers["www-authenticate"]
@@ -81,7 +81,7 @@ def test_web_pages_and_foreign_names_are_refused(post: Callable[..., httpx.Respo
     assert post(**headers).status_code == status
 
 
-def test_it_is_spoken_by_post_with_json_of_a_bounded_size(post: Callable[..., httpx.Response], running: Running, key: str) -> None:
+def test_only_post_with_a_bounded_body_is_accepted(post: Callable[..., httpx.Response], running: Running, key: str) -> None:
     with running.client("acme.localhost", {"X-API-Key": key, **BOTH}) as client:
         for method in ("GET", "DELETE"):
             answer = client.request(method, "/mcp")
@@ -121,19 +121,19 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(running: Running, key: str)
     assert [talk(running, key, call, era) for era in ERAS] == ["MCPError", "MCPError"]
 
 
-def asked(collection: str) -> dict[str, Any]:
-    """An approval of one write, asked for once."""
+def approval_arguments(collection: str) -> dict[str, Any]:
+    """The arguments that request approval of one write, with an idempotency key."""
     write = {"operations": [{"op": "create", "collection": collection, "values": {"number": "1"}}]}
     action = {"tool": "write_entities", "arguments": write}
     return {"kind": "approval", "title": "May I?", "action": action, "idempotency_key": fresh("once")}
 
 
-def test_a_client_opens_the_page_and_its_accept_is_no_approval(
+def test_accepting_the_page_in_the_client_is_no_approval(
     running: Running, key: str, ours: Resources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tools, "LOOK_SECONDS", 0)
     pages: list[str] = []
-    arguments = asked(ours.collection())
+    arguments = approval_arguments(ours.collection())
 
     async def accept(context: Any, params: Any) -> ElicitResult:
         pages.append(params.url)
@@ -147,10 +147,10 @@ def test_a_client_opens_the_page_and_its_accept_is_no_approval(
     assert pages == [result["review_url"]]
 
 
-def test_a_restart_goes_on_with_the_state_it_sealed_and_with_no_other(
+def test_a_restarted_server_accepts_only_the_state_it_sealed(
     running: Running, key: str, ours: Resources, decide: Callable[..., Any]
 ) -> None:
-    services, arguments = running.services, asked(ours.collection())
+    services, arguments = running.services, approval_arguments(ours.collection())
 
     def send(url: str, state: str | None = None, **changes: Any) -> httpx.Response:
         params: dict[str, Any] = {"name": "request_human_input", "arguments": {**arguments, **changes}}

@@ -22,7 +22,7 @@ INSPECTOR = "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 # The suite's revisions; it has no scenario of 2026-07-28, which the official Python client and the inspector speak here.
 REVISIONS = {"2025-06-18": 26, "2025-11-25": 32}
 # Known deviations.  Each asks the server to send a request of its own to the client while a call is under way.  Without
-# sessions, which would tie a client to one process and end with it, no answer could find its way back; in 2026-07-28 the
+# sessions, which would tie a client to one process and end with it, no answer could be delivered; in 2026-07-28 the
 # protocol itself does without.  What needs a person is asked by a page there, and by review_url in every revision.
 BY_DESIGN = {"tools-call-sampling", "tools-call-elicitation"}
 BY_DESIGN_LATER = BY_DESIGN | {"elicitation-sep1034-defaults", "elicitation-sep1330-enums"}
@@ -44,7 +44,7 @@ def fixtures(running: Running, key: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_conformance_suite_finds_what_is_known_and_no_more(suites: Suites, fixtures: str, revision: str) -> None:
+def test_the_conformance_suite_finds_only_known_deviations(suites: Suites, fixtures: str, revision: str) -> None:
     done = suites.run(CONFORMANCE, "server", "--url", fixtures, "--suite", "all", "--spec-version", revision)
     summary = done.stdout.partition("=== SUMMARY ===")[2]
     lines = [line.split() for line in summary.splitlines() if line.startswith(("✓", "✗"))]

@@ -1,4 +1,4 @@
-"""The tools over MCP: each is its REST twin, under policies, approvals, scopes and tenants."""
+"""The tools over MCP: each behaves like its REST counterpart, under policies, approvals, scopes and tenants."""
 
 import asyncio
 import base64
@@ -63,7 +63,7 @@ def test_entities_are_read_as_over_rest(ask: Ask, ours: Resources, era: str) -> 
     assert ask("query_entities", era, collection="nothing")["error"]["code"] == "not_found"
 
 
-def test_a_write_takes_an_approval_of_exactly_this_call_and_happens_once(
+def test_an_approval_covers_exactly_one_call_and_is_used_once(
     ask: Ask, running: Running, key: str, ours: Resources, decide: Ask
 ) -> None:
     collection = ours.collection()
@@ -192,7 +192,7 @@ def test_a_document_is_found_and_read_in_pieces(ask: Ask, ours: Resources) -> No
     document = ours.ask("POST", "/documents", None, params={"name": name}, content=text.encode())
     (results,) = ask("search_documents", name=name)["items"]
     view = ours.ask("GET", f"/documents/{document['id']}")
-    assert results | {"text_state": ""} == view | {"text_state": ""}  # it is being read meanwhile
+    assert results | {"text_state": ""} == view | {"text_state": ""}  # its text is extracted in the background
     until = clock.monotonic() + 60
     while (result := ask("read_document", document_id=document["id"]))["state"] == "pending":
         assert clock.monotonic() < until, "the text is not read"

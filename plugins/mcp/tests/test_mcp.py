@@ -11,7 +11,7 @@ from appliance.connectors.testing import ConnectorContract, HeldDocuments, open_
 
 Outside = Any
 Start = Callable[..., Outside]
-Found = Callable[..., dict[str, Action]]
+Discover = Callable[..., dict[str, Action]]
 TOKEN = "outside-very-secret"
 
 
@@ -43,7 +43,7 @@ class TestContract(ConnectorContract):
     ],
 )
 def test_allowed_tools_are_called_in_both_eras(
-    outside: Start, allow_tools: Any, ctx: Context, how: dict[str, bool], revision: str, discover: Found
+    outside: Start, allow_tools: Any, ctx: Context, how: dict[str, bool], revision: str, discover: Discover
 ) -> None:
     server = outside(**how)
     settings = allow_tools(login(server), "placeOrder", price="read")
@@ -67,7 +67,7 @@ def test_a_revision_can_be_chosen(outside: Start, ctx: Context, revision: str) -
     assert f"speaks MCP {revision} " in McpConnector({**login(server), "protocol": revision}).check(ctx)
 
 
-def test_a_session_that_the_server_forgot_is_begun_anew(outside: Start, allow_tools: Any, ctx: Context, discover: Found) -> None:
+def test_a_lost_session_is_reestablished(outside: Start, allow_tools: Any, ctx: Context, discover: Discover) -> None:
     server = outside(modern=False)
     settings = allow_tools(login(server), "placeOrder")
     it, action = McpConnector(settings), discover(settings)["place_order"]
@@ -77,7 +77,7 @@ def test_a_session_that_the_server_forgot_is_begun_anew(outside: Start, allow_to
     assert server.shop.orders == ["1 bolt", "1 nut"]
 
 
-def test_nothing_is_allowed_by_default(outside: Start, ctx: Context, discover: Found) -> None:
+def test_nothing_is_allowed_by_default(outside: Start, ctx: Context, discover: Discover) -> None:
     server = outside()
     assert discover(login(server)) == {}
     with pytest.raises(Withdrawn, match="placeOrder is not allowed"):
@@ -87,21 +87,21 @@ def test_nothing_is_allowed_by_default(outside: Start, ctx: Context, discover: F
     assert server.shop.orders == []
 
 
-def test_the_effect_is_what_the_administrator_says(outside: Start, allow_tools: Any, list_tools: Any, discover: Found) -> None:
+def test_the_effect_is_what_the_administrator_says(outside: Start, allow_tools: Any, list_tools: Any, discover: Discover) -> None:
     server = outside()
     assert list_tools(login(server))["price"]["hints"] == {"read_only": True}
     assert discover(allow_tools(login(server), "price"))["price"].effect == "write"
     assert discover(allow_tools(login(server), price="read"))["price"].effect == "read"
 
 
-def test_a_failing_tool_is_a_refusal_with_its_words(outside: Start, allow_tools: Any, ctx: Context, discover: Found) -> None:
+def test_a_failing_tool_is_rejected_with_its_message(outside: Start, allow_tools: Any, ctx: Context, discover: Discover) -> None:
     settings = allow_tools(login(outside()), "placeOrder")
     with pytest.raises(Rejected, match=r"placeOrder failed: .*too many") as caught:
         McpConnector(settings).perform(discover(settings)["place_order"], {"article": "bolt", "count": 100}, ctx)
     assert caught.value.outcome == "not_done"
 
 
-def test_pictures_are_left_out_or_kept_as_documents(outside: Start, allow_tools: Any, discover: Found) -> None:
+def test_images_are_left_out_or_stored_as_documents(outside: Start, allow_tools: Any, discover: Discover) -> None:
     settings = allow_tools(login(outside()), "picture")
     action, documents = discover(settings)["picture"], HeldDocuments()
     with open_context(seconds=60) as plain:
@@ -118,24 +118,24 @@ def test_pictures_are_left_out_or_kept_as_documents(outside: Start, allow_tools:
         assert "could not be stored" in part["reason"]
 
 
-def test_credentials_that_are_refused_are_told(outside: Start, ctx: Context) -> None:
+def test_refused_credentials_are_an_auth_error(outside: Start, ctx: Context) -> None:
     with pytest.raises(AuthError):
         McpConnector({"url": outside().url}).check(ctx)
 
 
-def test_a_place_without_a_server_is_told(liar: Any, ctx: Context) -> None:
+def test_an_address_without_a_server_is_a_config_error(liar: Any, ctx: Context) -> None:
     with pytest.raises(ConfigError, match="no MCP server"):
         McpConnector({"url": f"{liar.http.url}/elsewhere"}).check(ctx)
 
 
-def test_the_key_of_the_call_goes_with_it(liar: Any, allow_tools: Any, ctx: Context, discover: Found) -> None:
+def test_the_idempotency_key_is_sent_with_the_call(liar: Any, allow_tools: Any, ctx: Context, discover: Discover) -> None:
     settings = allow_tools({"url": liar.url}, "act")
     McpConnector(settings).perform(discover(settings)["act"], {}, ctx)
     assert liar.calls[-1]["_meta"]["gos.appliance/idempotency-key"] == ctx.idempotency_key
 
 
 def test_arguments_are_repeated_in_the_headers_a_tool_wants(
-    liar: Any, tool: Any, allow_tools: Any, ctx: Context, discover: Found
+    liar: Any, tool: Any, allow_tools: Any, ctx: Context, discover: Discover
 ) -> None:
     members = {
         "region": {"type": "string", "x-mcp-header": "Region"},

@@ -9,7 +9,7 @@ from gos_connector_mcp import McpConnector
 from appliance.connectors.contract import Action, Context, Withdrawn
 
 Liar = Any
-Found = Callable[..., dict[str, Action]]
+Discover = Callable[..., dict[str, Action]]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ Found = Callable[..., dict[str, Action]]
     ],
 )
 def test_another_description_is_neither_offered_nor_called(
-    liar: Liar, tool: Any, allow_tools: Any, list_tools: Any, ctx: Context, change: dict[str, Any], changed: str, discover: Found
+    liar: Liar, tool: Any, allow_tools: Any, list_tools: Any, ctx: Context, change: dict[str, Any], changed: str, discover: Discover
 ) -> None:
     settings = allow_tools({"url": liar.url}, "act")
     it, action = McpConnector(settings), discover(settings)["act"]
@@ -48,13 +48,13 @@ def test_another_description_is_neither_offered_nor_called(
     assert len(liar.calls) == 2
 
 
-def test_the_pin_does_not_rest_on_the_order_of_members(liar: Liar, tool: Any, allow_tools: Any, discover: Found) -> None:
+def test_the_pin_ignores_the_order_of_members(liar: Liar, tool: Any, allow_tools: Any, discover: Discover) -> None:
     settings = allow_tools({"url": liar.url}, "act")
     liar.tools = [dict(reversed(tool().items()))]
     assert discover(settings)["act"].withheld == ""
 
 
-def test_only_the_digest_of_the_whole_decides(liar: Liar, tool: Any, allow_tools: Any, list_tools: Any, discover: Found) -> None:
+def test_only_the_digest_of_the_whole_decides(liar: Liar, tool: Any, allow_tools: Any, list_tools: Any, discover: Discover) -> None:
     settings = allow_tools({"url": liar.url}, "act")
     pinned = settings["allowed_tools"]["act"]["pin"]
     liar.tools = [tool(description="Another")]
@@ -64,7 +64,7 @@ def test_only_the_digest_of_the_whole_decides(liar: Liar, tool: Any, allow_tools
         assert "changed: description" in discover(settings)["act"].withheld
 
 
-def test_a_tool_that_is_gone_is_withheld(liar: Liar, allow_tools: Any, list_tools: Any, ctx: Context, discover: Found) -> None:
+def test_a_removed_tool_is_withheld(liar: Liar, allow_tools: Any, list_tools: Any, ctx: Context, discover: Discover) -> None:
     settings = allow_tools({"url": liar.url}, "act")
     action = discover(settings)["act"]
     liar.tools = []
@@ -75,7 +75,7 @@ def test_a_tool_that_is_gone_is_withheld(liar: Liar, allow_tools: Any, list_tool
 
 
 def test_tools_that_would_be_one_action_are_both_withheld(
-    liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Found
+    liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Discover
 ) -> None:
     liar.tools = [tool("send-mail"), tool("sendMail"), tool("listTools")]
     settings = allow_tools({"url": liar.url}, "send-mail", "sendMail", "listTools")
@@ -89,7 +89,7 @@ def test_tools_that_would_be_one_action_are_both_withheld(
 
 
 def test_a_tool_that_takes_anothers_name_is_refused_with_it(
-    liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Found
+    liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Discover
 ) -> None:
     settings = allow_tools({"url": liar.url}, "act")
     action = discover(settings)["act"]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from gos_connector_openapi.document import Refused, parse
+from gos_connector_openapi.document import UnusableDocument, parse
 from gos_connector_openapi.importing import import_actions
 from gos_connector_openapi.operations import Reader
 from gos_connector_openapi.shaping import Shaper
@@ -60,8 +60,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("content", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_with_a_sentence(content: bytes, sentence: str) -> None:
-    with pytest.raises(Refused, match=sentence):
+def test_a_hostile_document_is_refused_with_a_sentence(content: bytes, sentence: str) -> None:
+    with pytest.raises(UnusableDocument, match=sentence):
         list(Reader(parse(content), {}).read())
 
 
@@ -70,25 +70,25 @@ def test_a_refusal_comes_out_of_the_worker() -> None:
         read(LAUGHS.encode())
 
 
-def test_one_that_takes_too_much_memory_takes_down_its_worker_only() -> None:
+def test_too_much_memory_ends_the_worker_only() -> None:
     many = b'{"openapi": "3.1.0", "x": [' + b",".join([b"{}"] * 10_000_000) + b"]}"
     with pytest.raises(ConfigError, match="takes more"):
         read(many)
 
 
-def test_one_that_is_not_read_in_time_is_given_up() -> None:
+def test_reading_stops_at_the_deadline() -> None:
     with pytest.raises(TransientError, match="not read in time"):
         read(b"- a\n" * 1_500_000, seconds=0.01)  # many seconds of YAML
 
 
-def shaped(schema: Any, schemas: Any = None, *, given: bool = True) -> Any:
+def shaped(schema: Any, schemas: Any = None, *, for_input: bool = True) -> Any:
     document = parse(json.dumps({**HEAD, "components": {"schemas": schemas or {}}}).encode())
-    schema_out = Shaper(document, given=given, most_parts=300).shape(schema)
+    schema_out = Shaper(document, for_input=for_input, most_parts=300).shape(schema)
     schema_problems(schema_out, None)  # it is a schema
     return schema_out
 
 
-def test_what_contains_itself_ends_where_it_does() -> None:
+def test_a_recursive_schema_is_cut_at_the_recursion() -> None:
     tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/components/schemas/tree"}}}}
     result = shaped({"$ref": "#/components/schemas/tree"}, {"tree": tree})
     assert result == {"type": "object", "properties": {"children": {"type": "array", "items": {}}}}
@@ -121,12 +121,12 @@ def test_null_and_hidden_members_are_understood() -> None:
     assert shaped({"type": "string", "nullable": True, "enum": ["a"]}) == {"type": ["string", "null"], "enum": ["a", None]}
     thing = {"properties": {"id": {"type": "integer", "readOnly": True}, "key": {"writeOnly": True}}, "required": ["id", "key"]}
     assert shaped(thing) == {"properties": {"key": {}}, "required": ["key"]}
-    assert shaped(thing, given=False) == {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    assert shaped(thing, for_input=False) == {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
 
 
-def test_what_systems_do_beyond_their_documents_is_no_fault() -> None:
+def test_undocumented_values_and_members_are_accepted() -> None:
     closed = {"type": "object", "additionalProperties": False, "properties": {"state": {"type": "string", "enum": ["a"]}}}
-    assert shaped(closed, given=False) == {"type": "object", "properties": {"state": {"type": "string"}}}
+    assert shaped(closed, for_input=False) == {"type": "object", "properties": {"state": {"type": "string"}}}
     assert shaped(closed) == closed
 
 

@@ -133,7 +133,7 @@ def test_a_body_is_written_in_its_kind(shop: Shop, body: Any, value: Any, media:
     assert received["headers"]["idempotency-key"] == "contract-suite"
 
 
-def test_a_form_of_parts_carries_files(shop: Shop) -> None:
+def test_multipart_forms_carry_files(shop: Shop) -> None:
     members = {"note": {"type": "string"}, "meta": OBJECT, "file": {"type": "string", "format": "binary"}}
     shop.publish(
         {"/up": {"post": operation(operationId="upload", body=("multipart/form-data", {"type": "object", "properties": members}))}}
@@ -194,21 +194,21 @@ def answering(shop: Shop, schema: Any, body: bytes, status: int = 200, kind: str
         ("application/json", None, b"", None),
     ],
 )
-def test_an_answer_is_what_its_kind_says(shop: Shop, kind: str, schema: Any, body: bytes, expected: Any) -> None:
+def test_an_answer_is_decoded_by_its_content_type(shop: Shop, kind: str, schema: Any, body: bytes, expected: Any) -> None:
     answering(shop, schema, body, 204 if schema is None else 200, kind)
     output = shop.perform("get", {})
     assert output["body"] == expected
     assert schema_problems(shop.actions()["get"].output, output) == []
 
 
-def test_an_answer_is_held_to_the_document_unless_the_settings_say_otherwise(shop: Shop) -> None:
+def test_answers_are_checked_unless_the_settings_disable_it(shop: Shop) -> None:
     answering(shop, {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}, b'{"id":"seven"}')
     output = shop.perform("get", {})
     assert schema_problems(shop.actions()["get"].output, output) == ["/body/id"]
     assert schema_problems(shop.actions(answers="as_sent")["get"].output, output) == []
 
 
-def test_json_that_is_none_is_a_failure(shop: Shop) -> None:
+def test_invalid_json_is_a_system_failure(shop: Shop) -> None:
     answering(shop, {}, b"<html>")
     with pytest.raises(SystemFailure, match="JSON"):
         shop.perform("get", {})
@@ -341,7 +341,7 @@ def test_wrong_credentials_unknown_hosts_dead_ports_and_silence(shop: Shop) -> N
     silent.close()
 
 
-def test_a_document_that_cannot_be_fetched_is_told(shop: Shop) -> None:
+def test_a_document_that_cannot_be_fetched_is_an_error(shop: Shop) -> None:
     shop.server.answers["/openapi.json"] = lambda _: Answer(404)
     with pytest.raises(Rejected, match="The server of the document refused"):
         shop.actions()

@@ -61,7 +61,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("kind", "parameters", "wrapped", "extra"), LISTS, ids=[each[0] for each in LISTS])
-def test_pages_are_joined_as_far_as_asked(shop: Shop, pages: Any, kind: str, parameters: Any, wrapped: Any, extra: Any) -> None:
+def test_pages_are_joined_up_to_the_limit(shop: Shop, pages: Any, kind: str, parameters: Any, wrapped: Any, extra: Any) -> None:
     pages(kind, *parameters, wrapped=wrapped, extra=extra)
     action = shop.actions()["list"]
     assert action.plan["paging"]["kind"] == kind
@@ -72,7 +72,7 @@ def test_pages_are_joined_as_far_as_asked(shop: Shop, pages: Any, kind: str, par
         assert (items, output["more"]) == (list(range(numbers)), more)
 
 
-def test_settings_say_otherwise(shop: Shop, pages: Any) -> None:
+def test_settings_override_the_detected_paging(shop: Shop, pages: Any) -> None:
     pages("cursor", parameter("cursor"), wrapped="data", extra={"next_cursor": NULLABLE})
     assert "paging" not in shop.actions(paging={"list": {"kind": "none"}})["list"].plan
     chosen = {"*": {"kind": "cursor", "at": "next_cursor", "parameter": "cursor", "items": "data"}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gos_connector_openapi import importing
-from gos_connector_openapi.document import Refused, parse
+from gos_connector_openapi.document import UnusableDocument, parse
 from gos_connector_openapi.operations import MOST_OPERATIONS, Reader
 
 from appliance.connectors.contract import Action, Apart
@@ -182,7 +182,7 @@ def test_fields_of_a_form_are_sent_as_a_form(store: Shop) -> None:
     assert received["body"] == "name=x+y&many=1&many=2&piped=1%7C2"
 
 
-def test_a_file_is_sent_in_a_form_of_parts(store: Shop) -> None:
+def test_a_file_is_sent_as_multipart(store: Shop) -> None:
     store.server.answers["/v2/pets/1/image"] = lambda request: Answer(
         200, {"Content-Type": "image/png", "X-Sent": request.headers["content-type"], "X-Accept": request.headers["accept"]},
         request.body,
@@ -228,7 +228,7 @@ def test_security_schemes_are_those_of_the_document(store: Shop) -> None:
         ({"host": "https://pets.test", "schemes": ["http"]}, "https://pets.test"),
     ],
 )
-def test_where_it_is_served(head: dict[str, Any], server: str) -> None:
+def test_the_server_address_comes_from_the_document(head: dict[str, Any], server: str) -> None:
     content = json.dumps({"swagger": "2.0", "paths": {"/t": {"get": {"responses": {}}}}, **head}).encode()
     (action,) = Reader(parse(content), {"document_url": "http://docs.test/a/swagger.json"}).read()
     assert action["plan"]["server"] == server
@@ -254,9 +254,9 @@ LISTS = {"name": "l", "in": "query", "type": "array", "items": {"type": "array",
         ([{"$ref": "#/parameters/None"}], "refers to '#/parameters/None'"),
     ],
 )
-def test_what_cannot_be_said_is_pointed_at(parameters: list[Any], sentence: str) -> None:
+def test_unsupported_constructs_are_refused_with_a_pointer(parameters: list[Any], sentence: str) -> None:
     content = json.dumps({"swagger": "2.0", "paths": {"/a~b": {"post": {"parameters": parameters, "responses": {}}}}}).encode()
-    with pytest.raises(Refused, match=sentence):
+    with pytest.raises(UnusableDocument, match=sentence):
         list(Reader(parse(content), {}).read())
 
 
@@ -283,7 +283,7 @@ def large(count: int) -> bytes:
 
 def test_too_many_operations_are_refused_with_their_tags(shop: Shop) -> None:
     shop.publish_bytes(large(MOST_OPERATIONS + 1))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UnusableDocument) as refused:
         shop.actions()
     assert str(refused.value) == (
         "The document has 5001 operations; an integration can have at most 5000: choose the operations you need with the "
@@ -306,7 +306,7 @@ def test_the_refusal_comes_before_any_operation_is_read(monkeypatch: pytest.Monk
         raise AssertionError("an operation was read")
 
     monkeypatch.setattr(Reader, "_action", read)
-    with pytest.raises(Refused, match="5001 operations"):
+    with pytest.raises(UnusableDocument, match="5001 operations"):
         next(Reader(parse(large(MOST_OPERATIONS + 1)), {}).read())
 
 
@@ -325,11 +325,11 @@ def test_operations_are_chosen_by_tags_and_paths(shop: Shop, chosen: dict[str, A
     assert len(shop.actions(**chosen)) == count
 
 
-def test_a_choice_that_leaves_nothing_is_told() -> None:
-    with pytest.raises(Refused, match=r"leave none of the document's 20 operations. Their tags: t0 \(2\)"):
+def test_a_choice_without_operations_is_refused() -> None:
+    with pytest.raises(UnusableDocument, match=r"leave none of the document's 20 operations. Their tags: t0 \(2\)"):
         list(Reader(parse(large(20)), {"only_tags": ["none"]}).read())
     content = json.dumps({**HEAD, "paths": {"/a": {"get": {}}}}).encode()
-    with pytest.raises(Refused, match="They have no tags"):
+    with pytest.raises(UnusableDocument, match="They have no tags"):
         list(Reader(parse(content), {"only_paths": ["/b"]}).read())
 
 
@@ -339,7 +339,7 @@ def test_a_choice_avoids_what_cannot_be_converted() -> None:
     assert [each["name"] for each in Reader(parse(content), {"only_paths": ["/b"]}).read()] == ["get_b"]
 
 
-def test_the_reader_is_told_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_gets_the_chosen_tags_and_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {}
 
     def run(_: str, settings_sent: dict[str, Any], *__: Any) -> Apart:

@@ -43,7 +43,7 @@ class McpConnector(Connector):
         self._conversation = Conversation(settings, lambda ctx: authorized(ctx, self.auth_of(settings)))
 
     def check(self, ctx: Context) -> str:
-        server = self._conversation.meet(ctx)
+        server = self._conversation.get_server(ctx)
         tools = self._served(ctx)
         refused = [name for name in self._allowed if self._problem(name, tools.get(name))]
         note = f" Not offered, see list_tools: {', '.join(sorted(refused)[:10])}." if refused else ""
@@ -52,10 +52,10 @@ class McpConnector(Connector):
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         if action != LIST_TOOLS.name:
             raise ConfigError(f"There is no action {action!r}; list_tools shows the server's tools and which of them are allowed.")
-        server, tools = self._conversation.meet(ctx), self._served(ctx)
-        missing = [self._shown(name, None) for name in self._allowed if name not in tools]
+        server, tools = self._conversation.get_server(ctx), self._served(ctx)
+        missing = [self._to_view(name, None) for name in self._allowed if name not in tools]
         info = {"name": server.name, "version": server.version, "revision": server.revision, "instructions": server.instructions}
-        return {"server": info, "tools": [*(self._shown(name, tool) for name, tool in tools.items()), *missing]}
+        return {"server": info, "tools": [*(self._to_view(name, tool) for name, tool in tools.items()), *missing]}
 
     def discover(self, ctx: Context) -> Sequence[Action]:
         tools = self._served(ctx) if self._allowed else {}
@@ -72,8 +72,8 @@ class McpConnector(Connector):
         changes = self._effect(name) != "read"
         params = {"name": name, "arguments": dict(input), "_meta": {"gos.appliance/idempotency-key": ctx.idempotency_key}}
         request = Request("tools/call", params, argument_headers(tool.headers, input), changes)
-        result = self._conversation.ask(request, ctx)
-        reader = Reader(ctx, name, keeps=self.settings.get("binaries") == "documents", changes=changes)
+        result = self._conversation.request(request, ctx)
+        reader = Reader(ctx, name, keeps_bytes=self.settings.get("binaries") == "documents", changes=changes)
         return reader.read(result, promised=tool.output is not None)
 
     # -- tools
@@ -84,7 +84,7 @@ class McpConnector(Connector):
         cursor, seen, bytes_left = None, set(), _MOST_LISTED
         for _ in range(_MOST_PAGES):
             request = Request("tools/list", {} if cursor is None else {"cursor": cursor}, max_bytes=min(MOST_ANSWER, bytes_left))
-            page, size = self._conversation.measured(request, ctx)
+            page, size = self._conversation.request_with_size(request, ctx)
             tools, bytes_left = page.get("tools"), bytes_left - size
             if not isinstance(tools, list):
                 raise SystemFailure("The server's list of tools is not a list.")
@@ -138,7 +138,7 @@ class McpConnector(Connector):
             action_name(name), tool.summary, tool.input, output_schema(tool.output), self._effect(name), plan={"tool": name}
         )  # fmt: skip
 
-    def _shown(self, name: str, tool: Tool | None) -> dict[str, Any]:
+    def _to_view(self, name: str, tool: Tool | None) -> dict[str, Any]:
         problem = self._problem(name, tool)
         view: dict[str, Any] = {"name": name, "action": action_name(name), "effect": self._effect(name)}
         if problem:

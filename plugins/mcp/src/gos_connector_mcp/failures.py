@@ -15,7 +15,7 @@ from appliance.connectors.contract import (
     TransientError,
     retry_after,
 )
-from gos_connector_mcp.visible import shown
+from gos_connector_mcp.visible import escape_invisible
 
 _EXCERPT = 500
 _NEVER_SUPPORTED = frozenset({501, 505})
@@ -43,7 +43,7 @@ def protocol_error(error: Mapping[str, Any], status: int) -> ProtocolError:
     """The `error` member of an answer as an exception."""
     code = error.get("code")
     return ProtocolError(
-        code if isinstance(code, int) else 0, shown(str(error.get("message", "")), _EXCERPT), error.get("data"), status
+        code if isinstance(code, int) else 0, escape_invisible(str(error.get("message", "")), _EXCERPT), error.get("data"), status
     )
 
 
@@ -74,7 +74,7 @@ def error_of_status(answer: HttpAnswer, *, changes: bool) -> ConnectorError | No
     status = answer.status
     if 200 <= status < 300:
         return None
-    details = {"status": status, "body": shown(answer.content[:_EXCERPT].decode("utf-8", "replace"))}
+    details = {"status": status, "body": escape_invisible(answer.content[:_EXCERPT].decode("utf-8", "replace"))}
     if status in (401, 403):
         return AuthError(f"The server does not accept the credentials, or they lack a permission ({status}).", details=details)
     after = retry_after(answer)
@@ -91,7 +91,7 @@ def error_of_status(answer: HttpAnswer, *, changes: bool) -> ConnectorError | No
 
 def nonsense(answer: HttpAnswer, what: str, *, changes: bool) -> SystemFailure:
     """The error for an answer that violates MCP; `what` says how."""
-    body = shown(answer.content[:_EXCERPT].decode("utf-8", "replace"))
+    body = escape_invisible(answer.content[:_EXCERPT].decode("utf-8", "replace"))
     return SystemFailure(
         f"The server's answer is not valid MCP: {what}.",
         outcome="unknown" if changes else "not_done",

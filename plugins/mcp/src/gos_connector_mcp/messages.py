@@ -11,19 +11,19 @@ MOST_DEPTH = 128
 _MOST_MESSAGES = 2000
 
 
-class Unreadable(ValueError):
+class UnreadableMessage(ValueError):
     """The answer contains no valid MCP message; the text says why."""
 
 
 @dataclass(frozen=True)
-class Answered:
+class Response:
     """The answer to one request, and the methods of the requests that the server sent meanwhile; none of them is answered."""
 
     message: Mapping[str, Any]
-    asked: tuple[str, ...]
+    server_requests: tuple[str, ...]
 
 
-def read_answer(answer: HttpAnswer, request_id: int) -> Answered | None:
+def read_answer(answer: HttpAnswer, request_id: int) -> Response | None:
     """The message that answers the request; None when there is none, UnreadableMessage for an invalid message."""
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not answer.content.strip():
@@ -32,16 +32,16 @@ def read_answer(answer: HttpAnswer, request_id: int) -> Answered | None:
     server_requests: list[str] = []
     for number, text in enumerate(texts):
         if number >= _MOST_MESSAGES:
-            raise Unreadable(f"the stream has more than {_MOST_MESSAGES} messages")
+            raise UnreadableMessage(f"the stream has more than {_MOST_MESSAGES} messages")
         message = _parsed(text)
         method = message.get("method")
         if isinstance(method, str):
             if "id" in message:
                 server_requests.append(method[:100])
         elif message.get("id") == request_id and not isinstance(message.get("id"), bool):
-            return Answered(message, tuple(server_requests))
+            return Response(message, tuple(server_requests))
         elif "error" in message and (message.get("id") is None or kind != "text/event-stream"):
-            return Answered(message, tuple(server_requests))  # the server could not read the request: the id is null or made up
+            return Response(message, tuple(server_requests))  # the server could not read the request: the id is null or made up
     return None
 
 
@@ -49,11 +49,11 @@ def _parsed(text: bytes) -> Mapping[str, Any]:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("a message is not JSON") from error
+        raise UnreadableMessage("a message is not JSON") from error
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise Unreadable("a message is not JSON-RPC 2.0")
+        raise UnreadableMessage("a message is not JSON-RPC 2.0")
     if _is_deeper(message, MOST_DEPTH):
-        raise Unreadable(f"a message is nested deeper than {MOST_DEPTH} levels")
+        raise UnreadableMessage(f"a message is nested deeper than {MOST_DEPTH} levels")
     return message
 
 

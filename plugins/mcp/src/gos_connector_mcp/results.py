@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.connectors.contract import ConnectorError, Context, Outcome, Rejected, SystemFailure
 from gos_connector_mcp.schemas import Schema
-from gos_connector_mcp.visible import shown
+from gos_connector_mcp.visible import escape_invisible
 
 _MOST_PARTS = 200
 _LONGEST_NAME = 500
@@ -45,8 +45,8 @@ def output_schema(structured: Schema | None) -> Schema:
 class Reader:
     """Reads one result; with `keeps_bytes`, images, audio and other bytes become documents of the tenant."""
 
-    def __init__(self, ctx: Context, tool: str, *, keeps: bool, changes: bool) -> None:
-        self._ctx, self._tool, self._keeps_bytes = ctx, tool, keeps
+    def __init__(self, ctx: Context, tool: str, *, keeps_bytes: bool, changes: bool) -> None:
+        self._ctx, self._tool, self._keeps_bytes = ctx, tool, keeps_bytes
         self._outcome: Outcome = "unknown" if changes else "not_done"
 
     def read(self, result: Mapping[str, Any], *, promised: bool) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Reader:
         if not isinstance(content, list) or not all(isinstance(each, Mapping) for each in content):
             raise SystemFailure(f"The tool {self._tool} returned content that is not valid MCP.", outcome=self._outcome)
         if result.get("isError") is True:
-            text = shown("\n".join(_texts(content)), _LONGEST_ERROR)
+            text = escape_invisible("\n".join(_texts(content)), _LONGEST_ERROR)
             raise Rejected(f"The tool {self._tool} failed: {text or 'it gave no reason'}", details={"tool": self._tool})
         parts = [self._part(each) for each in content[:_MOST_PARTS]]
         if len(content) > _MOST_PARTS:
@@ -93,7 +93,7 @@ class Reader:
             return self._bytes("resource", resource.get("blob"), resource)
         if kind in ("image", "audio"):
             return self._bytes(kind, block.get("data"), block)
-        return {"kind": "left_out", "reason": f"content of the unknown type {shown(str(kind), 40)!r}"}
+        return {"kind": "left_out", "reason": f"content of the unknown type {escape_invisible(str(kind), 40)!r}"}
 
     def _bytes(self, kind: str, encoded: Any, block: Mapping[str, Any]) -> dict[str, Any]:
         """The bytes as a document, or the reason why they were left out; never an error, since the tool has done its work."""
@@ -118,7 +118,7 @@ def _texts(content: list[Any]) -> list[str]:
 
 
 def _text_members(block: Mapping[str, Any], *names: str) -> dict[str, str]:
-    return {name: shown(block[name], _LONGEST_NAME) for name in names if isinstance(block.get(name), str)}
+    return {name: escape_invisible(block[name], _LONGEST_NAME) for name in names if isinstance(block.get(name), str)}
 
 
 def _type_of(block: Mapping[str, Any]) -> dict[str, str]:
@@ -132,4 +132,4 @@ def _requested_methods(result: Mapping[str, Any]) -> list[str]:
     """The methods of the server's requests for input."""
     requests = result.get("inputRequests")
     values = requests.values() if isinstance(requests, Mapping) else ()
-    return [shown(json.dumps(each.get("method")), 100) for each in values if isinstance(each, Mapping)][:20]
+    return [escape_invisible(json.dumps(each.get("method")), 100) for each in values if isinstance(each, Mapping)][:20]

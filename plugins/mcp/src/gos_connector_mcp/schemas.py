@@ -23,24 +23,24 @@ _REFUSED = frozenset({"$id", "id", "$anchor", "$dynamicRef", "$dynamicAnchor", "
 _DIALECTS = ("draft/2020-12/", "draft/2019-09/", "draft-07/", "draft-06/")
 
 
-class Refused(ValueError):
+class UnusableSchema(ValueError):
     """The schema cannot be used; the text says why."""
 
 
-def written_out(schema: Any) -> Schema:
+def inline_references(schema: Any) -> Schema:
     """The schema with every reference replaced by its target; UnusableSchema when it is too large, too deep, recursive,
     refers outside itself, or is no valid schema."""
     if not isinstance(schema, dict):
-        raise Refused("it is not an object")
+        raise UnusableSchema("it is not an object")
     dialect = schema.get("$schema", f"json-schema.org/{_DIALECTS[0]}")
     if not isinstance(dialect, str) or not any(f"json-schema.org/{name}" in dialect for name in _DIALECTS):
-        raise Refused("its `$schema` is not supported")
+        raise UnusableSchema("its `$schema` is not supported")
     try:
         size = len(json.dumps(schema))
     except RecursionError as error:
-        raise Refused(f"it is nested deeper than {MOST_DEPTH} levels") from error
+        raise UnusableSchema(f"it is nested deeper than {MOST_DEPTH} levels") from error
     if size > MOST_BYTES:
-        raise Refused(f"it has more than {MOST_BYTES >> 10} KB")
+        raise UnusableSchema(f"it has more than {MOST_BYTES >> 10} KB")
     written: Schema = _Writer(schema).write(schema, 0, ())
     _compile(written)
     return written
@@ -56,13 +56,13 @@ class _Writer:
     def write(self, node: Any, depth: int, within: tuple[str, ...]) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise Refused(f"with references inlined, it has more than {MOST_PARTS} parts")
+            raise UnusableSchema(f"with references inlined, it has more than {MOST_PARTS} parts")
         if depth > MOST_DEPTH:
-            raise Refused(f"it is nested deeper than {MOST_DEPTH} levels")
+            raise UnusableSchema(f"it is nested deeper than {MOST_DEPTH} levels")
         if not isinstance(node, dict):
             return node
         if keywords := sorted(_REFUSED.intersection(node)):
-            raise Refused(f"it uses {keywords[0]!r}, which is not allowed here")
+            raise UnusableSchema(f"it uses {keywords[0]!r}, which is not allowed here")
         members = {name: self._member(name, value, depth, within) for name, value in node.items() if name not in _STORES}
         reference = members.pop("$ref", None)
         if reference is None:
@@ -82,14 +82,14 @@ class _Writer:
 
     def _target(self, reference: Any, depth: int, within: tuple[str, ...]) -> Any:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            raise Refused("it refers to something outside itself")
+            raise UnusableSchema("it refers to something outside itself")
         if reference in within or reference == "#":
-            raise Refused("it contains itself")
+            raise UnusableSchema("it contains itself")
         node: Any = self._root
         for part in reference[2:].split("/"):
             key = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(node, dict) or key not in node:
-                raise Refused(f"it refers to {reference[:80]!r}, which it does not contain")
+                raise UnusableSchema(f"it refers to {reference[:80]!r}, which it does not contain")
             node = node[key]
         return self.write(node, depth + 1, (*within, reference))
 
@@ -99,10 +99,10 @@ def _compile(schema: Schema) -> None:
     try:
         compile_schema(schema)
     except SchemaInvalid as error:
-        raise Refused(f"it is not a usable JSON Schema (2020-12): {str(error)[:200]}") from error
+        raise UnusableSchema(f"it is not a usable JSON Schema (2020-12): {str(error)[:200]}") from error
 
 
-def mirrored(schema: Any) -> dict[str, list[str]]:
+def argument_header_paths(schema: Any) -> dict[str, list[str]]:
     """The HTTP headers in which the server wants arguments repeated (`x-mcp-header`), each with the argument's path.
 
     Only properties nested in properties are searched, as the protocol allows no others.
@@ -116,9 +116,9 @@ def mirrored(schema: Any) -> dict[str, list[str]]:
         token = node.get("x-mcp-header")
         if path and token is not None:
             if not isinstance(token, str) or not token.isascii() or not token.replace("-", "").isalnum() or len(token) > 64:
-                raise Refused("it wants an argument repeated in a header with an invalid name")
+                raise UnusableSchema("it wants an argument repeated in a header with an invalid name")
             if node.get("type") not in ("string", "integer", "boolean") or token.lower() in map(str.lower, paths):
-                raise Refused(f"it wants a header {token!r} that the protocol does not allow")
+                raise UnusableSchema(f"it wants a header {token!r} that the protocol does not allow")
             paths[token] = path
         properties = node.get("properties")
         pending += [([*path, name], each) for name, each in properties.items()] if isinstance(properties, dict) else []

@@ -24,12 +24,12 @@ from gos_connector_mcp.failures import (
     nonsense,
     protocol_error,
 )
-from gos_connector_mcp.messages import Answered, Unreadable, read_answer
-from gos_connector_mcp.visible import shown
+from gos_connector_mcp.messages import Response, UnreadableMessage, read_answer
+from gos_connector_mcp.visible import escape_invisible
 
-MODERN = ("2026-07-28",)
-EARLIER = ("2025-11-25", "2025-06-18", "2025-03-26")
-REVISIONS = (*MODERN, *EARLIER)
+MODERN_REVISIONS = ("2026-07-28",)
+EARLIER_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
+REVISIONS = (*MODERN_REVISIONS, *EARLIER_REVISIONS)
 _CLIENT = {"name": "gos-appliance", "version": "1"}
 _META = "io.modelcontextprotocol/"
 _NAME_PARAMS = {"tools/call": "name"}
@@ -49,7 +49,7 @@ class Server:
 
     @property
     def is_modern(self) -> bool:
-        return self.revision in MODERN
+        return self.revision in MODERN_REVISIONS
 
 
 @dataclass(frozen=True)
@@ -72,20 +72,20 @@ class Conversation:
         self._server: Server | None = None
         self._ids = itertools.count(1)
 
-    def meet(self, ctx: Context) -> Server:
+    def get_server(self, ctx: Context) -> Server:
         """The server, detected on first use; an error of the contract when it is no MCP server or shares no revision."""
         with self._lock:
             if self._server is None:
                 self._server = self._detect_server(ctx)
             return self._server
 
-    def ask(self, request: Request, ctx: Context) -> Mapping[str, Any]:
+    def request(self, request: Request, ctx: Context) -> Mapping[str, Any]:
         """The result of a request; an error of the contract when it fails."""
-        return self.measured(request, ctx)[0]
+        return self.request_with_size(request, ctx)[0]
 
-    def measured(self, request: Request, ctx: Context) -> tuple[Mapping[str, Any], int]:
+    def request_with_size(self, request: Request, ctx: Context) -> tuple[Mapping[str, Any], int]:
         """The result of a request, and the size of the answer in bytes."""
-        server = self.meet(ctx)
+        server = self.get_server(ctx)
         try:
             return self._ask(request, server, ctx)
         except _SessionEnded:
@@ -94,7 +94,7 @@ class Conversation:
                 if self._server is server:
                     self._server = None
         try:
-            return self._ask(request, self.meet(ctx), ctx)
+            return self._ask(request, self.get_server(ctx), ctx)
         except _SessionEnded as ended:
             raise ConfigError("The server ends every session at once; check `url`.") from ended
 
@@ -109,23 +109,23 @@ class Conversation:
 
     def _detect_server(self, ctx: Context) -> Server:
         protocol = self._settings.get("protocol", "auto")
-        if protocol in EARLIER:
+        if protocol in EARLIER_REVISIONS:
             return self._initialize(protocol, ctx)
         try:
             return self._discover(ctx)
         except ProtocolError as error:
-            if protocol in MODERN or not _may_be_earlier(error):
+            if protocol in MODERN_REVISIONS or not _may_be_earlier(error):
                 raise error_of(error, changes=False) from error
         except (ConfigError, Rejected):  # a bare status, with which servers of earlier revisions refuse requests without a session
-            if protocol in MODERN:
+            if protocol in MODERN_REVISIONS:
                 raise
-        return self._initialize(EARLIER[0], ctx)
+        return self._initialize(EARLIER_REVISIONS[0], ctx)
 
     def _discover(self, ctx: Context) -> Server:
-        server = Server(MODERN[0], "", "", "")
+        server = Server(MODERN_REVISIONS[0], "", "", "")
         result = self._result(Request("server/discover", {}), server, ctx)
         versions = result.get("supportedVersions")
-        mutual = [each for each in MODERN if isinstance(versions, list) and each in versions]
+        mutual = [each for each in MODERN_REVISIONS if isinstance(versions, list) and each in versions]
         if not mutual:
             data = {"supported": versions}
             raise ProtocolError(VERSION_NOT_SUPPORTED, "it names no revision that this appliance supports", data, 200)
@@ -141,7 +141,7 @@ class Conversation:
         except ProtocolError as error_sent:
             raise error_of(error_sent, changes=False) from error_sent
         agreed = result.get("protocolVersion")
-        if agreed not in EARLIER:
+        if agreed not in EARLIER_REVISIONS:
             ours = ", ".join(REVISIONS)
             raise ConfigError(f"The server supports only the revision {str(agreed)[:40]!r}; this appliance supports {ours}.")
         session = answer.headers.get("mcp-session-id", "")
@@ -160,7 +160,7 @@ class Conversation:
         _, response = self._send(request, server, ctx)
         return _result_of(response)
 
-    def _send(self, request: Request, server: Server, ctx: Context) -> tuple[HttpAnswer, Answered]:
+    def _send(self, request: Request, server: Server, ctx: Context) -> tuple[HttpAnswer, Response]:
         """The HTTP answer and the message in it; _SessionEnded, or an error of the contract."""
         number = next(self._ids)
         params = dict(request.params)
@@ -178,16 +178,16 @@ class Conversation:
             raise _SessionEnded
         return answer, self._read(answer, number, request, ctx)
 
-    def _read(self, answer: HttpAnswer, number: int, request: Request, ctx: Context) -> Answered:
+    def _read(self, answer: HttpAnswer, number: int, request: Request, ctx: Context) -> Response:
         error = error_of_status(answer, changes=request.changes)
         try:
             response = read_answer(answer, number)
-        except Unreadable as problem:
+        except UnreadableMessage as problem:
             raise error or nonsense(answer, str(problem), changes=request.changes) from problem
         if response is None or (error is not None and not isinstance(response.message.get("error"), Mapping)):
             raise error or nonsense(answer, "it contains no answer to the request", changes=request.changes)
-        if response.asked:
-            details = {"asked": list(response.asked[:20])}
+        if response.server_requests:
+            details = {"asked": list(response.server_requests[:20])}
             ctx.log("warn", "The server sent requests of its own while answering; they are not answered.", details)
         refusal = response.message.get("error")
         if isinstance(refusal, Mapping):
@@ -222,18 +222,18 @@ def _may_be_earlier(error: ProtocolError) -> bool:
     if error.code != VERSION_NOT_SUPPORTED:
         return True
     supported = error.data.get("supported") if isinstance(error.data, Mapping) else None
-    return not isinstance(supported, list) or any(each in EARLIER for each in supported)
+    return not isinstance(supported, list) or any(each in EARLIER_REVISIONS for each in supported)
 
 
-def _result_of(response: Answered) -> Mapping[str, Any]:
+def _result_of(response: Response) -> Mapping[str, Any]:
     result: Mapping[str, Any] = response.message["result"]
     return result
 
 
 def _server(revision: str, raw_info: Any, instructions: Any, session: str = "") -> Server:
     info = raw_info if isinstance(raw_info, Mapping) else {}
-    name, version = (shown(str(info.get(part, "")), 100) for part in ("name", "version"))
-    return Server(revision, name, version, shown(instructions) if isinstance(instructions, str) else "", session)
+    name, version = (escape_invisible(str(info.get(part, "")), 100) for part in ("name", "version"))
+    return Server(revision, name, version, escape_invisible(instructions) if isinstance(instructions, str) else "", session)
 
 
 def header_text(value: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gos_connector_mcp.schemas import Refused, Schema, mirrored, written_out
-from gos_connector_mcp.visible import shown, unseen_in
+from gos_connector_mcp.schemas import Schema, UnusableSchema, argument_header_paths, inline_references
+from gos_connector_mcp.visible import escape_invisible, unseen_in
 
 NAME = r"^[A-Za-z0-9_./-]{1,100}$"
 _HINTS = {
@@ -38,15 +38,15 @@ class Tool:
     @property
     def text(self) -> str:
         """The server's description of the tool, invisible characters written as code points."""
-        return shown(_text(self.served.get("description")))
+        return escape_invisible(_text(self.served.get("description")))
 
     @property
     def summary(self) -> str:
         """Title and description in one line, the description quoted, since it is only the server's claim."""
-        title = shown(_text(self.served.get("title")) or self.name, 80)
+        title = escape_invisible(_text(self.served.get("title")) or self.name, 80)
         text = " ".join(self.text.split())
         whole = f"{title} (the outside server says: “{text}”)" if text else f"{title} (of an outside server)"
-        return shown(whole, _LONGEST_SUMMARY)
+        return escape_invisible(whole, _LONGEST_SUMMARY)
 
 
 def tools_of(listed: Sequence[Any], only: str | None = None) -> dict[str, Tool]:
@@ -78,13 +78,13 @@ def tool_of(name: str, served: Mapping[str, Any]) -> Tool:
         return Tool(name, described, pin, f"its description contains an invisible character ({unseen})")
     part = "input schema"
     try:
-        input_schema = written_out(described.get("inputSchema", {"type": "object"}))
+        input_schema = inline_references(described.get("inputSchema", {"type": "object"}))
         if input_schema.get("type") != "object":
-            raise Refused("it does not describe an object")
-        headers = mirrored(described.get("inputSchema"))
+            raise UnusableSchema("it does not describe an object")
+        headers = argument_header_paths(described.get("inputSchema"))
         part = "output schema"
-        output = written_out(described["outputSchema"]) if "outputSchema" in described else None
-    except Refused as error:
+        output = inline_references(described["outputSchema"]) if "outputSchema" in described else None
+    except UnusableSchema as error:
         return Tool(name, described, pin, f"its {part} cannot be used: {error}")
     return Tool(name, described, pin, "", input_schema, output, headers)
 

@@ -33,7 +33,7 @@ def unseen_in(value: Any) -> str | None:
     return None
 
 
-def shown(text: str, longest: int = 4000) -> str:
+def escape_invisible(text: str, longest: int = 4000) -> str:
     """The text with invisible characters written as `\\u{200b}`, cut to `longest` characters."""
     escaped = "".join(f"\\u{{{ord(letter):x}}}" if is_unseen(letter) else letter for letter in text[:longest])
     return escaped if len(text) <= longest else f"{escaped}…"

@@ -18,9 +18,9 @@ from appliance.connectors.contract import (
 from gos_connector_openapi.declaration import SETTINGS
 from gos_connector_openapi.importing import import_actions
 from gos_connector_openapi.outputs import read_output
-from gos_connector_openapi.pagination import Step, items_of, next_step
-from gos_connector_openapi.security import choose, credentials
-from gos_connector_openapi.sending import Sending, build, error_of, following
+from gos_connector_openapi.pagination import NextPage, items_of, next_page
+from gos_connector_openapi.security import choose_schemes, credentials
+from gos_connector_openapi.sending import PreparedRequest, build_request, error_of, next_page_url
 
 _ACCEPT = "application/vnd.oai.openapi+json, application/json, application/yaml;q=0.9, */*;q=0.5"
 
@@ -43,7 +43,7 @@ class OpenapiConnector(Connector):
             size = len(self.fetch_document(ctx))
             return f"The document can be fetched ({size} bytes); set base_url and check_path to test the system itself."
         request = HttpRequest("GET", f"{base.rstrip('/')}{path or ''}", list(self.settings.get("headers", {}).items()))
-        answer = self._transmit(Sending(request, complete=False), ctx)
+        answer = self._transmit(PreparedRequest(request, has_credentials=False), ctx)
         error = error_of(answer)
         # Without a path to test, any answer other than refused credentials or a server error shows that the system is reachable.
         if error is not None and (path or answer.status == 401 or answer.status >= 500):
@@ -60,10 +60,10 @@ class OpenapiConnector(Connector):
         if not action.plan:
             return self.call(action.name, input, ctx)
         plan = action.plan
-        first = build(self.settings, plan, input, ctx.idempotency_key)
-        answer = self._sent(first, ctx)
+        first = build_request(self.settings, plan, input, ctx.idempotency_key)
+        answer = self._send(first, ctx)
         output = read_output(answer)
-        return self._joined(plan, input, first, (answer, output), ctx) if "paging" in plan else output
+        return self._join_pages(plan, input, first, (answer, output), ctx) if "paging" in plan else output
 
     # -- documents
 
@@ -80,19 +80,19 @@ class OpenapiConnector(Connector):
 
     # -- calls
 
-    def _transmit(self, prepared: Sending, ctx: Context) -> HttpAnswer:
-        if prepared.complete:
+    def _transmit(self, prepared: PreparedRequest, ctx: Context) -> HttpAnswer:
+        if prepared.has_credentials:
             return ctx.http.send(prepared.request)
         return authorized(ctx, self.auth_of(self.settings)).send(prepared.request)
 
-    def _sent(self, prepared: Sending, ctx: Context) -> HttpAnswer:
+    def _send(self, prepared: PreparedRequest, ctx: Context) -> HttpAnswer:
         answer = self._transmit(prepared, ctx)
         if error := error_of(answer):
             raise error
         return answer
 
-    def _joined(
-        self, plan: Json, arguments: Json, prepared: Sending, first: tuple[HttpAnswer, dict[str, Any]], ctx: Context
+    def _join_pages(
+        self, plan: Json, arguments: Json, prepared: PreparedRequest, first: tuple[HttpAnswer, dict[str, Any]], ctx: Context
     ) -> dict[str, Any]:
         """The output with the items of all pages up to the requested number; `more` says whether there is another page."""
         paging = plan["paging"]
@@ -102,7 +102,7 @@ class OpenapiConnector(Connector):
         items = items_of(paging, body) if page_limit > 1 else []
         current: Mapping[str, Any] = {**arguments}
         seen = {_address(prepared)}
-        following = next_step(paging, current, answer, body)
+        following = next_page(paging, current, answer, body)
         for _ in range(page_limit - 1):
             if following is None:
                 break
@@ -111,20 +111,20 @@ class OpenapiConnector(Connector):
             if _address(prepared) in seen:
                 raise SystemFailure("The service's next page was already read; its pagination does not end.")
             seen.add(_address(prepared))
-            answer = self._sent(prepared, ctx)
+            answer = self._send(prepared, ctx)
             page = read_output(answer)["body"]
             items += items_of(paging, page)
-            following = next_step(paging, current, answer, page)
+            following = next_page(paging, current, answer, page)
         return {**output, "more": following is not None}
 
-    def _build_next(self, plan: Json, arguments: Json, previous: Sending, page: Step, ctx: Context) -> Sending:
+    def _build_next(self, plan: Json, arguments: Json, previous: PreparedRequest, page: NextPage, ctx: Context) -> PreparedRequest:
         if not page.url:
-            return build(self.settings, plan, arguments, ctx.idempotency_key)
-        schemes = choose(plan["security"], self.settings)
+            return build_request(self.settings, plan, arguments, ctx.idempotency_key)
+        schemes = choose_schemes(plan["security"], self.settings)
         keys = credentials(schemes, self.settings)[1] if schemes is not None else []
-        url = following(previous.request, page.url)
+        url = next_page_url(previous.request, page.url)
         return replace(previous, request=replace(previous.request, url=url, params=keys))
 
 
-def _address(prepared: Sending) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _address(prepared: PreparedRequest) -> tuple[str, tuple[tuple[str, str], ...]]:
     return prepared.request.url, tuple(prepared.request.params)

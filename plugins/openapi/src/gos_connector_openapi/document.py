@@ -15,7 +15,7 @@ _MISSING = object()
 CHOOSE = "choose the operations you need with the settings only_tags and only_paths"
 
 
-class Refused(Exception):
+class UnusableDocument(Exception):
     """Why the document cannot be used, as a sentence with the next step."""
 
 
@@ -33,19 +33,19 @@ class Document:
     """The parsed document; `resolve` follows references."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
-        self.whole = root
+        self.root = root
         self.is_swagger = "swagger" in root
         self._resolved: dict[str, Any] = {}
 
-    def find(self, part: Any) -> Any:
+    def resolve(self, part: Any) -> Any:
         """`part`, or the end of its chain of references; UnusableDocument for an external, broken or circular reference."""
         for _ in range(_MOST_STEPS):
             if not (isinstance(part, Mapping) and isinstance(part.get("$ref"), str)):
                 return part
-            part = self.refer(part["$ref"])
-        raise Refused("A reference in the document refers to itself; correct the document.")
+            part = self.lookup(part["$ref"])
+        raise UnusableDocument("A reference in the document refers to itself; correct the document.")
 
-    def refer(self, reference: str) -> Any:
+    def lookup(self, reference: str) -> Any:
         """The part of the document that a reference points to."""
         if reference not in self._resolved:
             self._resolved[reference] = self._walk(reference)
@@ -53,21 +53,21 @@ class Document:
 
     def _walk(self, reference: str) -> Any:
         if reference != "#" and not reference.startswith("#/"):
-            raise Refused(
+            raise UnusableDocument(
                 f"The document refers to {reference[:200]!r}, outside the document; bundle everything into one document first."
             )
-        node: Any = self.whole
+        node: Any = self.root
         for token in reference.split("/")[1:]:
             node = _inside(node, token.replace("~1", "/").replace("~0", "~"))
             if node is _MISSING:
-                raise Refused(
+                raise UnusableDocument(
                     f"The document refers to {reference[:200]!r}, which it does not contain; correct the document."
                 )
         return node
 
     def mapping(self, part: Any) -> Mapping[str, Any]:
         """The object that `part` is or refers to; an empty one when it is no object."""
-        target = self.find(part)
+        target = self.resolve(part)
         return target if isinstance(target, Mapping) else {}
 
 
@@ -84,18 +84,20 @@ def _inside(holder: Any, name: str) -> Any:
 def parse(content: bytes) -> Document:
     """The document parsed from JSON or YAML; UnusableDocument when it is too large, malformed or of an unsupported version."""
     if len(content) > MOST_BYTES:
-        raise Refused(f"The document has more than {MOST_BYTES >> 20} MB; leave out the parts you do not need.")
+        raise UnusableDocument(f"The document has more than {MOST_BYTES >> 20} MB; leave out the parts you do not need.")
     root = _value(content.removeprefix(b"\xef\xbb\xbf"))
     if not isinstance(root, dict):
-        raise Refused("The document is not an object; provide an OpenAPI 3.0 or 3.1 or a Swagger 2.0 document as JSON or YAML.")
+        raise UnusableDocument(
+            "The document is not an object; provide an OpenAPI 3.0 or 3.1 or a Swagger 2.0 document as JSON or YAML."
+        )
     for name, releases in (("swagger", ("2", "2.0")), ("swaggerVersion", ())):
         if name in root and str(root[name]) not in releases:
-            raise Refused(
+            raise UnusableDocument(
                 f"The document says {name} {str(root[name])[:20]!r}; the only Swagger version supported is 2.0."
             )
     version = str(root.get("openapi", ""))
     if "swagger" not in root and not version.startswith(("3.0", "3.1")):
-        raise Refused(f"The document says openapi {version[:20]!r}; this connector supports 3.0 and 3.1, and Swagger 2.0.")
+        raise UnusableDocument(f"The document says openapi {version[:20]!r}; this connector supports 3.0 and 3.1, and Swagger 2.0.")
     return Document(root)
 
 
@@ -105,27 +107,27 @@ def _value(content: bytes) -> Any:
             return json.loads(content)
         return _yaml(content.decode("utf-8"))
     except RecursionError:
-        raise Refused("The document is nested too deeply.") from None
+        raise UnusableDocument("The document is nested too deeply.") from None
     except UnicodeDecodeError:
-        raise Refused("The document is not UTF-8.") from None
+        raise UnusableDocument("The document is not UTF-8.") from None
     except yaml.YAMLError as error:
-        raise Refused(f"The document is not YAML: {_line(error)}.") from None
+        raise UnusableDocument(f"The document is not YAML: {_line(error)}.") from None
     except ValueError as error:
-        raise Refused(f"The document is not JSON: {str(error)[:200]}.") from None
+        raise UnusableDocument(f"The document is not JSON: {str(error)[:200]}.") from None
 
 
 def _yaml(text: str) -> Any:
     if len(text) > _MOST_YAML_BYTES:
-        raise Refused(f"The document has more than {_MOST_YAML_BYTES >> 20} MB of YAML; give it as JSON.")
+        raise UnusableDocument(f"The document has more than {_MOST_YAML_BYTES >> 20} MB of YAML; give it as JSON.")
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise Refused(
+            raise UnusableDocument(
                 f"The document uses a YAML alias in line {_line_number(event.start_mark)}; write the part out, or use $ref."
             )
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            raise Refused("The document is nested too deeply.")
+            raise UnusableDocument("The document is nested too deeply.")
     loader = _Loader(text)
     try:
         return loader.get_single_data()

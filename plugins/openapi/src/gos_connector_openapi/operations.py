@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from gos_connector_openapi.bodies import body_plan
-from gos_connector_openapi.document import CHOOSE, Document, Refused
+from gos_connector_openapi.document import CHOOSE, Document, UnusableDocument
 from gos_connector_openapi.outputs import output_of
 from gos_connector_openapi.pagination import paging_plan
 from gos_connector_openapi.parameters import SENT_BY_US, parameter_plan
@@ -27,7 +27,7 @@ _LONGEST_NAME = 110
 _LONGEST_SUMMARY = 300
 
 
-Placed = tuple[str, str, Mapping[str, Any], Mapping[str, Any]]
+LocatedOperation = tuple[str, str, Mapping[str, Any], Mapping[str, Any]]
 """A path, a method, its operation, and the path item."""
 
 
@@ -43,7 +43,7 @@ class Reader:
     def read(self) -> Iterator[dict[str, Any]]:
         """The parts of an action for every operation that the settings select; UnusableDocument when there are none."""
         document = self._document
-        server = _server(document.whole.get("servers"), self._settings)
+        server = _server(document.root.get("servers"), self._settings)
         chosen = self._choose()
         self._inputs, self._outputs = self._make_shapers(len(chosen))
         for path, method, operation, item in chosen:
@@ -56,29 +56,29 @@ class Reader:
     def _make_shapers(self, count: int) -> tuple[Shaper, Shaper]:
         """The shapers of inputs and outputs; beyond `_MOST_AT_FULL_LENGTH` operations each schema gets fewer parts."""
         share = 1.0 if count <= _MOST_AT_FULL_LENGTH else _FULL_LENGTHS / count
-        inputs = Shaper(self._document, given=True, most_parts=int(_MOST_INPUT_PARTS * share))
+        inputs = Shaper(self._document, for_input=True, most_parts=int(_MOST_INPUT_PARTS * share))
         strict = self._settings.get("answers") == "checked"
-        return inputs, Shaper(self._document, given=False, most_parts=int(_MOST_OUTPUT_PARTS * share), strict=strict)
+        return inputs, Shaper(self._document, for_input=False, most_parts=int(_MOST_OUTPUT_PARTS * share), strict=strict)
 
-    def _choose(self) -> list[Placed]:
+    def _choose(self) -> list[LocatedOperation]:
         """The selected operations; UnusableDocument when there are none or too many, before any schema is built."""
         every = list(self._find_operations())
         if not every:
-            raise Refused("The document describes no operation.")
+            raise UnusableDocument("The document describes no operation.")
         chosen = [each for each in every if self._is_chosen(each[0], each[2])]
         if not chosen:
-            raise Refused(
+            raise UnusableDocument(
                 f"only_tags and only_paths leave none of the document's {len(every)} operations. {_name_tags(every)}"
             )
         if len(chosen) > MOST_OPERATIONS:
-            raise Refused(
+            raise UnusableDocument(
                 f"The document has {len(chosen)} operations; an integration can have at most {MOST_OPERATIONS}: {CHOOSE}. "
                 f"{_name_tags(chosen)}"
             )
         return chosen
 
-    def _find_operations(self) -> Iterator[Placed]:
-        for path, item in self._document.mapping(self._document.whole.get("paths")).items():
+    def _find_operations(self) -> Iterator[LocatedOperation]:
+        for path, item in self._document.mapping(self._document.root.get("paths")).items():
             shared = self._document.mapping(item)
             for method in METHODS:
                 operation = shared.get(method)
@@ -103,7 +103,7 @@ class Reader:
         self._add_undeclared(schema, plan, path)
         if method not in ("get", "head") and (body := document.mapping(operation.get("requestBody"))):
             self._add_body(schema, plan, body)
-        output = output_of(document, self._outputs, operation, held=self._settings.get("answers", "typed"))
+        output = output_of(document, self._outputs, operation, checking=self._settings.get("answers", "typed"))
         plan["accept"] = output.accept
         servers = operation.get("servers") or shared.get("servers")
         plan["server"] = _server(servers, self._settings) if servers else shared["default_server"]
@@ -206,7 +206,7 @@ def _tags_of(operation: Mapping[str, Any]) -> list[str]:
     return [each for each in _as_list(operation.get("tags")) if isinstance(each, str)]
 
 
-def _name_tags(operations: Iterable[Placed]) -> str:
+def _name_tags(operations: Iterable[LocatedOperation]) -> str:
     """A sentence with the most frequent tags and how many operations have each."""
     counted = Counter(tag for _, _, operation, _ in operations for tag in _tags_of(operation))
     if not counted:

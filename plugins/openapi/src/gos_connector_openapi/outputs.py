@@ -26,7 +26,7 @@ class Output:
     body: Schema
 
 
-def output_of(document: Document, shaper: Shaper, operation: Mapping[str, Any], *, held: str) -> Output:
+def output_of(document: Document, shaper: Shaper, operation: Mapping[str, Any], *, checking: str) -> Output:
     """The output that covers all successful responses of the operation.
 
     `checking` says how strictly answers are checked: `checked`; `typed`, where members may be null; `as_sent`, not at all.
@@ -42,8 +42,8 @@ def output_of(document: Document, shaper: Shaper, operation: Mapping[str, Any], 
         if body not in bodies:
             bodies.append(body)
     links = any("link" in (str(name).lower() for name in document.mapping(response.get("headers"))) for response in good)
-    body = {} if {} in bodies or held == "as_sent" else bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
-    if held == "typed":
+    body = {} if {} in bodies or checking == "as_sent" else bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
+    if checking == "typed":
         body = nullable(body)
     properties = {"status": {"type": "integer"}, "headers": _HEADERS, "body": body, "more": {"type": "boolean"}}
     schema = {"type": "object", "required": ["status", "headers", "body"], "properties": properties}

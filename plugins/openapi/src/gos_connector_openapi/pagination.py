@@ -97,31 +97,31 @@ def _member(members: Mapping[str, str], names: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Step:
+class NextPage:
     """Where the next page is: at another address, or at the same address with changed arguments."""
 
     url: str = ""
     changes: tuple[tuple[str, Any], ...] = ()
 
 
-def next_step(paging: Mapping[str, Any], arguments: Mapping[str, Any], answer: HttpAnswer, body: Any) -> Step | None:
+def next_page(paging: Mapping[str, Any], arguments: Mapping[str, Any], answer: HttpAnswer, body: Any) -> NextPage | None:
     """The page after this answer to a call with `arguments`; None at the end."""
     linked = next_link(answer.headers.get("link", ""))
     if linked or paging["kind"] == "link":
-        return Step(linked) if linked else None
+        return NextPage(linked) if linked else None
     items = _value_at(body, paging["items"])
     if paging["kind"] in ("next", "cursor"):
         position = _value_at(body, paging["at"])
         is_last = isinstance(body, dict) and body.get("has_more") is False
         if is_last or not isinstance(position, str | int) or position in ("", 0, False):
             return None
-        return Step(str(position)) if paging["kind"] == "next" else Step(changes=((paging["member"], position),))
+        return NextPage(str(position)) if paging["kind"] == "next" else NextPage(changes=((paging["member"], position),))
     size = arguments.get(paging["size"]) if paging.get("size") else None
     if not isinstance(items, list) or not items or (isinstance(size, int) and len(items) < size) or paging["member"] is None:
         return None
     if paging["kind"] == "page":
-        return Step(changes=((paging["member"], int(arguments.get(paging["member"], 1)) + 1),))
-    return Step(changes=((paging["member"], int(arguments.get(paging["member"], 0)) + len(items)),))
+        return NextPage(changes=((paging["member"], int(arguments.get(paging["member"], 1)) + 1),))
+    return NextPage(changes=((paging["member"], int(arguments.get(paging["member"], 0)) + len(items)),))
 
 
 def items_of(paging: Mapping[str, Any], body: Any) -> list[Any]:

@@ -12,8 +12,8 @@ Pairs = list[tuple[str, str]]
 
 def security_plan(document: Document, operation: Mapping[str, Any]) -> list[list[dict[str, str]]]:
     """The alternatives, each a list of schemes that are all sent; an empty one means that no credentials are needed."""
-    requirements = operation.get("security", document.whole.get("security"))
-    schemes = document.mapping(document.mapping(document.whole.get("components")).get("securitySchemes"))
+    requirements = operation.get("security", document.root.get("security"))
+    schemes = document.mapping(document.mapping(document.root.get("components")).get("securitySchemes"))
     alternatives = [each for each in requirements if isinstance(each, Mapping)] if isinstance(requirements, list) else []
     return [[_scheme(str(name), document.mapping(schemes.get(name))) for name in each] for each in alternatives]
 
@@ -29,7 +29,7 @@ def _scheme(name: str, scheme: Mapping[str, Any]) -> dict[str, str]:
     return {"scheme": name, "kind": "other"}
 
 
-def choose(security: list[list[dict[str, str]]], settings: Mapping[str, Any]) -> list[dict[str, str]] | None:
+def choose_schemes(security: list[list[dict[str, str]]], settings: Mapping[str, Any]) -> list[dict[str, str]] | None:
     """The schemes of the first alternative for which the settings have credentials.
 
     None when the setting `auth` applies or no credentials are required.  ConfigError names what is missing.

@@ -23,18 +23,18 @@ from appliance.connectors.contract import (
 )
 from gos_connector_openapi.bodies import write_body
 from gos_connector_openapi.parameters import Pairs, write_header, write_pairs, write_path
-from gos_connector_openapi.security import choose, credentials
+from gos_connector_openapi.security import choose_schemes, credentials
 
 _EXCERPT = 2000
 _NEVER_SUPPORTED = frozenset({501, 505})
 
 
 @dataclass(frozen=True)
-class Sending:
+class PreparedRequest:
     """A request, and whether it already carries its credentials."""
 
     request: HttpRequest
-    complete: bool
+    has_credentials: bool
 
 
 def base_of(settings: Json, plan: Json) -> str:
@@ -59,7 +59,7 @@ def origin(url: str) -> tuple[str, str | None, int | None]:
         raise ConfigError(f"{url[:200]!r} is not an address.") from error
 
 
-def build(settings: Json, plan: Json, arguments: Json, key: str) -> Sending:
+def build_request(settings: Json, plan: Json, arguments: Json, key: str) -> PreparedRequest:
     """The request of a call with this input."""
     steps = plan["parameters"]
     headers: Pairs = [("Accept", plan["accept"])]
@@ -79,7 +79,7 @@ def build(settings: Json, plan: Json, arguments: Json, key: str) -> Sending:
     if "body" in plan and "body" in arguments:
         content, media = write_body(plan["body"], arguments["body"])
         headers.append(("Content-Type", media))
-    schemes = choose(plan["security"], settings)
+    schemes = choose_schemes(plan["security"], settings)
     if schemes is not None:
         auth_headers, auth_params, auth_cookies = credentials(schemes, settings)
         headers, params, cookies = (
@@ -91,7 +91,7 @@ def build(settings: Json, plan: Json, arguments: Json, key: str) -> Sending:
         headers.append(("Idempotency-Key", key))
     headers = _over(list(settings.get("headers", {}).items()), headers, fold=True)
     url = f"{base_of(settings, plan)}{write_path(plan['path'], steps, arguments)}"
-    return Sending(HttpRequest(plan["method"], url, headers, params, content), schemes is not None)
+    return PreparedRequest(HttpRequest(plan["method"], url, headers, params, content), schemes is not None)
 
 
 def _over(below: Pairs, above: Pairs, *, fold: bool = False) -> Pairs:
@@ -100,7 +100,7 @@ def _over(below: Pairs, above: Pairs, *, fold: bool = False) -> Pairs:
     return [pair for pair in below if (pair[0].lower() if fold else pair[0]) not in names] + above
 
 
-def following(request: HttpRequest, url: str) -> str:
+def next_page_url(request: HttpRequest, url: str) -> str:
     """The address of the next page; ConfigError when it is on another host, which must not receive the credentials."""
     absolute = urljoin(request.url, url)
     if origin(absolute) != origin(request.url) or re.search(r"[\x00-\x20\\]", absolute):

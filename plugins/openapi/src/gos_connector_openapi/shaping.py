@@ -28,8 +28,8 @@ class Shaper:
     also be missing or null, which many documents do not declare.
     """
 
-    def __init__(self, document: Document, *, given: bool, most_parts: int, strict: bool = True) -> None:
-        self._document, self._for_input, self._most, self._strict = document, given, most_parts, strict
+    def __init__(self, document: Document, *, for_input: bool, most_parts: int, strict: bool = True) -> None:
+        self._document, self._for_input, self._most, self._strict = document, for_input, most_parts, strict
         self._left = 0
 
     def shape(self, schema: Any) -> Schema:
@@ -44,7 +44,7 @@ class Shaper:
             return {"not": {}} if schema is False else {}
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            return {} if reference in around else self._shape(self._document.refer(reference), (*around, reference), sealed=sealed)
+            return {} if reference in around else self._shape(self._document.lookup(reference), (*around, reference), sealed=sealed)
         out: Schema = {}
         description = schema.get("description")
         if isinstance(description, str) and description.strip():
@@ -105,7 +105,7 @@ class Shaper:
         return shaped if self._strict else nullable(shaped)
 
     def _is_hidden(self, part: Any) -> bool:
-        member = self._document.find(part)
+        member = self._document.resolve(part)
         return isinstance(member, Mapping) and member.get("readOnly" if self._for_input else "writeOnly") is True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gos_connector_openapi.bodies import FORM, MULTIPART, is_json
-from gos_connector_openapi.document import Document, Refused
+from gos_connector_openapi.document import Document, UnusableDocument
 
 _DIVIDED = {"ssv": "spaceDelimited", "tsv": "tabDelimited", "pipes": "pipeDelimited"}
 _NOT_OF_THE_SCHEMA = ("name", "in", "required", "description", "collectionFormat", "allowEmptyValue")
@@ -16,7 +16,7 @@ _WITHOUT_BODY = ("204", "205")
 
 def convert_head(document: Document) -> Document:
     """The document with `servers` and `components.securitySchemes` added."""
-    whole = document.whole
+    whole = document.root
     declared = whole.get("securityDefinitions")
     schemes = {name: _scheme(each) for name, each in declared.items()} if isinstance(declared, Mapping) else {}
     return Document({**whole, "servers": _servers(whole, whole.get("schemes")), "components": {"securitySchemes": schemes}})
@@ -46,7 +46,7 @@ def convert_operation(
 
     UnusableDocument, with the pointer, for anything that OpenAPI 3 cannot express.
     """
-    whole = document.whole
+    whole = document.root
     consumes = _media_types(operation.get("consumes", whole.get("consumes")))
     produces = _media_types(operation.get("produces", whole.get("produces")))
     parameters = _parameters(document, pointer, item, operation)
@@ -83,11 +83,11 @@ def _parameters(
                 bodies.append(where)
             by_key[kind, "" if kind == "body" else str(parameter.get("name"))] = (where, parameter)
         if len(bodies) > 1:
-            raise Refused(f"The document gives one operation a second body at {bodies[1]}; remove it.")
+            raise UnusableDocument(f"The document gives one operation a second body at {bodies[1]}; remove it.")
     kinds = {kind for kind, _ in by_key}
     if {"body", "formData"} <= kinds:
         where = next(where for where, each in by_key.values() if each.get("in") == "body")
-        raise Refused(f"The document gives one operation both a form and a body at {where}; remove one of them.")
+        raise UnusableDocument(f"The document gives one operation both a form and a body at {where}; remove one of them.")
     return list(by_key.values())
 
 
@@ -108,7 +108,7 @@ def _style(pointer: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     items = parameter.get("items")
     if isinstance(items, Mapping) and items.get("type") == "array":
-        raise Refused(
+        raise UnusableDocument(
             f"The document has a list of lists at {pointer}/items, which parameters cannot carry; "
             "remove it, or choose other operations with only_tags and only_paths."
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from appliance.connectors.contract import memory_used_kb, stand_apart
-from gos_connector_openapi.document import CHOOSE, Refused, parse
+from gos_connector_openapi.document import CHOOSE, UnusableDocument, parse
 from gos_connector_openapi.operations import Reader
 
 MEMORY_MB = 400
@@ -22,9 +22,9 @@ def main() -> None:
         for line in _answer_lines(settings, content):
             written += len(line)
             if written > _MOST_ANSWER:
-                raise Refused(f"The operations of the document are too large; {CHOOSE}.")
+                raise UnusableDocument(f"The operations of the document are too large; {CHOOSE}.")
             sys.stdout.write(line)
-    except Refused as error:
+    except UnusableDocument as error:
         _refuse(str(error))
     except RecursionError:
         _refuse("The document is nested too deeply.")
