@@ -133,7 +133,7 @@ def test_a_zone_never_makes_an_address_public() -> None:
         ("fd00::/8", "fd12::1", 80, True),
     ],
 )
-def test_the_operators_list_opens_what_it_names(entry: str, host: str, port: int, opened: bool) -> None:
+def test_the_operators_list_allows_only_its_entries(entry: str, host: str, port: int, opened: bool) -> None:
     egress = Egress.of([entry])
     if opened:
         assert egress.addresses(host, port, 5)

@@ -11,12 +11,12 @@ from appliance.connectors.registry import load_registry
 PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
 
 
-def test_the_page_is_what_the_connectors_declare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalogue_page_matches_the_declarations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["connector", "catalogue"]) == 0
     assert PAGE.read_text("utf-8") == capsys.readouterr().out, "update it: gos connector catalogue > docs/catalogue.md"
 
 
-def test_every_plugin_says_what_it_was_tested_against() -> None:
+def test_every_plugin_states_what_it_was_tested_against() -> None:
     assert [entry.name for entry in catalogue.entries(load_registry()) if not entry.tested_against] == []
 
 
@@ -30,6 +30,6 @@ def test_every_plugin_says_what_it_was_tested_against() -> None:
         ("no-such-word", set()),
     ],
 )
-def test_a_search_finds_what_holds_every_word(words: str, names: set[str]) -> None:
+def test_a_search_matches_every_word(words: str, names: set[str]) -> None:
     matches = {entry.name for entry in catalogue.entries(load_registry(), words)}
     assert matches == names

@@ -92,5 +92,5 @@ def test_incompatible_changes_are_reported_unless_the_major_version_is_new(new: 
         changed("settings", "properties", "more", {}),
     ],
 )
-def test_what_is_added_or_widened_is_compatible(new: dict[str, Any]) -> None:
+def test_additions_and_widenings_are_compatible(new: dict[str, Any]) -> None:
     assert broken_promises(OLD, new) == []

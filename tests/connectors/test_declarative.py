@@ -100,7 +100,7 @@ class TestContract(ConnectorContract):
 # What is sent
 
 
-def test_an_action_asks_and_shapes_the_answer(server: LoopbackServer, ctx: Context) -> None:
+def test_an_action_sends_its_request_and_shapes_the_answer(server: LoopbackServer, ctx: Context) -> None:
     it = build_connector()(settings(server))
     assert it.check(ctx) == "The stock room knows this token as gos."
     assert it.call("find_item", {"id": "1"}, ctx) == {"id": "1", "name": "bolt"}
@@ -178,7 +178,7 @@ def test_a_setting_within_the_address_leads_to_no_other_host(server: LoopbackSer
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "http://u:p@h", "http://h/?x", "http://h/../x", "http://h:99999", "h", "http://h/a b"])
-def test_an_address_that_is_none_is_refused(ctx: Context, url: str) -> None:
+def test_an_invalid_address_is_refused(ctx: Context, url: str) -> None:
     with pytest.raises(ConfigError):
         build_connector()({"base_url": url, "token": TOKEN}).check(ctx)
 
@@ -208,7 +208,7 @@ def test_a_next_page_elsewhere_is_not_followed(server: LoopbackServer, ctx: Cont
         ({"kind": "offset", "size": 2}, {"after": "{{ page.offset }}", "limit": "{{ page.size }}"}),
     ],
 )
-def test_every_kind_of_pages_answers_all_items_once(
+def test_every_pagination_kind_returns_all_items_once(
     server: LoopbackServer, ctx: Context, kind: dict[str, Any], query: dict[str, Any]
 ) -> None:
     def paged(request: Received) -> Answer:
@@ -234,7 +234,7 @@ def test_reading_ends_at_the_item_limit(server: LoopbackServer, ctx: Context) ->
     assert (len(output["items"]), output["complete"], len(server.received)) == (3, False, 2)
 
 
-def test_a_page_that_comes_again_is_an_error(server: LoopbackServer, ctx: Context) -> None:
+def test_a_repeated_page_is_an_error(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/items"] = lambda _: json_answer({"data": [1], "paging": {"next": "same"}})
     with pytest.raises(SystemFailure, match="gave before"):
         build_connector()(settings(server)).call("list_items", {}, ctx)
@@ -285,7 +285,7 @@ def test_each_failure_has_its_error_class(
         ({"status": 500, "class": "transient_error", "outcome": "not_done"}, json_answer({}, 500), TransientError),
     ],
 )
-def test_rules_come_before_the_usual_classes(
+def test_rules_take_precedence_over_the_default_classes(
     server: LoopbackServer, ctx: Context, rule: dict[str, Any], answer: Answer, error: type[ConnectorError]
 ) -> None:
     server.answers["/items"] = lambda _: answer
@@ -296,14 +296,14 @@ def test_rules_come_before_the_usual_classes(
     assert caught.value.message == f"It says ({answer.status})."
 
 
-def test_a_rule_whose_values_do_not_suit_is_passed_over(server: LoopbackServer, ctx: Context) -> None:
+def test_a_rule_whose_values_do_not_match_is_skipped(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/items"] = lambda _: json_answer({"ok": 0}, 404)
     rule = {"status": 404, "when": {"ok": False}, "class": "auth_error", "message": "no"}
     with pytest.raises(Rejected):
         build_connector(errors=[rule])(settings(server)).call("add_item", {"name": "x"}, ctx)
 
 
-def test_another_header_tells_how_long_to_wait(server: LoopbackServer, ctx: Context) -> None:
+def test_a_custom_header_sets_the_retry_delay(server: LoopbackServer, ctx: Context) -> None:
     server.answers["/items"] = lambda _: Answer(429, {"X-Reset": "12"})
     rule = {"status": 429, "class": "rate_limited", "message": "Slowly.", "retry_after_header": "X-Reset"}
     with pytest.raises(RateLimited) as caught:
@@ -314,7 +314,7 @@ def test_another_header_tells_how_long_to_wait(server: LoopbackServer, ctx: Cont
 # Triggers
 
 
-def test_a_trigger_begins_now_and_goes_on_from_its_cursor(server: LoopbackServer, ctx: Context) -> None:
+def test_a_trigger_starts_now_and_continues_from_its_cursor(server: LoopbackServer, ctx: Context) -> None:
     it = build_connector()(settings(server))
     first = it.poll("new_items", {}, None, ctx)
     assert (first.items, first.cursor) == ((), {"at": "2026-01-05", "keys": ["5"]})

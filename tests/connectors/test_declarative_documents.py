@@ -57,7 +57,7 @@ def test_a_wrong_line_is_named(right: str, wrong: str, message: str | None) -> N
     assert re.match(rf"line ({line - 1}|{line}|{line + 1}|{line + 2})\b", caught.value.problems[0]), caught.value.problems
 
 
-def test_a_reading_effect_suits_no_method_that_changes() -> None:
+def test_a_read_effect_requires_a_method_that_only_reads() -> None:
     with pytest.raises(DocumentInvalid, match="its effect is not `read`"):
         read_document(STOCK.replace("method: POST", "method: PUT").replace("effect: write", "effect: read"))
 
@@ -70,12 +70,12 @@ def test_all_problems_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a", "connector: x", "a: &a [*a]"])
-def test_what_is_no_connector_is_refused(text: str) -> None:
+def test_invalid_connector_documents_are_refused(text: str) -> None:
     with pytest.raises(DocumentInvalid):
         read_document(text)
 
 
-def test_the_schema_for_editors_takes_the_page() -> None:
+def test_the_editor_schema_accepts_the_example() -> None:
     assert compile_schema(connector_schema()).problems(yaml12.load(STOCK)) == []
 
 

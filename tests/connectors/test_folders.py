@@ -66,13 +66,13 @@ def test_an_invalid_entry_is_refused(entry: str) -> None:
 
 
 @pytest.mark.parametrize("entry", ["/srv", "/srv/gos", "/srv/gos/blobs", "/{tenant}", "/srv/{tenant}/x:ro"])
-def test_the_appliances_own_data_is_never_a_connectors(entry: str) -> None:
+def test_the_appliances_own_data_cannot_be_allowed(entry: str) -> None:
     with pytest.raises(ConfigInvalid, match="own folder"):
         AllowedFolders.of([entry], never=[Path("/srv/gos")])
     AllowedFolders.of(["/srv2", "/srv/goss"], never=[Path("/srv/gos")])
 
 
-def test_a_link_to_the_appliances_own_data_is_seen(tmp_path: Path) -> None:
+def test_a_link_to_the_appliances_own_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "data")
     with pytest.raises(ConfigInvalid, match="own folder"):
@@ -116,7 +116,7 @@ def test_no_link_is_followed(base: Path, use: Callable[[Jail, str], object], tar
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("path", ["..", "../outside", "/etc", "a/../..", "./a", "a//b", "a\0"])
-def test_no_path_climbs(base: Path, use: Callable[[Jail, str], object], path: str) -> None:
+def test_no_path_leaves_the_folder(base: Path, use: Callable[[Jail, str], object], path: str) -> None:
     (base / "mine").write_text("mine")
     with pytest.raises(ConfigError):
         use(jail(base), path)
@@ -146,7 +146,7 @@ def test_links_themselves_are_listed_replaced_and_deleted(base: Path) -> None:
     assert (base.parent / "outside" / "file").read_text() == "secret"
 
 
-def test_what_is_no_file_is_not_opened(base: Path) -> None:
+def test_only_regular_files_are_opened(base: Path) -> None:
     os.mkfifo(base / "pipe")
     (base / "folder").mkdir()
     it = jail(base)
@@ -162,7 +162,7 @@ def test_what_is_no_file_is_not_opened(base: Path) -> None:
     assert names(base) == ["folder", "pipe", "socket"]
 
 
-def test_a_file_is_written_at_once_or_not_at_all(base: Path) -> None:
+def test_files_are_written_atomically(base: Path) -> None:
     (base / "a").write_text("old")
     seen = []
 
@@ -183,7 +183,7 @@ def test_a_file_is_written_at_once_or_not_at_all(base: Path) -> None:
     assert (names(base), (base / "a").read_text()) == (["a"], "new")
 
 
-def test_a_file_has_the_rights_of_its_folder(base: Path) -> None:
+def test_a_file_gets_the_permissions_of_its_folder(base: Path) -> None:
     before = os.umask(0o077)
     try:
         for mode in (0o770, 0o2755, 0o700):
@@ -194,13 +194,13 @@ def test_a_file_has_the_rights_of_its_folder(base: Path) -> None:
         os.umask(before)
 
 
-def test_a_draft_that_is_there_already_is_not_followed_and_replaced(base: Path) -> None:
+def test_a_link_in_place_of_the_draft_is_replaced_not_followed(base: Path) -> None:
     (base / "draft").symlink_to(base.parent / "outside" / "file")
     jail(base).write("a", [b"new"], "draft")
     assert ((base / "a").read_text(), (base.parent / "outside" / "file").read_text()) == ("new", "secret")
 
 
-def test_a_move_never_goes_over_another(base: Path) -> None:
+def test_a_move_never_overwrites(base: Path) -> None:
     for name in "ab":
         (base / name).write_text(name)
     (base / "empty").mkdir()
@@ -215,7 +215,7 @@ def test_a_move_never_goes_over_another(base: Path) -> None:
     assert (names(base), names(base / "folder")) == (["b", "empty", "folder"], ["c"])
 
 
-def test_a_file_system_that_knows_no_safe_rename_is_looked_at_first(base: Path) -> None:
+def test_without_an_atomic_rename_the_target_is_checked_first(base: Path) -> None:
     for name in "ab":
         (base / name).write_text(name)
     folder = os.open(base, os.O_RDONLY)
@@ -236,7 +236,7 @@ def test_folders_are_created_and_only_empty_ones_removed(base: Path) -> None:
     assert [it.delete("a/b"), it.delete("a/b"), it.delete("a")] == [True, False, True]
 
 
-def test_reading_only_is_reading_only(base: Path) -> None:
+def test_a_read_only_folder_refuses_changes(base: Path) -> None:
     (base / "a").write_text("x")
     it = jail(base, read_only=True)
     assert (jail(base).writable, it.writable) == (True, False)
@@ -283,7 +283,7 @@ def test_the_deadline_holds(base: Path) -> None:
     assert names(base) == ["a"]
 
 
-def test_a_name_that_no_text_can_hold_is_seen_and_not_a_file(base: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_listed_but_not_as_a_file(base: Path) -> None:
     with open(os.fsencode(base) + b"/\xff.csv", "wb"):  # noqa: PTH123 - a name in bytes
         pass
     assert [(each.name, each.kind) for each in jail(base).scan()] == [("\ufffd.csv", "other")]

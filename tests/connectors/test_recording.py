@@ -91,7 +91,7 @@ def test_an_unrecorded_request_is_shown_with_the_nearest_recorded_one(server: Lo
         player.check_all_used()
 
 
-def test_a_secret_too_short_to_be_found_is_not_recorded(tmp_path: Path) -> None:
+def test_a_secret_too_short_to_scrub_is_not_recorded(tmp_path: Path) -> None:
     with pytest.raises(FixtureInvalid, match="test account"):
         write_recording(tmp_path / "r.json", Recording({"token": "abc"}), ["abc"])
     assert list(tmp_path.iterdir()) == []
@@ -128,7 +128,7 @@ def test_a_secret_too_short_to_be_found_is_not_recorded(tmp_path: Path) -> None:
         ({"settings": {}, "exchanges": [], "format": 2}, "format 2"),
     ],
 )
-def test_a_file_that_holds_a_secret_or_is_none_is_refused(tmp_path: Path, data: dict[str, Any], message: str) -> None:
+def test_a_recording_with_a_secret_or_an_invalid_one_is_refused(tmp_path: Path, data: dict[str, Any], message: str) -> None:
     file = tmp_path / "recording.json"
     file.write_text(json.dumps({"format": 1, **data}))
     with pytest.raises(FixtureInvalid, match=message):

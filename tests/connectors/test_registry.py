@@ -81,7 +81,7 @@ class Incomplete(Connector):
         (variant(name="broken", triggers=42), "declaration is broken: TypeError"),
     ],
 )
-def test_a_broken_plugin_is_a_sentence_and_stops_nothing(monkeypatch: pytest.MonkeyPatch, plugin: Any, sentence: str) -> None:
+def test_a_broken_plugin_is_reported_and_stops_nothing(monkeypatch: pytest.MonkeyPatch, plugin: Any, sentence: str) -> None:
     registry = load(monkeypatch, broken=plugin, echo=Echo)
     assert set(registry.installed) == {"echo"}
     [problem] = registry.problems
@@ -90,7 +90,7 @@ def test_a_broken_plugin_is_a_sentence_and_stops_nothing(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("raising", ["ImportError('no libfoo')", "SystemExit(3)", "ZeroDivisionError()"])
-def test_a_plugin_that_does_not_import_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, raising: str) -> None:
+def test_a_plugin_that_does_not_import_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, raising: str) -> None:
     (tmp_path / "exploding_plugin.py").write_text(f"raise {raising}\n")
     monkeypatch.syspath_prepend(tmp_path)
     registry = load_registry([EntryPoint("boom", "exploding_plugin:Boom", GROUP), EntryPoint("gone", "no_such_mod:X", GROUP)])

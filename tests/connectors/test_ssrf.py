@@ -143,7 +143,7 @@ REDIRECTED = [(way, url) for way in WAYS for url in URLS[:: 1 if way is by_egres
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("url", URLS)
-def test_no_address_inside_is_connected_to(
+def test_no_internal_address_is_connected_to(
     twin_server: LoopbackServer, tenant: TenantScope, connected: list[Any], way: Way, url: str
 ) -> None:
     twin_server.answer("/")
@@ -153,7 +153,7 @@ def test_no_address_inside_is_connected_to(
 
 
 @pytest.mark.parametrize(("way", "url"), REDIRECTED)
-def test_no_redirect_leads_inside(
+def test_no_redirect_reaches_an_internal_address(
     other_server: LoopbackServer, twin_server: LoopbackServer, tenant: TenantScope, connected: list[Any], way: Way, url: str
 ) -> None:
     twin_server.answer("/")

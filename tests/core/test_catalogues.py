@@ -29,7 +29,7 @@ def message(text: str, translation: str, context: str = "") -> str:
     return (f'msgctxt "{context}"\n' if context else "") + f'msgid "{quoted[0]}"\nmsgstr "{quoted[1]}"'
 
 
-def test_texts_speak_the_language_of_the_block(tmp_path: Path) -> None:
+def test_texts_are_in_the_language_of_the_block(tmp_path: Path) -> None:
     czech = read_catalogue(po(tmp_path, "cs.po", message("Members of %(name)s", "Členové %(name)s"))).language
     assert (czech.tag, czech.name, czech.direction, czech.decimal) == ("cs", "Čeština", "ltr", ",")
     with texts.use_language(czech):
@@ -49,7 +49,7 @@ def test_a_number_takes_the_plural_form_of_the_language(tmp_path: Path) -> None:
     assert texts_read == ["1 pravidlo", "3 pravidla", "7 pravidel", "12\u202f000 pravidel"]
 
 
-def test_templates_escape_values_and_speak_the_language_of_their_rendering(tmp_path: Path) -> None:
+def test_templates_escape_values_and_use_the_language_of_their_rendering(tmp_path: Path) -> None:
     environment = Environment(autoescape=True)
     texts.install_translations(environment)
     page = environment.from_string("{% trans %}Hello <b>{{ name }}</b>{% endtrans %} {{ _('100%% of %(all)s', all=name) }}")
@@ -59,7 +59,7 @@ def test_templates_escape_values_and_speak_the_language_of_their_rendering(tmp_p
     assert page.render(name="x").startswith("Hello <b>x</b>")
 
 
-def test_a_sentence_is_found_by_its_id_and_never_by_its_text(tmp_path: Path) -> None:
+def test_a_sentence_is_translated_by_its_id_and_never_by_its_text(tmp_path: Path) -> None:
     german = read_catalogue(
         po(
             tmp_path, "de.po",
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_be_used_is_named_and_stops_nothing(tmp_path: Path, n
     assert [each.tag for each in load_languages([tmp_path], "en")] == ["en", "cs"]
 
 
-def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
+def test_the_data_folder_overrides_single_texts(tmp_path: Path) -> None:
     po(tmp_path / "ours", "de.po", message("Sign in", "Anmelden"), message("no %(x)s", "kein %(x)s", "error"))
     po(tmp_path / "theirs", "de.po", message("Sign in", "Einloggen"), message("bad %(y)s", "falsch: %(y)s", "error"))
     german = load_languages([tmp_path / "ours", tmp_path / "theirs", tmp_path / "none"], "de").default
@@ -161,7 +161,7 @@ def test_translations_of_a_connector_come_last_and_add_no_language(tmp_path: Pat
     assert [languages.default.catalogue.pgettext("connector", each) for each in ("Port", "Depth")] == ["Hafen", "Tiefe"]
 
 
-def test_a_text_with_one_form_too_few_is_left_to_the_catalogue_before(tmp_path: Path) -> None:
+def test_a_text_with_missing_plural_forms_falls_back_to_the_earlier_catalogue(tmp_path: Path) -> None:
     def forms(*words: str) -> str:
         return 'msgid "%(num)s rule"\nmsgid_plural "%(num)s rules"' + "".join(
             f'\nmsgstr[{index}] "{word}"' for index, word in enumerate(words)

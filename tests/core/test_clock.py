@@ -71,12 +71,12 @@ def test_other_durations_are_refused(text: str) -> None:
         clock.parse_duration(text)
 
 
-def test_absence_stays_absence() -> None:
+def test_an_optional_time_may_be_none() -> None:
     assert clock.optional_rfc3339(None) is None
     assert clock.optional_rfc3339(0) == "1970-01-01T00:00:00.000Z"
 
 
-def test_a_machine_that_hides_its_boot_is_another_for_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_readable_boot_id_each_process_gets_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.boot_id() == Path(clock._BOOT_ID).read_text().strip()
     monkeypatch.setattr(clock, "_BOOT_ID", str(tmp_path / "hidden"))
     unnamed = clock.boot_id.__wrapped__

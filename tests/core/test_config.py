@@ -23,7 +23,7 @@ def test_the_example_in_the_root_is_the_generated_one() -> None:
     assert (ROOT / "config.example.yaml").read_text("utf8") == example(), "run: gos config example > config.example.yaml"
 
 
-def test_the_example_says_the_defaults_and_misses_none(tmp_path: Path) -> None:
+def test_the_example_lists_every_setting_with_its_default(tmp_path: Path) -> None:
     document = yaml12.load(example())
     assert [f"{section}.{name}" for section, settings in document.items() for name in settings] == setting_names()
     assert load_config(write(tmp_path, example()), environment={}) == Config()

@@ -55,7 +55,7 @@ def test_digests_depend_on_the_key_and_the_value() -> None:
     assert len({digest, Sealer(KEY).digest(b"gos_y"), Sealer(b"K" * 32).digest(b"gos_x")}) == 3
 
 
-def test_a_key_file_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_key_file_is_created_once_and_for_its_owner_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         key = load_or_make_key(tmp_path / "key")

@@ -234,7 +234,7 @@ def fill() -> None:
         note("x" * 100_000)
 
 
-def test_a_full_disk_is_a_coded_error_that_passes(database: Path) -> None:
+def test_a_full_disk_is_a_temporary_coded_error(database: Path) -> None:
     db.write(lambda: note("before"))
     with full_disk():
         with pytest.raises(StorageFull, match="free space"):

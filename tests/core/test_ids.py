@@ -17,7 +17,7 @@ def test_ids_sort_by_creation() -> None:
     assert all(one.startswith("exe_") for one in created)
 
 
-def test_ids_of_many_threads_never_meet() -> None:
+def test_ids_of_many_threads_never_collide() -> None:
     with ThreadPoolExecutor(8) as threads:
         created = [one for many in threads.map(lambda _: [ids.new("key") for _ in range(1000)], range(8)) for one in many]
     assert len(set(created)) == 8000

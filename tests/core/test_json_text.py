@@ -25,7 +25,7 @@ def depth_of(value: Any) -> int:
 
 
 @given(VALUES, st.integers(min_value=1, max_value=5))
-def test_the_depth_is_what_brackets_outside_of_texts_make(value: Any, most: int) -> None:
+def test_the_depth_counts_brackets_outside_of_strings(value: Any, most: int) -> None:
     raw = json.dumps(value).encode()
     if depth_of(value) > most:
         with pytest.raises(PayloadTooLarge):

@@ -58,7 +58,7 @@ def test_an_empty_database_gets_every_migration_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("statement", [1, 2, 3, 7, 16, 25])
-def test_a_kill_in_the_middle_leaves_whole_steps_and_the_next_start_goes_on(
+def test_a_kill_leaves_whole_steps_and_the_next_start_continues(
     tmp_path: Path, fresh: list[str], statement: int
 ) -> None:
     path = tmp_path / "gos.db"

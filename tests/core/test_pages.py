@@ -126,7 +126,7 @@ BROKEN: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_cursor_of_elsewhere_is_refused(things: Path, name: str) -> None:
+def test_a_foreign_cursor_is_refused(things: Path, name: str) -> None:
     fill([("a", number) for number in range(3)])
     good = list_things(PageRequest(1, sort="size")).next_cursor
     assert good is not None

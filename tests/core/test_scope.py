@@ -64,7 +64,7 @@ def two(one: TenantScope) -> TenantScope:
 
 
 @pytest.mark.parametrize("door", SIDE_DOORS)
-def test_no_side_door_leads_to_tenant_rows(one: TenantScope, door: str) -> None:
+def test_tenant_rows_cannot_be_accessed_without_a_scope(one: TenantScope, door: str) -> None:
     db.write(lambda: one.insert(Secret, **ROW))
     with pytest.raises(UnscopedQuery, match="go through a TenantScope"):
         db.write(SIDE_DOORS[door])
@@ -105,7 +105,7 @@ def test_scopes_are_required_by_name() -> None:
     assert refusal.value.extra == {"scope": "keys.read"}
 
 
-def test_acting_changes_the_name_and_nothing_else() -> None:
+def test_with_actor_changes_only_the_actor() -> None:
     scope = TenantScope("one", "key:key_1", frozenset({"logs.read"}), "req_1")
     assert scope.with_actor("execution:exe_1") == TenantScope("one", "execution:exe_1", frozenset({"logs.read"}), "req_1")
 
@@ -124,7 +124,7 @@ class Parcel(TenantModel):
         primary_key = peewee.CompositeKey("tenant_id", "id")
 
 
-def test_a_row_is_found_as_a_select_gives_it(one: TenantScope, two: TenantScope) -> None:
+def test_find_returns_the_row_that_a_select_returns(one: TenantScope, two: TenantScope) -> None:
     columns = "tenant_id TEXT, id TEXT, label TEXT, contents TEXT, is_open INTEGER, sent_at BIGINT, sealed BLOB"
     values = {"id": "p", "label_text": "fragile", "contents": {"a": [1]}, "is_open": True, "sealed": b"x"}
     db.write(lambda: db.execute(f"CREATE TABLE parcel ({columns})"))

@@ -38,7 +38,7 @@ def test_other_values_come_back_as_they_were(value: object) -> None:
         assert parts_of(back[0]) == parts_of(INNER)
 
 
-def test_what_was_stored_before_is_read() -> None:
+def test_values_stored_by_earlier_releases_are_read() -> None:
     assert load_error('{"message":"old"}') == {"message": "old"}
     assert SentenceField().python_value("old") == "old"
 

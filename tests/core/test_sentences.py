@@ -44,13 +44,13 @@ def test_a_sentence_fits_the_schema_of_a_text() -> None:
     assert (problem.pointer, problem.code) == ("/message", "maxLength")
 
 
-def test_a_sentence_stays_one_on_its_way() -> None:
+def test_a_sentence_survives_copying_and_pickling() -> None:
     for got in (copy.deepcopy(SENTENCE), pickle.loads(pickle.dumps(SENTENCE)), str(NotFound(SENTENCE))):  # noqa: S301 - our own
         assert isinstance(got, Sentence)
         assert (got, got.id, dict(got.values)) == (SENTENCE, SENTENCE.id, {"kind": "user", "name": "'ada'"})
 
 
-def test_a_sentence_is_read_by_its_id_with_its_values(german: Language) -> None:
+def test_a_sentence_is_translated_by_its_id_with_its_values(german: Language) -> None:
     inner = Sentence("it took %(time)s", time=Sentence("%(number)s s", number=1.5))
     outer = Sentence("%(name)s failed: %(reason)s", name="weigh", reason=inner)
     assert outer == "weigh failed: it took 1.5 s"

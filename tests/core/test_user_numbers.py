@@ -30,5 +30,5 @@ def test_a_number_is_free_again_when_its_process_has_ended() -> None:
         each.give_back()
 
 
-def test_without_a_first_number_nothing_is_taken() -> None:
+def test_without_a_first_number_no_user_is_claimed() -> None:
     assert [take_user(0, 4).number for _ in range(2)] == [0, 0]

@@ -40,7 +40,7 @@ VALUES = st.recursive(
         ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
     ],
 )
-def test_words_stay_words(text: str, value: Any) -> None:
+def test_scalars_follow_yaml_1_2(text: str, value: Any) -> None:
     loaded = yaml12.load(text)
     assert loaded == value
     assert repr(loaded) == repr(value)
@@ -71,7 +71,7 @@ def test_words_stay_words(text: str, value: Any) -> None:
     ],
     ids=range(19),
 )
-def test_what_is_not_acceptable_is_refused_with_its_line(text: str, line: int, words: str) -> None:
+def test_invalid_yaml_is_refused_with_its_line(text: str, line: int, words: str) -> None:
     with pytest.raises(YamlInvalid) as refusal:
         yaml12.load(text)
     assert words in refusal.value.message
@@ -143,7 +143,7 @@ list: [x, {key/~: y}]
         ("/a", 1, 1, None), ("/list/2", 1, 1, None), ("/list/x", 1, 1, None), ("/none/at", 1, 1, None),
     ],
 )  # fmt: skip
-def test_a_place_within_a_text_is_a_place_of_the_document(
+def test_a_position_in_a_text_maps_to_the_document(
     pointer: str, line: int, column: int, place: tuple[int, int] | None
 ) -> None:
     assert yaml12.find_position(PLACES, pointer, line, column) == place

@@ -72,7 +72,7 @@ def test_nothing_is_public_by_omission(acme: TenantScope, teams: dict[str, str])
     assert datapool.get_entity(acme, "notes", note)["title"] == "a1"
 
 
-def test_a_list_holds_what_the_rule_lets_through(acme: TenantScope, globex: TenantScope, teams: dict[str, str]) -> None:
+def test_a_list_contains_only_entities_that_the_rule_allows(acme: TenantScope, globex: TenantScope, teams: dict[str, str]) -> None:
     make_notes(acme, teams, list=OWN)
     assert titles(acme, ANN) == ["a1", "a2"]
     assert titles(acme, BOB) == ["b1"]
@@ -141,7 +141,7 @@ def test_a_unique_conflict_is_revealed_only_to_those_allowed_by_the_rule(acme: T
         create_allowed(acme, ANN, "notes", {"title": "b1", "owner": "u-ann"})
 
 
-def test_an_update_holds_before_and_after(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_an_update_must_fulfil_the_rule_before_and_after(acme: TenantScope, teams: dict[str, str]) -> None:
     notes = make_notes(acme, teams, view={"owner": {"_neq": ""}}, update=OWN)
     changed = update_allowed(acme, ANN, "notes", notes["a1"], {"points": "9.25"}, if_version=1)
     assert (changed["points"], changed["owner"], changed["_version"]) == ("9.25", "u-ann", 2)
@@ -171,7 +171,7 @@ def test_a_rule_can_refer_to_the_request_body(acme: TenantScope, teams: dict[str
         update_allowed(acme, BOB, "notes", notes["a1"], {"points": 1})
 
 
-def test_a_rule_over_the_entity_itself_sees_it_as_it_becomes(acme: TenantScope) -> None:
+def test_a_rule_over_the_entity_itself_sees_the_new_values(acme: TenantScope) -> None:
     parent = {"name": "parent", "type": "relation", "collection": "trees"}
     datapool.create_collection(
         acme,
@@ -188,7 +188,7 @@ def test_a_rule_over_the_entity_itself_sees_it_as_it_becomes(acme: TenantScope) 
     assert datapool.get_entity(acme, "trees", tree)["state"] == "open"
 
 
-def test_deleting_takes_its_own_rule(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_deleting_has_its_own_rule(acme: TenantScope, teams: dict[str, str]) -> None:
     notes = make_notes(acme, teams, delete=OWN, view="allow")
     with pytest.raises(PolicyDenied):
         delete_allowed(acme, ANN, "notes", notes["b1"])
@@ -271,7 +271,7 @@ def test_a_wrong_rule_is_refused_when_it_is_written(acme: TenantScope, teams: di
             datapool.create_collection(acme, {**NOTES, "name": "others", "access": {verb: rule}})
 
 
-def test_a_plan_shows_what_becomes_of_the_rules(acme: TenantScope, teams: dict[str, str]) -> None:
+def test_a_plan_shows_changed_rules(acme: TenantScope, teams: dict[str, str]) -> None:
     make_notes(acme, teams, list=OWN)
     plan = datapool.change_collection(acme, "notes", {"access": {"list": "allow", "view": OWN}}, dry_run=True)
     assert [(step["change"], step["message"]) for step in plan["steps"]] == [

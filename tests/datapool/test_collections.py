@@ -112,7 +112,7 @@ def test_names_may_have_underscores_and_hyphens(acme: TenantScope, name: str) ->
     assert datapool.create_entity(acme, name, {"select": "from"})["select"] == "from"
 
 
-def test_a_relation_needs_its_collection_first_and_may_lead_to_its_own(acme: TenantScope, globex: TenantScope) -> None:
+def test_a_relation_needs_an_existing_collection_and_may_refer_to_its_own(acme: TenantScope, globex: TenantScope) -> None:
     datapool.create_collection(globex, {"name": "foreign", "fields": [{"name": "a", "type": "text"}]})
     with pytest.raises(ValidationFailed) as refusal:
         make(acme, {"name": "to", "type": "relation", "collection": "foreign"})
@@ -126,7 +126,7 @@ def test_a_relation_needs_its_collection_first_and_may_lead_to_its_own(acme: Ten
     datapool.delete_collection(acme, "things", allow_loss=True)
 
 
-def test_a_collection_is_made_once_per_tenant(acme: TenantScope, globex: TenantScope) -> None:
+def test_a_collection_is_created_once_per_tenant(acme: TenantScope, globex: TenantScope) -> None:
     make(acme, {"name": "a", "type": "text"})
     with pytest.raises(AlreadyExists):
         make(acme, {"name": "a", "type": "text"})

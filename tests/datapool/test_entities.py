@@ -98,7 +98,7 @@ def test_an_entity_larger_than_a_mebibyte_is_refused(acme: TenantScope) -> None:
     create(acme, number="1", extra="x" * ((1 << 20) - 3))
 
 
-def test_a_text_that_an_index_holds_is_short(acme: TenantScope) -> None:
+def test_indexed_texts_have_a_maximum_length(acme: TenantScope) -> None:
     with pytest.raises(ValidationFailed) as refusal:
         create(acme, number="ä" * 1301)
     assert findings(refusal.value) == {("/number", "too_long")}
@@ -185,7 +185,7 @@ def test_an_upsert_creates_once_and_then_merges(acme: TenantScope) -> None:
         ({"key": ["number"]}, ("", "validation_failed")),
     ],
 )
-def test_a_wrong_upsert_says_where(acme: TenantScope, document: Any, expected: tuple[str, str]) -> None:
+def test_an_invalid_upsert_is_reported_with_its_pointer(acme: TenantScope, document: Any, expected: tuple[str, str]) -> None:
     with pytest.raises(ValidationFailed) as refusal:
         datapool.upsert_entity(acme, "orders", document)
     assert findings(refusal.value) == {expected}
@@ -198,7 +198,7 @@ def test_an_upsert_by_an_ambiguous_key_is_refused(acme: TenantScope) -> None:
         datapool.upsert_entity(acme, "orders", {"key": ["day"], "values": {"day": "2026-01-01", "paid": True}})
 
 
-def test_anothers_entity_is_answered_like_an_unknown_one(acme: TenantScope, globex: TenantScope) -> None:
+def test_an_entity_of_another_tenant_is_treated_as_unknown(acme: TenantScope, globex: TenantScope) -> None:
     created = create(acme, number="1")
     unknown = created["id"][:-5] + "00000"
     for scope, entity_id in ((globex, created["id"]), (acme, unknown)):

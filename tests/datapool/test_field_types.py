@@ -103,7 +103,7 @@ def test_an_integer_comes_back_equal_or_as_text(number: int) -> None:
         ("json", "\ud800", "invalid_format"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_with_a_code(kind: str, value: Any, code: str) -> None:
+def test_invalid_values_are_refused_with_a_code(kind: str, value: Any, code: str) -> None:
     with pytest.raises(InvalidValue) as refusal:
         read(kind, value, **({"collection": "x"} if kind == "relation" else {}))
     assert refusal.value.code == code

@@ -45,7 +45,7 @@ def test_an_inspection_with_too_many_columns_leaves_the_file_unchanged(imports: 
     assert (upload.columns, upload.sample, upload.delimiter) == before
 
 
-def test_equal_columns_get_names_of_their_own() -> None:
+def test_duplicate_columns_get_unique_names() -> None:
     names = [field["name"] for field in suggest_fields(["a", "a", "a_2", "a", "Order ID", "", "1"], [])]
     assert names == ["a", "a_2", "a_2_2", "a_3", "order_id", "column_6", "column_1"]
     assert len({field["name"] for field in suggest_fields(["a"] * MAX_COLUMNS, [])}) == MAX_COLUMNS

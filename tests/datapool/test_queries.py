@@ -64,7 +64,7 @@ def numbers(scope: TenantScope, query: Any) -> list[str]:
         ({"_version": 1, "number": "a1"}, ["a1"]),
     ],
 )
-def test_a_filter_chooses(orders: TenantScope, chosen: Any, expected: list[str]) -> None:
+def test_a_filter_selects_matching_entities(orders: TenantScope, chosen: Any, expected: list[str]) -> None:
     assert numbers(orders, {"filter": chosen, "sort": "id"}) == expected
     fields = load(orders, "orders").condition_fields
     everything = datapool.query_entities(orders, "orders", {"sort": "id", "expand": "customer"}).items
@@ -87,7 +87,7 @@ def test_a_filter_chooses(orders: TenantScope, chosen: Any, expected: list[str])
         ({"quantity": 2**63}, "/filter/quantity"),
     ],
 )
-def test_a_wrong_filter_says_where(orders: TenantScope, chosen: Any, pointer: str) -> None:
+def test_an_invalid_filter_is_reported_with_its_pointer(orders: TenantScope, chosen: Any, pointer: str) -> None:
     with pytest.raises(InvalidFilter) as refusal:
         datapool.query_entities(orders, "orders", {"filter": chosen})
     assert [detail.pointer for detail in refusal.value.details] == [pointer]
@@ -176,7 +176,7 @@ def test_a_wrong_query_is_refused(orders: TenantScope, query: Any) -> None:
         datapool.query_entities(orders, "orders", query)
 
 
-def test_the_operator_sets_how_much_an_answer_and_an_entity_hold(orders: TenantScope) -> None:
+def test_the_operator_limits_rows_per_answer_and_the_size_of_entities(orders: TenantScope) -> None:
     datapool.configure(entity_kb=1, query_rows=3)
     try:
         with pytest.raises(InvalidRequest, match="between 1 and 3"):
@@ -241,7 +241,7 @@ def test_a_wrong_aggregate_is_refused(orders: TenantScope, query: Any) -> None:
         datapool.query_entities(orders, "orders", query)
 
 
-def test_a_sum_beyond_64_bits_is_refused_in_words(acme: TenantScope) -> None:
+def test_a_sum_beyond_64_bits_is_refused(acme: TenantScope) -> None:
     for number in range(3):
         datapool.create_entity(acme, "orders", {"number": str(number), "quantity": 2**62})
     with pytest.raises(InvalidRequest, match="64 bits"):

@@ -145,7 +145,7 @@ def test_a_dry_run_reports_and_stores_nothing(acme: TenantScope) -> None:
 
 
 @pytest.mark.parametrize("options", [{"on_error": "refuse"}, {"dry_run": True}, {"in_write": True}])
-def test_an_import_that_would_hold_the_writer_for_long_is_refused(acme: TenantScope, options: Any) -> None:
+def test_a_large_import_in_one_transaction_is_refused(acme: TenantScope, options: Any) -> None:
     with pytest.raises(PayloadTooLarge, match="20000 lines"):
         load(acme, "number\n" + "1\n" * 20_000, **options)
 
@@ -211,7 +211,7 @@ def test_no_exported_cell_is_a_formula(acme: TenantScope) -> None:
     assert {row["weight"] for row in rows} == {"-2"}
 
 
-def test_an_export_holds_every_chosen_entity(acme: TenantScope, globex: TenantScope) -> None:
+def test_an_export_contains_every_selected_entity(acme: TenantScope, globex: TenantScope) -> None:
     datapool.create_entity(globex, "orders", {"number": "foreign"})
     for start in (0, 600):
         operations = [{"op": "create", "collection": "orders", "values": {"number": str(n)}} for n in range(start, start + 600)]

@@ -78,7 +78,7 @@ def test_bombs_are_refused_before_anything_is_unpacked(failure_of: FailureOf, co
     assert failure_of("unzip", content).code == "content_too_large"
 
 
-def test_a_member_gives_no_more_than_it_declares(failure_of: FailureOf) -> None:
+def test_a_member_cannot_unpack_to_more_than_it_declares(failure_of: FailureOf) -> None:
     content = bytearray(archive(("zeros", bytes(64 << 20))))
     for mark, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
         at = content.index(mark) + offset

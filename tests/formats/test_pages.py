@@ -53,7 +53,7 @@ def invoice(perform: Perform) -> bytes:
     return perform("convert", MARKDOWN.encode(), format="pdf").content
 
 
-def test_markdown_is_set_as_pages(invoice: bytes, perform: Perform) -> None:
+def test_markdown_is_typeset_as_pages(invoice: bytes, perform: Perform) -> None:
     pages = pages_of(invoice)
     assert len(pages) == 2
     for text in ("Invoice 4711", "Größe", "12.50", "Tea", "1.50", "nested", "quoted", "<script>", '#eval("x")', "$x^2$", "1 / 2"):
@@ -96,7 +96,7 @@ def test_html_keeps_its_structure_and_loses_what_is_active(perform: Perform) -> 
 @pytest.mark.parametrize(
     "target", ["javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,x", "file:///etc/passwd", "//x", "[::1"]
 )
-def test_a_link_elsewhere_is_text(target: str) -> None:
+def test_unsafe_links_become_text(target: str) -> None:
     assert _html(parse_html(f'<p><a href="{target}">there</a></p>')[0]) == "<p>there</p>"
 
 
@@ -114,7 +114,7 @@ def test_paper_and_title_are_chosen(perform: Perform) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"%PDF-1.7\n", b"hello", b"%PDF-1.4\ntrailer<</Root 1 0 R>>"])
-def test_what_is_no_pdf_is_refused(failure_of: FailureOf, content: bytes) -> None:
+def test_invalid_pdfs_are_refused(failure_of: FailureOf, content: bytes) -> None:
     failed = failure_of("parse.pdf", content)
     assert (failed.code, failed.failure_class) == ("content_invalid", "validation")
 
@@ -141,7 +141,7 @@ def test_pages_are_chosen_by_number(selection: str | None, expected: list[int]) 
 
 
 @pytest.mark.parametrize("selection", ["0", "5", "3-2", "a", "", "1-", "-1", "1,,2", "9" * 40])
-def test_pages_that_are_not_there_are_refused(selection: str) -> None:
+def test_missing_pages_are_refused(selection: str) -> None:
     with pytest.raises(ContentInvalid):
         list(parse_page_selection(selection, 4))
 
@@ -161,7 +161,7 @@ def test_any_text_becomes_a_bounded_tree_without_active_content(text: str) -> No
         assert "<script" not in "".join(_html(node) for node in nodes)
 
 
-def test_deeply_nested_markup_is_set_all_the_same(perform: Perform) -> None:
+def test_deeply_nested_markup_is_typeset(perform: Perform) -> None:
     content = b"<blockquote>" * 500 + b"deep" + b"</blockquote>" * 500
     assert "deep" in pages_of(perform("convert", content, format="pdf", **{"from": "html"}).content)[0]
     assert io.BytesIO(perform("convert", b"- " * 300 + b"x", format="pdf").content).read(4) == b"%PDF"

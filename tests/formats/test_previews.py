@@ -41,14 +41,14 @@ def is_near(picture: Image.Image, place: tuple[int, int], colour: tuple[int, int
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP"])
-def test_a_picture_of_each_kind_is_painted(perform: Perform, kind: str) -> None:
+def test_every_picture_format_gets_a_preview(perform: Perform, kind: str) -> None:
     picture = painted(perform, written(halves("P" if kind == "GIF" else "RGB"), kind), kind)
     assert picture.size == (160, 80)
     assert is_near(picture, (20, 40), RED)
     assert is_near(picture, (140, 40), BLUE)
 
 
-def test_it_is_upright_and_white_behind_and_never_larger(perform: Perform) -> None:
+def test_previews_are_upright_on_white_and_never_enlarged(perform: Perform) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     turned = painted(perform, written(halves(), "JPEG", exif=exif), "JPEG")

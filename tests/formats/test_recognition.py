@@ -73,7 +73,7 @@ def test_a_scanned_pdf_is_read_page_by_page(perform: Perform) -> None:
 
 
 @pytest.mark.parametrize("content", [saved(scan(), "PNG")[:5000], b"%PDF-1.7 broken"])
-def test_what_is_no_picture_is_refused(failure_of: FailureOf, content: bytes) -> None:
+def test_invalid_pictures_are_refused(failure_of: FailureOf, content: bytes) -> None:
     assert failure_of("ocr", content, bounds=BOUNDS).code == "content_invalid"
 
 
@@ -84,7 +84,7 @@ def test_an_unknown_picture_format_is_named(failure_of: FailureOf, content: byte
     assert " at 0x" not in message
 
 
-def test_a_picture_that_is_a_bomb_is_refused_by_its_size(failure_of: FailureOf) -> None:
+def test_a_decompression_bomb_is_refused_by_its_size(failure_of: FailureOf) -> None:
     content = saved(Image.new("1", (20_000, 20_000)), "PNG")
     assert len(content) < MEGABYTE
     assert failure_of("ocr", content, bounds=BOUNDS).code == "content_too_large"
@@ -98,7 +98,7 @@ def test_without_the_engine_the_operator_learns_what_to_install(monkeypatch: pyt
     assert "gos-appliance[ocr]" in caught.value.message
 
 
-def test_every_letter_of_a_language_that_is_offered_is_known_to_the_model() -> None:
+def test_the_model_knows_every_letter_of_the_offered_languages() -> None:
     letters = {
         "de": "äöüÄÖÜß",
         "fr": "éèàçêœ",

@@ -177,7 +177,7 @@ def with_part(workbook: bytes, name: str, change: Callable[[bytes], bytes]) -> b
 
 
 @pytest.mark.parametrize("mark", [b"MARK", b"<c "])
-def test_a_cell_that_is_far_too_large_is_refused_whatever_memory_there_is(
+def test_an_oversized_cell_is_refused_with_any_memory_limit(
     perform: Perform, failure_of: FailureOf, mark: bytes
 ) -> None:
     """As the text of a cell or as an attribute, on which a reader of XML spends minutes."""
@@ -192,7 +192,7 @@ def test_a_cell_that_is_far_too_large_is_refused_whatever_memory_there_is(
     assert perform("parse.xlsx", large).records == [{"a": "before " + "y" * 500_000, "b": 1}]
 
 
-def test_rows_of_a_workbook_that_are_more_than_may_be_written_are_too_large(perform: Perform, failure_of: FailureOf) -> None:
+def test_a_workbook_whose_rows_exceed_the_output_limit_is_too_large(perform: Perform, failure_of: FailureOf) -> None:
     """The name of a column is in the workbook once, and in every row that is read."""
     workbook = perform("write.xlsx", lines(*({"a" * 1000: number} for number in range(2000)))).content
     failed = failure_of("parse.xlsx", workbook, bounds=Bounds(60, 256, MEGABYTE))
@@ -200,7 +200,7 @@ def test_rows_of_a_workbook_that_are_more_than_may_be_written_are_too_large(perf
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no", b"a,b\n", b"\xd0\xcf\x11\xe0" + b"\0" * 600])
-def test_what_is_no_workbook_is_refused(failure_of: FailureOf, content: bytes) -> None:
+def test_invalid_workbooks_are_refused(failure_of: FailureOf, content: bytes) -> None:
     assert failure_of("parse.xlsx", content).code == "content_invalid"
 
 

@@ -56,7 +56,7 @@ def engine_process(formats: Formats) -> int | None:
     return formats._warm["ocr"].process_id
 
 
-def test_the_engine_is_loaded_once_and_for_nothing_that_cannot_be_read(own: Formats) -> None:
+def test_the_engine_is_loaded_once_and_only_for_readable_content(own: Formats) -> None:
     with pytest.raises(FormatFailed) as caught:
         recognise(own, b"%PDF-1.7 broken")
     assert caught.value.code == "content_invalid"
@@ -97,7 +97,7 @@ def status_of(process: int) -> dict[str, str]:
     return {name: value.strip() for name, value in (line.split(":", 1) for line in text.splitlines())}
 
 
-def test_an_engine_that_was_lost_is_started_anew(loaded: Formats) -> None:
+def test_a_lost_engine_is_restarted(loaded: Formats) -> None:
     first = engine_process(loaded)
     assert first is not None
 
@@ -167,7 +167,7 @@ forking.main(sys.argv[1:])
 """
 
 
-def test_a_forked_worker_reaches_nothing_neither_others_nor_what_forks_them() -> None:
+def test_a_forked_worker_reaches_nothing() -> None:
     requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-c", INSIDE, json.dumps({"operation": "attempt", "requests": theirs.fileno()})]
     environment = {"PYTHONPATH": str(Path(__file__).parents[2])}

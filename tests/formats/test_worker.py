@@ -48,7 +48,7 @@ def test_a_cancelled_operation_ends_at_once(formats: Formats, tmp_path: Path) ->
         pass
 
 
-def test_more_operations_than_places_wait_and_give_up(tmp_path: Path) -> None:
+def test_operations_beyond_the_limit_wait_and_give_up(tmp_path: Path) -> None:
     busy = Formats(Settings(tmp_path, processes=1, queue_seconds=0.2))
     path = tmp_path / "endless.csv"
     path.write_bytes(ENDLESS)

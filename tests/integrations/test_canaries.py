@@ -234,7 +234,7 @@ def files_of(folder: Path, seen: Output) -> None:
             seen.note(f"file {path.name}", path.read_bytes())
 
 
-def test_no_secret_comes_out_of_a_whole_run(running: Running, server: LoopbackServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_run_leaks_no_secret(running: Running, server: LoopbackServer, capsys: pytest.CaptureFixture[str]) -> None:
     seen, root = Output(), logging.getLogger()
     before = (root.level, list(root.handlers))
     running.user("canary-owner", PASSWORD, "canaries")

@@ -89,7 +89,7 @@ def test_the_input_is_validated_and_an_unknown_action_is_refused(finder: World) 
     assert Finder.performed == []
 
 
-def test_other_settings_are_discovered_anew_and_another_secret_is_not(finder: World) -> None:
+def test_changed_settings_are_discovered_again_but_a_changed_secret_is_not(finder: World) -> None:
     execute(finder, "ship")
     finder.integrations.replace_integration(finder.one, "depot", IntegrationSpec("finder", {"token": "tok-4712-secret"}))
     execute(finder, "ship")

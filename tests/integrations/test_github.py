@@ -155,7 +155,9 @@ def actions(settings: dict[str, Any], github: bytes, log_fields: list[Any]) -> M
         return {each.name: each for each in import_actions(github, settings, listening)}
 
 
-def test_it_is_read_whole_in_a_worker_of_little_memory(actions: Mapping[str, Action], github: bytes, log_fields: list[Any]) -> None:
+def test_the_whole_document_is_imported_within_a_memory_limit(
+    actions: Mapping[str, Action], github: bytes, log_fields: list[Any]
+) -> None:
     paths = json.loads(github)["paths"]
     assert len(actions) == sum(method in METHODS for item in paths.values() for method in item) > 1000
     check_discovered(Installed(OpenapiConnector, "test"), list(actions.values()))
@@ -217,7 +219,7 @@ def test_its_actions_are_stored_searched_and_executed(imported: World) -> None:
         imported.executor.execute(imported.one, ActionRequest("github", "issues_make", {}))
 
 
-def test_types_are_of_what_a_process_is_granted(imported: World) -> None:
+def test_types_cover_the_granted_actions(imported: World) -> None:
     def declared(granted: Any) -> str:
         steps = [{"id": "a", "code": {"language": "javascript", "source": "export default () => 1"}}]
         definition = parse_definition({"id": "p", "grants": {"integrations": {"github": granted}}, "steps": steps}, {})

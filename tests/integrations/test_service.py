@@ -33,7 +33,7 @@ def test_an_integration_is_read_back_without_its_secrets(world: World) -> None:
     assert "tok-4711" not in str(read)
 
 
-def test_no_secret_lies_readable_in_the_database(world: World) -> None:
+def test_no_secret_is_stored_in_plain_text(world: World) -> None:
     world.ledger(headers={"X-Key": "canary-12345"})
     world.executor.execute(world.one, world.request("look", input={"do": "echo", "note": "canary-12345"}))
     with pytest.raises(ActionFailed):
@@ -72,7 +72,7 @@ def test_slugs_are_unique_per_tenant(world: World) -> None:
     world.ledger(world.two)
 
 
-def test_another_tenants_integration_looks_like_none(world: World) -> None:
+def test_another_tenants_integration_is_not_found(world: World) -> None:
     world.ledger()
     world.executor.execute(world.one, world.request())
     for verb in (
@@ -120,7 +120,7 @@ def test_a_sealed_secret_cannot_be_sent_to_another_host_by_changing_the_address(
     assert world.integrations.replace_integration(world.one, "books", merged_spec(current, moved)).version == 2
 
 
-def test_tenant_secrets_are_referred_to_and_followed_when_they_change(world: World) -> None:
+def test_references_to_tenant_secrets_follow_their_changes(world: World) -> None:
     world.integrations.create_integration(world.one, "books", IntegrationSpec("ledger", {"token": "= secrets.books_token"}))
     assert world.integrations.get_integration(world.one, "books").settings == {"token": "= secrets.books_token"}
     with pytest.raises(ConnectorFailed, match="PUT /api/v1/secrets/books_token") as caught:

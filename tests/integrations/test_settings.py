@@ -61,7 +61,7 @@ def test_a_marker_without_a_sealed_value_is_refused() -> None:
     assert caught.value.details[0].pointer == "/settings/token"
 
 
-def test_references_are_filled_in_at_the_call_and_are_no_secret_themselves() -> None:
+def test_references_are_resolved_at_the_call_and_are_not_secret() -> None:
     settings = {"token": "= secrets.erp_token", "plain": "Bearer {{ secrets.other }}!", "list": ["\\=literal"]}
     extracted = extract_secrets(SCHEMA, settings, {}, 1)
     assert extracted.settings == settings
@@ -77,7 +77,7 @@ def test_a_secret_that_begins_with_an_equals_sign_is_written_with_a_backslash() 
 
 
 @pytest.mark.parametrize("text", ["= input.x", "= secrets", "=secrets.a.b", "= secrets.a + 1", "{{ input.x }}", "{{}}"])
-def test_settings_know_no_other_expression(text: str) -> None:
+def test_other_expressions_in_settings_are_refused(text: str) -> None:
     with pytest.raises(ValidationFailed, match=r"secrets\.<name>"):
         open_settings({"plain": text}, {}, lambda _: "x")
 

@@ -21,7 +21,7 @@ from tests.integrations.provider import SECRET, Provider
 from tests.integrations.world import World
 
 THREADS = 20
-GENEROUS_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture
@@ -95,24 +95,24 @@ def test_processes_renew_once(world: World, provider: Provider) -> None:
     """Two token stores share only the database, as two processes do."""
     connect(world, provider)
     expire(world)
-    started, go_on = threading.Event(), threading.Event()
+    started, release = threading.Event(), threading.Event()
     answer_normally = provider.server.answers["/token"]
 
     def slow(request: Received) -> Answer:
         started.set()
-        assert go_on.wait(GENEROUS_S)
+        assert release.wait(TIMEOUT_S)
         return answer_normally(request)
 
     provider.server.answers["/token"] = slow
     ready = world.integrations.ready(world.one, "crm")
     with ThreadPoolExecutor(2) as pool, client_of() as client:
         first = pool.submit(token_getter(TokenStore(world.sealer), ready, client))
-        assert started.wait(GENEROUS_S)
+        assert started.wait(TIMEOUT_S)
         second = pool.submit(token_getter(TokenStore(world.sealer), ready, client))
         with pytest.raises(TimeoutError):
             second.result(0.5)
-        go_on.set()
-        assert first.result(GENEROUS_S) == second.result(GENEROUS_S) == "access-token-1-canary"
+        release.set()
+        assert first.result(TIMEOUT_S) == second.result(TIMEOUT_S) == "access-token-1-canary"
     assert provider.grants == ["refresh_token"]
 
 
@@ -123,18 +123,18 @@ def client_of() -> Iterator[EgressClient]:
     client.close()
 
 
-def token_getter(keeper: TokenStore, ready: Any, client: EgressClient) -> Callable[[], str]:
-    source = keeper.tokens_of(ready, client)
+def token_getter(token_store: TokenStore, ready: Any, client: EgressClient) -> Callable[[], str]:
+    source = token_store.tokens_of(ready, client)
     assert source is not None
-    return lambda: source.access_token("", clock.monotonic() + GENEROUS_S)
+    return lambda: source.access_token("", clock.monotonic() + TIMEOUT_S)
 
 
 def test_the_lease_of_a_dead_process_expires(world: World, provider: Provider) -> None:
     connect(world, provider)
     expire(world)
-    keeper = world.integrations.calls.tokens
-    assert keeper.claim_lease(world.one, "crm", 1) is not None
-    assert keeper.claim_lease(world.one, "crm", 1) is None
+    token_store = world.integrations.calls.tokens
+    assert token_store.claim_lease(world.one, "crm", 1) is not None
+    assert token_store.claim_lease(world.one, "crm", 1) is None
     expired = clock.now_ms() - 1
     db.write(lambda: db.execute("UPDATE integration_token SET lease_until = ?", (expired,)))
     assert call(world)["status"] == 200
@@ -188,17 +188,17 @@ def test_a_refused_renewal_uses_the_token_another_process_renewed(world: World, 
     connect(world, provider)
     expire(world)
     ready = world.integrations.ready(world.one, "crm")
-    keeper = world.integrations.calls.tokens
+    token_store = world.integrations.calls.tokens
 
     def overtake(_: Received) -> Answer:
         provider.access = {"access-token-9-canary"}
-        before = keeper.load(world.one, ready)
-        keeper.store(world.one, ready, before, TokenAnswer("access-token-9-canary", "refresh-token-9-canary", 3000.0))
+        before = token_store.load(world.one, ready)
+        token_store.store(world.one, ready, before, TokenAnswer("access-token-9-canary", "refresh-token-9-canary", 3000.0))
         return Answer(400, body=b'{"error": "invalid_grant"}')
 
     provider.server.answers["/token"] = overtake
     assert call(world)["status"] == 200
-    assert keeper.connection(world.one, ready).state == "connected"
+    assert token_store.connection(world.one, ready).state == "connected"
 
 
 def test_an_api_that_refuses_a_fresh_token_is_an_auth_error(world: World, provider: Provider) -> None:
@@ -301,7 +301,7 @@ def test_a_deleted_integration_leaves_no_tokens(world: World, provider: Provider
     assert db.rows("SELECT * FROM integration_token") == []
 
 
-def test_a_call_does_not_wait_beyond_its_time(world: World, provider: Provider) -> None:
+def test_a_call_does_not_wait_beyond_its_timeout(world: World, provider: Provider) -> None:
     connect(world, provider)
     expire(world)
     assert world.integrations.calls.tokens.claim_lease(world.one, "crm", 1) is not None

@@ -200,7 +200,7 @@ def test_an_unreachable_server_opens_the_circuit_and_is_tried_again(acme: httpx.
 
 
 @pytest.mark.parametrize("kind", [HTTP, ODATA, SQL, SFTP], ids=lambda kind: kind.connector)
-def test_a_slow_server_costs_no_more_than_the_deadline(acme: httpx.Client, kind: Kind) -> None:
+def test_a_slow_server_is_cut_off_at_the_deadline(acme: httpx.Client, kind: Kind) -> None:
     with silent() as port:
         place = Place(acme, kind, port, "800ms")
         place.fails_as("transient_error", 0.3)

@@ -60,7 +60,7 @@ def test_a_wrong_key_and_another_tenants_look_alike(running: Running, post: Call
     assert post(X_API_Key=running.key("globex", kind="agent"), host="globex.localhost").status_code == 200
 
 
-def test_a_bearer_token_is_the_key_of_clients_that_send_no_other(post: Callable[..., httpx.Response], key: str) -> None:
+def test_a_key_can_be_sent_as_bearer_token(post: Callable[..., httpx.Response], key: str) -> None:
     assert post(X_API_Key=None, Authorization=f"Bearer {key}").status_code == 200
     assert code_of(post(Authorization=f"Bearer {key}")) == (400, "invalid_request")
     assert code_of(post(X_API_Key=None, Authorization=f"Basic {key}")) == (401, "missing_api_key")
@@ -89,7 +89,7 @@ def test_only_post_with_a_bounded_body_is_accepted(post: Callable[..., httpx.Res
     assert post({**INITIALIZE, "more": "x" * (running.config.limits.json_body_kb << 10)}).status_code == 413
 
 
-def test_it_answers_in_the_form_that_the_client_accepts(post: Callable[..., httpx.Response]) -> None:
+def test_the_answer_has_an_accepted_content_type(post: Callable[..., httpx.Response]) -> None:
     events = post()
     assert events.headers["content-type"].startswith("text/event-stream")
     plain = post(Accept="application/json")
@@ -107,7 +107,7 @@ def test_the_rate_limit_of_the_key_holds(running: Running, post: Callable[..., h
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_every_earlier_revision_is_spoken(post: Callable[..., httpx.Response], version: str) -> None:
+def test_every_earlier_revision_is_supported(post: Callable[..., httpx.Response], version: str) -> None:
     arguments = INITIALIZE | {"params": {**PARAMS, "protocolVersion": version}}
     assert post(arguments, Accept="application/json").json()["result"]["protocolVersion"] == version
 

@@ -20,7 +20,7 @@ from appliance.connectors.contract import Action, Context
 from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context
 
 TOKEN = "outside-very-secret"
-_PATIENCE = 30.0
+_TIMEOUT_S = 30.0
 
 
 class Price(BaseModel):
@@ -65,7 +65,7 @@ class Outside:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()
-        ends = time.monotonic() + _PATIENCE
+        ends = time.monotonic() + _TIMEOUT_S
         while not self._server.started:
             assert time.monotonic() < ends, "the server did not start"
             threading.Event().wait(0.01)
@@ -94,7 +94,7 @@ class Outside:
 
     def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join(_PATIENCE)
+        self._thread.join(_TIMEOUT_S)
         self._socket.close()
 
 

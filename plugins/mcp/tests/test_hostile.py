@@ -75,7 +75,7 @@ DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 8} for n in ran
         ({"outputSchema": {"$ref": "https://example.com/"}}, "output schema cannot be used"),
     ],
 )
-def test_a_description_that_cannot_be_trusted_cannot_be_allowed(
+def test_an_unsafe_description_cannot_be_allowed(
     liar: Liar, tool: Any, list_tools: Any, allow_tools: Any, description: dict[str, Any], problem: str, discover: Discover
 ) -> None:
     liar.tools = [tool(**description), tool("harmless")]
@@ -91,7 +91,7 @@ def test_a_description_that_cannot_be_trusted_cannot_be_allowed(
     assert problem in discover(settings)["act"].withheld
 
 
-def test_references_inside_are_written_out(liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Discover) -> None:
+def test_internal_references_are_inlined(liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Discover) -> None:
     line = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -253,7 +253,7 @@ def test_declared_structured_content_is_required(liar: Liar, tool: Any, allow_to
 
 
 @pytest.mark.parametrize("cursor", ["same", 7, "x" * 5000])
-def test_a_list_of_tools_that_does_not_end_is_refused(
+def test_an_endless_list_of_tools_is_refused(
     liar: Liar, json_answer: MakeAnswer, tool: Any, ctx: Context, cursor: Any
 ) -> None:
     def page(message: Any) -> Answer:

@@ -88,7 +88,7 @@ def test_tools_that_would_be_one_action_are_both_withheld(
     assert liar.calls == []
 
 
-def test_a_tool_that_takes_anothers_name_is_refused_with_it(
+def test_two_tools_of_one_name_are_both_refused(
     liar: Liar, tool: Any, allow_tools: Any, ctx: Context, discover: Discover
 ) -> None:
     settings = allow_tools({"url": liar.url}, "act")

@@ -16,7 +16,7 @@ HEAD = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}}
 GET = {"get": {"operationId": "get", "responses": {"200": {"description": "", "content": {"application/json": {"schema": {}}}}}}}
 
 
-def whole(schema: Any = None, **more: Any) -> bytes:
+def document_bytes(schema: Any = None, **more: Any) -> bytes:
     """A document with one operation whose body has the schema."""
     post = {"operationId": "post", "requestBody": {"content": {"application/json": {"schema": schema or {}}}}, "responses": {}}
     return json.dumps({**HEAD, "paths": {"/t": {"post": post}}, **more}).encode()
@@ -36,12 +36,15 @@ REFUSED = {
     "nested YAML": (b"openapi: 3.1.0\nx: " + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
     "YAML bomb": (LAUGHS.encode(), "YAML alias in line 3"),
     "YAML that makes objects": (b"openapi: 3.1.0\nx: !!python/object/apply:os.system [id]", "not YAML"),
-    "a reference to a file": (whole({"$ref": "file:///etc/passwd"}), "refers to 'file:///etc/passwd', outside the document"),
-    "a reference to another document": (whole({"$ref": "other.json#/a"}), "outside the document"),
-    "a reference to an address": (whole({"$ref": "http://169.254.169.254/latest"}), "outside the document"),
-    "a reference to nothing": (whole({"$ref": "#/components/schemas/None"}), "does not contain"),
+    "a reference to a file": (
+        document_bytes({"$ref": "file:///etc/passwd"}),
+        "refers to 'file:///etc/passwd', outside the document",
+    ),
+    "a reference to another document": (document_bytes({"$ref": "other.json#/a"}), "outside the document"),
+    "a reference to an address": (document_bytes({"$ref": "http://169.254.169.254/latest"}), "outside the document"),
+    "a reference to nothing": (document_bytes({"$ref": "#/components/schemas/None"}), "does not contain"),
     "a circle of operations": (
-        whole(components={"parameters": {"a": {"$ref": "#/components/parameters/a"}}}).replace(
+        document_bytes(components={"parameters": {"a": {"$ref": "#/components/parameters/a"}}}).replace(
             b'"requestBody"', b'"parameters": [{"$ref": "#/components/parameters/a"}], "requestBody"'
         ),
         "refers to itself",
@@ -65,7 +68,7 @@ def test_a_hostile_document_is_refused_with_a_sentence(content: bytes, sentence:
         list(Reader(parse(content), {}).read())
 
 
-def test_a_refusal_comes_out_of_the_worker() -> None:
+def test_the_worker_reports_a_refusal() -> None:
     with pytest.raises(ConfigError, match="YAML alias in line 3"):
         read(LAUGHS.encode())
 
@@ -83,7 +86,7 @@ def test_reading_stops_at_the_deadline() -> None:
 
 def shaped(schema: Any, schemas: Any = None, *, for_input: bool = True) -> Any:
     document = parse(json.dumps({**HEAD, "components": {"schemas": schemas or {}}}).encode())
-    schema_out = Shaper(document, for_input=for_input, most_parts=300).shape(schema)
+    schema_out = Shaper(document, for_input=for_input, max_parts=300).shape(schema)
     schema_problems(schema_out, None)  # it is a schema
     return schema_out
 
@@ -107,7 +110,7 @@ def test_many_members_and_many_values_are_cut_to_size() -> None:
     assert shaped({"type": "string", "enum": [str(n) for n in range(50_000)]}) == {"type": "string"}
 
 
-def test_nonsense_is_left_out() -> None:
+def test_invalid_schema_parts_are_left_out() -> None:
     odd = {
         "type": ["string", {"a": 1}], "required": True, "properties": [1], "enum": [], "minimum": "1", "maxLength": -1, "items": 3,
         "allOf": {}, "multipleOf": 0, "pattern": "(?=x)(a+)+$", "description": 7, "additionalProperties": "no",
@@ -130,7 +133,7 @@ def test_undocumented_values_and_members_are_accepted() -> None:
     assert shaped(closed) == closed
 
 
-def test_operations_of_nonsense_are_read_as_far_as_they_make_sense() -> None:
+def test_valid_parts_of_invalid_operations_are_read() -> None:
     odd: Any = {
         "parameters": [{"in": "query"}, {"name": "a", "in": "space"}, {"name": "b", "in": "query", "style": "no"}, 7],
         "responses": {"200": {"content": {"application/json": 7}, "headers": []}}, "security": [7], "servers": 7,

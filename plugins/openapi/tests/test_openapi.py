@@ -126,7 +126,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("body", "value", "media", "written"), BODIES, ids=range(len(BODIES)))
-def test_a_body_is_written_in_its_kind(shop: Shop, body: Any, value: Any, media: str, written: str) -> None:
+def test_a_body_is_serialized_in_its_content_type(shop: Shop, body: Any, value: Any, media: str, written: str) -> None:
     shop.publish({"/things": {"post": operation(operationId="add", body=body)}})
     received = shop.perform("add", {"body": value})["body"]
     assert (received["method"], received["headers"]["content-type"], received["body"]) == ("POST", media, written)
@@ -293,7 +293,7 @@ def test_the_document_is_fetched_without_credentials_and_secrets_need_a_base_add
     assert schema_problems(schema, {"document": "{}", "auth": {"kind": "none"}}) == []
 
 
-def test_the_base_address_that_was_set_comes_before_the_server_of_an_operation(shop: Shop) -> None:
+def test_base_url_takes_precedence_over_the_server_of_an_operation(shop: Shop) -> None:
     shop.publish({"/t": {"get": operation(operationId="get", servers=[{"url": "https://evil.example/v1"}])}})
     shop.server.answer("/t", 200, b"{}")
     shop.perform("get", {}, auth={"kind": "bearer", "token": "t-1"})

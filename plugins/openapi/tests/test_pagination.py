@@ -82,7 +82,7 @@ def test_settings_override_the_detected_paging(shop: Shop, pages: Any) -> None:
 @pytest.mark.parametrize(
     ("link", "error", "sentence"), [("http://evil.example/n", ConfigError, "another host"), ("/n", SystemFailure, "does not end")]
 )
-def test_a_next_page_elsewhere_or_in_a_circle_is_not_followed(
+def test_a_next_page_on_another_host_or_in_a_loop_is_not_followed(
     shop: Shop, link: str, error: type[ConnectorError], sentence: str
 ) -> None:
     response = {"description": "", "headers": {"Link": {}}, "content": {"application/json": {"schema": {"type": "array"}}}}

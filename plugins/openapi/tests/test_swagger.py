@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from gos_connector_openapi import importing
 from gos_connector_openapi.document import UnusableDocument, parse
-from gos_connector_openapi.operations import MOST_OPERATIONS, Reader
+from gos_connector_openapi.operations import MAX_OPERATIONS, Reader
 
 from appliance.connectors.contract import Action, Apart
 from appliance.connectors.testing import Answer, open_context, schema_problems
 
 Shop = Any
 HEAD = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}}
-STORE = """
+PET_STORE = """
 swagger: 2.0
 info: {title: Pets, version: "1"}
 basePath: /v2
@@ -110,7 +110,7 @@ paths:
 
 @pytest.fixture
 def store(shop: Shop) -> Shop:
-    shop.publish_bytes(STORE.encode())
+    shop.publish_bytes(PET_STORE.encode())
     return shop
 
 
@@ -150,7 +150,7 @@ def test_a_list_is_written_in_its_collection_format(store: Shop, name: str, valu
     assert received["path"].replace("%20", "+") == f"/v2/pets?{written}"
 
 
-def test_parameters_keep_their_bounds_and_come_of_their_path_too(store: Shop) -> None:
+def test_parameters_keep_their_bounds_and_include_those_of_the_path(store: Shop) -> None:
     members = store.actions()["list_pets"].input["properties"]
     assert members["page"] == {"type": "integer", "maximum": 9, "description": "Which page"}, "the operation's own, whole"
     assert members["multi"]["items"] == {"type": "string", "enum": ["a", "b"]}
@@ -234,7 +234,7 @@ def test_the_server_address_comes_from_the_document(head: dict[str, Any], server
     assert action["plan"]["server"] == server
 
 
-def test_a_document_in_the_settings_is_served_by_https(store: Shop) -> None:
+def test_without_a_document_url_the_server_is_https(store: Shop) -> None:
     content = json.dumps({"swagger": "2.0", "host": "pets.test", "paths": {"/t": {"get": {"responses": {}}}}}).encode()
     (action,) = Reader(parse(content), {}).read()
     assert action["plan"]["server"] == "https://pets.test"
@@ -260,7 +260,7 @@ def test_unsupported_constructs_are_refused_with_a_pointer(parameters: list[Any]
         list(Reader(parse(content), {}).read())
 
 
-def test_nonsense_is_read_as_far_as_it_makes_sense() -> None:
+def test_valid_parts_of_invalid_documents_are_read() -> None:
     odd = {
         "parameters": [7, {"in": "body"}, {"in": "query"}, {"name": "q", "in": "query", "type": "array", "items": 7}],
         "responses": {"200": 7, "x-note": "n"}, "consumes": 7, "produces": [7], "schemes": 7, "security": 7,
@@ -282,7 +282,7 @@ def large(count: int) -> bytes:
 
 
 def test_too_many_operations_are_refused_with_their_tags(shop: Shop) -> None:
-    shop.publish_bytes(large(MOST_OPERATIONS + 1))
+    shop.publish_bytes(large(MAX_OPERATIONS + 1))
     with pytest.raises(UnusableDocument) as refused:
         shop.actions()
     assert str(refused.value) == (
@@ -307,7 +307,7 @@ def test_the_refusal_comes_before_any_operation_is_read(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Reader, "_action", read)
     with pytest.raises(UnusableDocument, match="5001 operations"):
-        next(Reader(parse(large(MOST_OPERATIONS + 1)), {}).read())
+        next(Reader(parse(large(MAX_OPERATIONS + 1)), {}).read())
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ from appliance.connectors.contract import (
 )
 from gos_connector_mcp.declaration import LIST_TOOLS, SETTINGS
 from gos_connector_mcp.results import Reader, output_schema
-from gos_connector_mcp.session import MOST_ANSWER, Conversation, Request, argument_headers
+from gos_connector_mcp.session import MAX_ANSWER_BYTES, Conversation, Request, argument_headers
 from gos_connector_mcp.tools import Tool, action_name, changed_parts, hints_of, is_pinned, tools_of
 
-_MOST_PAGES = 50
-_MOST_TOOLS = 1000
-_MOST_LISTED = 8 << 20  # bytes of all pages of a list together
-_EMPTY: Json = {"type": "object"}
-_ACCEPT = "read its current description (action list_tools) and, to allow it, set its pin under allowed_tools in the settings"
+_MAX_PAGES = 50
+_MAX_TOOLS = 1000
+_MAX_LIST_BYTES = 8 << 20  # bytes of all pages of a list together
+_ANY_OBJECT: Json = {"type": "object"}
+_HOW_TO_ALLOW = "read its current description (action list_tools) and, to allow it, set its pin under allowed_tools in the settings"
 
 
 class McpConnector(Connector):
@@ -81,21 +81,22 @@ class McpConnector(Connector):
     def _served(self, ctx: Context, only: str | None = None) -> dict[str, Tool]:
         """The tools the server lists now, by name; with `only`, just the tool of that name is parsed."""
         listed: list[Any] = []
-        cursor, seen, bytes_left = None, set(), _MOST_LISTED
-        for _ in range(_MOST_PAGES):
-            request = Request("tools/list", {} if cursor is None else {"cursor": cursor}, max_bytes=min(MOST_ANSWER, bytes_left))
+        cursor, seen, bytes_left = None, set(), _MAX_LIST_BYTES
+        for _ in range(_MAX_PAGES):
+            params = {} if cursor is None else {"cursor": cursor}
+            request = Request("tools/list", params, max_bytes=min(MAX_ANSWER_BYTES, bytes_left))
             page, size = self._conversation.request_with_size(request, ctx)
             tools, bytes_left = page.get("tools"), bytes_left - size
             if not isinstance(tools, list):
                 raise SystemFailure("The server's list of tools is not a list.")
-            if len(listed) + len(tools) > _MOST_TOOLS:
-                raise SystemFailure(f"The server lists more than {_MOST_TOOLS} tools.")
+            if len(listed) + len(tools) > _MAX_TOOLS:
+                raise SystemFailure(f"The server lists more than {_MAX_TOOLS} tools.")
             listed += tools
             cursor = page.get("nextCursor")
             if cursor is None:
                 return tools_of(listed, only)
             if bytes_left <= 0:
-                raise SystemFailure(f"The server's list of tools has more than {_MOST_LISTED >> 20} MiB.")
+                raise SystemFailure(f"The server's list of tools has more than {_MAX_LIST_BYTES >> 20} MiB.")
             if not isinstance(cursor, str) or len(cursor) > 4096 or cursor in seen:
                 break
             seen.add(cursor)
@@ -115,7 +116,7 @@ class McpConnector(Connector):
     def _problem(self, name: str, tool: Tool | None) -> str:
         """Why a tool is not offered and what to do about it; empty when it is offered."""
         if name not in self._allowed:
-            return f"The tool {name} is not allowed: {_ACCEPT}."
+            return f"The tool {name} is not allowed: {_HOW_TO_ALLOW}."
         if action_name(name) == LIST_TOOLS.name:
             return f"The tool {name} cannot be offered: the action {LIST_TOOLS.name} is reserved for the connector."
         if twins := [each for each in self._allowed if each != name and action_name(each) == action_name(name)]:
@@ -126,14 +127,14 @@ class McpConnector(Connector):
             return f"The tool {name} cannot be offered: {tool.problem}. Ask the server's operator, or remove it from allowed_tools."
         if not is_pinned(self._allowed[name]["pin"], tool):
             changed = ", ".join(changed_parts(self._allowed[name]["pin"], tool))
-            return f"The tool {name} is served with another description than was allowed (changed: {changed}): {_ACCEPT}."
+            return f"The tool {name} is served with another description than was allowed (changed: {changed}): {_HOW_TO_ALLOW}."
         return ""
 
     def _action(self, name: str, tool: Tool | None) -> Action:
         problem = self._problem(name, tool)
         if problem or tool is None:
             action = action_name(name) if action_name(name) != LIST_TOOLS.name else f"{LIST_TOOLS.name}_of_server"
-            return Action(action, f"The tool {name}", _EMPTY, _EMPTY, "write", plan={"tool": name}, withheld=problem)
+            return Action(action, f"The tool {name}", _ANY_OBJECT, _ANY_OBJECT, "write", plan={"tool": name}, withheld=problem)
         return Action(
             action_name(name), tool.summary, tool.input, output_schema(tool.output), self._effect(name), plan={"tool": name}
         )  # fmt: skip

@@ -89,7 +89,7 @@ def error_of_status(answer: HttpAnswer, *, changes: bool) -> ConnectorError | No
     return Rejected(f"The server refused ({status}).", details=details)
 
 
-def nonsense(answer: HttpAnswer, what: str, *, changes: bool) -> SystemFailure:
+def invalid_answer(answer: HttpAnswer, what: str, *, changes: bool) -> SystemFailure:
     """The error for an answer that violates MCP; `what` says how."""
     body = escape_invisible(answer.content[:_EXCERPT].decode("utf-8", "replace"))
     return SystemFailure(

@@ -7,8 +7,8 @@ from typing import Any
 
 from appliance.connectors.contract import HttpAnswer
 
-MOST_DEPTH = 128
-_MOST_MESSAGES = 2000
+MAX_DEPTH = 128
+_MAX_MESSAGES = 2000
 
 
 class UnreadableMessage(ValueError):
@@ -31,8 +31,8 @@ def read_answer(answer: HttpAnswer, request_id: int) -> Response | None:
     texts = _events(answer.content) if kind == "text/event-stream" else iter([answer.content])
     server_requests: list[str] = []
     for number, text in enumerate(texts):
-        if number >= _MOST_MESSAGES:
-            raise UnreadableMessage(f"the stream has more than {_MOST_MESSAGES} messages")
+        if number >= _MAX_MESSAGES:
+            raise UnreadableMessage(f"the stream has more than {_MAX_MESSAGES} messages")
         message = _parsed(text)
         method = message.get("method")
         if isinstance(method, str):
@@ -52,14 +52,14 @@ def _parsed(text: bytes) -> Mapping[str, Any]:
         raise UnreadableMessage("a message is not JSON") from error
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise UnreadableMessage("a message is not JSON-RPC 2.0")
-    if _is_deeper(message, MOST_DEPTH):
-        raise UnreadableMessage(f"a message is nested deeper than {MOST_DEPTH} levels")
+    if _is_deeper(message, MAX_DEPTH):
+        raise UnreadableMessage(f"a message is nested deeper than {MAX_DEPTH} levels")
     return message
 
 
-def _is_deeper(value: Any, most: int) -> bool:
+def _is_deeper(value: Any, depth: int) -> bool:
     level = [value]
-    for _ in range(most):
+    for _ in range(depth):
         level = [part for each in level for part in _parts(each)]
         if not level:
             return False

@@ -10,9 +10,9 @@ from appliance.connectors.contract import ConnectorError, Context, Outcome, Reje
 from gos_connector_mcp.schemas import Schema
 from gos_connector_mcp.visible import escape_invisible
 
-_MOST_PARTS = 200
-_LONGEST_NAME = 500
-_LONGEST_ERROR = 2000
+_MAX_PARTS = 200
+_MAX_NAME_LENGTH = 500
+_MAX_ERROR_LENGTH = 2000
 _TEXT: Schema = {"type": "string"}
 _PART: Schema = {
     "type": "object",
@@ -64,13 +64,13 @@ class Reader:
         if not isinstance(content, list) or not all(isinstance(each, Mapping) for each in content):
             raise SystemFailure(f"The tool {self._tool} returned content that is not valid MCP.", outcome=self._outcome)
         if result.get("isError") is True:
-            text = escape_invisible("\n".join(_texts(content)), _LONGEST_ERROR)
+            text = escape_invisible("\n".join(_texts(content)), _MAX_ERROR_LENGTH)
             raise Rejected(f"The tool {self._tool} failed: {text or 'it gave no reason'}", details={"tool": self._tool})
-        parts = [self._part(each) for each in content[:_MOST_PARTS]]
-        if len(content) > _MOST_PARTS:
-            beyond = len(content) - _MOST_PARTS
-            parts.append({"kind": "left_out", "reason": f"{beyond} further parts; the maximum is {_MOST_PARTS}"})
-        output = {"text": "\n\n".join(_texts(content[:_MOST_PARTS])), "content": parts}
+        parts = [self._part(each) for each in content[:_MAX_PARTS]]
+        if len(content) > _MAX_PARTS:
+            beyond = len(content) - _MAX_PARTS
+            parts.append({"kind": "left_out", "reason": f"{beyond} further parts; the maximum is {_MAX_PARTS}"})
+        output = {"text": "\n\n".join(_texts(content[:_MAX_PARTS])), "content": parts}
         if "structuredContent" in result:
             output["structured"] = result["structuredContent"]
         elif promised:
@@ -118,7 +118,7 @@ def _texts(content: list[Any]) -> list[str]:
 
 
 def _text_members(block: Mapping[str, Any], *names: str) -> dict[str, str]:
-    return {name: escape_invisible(block[name], _LONGEST_NAME) for name in names if isinstance(block.get(name), str)}
+    return {name: escape_invisible(block[name], _MAX_NAME_LENGTH) for name in names if isinstance(block.get(name), str)}
 
 
 def _type_of(block: Mapping[str, Any]) -> dict[str, str]:

@@ -8,18 +8,20 @@ from appliance.connectors.contract import SchemaInvalid, compile_schema
 
 Schema = dict[str, Any]
 
-MOST_BYTES = 128 << 10
-MOST_PARTS = 3000
-MOST_DEPTH = 40
+MAX_BYTES = 128 << 10
+MAX_PARTS = 3000
+MAX_DEPTH = 40
 
-_ONE = frozenset(
+_SCHEMA_KEYWORDS = frozenset(
     {"items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties", "not"}
 ) | {"if", "then", "else", "contentSchema"}
-_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_SCHEMA_LIST_KEYWORDS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "dependentSchemas"})
 # Targets of references and annotations, which are not needed once references are inlined.
-_STORES = frozenset({"$defs", "definitions", "$schema", "$comment"})
-_REFUSED = frozenset({"$id", "id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"})
+_DROPPED_KEYWORDS = frozenset({"$defs", "definitions", "$schema", "$comment"})
+_REFUSED_KEYWORDS = frozenset(
+    {"$id", "id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"}
+)
 _DIALECTS = ("draft/2020-12/", "draft/2019-09/", "draft-07/", "draft-06/")
 
 
@@ -38,52 +40,53 @@ def inline_references(schema: Any) -> Schema:
     try:
         size = len(json.dumps(schema))
     except RecursionError as error:
-        raise UnusableSchema(f"it is nested deeper than {MOST_DEPTH} levels") from error
-    if size > MOST_BYTES:
-        raise UnusableSchema(f"it has more than {MOST_BYTES >> 10} KB")
-    written: Schema = _Writer(schema).write(schema, 0, ())
-    _compile(written)
-    return written
+        raise UnusableSchema(f"it is nested deeper than {MAX_DEPTH} levels") from error
+    if size > MAX_BYTES:
+        raise UnusableSchema(f"it has more than {MAX_BYTES >> 10} KB")
+    inlined: Schema = _Inliner(schema).inline(schema, 0, ())
+    _compile(inlined)
+    return inlined
 
 
-class _Writer:
+class _Inliner:
     """Inlines the references of one schema; the number of parts is limited, so that nested references cannot explode."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._left = MOST_PARTS
+        self._parts_left = MAX_PARTS
 
-    def write(self, node: Any, depth: int, within: tuple[str, ...]) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise UnusableSchema(f"with references inlined, it has more than {MOST_PARTS} parts")
-        if depth > MOST_DEPTH:
-            raise UnusableSchema(f"it is nested deeper than {MOST_DEPTH} levels")
+    def inline(self, node: Any, depth: int, enclosing: tuple[str, ...]) -> Any:
+        self._parts_left -= 1
+        if self._parts_left < 0:
+            raise UnusableSchema(f"with references inlined, it has more than {MAX_PARTS} parts")
+        if depth > MAX_DEPTH:
+            raise UnusableSchema(f"it is nested deeper than {MAX_DEPTH} levels")
         if not isinstance(node, dict):
             return node
-        if keywords := sorted(_REFUSED.intersection(node)):
+        if keywords := sorted(_REFUSED_KEYWORDS.intersection(node)):
             raise UnusableSchema(f"it uses {keywords[0]!r}, which is not allowed here")
-        members = {name: self._member(name, value, depth, within) for name, value in node.items() if name not in _STORES}
+        remaining = {name: value for name, value in node.items() if name not in _DROPPED_KEYWORDS}
+        members = {name: self._member(name, value, depth, enclosing) for name, value in remaining.items()}
         reference = members.pop("$ref", None)
         if reference is None:
             return members
-        target = self._target(reference, depth, within)
+        target = self._target(reference, depth, enclosing)
         return target if not members else {**members, "allOf": [*members.get("allOf", []), target]}
 
-    def _member(self, name: str, value: Any, depth: int, within: tuple[str, ...]) -> Any:
-        if name in _ONE:
-            return self.write(value, depth + 1, within)
-        if name in _LISTS and isinstance(value, list):
-            return [self.write(each, depth + 1, within) for each in value]
-        if name in _MAPS and isinstance(value, dict):
-            return {key: self.write(each, depth + 1, within) for key, each in value.items()}
-        self._left -= len(value) if isinstance(value, list | dict) else 0
+    def _member(self, name: str, value: Any, depth: int, enclosing: tuple[str, ...]) -> Any:
+        if name in _SCHEMA_KEYWORDS:
+            return self.inline(value, depth + 1, enclosing)
+        if name in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+            return [self.inline(each, depth + 1, enclosing) for each in value]
+        if name in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            return {key: self.inline(each, depth + 1, enclosing) for key, each in value.items()}
+        self._parts_left -= len(value) if isinstance(value, list | dict) else 0
         return value
 
-    def _target(self, reference: Any, depth: int, within: tuple[str, ...]) -> Any:
+    def _target(self, reference: Any, depth: int, enclosing: tuple[str, ...]) -> Any:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise UnusableSchema("it refers to something outside itself")
-        if reference in within or reference == "#":
+        if reference in enclosing or reference == "#":
             raise UnusableSchema("it contains itself")
         node: Any = self._root
         for part in reference[2:].split("/"):
@@ -91,7 +94,7 @@ class _Writer:
             if not isinstance(node, dict) or key not in node:
                 raise UnusableSchema(f"it refers to {reference[:80]!r}, which it does not contain")
             node = node[key]
-        return self.write(node, depth + 1, (*within, reference))
+        return self.inline(node, depth + 1, (*enclosing, reference))
 
 
 def _compile(schema: Schema) -> None:

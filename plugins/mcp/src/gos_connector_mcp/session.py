@@ -21,7 +21,7 @@ from gos_connector_mcp.failures import (
     ProtocolError,
     error_of,
     error_of_status,
-    nonsense,
+    invalid_answer,
     protocol_error,
 )
 from gos_connector_mcp.messages import Response, UnreadableMessage, read_answer
@@ -34,7 +34,7 @@ _CLIENT = {"name": "gos-appliance", "version": "1"}
 _META = "io.modelcontextprotocol/"
 _NAME_PARAMS = {"tools/call": "name"}
 _PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-MOST_ANSWER = 4 << 20
+MAX_ANSWER_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Request:
     params: Mapping[str, Any]
     headers: Sequence[tuple[str, str]] = ()
     changes: bool = False
-    max_bytes: int = MOST_ANSWER
+    max_bytes: int = MAX_ANSWER_BYTES
 
 
 class Conversation:
@@ -125,13 +125,13 @@ class Conversation:
         server = Server(MODERN_REVISIONS[0], "", "", "")
         result = self._result(Request("server/discover", {}), server, ctx)
         versions = result.get("supportedVersions")
-        mutual = [each for each in MODERN_REVISIONS if isinstance(versions, list) and each in versions]
-        if not mutual:
+        common = [each for each in MODERN_REVISIONS if isinstance(versions, list) and each in versions]
+        if not common:
             data = {"supported": versions}
             raise ProtocolError(VERSION_NOT_SUPPORTED, "it names no revision that this appliance supports", data, 200)
         meta = result.get("_meta")
         info = meta.get(f"{_META}serverInfo") if isinstance(meta, Mapping) else None
-        return _server(mutual[0], info, result.get("instructions"))
+        return _server(common[0], info, result.get("instructions"))
 
     def _initialize(self, revision: str, ctx: Context) -> Server:
         params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": _CLIENT}
@@ -142,11 +142,11 @@ class Conversation:
             raise error_of(error_sent, changes=False) from error_sent
         agreed = result.get("protocolVersion")
         if agreed not in EARLIER_REVISIONS:
-            ours = ", ".join(REVISIONS)
-            raise ConfigError(f"The server supports only the revision {str(agreed)[:40]!r}; this appliance supports {ours}.")
+            supported = ", ".join(REVISIONS)
+            raise ConfigError(f"The server supports only the revision {str(agreed)[:40]!r}; this appliance supports {supported}.")
         session = answer.headers.get("mcp-session-id", "")
         if session and not _PLAIN.fullmatch(session):
-            raise nonsense(answer, "its session id is invalid", changes=False)
+            raise invalid_answer(answer, "its session id is invalid", changes=False)
         server = _server(agreed, result.get("serverInfo"), result.get("instructions"), session)
         content = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
         answer = self._http(ctx).send(self._request(content, self._headers(server)))
@@ -183,9 +183,9 @@ class Conversation:
         try:
             response = read_answer(answer, number)
         except UnreadableMessage as problem:
-            raise error or nonsense(answer, str(problem), changes=request.changes) from problem
+            raise error or invalid_answer(answer, str(problem), changes=request.changes) from problem
         if response is None or (error is not None and not isinstance(response.message.get("error"), Mapping)):
-            raise error or nonsense(answer, "it contains no answer to the request", changes=request.changes)
+            raise error or invalid_answer(answer, "it contains no answer to the request", changes=request.changes)
         if response.server_requests:
             details = {"asked": list(response.server_requests[:20])}
             ctx.log("warn", "The server sent requests of its own while answering; they are not answered.", details)
@@ -193,7 +193,7 @@ class Conversation:
         if isinstance(refusal, Mapping):
             raise protocol_error(refusal, answer.status)
         if not isinstance(response.message.get("result"), Mapping):
-            raise nonsense(answer, "it is neither a result nor an error", changes=request.changes)
+            raise invalid_answer(answer, "it is neither a result nor an error", changes=request.changes)
         return response
 
     def _headers(self, server: Server) -> list[tuple[str, str]]:
@@ -205,9 +205,10 @@ class Conversation:
             headers.append(("Mcp-Session-Id", server.session))
         return headers
 
-    def _request(self, content: bytes, headers: Sequence[tuple[str, str]], most: int = MOST_ANSWER) -> HttpRequest:
+    def _request(self, content: bytes, headers: Sequence[tuple[str, str]], max_bytes: int = MAX_ANSWER_BYTES) -> HttpRequest:
         timeout = self._settings.get("timeout_s", 60)
-        return HttpRequest("POST", self._settings["url"], headers, (), content, timeout, follow_redirects=False, max_bytes=most)
+        url = self._settings["url"]
+        return HttpRequest("POST", url, headers, (), content, timeout, follow_redirects=False, max_bytes=max_bytes)
 
 
 class _SessionEnded(Exception):

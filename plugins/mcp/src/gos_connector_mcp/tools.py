@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gos_connector_mcp.schemas import Schema, UnusableSchema, argument_header_paths, inline_references
-from gos_connector_mcp.visible import escape_invisible, unseen_in
+from gos_connector_mcp.visible import escape_invisible, find_invisible
 
 NAME = r"^[A-Za-z0-9_./-]{1,100}$"
 _HINTS = {
@@ -18,9 +18,9 @@ _PARTS = {
     "name": "name", "title": "title", "description": "description", "inputSchema": "input schema",
     "outputSchema": "output schema", "annotations": "annotations",
 }  # fmt: skip
-_LONGEST_DESCRIPTION = 20_000
-_LONGEST_SUMMARY = 300
-_LARGEST = 256 << 10
+_MAX_DESCRIPTION_LENGTH = 20_000
+_MAX_SUMMARY_LENGTH = 300
+_MAX_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Tool:
         """Title and description in one line, the description quoted, since it is only the server's claim."""
         title = escape_invisible(_text(self.served.get("title")) or self.name, 80)
         text = " ".join(self.text.split())
-        whole = f"{title} (the outside server says: “{text}”)" if text else f"{title} (of an outside server)"
-        return escape_invisible(whole, _LONGEST_SUMMARY)
+        line = f"{title} (the outside server says: “{text}”)" if text else f"{title} (of an outside server)"
+        return escape_invisible(line, _MAX_SUMMARY_LENGTH)
 
 
 def tools_of(listed: Sequence[Any], only: str | None = None) -> dict[str, Tool]:
@@ -67,14 +67,14 @@ def tool_of(name: str, served: Mapping[str, Any]) -> Tool:
     """The tool for a server's description, with its problem if it has one."""
     described = {part: served[part] for part in _PARTS if part in served}
     pin = pin_of(described)
-    if len(_written(described)) > _LARGEST:
-        return Tool(name, described, pin, f"its description with its schemas has more than {_LARGEST >> 10} KiB")
+    if len(_serialize(described)) > _MAX_BYTES:
+        return Tool(name, described, pin, f"its description with its schemas has more than {_MAX_BYTES >> 10} KiB")
     for part, kind in (("title", str), ("description", str), ("annotations", dict)):
         if not isinstance(described.get(part, kind()), kind):
             return Tool(name, described, pin, f"its {part} is of the wrong type")
-    if len(_text(described.get("description"))) > _LONGEST_DESCRIPTION:
-        return Tool(name, described, pin, f"its description has more than {_LONGEST_DESCRIPTION} characters")
-    if unseen := unseen_in(described):
+    if len(_text(described.get("description"))) > _MAX_DESCRIPTION_LENGTH:
+        return Tool(name, described, pin, f"its description has more than {_MAX_DESCRIPTION_LENGTH} characters")
+    if unseen := find_invisible(described):
         return Tool(name, described, pin, f"its description contains an invisible character ({unseen})")
     part = "input schema"
     try:
@@ -123,10 +123,10 @@ def action_name(name: str) -> str:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(_written(value)).hexdigest()
+    return hashlib.sha256(_serialize(value)).hexdigest()
 
 
-def _written(value: Any) -> bytes:
+def _serialize(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 

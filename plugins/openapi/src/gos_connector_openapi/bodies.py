@@ -38,7 +38,7 @@ def _kind(media: str) -> str:
     return "text" if is_text(media) else "binary"
 
 
-_PREFERRED = ("json", "form", "multipart", "text", "binary")
+_PREFERENCE = ("json", "form", "multipart", "text", "binary")
 
 
 def body_plan(document: Document, body: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Any]:
@@ -46,7 +46,7 @@ def body_plan(document: Document, body: Mapping[str, Any]) -> tuple[dict[str, An
     content = document.mapping(body.get("content"))
     if not content:
         return None, None
-    media = min(map(str, content), key=lambda each: _PREFERRED.index(_kind(each)))
+    media = min(map(str, content), key=lambda each: _PREFERENCE.index(_kind(each)))
     described = document.mapping(content[media])
     kind = _kind(media)
     step: dict[str, Any] = {"kind": kind, "type": "application/json" if "*" in media else media}

@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 import yaml
 
-MOST_BYTES = 32 << 20
-_MOST_YAML_BYTES = 8 << 20  # a YAML parser needs much more memory and time for the same document
-_DEEPEST = 100
-_MOST_STEPS = 40
+MAX_BYTES = 32 << 20
+_MAX_YAML_BYTES = 8 << 20  # a YAML parser needs much more memory and time for the same document
+_MAX_DEPTH = 100
+_MAX_REFERENCES = 40
 _MISSING = object()
-CHOOSE = "choose the operations you need with the settings only_tags and only_paths"
+CHOOSE_OPERATIONS = "choose the operations you need with the settings only_tags and only_paths"
 
 
 class UnusableDocument(Exception):
@@ -39,7 +39,7 @@ class Document:
 
     def resolve(self, part: Any) -> Any:
         """`part`, or the end of its chain of references; UnusableDocument for an external, broken or circular reference."""
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_REFERENCES):
             if not (isinstance(part, Mapping) and isinstance(part.get("$ref"), str)):
                 return part
             part = self.lookup(part["$ref"])
@@ -83,8 +83,8 @@ def _inside(holder: Any, name: str) -> Any:
 
 def parse(content: bytes) -> Document:
     """The document parsed from JSON or YAML; UnusableDocument when it is too large, malformed or of an unsupported version."""
-    if len(content) > MOST_BYTES:
-        raise UnusableDocument(f"The document has more than {MOST_BYTES >> 20} MB; leave out the parts you do not need.")
+    if len(content) > MAX_BYTES:
+        raise UnusableDocument(f"The document has more than {MAX_BYTES >> 20} MB; leave out the parts you do not need.")
     root = _value(content.removeprefix(b"\xef\xbb\xbf"))
     if not isinstance(root, dict):
         raise UnusableDocument(
@@ -117,8 +117,8 @@ def _value(content: bytes) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    if len(text) > _MOST_YAML_BYTES:
-        raise UnusableDocument(f"The document has more than {_MOST_YAML_BYTES >> 20} MB of YAML; give it as JSON.")
+    if len(text) > _MAX_YAML_BYTES:
+        raise UnusableDocument(f"The document has more than {_MAX_YAML_BYTES >> 20} MB of YAML; give it as JSON.")
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
@@ -126,7 +126,7 @@ def _yaml(text: str) -> Any:
                 f"The document uses a YAML alias in line {_line_number(event.start_mark)}; write the part out, or use $ref."
             )
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise UnusableDocument("The document is nested too deeply.")
     loader = _Loader(text)
     try:

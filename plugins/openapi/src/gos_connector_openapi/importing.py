@@ -17,7 +17,7 @@ from appliance.connectors.contract import (
     TransientError,
     run_apart,
 )
-from gos_connector_openapi.document import CHOOSE, MOST_BYTES
+from gos_connector_openapi.document import CHOOSE_OPERATIONS, MAX_BYTES
 
 _AT_ONCE = threading.BoundedSemaphore(2)
 _READER_SETTINGS = ("base_url", "document_url", "effects", "paging", "answers", "only_tags", "only_paths")
@@ -28,15 +28,15 @@ def import_actions(content: bytes, settings: Json, ctx: Context) -> list[Action]
 
     ConfigError when the document cannot be used, TransientError when it was not read in time.
     """
-    if len(content) > MOST_BYTES:
-        raise ConfigError(f"The document has more than {MOST_BYTES >> 20} MB; leave out the parts you do not need.")
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"The document has more than {MAX_BYTES >> 20} MB; leave out the parts you do not need.")
     options = {name: settings[name] for name in _READER_SETTINGS if name in settings}
     if not _AT_ONCE.acquire(timeout=max(0.0, ctx.deadline - time.monotonic())):
         raise TransientError("Other documents are being read; try again.")
     try:
         result = run_apart("gos_connector_openapi.worker", options, content, ctx.deadline)
     except TookTooLong as error:
-        raise TransientError(f"The document was not read in time; try again, or {CHOOSE}.") from error
+        raise TransientError(f"The document was not read in time; try again, or {CHOOSE_OPERATIONS}.") from error
     finally:
         _AT_ONCE.release()
     return _actions(result, ctx)
@@ -54,7 +54,7 @@ def _actions(result: Apart, ctx: Context) -> list[Action]:
         actions.append(_action(part["action"]))
     if result.last_words and "MemoryError" not in result.last_words:
         raise SystemFailure("The process that reads documents crashed.", details={"error": result.last_words})
-    raise ConfigError(f"Reading the document takes more time or memory than is allowed; {CHOOSE}, or remove the others.")
+    raise ConfigError(f"Reading the document takes more time or memory than is allowed; {CHOOSE_OPERATIONS}, or remove the others.")
 
 
 def _action(parts: Mapping[str, Any]) -> Action:

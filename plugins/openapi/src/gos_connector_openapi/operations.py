@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from gos_connector_openapi.bodies import body_plan
-from gos_connector_openapi.document import CHOOSE, Document, UnusableDocument
+from gos_connector_openapi.document import CHOOSE_OPERATIONS, Document, UnusableDocument
 from gos_connector_openapi.outputs import output_of
 from gos_connector_openapi.pagination import paging_plan
 from gos_connector_openapi.parameters import SENT_BY_US, parameter_plan
@@ -18,13 +18,13 @@ from gos_connector_openapi.swagger import convert_head, convert_operation
 
 METHODS = ("get", "head", "options", "put", "delete", "post", "patch")
 _EFFECTS = {"get": "read", "head": "read", "options": "read", "put": "idempotent", "delete": "idempotent"}
-MOST_OPERATIONS = 5000
-_MOST_TAGS_LISTED = 8
-_MOST_AT_FULL_LENGTH, _FULL_LENGTHS = 1250, 1000  # what more operations have together fits into an answer of the worker
-_MOST_INPUT_PARTS = 2000
-_MOST_OUTPUT_PARTS = 600
-_LONGEST_NAME = 110
-_LONGEST_SUMMARY = 300
+MAX_OPERATIONS = 5000
+_MAX_TAGS_LISTED = 8
+_MAX_FULL_OPERATIONS, _FULL_SCHEMAS = 1250, 1000  # what more operations have together fits into an answer of the worker
+_MAX_INPUT_PARTS = 2000
+_MAX_OUTPUT_PARTS = 600
+_MAX_NAME_LENGTH = 110
+_MAX_SUMMARY_LENGTH = 300
 
 
 LocatedOperation = tuple[str, str, Mapping[str, Any], Mapping[str, Any]]
@@ -55,25 +55,25 @@ class Reader:
 
     def _make_shapers(self, count: int) -> tuple[Shaper, Shaper]:
         """The shapers of inputs and outputs; beyond `_MOST_AT_FULL_LENGTH` operations each schema gets fewer parts."""
-        share = 1.0 if count <= _MOST_AT_FULL_LENGTH else _FULL_LENGTHS / count
-        inputs = Shaper(self._document, for_input=True, most_parts=int(_MOST_INPUT_PARTS * share))
+        share = 1.0 if count <= _MAX_FULL_OPERATIONS else _FULL_SCHEMAS / count
+        inputs = Shaper(self._document, for_input=True, max_parts=int(_MAX_INPUT_PARTS * share))
         strict = self._settings.get("answers") == "checked"
-        return inputs, Shaper(self._document, for_input=False, most_parts=int(_MOST_OUTPUT_PARTS * share), strict=strict)
+        return inputs, Shaper(self._document, for_input=False, max_parts=int(_MAX_OUTPUT_PARTS * share), strict=strict)
 
     def _choose(self) -> list[LocatedOperation]:
         """The selected operations; UnusableDocument when there are none or too many, before any schema is built."""
-        every = list(self._find_operations())
-        if not every:
+        operations = list(self._find_operations())
+        if not operations:
             raise UnusableDocument("The document describes no operation.")
-        chosen = [each for each in every if self._is_chosen(each[0], each[2])]
+        chosen = [each for each in operations if self._is_chosen(each[0], each[2])]
         if not chosen:
             raise UnusableDocument(
-                f"only_tags and only_paths leave none of the document's {len(every)} operations. {_name_tags(every)}"
+                f"only_tags and only_paths leave none of the document's {len(operations)} operations. {_name_tags(operations)}"
             )
-        if len(chosen) > MOST_OPERATIONS:
+        if len(chosen) > MAX_OPERATIONS:
             raise UnusableDocument(
-                f"The document has {len(chosen)} operations; an integration can have at most {MOST_OPERATIONS}: {CHOOSE}. "
-                f"{_name_tags(chosen)}"
+                f"The document has {len(chosen)} operations; an integration can have at most {MAX_OPERATIONS}: "
+                f"{CHOOSE_OPERATIONS}. {_name_tags(chosen)}"
             )
         return chosen
 
@@ -125,7 +125,7 @@ class Reader:
         """A unique action name, from the operationId where there is one, else from method and path."""
         text = operation_id if isinstance(operation_id, str) and operation_id.strip() else f"{method} {path}"
         text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", text)
-        name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:_LONGEST_NAME]
+        name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:_MAX_NAME_LENGTH]
         name = name if name[:1].isalpha() else f"op_{name}"
         free, number = name, 2
         while free in self._names:
@@ -211,8 +211,8 @@ def _name_tags(operations: Iterable[LocatedOperation]) -> str:
     counted = Counter(tag for _, _, operation, _ in operations for tag in _tags_of(operation))
     if not counted:
         return "They have no tags."
-    names = ", ".join(f"{tag[:60]} ({count})" for tag, count in counted.most_common(_MOST_TAGS_LISTED))
-    more = len(counted) - _MOST_TAGS_LISTED
+    names = ", ".join(f"{tag[:60]} ({count})" for tag, count in counted.most_common(_MAX_TAGS_LISTED))
+    more = len(counted) - _MAX_TAGS_LISTED
     return f"Their tags: {names}{f' and {more} more' if more > 0 else ''}."
 
 
@@ -222,10 +222,10 @@ def _as_list(value: Any) -> list[Any]:
 
 def _summary(operation: Mapping[str, Any], method: str, path: str) -> str:
     text = operation.get("summary") or operation.get("description") or ""
-    sentence = " ".join(str(text).split()).rstrip(".")[: _LONGEST_SUMMARY - 100]
+    sentence = " ".join(str(text).split()).rstrip(".")[: _MAX_SUMMARY_LENGTH - 100]
     place = f"{method.upper()} {path}"
     old = ", deprecated" if operation.get("deprecated") is True else ""
-    return f"{sentence} ({place}{old})"[:_LONGEST_SUMMARY] if sentence else f"{place}{old}"[:_LONGEST_SUMMARY]
+    return f"{sentence} ({place}{old})"[:_MAX_SUMMARY_LENGTH] if sentence else f"{place}{old}"[:_MAX_SUMMARY_LENGTH]
 
 
 def _server(servers: Any, settings: Mapping[str, Any]) -> str:

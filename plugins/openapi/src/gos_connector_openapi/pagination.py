@@ -30,9 +30,9 @@ def paging_plan(name: str, chosen: Mapping[str, Any], plan: Mapping[str, Any], o
     if override.get("kind") == "none":
         return None
     members = {step["name"]: step["member"] for step in plan["parameters"] if step["in"] == "query"}
-    body = _plain(output.body)
+    body = _non_null(output.body)
     items = override["items"].split(".") if override.get("items") else _list_in(body)
-    paging = _configured(override, members) if override.get("kind") else _guess(body, members, links=output.links)
+    paging = _configured(override, members) if override.get("kind") else _detect(body, members, links=output.links)
     if paging is None or items is None:
         return None
     size = _member(members, (override["size_parameter"],) if override.get("size_parameter") else _SIZES)
@@ -41,12 +41,12 @@ def paging_plan(name: str, chosen: Mapping[str, Any], plan: Mapping[str, Any], o
 
 
 def _configured(override: Mapping[str, Any], members: Mapping[str, str]) -> dict[str, Any]:
-    usual = {"page": _PAGES, "offset": _OFFSETS, "cursor": _CURSOR_PARAMETERS}.get(override["kind"], ())
-    member = _member(members, (override["parameter"],) if override.get("parameter") else usual)
+    defaults = {"page": _PAGES, "offset": _OFFSETS, "cursor": _CURSOR_PARAMETERS}.get(override["kind"], ())
+    member = _member(members, (override["parameter"],) if override.get("parameter") else defaults)
     return {"kind": override["kind"], "at": str(override.get("at", "")).split("."), "member": member}
 
 
-def _guess(body: Mapping[str, Any], members: Mapping[str, str], *, links: bool) -> dict[str, Any] | None:
+def _detect(body: Mapping[str, Any], members: Mapping[str, str], *, links: bool) -> dict[str, Any] | None:
     if links:
         return {"kind": "link"}
     if at := _first_path(body, _NEXT_URLS, "string"):
@@ -60,16 +60,16 @@ def _guess(body: Mapping[str, Any], members: Mapping[str, str], *, links: bool) 
     return None
 
 
-def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _non_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The first alternative of a schema that is not null."""
     for part in schema.get("anyOf", ()):
         if part.get("type") != "null":
-            return _plain(part)
+            return _non_null(part)
     return schema
 
 
 def _is_type(schema: Mapping[str, Any], kind: str) -> bool:
-    kinds = _plain(schema).get("type")
+    kinds = _non_null(schema).get("type")
     return kinds == kind or (isinstance(kinds, list) and kind in kinds)
 
 
@@ -86,7 +86,7 @@ def _first_path(body: Mapping[str, Any], paths: Sequence[str], kind: str) -> lis
         for names in ([path], path.split(".")):
             schema: Mapping[str, Any] | None = body
             for name in names:
-                schema = _plain(schema).get("properties", {}).get(name) if schema is not None else None
+                schema = _non_null(schema).get("properties", {}).get(name) if schema is not None else None
             if schema is not None and _is_type(schema, kind):
                 return names
     return None

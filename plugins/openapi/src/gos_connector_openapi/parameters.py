@@ -14,12 +14,12 @@ SENT_BY_US = frozenset({
 })  # fmt: skip
 """Headers that a caller cannot set: the specification says to ignore them, or the transport sets them."""
 
-_USUAL = {"path": "simple", "header": "simple", "query": "form", "cookie": "form"}
-_DIVIDERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
+_DEFAULT_STYLES = {"path": "simple", "header": "simple", "query": "form", "cookie": "form"}
+_SEPARATORS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 # Swagger 2.0 also allows these separators in the path and in headers, and tabs, for which OpenAPI 3 has no style.
 _STYLES = {
-    "path": ("simple", "label", "matrix", *_DIVIDERS), "header": ("simple", *_DIVIDERS), "cookie": ("form",),
-    "query": ("form", "deepObject", *_DIVIDERS),
+    "path": ("simple", "label", "matrix", *_SEPARATORS), "header": ("simple", *_SEPARATORS), "cookie": ("form",),
+    "query": ("form", "deepObject", *_SEPARATORS),
 }  # fmt: skip
 
 Pairs = list[tuple[str, str]]
@@ -33,7 +33,7 @@ def parameter_plan(document: Document, parameter: Mapping[str, Any]) -> tuple[di
     if isinstance(content, Mapping) and content:
         return {**step, "json": True}, document.mapping(next(iter(content.values()))).get("schema")
     style = parameter.get("style")
-    step["style"] = style if style in _STYLES[place] else _USUAL[place]
+    step["style"] = style if style in _STYLES[place] else _DEFAULT_STYLES[place]
     explode = parameter.get("explode")
     step["explode"] = explode if isinstance(explode, bool) else step["style"] in ("form", "deepObject")
     return step, parameter.get("schema")
@@ -52,38 +52,40 @@ def write_path(path: str, steps: list[Mapping[str, Any]], arguments: Mapping[str
     """The path with its values filled in; ConfigError for a value that would leave its path segment."""
     for step in steps:
         if step["in"] == "path":
-            text = _in_path(step, arguments[step["member"]])
+            text = _serialize_path_value(step, arguments[step["member"]])
             if text in ("", ".", ".."):
                 raise ConfigError(f"The value of {step['member']} would change which address is called; use another value.")
             path = path.replace(f"{{{step['name']}}}", text)
     return path
 
 
-def _in_path(step: Mapping[str, Any], value: Any) -> str:
+def _serialize_path_value(step: Mapping[str, Any], value: Any) -> str:
     if step.get("json"):
-        return _quoted(text_of(value) if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
-    style, explode, name = step["style"], step["explode"], _quoted(step["name"])
+        return _percent_encode(text_of(value) if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
+    style, explode, name = step["style"], step["explode"], _percent_encode(step["name"])
     if style == "matrix":
         return _matrix(name, value, explode)
-    divider = _quoted(_DIVIDERS[style]) if style in _DIVIDERS else "." if style == "label" and explode else ","
+    separator = _percent_encode(_SEPARATORS[style]) if style in _SEPARATORS else "." if style == "label" and explode else ","
     if isinstance(value, dict):
-        joined = divider.join(f"{_quoted(key)}{'=' if explode else ','}{_quoted(text_of(inner))}" for key, inner in value.items())
+        equals = "=" if explode else ","
+        pairs = [(_percent_encode(key), _percent_encode(text_of(inner))) for key, inner in value.items()]
+        joined = separator.join(f"{key}{equals}{text}" for key, text in pairs)
     elif isinstance(value, list):
-        joined = divider.join(_quoted(text_of(inner)) for inner in value)
+        joined = separator.join(_percent_encode(text_of(inner)) for inner in value)
     else:
-        joined = _quoted(text_of(value))
+        joined = _percent_encode(text_of(value))
     return f".{joined}" if style == "label" else joined
 
 
 def _matrix(name: str, value: Any, explode: bool) -> str:
     if isinstance(value, dict) and explode:
-        return "".join(f";{_quoted(key)}={_quoted(text_of(inner))}" for key, inner in value.items())
+        return "".join(f";{_percent_encode(key)}={_percent_encode(text_of(inner))}" for key, inner in value.items())
     if isinstance(value, list) and explode:
-        return "".join(f";{name}={_quoted(text_of(inner))}" for inner in value)
-    return f";{name}={','.join(_flat(value, _quoted))}"
+        return "".join(f";{name}={_percent_encode(text_of(inner))}" for inner in value)
+    return f";{name}={','.join(_flat(value, _percent_encode))}"
 
 
-def _quoted(text: str) -> str:
+def _percent_encode(text: str) -> str:
     return quote(text, safe="")
 
 
@@ -105,11 +107,11 @@ def write_pairs(step: Mapping[str, Any], value: Any) -> Pairs:
     if isinstance(value, dict):
         if explode and style == "form":
             return [(key, text_of(inner)) for key, inner in value.items()]
-        return [(name, _DIVIDERS.get(style, ",").join(_flat(value)))]
+        return [(name, _SEPARATORS.get(style, ",").join(_flat(value)))]
     if isinstance(value, list):
         if explode or style == "deepObject":
             return [(name, text_of(inner)) for inner in value]
-        return [(name, _DIVIDERS.get(style, ",").join(_flat(value)))]
+        return [(name, _SEPARATORS.get(style, ",").join(_flat(value)))]
     return [(name, text_of(value))]
 
 
@@ -128,7 +130,7 @@ def write_header(step: Mapping[str, Any], value: Any) -> tuple[str, str]:
     elif isinstance(value, dict) and step["explode"]:
         text = ",".join(f"{name}={text_of(inner)}" for name, inner in value.items())
     else:
-        text = _DIVIDERS.get(step["style"], ",").join(_flat(value))
+        text = _SEPARATORS.get(step["style"], ",").join(_flat(value))
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise ConfigError(f"The value of {step['member']} goes into a header and must be one line.")
     return step["name"], text

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-_DEEPEST = 6
+_MAX_DEPTH = 6
 
 
 def sample_of(schema: Mapping[str, Any], depth: int = 0) -> Any:
@@ -13,17 +13,17 @@ def sample_of(schema: Mapping[str, Any], depth: int = 0) -> Any:
             return schema[name]
     if schema.get("enum"):
         return schema["enum"][0]
-    if depth < _DEEPEST and ("allOf" in schema or "anyOf" in schema):
+    if depth < _MAX_DEPTH and ("allOf" in schema or "anyOf" in schema):
         return sample_of(_merged(schema), depth + 1)
     kinds = schema.get("type", "object" if "properties" in schema else "string")
     kind = kinds[0] if isinstance(kinds, list) else kinds
     if kind == "object":
         members = schema.get("properties", {})
-        required = schema.get("required", ()) if depth < _DEEPEST else ()
+        required = schema.get("required", ()) if depth < _MAX_DEPTH else ()
         return {name: sample_of(members.get(name, {}), depth + 1) for name in required}
     if kind == "array":
         least = min(schema.get("minItems", 0), 3)
-        return [sample_of(schema.get("items", {}), depth + 1)] * least if depth < _DEEPEST else []
+        return [sample_of(schema.get("items", {}), depth + 1)] * least if depth < _MAX_DEPTH else []
     if kind in ("integer", "number"):
         return max(schema.get("minimum", 1), min(1, schema.get("maximum", 1)))
     return {"boolean": True, "null": None}.get(kind, _text(schema))
@@ -42,6 +42,6 @@ def _merged(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(schema: Mapping[str, Any]) -> str:
-    known = {"date-time": "2026-01-31T12:00:00Z", "date": "2026-01-31", "email": "a@example.com", "uri": "https://example.com/"}
-    text = known.get(str(schema.get("format")), "text")
+    examples = {"date-time": "2026-01-31T12:00:00Z", "date": "2026-01-31", "email": "a@example.com", "uri": "https://example.com/"}
+    text = examples.get(str(schema.get("format")), "text")
     return text.ljust(min(schema.get("minLength", 0), 100), "x")[: schema.get("maxLength", 100)]

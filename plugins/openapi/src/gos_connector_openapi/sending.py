@@ -83,21 +83,21 @@ def build_request(settings: Json, plan: Json, arguments: Json, key: str) -> Prep
     if schemes is not None:
         auth_headers, auth_params, auth_cookies = credentials(schemes, settings)
         headers, params, cookies = (
-            _over(headers, auth_headers, fold=True), _over(params, auth_params), _over(cookies, auth_cookies)
+            _merge(headers, auth_headers, fold=True), _merge(params, auth_params), _merge(cookies, auth_cookies)
         )  # fmt: skip
     if cookies:
         headers.append(("Cookie", "; ".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in cookies)))
     if plan["method"] not in ("GET", "HEAD", "OPTIONS") and not any(name.lower() == "idempotency-key" for name, _ in headers):
         headers.append(("Idempotency-Key", key))
-    headers = _over(list(settings.get("headers", {}).items()), headers, fold=True)
+    headers = _merge(list(settings.get("headers", {}).items()), headers, fold=True)
     url = f"{base_of(settings, plan)}{write_path(plan['path'], steps, arguments)}"
     return PreparedRequest(HttpRequest(plan["method"], url, headers, params, content), schemes is not None)
 
 
-def _over(below: Pairs, above: Pairs, *, fold: bool = False) -> Pairs:
+def _merge(base: Pairs, overrides: Pairs, *, fold: bool = False) -> Pairs:
     """Both lists joined; a name in `above` replaces the same name in `below`."""
-    names = {name.lower() if fold else name for name, _ in above}
-    return [pair for pair in below if (pair[0].lower() if fold else pair[0]) not in names] + above
+    names = {name.lower() if fold else name for name, _ in overrides}
+    return [pair for pair in base if (pair[0].lower() if fold else pair[0]) not in names] + overrides
 
 
 def next_page_url(request: HttpRequest, url: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from gos_connector_openapi.bodies import FORM, MULTIPART, is_json
 from gos_connector_openapi.document import Document, UnusableDocument
 
-_DIVIDED = {"ssv": "spaceDelimited", "tsv": "tabDelimited", "pipes": "pipeDelimited"}
-_NOT_OF_THE_SCHEMA = ("name", "in", "required", "description", "collectionFormat", "allowEmptyValue")
-_WITHOUT_BODY = ("204", "205")
+_STYLES = {"ssv": "spaceDelimited", "tsv": "tabDelimited", "pipes": "pipeDelimited"}
+_NON_SCHEMA_MEMBERS = ("name", "in", "required", "description", "collectionFormat", "allowEmptyValue")
+_STATUSES_WITHOUT_BODY = ("204", "205")
 
 
 def convert_head(document: Document) -> Document:
@@ -99,7 +99,7 @@ def _parameter(pointer: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
 def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
     if parameter.get("type") == "file":
         return {"type": "string", "format": "binary"}
-    return {name: value for name, value in parameter.items() if name not in _NOT_OF_THE_SCHEMA}
+    return {name: value for name, value in parameter.items() if name not in _NON_SCHEMA_MEMBERS}
 
 
 def _style(pointer: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _style(pointer: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
     how = parameter.get("collectionFormat")
     if how == "multi" and parameter.get("in") in ("query", "formData"):
         return {"style": "form", "explode": True}
-    return {"style": _DIVIDED[how], "explode": False} if how in _DIVIDED else {"explode": False}
+    return {"style": _STYLES[how], "explode": False} if how in _STYLES else {"explode": False}
 
 
 def _body(parameter: Mapping[str, Any], consumes: Iterable[str]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _form(parameters: list[tuple[str, Mapping[str, Any]]], consumes: Iterable[st
     """The request body of a form, with its fields as members; a file requires multipart, whatever the document says."""
     fields = [each for _, each in parameters]
     offered = [media.split(";")[0].strip().lower() for media in consumes]
-    in_parts = any(each.get("type") == "file" for each in fields) or (MULTIPART in offered and FORM not in offered)
+    is_multipart = any(each.get("type") == "file" for each in fields) or (MULTIPART in offered and FORM not in offered)
     members: dict[str, Any] = {}
     styles: dict[str, Any] = {}
     for pointer, each in parameters:
@@ -137,7 +137,7 @@ def _form(parameters: list[tuple[str, Mapping[str, Any]]], consumes: Iterable[st
             styles[name] = {"style": "form", **style}
     required = [str(each.get("name")) for each in fields if each.get("required") is True]
     schema = {"type": "object", "properties": members, "required": required}
-    content = {MULTIPART if in_parts else FORM: {"schema": schema, "encoding": styles}}
+    content = {MULTIPART if is_multipart else FORM: {"schema": schema, "encoding": styles}}
     return {"required": bool(required), "content": content}
 
 
@@ -145,7 +145,7 @@ def _response(response: Mapping[str, Any], status: str, produces: list[str]) -> 
     """The response; documents often omit the schema of an actual answer, so that a missing schema accepts anything."""
     common = {"description": "", "headers": response.get("headers", {})}
     schema = response.get("schema")
-    if status in _WITHOUT_BODY:
+    if status in _STATUSES_WITHOUT_BODY:
         return common
     if schema is None:
         media = next(filter(is_json, produces), "*/*")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from appliance.connectors.contract import memory_used_kb, stand_apart
-from gos_connector_openapi.document import CHOOSE, UnusableDocument, parse
+from gos_connector_openapi.document import CHOOSE_OPERATIONS, UnusableDocument, parse
 from gos_connector_openapi.operations import Reader
 
 MEMORY_MB = 400
 CPU_SECONDS = 40
-_MOST_ANSWER = 96 << 20
+_MAX_OUTPUT_BYTES = 96 << 20
 
 
 def main() -> None:
@@ -21,8 +21,8 @@ def main() -> None:
         written = 0
         for line in _answer_lines(settings, content):
             written += len(line)
-            if written > _MOST_ANSWER:
-                raise UnusableDocument(f"The operations of the document are too large; {CHOOSE}.")
+            if written > _MAX_OUTPUT_BYTES:
+                raise UnusableDocument(f"The operations of the document are too large; {CHOOSE_OPERATIONS}.")
             sys.stdout.write(line)
     except UnusableDocument as error:
         _refuse(str(error))
