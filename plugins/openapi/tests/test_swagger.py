@@ -286,7 +286,7 @@ def test_too_many_operations_are_refused_with_their_tags(shop: Shop) -> None:
     with pytest.raises(UnusableDocument) as refused:
         shop.actions()
     assert str(refused.value) == (
-        "The document has 5001 operations; an integration can have at most 5000: choose the operations you need with the "
+        "5001 operations are selected; an integration can have at most 5000: choose the operations you need with the "
         "settings only_tags and only_paths. Their tags: t0 (501), t1 (500), t2 (500), t3 (500), "
         "t4 (500), t5 (500), t6 (500), t7 (500) and 2 more."
     )

@@ -72,7 +72,7 @@ class Reader:
             )
         if len(chosen) > MAX_OPERATIONS:
             raise UnusableDocument(
-                f"The document has {len(chosen)} operations; an integration can have at most {MAX_OPERATIONS}: "
+                f"{len(chosen)} operations are selected; an integration can have at most {MAX_OPERATIONS}: "
                 f"{CHOOSE_OPERATIONS}. {_name_tags(chosen)}"
             )
         return chosen
