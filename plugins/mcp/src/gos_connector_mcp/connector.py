@@ -83,7 +83,7 @@ class McpConnector(Connector):
         listed: list[Any] = []
         cursor, seen, bytes_left = None, set(), _MAX_LIST_BYTES
         for _ in range(_MAX_PAGES):
-            params = {} if cursor is None else {"cursor": cursor}
+            params: Json = {} if cursor is None else {"cursor": cursor}
             request = Request("tools/list", params, max_bytes=min(MAX_ANSWER_BYTES, bytes_left))
             page, size = self._conversation.request_with_size(request, ctx)
             tools, bytes_left = page.get("tools"), bytes_left - size
