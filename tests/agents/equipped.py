@@ -1,4 +1,4 @@
-"""More tools for the agents of a world: a WebApp with two versions, and a process that nobody drives."""
+"""More tools for the agents of a world: a WebApp with two versions, and a process whose executions stay queued."""
 
 from appliance.agents.tools.processes import ProcessTools
 from appliance.agents.tools.webapps import WebAppTools

@@ -2,9 +2,9 @@
 
     with serving(script(Call("echo", {"text": "hi"}), "done")) as server:
         ...                                     # an LLM profile with base_url=server.url, kind openai or anthropic
-        assert server.heard[-1].messages[-1].text == "hi"
+        assert server.requests[-1].messages[-1].text == "hi"
 
-A `Turn` is `turn(messages, tools) -> answer`: it is given the whole conversation (`Said`, the same for both protocols) and the
+A `Turn` is `turn(messages, tools) -> answer`: it gets the whole conversation (`ChatMessage`, the same for both protocols) and the
 tools by name with their schemas, and answers a text, a Call, a list of Calls, or an Answer for anything unusual (a status, a
 finish reason, raw bytes, an event to wait for).  It runs in the server's thread.  `script(*answers)` gives one after the other.
 
@@ -104,28 +104,28 @@ def obey(times: int = 1) -> Turn:
         texts = [text for message in messages if message.role != "assistant" for text in _texts(message.text)]
         done = [(call.name, _canonical(call.arguments)) for message in messages for call in message.calls]
         results = [message.text for message in messages if message.role == "tool"]
-        wanted = dict.fromkeys(
+        pending = dict.fromkeys(
             (name, _canonical(filled))
             for text in texts
             for name, arguments in _calls_in(text)
             if (filled := _filled(arguments, results)) is not _WAITS
         )
-        for name, arguments in wanted:
+        for name, arguments in pending:
             if done.count((name, arguments)) < times:
                 return Call(name, json.loads(arguments))
-        sayings = [found for text in texts for found in _SAY.findall(text)]
+        sayings = [saying for text in texts for saying in _SAY.findall(text)]
         return sayings[-1].strip() if sayings else "done"
 
     return turn
 
 
 def _calls_in(text: str) -> Iterator[tuple[str, Any]]:
-    for found in _CALL.finditer(text):
+    for match in _CALL.finditer(text):
         try:
-            arguments, _ = json.JSONDecoder().raw_decode(text, found.end())
+            arguments, _ = json.JSONDecoder().raw_decode(text, match.end())
         except ValueError:
             continue
-        yield found[1], arguments
+        yield match[1], arguments
 
 
 def _texts(text: str, depth: int = 5) -> Iterator[str]:
@@ -155,8 +155,8 @@ def _inside(value: Any, depth: int) -> Iterator[str]:
 def _filled(value: Any, results: list[str]) -> Any:
     """Arguments with what `$name` stands for; _WAITS while one stands for nothing."""
     if isinstance(value, str) and value.startswith("$"):
-        found = [each for result in results for each in _members(_json(result), value[1:])]
-        return found[-1] if found else _WAITS
+        values = [each for result in results for each in _members(_json(result), value[1:])]
+        return values[-1] if values else _WAITS
     if isinstance(value, dict):
         filled = {name: _filled(inner, results) for name, inner in value.items()}
         return _WAITS if any(inner is _WAITS for inner in filled.values()) else filled
@@ -187,7 +187,7 @@ def _canonical(arguments: Any) -> str:
 
 
 class ModelServer:
-    """`turn` may be exchanged at any time; `heard` holds every request, `asked` is released for each."""
+    """`turn` may be replaced at any time; `requests` has every request, `arrivals` is released for each."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -205,13 +205,13 @@ class ModelServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
-    def next(self, heard: Heard) -> Answer:
-        self.heard.append(heard)
+    def next(self, request: Heard) -> Answer:
+        self.heard.append(request)
         self.asked.release()
-        said = self.turn(heard.messages, heard.tools)
-        if isinstance(said, Call):
-            said = [said]
-        return said if isinstance(said, Answer) else Answer(said) if isinstance(said, str) else Answer(calls=said)
+        answer = self.turn(request.messages, request.tools)
+        if isinstance(answer, Call):
+            answer = [answer]
+        return answer if isinstance(answer, Answer) else Answer(answer) if isinstance(answer, str) else Answer(calls=answer)
 
     def close(self) -> None:
         """Ends once every request that has come in is answered."""
@@ -246,18 +246,18 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             is_anthropic = self.path.endswith("/messages")
             messages = list(_read_anthropic(body) if is_anthropic else _read_openai(body))
-            tools = {_named(tool)["name"]: _named(tool) for tool in body.get("tools", ())}
+            tools = {_describe_tool(tool)["name"]: _describe_tool(tool) for tool in body.get("tools", ())}
             headers = {name.lower(): value for name, value in self.headers.items()}
-            said = server.next(Heard(self.path, headers, body, messages, tools))
-            if said.hold is not None:
-                said.hold.wait(30)
-            if said.status != 200:
-                answered: Any = {"error": {"message": said.text or "not now"}}
+            answer = server.next(Heard(self.path, headers, body, messages, tools))
+            if answer.hold is not None:
+                answer.hold.wait(30)
+            if answer.status != 200:
+                reply: Any = {"error": {"message": answer.text or "not now"}}
             else:
-                answered = _anthropic(said) if is_anthropic else _openai(said, len(server.heard))
-            content = said.raw if said.raw is not None else json.dumps(answered).encode()
-            self.send_response(said.status)
-            for name, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **said.headers}.items():
+                reply = _anthropic(answer) if is_anthropic else _openai(answer, len(server.heard))
+            content = answer.raw if answer.raw is not None else json.dumps(reply).encode()
+            self.send_response(answer.status)
+            for name, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **answer.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
@@ -268,9 +268,9 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _named(tool: Any) -> Any:
-    found = tool.get("function", tool)
-    return found | {"input_schema": found.get("parameters", found.get("input_schema"))}
+def _describe_tool(tool: Any) -> Any:
+    function = tool.get("function", tool)
+    return function | {"input_schema": function.get("parameters", function.get("input_schema"))}
 
 
 def _text(content: Any) -> str:
@@ -282,8 +282,8 @@ def _text(content: Any) -> str:
 def _read_openai(body: Any) -> Iterator[Said]:
     for message in body["messages"]:
         calls = [each["function"] | {"id": each["id"]} for each in message.get("tool_calls", ())]
-        asked = tuple(Call(each["name"], json.loads(each["arguments"]), each["id"]) for each in calls)
-        yield Said(message["role"], _text(message["content"]), asked, message.get("tool_call_id", ""))
+        requested = tuple(Call(each["name"], json.loads(each["arguments"]), each["id"]) for each in calls)
+        yield Said(message["role"], _text(message["content"]), requested, message.get("tool_call_id", ""))
 
 
 def _read_anthropic(body: Any) -> Iterator[Said]:
@@ -300,36 +300,36 @@ def _read_anthropic(body: Any) -> Iterator[Said]:
             yield Said(message["role"], text, calls)
 
 
-def _openai(said: Answer, number: int) -> Any:
+def _openai(answer: Answer, number: int) -> Any:
     calls = [
         {"id": f"call_{number}_{index}" if call.id is None else call.id, "type": "function", "function": {
             "name": call.name, "arguments": call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments),
-        }} for index, call in enumerate(said.calls)
+        }} for index, call in enumerate(answer.calls)
     ]  # fmt: skip
-    message = {"role": "assistant", "content": said.text or None} | ({"tool_calls": calls} if calls else {})
-    finish = said.finish or ("tool_calls" if calls else "stop")
+    message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
+    finish = answer.finish or ("tool_calls" if calls else "stop")
     choices = [{"message": message, "finish_reason": finish}]
     reply: dict[str, Any] = {"id": f"chat_{number}", "model": "served-1", "choices": choices}
-    if said.usage:
+    if answer.usage:
         reply["usage"] = {
-            "prompt_tokens": said.usage[0], "completion_tokens": said.usage[1],
-            "prompt_tokens_details": {"cached_tokens": said.cached},
+            "prompt_tokens": answer.usage[0], "completion_tokens": answer.usage[1],
+            "prompt_tokens_details": {"cached_tokens": answer.cached},
         }  # fmt: skip
     return reply
 
 
-def _anthropic(said: Answer) -> Any:
-    texts = [{"type": "text", "text": said.text}] if said.text else []
+def _anthropic(answer: Answer) -> Any:
+    texts = [{"type": "text", "text": answer.text}] if answer.text else []
     calls = [
         {"type": "tool_use", "id": f"toolu_{index}" if call.id is None else call.id, "name": call.name, "input": call.arguments}
-        for index, call in enumerate(said.calls)
+        for index, call in enumerate(answer.calls)
     ]
     names = {"length": "max_tokens", "content_filter": "refusal", "stop": "end_turn", "tool_calls": "tool_use"}
     reply: dict[str, Any] = {
-        "id": "msg_1", "type": "message", "model": "served-1", "content": [*map(dict, said.thoughts), *texts, *calls],
-        "stop_reason": names[said.finish or ("tool_calls" if calls else "stop")],
+        "id": "msg_1", "type": "message", "model": "served-1", "content": [*map(dict, answer.thoughts), *texts, *calls],
+        "stop_reason": names[answer.finish or ("tool_calls" if calls else "stop")],
     }  # fmt: skip
-    if said.usage:
-        fresh = said.usage[0] - said.cached
-        reply["usage"] = {"input_tokens": fresh, "cache_read_input_tokens": said.cached, "output_tokens": said.usage[1]}
+    if answer.usage:
+        fresh = answer.usage[0] - answer.cached
+        reply["usage"] = {"input_tokens": fresh, "cache_read_input_tokens": answer.cached, "output_tokens": answer.usage[1]}
     return reply

@@ -8,7 +8,7 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, Span, SpanContext, Tracer,
 
 
 class Kept(Span):
-    """One span: what it is called, what it lies in, its attributes and whether it is over."""
+    """One span: its name, its parent's name, its attributes and whether it has ended."""
 
     def __init__(self, name: str, parent: Any, attributes: Any) -> None:
         self.name, self.parent, self.attributes = name, parent, dict(attributes or {})

@@ -38,7 +38,7 @@ GIVEN = {"order": "10248"}
 
 @dataclass
 class Stepping:
-    """Nothing runs by itself: `drive` is one visit of an execution, `world.drive` one stretch of a run."""
+    """Nothing runs by itself: `drive` is one visit of an execution, `world.drive` one segment of a run."""
 
     world: World
     flow: ProcessFlow
@@ -46,7 +46,7 @@ class Stepping:
     count: int = 0
 
     def wipe(self) -> None:
-        """Forget what tests before have written, booked and asked."""
+        """Delete the marks, bookings and approvals of earlier tests."""
         db.write(lambda: db.execute("DELETE FROM approval"))
         for each in datapool.query_entities(self.world.scope, "marks", {"limit": 500}).items:
             datapool.delete_entity(self.world.scope, "marks", each["id"])
@@ -71,11 +71,11 @@ class Stepping:
         self.drive(execution_id)
         return execution_id
 
-    def begin(self, process_id: str, given: Any = None) -> str:
-        return str(self.flow.start_execution(self.world.scope, process_id, StartRequest(given or GIVEN)).id)
+    def begin(self, process_id: str, data: Any = None) -> str:
+        return str(self.flow.start_execution(self.world.scope, process_id, StartRequest(data or GIVEN)).id)
 
     def drive(self, execution_id: str) -> Execution:
-        """As far as it goes now; whoever drove it before is gone."""
+        """Drive it as far as it goes now, as a new owner."""
         db.write(lambda: db.execute("UPDATE execution SET owner = NULL WHERE id = ?", (execution_id,)))
         self.flow.runner.drive("one", execution_id)
         return self.get(execution_id)

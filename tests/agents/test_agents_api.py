@@ -24,7 +24,7 @@ def test_a_change_is_a_version_and_the_same_again_is_none(running: Running) -> N
         assert api.get(f"/api/v1/agents/{name}/versions/1").json()["data"]["digest"] != changed.json()["data"]["digest"]
 
 
-def test_an_agent_that_is_not_the_one_read_stays(running: Running) -> None:
+def test_a_stale_etag_does_not_change_the_agent(running: Running) -> None:
     with running.api("acme") as api:
         name = make(api)
         etag = api.get(f"/api/v1/agents/{name}").headers["ETag"]
@@ -34,7 +34,7 @@ def test_an_agent_that_is_not_the_one_read_stays(running: Running) -> None:
         assert api.post("/api/v1/agents", json={**WHOLE, "id": name}).json()["error"]["code"] == "already_exists"
 
 
-def test_what_is_wrong_is_told_with_pointers(running: Running) -> None:
+def test_problems_are_reported_with_pointers(running: Running) -> None:
     with running.api("acme") as api:
         refused = api.put("/api/v1/agents/wrong", json={**WHOLE, "id": "wrong", "tools": ["no_such"]})
         assert refused.status_code == 422

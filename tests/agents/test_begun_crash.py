@@ -1,4 +1,4 @@
-"""A crash between what a call did and the journal's entry of its answer: the run goes on with that very call."""
+"""A crash between a call's effect and the journal entry of its answer: the run resumes with that same call."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,8 +46,8 @@ def finish(world: World, run_id: str) -> Run:
     return run
 
 
-def cut_once_begun(world: World, run_id: str, equip: Callable[[], None] = lambda: None) -> None:
-    """The process dies when what the call began is durable, before it can write anything more; another one is there."""
+def cut_after_dispatch(world: World, run_id: str, equip: Callable[[], None] = lambda: None) -> None:
+    """The process dies when the dispatch of the call is durable, before its next write; another process takes over."""
     write = db.write
 
     def write_until_dark(fn: Callable[[], Any]) -> Any:
@@ -72,21 +72,21 @@ def executions(world: World) -> list[tuple[str, int]]:
     return [(row.actor, row.version) for row in world.scope.select(Execution)]
 
 
-def test_an_approved_read_goes_on_with_the_approval_that_it_has_used(world: World) -> None:
+def test_an_approved_read_resumes_with_its_used_approval(world: World) -> None:
     once = {"calls_per_run": 1}
     world.make(calls(READ), says("done"), rules=[ask_for(READ[0], obligations=once), ALLOW], tools=[READ[0]])
     run_id = world.start()
-    cut_once_begun(world, run_id)
+    cut_after_dispatch(world, run_id)
     assert [each.status for each in world.asked()] == ["used"]
     assert finish(world, run_id).output == "done"
     assert [each["ok"] for each in returned(world, run_id)] == [True], returned(world, run_id)
     assert [each.status for each in world.asked()] == ["used"]
 
 
-def test_a_read_that_had_begun_is_asked_for_anew_under_other_policies(world: World) -> None:
+def test_a_dispatched_read_needs_a_new_approval_under_other_policies(world: World) -> None:
     world.make(calls(READ), says("done"), rules=[ask_for(READ[0]), ALLOW], tools=[READ[0]])
     run_id = world.start()
-    cut_once_begun(world, run_id)
+    cut_after_dispatch(world, run_id)
     put_rules(world.scope, ask_for(READ[0]), ALLOW, {**TAINTED, "id": "more"})
     assert world.drive(run_id).status == "waiting"
     world.decide()
@@ -96,10 +96,10 @@ def test_a_read_that_had_begun_is_asked_for_anew_under_other_policies(world: Wor
 
 
 @pytest.mark.parametrize("rule", [ALLOW, ask_for(PUBLISH[0])])
-def test_what_somebody_took_back_is_not_published_again(world: World, shop: Shop, rule: dict[str, Any]) -> None:
+def test_a_publication_that_was_taken_back_is_not_repeated(world: World, shop: Shop, rule: dict[str, Any]) -> None:
     world.make(calls(PUBLISH), says("done"), rules=[rule], tools=[PUBLISH[0]])
     run_id = world.start()
-    cut_once_begun(world, run_id, shop.equip)
+    cut_after_dispatch(world, run_id, shop.equip)
     assert shop.served == 2
     shop.serve(1)
     assert finish(world, run_id).status == "succeeded"
@@ -108,10 +108,10 @@ def test_what_somebody_took_back_is_not_published_again(world: World, shop: Shop
     assert shop.served == 1
 
 
-def test_what_had_begun_is_told_as_begun_where_it_is_denied_now(world: World, shop: Shop) -> None:
+def test_a_dispatched_call_that_is_denied_now_is_reported_as_begun(world: World, shop: Shop) -> None:
     world.make(calls(PUBLISH), says("done"), rules=[ALLOW], tools=[PUBLISH[0]])
     run_id = world.start()
-    cut_once_begun(world, run_id, shop.equip)
+    cut_after_dispatch(world, run_id, shop.equip)
     switch_off(world.scope, "tool", PUBLISH[0], "enough")
     finish(world, run_id)
     (result,) = returned(world, run_id)
@@ -120,12 +120,12 @@ def test_what_had_begun_is_told_as_begun_where_it_is_denied_now(world: World, sh
 
 
 @pytest.mark.parametrize("rule", [ALLOW, ask_for(WORK[0])])
-def test_a_process_is_begun_once_whatever_is_published_meanwhile(world: World, rule: dict[str, Any]) -> None:
+def test_a_process_is_started_once_whatever_is_published_meanwhile(world: World, rule: dict[str, Any]) -> None:
     put_process(world.scope, 1)
     equip_process(world)
     world.make(calls(WORK), says("done"), rules=[rule], tools=[WORK[0]])
     run_id = world.start()
-    cut_once_begun(world, run_id, lambda: equip_process(world))
+    cut_after_dispatch(world, run_id, lambda: equip_process(world))
     put_process(world.scope, 2)
     db.write(lambda: db.execute("UPDATE execution SET created_at = created_at - 200000000"))  # days later
     assert finish(world, run_id).status == "succeeded"

@@ -41,19 +41,19 @@ def world(tmp_path: Path, server: ModelServer) -> Iterator[World]:
         yield opened
 
 
-def asks(*wanted: tuple[str, dict[str, Any]]) -> Turn:
+def asks(*requested: tuple[str, dict[str, Any]]) -> Turn:
     """A model that asks for one of these in each turn, then is done, however often it is asked for the same turn."""
-    answers = [*(Call(*each) for each in wanted), "done"]
+    answers = [*(Call(*each) for each in requested), "done"]
     return lambda messages, tools: answers[sum(message.role == "assistant" for message in messages)]
 
 
-def capped(world: World, turns: int) -> None:
+def cap_cost(world: World, turns: int) -> None:
     """One agent, whose rule allows its calls as long as its models have cost less than so many answers."""
     world.make(rules=[{**each, "obligations": {"cost_per_run": A_TURN * turns}} for each in (ALLOW, TAINTED)])
 
 
 def test_a_run_that_has_cost_too_much_makes_no_more_calls(world: World, server: ModelServer) -> None:
-    capped(world, 2)
+    cap_cost(world, 2)
     server.turn = asks(mark("one"), mark("two"), book(amount=3))
     for _ in range(2):  # what another run has cost is not its own
         run = world.drive(world.start())
@@ -66,8 +66,8 @@ def test_a_run_that_has_cost_too_much_makes_no_more_calls(world: World, server: 
     assert world.booked() == []
 
 
-def test_an_answer_is_charged_once_whatever_crashes(world: World, server: ModelServer) -> None:
-    capped(world, 9)
+def test_an_answer_is_charged_once_after_a_crash(world: World, server: ModelServer) -> None:
+    cap_cost(world, 9)
     server.turn = asks(mark("one"))
     lost = 0
     for number in range(1, MOST_WRITES):

@@ -41,7 +41,7 @@ def finish(world: World, run_id: str) -> Run:
 
 
 def crash_and_finish(world: World, run_id: str, number: int, when: When) -> tuple[Run, bool]:
-    """The process dies at its `number`-th write; another one goes on.  Whether it came to that."""
+    """The process dies at its `number`-th write and another one continues; the run, and whether there were so many writes."""
     try:
         with power_cut(number, when):
             return finish(world, run_id), False
@@ -71,7 +71,7 @@ def test_a_crash_at_any_write_does_nothing_twice_and_loses_nothing(world: World,
     assert 15 < number < MOST_WRITES
 
 
-def test_a_write_that_cannot_be_repeated_happens_once_or_is_told_as_unknown(world: World) -> None:
+def test_an_unrepeatable_write_happens_once_or_is_reported_as_unknown(world: World) -> None:
     world.make(calls(book("book", amount=1)), says("done"))
     ends: Counter[str] = Counter()
     for number in itertools.count(1):
@@ -99,7 +99,7 @@ def test_a_cancel_is_not_lost_in_a_crash(world: World) -> None:
     assert (finish(world, run_id).status, world.booked()) == ("cancelled", [])
 
 
-def test_of_two_workers_one_drives(world: World) -> None:
+def test_only_one_of_two_workers_drives_a_run(world: World) -> None:
     world.make(calls(mark("once"), book(amount=1)), says("done"))
     _, other, _ = world.process(listens=False)
     for _ in range(5):
@@ -121,7 +121,7 @@ def test_of_two_workers_one_drives(world: World) -> None:
     world.made.pop()()
 
 
-def test_a_clock_that_is_set_takes_no_run_from_a_worker_that_lives(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_change_takes_no_run_from_a_live_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.make(calls(mark("once")), says("done"))
     _, other, _ = world.process(listens=False)
     run_id = world.start()
@@ -136,16 +136,16 @@ def test_a_clock_that_is_set_takes_no_run_from_a_worker_that_lives(world: World,
     assert world.drive(run_id).status == "succeeded"
     assert (swept, world.marks()) == ([0, 0], ["once"])
     world.script.before = lambda number: None
-    held = world.start()
-    assert db.write(lambda: world.runs.runner._claim(world.scope, held)) is not None
+    claimed_id = world.start()
+    assert db.write(lambda: world.runs.runner._claim(world.scope, claimed_id)) is not None
     monkeypatch.setattr(clock, "now_ms", lambda: now() + 24 * 3_600_000)
-    assert (other.sweep(), world.get(held).status) == (0, "running")
+    assert (other.sweep(), world.get(claimed_id).status) == (0, "running")
     monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + 20)
-    assert (other.sweep(), world.get(held).status) == (1, "queued"), "silent for two thirds of a lease, it is taken from it"
+    assert (other.sweep(), world.get(claimed_id).status) == (1, "queued"), "silent for two thirds of a lease, it is taken from it"
     world.made.pop()()
 
 
-def test_who_lost_the_run_commits_nothing_more(world: World) -> None:
+def test_a_worker_that_lost_the_run_commits_nothing_more(world: World) -> None:
     world.make(calls(mark("no")), says("done"))
     run_id = world.start()
 
@@ -159,7 +159,7 @@ def test_who_lost_the_run_commits_nothing_more(world: World) -> None:
     assert world.get(run_id).status == "running"
 
 
-def test_a_run_that_kills_its_worker_again_and_again_is_given_up(world: World) -> None:
+def test_a_run_that_keeps_killing_its_worker_fails(world: World) -> None:
     world.make(says("done"))
     run_id = world.start()
     db.write(lambda: db.execute("UPDATE agent_run SET claims = 20"))
@@ -167,7 +167,7 @@ def test_a_run_that_kills_its_worker_again_and_again_is_given_up(world: World) -
     assert (run.status, (run.error or {})["code"]) == ("failed", "poisoned")
 
 
-def test_the_sweeper_finds_what_nobody_drives(world: World) -> None:
+def test_the_sweeper_queues_runs_without_a_worker(world: World) -> None:
     world.make(says("done"))
     run_id = world.start()
     db.write(lambda: db.execute("UPDATE agent_run SET status = 'running', owner = 'wrk_dead', fence = 5"))

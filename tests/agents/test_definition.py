@@ -1,4 +1,4 @@
-"""What an agent's definition says, and everything that can be wrong with one."""
+"""Parsing an agent's definition, and everything that can be wrong with one."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_a_definition_is_read_written_and_read_again_as_the_same() -> None:
     assert (again, again.digest()) == (definition, definition.digest())
 
 
-def test_the_digest_tells_every_member_apart() -> None:
+def test_every_member_changes_the_digest() -> None:
     digest = parse_definition("triage", WHOLE).digest()
     for member, other in {"instructions": "Else.", "tools": [], "skills": [], "policy": [], "model": "small"}.items():
         assert parse_definition("triage", {**WHOLE, member: other}).digest() != digest, member
@@ -45,7 +45,7 @@ def test_an_operation_is_allowed_by_its_name_or_by_all_of_its_integration() -> N
     assert not definition.may_call("other", "create_order")
 
 
-def test_everything_wrong_is_told_at_once_with_its_place() -> None:
+def test_all_problems_are_reported_at_once_with_pointers() -> None:
     problems_found = problems(
         colour="red", instructions=" ", model="No Slug", skills=["Bad Name"], policy={"a": 1},
         tools=["rm_rf", "erp:", "*:*", "load_tenant_skill", "execute_tenant_integration", "get_human_input"],

@@ -1,4 +1,4 @@
-"""However a run ends, the audit trail has it, once, written with the end."""
+"""Every end of a run is in the audit trail once, written in the same transaction."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -21,12 +21,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield opened
 
 
-def the_end(world: World, run_id: str) -> Mapping[str, Any]:
-    """What the audit trail says of the one end that it has."""
+def end_entry(world: World, run_id: str) -> Mapping[str, Any]:
+    """The fields of the only `agent.end` entry of the audit trail."""
     (entry,) = audit.list_entries(world.scope, AuditFilter(action="agent.end"), PageRequest()).items
-    told: Mapping[str, Any] = json.loads(entry.fields)
-    assert (entry.subject, told["run"], told["status"]) == ("clerk", run_id, world.get(run_id).status)
-    return told
+    fields: Mapping[str, Any] = json.loads(entry.fields)
+    assert (entry.subject, fields["run"], fields["status"]) == ("clerk", run_id, world.get(run_id).status)
+    return fields
 
 
 def succeeds(world: World) -> str:
@@ -90,7 +90,7 @@ ENDS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
 @pytest.mark.parametrize("how", ENDS)
 def test_every_end_is_audited_once(world: World, how: str) -> None:
     end, expected = ENDS[how]
-    result = the_end(world, end(world))
+    result = end_entry(world, end(world))
     assert {name: result.get(name) for name in expected} == expected
 
 

@@ -1,4 +1,4 @@
-"""A profile's model under pydantic-ai: whole runs over both protocols, in one thread, and what malformed turns come to."""
+"""A profile's model under pydantic-ai: whole runs over both protocols, in one thread, and malformed turns."""
 
 import shutil
 import threading
@@ -72,8 +72,8 @@ def world(empty: Path, tmp_path: Path) -> Iterator[World]:
     db.open_database(f"sqlite:///{tmp_path}/gos.db")
     server = ModelServer(script("hello"))
     sealer = Sealer(b"k" * 32)
-    reach = replace(Egress.of([f"127.0.0.1:{server.port}"]), max_answer_bytes=1 << 20)
-    llm = LanguageModels(reach, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name))
+    egress = replace(Egress.of([f"127.0.0.1:{server.port}"]), max_answer_bytes=1 << 20)
+    llm = LanguageModels(egress, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name))
     yield World(llm, server, TenantScope("acme", "key:test"), [])
     server.close()
     db.close_database()
@@ -112,7 +112,7 @@ def test_a_structured_output_comes_by_a_tool_that_must_be_used(world: World, kin
 
 
 @KINDS
-def test_what_is_wrong_with_a_call_is_told_to_the_model(world: World, kind: str) -> None:
+def test_invalid_calls_are_reported_to_the_model(world: World, kind: str) -> None:
     world.profile(kind)
     wrong = ["{not json", "[1]"] if kind == "openai" else [{"text": 5}]
     calls = [Call("echo", arguments) for arguments in wrong]
@@ -133,7 +133,7 @@ def test_what_is_wrong_with_a_call_is_told_to_the_model(world: World, kind: str)
 
 
 @KINDS
-def test_calls_under_one_id_are_told_apart(world: World, kind: str) -> None:
+def test_calls_with_the_same_id_are_distinguished(world: World, kind: str) -> None:
     world.profile(kind)
     twice = [Call("echo", {"text": "a"}, "same"), Call("echo", {"text": "b"}, "same"), Call("echo", {"text": "c"}, "")]
     world.server.turn = script(twice, Call("echo", {"text": "d"}, "same"), "good")
@@ -158,7 +158,7 @@ def test_calls_under_one_id_are_told_apart(world: World, kind: str) -> None:
     ],
     ids=["refused", "cut off", "500", "html", "no call", "too many", "nested", "huge"],
 )
-def test_a_turn_that_is_none_is_a_coded_error_and_paid_for_unless_refused(
+def test_an_invalid_turn_is_a_coded_error_and_charged_unless_refused(
     world: World, kind: str, answer: Answer, error: type[Exception]
 ) -> None:
     world.profile(kind)
@@ -171,7 +171,7 @@ def test_a_turn_that_is_none_is_a_coded_error_and_paid_for_unless_refused(
     assert usage.used_by_run(world.scope, "run_1").calls == (answer.status == 200)
 
 
-def test_a_turn_is_recorded_with_what_it_cost_and_attributed_to_its_run(world: World) -> None:
+def test_a_turn_is_recorded_with_its_cost_and_its_run(world: World) -> None:
     world.profile("openai", price={"input": 1.0, "output": 2.0})
     result: list[tuple[Generated, ModelResponse | None]] = []
 
@@ -206,18 +206,18 @@ def test_a_run_ends_at_the_budget_of_its_profile(world: World) -> None:
 
 
 @KINDS
-def test_what_is_redacted_leaves_neither_in_texts_nor_in_arguments_nor_in_results(world: World, kind: str) -> None:
+def test_redacted_values_leave_in_no_part_of_a_request(world: World, kind: str) -> None:
     world.profile(kind, redaction={"patterns": [{"use": "email"}], "restore": True})
     world.server.turn = script(Call("echo", {"text": "[EMAIL_1] and x@b.example"}), "Sent to [EMAIL_1]")
     done = run_in_new_loop(world.agent().run("Write to ann@a.example"))
     assert world.echoed[0][0] == "ann@a.example and x@b.example"
     assert done.output == "Sent to ann@a.example"
-    everything = repr([heard.body for heard in world.server.heard])
+    everything = repr([request.body for request in world.server.heard])
     assert "@" not in everything
     assert "echo [EMAIL_1] and [EMAIL_2]" in everything
 
 
-def test_thoughts_go_back_to_the_provider_as_they_came(world: World) -> None:
+def test_thoughts_are_returned_to_the_provider_unchanged(world: World) -> None:
     world.profile("anthropic")
     thoughts = [{"type": "thinking", "thinking": "hm", "signature": "s1"}, {"type": "redacted_thinking", "data": "d1"}]
     world.server.turn = script(Answer(calls=[Call("echo", {"text": "a"})], thoughts=thoughts), "good")
@@ -227,7 +227,7 @@ def test_thoughts_go_back_to_the_provider_as_they_came(world: World) -> None:
     assert [part.content for part in response.parts if isinstance(part, ThinkingPart)] == ["hm", ""]
 
 
-def test_a_failed_tool_is_marked_where_the_provider_has_a_word_for_it(world: World) -> None:
+def test_a_failed_tool_is_marked_where_the_provider_has_a_field_for_it(world: World) -> None:
     world.profile("anthropic")
     world.server.turn = script(Call("echo", {"text": 5}), "good")
     run_in_new_loop(world.agent().run("Go"))
@@ -239,7 +239,7 @@ def test_a_tenant_has_no_model_without_its_profile(world: World) -> None:
         world.model()
 
 
-def test_each_turn_has_a_span_inside_that_of_its_run_and_none_tells_what_was_said(world: World) -> None:
+def test_turns_have_spans_within_their_run_and_without_content(world: World) -> None:
     world.profile("openai", price={"input": 1.0, "output": 2.0}, parameters={"max_tokens": 99})
     world.server.turn = script(Call("echo", {"text": "canary"}), Answer("canary", cached=7), Answer("canary", status=400))
     tracer = KeepingTracer()
@@ -273,7 +273,7 @@ def test_each_turn_has_a_span_inside_that_of_its_run_and_none_tells_what_was_sai
     assert "canary" not in repr([(span.name, span.attributes, span.status) for span in tracer.spans])
 
 
-def test_the_obeying_model_does_what_stands_in_results_and_waits_for_what_it_needs(world: World) -> None:
+def test_the_obeying_model_follows_results_and_waits_for_values(world: World) -> None:
     world.profile("openai")
     world.server.turn = obey()
     agent = world.agent()
@@ -307,7 +307,7 @@ def test_a_turn_ends_when_the_run_has_no_more_time(world: World) -> None:
     assert usage.used_by_run(world.scope, "run_1").calls == 1  # it may have been generated, so it counts
 
 
-def test_a_conversation_goes_on_with_the_profile_that_another_falls_back_to(world: World) -> None:
+def test_a_conversation_continues_with_the_fallback_profile(world: World) -> None:
     world.profile("openai", fallbacks=["spare"])
     spare = {"kind": "anthropic", "model": "other", "base_url": world.server.url}
     world.llm.put_profile(world.scope, "spare", Profile.model_validate(spare), "sk-other")
@@ -315,7 +315,7 @@ def test_a_conversation_goes_on_with_the_profile_that_another_falls_back_to(worl
     world.server.turn = answers
     done = run_in_new_loop(world.agent().run("Go"))
     assert done.output == "good"
-    paths = [heard.path.rpartition("/")[2] for heard in world.server.heard]
+    paths = [request.path.rpartition("/")[2] for request in world.server.heard]
     assert paths == ["completions", "completions", "messages"]
     assert [message.text for message in world.server.heard[-1].messages if message.role == "tool"] == ["echo a"]
     last = done.all_messages()[-1]

@@ -1,4 +1,4 @@
-"""What docs/agents.md shows and says of definitions, holds."""
+"""The examples, limits and names in docs/agents.md match the code."""
 
 import re
 from dataclasses import asdict
@@ -24,12 +24,12 @@ def verdict(tool: str, effect: str = "read", **more: str) -> str:
     return decide(compiled(desk=POLICY), Facts(subject, ToolAction(tool, effect, {}, **more))).verdict  # type: ignore[arg-type]
 
 
-def test_the_agent_of_the_page_is_one() -> None:
+def test_the_agent_in_the_docs_is_valid() -> None:
     assert compile_schema(agent_schema()).problems(AGENT) == []
     assert parse_definition("triage", AGENT).budget == Budget(10, 20, 50_000, 0.5, 300)
 
 
-def test_the_policy_of_the_page_lets_the_agent_do_what_it_says() -> None:
+def test_the_policy_in_the_docs_decides_as_described() -> None:
     assert {verdict(tool) for tool in ("query_entities", "load_tenant_skill", "list_tenant_integrations")} == {"allow"}
     erp = {"integration": "erp", "operation": "get_order"}
     assert verdict("execute_tenant_integration", **erp) == "allow"
@@ -37,7 +37,7 @@ def test_the_policy_of_the_page_lets_the_agent_do_what_it_says() -> None:
     assert verdict("read_logs") == "deny"
 
 
-def test_the_page_names_every_member_tool_limit_and_status() -> None:
+def test_the_docs_list_every_member_tool_limit_and_status() -> None:
     assert [name for name in MEMBERS if f"`{name}`" not in PAGE] == []
     assert [name for name in TOOLS if name not in UNLISTED and f"`{name}`" not in PAGE] == []
     assert [name for name in get_args(Status) if f"`{name}`" not in PAGE] == []

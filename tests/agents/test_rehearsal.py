@@ -1,4 +1,4 @@
-"""Runs that are only tried: the real model, instructions, schemas and budgets, and tools that answer from a test."""
+"""Rehearsals of runs: the real model, instructions, schemas and budgets, with tools that answer from a test."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ from appliance.tenants import service as tenants
 from tests.agents.model_server import Answer, Call, ModelServer, script
 
 OBJECT: dict[str, Any] = {"type": "object"}
-NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+NAME_SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 RESULT = {"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}
 SKILL = {"name": "rules", "version_digest": "d", "trust": "trusted", "instructions": "Be kind."}
 
@@ -77,18 +77,20 @@ def stage(empty: Path, tmp_path: Path) -> Iterator[Stage]:
     profile = {"kind": "openai", "model": "small", "base_url": server.url, "price": {"input": 1.0, "output": 2.0}}
     llm.put_profile(scope, "default", Profile.model_validate(profile), None)
     toolbox = Toolbox(cast(Any, None))
-    toolbox.add(tool("query_entities", never, NAMED, RESULT))
+    toolbox.add(tool("query_entities", never, NAME_SCHEMA, RESULT))
     toolbox.add(tool("execute_tenant_integration", never))
     toolbox.add(tool("list_tenant_integrations", lambda caller, arguments: {"items": []}))
-    toolbox.add(tool("load_tenant_skill", lambda caller, arguments: SKILL, NAMED))
+    toolbox.add(tool("load_tenant_skill", lambda caller, arguments: SKILL, NAME_SCHEMA))
     governor = Governor(PolicyService(), cast(Any, None))
-    means = RunDependencies(toolbox, governor, cast(Any, None), partial(ProfileModel, llm), lambda scope, name: f"about {name}")
-    yield Stage(server, scope, means)
+    dependencies = RunDependencies(
+        toolbox, governor, cast(Any, None), partial(ProfileModel, llm), lambda scope, name: f"about {name}"
+    )
+    yield Stage(server, scope, dependencies)
     server.close()
     db.close_database()
 
 
-def test_a_run_is_tried_with_answers_of_the_test_and_what_it_cost_is_booked(stage: Stage) -> None:
+def test_a_rehearsal_uses_mocked_answers_and_books_its_cost(stage: Stage) -> None:
     about = {"integration": "erp", "operation": "get"}
     stage.server.turn = script(
         [Call("query_entities", {"name": "orders"}), Call("execute_tenant_integration", {**about, "params": {"id": 7}})],
@@ -121,7 +123,7 @@ def test_a_call_without_an_answer_ends_the_run(stage: Stage) -> None:
     assert mocks.problems == ["mocks: no answer matches query_entities with {'name': 'orders'}"]
 
 
-def test_what_the_agent_may_not_call_or_calls_wrongly_is_told_to_the_model_and_is_no_call(stage: Stage) -> None:
+def test_refused_and_invalid_calls_are_reported_to_the_model_and_not_counted(stage: Stage) -> None:
     other = {"integration": "erp", "operation": "put"}
     stage.server.turn = script(Call("execute_tenant_integration", other), Call("query_entities", {"name": 5}), "sorry")
     done, mocks = stage.run(ToolMock("erp:put", {}, (1,)), ToolMock("query_entities", {}, ({"items": []},)))

@@ -1,4 +1,4 @@
-"""A run from its start to its end: tools, people, refusals, budgets, cancelling, and what stays of it."""
+"""A run from its start to its end: tools, people, refusals, budgets, cancelling and retention."""
 
 import threading
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_a_run_calls_its_tools_and_answers(world: World) -> None:
     ]  # fmt: skip
 
 
-def test_what_comes_from_outside_is_named_and_taints_the_run(world: World) -> None:
+def test_output_from_outside_is_labelled_and_taints_the_run(world: World) -> None:
     run = world.run(calls(book("look")), says("done"))
     assert run.tainted_by == ["integration:books"]
     assert "'source': 'integration:books'" in world.script.told()
@@ -118,7 +118,7 @@ def test_whoever_started_the_run_does_not_approve_it(world: World) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_rejected_call_is_told_and_not_asked_again(world: World, inside: bool) -> None:
+def test_a_rejected_call_is_reported_and_not_requested_again(world: World, inside: bool) -> None:
     call, rule = (mark("x"), ASK_INSIDE) if inside else (book(amount=7), ASK)
     world.make(calls(call), calls(call), says("well then"), rules=[rule, ALLOW])
     run_id = world.start()
@@ -131,7 +131,7 @@ def test_a_rejected_call_is_told_and_not_asked_again(world: World, inside: bool)
     assert errors == ["approval_rejected", "approval_rejected"]
 
 
-def test_a_call_that_nobody_approves_in_time_is_told_so(world: World) -> None:
+def test_a_call_not_approved_in_time_expires(world: World) -> None:
     world.make(calls(book(amount=7)), says("too late"), rules=[{**ASK, "obligations": {"ttl_seconds": 60}}, ALLOW])
     run_id = world.start()
     world.drive(run_id)
@@ -142,7 +142,7 @@ def test_a_call_that_nobody_approves_in_time_is_told_so(world: World) -> None:
     assert [each.status for each in world.asked()] == ["expired"]
 
 
-def test_a_call_inside_is_made_once_approved(world: World) -> None:
+def test_an_internal_call_runs_once_approved(world: World) -> None:
     rule = ASK_INSIDE
     world.make(calls(mark("x")), says("done"), rules=[rule, ALLOW])
     run_id = world.start()
@@ -173,15 +173,15 @@ def test_a_person_is_asked_and_answers(world: World) -> None:
     assert "'answer': 'blue'" in world.script.told()
 
 
-def test_no_schema_is_compiled_while_everybody_waits_for_the_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_schema_is_compiled_in_the_writer_thread(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, inside = db.write(threading.get_ident), list[bool]()
 
     def compile_noting(schema: dict[str, Any]) -> Any:
         inside.append(threading.get_ident() == writer)
         return compile_schema(schema)
 
-    asking = {"kind": "input", "title": "How many?", "schema": {"type": "string", "pattern": f"^{world.folder.name}$"}}
-    world.make(calls(("request_human_input", asking)), says("done"), output=OUTPUT)
+    question = {"kind": "input", "title": "How many?", "schema": {"type": "string", "pattern": f"^{world.folder.name}$"}}
+    world.make(calls(("request_human_input", question)), says("done"), output=OUTPUT)
     monkeypatch.setattr(human_requests, "compile_schema", compile_noting)
     monkeypatch.setattr(definition, "compile_schema", compile_noting)
     assert world.drive(world.start()).status == "waiting"
@@ -203,7 +203,7 @@ def test_a_budget_ends_the_run(world: World, budget: dict[str, Any], turns: list
     assert len(world.booked()) == 1
 
 
-def test_seconds_are_counted_over_every_stretch(world: World) -> None:
+def test_seconds_are_counted_over_all_segments(world: World) -> None:
     world.make(says("x"), budget={"seconds": 5})
     run_id = world.start()
     db.write(lambda: db.execute("UPDATE agent_run SET active_ms = 5000"))
@@ -227,7 +227,7 @@ def test_a_policy_that_the_agent_needs_has_to_be_active(world: World) -> None:
     assert world.run(says("x"), policy="gate").status == "succeeded"
 
 
-def test_a_model_that_fails_for_a_while_is_asked_again_later(world: World) -> None:
+def test_a_model_that_fails_for_a_while_is_retried_later(world: World) -> None:
     world.make(Overloaded("busy", extra={"retryable": True, "retry_after": 60}), says("x"))
     run_id = world.start()
     run = world.drive(run_id)
@@ -240,7 +240,7 @@ def test_a_model_that_fails_for_a_while_is_asked_again_later(world: World) -> No
 
 
 @pytest.mark.parametrize("retry_after", [1e400, 1e9])
-def test_a_model_is_asked_again_within_a_day_whatever_it_says(world: World, retry_after: float) -> None:
+def test_a_model_is_retried_within_a_day_whatever_its_retry_after(world: World, retry_after: float) -> None:
     run = world.run(Overloaded("busy", extra={"retryable": True, "retry_after": retry_after}))
     assert run.status == "waiting"
     (due_at,) = db.rows("SELECT next_run_at FROM agent_run")[0]
@@ -272,7 +272,7 @@ def test_a_cancel_that_comes_while_the_run_is_about_to_wait_ends_it(world: World
     assert (run.status, kinds(world, run_id)) == ("cancelled", ["asked", "unanswered", "ended"])
 
 
-def test_a_write_of_which_nobody_knows_stops_the_run(world: World) -> None:
+def test_a_write_with_unknown_outcome_stops_the_run(world: World) -> None:
     run = world.run(calls(book("book", do="TransientError unknown")), says("x"))
     assert (run.status, (run.error or {})["code"]) == ("failed", "outcome_unknown")
     assert len(world.booked()) == 1
@@ -292,7 +292,7 @@ def test_a_cancelled_run_ends_before_its_next_step(world: World) -> None:
         runs.cancel_run(world.scope, "clerk", run_id)
 
 
-def test_a_run_that_waits_is_cancelled_with_what_it_asked(world: World) -> None:
+def test_a_waiting_run_is_cancelled_with_its_requests(world: World) -> None:
     world.make(calls(book()), says("x"), rules=[ASK, ALLOW])
     run_id = world.start()
     world.drive(run_id)
@@ -308,7 +308,7 @@ def test_the_same_request_is_the_same_run(world: World) -> None:
         world.start("else", token="a")
 
 
-def test_a_run_never_may_more_than_who_started_it(world: World) -> None:
+def test_a_run_has_no_more_scopes_than_its_starter(world: World) -> None:
     world.make(calls(book()), calls(mark("x")), says("done"))
     few = TenantScope("one", put_key("few"), frozenset({"agents.run", "entities.write"}))
     run = world.runs.start_run(few, "clerk", RunRequest("Do it."))
@@ -329,7 +329,7 @@ def test_another_tenant_sees_nothing_of_it(world: World) -> None:
     assert runs.list_entries_after(world.company.two, run.id, 0) == []
 
 
-def test_finished_runs_are_forgotten_in_time(world: World) -> None:
+def test_finished_runs_are_purged(world: World) -> None:
     run, waiting = world.run(says("x")), world.start()
     assert runs.purge((run.finished_at or 0) + 1) == 1
     assert db.rows("SELECT run_id FROM agent_journal") == []
@@ -354,7 +354,7 @@ def test_started_runs_are_driven_by_the_workers(world: World) -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("after", ["ask", "allow", "deny"])
-def test_policies_that_changed_while_a_person_decided_are_asked_again(world: World, inside: bool, after: str) -> None:
+def test_policies_changed_during_an_approval_are_evaluated_again(world: World, inside: bool, after: str) -> None:
     call, rule = (mark("x"), ASK_INSIDE) if inside else (book(amount=7), ASK)
     world.make(calls(call), says("done"), rules=[rule, ALLOW])
     run_id = world.start()
@@ -368,14 +368,14 @@ def test_policies_that_changed_while_a_person_decided_are_asked_again(world: Wor
         world.decide()
         run = world.drive(run_id)
     assert run.status == "succeeded"
-    made = {True: (0, ["x"]), False: (1, [])}[inside] if after != "deny" else (0, [])
-    assert (len(world.booked()), world.marks()) == made
+    expected = {True: (0, ["x"]), False: (1, [])}[inside] if after != "deny" else (0, [])
+    assert (len(world.booked()), world.marks()) == expected
     request = {"ask": ["cancelled", "used"], "allow": ["cancelled"], "deny": ["approved"]}
     assert [each.status for each in world.asked()] == request[after]
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_policies_that_come_back_are_asked_by_anew(world: World, inside: bool) -> None:
+def test_reactivated_policies_need_a_new_approval(world: World, inside: bool) -> None:
     call, rule = (mark("x"), ASK_INSIDE) if inside else (book(amount=7), ASK)
     world.make(calls(call), says("done"), rules=[rule, ALLOW])
     service, system = PolicyService(), tenants.system_scope(world.scope.tenant_id)

@@ -29,7 +29,7 @@ def api(running: Running) -> Iterator[httpx.Client]:
 
 
 def make_agent(running: Running, api: httpx.Client, server: ModelServer, **more: object) -> str:
-    """An agent of acme whose model is this server; all that it is given is allowed."""
+    """An agent of acme whose model is this server and whose tools are all allowed."""
     name = fresh("runner")
     profile = {"kind": "openai", "model": "small", "base_url": server.url}
     api.put(f"/api/v1/llm-profiles/{name}", json=profile).raise_for_status()
@@ -121,7 +121,7 @@ def test_an_agent_without_a_model_fails_and_says_so(running: Running, api: httpx
     assert "missing" in run["error"]["message"]  # type: ignore[index]
 
 
-def test_what_an_agent_is_given_fits_the_body(running: Running, api: httpx.Client, server: ModelServer) -> None:
+def test_invalid_bodies_are_refused(running: Running, api: httpx.Client, server: ModelServer) -> None:
     agent = make_agent(running, api, server)
     for body in ({}, {"input": ""}, {"input": 3}, {"input": "x", "colour": "red"}):
         assert api.post(f"/api/v1/agents/{agent}/runs", json=body).status_code == 422, body

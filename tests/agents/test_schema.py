@@ -1,4 +1,4 @@
-"""The schema that editors get of an agent says what reading the definition says."""
+"""The JSON Schema of an agent for editors agrees with the parser of definitions."""
 
 import copy
 from typing import Any

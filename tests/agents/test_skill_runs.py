@@ -1,4 +1,4 @@
-"""A run that has loaded a skill: it changes by itself only what the skill was granted, and knows at once who trusts it no more."""
+"""A run that has loaded a skill writes without an approval only what the skill was granted, and sees lost trust at once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,11 +26,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def library(world: World) -> Skills:
     """With the skill `returns`, which requests two tools."""
-    made = Skills(Blobs(LocalPlaces(world.folder / "blobs"), HOLDERS))
-    made.put_skill(world.scope, "returns", skill(more="allowed-tools: query_entities write_entities\n"))
-    for tool in SkillTools(made).tools():
+    skills = Skills(Blobs(LocalPlaces(world.folder / "blobs"), HOLDERS))
+    skills.put_skill(world.scope, "returns", skill(more="allowed-tools: query_entities write_entities\n"))
+    for tool in SkillTools(skills).tools():
         world.runs.runner.dependencies.toolbox.add(tool)
-    return made
+    return skills
 
 
 def ann(world: World) -> tuple[TenantScope, SignedIn]:
@@ -51,7 +51,7 @@ def start(world: World) -> str:
 
 
 @pytest.mark.parametrize(("tools", "status"), [(["write_entities"], "succeeded"), (["query_entities"], "waiting"), ([], "waiting")])
-def test_a_run_changes_by_itself_what_its_skill_was_granted(
+def test_a_run_writes_without_approval_what_its_skill_was_granted(
     world: World, library: Skills, tools: Sequence[str], status: str
 ) -> None:
     approve(world, library, *tools)
@@ -80,7 +80,7 @@ def delete(world: World, library: Skills) -> None:
 
 
 @pytest.mark.parametrize("lose", [revoke, change, delete])
-def test_trust_that_is_lost_is_lost_for_the_run_that_goes_on(
+def test_lost_trust_applies_to_a_run_in_progress(
     world: World, library: Skills, lose: Callable[[World, Skills], None]
 ) -> None:
     approve(world, library, "write_entities")

@@ -37,7 +37,7 @@ def returned(stepping: Stepping, run_id: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("read", "sources"), [([], None), ([calls(book("look"))], ["integration:books"])])
-def test_an_execution_begins_with_what_its_run_has_read(stepping: Stepping, read: list[Any], sources: Any) -> None:
+def test_an_execution_inherits_the_taint_of_its_run(stepping: Stepping, read: list[Any], sources: Any) -> None:
     run = stepping.world.run(*read, calls(WORK), says("done"), **ABLE)
     assert [(row.depth, row.tainted_by) for row in started(stepping, run.id)] == [(1, sources)], returned(stepping, run.id)
 
@@ -58,7 +58,7 @@ def test_runs_and_executions_nest_no_deeper_than_children(stepping: Stepping, de
 
 
 def made(stepping: Stepping, *turns: Any, grants: Any = None) -> list[tuple[str, bool]]:
-    """What a retry would list of a run that makes these calls and then fails."""
+    """The effects that a retry plan lists for a run that makes these calls and then fails."""
     stepping.world.make(*turns, says("never"), **ABLE, budget={"turns": len(turns)})
     execution_id = stepping.start({**STEP, "grants": grants or {"processes": ["work"], "integrations": {"books": "*"}}})
     assert stepping.finish(execution_id).status == "failed"
@@ -75,27 +75,27 @@ def latest(stepping: Stepping) -> str:
     return max(stepping.world.scope.select(AgentRunRow), key=lambda row: (row.created_at, row.id)).id  # type: ignore[no-any-return]
 
 
-def test_a_write_whose_outcome_nobody_knows_may_happen_again(stepping: Stepping) -> None:
+def test_a_write_with_unknown_outcome_may_happen_again(stepping: Stepping) -> None:
     assert made(stepping, calls(book("book", do="TransientError unknown"))) == [("books/book", False)]
 
 
-def test_what_was_looked_at_ahead_of_time_did_nothing(stepping: Stepping) -> None:
-    tool, given = book("set", amount=1)
-    assert made(stepping, calls((tool, {**given, "mode": "preview"}), book("look"))) == []
+def test_previews_and_reads_have_no_effect(stepping: Stepping) -> None:
+    tool, params = book("set", amount=1)
+    assert made(stepping, calls((tool, {**params, "mode": "preview"}), book("look"))) == []
 
 
-def test_a_process_that_failed_was_started(stepping: Stepping) -> None:
+def test_a_failed_process_counts_as_started(stepping: Stepping) -> None:
     grants = {"processes": ["work", stepping.publish({"id": "end", "process": {"use": "none-such"}})]}
-    wish = ("execute_process", {"process_id": grants["processes"][1], "input": {}, "wait": 30})
-    assert made(stepping, calls(wish), grants=grants) == [("execute_process", True)]
+    call = ("execute_process", {"process_id": grants["processes"][1], "input": {}, "wait": 30})
+    assert made(stepping, calls(call), grants=grants) == [("execute_process", True)]
     (result,) = returned(stepping, latest(stepping))
     assert result["result"]["error"]["code"] == "not_found", "which of an action would say that nothing was done"
 
 
-@pytest.mark.parametrize(("begun", "listed"), [({"begun": True}, [("execute_process", False)]), ({}, [])])
-def test_what_had_begun_before_it_was_refused_may_have_been_done(stepping: Stepping, begun: Any, listed: Any) -> None:
+@pytest.mark.parametrize(("fields", "listed"), [({"begun": True}, [("execute_process", False)]), ({}, [])])
+def test_a_refused_call_that_had_begun_may_have_had_an_effect(stepping: Stepping, fields: Any, listed: Any) -> None:
     made(stepping, calls(WORK))
-    error_data = {"tool": WORK[0], "ok": False, "error": {"code": "policy_denied", "message": "no", **begun}}
+    error_data = {"tool": WORK[0], "ok": False, "error": {"code": "policy_denied", "message": "no", **fields}}
     change = "UPDATE agent_journal SET data = ? WHERE kind = 'returned' AND run_id = ?"
     db.write(lambda: db.execute(change, (db.dump_json(error_data), latest(stepping))))
     assert effects(stepping, stepping.world.get(latest(stepping)).origin.execution_id) == listed  # type: ignore[union-attr]

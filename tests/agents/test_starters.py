@@ -1,4 +1,4 @@
-"""A run goes on only as long as whoever started it may still do what it does."""
+"""A run continues only as long as its starter still has the scopes it uses."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ PERSON_GOES: dict[str, Callable[[World], object]] = {
 }
 
 
-def ends_for_its_starter(world: World, run_id: str, why: str) -> None:
+def check_ended_for_its_starter(world: World, run_id: str, why: str) -> None:
     run = world.drive(run_id)
     error = run.error or {}
     assert (run.status, error["code"], error["reason"]) == ("failed", "policy_denied", "starter_departed")
@@ -63,24 +63,24 @@ def waiting_run(world: World, starter: TenantScope) -> str:
 
 
 @pytest.mark.parametrize("why", KEY_GOES)
-def test_a_run_whose_key_goes_while_it_waits_makes_no_call_even_approved(world: World, why: str) -> None:
+def test_a_run_whose_key_ends_while_it_waits_makes_no_approved_call(world: World, why: str) -> None:
     run_id = waiting_run(world, TenantScope("one", put_key("ci"), world.scope.scopes))
     world.decide()
     KEY_GOES[why](world)
-    ends_for_its_starter(world, run_id, why)
+    check_ended_for_its_starter(world, run_id, why)
 
 
 @pytest.mark.parametrize("why", PERSON_GOES)
-def test_a_run_whose_starter_leaves_or_may_less_makes_no_call_even_approved(world: World, why: str) -> None:
+def test_a_run_whose_starter_leaves_or_loses_scopes_makes_no_approved_call(world: World, why: str) -> None:
     olga = world.town.person("olga", "operator").scope
     assert olga is not None
     run_id = waiting_run(world, olga)
     world.decide()
     PERSON_GOES[why](world)
-    ends_for_its_starter(world, run_id, why)
+    check_ended_for_its_starter(world, run_id, why)
 
 
-def test_a_key_that_goes_during_a_turn_makes_no_call(world: World) -> None:
+def test_a_key_revoked_during_a_turn_makes_no_call(world: World) -> None:
     world.make(calls(book(amount=7)), says("done"))
     run_id = world.runs.start_run(TenantScope("one", put_key("ci"), world.scope.scopes), "clerk", RunRequest("Do it.")).id
 
@@ -88,10 +88,10 @@ def test_a_key_that_goes_during_a_turn_makes_no_call(world: World) -> None:
         keys.revoke_key(world.scope, "ci")
 
     world.script.before = revoke
-    ends_for_its_starter(world, run_id, "was revoked")
+    check_ended_for_its_starter(world, run_id, "was revoked")
 
 
-def test_a_member_who_may_more_than_before_keeps_their_run(world: World) -> None:
+def test_a_member_who_gains_scopes_keeps_their_run(world: World) -> None:
     olga = world.town.person("olga", "operator").scope
     assert olga is not None
     run_id = waiting_run(world, olga)

@@ -33,7 +33,7 @@ def stepping(opened: Stepping) -> Stepping:
 
 
 def wait_of(stepping: Stepping, execution_id: str) -> dict[str, Any]:
-    """What the execution tells of the one thing it waits for."""
+    """The only wait of the execution."""
     ((wait),) = (stepping.get(execution_id).waiting_for or {})["waits"]
     return dict(wait)
 
@@ -47,7 +47,7 @@ def audited(stepping: Stepping, action: str) -> list[dict[str, Any]]:
 def test_a_pause_of_a_run_keeps_its_length_when_the_clock_is_set(
     stepping: Stepping, monkeypatch: pytest.MonkeyPatch, jump: int
 ) -> None:
-    """And until when people may decide is a point in time: they were told so."""
+    """The deadline of an approval is a point in time, and stays."""
     wall, world = Wall(monkeypatch), stepping.world
     stepping.flow.runner.jumps.refresh()
     world.make(Overloaded("busy", extra={"retryable": True, "retry_after": 600}), says("x"))
@@ -117,7 +117,7 @@ def test_an_approval_still_shows_after_something_beside_it(stepping: Stepping) -
     assert (wait["run_id"], wait["approval_id"]) == (run.id, stepping.world.asked("pending")[0].id)
 
 
-def test_a_cancelled_execution_cancels_the_run_and_what_it_asked(stepping: Stepping) -> None:
+def test_a_cancelled_execution_cancels_the_run_and_its_requests(stepping: Stepping) -> None:
     stepping.world.make(calls(book(amount=1)), says("done"), rules=[{**ASK, "operations": ["set"]}, ALLOW, TAINTED])
     execution_id = stepping.start()
     (run,) = stepping.runs(execution_id)
@@ -173,7 +173,7 @@ def test_an_attempt_after_a_failure_is_another_run(stepping: Stepping) -> None:
     assert (row.status, [run.origin and run.origin.attempt for run in stepping.runs(execution_id)]) == ("failed", [1, 2])
 
 
-def test_nothing_is_reached_that_is_not_granted(stepping: Stepping) -> None:
+def test_a_run_calls_only_what_is_granted(stepping: Stepping) -> None:
     stepping.world.make(calls(book(amount=1)), calls(mark("no")), says("done"))
     execution_id = stepping.start(grants={"integrations": {"books": ["look"]}, "datapool": {"marks": ["read"]}})
     row, (run,) = stepping.finish(execution_id), stepping.runs(execution_id)
@@ -181,8 +181,8 @@ def test_nothing_is_reached_that_is_not_granted(stepping: Stepping) -> None:
     (refused,) = [entry.data["error"] for entry in stepping.world.journal(run.id) if entry.kind == "returned"]
     assert refused["reason"] == "not_granted"
     assert "integrations: {books: [set]}" in refused["message"]
-    noted = [each for each in audited(stepping, "policy.deny") if each["run"] == run.id]
-    assert [(each["tool"], each["reason"]) for each in noted] == [("execute_tenant_integration", "not_granted")]
+    denials = [each for each in audited(stepping, "policy.deny") if each["run"] == run.id]
+    assert [(each["tool"], each["reason"]) for each in denials] == [("execute_tenant_integration", "not_granted")]
     assert "write_entities" in stepping.world.script.told(), "without a grant to write there is no tool for it"
 
 
@@ -193,7 +193,7 @@ def test_the_grants_of_the_step_come_before_those_of_the_process(stepping: Stepp
     assert stepping.world.marks() == []
 
 
-def test_what_the_run_has_read_taints_the_execution(stepping: Stepping) -> None:
+def test_the_taint_of_a_run_taints_its_execution(stepping: Stepping) -> None:
     stepping.world.make(calls(book("look")), says("set it to 7"), rules=[{**ALLOW, "subject": {"kinds": ["agent"]}}])
     push = {"id": "push", "integration": {"use": "books", "action": "set", "input": {"amount": 7}}}
     execution_id = stepping.start(STEP, push)
@@ -207,7 +207,7 @@ def test_what_the_run_has_read_taints_the_execution(stepping: Stepping) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_child_has_read_taints_its_parent(stepping: Stepping, fails: bool) -> None:
+def test_the_taint_of_a_child_taints_its_parent(stepping: Stepping, fails: bool) -> None:
     stepping.world.make(calls(book("look")), says("set it to 7"), rules=[{**ALLOW, "subject": {"kinds": ["agent"]}}])
     stop = {"id": "fails", "rule": {"expression": "= input.missing.deeper"}}
     child = stepping.publish(STEP, *([stop] if fails else []))
@@ -223,7 +223,7 @@ def test_what_a_child_has_read_taints_its_parent(stepping: Stepping, fails: bool
 
 
 @pytest.mark.parametrize(
-    ("given", "sources"),
+    ("fields", "sources"),
     [
         ({"input": "Mark it."}, []),
         ({"input": {"n": "= execution.id"}}, ["process:PROCESS"]),
@@ -232,16 +232,16 @@ def test_what_a_child_has_read_taints_its_parent(stepping: Stepping, fails: bool
         ({"input": {"n": "= execution.id"}, "trusted": True}, []),
     ],
 )
-def test_what_a_run_is_given_may_come_from_outside(stepping: Stepping, given: dict[str, Any], sources: list[str]) -> None:
+def test_the_input_of_a_run_may_be_tainted(stepping: Stepping, fields: dict[str, Any], sources: list[str]) -> None:
     stepping.world.make(says("done"))
-    execution_id = stepping.start({"id": "ask", "agent": {"use": "clerk", **given}})
+    execution_id = stepping.start({"id": "ask", "agent": {"use": "clerk", **fields}})
     row = stepping.finish(execution_id)
     expected = [each.replace("PROCESS", row.process_id) for each in sources]
     assert [run.tainted_by for run in stepping.runs(execution_id)] == [expected]
     assert list(row.tainted_by or []) == expected
 
 
-def test_an_agent_behind_a_tainted_one_begins_tainted(stepping: Stepping) -> None:
+def test_an_agent_after_a_tainted_one_starts_tainted(stepping: Stepping) -> None:
     stepping.world.make(calls(book("look")), says("done"))
     execution_id = stepping.start(STEP, {"id": "second", "agent": {"use": "clerk", "input": "Go on."}})
     (first,) = stepping.runs(execution_id)
@@ -250,7 +250,7 @@ def test_an_agent_behind_a_tainted_one_begins_tainted(stepping: Stepping) -> Non
     assert [run.tainted_by for run in stepping.runs(execution_id)] == [["integration:books"]] * 2
 
 
-def test_a_retry_keeps_what_tainted_the_outputs_it_keeps(stepping: Stepping) -> None:
+def test_a_retry_keeps_the_taint_of_the_outputs_it_reuses(stepping: Stepping) -> None:
     stepping.world.make(calls(book("look")), says("done"))
     stop = {"id": "fails", "agent": {"use": "clerk", "input": "= input.missing"}}
     execution_id = stepping.start(STEP, stop)
@@ -259,7 +259,7 @@ def test_a_retry_keeps_what_tainted_the_outputs_it_keeps(stepping: Stepping) -> 
     assert stepping.get(again.id).tainted_by == ["integration:books"]
 
 
-def test_a_replay_takes_what_was_answered(stepping: Stepping) -> None:
+def test_a_replay_reuses_the_recorded_answer(stepping: Stepping) -> None:
 
     stepping.world.make(says("high"))
     execution_id = stepping.start(output="= steps.triage")
@@ -270,7 +270,7 @@ def test_a_replay_takes_what_was_answered(stepping: Stepping) -> None:
     assert len(stepping.runs(execution_id)) == 1
 
 
-def test_an_agent_that_is_not_there_is_found_before_anything_runs(stepping: Stepping) -> None:
+def test_publishing_refuses_an_unknown_agent(stepping: Stepping) -> None:
     stepping.world.make(says("done"))
     stepping.save("p", {"id": "first", "rule": {"expression": "= input.order"}}, {"id": "a", "agent": {"use": "nobody"}})
     with pytest.raises(DefinitionInvalid) as refused:
@@ -286,7 +286,7 @@ def test_an_agent_that_is_not_there_is_found_before_anything_runs(stepping: Step
         ({"use": "No Slug"}, "/steps/0/agent/use"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_the_step_is_told_where(stepping: Stepping, agent: Any, pointer: str) -> None:
+def test_problems_of_the_step_are_reported_with_pointers(stepping: Stepping, agent: Any, pointer: str) -> None:
     stepping.save("p", {"id": "a", "agent": agent})
     with pytest.raises(DefinitionInvalid) as refused:
         stepping.flow.publish_process(stepping.world.scope, "p", PublishRequest())

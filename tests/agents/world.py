@@ -78,7 +78,7 @@ def review_path(scope: TenantScope, request_id: str) -> str:
 
 @dataclass
 class Script:
-    """A model: its turns in order, whoever asks; `asked` are the numbers of the turns it was asked for."""
+    """A model that answers its turns in order; `turn_numbers` are those it was asked for."""
 
     turns: Sequence[Turn] = ()
     asked: list[int] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Script:
         return replace(turn)
 
     def told(self) -> str:
-        """All that the model has been told, as text."""
+        """The messages of the last request, as text."""
         return "\n".join(str(part) for message in self.heard for part in message.parts)
 
 
@@ -148,7 +148,7 @@ class World:
         return store.load_entries(self.scope, run_id)
 
     def restart(self) -> None:
-        """Another process over the same database; the one before is dead."""
+        """Replace the process by another one over the same database."""
         self.presence.close()
         self.made[-1]()
         self.presence, self.runs, self.queue = self.process()
@@ -169,8 +169,8 @@ class World:
             toolbox.add(tool)
         config = load_config(environment={}, flags={"storage.data": str(self.folder), "queue.sweep_ms": 50, "queue.workers": 2})
         queue = TaskQueue(db.database.obj)
-        means = RunDependencies(toolbox, governor, actions, self._model, lambda scope, name: f"about {name}")
-        agent_runs = AgentRuns(config, presence, queue, means)
+        dependencies = RunDependencies(toolbox, governor, actions, self._model, lambda scope, name: f"about {name}")
+        agent_runs = AgentRuns(config, presence, queue, dependencies)
         forget = agent_runs.listen() if listens else (lambda: None)
 
         def end() -> None:
@@ -185,7 +185,7 @@ class World:
         return FunctionModel(self.script.answer) if self.llm is None else ProfileModel(self.llm, profile, asker)
 
     def forget(self) -> None:
-        """Delete the runs and requests there were and what they did: what a test lists is then that of the next run."""
+        """Delete earlier runs, approvals and their effects, so that a test sees only those of the next run."""
         for item in datapool.query_entities(self.scope, "marks", {"limit": 500}).items:
             datapool.delete_entity(self.scope, "marks", item["id"])
         db.write(lambda: [db.execute(f"DELETE FROM {table}") for table in ("approval", "agent_run")])  # noqa: S608  # our own words
@@ -193,12 +193,12 @@ class World:
         self.script.asked = []
 
     def marks(self) -> list[str]:
-        """What stands in the collection, in the order it was written."""
+        """The texts in the collection, in the order they were written."""
         results = datapool.query_entities(self.scope, "marks", {"sort": "created_at,id", "limit": 500}).items
         return [str(each["what"]) for each in results]
 
     def booked(self) -> list[Any]:
-        """What the ledger was asked to do, without what only reads: (operation, key, input)."""
+        """The write operations the ledger received: (operation, key, input)."""
         return [each for each in Ledger.booked if each[0] != "look"]
 
     def asked(self, status: str | None = None) -> list[Approval]:
@@ -206,11 +206,11 @@ class World:
         filters = ApprovalFilter(status)
         return list(approvals.list_approvals(self.scope, filters, PageRequest(500, sort="created_at")).items)
 
-    def decide(self, verdict: str = "approve", answer: Any = None) -> None:
+    def decide(self, decision: str = "approve", answer: Any = None) -> None:
         """A person decides the one request that is open."""
         (approval,) = self.asked("pending")
         person = self.town.people["ann"]
-        approvals.decide_approval(person.scope, person, approval.id, Decision(verdict, answer, "so be it"))  # type: ignore[arg-type]
+        approvals.decide_approval(person.scope, person, approval.id, Decision(decision, answer, "so be it"))  # type: ignore[arg-type]
 
 
 @cache
@@ -220,7 +220,7 @@ def _shapes() -> Shapes:
 
 
 def put_key(key_id: str) -> str:
-    """A key of tenant `one` that is good for a day; its actor."""
+    """Create a key of tenant `one` that is valid for a day; returns its actor."""
     now = clock.now_ms()
     row = ApiKey(
         id=key_id, tenant_id="one", digest=key_id.encode(), name=key_id, environment="live", prefix="gos_live_", last4="0000",
@@ -248,11 +248,11 @@ def open_world(folder: Path, url: str = "") -> Iterator[World]:
             world.presence.close()
 
 
-def wait_until(found: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """The first true value of `found()`."""
+def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The first true value of `condition()`."""
     pause = threading.Event()
     for _ in range(int(seconds / 0.02)):
-        if value := found():
+        if value := condition():
             return value
         pause.wait(0.02)
     raise TimeoutError("it did not happen")

@@ -93,7 +93,7 @@ MARKS_PER_RUN = 2 + ITEMS + 1 + 2 + 1 + 1
 
 @dataclass
 class Report:
-    """What a run came to: `accepted` executions, those `lost`, runs whose marks are too few or too many."""
+    """The result of a run: `accepted` executions, those `lost`, runs whose marks are too few or too many."""
 
     rounds: int = 0
     accepted: int = 0
@@ -276,13 +276,13 @@ class Chaos:
             counted[row["run"]] = row["marks"]
         return counted
 
-    def _wait_finished(self, wanted: set[str], seconds: float = 25.0) -> set[str]:
-        """Those of `wanted` that have not succeeded after at most `seconds` without a person's help."""
+    def _wait_finished(self, ids: set[str], seconds: float = 25.0) -> set[str]:
+        """Those of `ids` that have not succeeded after at most `seconds` without a person's help."""
         ends = time.monotonic() + seconds
-        left = wanted
+        left = ids
         while left and time.monotonic() < ends:
             done = {row[0] for row in self._rows("SELECT id FROM execution WHERE status = 'succeeded'")}
-            left = wanted - done
+            left = ids - done
             time.sleep(0.1)  # between two looks at the database, until all are done or the time is up
         return left
 
@@ -295,9 +295,9 @@ class Chaos:
 
 
 def _line(report: Report) -> str:
-    """How far a long run has come, so that an interrupted one says what it saw."""
-    kept = f"{len(report.lost)} lost, {len(report.duplicated)} duplicated, {len(report.missing)} missing"
-    return f"{report.kills} kills, {report.accepted} executions, {report.reclaimed} reclaimed, {kept}"
+    """The progress of a long run, so that an interrupted one leaves its results."""
+    failures = f"{len(report.lost)} lost, {len(report.duplicated)} duplicated, {len(report.missing)} missing"
+    return f"{report.kills} kills, {report.accepted} executions, {report.reclaimed} reclaimed, {failures}"
 
 
 def run_chaos(

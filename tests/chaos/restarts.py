@@ -90,7 +90,7 @@ _LOCKS = "SELECT classid::bigint, objid::bigint FROM pg_locks WHERE locktype = '
 
 @dataclass
 class Look:
-    """How things stood `at` so many seconds after the first acceptance; `overdue_s` is how long the longest due one is due."""
+    """The unsettled executions `at` so many seconds after the first acceptance; `overdue_s` is the longest delay of a due one."""
 
     at: float
     unsettled: dict[str, int]
@@ -104,7 +104,7 @@ class Look:
 
 @dataclass
 class Report:
-    """What a run came to: `settled_s` after the last acceptance, or what was `unsettled` when patience ended; `over_time` are
+    """The result of a run: `settled_s` after the last acceptance, or what was `unsettled` when patience ended; `over_time` are
     pairs of seconds and what was not settled then."""
 
     seed: int
@@ -326,8 +326,8 @@ class Restarts:
         query = {"group": ["run"], "aggregate": {"marks": {"fn": "count"}}, "sort": "run", "limit": 500}
         with self.client() as client:
             for prefix in sorted({name[:4] for name in names}):
-                asked = {**query, "filter": {"run": {"_starts_with": prefix}}}
-                answer = client.post("/api/v1/datapool/marks/query", json=asked)
+                page_query = {**query, "filter": {"run": {"_starts_with": prefix}}}
+                answer = client.post("/api/v1/datapool/marks/query", json=page_query)
                 answer.raise_for_status()
                 counted.update({row["run"]: row["marks"] for row in answer.json()["data"]})
         self.report.marks = counted.total()

@@ -15,9 +15,9 @@ BUSY = "export default () => { const until = Date.now() + 300; while (Date.now()
 LONG = {"id": "long", "steps": [{"id": f"s{n}", "code": {"language": "javascript", "source": BUSY}} for n in range(100)]}
 
 
-def execute(chaos: Chaos, process: str, given: dict[str, Any]) -> str:
+def execute(chaos: Chaos, process: str, data: dict[str, Any]) -> str:
     with chaos.client() as client:
-        answer = client.post(f"/api/v1/processes/{process}/execute", json=given)
+        answer = client.post(f"/api/v1/processes/{process}/execute", json=data)
     answer.raise_for_status()
     return str(answer.json()["data"]["execution_id"])
 
@@ -62,7 +62,7 @@ def time_to_reclaim(chaos: Chaos) -> float:
     raise AssertionError("nothing was reclaimed")
 
 
-def reclaims(folder: Path, count: int, enough: float = 0.0) -> list[float]:
+def measure_reclaims(folder: Path, count: int, enough: float = 0.0) -> list[float]:
     """The seconds of so many crashes; none follows one that took less than `enough`."""
     chaos = Chaos(folder, "none", seed=3)
     chaos.prepare()
@@ -71,30 +71,30 @@ def reclaims(folder: Path, count: int, enough: float = 0.0) -> list[float]:
         with chaos.client() as client:
             client.put("/api/v1/processes/long", json=LONG).raise_for_status()
             client.post("/api/v1/processes/long/publish", json={}).raise_for_status()
-        found = []
+        seconds = []
         for _ in range(count):
             for _ in range(8):
                 execute(chaos, "long", {})
-            found.append(time_to_reclaim(chaos))
-            if found[-1] < enough:
+            seconds.append(time_to_reclaim(chaos))
+            if seconds[-1] < enough:
                 break
             chaos.kill_all()
             chaos.start()
-        return found
+        return seconds
     finally:
         chaos.kill_all()
 
 
 def test_a_crash_is_noticed_within_two_seconds(tmp_path: Path) -> None:
-    found = reclaims(tmp_path, 3, enough=2)  # others may need the processor just then; of thirty alone each is as quick
-    assert min(found) < 2, found
+    seconds = measure_reclaims(tmp_path, 3, enough=2)  # others may need the processor just then; of thirty alone each is as quick
+    assert min(seconds) < 2, seconds
 
 
 @pytest.mark.chaos
 def test_a_crash_is_noticed_within_two_seconds_every_time(tmp_path: Path) -> None:
-    found = reclaims(tmp_path, 30)
-    print(f"first reclaim after a crash: max {max(found):.2f} s of {len(found)}")
-    assert max(found) < 2, found
+    seconds = measure_reclaims(tmp_path, 30)
+    print(f"first reclaim after a crash: max {max(seconds):.2f} s of {len(seconds)}")
+    assert max(seconds) < 2, seconds
 
 
 def test_a_stop_interrupts_no_commit_and_takes_less_than_thirty_seconds(tmp_path: Path) -> None:

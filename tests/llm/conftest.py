@@ -36,7 +36,7 @@ class Desk:
         self.llm.put_profile(self.scope, slug, Profile.model_validate(settings), key)
 
     def ask(self, prompt: str = "Who?", *, seconds: float = 10.0, origin: Origin | None = None, **more: Any) -> Generated:
-        """What a question came to, settled."""
+        """The settled result of one prompt."""
         prompt_members = {"profile": "default", "prompt": prompt, **more}
         done = self.llm.generate(self.scope, parse_prompt(prompt_members), origin or Origin(), clock.monotonic() + seconds)
         db.write(lambda: done.settle(self.scope))

@@ -45,7 +45,7 @@ class ReceivedRequest:
 
 
 class Provider:
-    """`say` lines up replies; the last one is repeated.  `heard` holds every request, `asked` is released for each."""
+    """`say` lines up replies; the last one is repeated.  `requests` has every request, `arrivals` is released for each."""
 
     def __init__(self) -> None:
         self.script: deque[Say] = deque()
@@ -126,28 +126,28 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _body(path: str, said: Say, request: Any) -> Any:
-    if said.status != 200:
-        return {"error": {"message": "not now", **said.error}}
-    text = said.answer if isinstance(said.answer, str) else json.dumps(said.answer)
+def _body(path: str, say: Say, request: Any) -> Any:
+    if say.status != 200:
+        return {"error": {"message": "not now", **say.error}}
+    text = say.answer if isinstance(say.answer, str) else json.dumps(say.answer)
     if path.endswith("/messages"):
-        return _anthropic(said, text, request)
-    message = {"role": "assistant", "content": None if said.refusal else text, "refusal": said.refusal}
-    reply: dict[str, Any] = {"model": "served-1", "choices": [{"index": 0, "message": message, "finish_reason": said.finish}]}
-    if said.usage:
-        reply["usage"] = {"prompt_tokens": said.usage[0], "completion_tokens": said.usage[1], "total_tokens": sum(said.usage)}
+        return _anthropic(say, text, request)
+    message = {"role": "assistant", "content": None if say.refusal else text, "refusal": say.refusal}
+    reply: dict[str, Any] = {"model": "served-1", "choices": [{"index": 0, "message": message, "finish_reason": say.finish}]}
+    if say.usage:
+        reply["usage"] = {"prompt_tokens": say.usage[0], "completion_tokens": say.usage[1], "total_tokens": sum(say.usage)}
     return reply
 
 
-def _anthropic(said: Say, text: str, request: Any) -> Any:
-    if "tools" in request and not isinstance(said.answer, str):
-        content = [{"type": "tool_use", "id": "toolu_1", "name": request["tools"][0]["name"], "input": said.answer}]
+def _anthropic(say: Say, text: str, request: Any) -> Any:
+    if "tools" in request and not isinstance(say.answer, str):
+        content = [{"type": "tool_use", "id": "toolu_1", "name": request["tools"][0]["name"], "input": say.answer}]
     else:
         content = [{"type": "text", "text": text}]
-    reason = {"stop": "end_turn", "length": "max_tokens", "refusal": "refusal"}[said.finish]
+    reason = {"stop": "end_turn", "length": "max_tokens", "refusal": "refusal"}[say.finish]
     reply: dict[str, Any] = {"model": "served-1", "type": "message", "content": content, "stop_reason": reason}
-    if said.usage:
-        reply["usage"] = {"input_tokens": said.usage[0], "output_tokens": said.usage[1]}
+    if say.usage:
+        reply["usage"] = {"input_tokens": say.usage[0], "output_tokens": say.usage[1]}
     return reply
 
 

@@ -1,4 +1,4 @@
-"""What a model is asked and answers: text, JSON that fits, JSON that is corrected, and what never becomes an answer."""
+"""Prompts and answers of a model: text, valid JSON, corrected JSON, and failures."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
 @KINDS
-def test_text_is_asked_for_and_answered(desk: Desk, kind: str) -> None:
+def test_a_prompt_is_answered_with_text(desk: Desk, kind: str) -> None:
     desk.profile(kind=kind, parameters={"temperature": 0.5, "max_tokens": 77, "extra": {"seed": 1}})
     desk.provider.say("Nobody.")
     done = desk.ask("Who?", system="Be brief.")
@@ -40,7 +40,7 @@ def test_text_is_asked_for_and_answered(desk: Desk, kind: str) -> None:
 
 
 @KINDS
-def test_a_structured_answer_is_asked_for_natively(desk: Desk, kind: str) -> None:
+def test_a_structured_answer_is_requested_natively(desk: Desk, kind: str) -> None:
     desk.profile(kind=kind)
     desk.provider.say({"total": 7})
     assert desk.ask(output=ORDER).value == {"total": 7}
@@ -62,7 +62,7 @@ def test_a_schema_of_something_else_than_an_object_is_wrapped(desk: Desk, kind: 
 
 
 @pytest.mark.parametrize("structured", ["json", "prompt"])
-def test_a_server_without_schemas_is_told_in_words(desk: Desk, structured: str) -> None:
+def test_a_server_without_schemas_gets_the_schema_in_the_prompt(desk: Desk, structured: str) -> None:
     desk.profile(structured=structured)
     desk.provider.say('Here you are:\n```json\n{"total": 3}\n```')
     assert desk.ask(output=ORDER).value == {"total": 3}
@@ -100,7 +100,7 @@ def test_corrections_are_bounded(desk: Desk) -> None:
 
 
 @KINDS
-def test_a_refusal_and_a_cut_off_answer_are_no_answers(desk: Desk, kind: str) -> None:
+def test_a_refusal_and_a_cut_off_answer_are_errors(desk: Desk, kind: str) -> None:
     desk.profile(kind=kind)
     desk.provider.say(Say("I'd rather not.", finish="content_filter" if kind == "openai" else "refusal"))
     refused = desk.ask().error
@@ -114,7 +114,7 @@ def test_a_refusal_and_a_cut_off_answer_are_no_answers(desk: Desk, kind: str) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "error_class", "retryable", "retry_after"),
+    ("say", "error_class", "retryable", "retry_after"),
     [
         (Say(status=429, headers={"Retry-After": "7"}), "rate_limited", True, 7.0),
         (Say(status=429, headers={"retry-after-ms": "1500"}), "rate_limited", True, 1.5),
@@ -129,11 +129,11 @@ def test_a_refusal_and_a_cut_off_answer_are_no_answers(desk: Desk, kind: str) ->
         (Say(raw=b'{"choices": [{"message": {"content": 5}}]}'), "system_error", False, None),
     ],
 )
-def test_the_providers_failures_have_the_words_of_connectors(
-    desk: Desk, said: Say, error_class: str, retryable: bool, retry_after: float | None
+def test_provider_failures_have_the_error_classes_of_connectors(
+    desk: Desk, say: Say, error_class: str, retryable: bool, retry_after: float | None
 ) -> None:
     desk.profile()
-    desk.provider.say(said)
+    desk.provider.say(say)
     error = desk.ask().error
     assert isinstance(error, ConnectorFailed)
     extra = error.extra
@@ -149,26 +149,26 @@ def test_a_slow_answer_ends_with_the_profiles_timeout(desk: Desk) -> None:
     assert (error.extra["error_class"], error.extra["retryable"]) == ("transient_error", True)
 
 
-def test_the_callers_own_time_is_another_matter(desk: Desk) -> None:
+def test_the_callers_deadline_is_a_timeout(desk: Desk) -> None:
     desk.profile()
     desk.provider.say(Say("slowly", slow=True))
     assert isinstance(desk.ask(seconds=0.3).error, TimedOut)
 
 
-def test_an_address_inside_is_reached_only_where_the_operator_says_so(desk: Desk) -> None:
+def test_an_internal_address_needs_egress_allow(desk: Desk) -> None:
     desk.profile(base_url="http://127.0.0.1:9/v1")
     error = desk.ask().error
     assert isinstance(error, ApplianceError)
     assert (error.code, "egress.allow" in error.message) == ("address_not_allowed", True)
 
 
-def test_without_a_profile_nothing_is_asked(desk: Desk) -> None:
+def test_an_unknown_profile_is_not_found(desk: Desk) -> None:
     with pytest.raises(NotFound, match="POST /api/v1/llm-profiles"):
         desk.ask()
 
 
 @KINDS
-def test_pictures_go_along(desk: Desk, kind: str) -> None:
+def test_images_are_sent(desk: Desk, kind: str) -> None:
     desk.profile(kind=kind)
     done = desk.ask("What is this?", images=[PICTURE], input={"n": 1})
     content = desk.provider.requests[0].body["messages"][0]["content"]
@@ -181,7 +181,7 @@ def test_pictures_go_along(desk: Desk, kind: str) -> None:
     assert done.exchanges[0]["request"]["messages"][0]["images"] == [{"media_type": "image/png", "bytes": 9}]
 
 
-def test_another_profile_answers_where_one_does_not(desk: Desk) -> None:
+def test_a_fallback_profile_answers_after_a_failure(desk: Desk) -> None:
     desk.profile(fallbacks=["gone", "spare"])
     desk.profile("spare", model="large")
     desk.provider.say(Say(status=500), "from the other")
@@ -193,7 +193,7 @@ def test_another_profile_answers_where_one_does_not(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "pointer"),
+    ("members", "pointer"),
     [
         ({"prompt": "x", "messages": []}, "/prompt"),
         ({}, "/prompt"),
@@ -213,9 +213,9 @@ def test_another_profile_answers_where_one_does_not(desk: Desk) -> None:
         ({"prompt": "x", "restore": "yes"}, "/restore"),
     ],
 )
-def test_a_wrong_question_is_pointed_at(given: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_prompt_is_refused_with_a_pointer(members: dict[str, Any], pointer: str) -> None:
     with pytest.raises(ValidationFailed) as caught:
-        parse_prompt({"profile": "default", **given})
+        parse_prompt({"profile": "default", **members})
     assert caught.value.details[0].pointer == pointer
 
 

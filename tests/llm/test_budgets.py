@@ -1,4 +1,4 @@
-"""What models cost is counted, and a budget that is used up stops the next call before it leaves."""
+"""The cost of models is counted, and a used-up budget stops the next call before it is sent."""
 
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -83,7 +83,7 @@ def test_corrections_count_too(desk: Desk) -> None:
     assert desk.llm.get_usage(desk.scope, "default").day.calls == 2
 
 
-def test_what_was_refused_is_free_and_what_nobody_knows_counts_as_the_most(desk: Desk) -> None:
+def test_refused_calls_are_free_and_unknown_ones_count_as_the_maximum(desk: Desk) -> None:
     desk.profile(parameters={"max_tokens": 50})
     desk.provider.say(Say(status=429))
     assert isinstance(desk.ask().error, ConnectorFailed)
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_count_is_estimated(desk: Desk) -> None:
     assert done.used.output_tokens == 101
 
 
-def test_a_call_whose_process_died_is_settled_by_who_asks_again_or_by_upkeep(
+def test_a_lost_call_is_settled_by_a_retry_or_by_upkeep(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.profile(parameters={"max_tokens": 50})
@@ -113,8 +113,8 @@ def test_a_call_whose_process_died_is_settled_by_who_asks_again_or_by_upkeep(
     db.write(lambda: usage.reserve(desk.scope, "default", profile, origin, most))
     assert desk.llm.get_usage(desk.scope, "default").in_flight == most
     db.write(lambda: usage.reserve(desk.scope, "default", profile, origin, most))
-    found = desk.llm.get_usage(desk.scope, "default")
-    assert (found.day, found.in_flight) == (most, most), "the same place has asked again: the first never came back"
+    totals = desk.llm.get_usage(desk.scope, "default")
+    assert (totals.day, totals.in_flight) == (most, most), "the same place has asked again: the first never came back"
     assert usage.settle_lost() == 0
     later = clock.now_ms() + usage.LOST_MS + 1
     monkeypatch.setattr(clock, "now_ms", lambda: later)

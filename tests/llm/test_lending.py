@@ -1,4 +1,4 @@
-"""Profiles lent to another tenant of the same database, as `gos test` lends them to a place of its own."""
+"""Profiles copied to another tenant of the same database, as `gos test` copies them to its own tenant."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from appliance.llm.usage import UsageSum
 from tests.llm.conftest import Desk
 
 
-def test_a_borrowed_profile_has_key_and_fallbacks_and_only_what_is_left_of_its_budget(desk: Desk) -> None:
+def test_a_copied_profile_has_key_fallbacks_and_the_remaining_budget(desk: Desk) -> None:
     desk.profile("spare", key=None)
     desk.profile(fallbacks=["spare", "nowhere"], budgets={"day": {"tokens": 300}})
     desk.ask()
@@ -34,7 +34,7 @@ def test_a_borrowed_profile_has_key_and_fallbacks_and_only_what_is_left_of_its_b
     assert isinstance(desk.ask().error, BudgetExceeded)
 
 
-def test_what_was_used_earlier_this_month_counts_where_a_profile_is_borrowed(desk: Desk) -> None:
+def test_earlier_usage_of_the_month_counts_for_a_copied_profile(desk: Desk) -> None:
     desk.profile(budgets={"month": {"tokens": 100}})
     first = f"{usage.day_of(clock.now_ms())[:7]}-01"
     db.write(lambda: usage.book(desk.scope, "default", first, UsageSum(1, 80, 40, 0)))
@@ -43,6 +43,6 @@ def test_what_was_used_earlier_this_month_counts_where_a_profile_is_borrowed(des
     assert isinstance(desk.ask().error, BudgetExceeded)
 
 
-def test_a_profile_that_is_not_there_is_not_lent(desk: Desk) -> None:
+def test_an_unknown_profile_is_not_copied(desk: Desk) -> None:
     with pytest.raises(NotFound):
         copy_profiles(desk.llm, desk.scope, ["default"])

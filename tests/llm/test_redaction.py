@@ -1,4 +1,4 @@
-"""What a profile keeps back never leaves and is never recorded; where it is wanted, the answer has it again."""
+"""Redacted values never leave the appliance and are never recorded; with `restore` the answer has them again."""
 
 import time
 
@@ -29,7 +29,7 @@ def test_placeholders_leave_and_the_answer_has_the_values(desk: Desk) -> None:
     assert "[CUSTOMER_1]" in recorded
 
 
-def test_what_the_model_says_of_its_own_is_not_recorded_either(desk: Desk) -> None:
+def test_values_the_model_adds_are_not_recorded_either(desk: Desk) -> None:
     desk.profile(redaction=REDACTION)
     desk.provider.say("Ask bob@example.com")
     done = desk.ask("Whom?")
@@ -37,7 +37,7 @@ def test_what_the_model_says_of_its_own_is_not_recorded_either(desk: Desk) -> No
     assert "bob@example.com" not in str(done.to_journal())
 
 
-def test_values_are_back_before_the_answer_is_judged(desk: Desk) -> None:
+def test_values_are_restored_before_the_answer_is_validated(desk: Desk) -> None:
     desk.profile(redaction=REDACTION)
     desk.provider.say({"to": "[EMAIL_1]"})
     schema = {"type": "object", "properties": {"to": {"type": "string", "format": "email"}}}
@@ -51,7 +51,7 @@ def test_a_question_may_leave_the_placeholders(desk: Desk) -> None:
     assert desk.ask(TEXT, restore=False).value == "To [EMAIL_1]"
 
 
-def test_another_profile_keeps_back_what_the_first_one_does(desk: Desk) -> None:
+def test_a_fallback_profile_redacts_as_the_first_does(desk: Desk) -> None:
     desk.profile(redaction=REDACTION, fallbacks=["spare"])
     desk.profile("spare")
     desk.provider.say(Say(status=500), "fine")

@@ -1,10 +1,10 @@
-"""The attempts against one surface: each has a name, and all are made before the test says which of them got through."""
+"""Collects named attempts against one surface; the test runs all of them before it fails with those that got through."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LEAST = 20
-"""Fewer attempts than this are no look at a surface."""
+"""The fewest attempts that a test of a surface has to make."""
 
 
 class Attempts:
@@ -15,14 +15,14 @@ class Attempts:
         self._broken: list[str] = []
 
     def check(self, name: str, holds: bool, seen: object = "") -> None:
-        """One attempt: `holds` says that it had no effect, `seen` what came instead."""
+        """Record one attempt: `holds` is whether it had no effect, `seen` what happened instead."""
         assert name not in self.names, f"two attempts are called {name!r}"
         self.names.append(name)
         if not holds:
             self._broken.append(f"{name}: {str(seen)[:400]}")
 
     def refused(self, name: str, attempt: Callable[[], object], *errors: type[Exception]) -> None:
-        """One attempt that must end in one of these errors."""
+        """Record one attempt that must raise one of these errors."""
         try:
             seen: object = attempt()
         except Exception as error:  # noqa: BLE001  an accident is no refusal
@@ -38,7 +38,7 @@ class Attempts:
 
 @contextmanager
 def attempts(least: int = LEAST) -> Iterator[Attempts]:
-    """A table of attempts that is judged at its end."""
+    """A table of attempts, checked when the block ends."""
     table = Attempts()
     yield table
     table.finish(least)

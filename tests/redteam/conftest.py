@@ -1,4 +1,4 @@
-"""Two tenants that make what the attempts are about."""
+"""Two tenants that create the resources of the attempts."""
 
 import httpx
 import pytest

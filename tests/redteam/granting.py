@@ -1,4 +1,4 @@
-"""Processes that reach something, and what is known of their grants."""
+"""Processes that need grants, and helpers that read their grants and confirmations."""
 
 from typing import Any
 
@@ -41,13 +41,13 @@ def open_about(scope: TenantScope, process_id: str) -> list[Confirmation]:
 
 
 def actions_about(scope: TenantScope, process_id: str) -> list[str]:
-    found = audit.list_entries(scope, AuditFilter(subject=f"process:{process_id}"), PageRequest(50)).items
-    return [each.action for each in reversed(found)]
+    entries = audit.list_entries(scope, AuditFilter(subject=f"process:{process_id}"), PageRequest(50)).items
+    return [each.action for each in reversed(entries)]
 
 
 def only_grant(scope: TenantScope, process_id: str) -> str:
-    (found,) = grants.list_grants(scope, f"process:{process_id}")
-    return found.digest
+    (grant,) = grants.list_grants(scope, f"process:{process_id}")
+    return grant.digest
 
 
 REACHING: dict[str, tuple[dict[str, Any], list[str]]] = {

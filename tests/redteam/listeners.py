@@ -75,11 +75,11 @@ class Listeners:
 
 
 def read_all(line: socket.socket) -> bytes:
-    found = b""
+    received = b""
     with suppress(ConnectionError, ssl.SSLError):
         while piece := line.recv(1 << 16):
-            found += piece
-    return found
+            received += piece
+    return received
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A key of an agent, a person who approves, and policies that go with their test."""
+"""Fixtures for policies: an agent key, an owner who approves, and policies that end with their test."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,27 +34,27 @@ def owner(running: Running) -> str:
 def approve(running: Running, owner: str) -> Callable[[str], None]:
     """Approve a request in the name of an owner who made no key."""
 
-    def approved(request_id: str) -> None:
+    def approve_request(request_id: str) -> None:
         scope = running.tenant("acme").with_actor(f"user:{owner}")
         approvals.decide_approval(scope, SignedIn(owner, "policy-owner", "owner", scope), request_id, Decision("approve"))
 
-    return approved
+    return approve_request
 
 
 @pytest.fixture
 def policy(ours: Resources) -> Iterator[Callable[..., None]]:
-    """Activate a policy of these rules; it is gone after the test."""
-    made: list[str] = []
+    """Activate a policy of these rules; it is deactivated after the test."""
+    names: list[str] = []
 
     def activate(*rules: dict[str, Any]) -> None:
         name = fresh("redteam")
         listed = [{"id": f"r{number}", "reason": "the test says so", **rule} for number, rule in enumerate(rules)]
         ours.ask("PUT", f"/policies/{name}", {"mode": "enforce", "rules": listed})
         ours.ask("POST", f"/policies/{name}/activate", {})
-        made.append(name)
+        names.append(name)
 
     yield activate
-    for name in made:
+    for name in names:
         ours.ask("POST", f"/policies/{name}/deactivate")
 
 

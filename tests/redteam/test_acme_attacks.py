@@ -42,10 +42,10 @@ def ask(port: int, method: str, target: str, host: str) -> bytes:
     head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as line:
         line.sendall(head.encode("latin1"))
-        found = b""
+        received = b""
         while piece := line.recv(1 << 16):
-            found += piece
-    return found
+            received += piece
+    return received
 
 
 def _ask_for_proofs(world: World, table: Attempts) -> None:
@@ -58,7 +58,7 @@ def _ask_for_proofs(world: World, table: Attempts) -> None:
 
 
 def _authorization(**changes: Any) -> Callable[[World], None]:
-    """The authority changes what it says about a name that is to be proven."""
+    """The authority alters its authorization of a name."""
 
     def lie(world: World) -> None:
         honest = world.authority.authorization
@@ -106,8 +106,8 @@ def _days(first: float, last: float) -> Callable[[World], None]:
     return lie
 
 
-def _tell_the_truth(world: World) -> None:
-    """Nothing is changed: this authority gives a certificate."""
+def _stay_honest(world: World) -> None:
+    """The control: an unaltered authority issues a certificate."""
 
 
 LIES: dict[str, Callable[[World], None]] = {
@@ -122,20 +122,20 @@ LIES: dict[str, Callable[[World], None]] = {
 }  # fmt: skip
 
 
-def test_no_stranger_and_no_lie_gets_a_certificate(world: World) -> None:
+def test_neither_strangers_nor_a_lying_authority_yield_a_certificate(world: World) -> None:
     honest = dict(vars(world.authority))
     with attempts(least=30) as table:
         _ask_for_proofs(world, table)
-        for name, lie in {**LIES, "control": _tell_the_truth}.items():
+        for name, lie in {**LIES, "control": _stay_honest}.items():
             for of in ("certificate", "certificate_order", "acme_account", "acme_challenge"):
                 db.write(lambda of=of: db.execute(f"DELETE FROM {of}"))  # type: ignore[misc]  # noqa: S608
             vars(world.authority).clear()
             vars(world.authority).update(honest)
             lie(world)
-            standing = world.rounds(world.issuer())
-            taken = world.certificates.find(ACME, HOST)
-            is_taken = taken is not None or standing.state == "active"
-            table.check(f"authority: {name}", is_taken == (name == "control"), (standing, taken))
+            status = world.rounds(world.issuer())
+            certificate = world.certificates.find(ACME, HOST)
+            is_issued = certificate is not None or status.state == "active"
+            table.check(f"authority: {name}", is_issued == (name == "control"), (status, certificate))
             table.check(
                 f"authority: {name}: nothing else is proven", not db.rows("SELECT 1 FROM acme_challenge WHERE host <> ?", (HOST,))
             )

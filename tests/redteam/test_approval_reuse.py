@@ -111,21 +111,21 @@ class Payment:
         params = f'{{"url": "/pay", "json": {{{body_of(MEMBERS)}}}}}'
         arguments = f'{{"integration": "{self.slug}", "operation": "post", "params": {params}}}'
         action = f'{{"tool": "execute_tenant_integration", "arguments": {arguments}}}'
-        asked = self.send("/approvals", f'{{"kind": "approval", "action": {action}}}')
-        assert asked.status_code == 201, asked.text
-        return str(asked.json()["data"]["id"])
+        response = self.send("/approvals", f'{{"kind": "approval", "action": {action}}}')
+        assert response.status_code == 201, response.text
+        return str(response.json()["data"]["id"])
 
     def send(self, path: str, text: str, client: httpx.Client | None = None) -> httpx.Response:
         return (client or self.ours.client).post(PREFIX + path, content=text.encode(), headers=MEDIA)
 
     def pay(self, body: str, client: httpx.Client | None = None, **more: str) -> httpx.Response:
-        told = {"action": "post", "url": "/pay", "approval": self.approval, "slug": self.slug} | more
-        params = f'{{"url": "{told["url"]}", "json": {body}}}'
-        text = f'{{"action": "{told["action"]}", "approval_id": "{told["approval"]}", "input": {params}}}'
-        return self.send(f"/integrations/{told['slug']}/execute", text, client)
+        fields = {"action": "post", "url": "/pay", "approval": self.approval, "slug": self.slug} | more
+        params = f'{{"url": "{fields["url"]}", "json": {body}}}'
+        text = f'{{"action": "{fields["action"]}", "approval_id": "{fields["approval"]}", "input": {params}}}'
+        return self.send(f"/integrations/{fields['slug']}/execute", text, client)
 
 
-def test_an_approval_is_good_for_the_very_action(ours: Resources, theirs: Resources, bank: LoopbackServer) -> None:
+def test_an_approval_is_valid_for_the_approved_action_only(ours: Resources, theirs: Resources, bank: LoopbackServer) -> None:
     payment, exact = Payment(ours, bank), f"{{{body_of(MEMBERS)}}}"
     with attempts() as table:
         for name, (member, value) in REPLACED.items():
@@ -164,19 +164,19 @@ def refuse(table: Attempts, name: str, answer: httpx.Response) -> None:
 
 def _spend(table: Attempts, payment: Payment, bank: LoopbackServer) -> None:
     """The control: members in another order and escaped letters are the same action, which is then good once of twenty times."""
-    turned = dict(reversed(MEMBERS.items())) | {"name": '"caf\\u00e9"'}
+    reordered = dict(reversed(MEMBERS.items())) | {"name": '"caf\\u00e9"'}
     key = payment.ours.client.headers["x-api-key"]
 
     def pay(_: int) -> int:
         with payment.ours.running.client("acme.localhost", {"X-API-Key": key}) as client:
-            return payment.pay(f"{{{body_of(turned)}}}", client).status_code
+            return payment.pay(f"{{{body_of(reordered)}}}", client).status_code
 
     with ThreadPoolExecutor(20) as threads:
         answers = Counter(threads.map(pay, range(20)))
     table.check("twenty at once", answers[200] == 1 and set(answers) <= {200, 403, 429} and len(bank.received) == 1, answers)
     paid = bank.received[0].body.decode()
-    told = paid.replace(" ", "")
-    table.check("what was approved has arrived", '"amount":9007199254740993' in told and '"zero":-0.0' in told, paid)
+    compact = paid.replace(" ", "")
+    table.check("what was approved has arrived", '"amount":9007199254740993' in compact and '"zero":-0.0' in compact, paid)
     refuse(table, "once more", payment.pay(f"{{{body_of(MEMBERS)}}}"))
 
 
@@ -188,7 +188,7 @@ JSON_ROUTES = [
 ]
 
 
-def test_a_number_beyond_all_numbers_is_refused_on_every_route(ours: Resources) -> None:
+def test_infinite_numbers_are_refused_on_every_route(ours: Resources) -> None:
     """Read as infinity it was answered 500 where a body is stored as it comes; the control is the largest number there is."""
     with attempts() as table:
         for route in JSON_ROUTES:

@@ -1,4 +1,4 @@
-"""A tree of keys, grants, processes and integrations three deep, and what becomes of it when the person at its root leaves."""
+"""A tree of keys, processes and integrations three levels deep, and what happens to it when the person at its root leaves."""
 
 import json
 import sys
@@ -49,20 +49,20 @@ def tree(running: Running, acme: httpx.Client) -> Iterator[Tree]:
     user_id = running.user(login, PASSWORD, "acme", "owner")
     browser = Browser(running)
     assert browser.sign_in(login, PASSWORD, "acme").status_code == 200
-    made = Tree(user_id, login, browser)
+    key_tree = Tree(user_id, login, browser)
     root = TenantScope("acme", f"user:{user_id}", ALL_SCOPES)
     row, text = keys.issue_key(root, running.services.sealer, KeySpec("one", sorted(ALL_SCOPES), "test", rate_requests=100_000))
     with ExitStack() as stack:
         for depth in range(TREE):
             client = stack.enter_context(running.client("acme.localhost", {"X-API-Key": text}))
-            made.ids.append(row.id)
-            made.clients.append(client)
-            build(running, made, client)
+            key_tree.ids.append(row.id)
+            key_tree.clients.append(client)
+            build(running, key_tree, client)
             if depth < TREE - 1:
                 body = {"name": f"below {depth}", "scopes": sorted(ALL_SCOPES), "environment": "test"}
                 issued = client.post(KEYS, json=body).json()["data"]
                 row, text = keys.get_key(root, issued["id"]), issued["key"]
-        yield made
+        yield key_tree
 
 
 def build(running: Running, tree: Tree, client: httpx.Client) -> None:
@@ -77,16 +77,16 @@ def build(running: Running, tree: Tree, client: httpx.Client) -> None:
     tree.processes.append(mine.process(steps=steps, triggers=[trigger, schedule]))
     slug = fresh("mail")
     tree.integrations.append(slug)
-    made = client.post(
+    response = client.post(
         "/api/v1/integrations", json={"slug": slug, "connector": "http", "settings": {"base_url": "http://127.0.0.1:9"}}
     )
-    assert made.status_code == 201, made.text
+    assert response.status_code == 201, response.text
     started = mine.ask("POST", f"/processes/{tree.processes[-1]}/execute", {}, params={"wait": 0})
     tree.waiting = str(started["execution_id"])
 
 
 def resume(acme: httpx.Client, process: str, execution: str) -> dict[str, Any]:
-    """Have the waiting execution go on, and answer how it ended."""
+    """Resume the waiting execution and return it once it has ended."""
     path = f"/api/v1/processes/{process}/executions/{execution}"
     waits = follow(acme, path, "waiting")["waiting_for"]["waits"]
     acme.post(f"{path}/resume", json={"token": waits[0]["token"], "input": None}).raise_for_status()
@@ -97,15 +97,15 @@ def follow(acme: httpx.Client, path: str, *statuses: str) -> dict[str, Any]:
     """The execution once it has one of these statuses; its event stream says when to look."""
     with acme.stream("GET", f"{path}/events") as events:
         for _line in events.iter_lines():
-            found: dict[str, Any] = acme.get(path).json()["data"]
-            if found["status"] in statuses:
-                return found
+            execution: dict[str, Any] = acme.get(path).json()["data"]
+            if execution["status"] in statuses:
+                return execution
     last: dict[str, Any] = acme.get(path).json()["data"]
     assert last["status"] in statuses, last
     return last
 
 
-def test_removal_lists_what_rests_on_somebody(acme: httpx.Client, tree: Tree) -> None:
+def test_removal_lists_what_depends_on_the_member(acme: httpx.Client, tree: Tree) -> None:
     resting = acme.get(f"{MEMBERS}/{tree.user_id}/authority").json()["data"]
     assert [(key["id"], key["depth"]) for key in resting["keys"]] == [(tree.ids[depth], depth) for depth in range(TREE)]
     assert all(set(key["loses"]) == ALL_SCOPES for key in resting["keys"])
@@ -117,7 +117,7 @@ def test_removal_lists_what_rests_on_somebody(acme: httpx.Client, tree: Tree) ->
     assert all(set(key["loses"]) == {"keys.write", "policies.write"} for key in lower["keys"])
 
 
-def test_everything_that_rests_on_the_root_ends_and_what_is_published_goes_on(
+def test_removing_the_root_ends_its_keys_and_published_processes_go_on(
     running: Running, acme: httpx.Client, tree: Tree
 ) -> None:
     removed = acme.delete(f"{MEMBERS}/{tree.user_id}").json()["data"]
@@ -132,8 +132,8 @@ def test_everything_that_rests_on_the_root_ends_and_what_is_published_goes_on(
     assert ended["status"] == "succeeded", "what the ended key has started runs under the tenant's recorded grant"
     with running.client("acme.localhost") as outside:
         assert outside.post(f"/hooks/{tree.hooks[-1]}", json={"n": "hooked"}).status_code == 202, "its triggers go on"
-    begun = acme.post(f"/api/v1/processes/{tree.processes[0]}/execute", json={}).json()["data"]
-    assert resume(acme, tree.processes[0], begun["execution_id"])["status"] == "succeeded", "published versions go on"
+    started = acme.post(f"/api/v1/processes/{tree.processes[0]}/execute", json={}).json()["data"]
+    assert resume(acme, tree.processes[0], started["execution_id"])["status"] == "succeeded", "published versions go on"
     due = acme.get(f"/api/v1/processes/{tree.processes[1]}/triggers").json()["data"]
     assert any(each["kind"] == "schedule" and each["due"] for each in due), "its schedules go on"
     assert all(acme.get(f"/api/v1/integrations/{slug}").status_code == 200 for slug in tree.integrations)
@@ -155,7 +155,7 @@ def test_each_is_adopted_or_stopped(acme: httpx.Client, tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("name", ["adopt_keys", "adopt_processes", "stop_processes"])
-def test_nobody_elses_is_adopted_with_a_removal(running: Running, acme: httpx.Client, tree: Tree, name: str) -> None:
+def test_a_removal_adopts_only_what_depends_on_the_member(running: Running, acme: httpx.Client, tree: Tree, name: str) -> None:
     other = Resources(running, "acme", acme)
     foreign = other.key() if name == "adopt_keys" else other.process()
     refused = acme.delete(f"{MEMBERS}/{tree.user_id}", params={name: foreign})
@@ -178,36 +178,36 @@ def test_the_console_asks_for_each_before_it_removes_somebody(running: Running, 
     assert tree.user_id not in {each["user_id"] for each in acme.get(MEMBERS).json()["data"]}
 
 
-def test_no_page_asks_for_each_key_and_process_by_itself(
+def test_pages_load_keys_and_processes_in_bulk(
     running: Running, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
-    def note(module: Any, name: str) -> None:
-        ask = getattr(module, name)
+    def count_calls(module: Any, name: str) -> None:
+        original = getattr(module, name)
 
-        def noted(*given: Any) -> Any:
+        def counting(*args: Any) -> Any:
             if sys._getframe(1).f_code.co_name != "people_behind":  # who may decide what waits, which every page counts
-                asked.append(name)
-            return ask(*given)
+                calls.append(name)
+            return original(*args)
 
-        monkeypatch.setattr(module, name, noted)
+        monkeypatch.setattr(module, name, counting)
 
-    note(lineage, "_find_issuer")
-    note(lineage, "_find_key")
-    note(grants, "find_grant")
-    note(publications, "_count_unfinished")
+    count_calls(lineage, "_find_issuer")
+    count_calls(lineage, "_find_key")
+    count_calls(grants, "find_grant")
+    count_calls(publications, "_count_unfinished")
     page = tree.browser.get(tree.browser.at("acme", "/console/keys")).text
-    shown = page.count('data-testid="row"')
-    assert shown >= TREE
-    assert "_find_key" not in asked, "the chains are read at once"
-    assert asked.count("_find_issuer") <= (TREE + 1) * shown, "each is walked once"
-    asked.clear()
+    row_count = page.count('data-testid="row"')
+    assert row_count >= TREE
+    assert "_find_key" not in calls, "the chains are read at once"
+    assert calls.count("_find_issuer") <= (TREE + 1) * row_count, "each is walked once"
+    calls.clear()
     assert len(publications.list_publications(running.tenant("acme"))) >= TREE
-    assert asked == ["_count_unfinished"]
+    assert calls == ["_count_unfinished"]
 
 
-def test_the_console_says_what_a_lower_role_takes(running: Running, acme: httpx.Client, tree: Tree) -> None:
+def test_the_console_lists_what_a_lower_role_takes_away(running: Running, acme: httpx.Client, tree: Tree) -> None:
     boss = Browser(running)
     login = f"{fresh('boss')}@acme.test"
     running.user(login, PASSWORD, "acme", "owner")

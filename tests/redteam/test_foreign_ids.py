@@ -87,37 +87,37 @@ BY_ITSELF = {"last_used_at", "checked_at", "touched_at", "failed_in_row", "faili
 DNS_CHECK = {"state", "checks", "tries", "next_check_at", "records", "error", "leads_here"}
 
 
-def theirs_state() -> dict[str, Any]:
-    """What the other tenant has, but for what changes by itself."""
-    found = {}
+def state_of_theirs() -> dict[str, Any]:
+    """Row counts and digests of the other tenant's tables, without columns that change by themselves."""
+    state = {}
     for (name,) in db.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"):
         columns = {row[1] for row in db.rows(f'PRAGMA table_info("{name}")')}
         if "tenant_id" in columns and name not in NOISE:
             ignored = BY_ITSELF | DNS_CHECK if name == "domain" else BY_ITSELF
-            kept = ", ".join(f'"{column}"' for column in sorted(columns - ignored))
-            rows = db.rows(f"SELECT {kept} FROM \"{name}\" WHERE tenant_id = 'globex' ORDER BY {kept}")  # noqa: S608
-            found[name] = (len(rows), hashlib.sha256(repr(rows).encode()).hexdigest()[:12])
-    return found
+            selected = ", ".join(f'"{column}"' for column in sorted(columns - ignored))
+            rows = db.rows(f"SELECT {selected} FROM \"{name}\" WHERE tenant_id = 'globex' ORDER BY {selected}")  # noqa: S608
+            state[name] = (len(rows), hashlib.sha256(repr(rows).encode()).hexdigest()[:12])
+    return state
 
 
 def told(answer: httpx.Response, value: str) -> tuple[int, str]:
-    """What an answer says without the value that was sent; of a success only that it is one."""
+    """The status of an answer, and of an error also its text without the value that was sent."""
     return (answer.status_code, "" if answer.is_success else answer.text.replace(value, "ID"))
 
 
 def test_a_foreign_name_in_a_body_is_answered_like_an_unknown_one(ours: Resources, theirs: Resources) -> None:
-    made = {route.name: (EXAMPLES[route.name](theirs), EXAMPLES[route.name](ours)) for route in BODIES}
+    examples = {route.name: (EXAMPLES[route.name](theirs), EXAMPLES[route.name](ours)) for route in BODIES}
     with attempts(least=20) as table:
-        before = theirs_state()
+        before = state_of_theirs()
         for route in BODIES:
-            foreign, own = made[route.name]
+            foreign, own = examples[route.name]
             if own.media or not isinstance(own.body, dict) or not isinstance(foreign.body, dict):
                 continue
             mine = dict(leaves(own.body))
             for at, value in leaves(foreign.body):
                 if mine.get(at, value) != value and (route.name, at[-1]) not in NO_REFERENCE:
                     _compare(table, ours, route, (own, at, value))
-        after = theirs_state()
+        after = state_of_theirs()
         table.check(
             "the other tenant is as it was", after == before, {n: (before[n], after[n]) for n in after if before[n] != after[n]}
         )
@@ -127,8 +127,8 @@ def _compare(table: Attempts, ours: Resources, route: Route, attempt: tuple[Exam
     own, at, value = attempt
     answers = []
     for each in (value, unknown(value)):
-        given = EXAMPLES[route.name](ours)
-        answers.append(told(send(ours.client, route, given.path, replaced(own.body, at, each), given.query), each))
+        example = EXAMPLES[route.name](ours)
+        answers.append(told(send(ours.client, route, example.path, replaced(own.body, at, each), example.query), each))
     table.check(f"{route.method} {route.path} {'/'.join(map(str, at))}", answers[0] == answers[1], answers)
 
 
@@ -136,15 +136,15 @@ def test_references_that_no_example_holds(ours: Resources, theirs: Resources) ->
     """Ids that lead from one record to another, with the control that the own one is taken."""
     with attempts() as table:
         for name, attempt in REFERENCES.items():
-            before = theirs_state()
+            before = state_of_theirs()
             foreign, own = attempt(ours, theirs), attempt(ours, ours)
             table.check(f"{name}: the own one is taken", own, "the control failed")
             table.check(f"{name}: the foreign one is not", not foreign, "it was taken")
-            changed = {each for each, state in theirs_state().items() if before.get(each) != state}
-            table.check(f"{name}: nothing of theirs has changed", not (changed - MADE), changed - MADE)
+            changed = {each for each, state in state_of_theirs().items() if before.get(each) != state}
+            table.check(f"{name}: nothing of theirs has changed", not (changed - SETUP_TABLES), changed - SETUP_TABLES)
 
 
-MADE = {
+SETUP_TABLES = {
     "collection",
     "entity",
     "process",
@@ -177,7 +177,7 @@ MADE = {
     "agent",
     "agent_version",
 }
-"""What an attempt makes at the other tenant first."""
+"""Tables in which an attempt creates its setup at the other tenant."""
 
 
 def _collection(tenant: Resources) -> str:
@@ -203,8 +203,8 @@ def _batch(operation: str) -> Callable[[Resources, Resources], bool]:
 
 def _approval(ours: Resources, other: Resources) -> bool:
     slug = ours.once("called", ours.integration)
-    asked = other.request() if other is not ours else None
-    body = {"action": "get", "input": {"url": "/orders"}} | ({"approval_id": asked} if asked else {})
+    approval_id = other.request() if other is not ours else None
+    body = {"action": "get", "input": {"url": "/orders"}} | ({"approval_id": approval_id} if approval_id else {})
     return ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=body).is_success
 
 
@@ -248,8 +248,8 @@ def _read_in_a_step(ours: Resources, other: Resources) -> bool:
 def _child(ours: Resources, other: Resources) -> bool:
     name, child = fresh("parent"), other.process()
     steps = [{"id": "sub", "process": {"use": child, "input": {}}}]
-    put = ours.client.put(f"{PREFIX}/processes/{name}", json={"definition": {"id": name, "steps": steps}})
-    if not put.is_success or not ours.client.post(f"{PREFIX}/processes/{name}/publish", json={}).is_success:
+    response = ours.client.put(f"{PREFIX}/processes/{name}", json={"definition": {"id": name, "steps": steps}})
+    if not response.is_success or not ours.client.post(f"{PREFIX}/processes/{name}/publish", json={}).is_success:
         return False
     return bool(ours.ask("POST", f"/processes/{name}/execute", {}, params={"wait": 30})["status"] == "succeeded")
 
@@ -285,6 +285,6 @@ REFERENCES: dict[str, Callable[[Resources, Resources], bool]] = {
 
 @pytest.fixture(autouse=True)
 def quiet(ours: Resources, theirs: Resources) -> None:
-    """Both tenants have been asked once, so that what comes with the first request is there."""
+    """Send one request to each tenant, so that whatever the first request creates exists."""
     ours.ask("GET", "/tenant")
     theirs.ask("GET", "/tenant")

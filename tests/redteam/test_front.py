@@ -82,7 +82,7 @@ REFUSED: list[tuple[str, bytes, list[int], str]] = [
 ]  # fmt: skip
 
 
-def test_requests_that_mean_two_things_are_refused_and_end_the_connection(front: Listeners) -> None:
+def test_ambiguous_requests_are_refused_and_end_the_connection(front: Listeners) -> None:
     with attempts() as table:
         for name, data, expected, code in REFUSED:
             front.echo.requests.clear()
@@ -91,7 +91,7 @@ def test_requests_that_mean_two_things_are_refused_and_end_the_connection(front:
             table.check(name, seen == (expected, code, []) and b"connection: close" in answers.lower(), seen)
 
 
-def test_a_line_feed_of_its_own_is_refused_however_it_arrives(front: Listeners) -> None:
+def test_a_bare_line_feed_is_refused_however_it_arrives(front: Listeners) -> None:
     front.echo.requests.clear()
     with front.connect() as line:
         line.sendall(head(KEEP, "Content-Length: 3", method="POST", target="/first") + b"a\nb")
@@ -103,7 +103,7 @@ def test_a_line_feed_of_its_own_is_refused_however_it_arrives(front: Listeners) 
     assert [(request["path"], request["size"]) for request in front.echo.requests] == [("/first", 3)]
 
 
-def test_what_is_odd_but_clear_is_one_request(front: Listeners) -> None:
+def test_unusual_but_unambiguous_requests_are_accepted(front: Listeners) -> None:
     two = head(BOTH, KEEP, method="POST") + b"3;ext=1\r\nabc\r\n0\r\nX-Trailer: 1\r\n\r\n" + head(target="/next")
     table: list[tuple[str, bytes, list[tuple[str, str, int]]]] = [
         ("absolute wins", head(target=f"http://{BASE}/a?b", host="other.host"), [("/a", BASE, 0)]),
@@ -134,8 +134,8 @@ def test_http2_is_not_spoken_in_the_clear(front: Listeners) -> None:
     client.initiate_connection()
     forged = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", BASE), ("x-forwarded-for", "192.0.2.1")]
     client.send_headers(1, forged, end_stream=True)
-    known = front.ask(client.data_to_send())
-    assert (statuses(known), error_of(known)) == ([400], "invalid_request")
+    answers = front.ask(client.data_to_send())
+    assert (statuses(answers), error_of(answers)) == ([400], "invalid_request")
     upgraded = front.ask(head(*UPGRADE) + client.data_to_send())
     assert statuses(upgraded)[0] == 200
     assert [request["version"] for request in front.echo.requests] == ["1.1"]
@@ -144,7 +144,7 @@ def test_http2_is_not_spoken_in_the_clear(front: Listeners) -> None:
         assert statuses(read_all(line)) == [400]
 
 
-def test_many_pieces_of_a_body_are_handed_on_together(front: Listeners) -> None:
+def test_small_chunks_of_a_body_are_passed_on_together(front: Listeners) -> None:
     front.echo.pieces = 0
     body = b"".join(b"1e\r\n" + b"x" * 30 + b"\r\n" for _ in range(5000)) + b"0\r\n\r\n"
     answers = front.ask(head(BOTH, method="POST") + body)
@@ -189,7 +189,7 @@ def test_the_host_of_an_absolute_target_is_the_tenant(running: Running) -> None:
 RELAYED = ["Via: 1.1 proxy", "Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.1", "X-Real-IP: 192.0.2.1", "Gos-Egress: 1"]
 
 
-def test_the_metrics_are_shown_to_this_machine_only(running: Running) -> None:
+def test_metrics_are_served_to_this_machine_only(running: Running) -> None:
     suffix = running.config.port_suffix
     assert statuses(ask(running, head(target="/metrics", host=f"localhost{suffix}"))) == [200]
     for header in RELAYED:
@@ -234,7 +234,7 @@ DOUBLED = [
 ]
 
 
-def test_members_that_stand_twice_are_refused_on_every_road(running: Running, acme: httpx.Client) -> None:
+def test_duplicate_json_members_are_refused_on_every_route(running: Running, acme: httpx.Client) -> None:
     for body, pointer in DOUBLED:
         for path in ("/api/v1/processes", "/api/v1/keys", "/api/v1/integrations", "/api/v1/processes/none/execute"):
             answer = acme.post(path, content=body, headers={"Content-Type": "application/json"})
@@ -259,7 +259,7 @@ TARGETS = [
 ]  # fmt: skip
 
 
-def test_no_target_of_a_sign_in_leads_elsewhere() -> None:
+def test_sign_in_targets_stay_on_this_site() -> None:
     with attempts() as table:
         for target in TARGETS:
             table.check(repr(target), session.safe_target(target) == "/console/" and visiting.safe_target(target) == "/", target)

@@ -1,4 +1,4 @@
-"""What a process may reach is never more than whoever publishes it may, unless an owner has granted exactly that."""
+"""A process never has more access than its publisher, unless an owner has granted exactly that."""
 
 import io
 import json
@@ -70,13 +70,13 @@ def test_the_same_request_works_once_an_owner_has_allowed_it(
         body = {"version": 1}
     refused = flow.post(path, json=body, headers=key)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "grant_required"), refused.text
-    (asked,) = open_about(owner, name)
-    running.services.confirmations.decide(owner, asked.id, True)
+    (confirmation,) = open_about(owner, name)
+    running.services.confirmations.decide(owner, confirmation.id, True)
     again = flow.post(path, json=body, headers=key)
     assert again.is_success, again.text
 
 
-def test_a_key_of_processes_alone_publishes_nothing_that_reaches_beyond_it(flow: httpx.Client, owner: TenantScope) -> None:
+def test_a_key_without_the_scopes_cannot_publish_a_process_that_needs_them(flow: httpx.Client, owner: TenantScope) -> None:
     put(flow, "grabber", {"grants": GRANTS, "steps": [code()]})
     answer = publish(flow, "grabber")
     assert answer.status_code == 403, answer.text
@@ -97,15 +97,15 @@ def test_an_owner_decides_on_the_page_and_nobody_else_can(running: Running, flow
     for login in ("viewer", "owner"):
         pages[login] = Browser(running)
         pages[login].sign_in(f"{login}@granting.test", PASSWORD, TENANT)
-    at, wanted = pages["owner"].at(TENANT, "/console/confirmations"), open_about(owner, "paged")[0].id
+    at, confirmation_id = pages["owner"].at(TENANT, "/console/confirmations"), open_about(owner, "paged")[0].id
     seen = pages["viewer"].get(at).text
     assert "Access for the process paged" in seen
     assert "owner@granting.test" in seen
     assert 'value="allow"' not in seen
-    assert pages["viewer"].post(f"{at}/{wanted}", {"answer": "allow"}).status_code == 403
-    assert flow.post(f"/console/confirmations/{wanted}", data={"answer": "allow"}).status_code != 200
+    assert pages["viewer"].post(f"{at}/{confirmation_id}", {"answer": "allow"}).status_code == 403
+    assert flow.post(f"/console/confirmations/{confirmation_id}", data={"answer": "allow"}).status_code != 200
     assert "Access for the process paged" in pages["owner"].get(pages["owner"].at(TENANT, "/console/")).text
-    assert pages["owner"].post(f"{at}/{wanted}", {"answer": "allow"}).status_code == 200
+    assert pages["owner"].post(f"{at}/{confirmation_id}", {"answer": "allow"}).status_code == 200
     assert publish(flow, "paged").status_code == 200
 
     process = pages["owner"].at(TENANT, "/console/processes/paged")
@@ -122,9 +122,9 @@ def test_once_an_owner_allows_it_the_same_publish_succeeds_and_other_grants_do_n
     put(flow, "allowed", {"grants": GRANTS, "steps": [code()]})
     assert publish(flow, "allowed").status_code == 403
     assert publish(flow, "allowed").status_code == 403  # asked once
-    (wanted,) = open_about(owner, "allowed")
-    assert wanted.details["scopes"] == ["entities.read", "secrets.write"]
-    running.services.confirmations.decide(owner, wanted.id, True)
+    (confirmation,) = open_about(owner, "allowed")
+    assert confirmation.details["scopes"] == ["entities.read", "secrets.write"]
+    running.services.confirmations.decide(owner, confirmation.id, True)
 
     assert publish(flow, "allowed").json()["data"]["version"] == 1
     assert execute(flow, "allowed").json()["data"]["output"]["names"] == ["Ada"]
@@ -139,7 +139,7 @@ def test_once_an_owner_allows_it_the_same_publish_succeeds_and_other_grants_do_n
     assert actions_about(owner, "allowed")[:2] == ["grant.confirmation_requested", "grant.confirmed"]
 
 
-def test_what_an_owner_refuses_stays_refused_and_says_so(running: Running, flow: httpx.Client, owner: TenantScope) -> None:
+def test_a_refused_grant_stays_refused_and_the_error_says_so(running: Running, flow: httpx.Client, owner: TenantScope) -> None:
     put(flow, "refused", {"grants": GRANTS, "steps": [code()]})
     publish(flow, "refused")
     running.services.confirmations.decide(owner, open_about(owner, "refused")[0].id, False)
@@ -158,14 +158,14 @@ def test_a_key_that_holds_the_scopes_publishes_without_asking(running: Running, 
 
 
 @pytest.mark.parametrize("name", REACHING)
-def test_what_steps_and_triggers_reach_by_themselves_counts(name: str, flow: httpx.Client) -> None:
+def test_what_steps_and_triggers_access_needs_a_grant(name: str, flow: httpx.Client) -> None:
     definition, scopes = REACHING[name]
     put(flow, f"by-{name}", definition)
     error = publish(flow, f"by-{name}").json().get("error", {})
     assert (error.get("code"), error.get("scopes")) == ("grant_required", scopes), error
 
 
-def test_what_reaches_nothing_or_only_processes_needs_no_grant(flow: httpx.Client, owner: TenantScope) -> None:
+def test_processes_that_access_nothing_need_no_grant(flow: httpx.Client, owner: TenantScope) -> None:
     put(flow, "plain", {"steps": [{"id": "a", "rule": {"expression": "= 1"}}]})
     put(flow, "caller", {"steps": [{"id": "a", "process": {"use": "plain"}}], "on_failure": {"process": "plain"}})
     assert publish(flow, "plain").status_code == publish(flow, "caller").status_code == 200
@@ -173,7 +173,7 @@ def test_what_reaches_nothing_or_only_processes_needs_no_grant(flow: httpx.Clien
     assert actions_about(owner, "plain") == []
 
 
-def test_going_back_to_a_version_needs_its_grant_as_publishing_does(
+def test_a_rollback_needs_the_grant_of_its_version(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
     with running.api(TENANT) as builder:
@@ -188,7 +188,7 @@ def test_going_back_to_a_version_needs_its_grant_as_publishing_does(
     assert execute(flow, "back", version=1).json()["error"]["code"] == "policy_denied"
 
 
-def test_withdrawing_stops_what_begins_and_what_waits_until_it_is_allowed_again(
+def test_withdrawing_a_grant_stops_new_and_waiting_executions(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
     steps = [code(), {"id": "go", "wait": {"event": "go"}}]
@@ -219,7 +219,7 @@ def larger(*collections: str) -> dict[str, Any]:
     return {"grants": {**GRANTS, "datapool": read}, "steps": [code("export default () => 1")]}
 
 
-def test_what_was_withdrawn_holds_for_all_that_contains_it_until_an_owner_acts(running: Running, owner: TenantScope) -> None:
+def test_a_withdrawn_grant_blocks_every_grant_that_contains_it(running: Running, owner: TenantScope) -> None:
     with running.api(TENANT) as builder:
         put(builder, "held", larger())
         publish(builder, "held").raise_for_status()
@@ -242,7 +242,7 @@ def test_what_was_withdrawn_holds_for_all_that_contains_it_until_an_owner_acts(r
         publish(builder, "held").raise_for_status()
 
 
-def test_what_was_refused_holds_against_whoever_holds_the_scopes(
+def test_a_refused_grant_blocks_callers_who_hold_the_scopes(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
     put(flow, "no", larger())
@@ -258,24 +258,24 @@ def test_what_was_refused_holds_against_whoever_holds_the_scopes(
 def wait_until(client: httpx.Client, process_id: str, status: str, execution_id: str) -> dict[str, Any]:
     """The execution once it has this status; the stream of its events says when to look."""
     address = f"/api/v1/processes/{process_id}/executions/{execution_id}"
-    found: dict[str, Any] = client.get(address).json()["data"]
+    execution: dict[str, Any] = client.get(address).json()["data"]
     with client.stream("GET", f"{address}/events") as events:
         for _line in events.iter_lines():
-            if found["status"] == status:
+            if execution["status"] == status:
                 break
-            found = client.get(address).json()["data"]
-    assert found["status"] == status, found
-    return found
+            execution = client.get(address).json()["data"]
+    assert execution["status"] == status, execution
+    return execution
 
 
 def dry_run(client: httpx.Client, process_id: str, **body: Any) -> dict[str, Any]:
     answer = client.post(f"/api/v1/processes/{process_id}/test", json={"input": {}, **body})
     answer.raise_for_status()
-    told: dict[str, Any] = answer.json()["data"]
-    return told
+    result: dict[str, Any] = answer.json()["data"]
+    return result
 
 
-def test_a_draft_that_is_tried_out_reaches_no_more_than_whoever_tries_it(
+def test_a_dry_run_of_a_draft_has_no_more_access_than_its_caller(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
     with running.api(TENANT) as builder:
@@ -289,11 +289,11 @@ def test_a_draft_that_is_tried_out_reaches_no_more_than_whoever_tries_it(
     creating = {"collection": "customers", "create": {"values": {"name": "X"}}}
     put(flow, "tried-create", {"steps": [{"id": "a", "datapool": creating}]})
     for process_id in ("tried", "tried-document", "tried-file", "tried-query", "tried-create"):
-        told = dry_run(flow, process_id, input={"id": document})
-        assert told["status"] == "failed", told
-        assert told["error"]["code"] == "policy_denied"
-        assert "Ada" not in str(told)
-        assert CANARY not in str(told)
+        result = dry_run(flow, process_id, input={"id": document})
+        assert result["status"] == "failed", result
+        assert result["error"]["code"] == "policy_denied"
+        assert "Ada" not in str(result)
+        assert CANARY not in str(result)
     mocked = dry_run(flow, "tried-query", mocks={"a": {"output": {"items": []}}})
     assert mocked["status"] == "succeeded"
     with running.api(TENANT, [*FLOW, "entities.read", "documents.read"]) as reader:
@@ -304,7 +304,7 @@ def test_a_draft_that_is_tried_out_reaches_no_more_than_whoever_tries_it(
     assert dry_run(flow, "tried-query")["output"]["items"][0]["name"] == "Ada"  # granted to this process
 
 
-def test_a_replay_with_a_draft_opens_no_secret_that_its_caller_may_not(
+def test_a_replay_with_a_draft_reads_no_secret_that_its_caller_may_not(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
     quiet = "export default async (input, api) => { await api.secrets.get('topsecret'); return 'quiet' }"
@@ -316,17 +316,17 @@ def test_a_replay_with_a_draft_opens_no_secret_that_its_caller_may_not(
     put(flow, "replayed", {"grants": {"secrets": ["topsecret"], "documents": ["read"]}, "steps": [code(leaking)]})
     answer = flow.post(f"/api/v1/processes/replayed/executions/{execution}/replay", json={"version": "draft"})
     answer.raise_for_status()
-    told = answer.json()["data"]["steps"][0]
-    assert told["result"] == "output_differs", told
-    assert told["replayed_output"] != list(reversed(CANARY))
+    step = answer.json()["data"]["steps"][0]
+    assert step["result"] == "output_differs", step
+    assert step["replayed_output"] != list(reversed(CANARY))
 
 
-def test_an_apply_names_every_process_that_reaches_too_far_and_leaves_nothing_behind(running: Running, owner: TenantScope) -> None:
+def test_an_apply_lists_every_process_that_needs_a_grant(running: Running, owner: TenantScope) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("solution.yaml", "name: reaching\n")
-        for name, reached in (("apply-a", {"secrets": ["topsecret"]}), ("apply-b", {"datapool": {"customers": ["write"]}})):
-            definition = {"id": name, "grants": reached, "steps": [code("export default () => 1")]}
+        for name, needed in (("apply-a", {"secrets": ["topsecret"]}), ("apply-b", {"datapool": {"customers": ["write"]}})):
+            definition = {"id": name, "grants": needed, "steps": [code("export default () => 1")]}
             file.writestr(f"processes/{name}/process.yaml", json.dumps(definition))
 
     def apply(client: httpx.Client) -> httpx.Response:
@@ -353,7 +353,7 @@ def before_the_upgrade(owner: TenantScope, process_id: str, author: str) -> None
     ])  # fmt: skip
 
 
-def test_what_was_published_before_is_judged_once_by_its_author(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
+def test_older_versions_are_assessed_once_by_their_author(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
     with running.api(TENANT) as builder:
         for name in ("old-covered", "old-wider", "old-departed"):
             put(builder, name, {"grants": GRANTS, "steps": [code("export default () => 1")]})
@@ -382,7 +382,7 @@ def test_what_was_published_before_is_judged_once_by_its_author(running: Running
     assert execute(flow, "old-departed").json()["error"]["code"] == "policy_denied"
 
 
-def test_what_nobody_has_looked_at_yet_is_judged_before_it_runs(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
+def test_versions_not_assessed_yet_are_assessed_before_they_run(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
     with running.api(TENANT) as builder:
         put(builder, "unseen", {"grants": GRANTS, "steps": [code("export default () => 1")]})
         publish(builder, "unseen").raise_for_status()
@@ -392,8 +392,8 @@ def test_what_nobody_has_looked_at_yet_is_judged_before_it_runs(running: Running
     assert [each.details["why"] for each in open_about(owner, "unseen")] == ["wider"]
 
 
-def test_doctor_lists_what_waits_by_tenant(flow: httpx.Client, owner: TenantScope) -> None:
+def test_doctor_lists_open_grants_by_tenant(flow: httpx.Client, owner: TenantScope) -> None:
     put(flow, "listed", {"grants": GRANTS, "steps": [code()]})
     publish(flow, "listed")
-    told = [text for level, text in authority_findings() if level == "note"]
-    assert any(f"tenant {TENANT} has a grant that waits for an owner" in text for text in told)
+    notes = [text for level, text in authority_findings() if level == "note"]
+    assert any(f"tenant {TENANT} has a grant that waits for an owner" in text for text in notes)

@@ -26,7 +26,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
 
 
 class Http2:
-    """A client that sends what it is told to, frame by frame."""
+    """A client that sends HTTP/2 frame by frame."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
@@ -68,7 +68,7 @@ def _rapid_resets(client: Http2) -> bytes:
     return b""
 
 
-def _made_resets(client: Http2) -> bytes:
+def _forced_resets(client: Http2) -> bytes:
     """The server is made to reset: a window that overflows is an error of the stream alone (CVE-2025-8671)."""
     parts = []
     for _ in range(400):
@@ -163,8 +163,8 @@ def test_a_refused_head_has_no_body(front: Listeners) -> None:
 
 
 @pytest.mark.parametrize("window", [0, 10])
-def test_a_refusal_ends_its_stream_whatever_the_client_takes(front: Listeners, window: int) -> None:
-    """A stream that never ends is a place of the connection that is never free again."""
+def test_a_refusal_ends_its_stream_whatever_its_window(front: Listeners, window: int) -> None:
+    """A stream that never ends would occupy one of its connection's streams forever."""
     with front.connect(alpn="h2") as line:
         client = Http2(line)
         client.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
@@ -204,7 +204,7 @@ def test_http2_makes_no_tunnels(front: Listeners, caplog: pytest.LogCaptureFixtu
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_who_takes_nothing_holds_up_only_itself(front: Listeners) -> None:
+def test_a_client_that_reads_nothing_delays_nobody_else(front: Listeners) -> None:
     """A hundred streams without a window keep what is ready for them, and no more of it than a buffer each."""
     with front.connect(alpn="h2") as line, front.connect(alpn="h2") as other:
         client, calm = Http2(line), Http2(other)

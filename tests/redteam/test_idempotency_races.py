@@ -25,13 +25,13 @@ AT_ONCE = 20
 POSTS = [route for route in ROUTES if route.method == "POST"]
 
 
-def send(client: httpx.Client, route: Route, given: Example, **headers: str) -> httpx.Response:
-    parts: dict[str, Any] = {"params": given.query, "headers": {**given.headers, **headers}}
-    if given.media:
-        parts |= {"content": given.body, "headers": {**given.headers, **headers, "Content-Type": given.media}}
-    elif given.body is not None:
-        parts["json"] = given.body
-    return client.request("POST", PREFIX + route.path.format(**given.path), **parts)
+def send(client: httpx.Client, route: Route, example: Example, **headers: str) -> httpx.Response:
+    parts: dict[str, Any] = {"params": example.query, "headers": {**example.headers, **headers}}
+    if example.media:
+        parts |= {"content": example.body, "headers": {**example.headers, **headers, "Content-Type": example.media}}
+    elif example.body is not None:
+        parts["json"] = example.body
+    return client.request("POST", PREFIX + route.path.format(**example.path), **parts)
 
 
 def at_once(work: Callable[[int], httpx.Response], times: int) -> list[httpx.Response]:
@@ -52,7 +52,7 @@ def firsts(answers: list[httpx.Response]) -> list[httpx.Response]:
 
 
 def judge(answers: list[httpx.Response]) -> tuple[bool, Any]:
-    """Whether one of them had the effect, and all others were told so."""
+    """Whether exactly one request had the effect and all others were answered as repetitions; with what was seen."""
     others = [each for each in answers if not each.is_success]
     in_flight = all(each.status_code == 409 and each.json()["error"]["code"] == "idempotency_in_flight" for each in others)
     seen = Counter((each.status_code, each.headers.get("idempotency-replayed", "")) for each in answers)
@@ -71,24 +71,24 @@ def test_every_route_that_takes_a_key_acts_once(ours: Resources, callers: list[h
     """Read from the table of routes: a new one is attacked without another line."""
     with attempts() as table:
         for route in POSTS:
-            given, once = EXAMPLES[route.name](ours), fresh("race")
-            answers = at_once(lambda n: send(callers[n], route, given, **{"Idempotency-Key": once}), 4)  # noqa: B023
+            example, once = EXAMPLES[route.name](ours), fresh("race")
+            answers = at_once(lambda n: send(callers[n], route, example, **{"Idempotency-Key": once}), 4)  # noqa: B023
             table.check(f"{route.method} {route.path}", *judge(answers))
 
 
 def effects(ours: Resources) -> dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], Callable[[], int]]]:
     """For each effect: a request that has it, and how often it has happened so far."""
-    held, process, app, slug = ours.collection(), ours.process(), ours.webapp(), ours.integration()
+    collection, process, app, slug = ours.collection(), ours.process(), ours.webapp(), ours.integration()
     archive, row = write_zip({"index.html": b"<h1>raced</h1>"}), {"number": fresh("raced"), "total": 1}
     zipped = {"Content-Type": "application/zip"}
     solution = write_zip({"solution.yaml": b"name: raced\n", f"collections/{fresh('raced')}.yaml": _collection_yaml()})
 
-    def count(table: str, more: str = "", *given: Any) -> Callable[[], int]:
+    def count(table: str, more: str = "", *values: Any) -> Callable[[], int]:
         statement = f"SELECT count(*) FROM {table} WHERE tenant_id = ? {more}"  # noqa: S608
-        return lambda: int(db.rows(statement, ("acme", *given))[0][0])
+        return lambda: int(db.rows(statement, ("acme", *values))[0][0])
 
     def records() -> int:
-        return len(ours.client.get(f"{PREFIX}/datapool/{held}/entities").json()["data"])
+        return len(ours.client.get(f"{PREFIX}/datapool/{collection}/entities").json()["data"])
 
     def of(path: str, **parts: Any) -> Callable[[], tuple[str, dict[str, Any]]]:
         return lambda: (path, parts)
@@ -97,8 +97,11 @@ def effects(ours: Resources) -> dict[str, tuple[Callable[[], tuple[str, dict[str
         "a document": (of("/documents?name=raced.txt", content=b"raced"), count("document")),
         "a revision": (of(f"/documents/{ours.document()}/revisions", content=b"more"), count("document_revision")),
         "a key": (of("/keys", json={"name": "raced", "scopes": ["logs.read"]}), count("api_key")),
-        "a record": (of(f"/datapool/{held}/entities", json={"total": 3, "number": fresh("raced")}), records),
-        "a batch": (of("/datapool/batch", json={"operations": [{"op": "create", "collection": held, "values": row}]}), records),
+        "a record": (of(f"/datapool/{collection}/entities", json={"total": 3, "number": fresh("raced")}), records),
+        "a batch": (
+            of("/datapool/batch", json={"operations": [{"op": "create", "collection": collection, "values": row}]}),
+            records,
+        ),
         "a call of a foreign system": (
             of(f"/integrations/{slug}/execute", json={"action": "post", "input": {"url": "/orders", "json": {"number": "1"}}}),
             count("integration_call"),
@@ -133,22 +136,22 @@ def test_twenty_at_once_have_one_effect_in_the_rows(ours: Resources, callers: li
 
 def test_without_a_key_each_of_them_has_its_effect(ours: Resources, callers: list[httpx.Client]) -> None:
     """The control: what the counts above say is due to the key."""
-    made = effects(ours)
+    requests = effects(ours)
     for name in ("a document", "a key", "a call of a foreign system", "a WebApp's version", "an execution"):
-        make, count = made[name]
+        make, count = requests[name]
         path, parts = make()
         before = count()
         at_once(lambda n: callers[n].post(PREFIX + path, **parts), 3)  # noqa: B023
         assert count() - before == 3, name
 
 
-def test_a_key_is_good_for_one_caller_one_path_and_one_body(ours: Resources, theirs: Resources) -> None:
+def test_a_key_is_valid_for_one_caller_one_path_and_one_body(ours: Resources, theirs: Resources) -> None:
     running, client = ours.running, ours.client
     first, second, once = ours.collection(), ours.collection(), {"Idempotency-Key": fresh("reused")}
     theirs.ask("POST", "/datapool", {"name": first, "fields": FIELDS})
     path, body = f"{PREFIX}/datapool/{first}/entities", {"number": fresh("reused"), "total": 1}
-    made = client.post(path, json=body, headers=once)
-    assert made.status_code == 201
+    created = client.post(path, json=body, headers=once)
+    assert created.status_code == 201
     with attempts(least=10) as table:
         for name, other in {
             "another value": body | {"total": 2},
@@ -160,30 +163,32 @@ def test_a_key_is_good_for_one_caller_one_path_and_one_body(ours: Resources, the
         for name, query in {"another query": "?dry_run=true", "a doubled query": "?x=1&x=2"}.items():
             answer = client.post(path + query, json=body, headers=once)
             table.check(name, answer.status_code == 400, answer.text)
-        _others(table, ours, theirs, (path, body, once, made.json()["data"]["id"]))
+        _check_other_callers(table, ours, theirs, (path, body, once, created.json()["data"]["id"]))
         elsewhere = client.post(f"{PREFIX}/datapool/{second}/entities", json=body, headers=once).json()["data"]
-        table.check("another path", elsewhere["id"] != made.json()["data"]["id"], elsewhere)
+        table.check("another path", elsewhere["id"] != created.json()["data"]["id"], elsewhere)
         missing = client.post(f"{PREFIX}/datapool/{first}/query", json={}, headers=once)
         table.check("another route of it", "idempotency-replayed" not in missing.headers, missing.text)
         with running.client("localhost", {"X-API-Key": client.headers["x-api-key"]}) as base:
             again = base.post(path, json=body, headers=once)
         table.check("the same on the base host", again.headers.get("idempotency-replayed") == "true", again.text)
         records = [each["id"] for each in client.get(path).json()["data"] if each["number"] == body["number"]]
-        table.check("one record of it all", records == [made.json()["data"]["id"]], records)
+        table.check("one record of it all", records == [created.json()["data"]["id"]], records)
 
 
-def _others(table: Attempts, ours: Resources, theirs: Resources, request: tuple[str, Any, dict[str, str], str]) -> None:
+def _check_other_callers(
+    table: Attempts, ours: Resources, theirs: Resources, request: tuple[str, Any, dict[str, str], str]
+) -> None:
     """The same request by somebody else: their own answer, never this one's."""
-    path, body, once, made = request
+    path, body, once, record_id = request
     foreign = theirs.client.post(path, json=body, headers=once)
     seen = (foreign.text, dict(foreign.headers))
-    table.check("the key of another tenant", foreign.status_code == 201 and foreign.json()["data"]["id"] != made, seen)
+    table.check("the key of another tenant", foreign.status_code == 201 and foreign.json()["data"]["id"] != record_id, seen)
     with ours.running.api("acme") as another:
         answer = another.post(path, json=body, headers=once)
-        table.check("another key of this tenant", answer.status_code == 422 and made not in answer.text, answer.text)
+        table.check("another key of this tenant", answer.status_code == 422 and record_id not in answer.text, answer.text)
     with ours.running.api("acme", ["entities.read"]) as narrow:
         answer = narrow.post(path, json=body, headers=once)
-        table.check("a key without the scope", answer.status_code == 403 and made not in answer.text, answer.text)
+        table.check("a key without the scope", answer.status_code == 403 and record_id not in answer.text, answer.text)
     issued = ours.ask("POST", "/keys", {"name": "lent", "scopes": ["entities.write"]})
     with ours.running.client("acme.localhost", {"X-API-Key": issued["key"]}) as lent:
         own = {"Idempotency-Key": fresh("lent")}
@@ -208,7 +213,7 @@ def unwell() -> Any:
     server.close()
 
 
-def test_a_failure_of_others_frees_the_key_and_a_refusal_keeps_it(ours: Resources, unwell: Any) -> None:
+def test_a_failed_call_frees_the_key_and_a_refusal_keeps_it(ours: Resources, unwell: Any) -> None:
     url, calls = unwell
     slug = fresh("unwell")
     ours.ask(
@@ -223,9 +228,9 @@ def test_a_failure_of_others_frees_the_key_and_a_refusal_keeps_it(ours: Resource
     assert seen == expected
 
 
-def test_a_caller_over_its_limit_may_come_again_with_the_same_key(ours: Resources) -> None:
-    held, once = ours.collection(), {"Idempotency-Key": fresh("paced")}
-    path = f"{PREFIX}/datapool/{held}/entities"
+def test_a_rate_limited_caller_may_retry_with_the_same_key(ours: Resources) -> None:
+    collection, once = ours.collection(), {"Idempotency-Key": fresh("paced")}
+    path = f"{PREFIX}/datapool/{collection}/entities"
     key = ours.running.key("acme", ["entities.write"], rate_requests=1, rate_window_s=1)
     with ours.running.client("acme.localhost", {"X-API-Key": key}) as paced:
         answers = [paced.post(path, json={"number": str(n)}, headers=once if n == 1 else {}) for n in range(2)]

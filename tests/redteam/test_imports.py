@@ -28,7 +28,7 @@ Repack = Callable[[str, bytes], list[tuple[str, bytes]]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
     """An appliance with two tenants, and the export of one."""
     folder = tmp_path_factory.mktemp("imports")
     world = make_world(folder / "data")
@@ -42,13 +42,13 @@ def repacked(source: Path, target: Path, change: Repack) -> Path:
     """The export with other parts: each may stay, go, change its name or be followed by more."""
     with tarfile.open(fileobj=io.BytesIO(zstandard.ZstdDecompressor().stream_reader(source.read_bytes()).read())) as tar:
         members = [(each.name, tar.extractfile(each).read()) for each in tar if each.isfile()]  # type: ignore[union-attr]
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w", format=tarfile.PAX_FORMAT) as written:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as written:
         for name, content in [more for each in members for more in change(*each)]:
             about = tarfile.TarInfo(name)
             about.size = len(content)
             written.addfile(about, io.BytesIO(content))
-    target.write_bytes(zstandard.compress(held.getvalue()))
+    target.write_bytes(zstandard.compress(buffer.getvalue()))
     return target
 
 
@@ -134,8 +134,8 @@ def take(world: World, sealer: Any, path: Path, **more: Any) -> object:
     return tenant_imports.import_tenant(world.places, SecretReplacement(sealer), request, world.config.data)
 
 
-def test_a_changed_export_leaves_no_tenant(made: tuple[World, Path], tmp_path: Path) -> None:
-    world, source = made
+def test_a_changed_export_leaves_no_tenant(exported: tuple[World, Path], tmp_path: Path) -> None:
+    world, source = exported
     outside = {path.name for path in world.config.data.parent.iterdir()}
     with world.opened() as sealer, attempts() as table:
         before = tenants_in(world)
@@ -149,8 +149,8 @@ def test_a_changed_export_leaves_no_tenant(made: tuple[World, Path], tmp_path: P
         service.delete_tenant("copy")
 
 
-def test_an_envelope_that_is_not_what_was_closed_opens_nothing(made: tuple[World, Path], tmp_path: Path) -> None:
-    world, source = made
+def test_a_damaged_envelope_or_wrong_passphrase_imports_nothing(exported: tuple[World, Path], tmp_path: Path) -> None:
+    world, source = exported
     sealed = source.with_name("sealed.gost").read_bytes()
     plain = source.read_bytes()
     changed: dict[str, tuple[bytes, str | None]] = {
@@ -180,9 +180,9 @@ def test_an_envelope_that_is_not_what_was_closed_opens_nothing(made: tuple[World
         service.delete_tenant("copy")
 
 
-def test_an_import_is_a_tenant_of_its_own(made: tuple[World, Path], tmp_path: Path) -> None:
+def test_an_import_makes_a_tenant_of_its_own(exported: tuple[World, Path], tmp_path: Path) -> None:
     """Rows that name another tenant, ids that are taken, and names that could not be made."""
-    world, source = made
+    world, source = exported
 
     def everything_is(tenant: str) -> Callable[[sqlite3.Connection], object]:
         def change(file: sqlite3.Connection) -> None:
@@ -193,7 +193,7 @@ def test_an_import_is_a_tenant_of_its_own(made: tuple[World, Path], tmp_path: Pa
         return change
 
     with world.opened() as sealer, attempts() as table:
-        theirs = _rows_of("hooli")
+        theirs = _digest_of_rows("hooli")
         for name, tenant in {"rows of another tenant": "hooli", "rows of nobody": ""}.items():
             path = forged(source, tmp_path / f"{len(name)}.gost", everything_is(tenant))
             table.refused(name, lambda: take(world, sealer, path), BackupInvalid)  # noqa: B023
@@ -205,7 +205,7 @@ def test_an_import_is_a_tenant_of_its_own(made: tuple[World, Path], tmp_path: Pa
         for wrong in ("hooli", "initech", "HOOLI", "../x", "a" * 25, "www", "a b", "v1", "con--", "\u0430dmin", "copy\0", "-a"):
             table.refused(f"the id {wrong!r}", lambda: tenant_imports.check_new_id(wrong), ApplianceError)  # noqa: B023
         table.refused("its own id, which is taken", lambda: take(world, sealer, source, name=None), ApplianceError)
-        table.check("the other tenant is as it was", _rows_of("hooli") == theirs)
+        table.check("the other tenant is as it was", _digest_of_rows("hooli") == theirs)
         table.check("no secret stands in an export", CANARY.encode() not in _unpacked(source))
 
 
@@ -213,9 +213,9 @@ def _unpacked(path: Path) -> bytes:
     return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
 
 
-def _rows_of(tenant: str) -> str:
-    found = hashlib.sha256()
+def _digest_of_rows(tenant: str) -> str:
+    digest = hashlib.sha256()
     for (name,) in db.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"):
         if "tenant_id" in {row[1] for row in db.rows(f'PRAGMA table_info("{name}")')}:
-            found.update(repr((name, db.rows(f'SELECT * FROM "{name}" WHERE tenant_id = ?', (tenant,)))).encode())  # noqa: S608
-    return found.hexdigest()
+            digest.update(repr((name, db.rows(f'SELECT * FROM "{name}" WHERE tenant_id = ?', (tenant,)))).encode())  # noqa: S608
+    return digest.hexdigest()

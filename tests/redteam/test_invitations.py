@@ -36,8 +36,8 @@ class Guild:
     def invite(self, scope: TenantScope, role: str = "builder", login: str = "") -> tuple[str, str, str]:
         """Login, id and token of a new invitation."""
         login = login or f"{fresh('guest')}@{self.name}.test"
-        made, token = invitations.invite(scope, self.sealer, InvitationSpec(login, role))
-        return login, made.id, token
+        invitation, token = invitations.invite(scope, self.sealer, InvitationSpec(login, role))
+        return login, invitation.id, token
 
     def accept(self, token: str, password: str = PASSWORD) -> Any:
         return invitations.accept(self.sealer, token, password)
@@ -51,7 +51,7 @@ def guild(running: Running) -> Guild:
     return Guild(running, "guild")
 
 
-def test_a_link_opens_once_what_it_was_made_for(running: Running, guild: Guild) -> None:
+def test_an_invitation_link_works_once_and_only_as_issued(running: Running, guild: Guild) -> None:
     _, owner = guild.person("owner")
     guild.person("owner")
     with attempts() as table:
@@ -78,13 +78,13 @@ def test_a_link_opens_once_what_it_was_made_for(running: Running, guild: Guild) 
         table.check("the control: it opens", f"{login} builder" in guild.members(), guild.members())
         table.refused("twice", lambda: guild.accept(token), Gone)
         table.refused("twice, another password", lambda: guild.accept(token, OTHER), Gone)
-        _at_once(table, guild, owner)
-        _over(table, guild, owner)
-        _departed(table, guild)
-        _known(table, guild, owner)
+        _check_at_once(table, guild, owner)
+        _check_old_links(table, guild, owner)
+        _check_departed_inviters(table, guild)
+        _check_existing_account(table, guild, owner)
 
 
-def _at_once(table: Attempts, guild: Guild, owner: TenantScope) -> None:
+def _check_at_once(table: Attempts, guild: Guild, owner: TenantScope) -> None:
     login, _, token = guild.invite(owner)
 
     def accept(number: int) -> str:
@@ -100,14 +100,14 @@ def _at_once(table: Attempts, guild: Guild, owner: TenantScope) -> None:
     table.check("eight at once", answers.count("in") == 1 and accounts == [(1,)], (answers, accounts))
 
 
-def _over(table: Attempts, guild: Guild, owner: TenantScope) -> None:
+def _check_old_links(table: Attempts, guild: Guild, owner: TenantScope) -> None:
     """Links that were good once."""
     _, revoked, token = guild.invite(owner)
     invitations.revoke_invitation(owner, revoked)
     table.refused("taken back", lambda: guild.accept(token), Gone)
-    login, _, earlier = guild.invite(owner, "owner")
+    login, _, replaced = guild.invite(owner, "owner")
     guild.invite(owner, "viewer", login)
-    table.refused("replaced by a smaller role", lambda: guild.accept(earlier), Gone)
+    table.refused("replaced by a smaller role", lambda: guild.accept(replaced), Gone)
     _, late, old = guild.invite(owner)
     db.write(lambda: db.execute("UPDATE invitation SET expires_at = ? WHERE id = ?", (clock.now_ms(), late)))
     table.refused("too old", lambda: guild.accept(old), Gone)
@@ -128,7 +128,7 @@ def foreign_id(guild: Guild) -> str:
     return invitations.list_invitations(guild.system)[0].id
 
 
-def _departed(table: Attempts, guild: Guild) -> None:
+def _check_departed_inviters(table: Attempts, guild: Guild) -> None:
     """Whoever invited may not any more."""
     for name, change in {
         "the inviter was removed": lambda scope, login: people.remove_member(guild.system, scope.actor.partition(":")[2]),
@@ -144,13 +144,13 @@ def _departed(table: Attempts, guild: Guild) -> None:
     _, _, token = guild.invite(owner.with_actor(f"key:{row.id}"))
     keys.revoke_key(owner, row.id)
     table.refused("the key that invited was revoked", lambda: guild.accept(token), Gone)
-    for role, wanted in (("viewer", "viewer"), ("viewer", "owner"), ("operator", "builder"), ("builder", "owner")):
+    for role, target in (("viewer", "viewer"), ("viewer", "owner"), ("operator", "builder"), ("builder", "owner")):
         _, scope = guild.person(role)
-        if scopes_of_role(wanted) - scope.scopes:
-            table.refused(f"a {role} invites a {wanted}", lambda: guild.invite(scope, wanted), ScopeMissing)  # noqa: B023
+        if scopes_of_role(target) - scope.scopes:
+            table.refused(f"a {role} invites a {target}", lambda: guild.invite(scope, target), ScopeMissing)  # noqa: B023
 
 
-def _known(table: Attempts, guild: Guild, owner: TenantScope) -> None:
+def _check_existing_account(table: Attempts, guild: Guild, owner: TenantScope) -> None:
     """Links for somebody who has an account."""
     login, _ = guild.person(None)
     _, _, token = guild.invite(owner, "owner", login.upper())
@@ -169,7 +169,7 @@ PATHS = [
 ]  # fmt: skip
 
 
-def test_a_password_is_changed_by_whoever_knows_it_alone(running: Running, guild: Guild) -> None:
+def test_changing_a_password_needs_the_old_one(running: Running, guild: Guild) -> None:
     """There is no reset over the network: whoever forgot theirs asks whoever runs the machine (`gos user password`)."""
     login, _ = guild.person("owner")
     mine, elsewhere = Browser(running), Browser(running)
@@ -206,7 +206,7 @@ def test_a_password_is_changed_by_whoever_knows_it_alone(running: Running, guild
         assert people.check_password(login, OTHER).login == login, "the control: it is the new one"
 
 
-def test_a_session_that_was_planted_is_not_what_one_signs_in_to(running: Running, guild: Guild) -> None:
+def test_signing_in_replaces_planted_session_cookies(running: Running, guild: Guild) -> None:
     login, _ = guild.person("owner")
     control = Browser(running)
     control.sign_in(login, PASSWORD, guild.name)
@@ -214,8 +214,10 @@ def test_a_session_that_was_planted_is_not_what_one_signs_in_to(running: Running
     planted = {host: {name: f"planted-{number}" for number, name in enumerate(jar)} for host, jar in jars.items()}
     victim = Browser(running, {host: dict(jar) for host, jar in planted.items()})
     assert victim.sign_in(login, PASSWORD, guild.name).status_code == 200
-    kept = [(host, name) for host, jar in planted.items() for name, value in jar.items() if victim.cookies[host].get(name) == value]
-    sessions = [each for each in kept if "session" in each[1].lower()]
+    unchanged = [
+        (host, name) for host, jar in planted.items() for name, value in jar.items() if victim.cookies[host].get(name) == value
+    ]
+    sessions = [each for each in unchanged if "session" in each[1].lower()]
     assert sessions == []
     thief = Browser(running, planted)
     assert 'name="password"' in thief.get(thief.at(guild.name, "/console/")).text

@@ -72,7 +72,7 @@ def test_a_chain_of_keys_ends_and_shrinks_with_the_person_at_its_root(one: Tenan
             use(text)
 
 
-def test_whoever_comes_back_does_not_bring_the_keys_back(one: TenantScope) -> None:
+def test_a_returning_member_does_not_get_ended_keys_back(one: TenantScope) -> None:
     ann = make_person(one, "ann@acme.test")
     make_person(one, "eve@acme.test")
     _, text = issue(ann)
@@ -83,13 +83,13 @@ def test_whoever_comes_back_does_not_bring_the_keys_back(one: TenantScope) -> No
     assert use(issue(ann)[1]).scope.scopes == set(NARROW)
 
 
-def test_a_key_of_the_machine_has_nobody_above_it(one: TenantScope) -> None:
+def test_a_system_key_has_no_key_above_it(one: TenantScope) -> None:
     _, text = issue(one)
     caller = use(text)
     assert (caller.above, caller.withheld, caller.scope.scopes) == ((), frozenset(), frozenset(NARROW))
 
 
-def test_another_process_follows_within_half_a_second(one: TenantScope) -> None:
+def test_other_processes_see_a_removal_within_half_a_second(one: TenantScope) -> None:
     """What this process has cached is all that another's change has to outlive."""
     assert lineage.CACHE_MS <= 500
     ann = make_person(one, "ann@acme.test")
@@ -123,7 +123,7 @@ def test_children_expire_with_their_parent(one: TenantScope) -> None:
         by(child)
 
 
-def test_what_its_own_limit_refuses_does_not_count_above(one: TenantScope) -> None:
+def test_requests_over_a_keys_own_limit_do_not_count_for_its_parent(one: TenantScope) -> None:
     _, parent = issue(one, rate_requests=10)
     _, child = issue(by(parent), rate_requests=2)
     limiter, caller = RateLimiter(), use(child)
@@ -134,7 +134,7 @@ def test_what_its_own_limit_refuses_does_not_count_above(one: TenantScope) -> No
     assert limiter.count(use(parent)).remaining == 7
 
 
-def test_a_key_from_before_is_bound_by_its_parents_addresses(one: TenantScope) -> None:
+def test_an_older_key_is_bound_by_its_parents_addresses(one: TenantScope) -> None:
     parent_id, parent = issue(one)
     _, child = issue(by(parent))
     db.write(lambda: db.execute("""UPDATE api_key SET allowed_ips = '["10.0.0.0/8"]' WHERE id = ?""", (parent_id,)))
@@ -145,7 +145,7 @@ def test_a_key_from_before_is_bound_by_its_parents_addresses(one: TenantScope) -
     assert refused.value.code == "address_not_allowed"
 
 
-def test_generations_are_counted(one: TenantScope) -> None:
+def test_the_number_of_generations_is_limited(one: TenantScope) -> None:
     scope = one
     for _ in range(lineage.MAX_GENERATIONS):
         scope = by(issue(scope)[1])
@@ -168,7 +168,7 @@ def test_a_key_that_rotates_itself_keeps_its_issuer_and_what_it_issued(one: Tena
             by(ended)
 
 
-def test_rotated_by_somebody_else_a_key_rests_on_them(one: TenantScope) -> None:
+def test_rotation_by_somebody_else_makes_them_the_issuer(one: TenantScope) -> None:
     ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
     old_id, _ = issue(ann)
     new, text = keys.rotate_key(eve, SEALER, old_id, 0)
@@ -177,7 +177,7 @@ def test_rotated_by_somebody_else_a_key_rests_on_them(one: TenantScope) -> None:
     assert by(text).scopes == set(NARROW)
 
 
-def test_a_narrow_key_rotates_no_wider_one(one: TenantScope) -> None:
+def test_a_narrow_key_cannot_rotate_a_wider_one(one: TenantScope) -> None:
     wide_id, _ = issue(one, [*NARROW, "secrets.write"])
     _, other = issue(one)
     with pytest.raises(ScopeMissing, match=r"secrets\.write"):
@@ -192,7 +192,7 @@ def test_a_narrow_key_rotates_no_wider_one(one: TenantScope) -> None:
     assert new.expires_at <= clock.now_ms() + 7 * keys.DAY
 
 
-def test_a_child_takes_over_no_key_it_descends_from(one: TenantScope) -> None:
+def test_a_key_cannot_take_over_its_ancestors(one: TenantScope) -> None:
     parent_id, parent = issue(one)
     child_id, child = issue(by(parent))
     for take in (lambda scope: keys.rotate_key(scope, SEALER, parent_id, 0), lambda scope: adoption.adopt_key(scope, parent_id)):
@@ -202,14 +202,14 @@ def test_a_child_takes_over_no_key_it_descends_from(one: TenantScope) -> None:
         adoption.adopt_key(by(child), child_id)
 
 
-def test_whoever_made_and_whoever_adopted_a_key_both_stand_behind_it(one: TenantScope) -> None:
+def test_creator_and_adopter_are_both_behind_a_key(one: TenantScope) -> None:
     ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
     key_id, _ = issue(ann)
     adoption.adopt_key(eve, key_id)
     assert lineage.people_behind(one, f"key:{key_id}") == {scope.actor.removeprefix("user:") for scope in (ann, eve)}
 
 
-def test_nothing_goes_on_in_the_name_of_an_ended_key(one: TenantScope) -> None:
+def test_access_in_the_name_of_an_ended_key_is_refused(one: TenantScope) -> None:
     ann = make_person(one, "ann@acme.test")
     make_person(one, "eve@acme.test")
     _, parent = issue(ann)
@@ -224,7 +224,7 @@ def test_nothing_goes_on_in_the_name_of_an_ended_key(one: TenantScope) -> None:
     assert not continued_access.is_still_allowed(lasting, "entities.read")
 
 
-def test_nothing_goes_on_in_the_name_of_a_shrunk_key(one: TenantScope) -> None:
+def test_access_in_the_name_of_a_key_that_lost_a_scope_is_refused(one: TenantScope) -> None:
     ann = make_person(one, "ann@acme.test")
     make_person(one, "eve@acme.test")
     key_id, _ = issue(ann, ["agents.write", "agents.run"])
@@ -235,37 +235,37 @@ def test_nothing_goes_on_in_the_name_of_a_shrunk_key(one: TenantScope) -> None:
 
 
 def before_the_upgrade(one: TenantScope) -> tuple[str, str, str]:
-    """A key of somebody who has left, one that it issued, and one of a member, as the migration leaves them."""
+    """Id and text of a removed member's key, which has issued another one, and the id of a member's key, as migrated."""
     ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
-    gone_id, gone = issue(ann)
-    issue(by(gone), ["entities.read"])
+    orphan_id, orphan = issue(ann)
+    issue(by(orphan), ["entities.read"])
     here_id, _ = issue(eve)
     people.remove_member(one, ann.actor.removeprefix("user:"))
     db.write(lambda: db.execute("UPDATE api_key SET orphaned_at = NULL, orphan_until = 0"))
     lineage.clear_cache()
-    return gone_id, gone, here_id
+    return orphan_id, orphan, here_id
 
 
-def test_keys_of_the_departed_go_on_until_the_deadline_and_are_asked_about(one: TenantScope) -> None:
-    gone_id, gone, _ = before_the_upgrade(one)
+def test_orphaned_keys_work_until_the_deadline_and_need_a_confirmation(one: TenantScope) -> None:
+    orphan_id, orphan, _ = before_the_upgrade(one)
     day = 86_400_000
     assert adoption.request_adoptions(30 * day) == 1
     assert adoption.request_adoptions(30 * day) == 0, "asked once"
     lineage.clear_cache()
-    assert use(gone).scope.scopes == set(NARROW)
-    (asked,) = confirmations.list_open(one)
-    assert (asked.kind, asked.subject, asked.details["name"]) == ("key", gone_id, "issued")
+    assert use(orphan).scope.scopes == set(NARROW)
+    (confirmation,) = confirmations.list_open(one)
+    assert (confirmation.kind, confirmation.subject, confirmation.details["name"]) == ("key", orphan_id, "issued")
     with pytest.raises(Conflict, match="adopt the key"):
-        keys.rotate_key(by(gone), SEALER, gone_id, 0)
+        keys.rotate_key(by(orphan), SEALER, orphan_id, 0)
     clock.move(30 * day)
     try:
         with pytest.raises(RevokedApiKey):
-            by(gone)
+            by(orphan)
     finally:
         clock.move(-30 * day)
 
 
-def test_many_keys_are_read_at_once_as_each_alone(one: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bulk_loading_gives_the_same_authority_as_single_reads(one: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
     make_person(one, "fay@acme.test")
     first = issue(ann)[1]
@@ -285,20 +285,20 @@ def test_many_keys_are_read_at_once_as_each_alone(one: TenantScope, monkeypatch:
     assert {authority.ended for authority in alone} == {"", lineage.ISSUER_REMOVED, lineage.PARENT_ENDED}
 
 
-def test_keys_of_the_departed_that_end_at_once_are_asked_about(one: TenantScope) -> None:
-    gone_id, gone, _ = before_the_upgrade(one)
+def test_orphaned_keys_that_end_at_once_need_a_confirmation(one: TenantScope) -> None:
+    orphan_id, orphan, _ = before_the_upgrade(one)
     assert adoption.request_adoptions(0) == 1
     with pytest.raises(RevokedApiKey):
-        by(gone)
-    (asked,) = confirmations.list_open(one)
-    assert (asked.subject, asked.deadline) == (gone_id, keys.get_key(one, gone_id).orphan_until)
+        by(orphan)
+    (confirmation,) = confirmations.list_open(one)
+    assert (confirmation.subject, confirmation.deadline) == (orphan_id, keys.get_key(one, orphan_id).orphan_until)
     decisions = ConfirmationDecisions()
     decisions.register("key", adoption.decide_key)
-    decisions.decide(make_person(one, "gil@acme.test"), asked.id, True)
-    assert by(gone).scopes == set(NARROW)
+    decisions.decide(make_person(one, "gil@acme.test"), confirmation.id, True)
+    assert by(orphan).scopes == set(NARROW)
 
 
-def test_keys_that_rest_on_each_other_go_on_until_the_deadline(one: TenantScope) -> None:
+def test_keys_that_issued_each_other_work_until_the_deadline(one: TenantScope) -> None:
     """A key had rotated the one that had issued it: the migration leaves both going back to each other."""
     first_id, first = issue(one)
     second_id, second = issue(by(first), ["entities.read"])
@@ -308,40 +308,40 @@ def test_keys_that_rest_on_each_other_go_on_until_the_deadline(one: TenantScope)
     assert adoption.request_adoptions(86_400_000) == 1, "one is asked about, and the other rests on it"
     assert by(first).scopes == set(NARROW)
     assert by(second).scopes == {"entities.read"}
-    assert [asked.subject for asked in confirmations.list_open(one)] == [first_id]
+    assert [confirmation.subject for confirmation in confirmations.list_open(one)] == [first_id]
 
 
 @pytest.mark.parametrize("confirm", [True, False])
-def test_an_owner_decides_about_the_departed(one: TenantScope, confirm: bool) -> None:
-    gone_id, gone, _ = before_the_upgrade(one)
+def test_an_owner_decides_about_an_orphaned_key(one: TenantScope, confirm: bool) -> None:
+    orphan_id, orphan, _ = before_the_upgrade(one)
     adoption.request_adoptions(1000)
-    (asked,) = confirmations.list_open(one)
+    (confirmation,) = confirmations.list_open(one)
     eve = make_person(one, "fay@acme.test")
     decisions = ConfirmationDecisions()
     decisions.register("key", adoption.decide_key)
-    decisions.decide(eve, asked.id, confirm)
-    row = keys.get_key(one, gone_id)
+    decisions.decide(eve, confirmation.id, confirm)
+    row = keys.get_key(one, orphan_id)
     assert confirmations.list_open(one) == []
     if confirm:
         assert (row.issuer, row.orphaned_at) == (eve.actor, None)
-        assert by(gone).scopes == set(NARROW)
+        assert by(orphan).scopes == set(NARROW)
     else:
         assert row.revoked_at is not None
         with pytest.raises(RevokedApiKey):
-            by(gone)
+            by(orphan)
 
 
-def test_the_upgrade_gives_every_key_the_issuer_it_has_from_now_on(one: TenantScope) -> None:
+def test_the_upgrade_sets_the_issuer_of_every_key(one: TenantScope) -> None:
     """A key that had rotated itself keeps the issuer of the first, and what an old key issued rests on its newest successor."""
-    made = {"key_1": "user:ann", "key_2": "key:key_1", "key_3": "key:key_2", "key_4": "user:eve", "key_5": "key:key_1"}
-    made |= {"key_6": "key:key_5", "key_7": "system", "key_8": "key:key_9"}
+    creators = {"key_1": "user:ann", "key_2": "key:key_1", "key_3": "key:key_2", "key_4": "user:eve", "key_5": "key:key_1"}
+    creators |= {"key_6": "key:key_5", "key_7": "system", "key_8": "key:key_9"}
     rotated_from = {"key_2": "key_1", "key_3": "key_2", "key_4": "key_3"}
-    for key_id, created_by in made.items():
+    for key_id, created_by in creators.items():
         db.write(partial(db.execute, INSERT, (key_id, key_id.encode(), created_by, rotated_from.get(key_id))))
     for statement in next(each for each in migrations.all_migrations() if each.name == "lineage").statements:
         if "UPDATE api_key" in statement:
             db.write(partial(db.execute, statement))
     issuers = dict(db.rows("SELECT id, issuer FROM api_key"))
     new = {"key_2": "user:ann", "key_3": "user:ann", "key_5": "key:key_4"}
-    assert issuers == made | new
+    assert issuers == creators | new
     assert db.rows("SELECT created_by, orphan_until FROM api_key WHERE id = 'key_5'") == [("key:key_1", 0)], "the record stays"

@@ -1,4 +1,4 @@
-"""Large bodies take turns: one at a time, tenant by tenant, and nobody keeps the turn for what is no work on a body."""
+"""Large bodies are processed one at a time, tenant by tenant, and a turn that takes too long is taken back."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -9,13 +9,13 @@ from appliance.tenants import LARGE_BYTES, LargeBodies, large_bodies
 
 
 @pytest.fixture(autouse=True)
-def held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody loses a turn because the machine is busy; who tests that says so."""
+def unlimited_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns do not expire on a busy machine; tests of their expiry set a limit of their own."""
     monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 3_600.0)
 
 
 class Visitors:
-    """Requests with large bodies: each notes its name when its turn comes, and gives it back when it is told."""
+    """Requests with large bodies: each records its name when its turn comes and releases the turn in `leave`."""
 
     def __init__(self) -> None:
         self.bodies = LargeBodies()
@@ -39,7 +39,7 @@ class Visitors:
         await self.settle()
 
     async def settle(self) -> None:
-        """Everything that can happen without anybody's doing has happened."""
+        """Let the event loop run every callback that is ready."""
         for _ in range(10):
             await asyncio.sleep(0)
 
@@ -63,7 +63,7 @@ async def test_a_small_body_never_waits() -> None:
     assert visitors.served == ["globex-1", "acme-1"]
 
 
-async def test_whoever_leaves_while_it_waits_takes_no_turn() -> None:
+async def test_a_cancelled_waiter_takes_no_turn() -> None:
     visitors = Visitors()
     for name in ("globex-1", "acme-1", "initech-1"):
         await visitors.come(name)
@@ -73,7 +73,7 @@ async def test_whoever_leaves_while_it_waits_takes_no_turn() -> None:
     assert visitors.served == ["globex-1", "initech-1"]
 
 
-async def test_whoever_leaves_in_the_moment_of_its_turn_passes_it_on() -> None:
+async def test_a_waiter_cancelled_as_its_turn_comes_passes_it_on() -> None:
     visitors = Visitors()
     async with visitors.bodies.turn("globex", LARGE_BYTES):
         await visitors.come("acme-1")
@@ -83,20 +83,20 @@ async def test_whoever_leaves_in_the_moment_of_its_turn_passes_it_on() -> None:
     assert visitors.served == ["initech-1"]
 
 
-async def test_a_turn_that_lasts_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_lasts_too_long_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a request sends a large body to this appliance itself, and waits for the answer."""
     monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 0.01)
     bodies = LargeBodies()
-    async with asyncio.timeout(10), AsyncExitStack() as turns:
+    async with asyncio.timeout(10), AsyncExitStack() as stack:
         for _ in range(5):
-            await turns.enter_async_context(bodies.turn("acme", LARGE_BYTES))
+            await stack.enter_async_context(bodies.turn("acme", LARGE_BYTES))
     visitors = Visitors()
     visitors.bodies = bodies
     await visitors.come("acme-1")
     assert visitors.served == ["acme-1"], "a turn that ended early was given back twice, or not at all"
 
 
-async def test_a_turn_is_given_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_is_released_once(monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors()
     monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 0.01)
     await visitors.come("globex-1")

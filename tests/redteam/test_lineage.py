@@ -1,4 +1,4 @@
-"""Authority is lineage: a key, a session, an event stream goes as far as whoever stands behind it goes now, and ends with them."""
+"""Keys, sessions and event streams have no more authority than their issuers have now, and end with them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +53,7 @@ def test_a_removed_owners_key_answers_nothing_and_issues_nothing(acme: httpx.Cli
         assert user_id not in answer.text
 
 
-def test_mcp_asks_the_same_of_a_key(acme: httpx.Client, leaver: tuple[str, httpx.Client]) -> None:
+def test_mcp_refuses_a_removed_owners_key(acme: httpx.Client, leaver: tuple[str, httpx.Client]) -> None:
     user_id, client = leaver
     acme.delete(f"/api/v1/members/{user_id}").raise_for_status()
     answer = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
@@ -85,8 +85,8 @@ STREAMS: dict[str, Callable[[Resources], str]] = {
 def waiting(ours: Resources) -> dict[str, str]:
     """An execution that waits for an hour."""
     process = ours.process(steps=[{"id": "pause", "wait": {"for": "1h"}}])
-    made = ours.client.post(f"/api/v1/processes/{process}/execute", json={}).json()["data"]
-    return {"process": process, "execution": made["execution_id"]}
+    execution = ours.client.post(f"/api/v1/processes/{process}/execute", json={}).json()["data"]
+    return {"process": process, "execution": execution["execution_id"]}
 
 
 @pytest.mark.parametrize("path", STREAMS)
@@ -129,13 +129,13 @@ def test_a_child_wider_than_its_parent_is_refused_where_it_is(running: Running, 
     assert "ask an owner to do it in the console" in answer.json()["error"]["message"]
 
 
-def test_a_child_of_no_wishes_has_its_parents_limits(running: Running) -> None:
+def test_a_child_without_limits_of_its_own_gets_its_parents(running: Running) -> None:
     parent = running.key("acme", rate_requests=5, rate_window_s=3600, allowed_ips=["127.0.0.1/32"], expires_in_days=30)
     with running.client("acme.localhost", {"X-API-Key": parent}) as client:
-        made = client.post(KEYS, json={"name": "child", "scopes": ["logs.read"]}).json()["data"]
-        above = client.get(f"{KEYS}/{made['issuer'].removeprefix('key:')}").json()["data"]
+        child = client.post(KEYS, json={"name": "child", "scopes": ["logs.read"]}).json()["data"]
+        above = client.get(f"{KEYS}/{child['issuer'].removeprefix('key:')}").json()["data"]
     for name in ("rate_limit", "allowed_ips", "expires_at"):
-        assert made[name] == above[name], name
+        assert child[name] == above[name], name
 
 
 def test_requests_of_a_child_count_on_every_key_above(running: Running) -> None:
@@ -156,13 +156,13 @@ def test_requests_of_a_child_count_on_every_key_above(running: Running) -> None:
 # -- adoption
 
 
-def test_an_owner_adopts_what_would_end(running: Running, acme: httpx.Client, leaver: tuple[str, httpx.Client]) -> None:
+def test_an_owner_adopts_an_ended_key(running: Running, acme: httpx.Client, leaver: tuple[str, httpx.Client]) -> None:
     user_id, client = leaver
     mine = client.get(KEYS, params={"limit": 500}).json()["data"]
     (theirs,) = [each for each in mine if each["issuer"] == f"user:{user_id}"]
     acme.delete(f"/api/v1/members/{user_id}").raise_for_status()
-    shown = acme.get(f"{KEYS}/{theirs['id']}").json()["data"]
-    assert (shown["effective_scopes"], "no longer a member" in shown["ended"]) == ([], True)
+    ended = acme.get(f"{KEYS}/{theirs['id']}").json()["data"]
+    assert (ended["effective_scopes"], "no longer a member" in ended["ended"]) == ([], True)
     with running.api("acme", ["keys.write"]) as narrow:
         assert narrow.post(f"{KEYS}/{theirs['id']}/adopt").json()["error"]["code"] == "scope_missing"
     adopted = acme.post(f"{KEYS}/{theirs['id']}/adopt")
@@ -203,20 +203,20 @@ SIGN_OUT: dict[str, Callable[[Browser], str]] = {
 @pytest.mark.parametrize("where", SIGN_OUT)
 def test_signing_out_anywhere_signs_this_browser_out_everywhere(running: Running, browser: Browser, where: str) -> None:
     other = Browser(running)
-    held = {host: dict(jar) for host, jar in browser.cookies.items()}
+    cookies = {host: dict(jar) for host, jar in browser.cookies.items()}
     login = str(db.rows("SELECT login FROM person ORDER BY created_at DESC, id DESC LIMIT 1")[0][0])
     assert other.sign_in(login, PASSWORD, "acme").status_code == 200
     browser.post(SIGN_OUT[where](browser), {})
     assert urlsplit(browser.url).path == "/sign-in"
     for tenant in ("acme", "globex"):
-        browser.cookies = {host: dict(jar) for host, jar in held.items()}
+        browser.cookies = {host: dict(jar) for host, jar in cookies.items()}
         assert not is_signed_in(browser, tenant), f"the very session of {tenant} has ended, not only its cookie"
     assert is_signed_in(other, "acme"), "another browser of the same person is not signed out"
 
 
-def test_a_code_on_its_way_ends_with_the_sign_in(browser: Browser) -> None:
-    asked = browser.send("GET", browser.at("acme", "/hand-over?tenant=acme&state=s&to=/console/"), None, {})
-    assert asked.status_code in (303, 404)
+def test_signing_out_ends_pending_sign_in_codes(browser: Browser) -> None:
+    response = browser.send("GET", browser.at("acme", "/hand-over?tenant=acme&state=s&to=/console/"), None, {})
+    assert response.status_code in (303, 404)
     handed = browser.send("GET", browser.at("", "/hand-over?tenant=acme&state=s&to=/console/"), None, {})
     assert "code=" in handed.headers["Location"]
     before = db.rows("SELECT count(*) FROM session WHERE kind = 'enter'")[0][0]

@@ -31,8 +31,8 @@ class Client:
         return self.send(message(tool, arguments, era, number), **headers_of(tool, era), **headers)
 
     def send(self, body: Any, **headers: str) -> httpx.Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.http.post("/mcp", content=json.dumps(body).encode(), headers={"Content-Type": "application/json", **named})
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.post("/mcp", content=json.dumps(body).encode(), headers={"Content-Type": "application/json", **fields})
 
 
 def message(tool: str, arguments: Any, era: str, number: Any = 1) -> dict[str, Any]:
@@ -53,7 +53,9 @@ def people(running: Running) -> Iterator[tuple[Client, Client, Client]]:
         yield Client(running, stack, "acme"), Client(running, stack, "acme"), Client(running, stack, "globex")
 
 
-def test_nobody_meets_anybody(running: Running, ours: Resources, theirs: Resources, people: tuple[Client, Client, Client]) -> None:
+def test_mcp_clients_of_different_tenants_stay_apart(
+    running: Running, ours: Resources, theirs: Resources, people: tuple[Client, Client, Client]
+) -> None:
     own, colleague, stranger = people
     name, canary = fresh("mcp"), fresh("canary-of-globex")
     fields = [{"name": "number", "type": "text"}]
@@ -156,7 +158,7 @@ def _cancel(table: Any, own: Client, colleague: Client, stranger: Client, name: 
     table.check("cancelled by others", all("acme's own" in each.text for each in answers), [each.text for each in answers])
 
 
-def test_a_key_that_ends_ends_in_the_middle_of_a_conversation(running: Running, ours: Resources) -> None:
+def test_a_revoked_key_is_refused_in_the_middle_of_a_conversation(running: Running, ours: Resources) -> None:
     """There is no session that outlives the credential: the very next message is refused."""
     issued = ours.ask("POST", "/keys", {"name": "ends", "scopes": ["entities.read"], "kind": "agent"})
     with running.client("acme.localhost", {"X-API-Key": issued["key"], "Accept": "application/json"}) as http:

@@ -103,8 +103,8 @@ def test_nobody_signs_in_as_somebody_else() -> None:
                 table.refused(f"token: {name}", lambda: identify(provider), ProviderFailed)
             provider.sign = good_sign
             for name, claims in CLAIMS.items():
-                shown = {claim: f"{provider.issuer}/" if value == "SLASH" else value for claim, value in claims.items()}
-                provider.claims = good_claims | shown
+                overrides = {claim: f"{provider.issuer}/" if value == "SLASH" else value for claim, value in claims.items()}
+                provider.claims = good_claims | overrides
                 table.refused(f"claims: {name}", lambda: identify(provider), ProviderFailed)
             for name, verified in {"text": "true", "one": 1, "nothing": None, "list": [True], "false": False}.items():
                 provider.claims = good_claims | {"email_verified": verified}

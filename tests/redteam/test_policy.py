@@ -1,4 +1,4 @@
-"""A key is judged alike by whatever road it comes: what needs an approval over MCP needs it over REST."""
+"""The same policies apply to a key over MCP and over REST: what needs an approval over one needs it over the other."""
 
 import json
 from collections.abc import Callable
@@ -17,9 +17,9 @@ def test_a_write_that_needs_an_approval_over_mcp_needs_it_over_rest(
     running: Running, ours: Resources, agent: httpx.Client, agent_key: str
 ) -> None:
     collection = ours.collection()
-    wanted = [{"op": "create", "collection": collection, "values": {"number": "1"}}]
-    by_mcp = call_tool(running, agent_key, "write_entities", operations=wanted)
-    by_rest = agent.post(f"{PREFIX}/datapool/batch", json={"operations": wanted})
+    operations = [{"op": "create", "collection": collection, "values": {"number": "1"}}]
+    by_mcp = call_tool(running, agent_key, "write_entities", operations=operations)
+    by_rest = agent.post(f"{PREFIX}/datapool/batch", json={"operations": operations})
     assert by_mcp["error"]["code"] == by_rest.json()["error"]["code"] == "approval_required"
     assert by_mcp["error"]["action_digest"] == by_rest.json()["error"]["action_digest"]  # one action, one approval
     assert code_of(agent.post(f"{PREFIX}/datapool/{collection}/entities", json={"number": "2"})) == NEEDS
@@ -28,22 +28,22 @@ def test_a_write_that_needs_an_approval_over_mcp_needs_it_over_rest(
 
 def test_mcp_refuses_a_service_key_and_says_who_can_change_it(running: Running) -> None:
     with running.client(f"acme.{running.config.domains.base}", {"X-API-Key": running.key("acme")}) as client:
-        told = client.post("/mcp", json={})
-    assert (code_of(told), told.json()["error"]["reason"]) == (DENIED, "service_key")
-    assert "administrator of API keys" in told.json()["error"]["message"]
+        answer = client.post("/mcp", json={})
+    assert (code_of(answer), answer.json()["error"]["reason"]) == (DENIED, "service_key")
+    assert "administrator of API keys" in answer.json()["error"]["message"]
 
 
-def test_a_key_made_an_agent_key_stays_one_and_hands_it_on(running: Running, ours: Resources, agent: httpx.Client) -> None:
-    made = ours.ask("POST", "/keys", {"name": "assistant", "scopes": ["entities.write", "keys.write", "keys.read"]})
-    assert made["kind"] == "service"
-    with running.client(f"acme.{running.config.domains.base}", {"X-API-Key": made["key"]}) as client:
+def test_an_agent_key_stays_one_and_its_children_are_agent_keys(running: Running, ours: Resources, agent: httpx.Client) -> None:
+    key = ours.ask("POST", "/keys", {"name": "assistant", "scopes": ["entities.write", "keys.write", "keys.read"]})
+    assert key["kind"] == "service"
+    with running.client(f"acme.{running.config.domains.base}", {"X-API-Key": key["key"]}) as client:
         child = client.post(f"{PREFIX}/keys", json={"name": "child", "scopes": ["keys.read"]}).json()["data"]
         assert child["kind"] == "service"
-        assert ours.ask("PATCH", f"/keys/{made['id']}", {"kind": "agent"})["kind"] == "agent"
+        assert ours.ask("PATCH", f"/keys/{key['id']}", {"kind": "agent"})["kind"] == "agent"
         assert code_of(client.post(f"{PREFIX}/keys", json={"name": "child", "scopes": ["keys.read"]})) == NEEDS
-    back = ours.client.patch(f"{PREFIX}/keys/{made['id']}", json={"kind": "service"})
+    back = ours.client.patch(f"{PREFIX}/keys/{key['id']}", json={"kind": "service"})
     assert back.status_code == 422
-    assert ours.ask("POST", f"/keys/{made['id']}/rotate", {})["kind"] == "agent"
+    assert ours.ask("POST", f"/keys/{key['id']}/rotate", {})["kind"] == "agent"
 
 
 def test_what_an_agent_key_issues_is_an_agent_key_and_it_takes_over_no_service_key(
@@ -89,24 +89,24 @@ def test_every_other_way_to_change_something_needs_an_approval_too(
     assert code_of(answer) == NEEDS, answer.text
 
 
-def test_every_route_that_changes_something_is_judged_for_agents(running: Running) -> None:
+def test_every_changing_route_is_governed_for_agents(running: Running) -> None:
     from appliance.api import ROUTES
 
-    unjudged = {route.name for route in ROUTES if route.acts.is_governed}
-    assert unjudged == {"execute_action", "retry_call", "request_human_input", "cancel_request"}
+    self_governed = {route.name for route in ROUTES if route.acts.is_governed}
+    assert self_governed == {"execute_action", "retry_call", "request_human_input", "cancel_request"}
     reading = {route.name for route in ROUTES if route.method != "GET" and route.acts.effect == "read"}
     assert reading == {"evaluate_policies", "replay_policy", "plan_solution", "query_entities"}
 
 
-def test_an_approved_call_over_rest_is_done_once_and_no_other(
+def test_an_approved_call_over_rest_runs_once_and_unchanged(
     ours: Resources, agent: httpx.Client, approve: Callable[[str], None]
 ) -> None:
     collection = ours.collection()
     path, body = f"{PREFIX}/datapool/{collection}/entities", {"number": "1"}
-    asked = agent.post(path, json=body).json()["error"]["approval_id"]
-    header = {"Approval-Id": asked}
+    approval_id = agent.post(path, json=body).json()["error"]["approval_id"]
+    header = {"Approval-Id": approval_id}
     assert code_of(agent.post(path, json=body, headers=header)) == NEEDS
-    approve(asked)
+    approve(approval_id)
     assert code_of(agent.post(path, json={"number": "2"}, headers=header)) == DENIED
     assert agent.post(path, json=body, headers=header).status_code == 201
     assert code_of(agent.post(path, json=body, headers=header)) == DENIED
@@ -118,13 +118,13 @@ def test_an_approved_execution_runs_the_version_that_was_approved(
 ) -> None:
     process = ours.process()
     path = f"{PREFIX}/processes/{process}/execute"
-    asked = agent.post(path, json={}, headers={"Idempotency-Key": "once"}).json()["error"]["approval_id"]
-    approve(asked)
-    header = {"Approval-Id": asked, "Idempotency-Key": "once"}
-    judged = ours.ask("GET", f"/processes/{process}")["published_version"]
-    assert ours.ask("POST", f"/processes/{process}/rollback", {"version": 1})["version"] != judged
+    approval_id = agent.post(path, json={}, headers={"Idempotency-Key": "once"}).json()["error"]["approval_id"]
+    approve(approval_id)
+    header = {"Approval-Id": approval_id, "Idempotency-Key": "once"}
+    approved_version = ours.ask("GET", f"/processes/{process}")["published_version"]
+    assert ours.ask("POST", f"/processes/{process}/rollback", {"version": 1})["version"] != approved_version
     first = agent.post(path, json={}, headers=header)
-    assert (first.status_code, first.json()["data"]["version"]) == (202, judged)
+    assert (first.status_code, first.json()["data"]["version"]) == (202, approved_version)
     again = agent.post(path, json={}, headers=header)
     assert again.json()["data"]["links"] == first.json()["data"]["links"]  # the repeated request, not another one
 
@@ -164,5 +164,5 @@ def test_what_an_agent_key_did_over_rest_is_in_the_audit_trail(
     collection = ours.collection()
     policy({"effect": "allow", "subject": {"credentials": ["agent"]}, "tools": ["write_entities"]})
     assert agent.post(f"{PREFIX}/datapool/{collection}/entities", json={"number": "1"}).status_code == 201
-    told = json.loads(ours.ask("GET", "/logs/audit?action=policy.allow&limit=1")[0]["fields"])
-    assert (told["credential"], told["via"], told["tool"]) == ("agent", "rest", "write_entities")
+    fields = json.loads(ours.ask("GET", "/logs/audit?action=policy.allow&limit=1")[0]["fields"])
+    assert (fields["credential"], fields["via"], fields["tool"]) == ("agent", "rest", "write_entities")

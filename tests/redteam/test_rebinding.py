@@ -74,9 +74,9 @@ def _egress_attempts(table: Attempts, inside: LoopbackServer, outside: LoopbackS
     hops = iter([[GOOD], ["127.0.0.1"]])
     egress = Egress(rules, resolver=lambda _host, _port: next(hops))
     table.refused("the name turns before a redirect is followed", lambda: send(egress, "evil.example"), ConnectorError)
-    named = Egress(parse_allow([f"erp.internal:{port}"]), resolver=lambda _host, _port: ["127.0.0.1"])
+    by_name = Egress(parse_allow([f"erp.internal:{port}"]), resolver=lambda _host, _port: ["127.0.0.1"])
     for name in NAMES:
-        table.refused(f"like the allowed name: {name}", lambda name=name: send(named, name), ConnectorError)  # type: ignore[misc]
+        table.refused(f"like the allowed name: {name}", lambda name=name: send(by_name, name), ConnectorError)  # type: ignore[misc]
     other = Egress(parse_allow([f"erp.internal:{port + 1}"]), resolver=lambda _host, _port: ["127.0.0.1"])
     table.refused("the allowed name on another port", lambda: send(other, "erp.internal"), ConnectorError)
     table.check("nothing inside was asked", inside.received == [], inside.received)

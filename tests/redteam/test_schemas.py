@@ -112,7 +112,7 @@ def nested(depth: int, end: Any) -> Any:
     return end
 
 
-DEAR: dict[str, tuple[dict[str, Any], Any]] = {
+COSTLY: dict[str, tuple[dict[str, Any], Any]] = {
     "enum of objects": ({"items": {"enum": OBJECTS}}, [{"a": -1}] * 40_000),
     "enum of several types": ({"items": {"enum": [n if n % 2 else {"a": n} for n in range(3_800)]}}, [3_799] * 40_000),
     "200 allOf": ({"items": {"allOf": [{"type": "object", "required": ["a"]} for _ in range(200)]}}, [{"a": 1}] * 30_000),
@@ -129,9 +129,9 @@ DEAR: dict[str, tuple[dict[str, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DEAR)
-def test_what_can_be_dear_is_never_called_cheap(name: str) -> None:
-    schema, value = DEAR[name]
+@pytest.mark.parametrize("name", COSTLY)
+def test_costly_checks_are_never_estimated_as_cheap(name: str) -> None:
+    schema, value = COSTLY[name]
     compiled = compile_schema(schema)
     work = exact_work(value, compiled.costs)
     assert work.checks > MOST_CHECKS or not work.is_shallow
@@ -145,9 +145,9 @@ def test_a_value_nested_beyond_the_native_stack_is_refused() -> None:
 @pytest.fixture(scope="module")
 def checker() -> Iterator[Pool]:
     """A pool of which nothing runs but the checker of schemas."""
-    made = Pool(Settings(processes=1, slots=1))
-    yield made
-    made.stop()
+    pool = Pool(Settings(processes=1, slots=1))
+    yield pool
+    pool.stop()
 
 
 def ask(pool: Pool, schema: Mapping[str, Any], value: Any, namespace: str = "acme") -> Any:
@@ -156,7 +156,7 @@ def ask(pool: Pool, schema: Mapping[str, Any], value: Any, namespace: str = "acm
     return pool.schemas.check(Question(json.dumps(schema).encode(), text, namespace))
 
 
-def test_the_worker_tells_what_the_library_tells(checker: Pool) -> None:
+def test_the_worker_reports_the_same_problems_as_the_library(checker: Pool) -> None:
     schema = {
         "type": "object",
         "required": ["a", "b"],
@@ -168,13 +168,13 @@ def test_the_worker_tells_what_the_library_tells(checker: Pool) -> None:
     assert ask(checker, schema, {"a": 1, "b": 2}).problems == []
 
 
-def test_errors_without_end_come_to_the_first_and_a_word_about_the_others(checker: Pool) -> None:
+def test_endless_errors_are_cut_to_the_first_and_marked_incomplete(checker: Pool) -> None:
     findings = ask(checker, {"items": {"type": "object"}}, [0] * ERRORS * 3)
     assert (findings.is_complete, len(findings.problems), findings.problems[0].pointer) == (False, 1, "/0")
     assert ask(checker, {"items": {"type": "object"}}, [0]).is_complete  # the next one is served by another process
 
 
-def test_a_tenant_has_few_places_and_another_one_has_its_own(checker: Pool) -> None:
+def test_each_tenant_has_its_own_few_check_slots(checker: Pool) -> None:
     schema = chain("allOf", 24)
     ends: list[str] = []
 
@@ -199,20 +199,20 @@ def test_a_tenant_has_few_places_and_another_one_has_its_own(checker: Pool) -> N
     assert ends.count("Overloaded") == 3
 
 
-def test_what_one_tenant_leaves_in_the_worker_ends_nobody_elses_check(checker: Pool) -> None:
+def test_schemas_cached_for_one_tenant_break_no_check_of_another(checker: Pool) -> None:
     value = [{"a": n} for n in range(100_000)]
     for number in range(16):  # each is a schema that is kept, and takes six megabytes
         ask(checker, {"items": {"enum": [{"a": f"{number}-{n}"} for n in range(4_000)]}}, [{"a": 1}], "globex")
         assert ask(checker, {"items": {"type": "object"}}, value).problems == []
 
 
-def test_a_question_that_is_lost_with_a_used_process_is_asked_again(checker: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_a_check_lost_with_its_process_is_repeated(checker: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations: list[str] = []
     ask_once = Conversation.ask
 
     def lose(conversation: Conversation, header: Header, *parts: bytes) -> tuple[Header, list[bytes]]:
-        asked.append(str(header["op"]))
-        if len(asked) in lost:
+        operations.append(str(header["op"]))
+        if len(operations) in lost:
             raise Lost
         return ask_once(conversation, header, *parts)
 
@@ -220,12 +220,12 @@ def test_a_question_that_is_lost_with_a_used_process_is_asked_again(checker: Poo
     monkeypatch.setattr(Conversation, "ask", lose)
     lost = {1}
     assert ask(checker, {"type": "integer"}, 1).problems == []
-    assert len(asked) == 2
-    asked.clear()
+    assert len(operations) == 2
+    operations.clear()
     lost = {1, 2}
     with pytest.raises(OutOfBounds, match="takes more than 64 MB"):
         ask(checker, {"type": "integer"}, 1)
-    assert len(asked) == 2, "nothing but this question was in the second process"
+    assert len(operations) == 2, "nothing but this question was in the second process"
 
 
 # -- over the ways by which data comes in, of a running appliance
@@ -262,8 +262,8 @@ def publish(client: httpx.Client, schema: Mapping[str, Any]) -> str:
     return name
 
 
-def execute(client: httpx.Client, process: str, given: Any) -> httpx.Response:
-    return client.post(f"{PREFIX}/processes/{process}/execute", json=given, params={"wait": 30})
+def execute(client: httpx.Client, process: str, data: Any) -> httpx.Response:
+    return client.post(f"{PREFIX}/processes/{process}/execute", json=data, params={"wait": 30})
 
 
 @pytest.mark.parametrize("kind", ["anyOf", "allOf"])
@@ -277,7 +277,7 @@ def test_a_bomb_is_not_published(acme: httpx.Client, kind: str) -> None:
     assert "more than 100,000 subschemas for one value" in error["details"][0]["message"]
 
 
-def test_what_takes_too_long_is_refused_while_others_are_served(
+def test_a_check_that_takes_too_long_is_refused_while_others_are_served(
     running: Running, acme: httpx.Client, globex: httpx.Client, within_memory: None
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"items": {"enum": OBJECTS}}}}
@@ -321,9 +321,9 @@ def test_errors_without_end_through_a_public_route(running: Running, acme: httpx
 def test_errors_without_end_through_an_answer_of_a_person(running: Running, within_memory: None) -> None:
     """Many alternatives for many items: every branch that does not fit is an error."""
     branches = [{"type": "object", "required": [f"m{n}"]} for n in range(300)]
-    asked = HumanRequest("input", "?", None, schema={"items": {"anyOf": branches}})  # type: ignore[arg-type]
+    request = HumanRequest("input", "?", None, schema={"items": {"anyOf": branches}})  # type: ignore[arg-type]
     with pytest.raises(ValidationFailed) as caught:
-        check_answer(asked, [0] * 20_000, namespace="acme")
+        check_answer(request, [0] * 20_000, namespace="acme")
     assert 1 <= len(caught.value.details) <= 101
 
 
@@ -336,21 +336,21 @@ def test_errors_without_end_through_the_arguments_of_a_tool(running: Running, wi
 
 
 def test_errors_without_end_through_the_input_of_an_action(ours: Resources, within_memory: None) -> None:
-    given = {"url": "/orders", "headers": {f"h{n}": 0 for n in range(ERRORS // 2)}}
-    answer = ours.client.post(f"{PREFIX}/integrations/{ours.integration()}/execute", json={"action": "get", "input": given})
+    params = {"url": "/orders", "headers": {f"h{n}": 0 for n in range(ERRORS // 2)}}
+    answer = ours.client.post(f"{PREFIX}/integrations/{ours.integration()}/execute", json={"action": "get", "input": params})
     assert 1 <= len(refusal(answer)["details"]) <= 101
 
 
-# -- and what is honest goes on
+# -- ordinary schemas are accepted
 
 
 def every_schema() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for name, found in load_registry().installed.items():
-        yield f"{name}: settings", found.connector.settings_schema
-        for action in found.connector.actions:
+    for name, plugin in load_registry().installed.items():
+        yield f"{name}: settings", plugin.connector.settings_schema
+        for action in plugin.connector.actions:
             yield f"{name}.{action.name}: input", action.input
             yield f"{name}.{action.name}: output", action.output
-        for trigger in found.connector.triggers:
+        for trigger in plugin.connector.triggers:
             yield f"{name}.{trigger.name}: query", trigger.query
             yield f"{name}.{trigger.name}: item", trigger.item
     for path in Path("appliance/starter").rglob("process.yaml"):

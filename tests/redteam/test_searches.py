@@ -39,7 +39,7 @@ GROUPED = {"filter": COSTLY["filter"], "group": ["number"], "aggregate": {"n": {
 
 
 @pytest.mark.parametrize("query", [COSTLY, GROUPED])
-def test_a_costly_query_is_ended_and_the_next_one_answered(crowded: tuple[Any, str], query: dict[str, Any]) -> None:
+def test_a_costly_query_is_cancelled_and_the_next_one_answered(crowded: tuple[Any, str], query: dict[str, Any]) -> None:
     scope, name = crowded
     assert datapool.query_entities(scope, name, query).items == [], "the control: it is allowed, and finds nothing"
     datapool.configure(entity_kb=1024, query_rows=500, query_seconds=0.005)
@@ -124,29 +124,29 @@ def circle(ours: Resources) -> str:
     relation = {"name": "friend", "type": "relation", "collection": name}
     ours.ask("POST", "/datapool", {"name": name, "fields": FIELDS, "search": ["note"]})
     ours.ask("PATCH", f"/datapool/{name}", {"fields": [*ours.ask("GET", f"/datapool/{name}")["fields"], relation]})
-    made = [ours.ask("POST", f"/datapool/{name}/entities", {"number": f"r-{n}", "total": n})["id"] for n in range(3)]
-    for each, friend in zip(made, [*made[1:], made[0]], strict=True):
+    ids = [ours.ask("POST", f"/datapool/{name}/entities", {"number": f"r-{n}", "total": n})["id"] for n in range(3)]
+    for each, friend in zip(ids, [*ids[1:], ids[0]], strict=True):
         ours.ask("PATCH", f"/datapool/{name}/entities/{each}", {"friend": friend})
     return name
 
 
-def test_a_search_is_bounded_and_finds_what_is_written(ours: Resources, theirs: Resources, circle: str) -> None:
+def test_searches_are_bounded_and_stay_within_their_tenant(ours: Resources, theirs: Resources, circle: str) -> None:
     theirs.ask("POST", "/datapool", {"name": circle, "fields": FIELDS, "search": ["note"]})
     theirs.ask("POST", f"/datapool/{circle}/entities", {"number": "theirs", "total": 1})
     with attempts(least=50) as table:
         for name, make in REFUSED.items():
             answer = query(ours.client, circle, make())
             table.check(name, answer.status_code in (400, 422), (answer.status_code, answer.text))
-        for name, (asked, expected) in ALLOWED.items():
-            answer = query(ours.client, circle, asked)
-            found = answer.json().get("data", answer.text)
-            table.check(name, answer.status_code == 200 and len(found) == expected, (answer.status_code, found))
-        for name, asked in {
+        for name, (body, expected) in ALLOWED.items():
+            answer = query(ours.client, circle, body)
+            result = answer.json().get("data", answer.text)
+            table.check(name, answer.status_code == 200 and len(result) == expected, (answer.status_code, result))
+        for name, body in {
             "without a filter": {},
             "with a filter that holds for all": {"filter": {"_or": [{"total": {"_gte": 0}}]}},
         }.items():
-            found = query(ours.client, circle, asked).text
-            table.check(f"others' records, {name}", "theirs" not in found and "r-0" in found, found)
+            result = query(ours.client, circle, body).text
+            table.check(f"others' records, {name}", "theirs" not in result and "r-0" in result, result)
         first = query(theirs.client, circle, {"limit": 1, "sort": "number"})
         theirs.ask("POST", f"/datapool/{circle}/entities", {"number": "more", "total": 1})
         cursor = query(theirs.client, circle, {"limit": 1, "sort": "number"}).json()["meta"]["next_cursor"]
@@ -166,5 +166,5 @@ def _by_address(ours: Resources, table: Any, circle: str) -> None:
         table.check(f"by GET: {name}", answer.status_code in (400, 413, 422), (answer.status_code, answer.text))
 
 
-def query(client: httpx.Client, collection: str, asked: Any) -> httpx.Response:
-    return client.post(f"{PREFIX}/datapool/{collection}/query", json=asked)
+def query(client: httpx.Client, collection: str, body: Any) -> httpx.Response:
+    return client.post(f"{PREFIX}/datapool/{collection}/query", json=body)

@@ -32,19 +32,19 @@ ALL_BUT_ONE = frozenset(ALONE)
 REFERENCES = ("= secrets.canary", "{{ secrets.canary }}", "x {{secrets.canary}}")
 _numbers = iter(range(1, 1 << 30))
 # What answers with a stream that does not end, or takes the tenant away from the others.
-LEFT_OUT = {"follow_execution", "follow_run", "follow_events", "delete_secret", "set_secret", "remove_secret_binding"}
-DRAWN = sorted((r for r in ROUTES if r.name not in LEFT_OUT and r.method != "DELETE"), key=lambda r: r.name)
+EXCLUDED = {"follow_execution", "follow_run", "follow_events", "delete_secret", "set_secret", "remove_secret_binding"}
+SAMPLED_ROUTES = sorted((r for r in ROUTES if r.name not in EXCLUDED and r.method != "DELETE"), key=lambda r: r.name)
 
 
 def forms(canary: str) -> list[bytes]:
-    """The canary as it may be found: as it is, backwards, in hex, escaped, and wherever in a text of base64 it begins."""
+    """The canary in its encodings: plain, backwards, in hex, escaped, and in base64 at every offset."""
     raw = canary.encode()
-    found = [raw, raw[::-1], raw.hex().encode(), raw.hex().upper().encode(), html.escape(canary).encode()]
+    encodings = [raw, raw[::-1], raw.hex().encode(), raw.hex().upper().encode(), html.escape(canary).encode()]
     for shift in range(3):
         text = base64.b64encode(b"\0" * shift + raw).rstrip(b"=")
         part = text[(0, 2, 3)[shift] : len(text) - 2]
-        found += [part, part.replace(b"+", b"-").replace(b"/", b"_")]
-    return found
+        encodings += [part, part.replace(b"+", b"-").replace(b"/", b"_")]
+    return encodings
 
 
 @dataclass
@@ -72,9 +72,9 @@ class Hunt:
         return None if endless else answer
 
     def leaks(self) -> list[str]:
-        found = [where for where, content in self.answers if any(form in content for form in forms(CANARY))]
-        heard = self.listener.heard().encode()
-        return found + ["the listener"] * any(form in heard for form in forms(CANARY))
+        places = [where for where, content in self.answers if any(form in content for form in forms(CANARY))]
+        received = self.listener.heard().encode()
+        return places + ["the listener"] * any(form in received for form in forms(CANARY))
 
     def close(self) -> None:
         for client in self.clients.values():
@@ -86,9 +86,9 @@ def hunt(running: Running) -> Iterator[Hunt]:
     listener = Listener()
     with running.api("canary") as owner:
         owner.put(f"{PREFIX}/secrets/canary", json={"value": CANARY}).raise_for_status()
-        found = Hunt(running, Resources(running, "canary", owner), listener)
-        yield found
-    found.close()
+        new_hunt = Hunt(running, Resources(running, "canary", owner), listener)
+        yield new_hunt
+    new_hunt.close()
     listener.close()
 
 
@@ -117,7 +117,7 @@ def _integration(hunt: Hunt, client: httpx.Client, reference: str) -> None:
     hunt.ask(client, "GET", f"/integrations/{slug}")
 
 
-def _moved(hunt: Hunt, client: httpx.Client, reference: str) -> None:
+def _move_integration(hunt: Hunt, client: httpx.Client, reference: str) -> None:
     """An integration that the owner uses for the canary, led elsewhere; its own host is nobody's."""
     hunt.ask(client, "PATCH", "/integrations/owned", json={"settings": {"base_url": hunt.listener.url}})
     hunt.ask(client, "PATCH", "/integrations/owned", json={"settings": {"auth": {"kind": "none"}, "headers": {"X": reference}}})
@@ -163,7 +163,7 @@ def _solution(hunt: Hunt, client: httpx.Client, reference: str) -> None:
     hunt.ask(client, "POST", f"/integrations/{slug}/execute", json={"action": "get", "input": {"url": "/x"}})
 
 
-def _others(hunt: Hunt, client: httpx.Client, reference: str) -> None:
+def _other_ways(hunt: Hunt, client: httpx.Client, reference: str) -> None:
     hunt.ask(client, "POST", "/webhooks", json={"url": f"{hunt.listener.url}/{reference}", "events": ["execution.failed"]})
     hunt.ask(client, "POST", "/secrets/canary/bindings", json={"kind": "integration", "target": "leak", "hosts": "127.0.0.1"})
     hunt.ask(client, "PUT", "/secrets/other", json={"value": reference, "bind": {"processes": ["leak"]}})
@@ -172,12 +172,12 @@ def _others(hunt: Hunt, client: httpx.Client, reference: str) -> None:
     hunt.ask(client, "POST", "/keys", json={"name": "more", "scopes": ["secrets.write"]})
 
 
-ATTEMPTS: tuple[Attempt, ...] = (_integration, _moved, _process, _model, _solution, _others)
+ATTEMPTS: tuple[Attempt, ...] = (_integration, _move_integration, _process, _model, _solution, _other_ways)
 
 
 @pytest.fixture(scope="module")
 def owned(hunt: Hunt) -> None:
-    """What the owner has bound the canary to: hosts of nobody, so that whoever is after it would have to lead it elsewhere."""
+    """What the owner has bound the canary to: hosts without a server, so that an attacker has to redirect it."""
     owner = hunt.resources
     settings_ = {"base_url": "http://127.0.0.1:9", "auth": {"kind": "bearer", "token": "= secrets.canary"}}
     owner.ask("POST", "/integrations", {"slug": "owned", "connector": "http", "settings": settings_})
@@ -186,7 +186,7 @@ def owned(hunt: Hunt) -> None:
 
 
 @pytest.mark.parametrize("scope", [*ALONE, "all but secrets.write"])
-def test_no_attempt_by_a_scope_brings_the_canary_out(hunt: Hunt, owned: None, scope: str) -> None:
+def test_no_attempt_by_a_scope_reveals_the_canary(hunt: Hunt, owned: None, scope: str) -> None:
     client = hunt.client(ALL_BUT_ONE if scope == "all but secrets.write" else frozenset({scope}))
     for attempt in ATTEMPTS:
         attempt(hunt, client, "= secrets.canary")
@@ -208,7 +208,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield at
 
 
-def _replaced(body: Any, place: tuple[Any, ...], text: str) -> Any:
+def _replace_at(body: Any, place: tuple[Any, ...], text: str) -> Any:
     changed = copy.deepcopy(body)
     inner = changed
     for step in place[:-1]:
@@ -222,7 +222,7 @@ def _draw_body(body: Any, listener: str, draw: Callable[[st.SearchStrategy[Any]]
     places = list(_places(body))
     for _ in range(draw(st.integers(1, 3)) if places else 0):
         place = draw(st.sampled_from(places))
-        body = _replaced(body, place, draw(st.sampled_from((*REFERENCES, listener, "canary", f"{listener}/{REFERENCES[1]}"))))
+        body = _replace_at(body, place, draw(st.sampled_from((*REFERENCES, listener, "canary", f"{listener}/{REFERENCES[1]}"))))
     return body
 
 
@@ -238,20 +238,20 @@ def _send(hunt: Hunt, client: httpx.Client, route: Route, draw: Callable[[st.Sea
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_no_sequence_over_the_route_table_brings_the_canary_out(hunt: Hunt, owned: None, data: st.DataObject) -> None:
+def test_no_sequence_over_the_route_table_reveals_the_canary(hunt: Hunt, owned: None, data: st.DataObject) -> None:
     scopes = data.draw(st.sampled_from([ALL_BUT_ONE, ALL_BUT_ONE, *(frozenset({each}) for each in ALONE)]))
     client = hunt.client(scopes)
-    may = [route for route in DRAWN if route.scope is None or route.scope in scopes]
+    allowed = [route for route in SAMPLED_ROUTES if route.scope is None or route.scope in scopes]
     for _ in range(data.draw(st.integers(2, 6))):
         if data.draw(st.integers(0, 3)) == 0:
             attempt = data.draw(st.sampled_from(ATTEMPTS))
             attempt(hunt, client, data.draw(st.sampled_from(REFERENCES)))
         else:
-            _send(hunt, client, data.draw(st.sampled_from(may)), data.draw)
+            _send(hunt, client, data.draw(st.sampled_from(allowed)), data.draw)
     assert hunt.leaks() == []
 
 
-def test_the_same_attempts_with_secrets_write_do_bring_it(hunt: Hunt, owned: None) -> None:
+def test_the_same_attempts_with_secrets_write_reveal_the_canary(hunt: Hunt, owned: None) -> None:
     """The hunt can succeed: what it looks for would be found."""
     assert {200, 201, 403} <= hunt.statuses, "some calls were answered and some refused"
     assert hunt.leaks() == []

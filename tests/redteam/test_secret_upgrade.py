@@ -27,8 +27,8 @@ DAY_MS = 86_400_000
 OWNER = "owner@upgraded.test"
 
 
-class Before:
-    """A tenant as the upgrade finds it: uses of a secret by nobody's leave."""
+class TenantBeforeUpgrade:
+    """A tenant as the upgrade finds it, with uses of a secret that nobody has bound."""
 
     def __init__(self, running: Running, owner: httpx.Client, listener: Listener) -> None:
         self.running, self.owner, self.listener = running, owner, listener
@@ -39,10 +39,10 @@ class Before:
         self.owner.post(f"{API}/integrations", json=leaking(self.listener.url, slug)).raise_for_status()
         place = (self.scope.tenant_id, slug)
         db.write(lambda: db.execute("DELETE FROM secret_binding WHERE tenant_id = ? AND target = ?", place))
-        told = "UPDATE audit_entry SET actor = ? WHERE tenant_id = ? AND subject = ? AND action = 'integration.create'"
-        db.write(lambda: db.execute(told, (author, *place)))
-        noted = "INSERT INTO secret_use (tenant_id, kind, target) VALUES (?, 'integration', ?)"
-        db.write(lambda: db.execute(noted, place))
+        update = "UPDATE audit_entry SET actor = ? WHERE tenant_id = ? AND subject = ? AND action = 'integration.create'"
+        db.write(lambda: db.execute(update, (author, *place)))
+        insert = "INSERT INTO secret_use (tenant_id, kind, target) VALUES (?, 'integration', ?)"
+        db.write(lambda: db.execute(insert, place))
 
     def works(self, slug: str) -> bool:
         answer = self.owner.post(f"{API}/integrations/{slug}/execute", json={"action": "get", "input": {"url": "/x"}})
@@ -54,22 +54,22 @@ class Before:
         assert db.rows("SELECT target FROM secret_use") == [], "each use is looked at once"
 
     def asked(self, slug: str) -> Confirmation | None:
-        found = [each for each in confirmations.list_open(self.scope) if each.details.get("target") == slug]
-        return found[0] if found else None
+        matches = [each for each in confirmations.list_open(self.scope) if each.details.get("target") == slug]
+        return matches[0] if matches else None
 
-    def decide(self, asked: Confirmation, confirm: bool) -> None:
+    def decide(self, confirmation: Confirmation, confirm: bool) -> None:
         members = {each.login: each.user_id for each in people.list_members(self.scope)}
         owner = members.get(OWNER) or self.running.user(OWNER, "correct horse battery staple", self.scope.tenant_id)
         person = TenantScope(self.scope.tenant_id, f"user:{owner}", ALL_SCOPES)
-        self.running.services.confirmations.decide(person, asked.id, confirm)
+        self.running.services.confirmations.decide(person, confirmation.id, confirm)
 
 
 @pytest.fixture
-def before(running: Running) -> Iterator[Before]:
+def before(running: Running) -> Iterator[TenantBeforeUpgrade]:
     listener = Listener()
     with running.api("upgraded") as owner:
         owner.put(f"{API}/secrets/topsecret", json={"value": "an old secret"}).raise_for_status()
-        yield Before(running, owner, listener)
+        yield TenantBeforeUpgrade(running, owner, listener)
         for each in owner.get(f"{API}/integrations", params={"limit": 500}).json()["data"]:
             owner.delete(f"{API}/integrations/{each['slug']}")
         owner.delete(f"{API}/secrets/topsecret")
@@ -83,19 +83,19 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/gos.db" if cluster is None else str(cluster.make_database())
 
 
-def test_the_upgrade_notes_what_uses_secrets(new_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_upgrade_records_what_uses_secrets(new_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every = migrations.all_migrations()
-    here = next(place for place, each in enumerate(every) if each.name == "secret_bindings")
+    index = next(place for place, each in enumerate(every) if each.name == "secret_bindings")
     db.open_database(new_url)
     try:
-        with monkeypatch.context() as earlier:
-            earlier.setattr(migrations, "all_migrations", lambda: every[:here])
+        with monkeypatch.context() as patch:
+            patch.setattr(migrations, "all_migrations", lambda: every[:index])
             migrations.migrate()
         for table, values in OLD:
             db.write(partial(insert, table, values))
         migrations.migrate()
-        found = db.rows("SELECT kind, target FROM secret_use ORDER BY kind, target")
-        assert [tuple(row) for row in found] == [("integration", "uses"), ("llm-profile", "uses"), ("process", "uses")]
+        rows = db.rows("SELECT kind, target FROM secret_use ORDER BY kind, target")
+        assert [tuple(row) for row in rows] == [("integration", "uses"), ("llm-profile", "uses"), ("process", "uses")]
     finally:
         db.close_database()
 
@@ -108,8 +108,10 @@ def insert(table: str, values: dict[str, Any]) -> None:
 def old_rows(slug: str, *, uses: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     times = {"tenant_id": "one", "created_at": 1, "updated_at": 1}
     settings = '{"token": "= secrets.token"}' if uses else '{"token": {"sealed": true}}'
-    named = {"id": slug, "name": slug, "connector": "http", "settings": settings, "sealed": b"", "version": 1, "concurrency": 8}
-    yield "integration", {**times, **named}
+    integration = {
+        "id": slug, "name": slug, "connector": "http", "settings": settings, "sealed": b"", "version": 1, "concurrency": 8,
+    }  # fmt: skip
+    yield "integration", {**times, **integration}
     yield "llm_profile", {**times, "id": slug, "settings": "{}", "reference": "token" if uses else None, "version": 1}
     draft = {"definition": '{"grants": {"secrets": ["a"]}}' if uses else "{}", "files": "{}", "draft_digest": ""}
     yield "process", {**times, **draft, "id": slug, "name": slug, "published_version": 1}
@@ -128,7 +130,7 @@ def key_of(running: Running, scopes: list[str]) -> Any:
     return keys.issue_key(running.tenant("upgraded"), running.services.sealer, spec)[0]
 
 
-def test_what_may_set_secrets_has_stored_is_taken_over_silently(before: Before) -> None:
+def test_uses_stored_with_secrets_write_are_adopted_silently(before: TenantBeforeUpgrade) -> None:
     before.integration("old-own", f"key:{key_of(before.running, sorted(ALL_SCOPES)).id}")
     assert not before.works("old-own"), "nothing is bound yet"
     before.adopt()
@@ -136,58 +138,58 @@ def test_what_may_set_secrets_has_stored_is_taken_over_silently(before: Before) 
     assert before.asked("old-own") is None
 
 
-def test_what_goes_beyond_its_author_is_suspended_until_an_owner_confirms(before: Before) -> None:
+def test_uses_beyond_their_authors_scopes_are_suspended_until_confirmed(before: TenantBeforeUpgrade) -> None:
     before.integration("old-wide", f"key:{key_of(before.running, INTEGRATIONS).id}")
     before.adopt()
     assert not before.works("old-wide")
-    asked = before.asked("old-wide")
-    assert asked is not None
-    assert (asked.kind, asked.details["reason"], asked.deadline) == ("secret", "wider", None)
-    assert "suspended" in asked.details["why"]
-    assert asked.details["hosts"] in before.listener.url
-    before.decide(asked, confirm=True)
+    confirmation = before.asked("old-wide")
+    assert confirmation is not None
+    assert (confirmation.kind, confirmation.details["reason"], confirmation.deadline) == ("secret", "wider", None)
+    assert "suspended" in confirmation.details["why"]
+    assert confirmation.details["hosts"] in before.listener.url
+    before.decide(confirmation, confirm=True)
     assert before.works("old-wide")
     assert before.asked("old-wide") is None
 
 
-def test_what_has_lost_its_author_goes_on_until_a_deadline(before: Before) -> None:
+def test_uses_without_an_author_work_until_a_deadline(before: TenantBeforeUpgrade) -> None:
     before.integration("old-gone", "user:nobody-here")
     before.adopt()
-    asked = before.asked("old-gone")
-    assert asked is not None
-    assert asked.details["reason"] == "departed"
-    assert asked.deadline is not None
-    assert 29 * DAY_MS < asked.deadline - clock.now_ms() <= 30 * DAY_MS
+    confirmation = before.asked("old-gone")
+    assert confirmation is not None
+    assert confirmation.details["reason"] == "departed"
+    assert confirmation.deadline is not None
+    assert 29 * DAY_MS < confirmation.deadline - clock.now_ms() <= 30 * DAY_MS
     assert before.works("old-gone")
     (binding,) = [b for b in secret_bindings.list_bindings(before.scope) if b.destination.target == "old-gone"]
-    assert binding.expires_at == asked.deadline
+    assert binding.expires_at == confirmation.deadline
     db.write(lambda: db.execute("UPDATE secret_binding SET expires_at = ? WHERE target = 'old-gone'", (clock.now_ms() - 1,)))
     assert not before.works("old-gone"), "it has ended"
 
 
-def test_what_an_owner_refuses_ends(before: Before) -> None:
+def test_refused_uses_end(before: TenantBeforeUpgrade) -> None:
     before.integration("old-refused", "user:nobody-here")
     before.adopt()
-    asked = before.asked("old-refused")
-    assert asked is not None
-    before.decide(asked, confirm=False)
+    confirmation = before.asked("old-refused")
+    assert confirmation is not None
+    before.decide(confirmation, confirm=False)
     assert not before.works("old-refused")
 
 
-def test_what_an_owner_refuses_ends_also_where_its_hosts_alone_were_chosen(before: Before) -> None:
+def test_refused_uses_end_when_bound_by_hosts_alone(before: TenantBeforeUpgrade) -> None:
     before.integration("old-hosts", "user:nobody-here")
     before.adopt()
-    asked = before.asked("old-hosts")
-    assert asked is not None
+    confirmation = before.asked("old-hosts")
+    assert confirmation is not None
     (binding,) = [b for b in secret_bindings.list_bindings(before.scope) if b.destination.target == "old-hosts"]
     secret_bindings.unbind(before.scope, "topsecret", binding.id)
     secret_bindings.bind(before.scope, "topsecret", replace(binding.destination, digest=""))
     assert before.works("old-hosts")
-    before.decide(asked, confirm=False)
+    before.decide(confirmation, confirm=False)
     assert not before.works("old-hosts")
 
 
-def test_a_member_is_judged_by_the_role_of_now(before: Before) -> None:
+def test_an_author_is_assessed_by_the_current_role(before: TenantBeforeUpgrade) -> None:
     builder = before.running.user("builder@upgraded.test", "correct horse battery staple", "upgraded", role="builder")
     before.integration("old-member", f"user:{builder}")
     before.adopt()
@@ -195,7 +197,7 @@ def test_a_member_is_judged_by_the_role_of_now(before: Before) -> None:
     people.remove_member(before.scope, builder)
 
 
-def test_the_key_of_somebody_who_left_is_no_author_any_more(before: Before) -> None:
+def test_a_key_of_a_removed_member_is_no_author(before: TenantBeforeUpgrade) -> None:
     person = before.running.user("left@upgraded.test", "correct horse battery staple", "upgraded", role="builder")
     by_person = TenantScope(before.scope.tenant_id, f"user:{person}", ALL_SCOPES)
     spec = keys.KeySpec("author", [*INTEGRATIONS, "secrets.write"], "test")
@@ -203,12 +205,12 @@ def test_the_key_of_somebody_who_left_is_no_author_any_more(before: Before) -> N
     people.remove_member(before.scope, person)
     before.integration("old-left", f"key:{key.id}")
     before.adopt()
-    asked = before.asked("old-left")
-    assert asked is not None
-    assert asked.details["reason"] == "departed"
+    confirmation = before.asked("old-left")
+    assert confirmation is not None
+    assert confirmation.details["reason"] == "departed"
 
 
-def test_a_key_that_rotated_itself_is_still_the_author(before: Before) -> None:
+def test_a_key_that_rotated_itself_is_still_the_author(before: TenantBeforeUpgrade) -> None:
     first = key_of(before.running, sorted(ALL_SCOPES))
     by_key = TenantScope(before.scope.tenant_id, f"key:{first.id}", ALL_SCOPES)
     second, _ = keys.rotate_key(by_key, before.running.services.sealer, first.id, 0)
@@ -218,15 +220,15 @@ def test_a_key_that_rotated_itself_is_still_the_author(before: Before) -> None:
     assert before.works("old-rotated")
 
 
-def test_a_key_that_waits_for_its_adoption_is_no_author(before: Before) -> None:
+def test_an_orphaned_key_is_no_author(before: TenantBeforeUpgrade) -> None:
     orphan = key_of(before.running, sorted(ALL_SCOPES))
     orphan.orphaned_at, orphan.orphan_until = clock.now_ms() - 1, clock.now_ms() + DAY_MS
     db.write(orphan.save)
     before.integration("old-orphaned", f"key:{orphan.id}")
     before.adopt()
-    asked = before.asked("old-orphaned")
-    assert asked is not None
-    assert asked.details["reason"] == "departed"
+    confirmation = before.asked("old-orphaned")
+    assert confirmation is not None
+    assert confirmation.details["reason"] == "departed"
 
 
 @pytest.mark.parametrize(
@@ -235,14 +237,14 @@ def test_a_key_that_waits_for_its_adoption_is_no_author(before: Before) -> None:
      '{"id": "odd", "grants": {"secrets": ["topsecret"]}, "steps": "of an earlier release"}'],
     ids=["a-name-no-secret-has", "unreadable-now"],
 )  # fmt: skip
-def test_an_odd_process_keeps_neither_the_start_nor_the_console(before: Before, definition: str) -> None:
+def test_an_unreadable_process_blocks_neither_start_nor_console(before: TenantBeforeUpgrade, definition: str) -> None:
     body = {"definition": {"id": "odd", "steps": [{"id": "a", "rule": {"expression": "= 1"}}]}}
     before.owner.put(f"{API}/processes/odd", json=body).raise_for_status()
     before.owner.post(f"{API}/processes/odd/publish", json={}).raise_for_status()
-    changed = "UPDATE process_version SET definition = ? WHERE tenant_id = ? AND process_id = 'odd'"
-    db.write(lambda: db.execute(changed, (definition, before.scope.tenant_id)))
-    noted = "INSERT INTO secret_use (tenant_id, kind, target) VALUES (?, 'process', 'odd')"
-    db.write(lambda: db.execute(noted, (before.scope.tenant_id,)))
+    update = "UPDATE process_version SET definition = ? WHERE tenant_id = ? AND process_id = 'odd'"
+    db.write(lambda: db.execute(update, (definition, before.scope.tenant_id)))
+    insert = "INSERT INTO secret_use (tenant_id, kind, target) VALUES (?, 'process', 'odd')"
+    db.write(lambda: db.execute(insert, (before.scope.tenant_id,)))
     before.integration("old-beside", "system")
     try:
         before.adopt()
@@ -252,18 +254,18 @@ def test_an_odd_process_keeps_neither_the_start_nor_the_console(before: Before, 
         before.owner.delete(f"{API}/processes/odd")
 
 
-def test_a_tenant_with_many_uses_is_taken_over_whole(before: Before, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_with_many_uses_is_adopted_completely(before: TenantBeforeUpgrade, monkeypatch: pytest.MonkeyPatch) -> None:
     before.integration("old-many", "system")
     monkeypatch.setattr(secret_bindings, "MAX_BINDINGS", 0)
     before.adopt()
     assert before.works("old-many")
 
 
-def test_the_page_names_the_hosts_and_the_reason(before: Before) -> None:
+def test_the_page_names_the_hosts_and_the_reason(before: TenantBeforeUpgrade) -> None:
     before.integration("old-told", "user:nobody-here")
     before.adopt()
-    asked = before.asked("old-told")
-    assert asked is not None
-    told = VIEWS["secret"](asked, "somebody")
-    assert [line.text for line in told.lines] == ["by the integration old-told", f"sent to {asked.details['hosts']}"]
-    assert "Who set it up is unknown" in told.why
+    confirmation = before.asked("old-told")
+    assert confirmation is not None
+    view = VIEWS["secret"](confirmation, "somebody")
+    assert [line.text for line in view.lines] == ["by the integration old-told", f"sent to {confirmation.details['hosts']}"]
+    assert "Who set it up is unknown" in view.why

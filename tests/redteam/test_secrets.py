@@ -1,4 +1,4 @@
-"""Secrets have a destination: who may not set secrets can neither send one elsewhere nor read it."""
+"""Secrets have a destination: a key without secrets.write can neither send one elsewhere nor read it."""
 
 import base64
 import html
@@ -33,8 +33,8 @@ class Listener(LoopbackServer):
         super().__init__()
 
         def echo(request: Received) -> Answer:
-            told = json.dumps({"headers": request.headers, "path": request.path, "body": request.body.decode("utf-8", "replace")})
-            return Answer(200, {"Content-Type": "application/json"}, json.dumps({"echo": told, "backwards": told[::-1]}).encode())
+            sent = json.dumps({"headers": request.headers, "path": request.path, "body": request.body.decode("utf-8", "replace")})
+            return Answer(200, {"Content-Type": "application/json"}, json.dumps({"echo": sent, "backwards": sent[::-1]}).encode())
 
         class Everywhere(dict[str, Any]):
             def get(self, key: str, default: Any = None) -> Any:
@@ -72,14 +72,14 @@ def test_a_key_of_integrations_alone_sends_no_secret_to_a_host_of_its_own(
     running: Running, owner: httpx.Client, listener: Listener
 ) -> None:
     with running.api("acme", INTEGRATIONS) as mallory:
-        made = mallory.post(f"{API}/integrations", json=leaking(listener.url))
+        response = mallory.post(f"{API}/integrations", json=leaking(listener.url))
         mallory.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}})
         mallory.post(f"{API}/integrations/leak/test")
         tried = mallory.post(f"{API}/integrations/connectors/http/test", json={"settings": leaking(listener.url)["settings"]})
     assert CANARY not in listener.heard()
-    assert made.status_code == 403, made.text
-    assert made.json()["error"]["code"] == "scope_missing"
-    assert "secrets.write" in made.text
+    assert response.status_code == 403, response.text
+    assert response.json()["error"]["code"] == "scope_missing"
+    assert "secrets.write" in response.text
     assert tried.status_code == 403, tried.text
 
 
@@ -88,8 +88,8 @@ def change(client: httpx.Client, slug: str, settings: dict[str, Any]) -> httpx.R
 
 
 def test_moving_where_a_bound_secret_goes_needs_secrets_write(running: Running, owner: httpx.Client, listener: Listener) -> None:
-    bound = owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9"))
-    assert bound.status_code == 201, bound.text
+    created = owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9"))
+    assert created.status_code == 201, created.text
     with running.api("acme", INTEGRATIONS) as mallory:
         for settings in ({"base_url": listener.url}, {"base_url": listener.url, "headers": {"Y": "= secrets.topsecret"}}):
             moved = change(mallory, "leak", settings)
@@ -146,8 +146,8 @@ def test_a_model_profile_sends_no_secret_to_an_address_of_its_own(
 ) -> None:
     body = {"kind": "openai", "model": "m", "base_url": f"{listener.url}/v1", "api_key": "= secrets.topsecret"}
     with running.api("acme", INTEGRATIONS) as mallory:
-        made = mallory.post(f"{API}/llm-profiles", json={"slug": "leaking-model", **body})
-        assert (made.status_code, made.json()["error"]["code"]) == (403, "scope_missing"), made.text
+        response = mallory.post(f"{API}/llm-profiles", json={"slug": "leaking-model", **body})
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "scope_missing"), response.text
         owned = {**body, "base_url": "http://127.0.0.1:9/v1"}
         owner.put(f"{API}/llm-profiles/leaking-model", json=owned).raise_for_status()
         assert mallory.put(f"{API}/llm-profiles/leaking-model", json=body).status_code == 403
@@ -173,7 +173,7 @@ def test_a_webapp_gives_no_secret_to_a_provider_of_its_own(running: Running, own
     owner.delete(f"{API}/webapps/leaking", params={"force": True})
 
 
-def test_what_is_deleted_takes_its_destinations_along(running: Running, owner: httpx.Client) -> None:
+def test_deleting_a_resource_deletes_its_secret_destinations(running: Running, owner: httpx.Client) -> None:
     """Those by hosts alone, too; another place of that name, and another tenant's, keep theirs."""
     for slug in ("leak-gone", "leak-stays"):
         owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9", slug)).raise_for_status()
@@ -188,8 +188,8 @@ def test_what_is_deleted_takes_its_destinations_along(running: Running, owner: h
     with running.api("globex") as other:
         other.put(f"{API}/secrets/topsecret", json={"value": CANARY}).raise_for_status()
         other.post(f"{API}/secrets/topsecret/bindings", json=by_hosts).raise_for_status()
-        gone = {"integration": 2, "llm-profile": 1, "webapp": 1}
-        for kind, count in gone.items():
+        expected = {"integration": 2, "llm-profile": 1, "webapp": 1}
+        for kind, count in expected.items():
             assert len(bound(owner, kind, "leak-gone")) == count, kind
             owner.delete(f"{API}/{kind}s/leak-gone", params={"force": True} if kind == "webapp" else {}).raise_for_status()
             assert bound(owner, kind, "leak-gone") == []
@@ -203,8 +203,8 @@ def bound(client: httpx.Client, kind: str, target: str) -> list[dict[str, Any]]:
 
 
 def destinations(client: httpx.Client) -> list[dict[str, Any]]:
-    found = client.get(f"{API}/secrets").raise_for_status().json()["data"]
-    return [binding for secret in found if secret["name"] == "topsecret" for binding in secret["bindings"]]
+    secrets = client.get(f"{API}/secrets").raise_for_status().json()["data"]
+    return [binding for secret in secrets if secret["name"] == "topsecret" for binding in secret["bindings"]]
 
 
 def reading(name: str) -> dict[str, Any]:
@@ -215,8 +215,8 @@ def reading(name: str) -> dict[str, Any]:
 
 def run(client: httpx.Client, name: str) -> dict[str, Any]:
     answer = client.post(f"{API}/processes/{name}/execute", params={"wait": 20}, json={})
-    found: dict[str, Any] = answer.json()["data"]
-    return found
+    execution: dict[str, Any] = answer.json()["data"]
+    return execution
 
 
 def test_code_reads_only_secrets_that_are_bound_to_its_process(owner: httpx.Client) -> None:
@@ -236,7 +236,7 @@ def test_code_reads_only_secrets_that_are_bound_to_its_process(owner: httpx.Clie
     assert destinations(owner) == [], "another process of the name gets nothing by it"
 
 
-def test_who_may_not_set_secrets_publishes_and_reads_none(running: Running, owner: httpx.Client) -> None:
+def test_a_key_without_secrets_write_reads_no_secret_by_a_process(running: Running, owner: httpx.Client) -> None:
     with running.api("acme", ["processflow.read", "processflow.write", "processflow.execute"]) as mallory:
         mallory.put(f"{API}/processes/thief", json=reading("thief")).raise_for_status()
         published = mallory.post(f"{API}/processes/thief/publish", json={})
@@ -246,7 +246,7 @@ def test_who_may_not_set_secrets_publishes_and_reads_none(running: Running, owne
     owner.delete(f"{API}/processes/thief", params={"force": True})
 
 
-def test_a_destination_is_chosen_before_it_is_there(running: Running, owner: httpx.Client, listener: Listener) -> None:
+def test_a_destination_can_be_bound_before_it_exists(running: Running, owner: httpx.Client, listener: Listener) -> None:
     bind = {"integrations": [{"slug": "leak-later", "hosts": listener.url}]}
     owner.put(f"{API}/secrets/topsecret", json={"value": CANARY, "bind": bind}).raise_for_status()
     with running.api("acme", INTEGRATIONS) as builder:
@@ -293,11 +293,11 @@ def test_a_destination_of_hosts_is_for_verified_tls_alone(running: Running, owne
     ],
     ids=["plain", "backwards", "hex", "hex-upper", "base64", "base64-url", "percent", "percent-all", "json", "html"],
 )  # fmt: skip
-def test_usual_encodings_of_a_secret_are_blotted_out(encode: Any) -> None:
+def test_usual_encodings_of_a_secret_are_redacted(encode: Any) -> None:
     secret = "kanari/ü>+'&\"12?~"
-    told = Redactor([secret]).text(f"before {encode(secret)} after")
-    assert BLOT in told
-    assert encode(secret) not in told
+    text = Redactor([secret]).text(f"before {encode(secret)} after")
+    assert BLOT in text
+    assert encode(secret) not in text
 
 
 def test_an_owner_who_grants_a_process_its_secret_binds_it(running: Running, owner: httpx.Client) -> None:
@@ -306,9 +306,9 @@ def test_an_owner_who_grants_a_process_its_secret_binds_it(running: Running, own
         builder.put(f"{API}/processes/granted", json=reading("granted")).raise_for_status()
         refused = builder.post(f"{API}/processes/granted/publish", json={})
         assert refused.status_code == 403, refused.text
-        asked = next(each for each in confirmations.list_open(scope) if each.subject == "process:granted")
+        confirmation = next(each for each in confirmations.list_open(scope) if each.subject == "process:granted")
         person = running.user("decider@acme.test", "correct horse battery staple", "acme")
-        running.services.confirmations.decide(TenantScope("acme", f"user:{person}", ALL_SCOPES), asked.id, True)
+        running.services.confirmations.decide(TenantScope("acme", f"user:{person}", ALL_SCOPES), confirmation.id, True)
         assert [(each["kind"], each["target"]) for each in destinations(owner)] == [("process", "granted")]
         builder.post(f"{API}/processes/granted/publish", json={}).raise_for_status()
         assert run(builder, "granted")["status"] == "succeeded"

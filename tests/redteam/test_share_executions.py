@@ -46,7 +46,7 @@ def queued(tenant: str) -> int:
     return int(count)
 
 
-def test_so_many_executions_of_a_tenant_wait_for_their_turn(
+def test_the_queue_of_a_tenant_is_limited(
     few: None, ours: Resources, theirs: Resources, acme: httpx.Client
 ) -> None:
     process = paused(ours)
@@ -72,7 +72,7 @@ def planned(seconds: float) -> dict[str, str]:
     return {"run_at": clock.rfc3339(clock.now_ms() + int(seconds * 1000))}
 
 
-def test_what_is_due_in_a_moment_counts_too(few: None, ours: Resources, theirs: Resources, acme: httpx.Client) -> None:
+def test_planned_executions_are_limited_too(few: None, ours: Resources, theirs: Resources, acme: httpx.Client) -> None:
     process = paused(ours)
     free = 5 - queued("acme")
     path = f"/api/v1/processes/{process}/execute"
@@ -90,7 +90,7 @@ def test_what_is_due_in_a_moment_counts_too(few: None, ours: Resources, theirs: 
         ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
 
 
-def test_a_queue_that_is_full_takes_nothing_for_the_next_second(few: None, ours: Resources, acme: httpx.Client) -> None:
+def test_a_full_queue_takes_no_execution_planned_for_the_next_second(few: None, ours: Resources, acme: httpx.Client) -> None:
     process = paused(ours)
     path = f"/api/v1/processes/{process}/execute"
     while acme.post(path, json={"a": 1}).status_code == 202:
@@ -100,7 +100,7 @@ def test_a_queue_that_is_full_takes_nothing_for_the_next_second(few: None, ours:
         ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
 
 
-def test_a_repeated_request_is_answered_however_many_wait(few: None, ours: Resources, acme: httpx.Client) -> None:
+def test_a_repeated_request_is_answered_with_a_full_queue(few: None, ours: Resources, acme: httpx.Client) -> None:
     process = paused(ours)
     headers = {"Idempotency-Key": f"share-{process}"}
     first = acme.post(f"/api/v1/processes/{process}/execute", json={"a": 1}, headers=headers)
@@ -132,7 +132,7 @@ def test_executions_are_not_counted_for_every_request(
         ours.ask("POST", f"/processes/{process}/executions/{each}/cancel")
 
 
-def test_a_process_that_executes_itself_without_end_comes_to_one(few: None, ours: Resources, acme: httpx.Client) -> None:
+def test_a_process_that_executes_itself_is_stopped_at_a_limit(few: None, ours: Resources, acme: httpx.Client) -> None:
     backlog.configure(queued=1_000, descendants=7)
     process = ours.process()
     definition: dict[str, Any] = {
@@ -143,22 +143,22 @@ def test_a_process_that_executes_itself_without_end_comes_to_one(few: None, ours
     }
     ours.ask("PUT", f"/processes/{process}", {"definition": definition, "files": {"steps/again.js": RECURSIVE}})
     ours.ask("POST", f"/processes/{process}/publish", {})
-    before = living()
+    before = count_unfinished()
     root = ours.ask("POST", f"/processes/{process}/execute", {"own": process, "times": 30}, params={"wait": 30})
     assert root["status"] == "succeeded"
     pause = threading.Event()
-    while living() > before:
+    while count_unfinished() > before:
         pause.wait(0.05)
     ((descended, deepest),) = db.rows(
         "SELECT count(*), max(depth) FROM execution WHERE tenant_id = 'acme' AND root = ?", (root["execution_id"],)
     )
     assert 7 <= descended < 200, "thirty to the tenth descended from it where nobody counts"
     assert deepest <= 10
-    told = ours.ask("GET", f"/processes/{process}/executions/{root['execution_id']}/steps")[0]["output"]["outcomes"]
-    assert len(told) == 30
-    assert "concurrency_limited" in told
+    outcomes = ours.ask("GET", f"/processes/{process}/executions/{root['execution_id']}/steps")[0]["output"]["outcomes"]
+    assert len(outcomes) == 30
+    assert "concurrency_limited" in outcomes
 
 
-def living() -> int:
+def count_unfinished() -> int:
     ((count,),) = db.rows("SELECT count(*) FROM execution WHERE tenant_id = 'acme' AND root IS NOT NULL AND finished_at IS NULL")
     return int(count)

@@ -1,4 +1,4 @@
-"""One tenant's streams, waits and slow clients leave places of work to everybody else."""
+"""One tenant's streams, waits and slow clients leave request slots to everybody else."""
 
 import threading
 from collections.abc import Iterator
@@ -62,22 +62,22 @@ class Streams:
         self._stack.close()
 
 
-def until_closed(narrow: Running) -> None:
-    """Every stream has been given up by the server as well."""
+def wait_until_closed(narrow: Running) -> None:
+    """Wait until the server has closed every stream as well."""
     closed = threading.Event()
     while narrow.services.streams.count():
         closed.wait(0.01)
 
 
 @pytest.mark.parametrize("kind", ["entities", "executions", "logs"])
-def test_streams_take_no_place_of_work(narrow: Running, attacker: Resources, victim: httpx.Client, kind: str) -> None:
+def test_streams_occupy_no_request_slot(narrow: Running, attacker: Resources, victim: httpx.Client, kind: str) -> None:
     path = stream_of(attacker, kind)
     with Streams() as streams, narrow.api("acme") as second:
         for client in (attacker.client, attacker.client, attacker.client, second):
             assert streams.open(client, path).status_code == 200
         assert victim.get("/api/v1/tenant").status_code == 200
         assert attacker.client.get("/api/v1/tenant").status_code == 200
-    until_closed(narrow)
+    wait_until_closed(narrow)
 
 
 def stream_of(attacker: Resources, kind: str) -> str:
@@ -96,42 +96,42 @@ def waiting_execution(attacker: Resources) -> tuple[str, str]:
     return process, attacker.ask("POST", f"/processes/{process}/execute", {})["execution_id"]
 
 
-def test_a_credential_a_tenant_and_the_appliance_have_so_many_streams(narrow: Running, victim: httpx.Client) -> None:
+def test_streams_are_limited_by_credential_tenant_and_appliance(narrow: Running, victim: httpx.Client) -> None:
     with Streams() as streams, ExitStack() as clients:
         first, second, other = (clients.enter_context(narrow.api(name)) for name in ("acme", "acme", "globex"))
 
-        def opened(client: httpx.Client) -> tuple[int, str]:
+        def open_stream(client: httpx.Client) -> tuple[int, str]:
             answer = streams.open(client, "/logs", follow="true")
-            told = answer.json()["error"] if answer.status_code != 200 else {"code": "", "message": ""}
+            error = answer.json()["error"] if answer.status_code != 200 else {"code": "", "message": ""}
             assert answer.status_code == 200 or int(answer.headers["retry-after"]) >= 1
-            return answer.status_code, f"{told['code']} {told['message']}"
+            return answer.status_code, f"{error['code']} {error['message']}"
 
-        assert [opened(first)[0] for _ in range(PER_KEY)] == [200] * PER_KEY
-        assert opened(first)[1].startswith(f"concurrency_limited this credential has {PER_KEY} event streams open")
-        assert [opened(second)[0] for _ in range(PER_TENANT - PER_KEY)] == [200] * (PER_TENANT - PER_KEY)
-        assert opened(second)[1].startswith(f"concurrency_limited this tenant has {PER_TENANT} event streams open")
-        assert [opened(other)[0] for _ in range(TOTAL - PER_TENANT)] == [200] * (TOTAL - PER_TENANT)
-        assert opened(victim)[1].startswith(f"concurrency_limited the appliance has {TOTAL} event streams open")
+        assert [open_stream(first)[0] for _ in range(PER_KEY)] == [200] * PER_KEY
+        assert open_stream(first)[1].startswith(f"concurrency_limited this credential has {PER_KEY} event streams open")
+        assert [open_stream(second)[0] for _ in range(PER_TENANT - PER_KEY)] == [200] * (PER_TENANT - PER_KEY)
+        assert open_stream(second)[1].startswith(f"concurrency_limited this tenant has {PER_TENANT} event streams open")
+        assert [open_stream(other)[0] for _ in range(TOTAL - PER_TENANT)] == [200] * (TOTAL - PER_TENANT)
+        assert open_stream(victim)[1].startswith(f"concurrency_limited the appliance has {TOTAL} event streams open")
         assert victim.get("/api/v1/tenant").status_code == 200
-    until_closed(narrow)
+    wait_until_closed(narrow)
     with Streams() as streams:
         assert streams.open(victim, "/logs", follow="true").status_code == 200
-    until_closed(narrow)
+    wait_until_closed(narrow)
 
 
-def test_the_more_streams_the_fewer_looks_of_each(narrow: Running) -> None:
+def test_more_streams_poll_less_often(narrow: Running) -> None:
     streams = narrow.services.streams
     assert streams.poll_interval(0.2) == 0.2
-    held: list[Any] = []
+    pauses: list[Any] = []
     with ExitStack() as stack:
         for _ in range(400):
             stack.enter_context(streams.waiting(RequestSlot(RequestSlots(1))))
-        held.append(streams.poll_interval(0.2))
-    assert held == [2.0]
+        pauses.append(streams.poll_interval(0.2))
+    assert pauses == [2.0]
     assert streams.poll_interval(0.2) == 0.2
 
 
-def test_requests_that_wait_for_a_result_take_no_place_of_work(
+def test_requests_that_wait_for_a_result_occupy_no_request_slot(
     narrow: Running, attacker: Resources, victim: httpx.Client
 ) -> None:
     process, _ = waiting_execution(attacker)
@@ -163,7 +163,7 @@ def taken(places: RequestSlots, *origins: Origin) -> Iterator[None]:
 
 
 def flood(places: RequestSlots, stack: ExitStack, make: Any, most: int = 2000) -> int:
-    """How many requests a flood gets places for."""
+    """How many requests of a flood get a slot."""
     for number in range(most):
         try:
             stack.enter_context(RequestSlot(places).occupy(make(number)))
@@ -180,7 +180,7 @@ def flood(places: RequestSlots, stack: ExitStack, make: Any, most: int = 2000) -
         (lambda n: Origin(f"no-such-{n}", "192.0.2.1"), 9 / 16),  # one client that makes tenants up
     ],
 )
-def test_a_flood_leaves_places_to_others(flooding: Any, share: float) -> None:
+def test_a_flood_leaves_slots_to_others(flooding: Any, share: float) -> None:
     places = RequestSlots(256)
     with ExitStack() as stack:
         assert flood(places, stack, flooding) == 256 * share
@@ -206,7 +206,7 @@ def test_slow_clients_of_one_tenant_leave_room_to_others() -> None:
             assert places.open.total == 798
 
 
-def test_a_stream_that_ends_gives_nothing_back_twice() -> None:
+def test_a_stream_that_ends_releases_its_slot_once() -> None:
     places, ended = RequestSlots(4), []
     place = RequestSlot(places)
     with place.occupy(Origin("acme", "192.0.2.1")):

@@ -19,7 +19,7 @@ PUBLIC = "93.184.215.14"
 
 
 class SilentNames:
-    """Resolves at once but for names of `silent.example`, which it answers when it is let go."""
+    """Resolves at once, except names of `silent.example`, which it answers once `go` is set."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -36,9 +36,9 @@ class SilentNames:
 
 @pytest.fixture
 def names() -> Iterator[SilentNames]:
-    made = SilentNames()
-    yield made
-    made.go.set()
+    resolver = SilentNames()
+    yield resolver
+    resolver.go.set()
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ SEALER = Sealer(b"k" * 32)
 
 @pytest.fixture
 def checks() -> Iterator[PasswordChecks]:
-    made = PasswordChecks()
-    yield made
-    made.stop()
+    password_checks = PasswordChecks()
+    yield password_checks
+    password_checks.stop()
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_flood_of_checks_leaves_places_to_those_who_come_rarely(checks: Passwo
         wait(running)  # type: ignore[arg-type]
 
 
-def test_who_finds_no_place_has_made_no_guess(checks: PasswordChecks) -> None:
+def test_a_rejected_attempt_does_not_count_as_a_guess(checks: PasswordChecks) -> None:
     free = threading.Event()
     running: list[Future[str]] = []
 
@@ -149,7 +149,7 @@ def test_who_finds_no_place_has_made_no_guess(checks: PasswordChecks) -> None:
     assert guess(checks, owner, lambda: "hello") == "right"
 
 
-def test_signing_in_again_and_again_pays_for_no_guesses_at_others(
+def test_signing_in_does_not_reset_the_count_of_guesses_at_others(
     checks: PasswordChecks, later: Callable[[float], None]
 ) -> None:
     mallory = Attempt("mallory@acme.test", "192.0.2.1")
@@ -165,7 +165,7 @@ def guess_once(checks: PasswordChecks, addresses: list[str]) -> int:
     return sum(guess(checks, Attempt(f"x-{number}@acme.test", address)) == "wrong" for number, address in enumerate(addresses))
 
 
-def test_what_is_counted_is_bounded(checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_attempt_counters_are_bounded(checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.tenants.sign_in.attempts.MAX_TRACKED", 100)
     monkeypatch.setattr("appliance.tenants.sign_in.password_checks.MAX_TRACKED", 100)
     for number in range(300):
@@ -206,7 +206,7 @@ def test_a_browser_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def guarded(running: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
-    """The live appliance, whose password checks have seen nobody yet."""
+    """The live appliance with fresh counters of password checks."""
     checks = PasswordChecks()
     monkeypatch.setitem(vars(running.services), "password_checks", checks)
     return running
@@ -232,14 +232,14 @@ def test_ten_guesses_lock_no_login(guarded: Running) -> None:
     assert urlsplit(browser.url).path == "/console/"
 
 
-def test_who_guesses_too_fast_is_told_how_long_to_wait(guarded: Running) -> None:
+def test_guessing_too_fast_is_answered_with_a_retry_time(guarded: Running) -> None:
     guarded.user("target@acme.test", PASSWORD, "acme", "viewer")
     pages = {
         login: [sign_in(Browser(guarded), login, "a wrong password") for _ in range(7)]
         for login in ("target@acme.test", "unknown@acme.test")
     }
-    told = {login: [page.status_code for page in answers] for login, answers in pages.items()}
-    assert told == dict.fromkeys(pages, [401] * 5 + [429] * 2)
+    codes = {login: [page.status_code for page in answers] for login, answers in pages.items()}
+    assert codes == dict.fromkeys(pages, [401] * 5 + [429] * 2)
     refused = pages["target@acme.test"][-1]
     assert int(refused.headers["retry-after"]) >= 1
     assert "too many attempts; try again in" in refused.text.lower()

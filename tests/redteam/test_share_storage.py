@@ -34,7 +34,7 @@ def content_of(letter: str) -> bytes:
     return f"%PDF-1.4 {letter}".encode().ljust(MIB, letter.encode())
 
 
-def test_a_tenant_stores_as_much_as_it_may(small: None, acme: httpx.Client, globex: httpx.Client) -> None:
+def test_the_storage_of_a_tenant_is_limited(small: None, acme: httpx.Client, globex: httpx.Client) -> None:
     answers = [send(acme, content_of(letter)) for letter in "abcdef"]
     assert [answer.status_code for answer in answers] == [201] * 3 + [507] * 3
     error = answers[-1].json()["error"]
@@ -47,9 +47,9 @@ def test_a_tenant_stores_as_much_as_it_may(small: None, acme: httpx.Client, glob
 
 
 def test_parts_of_an_upload_count_before_it_is_finished(small: None, acme: httpx.Client) -> None:
-    told = acme.post("/api/v1/documents/uploads", json={"name": "parts.bin", "size": 5 * MIB})
-    assert told.status_code == 201, told.text
-    path = f"/api/v1/documents/uploads/{told.json()['data']['id']}"
+    response = acme.post("/api/v1/documents/uploads", json={"name": "parts.bin", "size": 5 * MIB})
+    assert response.status_code == 201, response.text
+    path = f"/api/v1/documents/uploads/{response.json()['data']['id']}"
     statuses = []
     for number, letter in enumerate("mnopq"):
         sent = acme.patch(path, content=letter.encode() * MIB, headers={"Upload-Offset": str(number * MIB)})
@@ -61,8 +61,8 @@ def test_parts_of_an_upload_count_before_it_is_finished(small: None, acme: httpx
 
 
 def test_parts_and_the_document_they_become_count_once(small: None, acme: httpx.Client) -> None:
-    told = acme.post("/api/v1/documents/uploads", json={"name": "joined.bin", "size": 2 * MIB})
-    path = f"/api/v1/documents/uploads/{told.json()['data']['id']}"
+    response = acme.post("/api/v1/documents/uploads", json={"name": "joined.bin", "size": 2 * MIB})
+    path = f"/api/v1/documents/uploads/{response.json()['data']['id']}"
     for number, letter in enumerate("rs"):
         sent = acme.patch(path, content=letter.encode() * MIB, headers={"Upload-Offset": str(number * MIB)})
     assert (sent.is_success, sent.json()) == (True, sent.json() | {"success": True}), "there is room for two of three MiB"
@@ -140,7 +140,7 @@ def keep_own_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota, "set_rows", set_in_this_thread)
 
 
-def test_what_is_counted_anew_is_what_was_counted_by_and_by(
+def test_a_recount_gives_the_same_as_counting_along(
     collection: str, ours: Resources, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "RECOUNT_PAUSE_FACTOR", 0)

@@ -25,11 +25,11 @@ def test_one_tenant_has_few_type_checks_under_way() -> None:
 
 
 def test_bombs_of_one_tenant_hold_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, free, asked = Pool(), threading.Event(), threading.Semaphore(0)
+    pool, free, started = Pool(), threading.Event(), threading.Semaphore(0)
     outcomes: list[str] = []
 
     def never_ending(*_: object, **__: object) -> object:
-        asked.release()
+        started.release()
         free.wait()
         return {}, [b"[]"], None
 
@@ -46,13 +46,13 @@ def test_bombs_of_one_tenant_hold_few_threads(monkeypatch: pytest.MonkeyPatch) -
         for each in bombs:
             each.start()
         for _ in range(PER_TENANT):
-            assert asked.acquire(timeout=60)
+            assert started.acquire(timeout=60)
         for each in bombs:
             each.join(0 if len(outcomes) >= 8 - PER_TENANT else 30 / 8)
         assert outcomes == ["refused"] * (8 - PER_TENANT)
         other = threading.Thread(target=check, args=(99, "globex"))
         other.start()
-        assert asked.acquire(timeout=60)
+        assert started.acquire(timeout=60)
     finally:
         free.set()
         for each in bombs:
@@ -65,5 +65,5 @@ def test_one_tenant_fills_half_of_the_queue_before_the_sandbox() -> None:
     waiting = SlotQueue(10)
     assert [isinstance(waiting.add("acme"), Waiter) for _ in range(8)] == [True] * 5 + [False] * 3
     assert isinstance(waiting.add("globex"), Waiter)
-    turns = [waiter.namespace for _ in range(3) if (waiter := waiting.pop()) is not None]
-    assert turns == ["acme", "globex", "acme"]
+    order = [waiter.namespace for _ in range(3) if (waiter := waiting.pop()) is not None]
+    assert order == ["acme", "globex", "acme"]

@@ -30,8 +30,8 @@ class Sleeper:
         self.tenant, self.own = tenant, own
         code = {"language": "javascript", "source": SOURCE}
         self.process = tenant.once("sleeping", lambda: tenant.process(steps=[{"id": "sleep", "code": code}]))
-        asked = tenant.ask("POST", f"/processes/{self.process}/execute", {"own": own}, params={"wait": 0})
-        self.execution = str(asked["execution_id"])
+        started = tenant.ask("POST", f"/processes/{self.process}/execute", {"own": own}, params={"wait": 0})
+        self.execution = str(started["execution_id"])
         self.token = self.waiting()
 
     def view(self) -> dict[str, Any]:
@@ -39,10 +39,10 @@ class Sleeper:
 
     def until(self, holds: Callable[[dict[str, Any]], Any]) -> Any:
         deadline, pause = clock.monotonic() + 30, threading.Event()
-        while not (found := holds(self.view())):
+        while not (result := holds(self.view())):
             assert clock.monotonic() < deadline, self.view()
             pause.wait(0.02)
-        return found
+        return result
 
     def waiting(self, answered: str = "") -> str:
         """The token of the event that it waits for now, which is not the one that was answered."""
@@ -62,8 +62,8 @@ class Sleeper:
 
 
 def stored(sleeper: Sleeper) -> bytes:
-    found = db.rows("SELECT sealed FROM suspended_step WHERE execution_id = ?", (sleeper.execution,))
-    return bytes(found[0][0]) if found else b""
+    rows = db.rows("SELECT sealed FROM suspended_step WHERE execution_id = ?", (sleeper.execution,))
+    return bytes(rows[0][0]) if rows else b""
 
 
 def sealed(alter: Callable[[bytes], bytes]) -> Change:
@@ -119,7 +119,7 @@ def others(ours: Resources, theirs: Resources) -> tuple[Sleeper, Sleeper]:
     return Sleeper(ours, 5_000_000), Sleeper(theirs, 7_000_000)
 
 
-def test_a_step_goes_on_as_it_was_or_not_at_all(ours: Resources, others: tuple[Sleeper, Sleeper]) -> None:
+def test_an_altered_snapshot_resumes_unchanged_or_fails(ours: Resources, others: tuple[Sleeper, Sleeper]) -> None:
     colleague, stranger = others
     changes: dict[str, tuple[Change, Sleeper]] = {name: (change, colleague) for name, change in CHANGES.items()}
     changes["that of another tenant"] = (CHANGES["that of another execution"], stranger)
@@ -130,10 +130,10 @@ def test_a_step_goes_on_as_it_was_or_not_at_all(ours: Resources, others: tuple[S
             mine.tell(mine.token, 10)
             table.check(name, *judge(mine, number))
         mine = Sleeper(ours, 100)
-        earlier = stored(mine)
+        old = stored(mine)
         mine.tell(mine.token, 10)
         second = mine.waiting(mine.token)
-        altered(mine, ("sealed = ?", (earlier,)))
+        altered(mine, ("sealed = ?", (old,)))
         mine.tell(second, 1)
         table.check("its own of before the first event", *judge(mine, 100))
         for name, sleeper in {"of this tenant": colleague, "of another": stranger}.items():

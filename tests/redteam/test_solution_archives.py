@@ -185,13 +185,13 @@ def test_a_key_without_the_scope_of_one_thing_changes_none(running: Running, ten
             for missing in scopes:
                 allowed = ["solutions.apply", *(name for name in every if name != missing)]
                 with running.api(tenant, allowed) as client:
-                    _refused(table, f"{missing}: all but it, the whole folder", tenant, client, whole)
-                    _refused(table, f"{missing}: all but it, {kind} alone", tenant, client, write_zip(ROOT | files))
+                    _check_refused(table, f"{missing}: all but it, the whole folder", tenant, client, whole)
+                    _check_refused(table, f"{missing}: all but it, {kind} alone", tenant, client, write_zip(ROOT | files))
         with running.api(tenant, every) as client:
-            _refused(table, "everything but solutions.apply", tenant, client, whole)
+            _check_refused(table, "everything but solutions.apply", tenant, client, whole)
         with running.api(tenant, ["solutions.apply"]) as client:
-            _refused(table, "solutions.apply alone", tenant, client, whole)
-            _refused(table, "the process of a wrapped folder", tenant, client, write_zip(
+            _check_refused(table, "solutions.apply alone", tenant, client, whole)
+            _check_refused(table, "the process of a wrapped folder", tenant, client, write_zip(
                 {f"wrapped/{path}": data for path, data in (ROOT | KINDS["process"][1]).items()}))  # fmt: skip
         with running.api("globex") as client:
             elsewhere = state(tenant)
@@ -207,7 +207,7 @@ def test_a_key_without_the_scope_of_one_thing_changes_none(running: Running, ten
         }
 
 
-def _refused(table: Attempts, name: str, tenant: str, client: httpx.Client, data: bytes) -> None:
+def _check_refused(table: Attempts, name: str, tenant: str, client: httpx.Client, data: bytes) -> None:
     before = state(tenant)
     answer = send(client, data, prune="true", allow_loss="true")
     missing = (answer.status_code, answer.json()["error"]["code"]) == (403, "scope_missing")
@@ -219,7 +219,7 @@ def tools_of(running: Running) -> SolutionServices:
     return SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
 
 
-def test_what_changed_between_the_plan_and_the_write_takes_its_scope_as_well(running: Running) -> None:
+def test_changes_between_plan_and_write_need_their_scope(running: Running) -> None:
     """What a folder leaves alone when it is planned may be its business when it is written: two applies that cross."""
     tools, policy = tools_of(running), KINDS["policy"][1]
     stricter = {"policies/buying.yaml": policy["policies/buying.yaml"].replace(b"observe", b"enforce")}
@@ -230,11 +230,11 @@ def test_what_changed_between_the_plan_and_the_write_takes_its_scope_as_well(run
         "agents.write": ({}, KINDS["agent"][1], True), "skills.write": ({}, KINDS["skill"][1], True),
     }  # fmt: skip
     with attempts(least=len(crossings)) as table:
-        for number, (missing, (held, changed, prune)) in enumerate(crossings.items()):
+        for number, (missing, (initial, changed, prune)) in enumerate(crossings.items()):
             scope = running.tenant(f"crossed{number}")
             every, narrow = scope_of(scope, *SCOPES), scope_of(scope, *(set(SCOPES) - {missing}))
-            apply_solution(every, tools, read_solution(ROOT | KINDS["collection"][1] | held))
-            solution, options = read_solution(ROOT | KINDS["collection"][1] | held), ApplyOptions(prune=prune)
+            apply_solution(every, tools, read_solution(ROOT | KINDS["collection"][1] | initial))
+            solution, options = read_solution(ROOT | KINDS["collection"][1] | initial), ApplyOptions(prune=prune)
             work = Application(narrow, tools, solution, options)
             work.prepare(plan_solution(narrow, tools, solution, options))
             apply_solution(every, tools, read_solution(ROOT | KINDS["collection"][1] | changed))
@@ -247,7 +247,7 @@ def scope_of(scope: TenantScope, *scopes: str) -> TenantScope:
     return TenantScope(scope.tenant_id, "key:key_test", frozenset(scopes))
 
 
-def test_what_is_applied_ten_times_at_once_is_there_once(running: Running, tenant: str) -> None:
+def test_ten_concurrent_applies_write_once(running: Running, tenant: str) -> None:
     name, key = fresh("together"), running.key(tenant)
     data = write_zip(ROOT | {f"processes/{name}/process.yaml": f"id: {name}\n{STEP}".encode()})
 

@@ -1,4 +1,4 @@
-"""Surface: taint that is washed off, and names and descriptions from outside that pass for something else."""
+"""Surface: taint that gets lost, and names and descriptions from outside that imitate something else."""
 
 import json
 from typing import Any
@@ -65,7 +65,7 @@ HIDDEN = {
 }
 
 
-def test_what_comes_from_outside_taints_whatever_it_calls_itself() -> None:
+def test_results_from_outside_taint_whatever_their_name() -> None:
     with attempts() as table:
         for name, tool in LOOKALIKES.items():
             table.check(f"a tool with {name}", source_of(ToolAction(tool, "read", {})) != "")
@@ -74,23 +74,23 @@ def test_what_comes_from_outside_taints_whatever_it_calls_itself() -> None:
         listed = {"items": [{"trust": "trusted"}, {"name": "x"}]}
         table.check("a list with one of no trust", source_of(ToolAction("list_tenant_skills", "read", {}), listed) != "")
         for name, result in STARTED.items():
-            begun = ToolAction("execute_process", "write", {})
-            table.check(f"a process that answers {name}", source_of(begun, {"execution_id": "exe_1", **result}) != "")
+            execution = ToolAction("execute_process", "write", {})
+            table.check(f"a process that answers {name}", source_of(execution, {"execution_id": "exe_1", **result}) != "")
         for own in ("list_tenant_integrations", "get_human_input", "publish_webapp", "load_tenant_skill", "execute_process"):
             action = ToolAction(own, "read", {}, "erp", "look")
             table.check(f"an integration's answer as {own}", source_of(action, {"trust": "trusted"}) == "integration:erp")
         odd: dict[str, Any] = {"a list": ["x"], "an object": {"a": 1}, "nothing": None, "a number": 7, "a novel": "x" * 100_000}
         for name, value in odd.items():
-            found = source_of(ToolAction("query_entities", "read", {"collection": value}))
-            table.check(f"a collection named by {name}", found != "" and len(found) < 200, found)
+            source = source_of(ToolAction("query_entities", "read", {"collection": value}))
+            table.check(f"a collection named by {name}", source != "" and len(source) < 200, source)
         much = add_taint(CLEAN, *(f"document:{number}" for number in range(MAX_SOURCES)))
         table.check("one source more than is named", add_taint(much, "integration:evil").is_tainted)
         table.check("cleaned by an empty source", add_taint(much, "", "").is_tainted)
     assert not add_taint(CLEAN, source_of(ToolAction("get_human_input", "read", {}))).is_tainted, "the control"
 
 
-def test_nothing_hides_in_what_a_person_approves() -> None:
-    """The sentence of an approval holds no letter that cannot be seen, wherever it came from, and the digest knows each."""
+def test_approval_sentences_contain_no_hidden_characters() -> None:
+    """The sentence of an approval contains no invisible characters, and each of them changes the digest."""
     with attempts() as table:
         plain = ToolAction("execute_tenant_integration", "write", {"to": "ann"}, "bank", "pay", "http 1", "bank.example", "c")
         digests = {canonical_action(SCOPE, CLEAN, plain, "p").digest}
@@ -105,8 +105,8 @@ def test_nothing_hides_in_what_a_person_approves() -> None:
                 "bank.example",
                 "c",
             )
-            told = summarize_action(action) + action_label(action)
-            table.check(f"{name} in the sentence", letter[0] not in told, told)
+            sentence = summarize_action(action) + action_label(action)
+            table.check(f"{name} in the sentence", letter[0] not in sentence, sentence)
             digests.add(canonical_action(SCOPE, CLEAN, action, "p").digest)
             back = read_action(canonical_action(SCOPE, CLEAN, action, "p").text)[1]
             table.check(f"{name} is kept in the action", json.dumps(back.input) == json.dumps(action.input), back)
@@ -115,6 +115,6 @@ def test_nothing_hides_in_what_a_person_approves() -> None:
 
 
 @pytest.mark.parametrize("letter", HIDDEN.values())
-def test_no_name_of_ours_holds_a_hidden_letter(letter: str) -> None:
+def test_ids_contain_no_hidden_characters(letter: str) -> None:
     with pytest.raises(ApplianceError):
         check_slug(f"cl{letter}erk", pointer="/id")

@@ -1,6 +1,6 @@
-"""Guessing what opens a door: API keys, sessions, one-time codes, invitations, previews, shares.
+"""Guessing credentials: API keys, sessions, one-time codes, invitations, previews, shares.
 
-For each: how much there is to guess, that what is nearly right is as wrong as nonsense, and that answers do not tell how near.
+For each: its entropy, that near misses are refused like nonsense, and that answers do not reveal how near a guess was.
 """
 
 import zlib
@@ -53,9 +53,9 @@ def with_check(body: str) -> str:
 
 
 def _guess_keys(running: Running, table: Attempts) -> None:
-    made = {make_key_text("live") for _ in range(500)}
-    table.check("keys: 500 differ", len(made) == 500)
-    table.check("keys: enough to guess", 2**BITS < 62**30 and all(len(key) == 9 + 30 + 6 for key in made))
+    keys = {make_key_text("live") for _ in range(500)}
+    table.check("keys: 500 differ", len(keys) == 500)
+    table.check("keys: enough to guess", 2**BITS < 62**30 and all(len(key) == 9 + 30 + 6 for key in keys))
     key, foreign = running.key("acme"), running.key("globex")
     body = key[:-6]
     guesses = {name: guess for name, guess in near_misses(key) if guess and guess.isprintable()}
@@ -142,8 +142,8 @@ def _guess_previews(running: Running, acme: httpx.Client, table: Attempts) -> No
 
 def _guess_shares(running: Running, acme: httpx.Client, table: Attempts) -> None:
     document = upload(acme, "guessed.txt", b"nobody guesses this")
-    made = acme.post(f"/api/v1/documents/{document}/shares", json={}).raise_for_status().json()["data"]
-    folder, _, token = urlsplit(made["url"]).path.rpartition("/")
+    share = acme.post(f"/api/v1/documents/{document}/shares", json={}).raise_for_status().json()["data"]
+    folder, _, token = urlsplit(share["url"]).path.rpartition("/")
     shares: Shares = running.services.shares
     table.check("shares: enough to guess", len(token) * 6 >= BITS, token)
     for name, guess in near_misses(token):
@@ -152,7 +152,7 @@ def _guess_shares(running: Running, acme: httpx.Client, table: Attempts) -> None
     with running.client("cdn--acme.content.localhost") as visitor:
         seen = {visitor.get(f"{folder}/{guess}").content for _, guess in near_misses(token) if guess.isalnum()}
         table.check("shares: near and far answer alike", len(seen | {visitor.get(f"{folder}/nonsense").content}) == 1, seen)
-        table.check("shares: control", visitor.get(urlsplit(made["url"]).path).status_code == 200)
+        table.check("shares: control", visitor.get(urlsplit(share["url"]).path).status_code == 200)
 
 
 def _guess_email_codes(running: Running, table: Attempts) -> None:
@@ -160,11 +160,11 @@ def _guess_email_codes(running: Running, table: Attempts) -> None:
         EmailCodes(running.services.sealer),
         CodeTarget(running.tenant("acme"), "webapp:guessed", "guessed--acme.content.localhost"),
     )
-    asked = codes.issue(door, "guessed@firma.example", "192.0.2.1", allowed=True)
+    code = codes.issue(door, "guessed@firma.example", "192.0.2.1", allowed=True)
     for number in range(email_codes.MAX_TRIES):
-        wrong = f"{(int(asked.code) + number + 1) % 10**8:08}"
-        table.check(f"codes by e-mail: wrong number {number}", codes.check(door, asked.id, wrong, "192.0.2.1").email == "")
-    table.check("codes by e-mail: the right one too late", codes.check(door, asked.id, asked.code, "192.0.2.1").email == "")
+        wrong = f"{(int(code.code) + number + 1) % 10**8:08}"
+        table.check(f"codes by e-mail: wrong number {number}", codes.check(door, code.id, wrong, "192.0.2.1").email == "")
+    table.check("codes by e-mail: the right one too late", codes.check(door, code.id, code.code, "192.0.2.1").email == "")
     another = codes.issue(door, "guessed@firma.example", "192.0.2.1", allowed=True)
     for name, guess in near_misses(another.code) if another.code else ():
         if "".join(guess.split()) != another.code and len(table.names) % 2:  # five tries end it: half of them are enough
@@ -180,13 +180,13 @@ def _guess_email_codes(running: Running, table: Attempts) -> None:
     table.check("codes by e-mail: a sixth from one network", limited[0] == "a sixth", limited)
     most = email_codes.MAX_PER_ADDRESS - email_codes.RESERVED_FOR_PROVEN
     table.check("codes by e-mail: from many networks", len(limited) == 30 - (most - email_codes.MAX_PER_NETWORK), limited)
-    email_codes.purge(clock.now_ms() + email_codes.RETENTION_MS)  # nobody waits for letters that nobody sends
+    email_codes.purge(clock.now_ms() + email_codes.RETENTION_MS)  # removes the codes, whose e-mails are never sent
     # What is left for known networks is counted too: whoever guesses may sit in one.
     chance = email_codes.MAX_TRIES * email_codes.MAX_PER_ADDRESS / 10**email_codes.DIGITS
     table.check("codes by e-mail: chance of an hour", chance < 1e-6, chance)
 
 
-def test_nothing_that_opens_a_door_can_be_guessed(running: Running, acme: httpx.Client) -> None:
+def test_no_credential_can_be_guessed(running: Running, acme: httpx.Client) -> None:
     with attempts(least=120) as table:
         _guess_keys(running, table)
         _guess_sessions(running, table)

@@ -1,4 +1,4 @@
-"""What the routes of a WebApp reach is never more than whoever serves or previews it may."""
+"""The routes of a WebApp never have more access than whoever publishes or previews it."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -44,8 +44,8 @@ def test_a_key_of_webapps_alone_serves_and_previews_no_collection(running: Runni
         for verb in ("publish", "preview"):
             error = client.post(f"{version}/{verb}", json={}).json()["error"]
             assert (error["code"], error["scopes"]) == ("grant_required", ["entities.read", "entities.write"])
-        (wanted,) = [each for each in confirmations.list_open(owner) if each.subject == "webapp:leaky"]
-        running.services.confirmations.decide(owner, wanted.id, True)
+        (confirmation,) = [each for each in confirmations.list_open(owner) if each.subject == "webapp:leaky"]
+        running.services.confirmations.decide(owner, confirmation.id, True)
         assert client.post(f"{version}/publish", json={}).status_code == 200
     with running.api(TENANT, [*WEBAPPS, "entities.read", "entities.write"]) as client:
         assert deploy(client, "covered", ROUTES).status_code == 200
@@ -75,9 +75,9 @@ def before_the_upgrade(scope: TenantScope, app: str, publisher: str) -> None:
 
 def key_of(scopes: Sequence[str]) -> str:
     """A key of the tenant that holds exactly these."""
-    held = (TENANT, db.dump_json(sorted(scopes)))
-    ((found,),) = db.rows("SELECT id FROM api_key WHERE tenant_id = ? AND scopes = ? LIMIT 1", held)
-    return f"key:{found}"
+    params = (TENANT, db.dump_json(sorted(scopes)))
+    ((key_id,),) = db.rows("SELECT id FROM api_key WHERE tenant_id = ? AND scopes = ? LIMIT 1", params)
+    return f"key:{key_id}"
 
 
 def customers(running: Running, app: str) -> httpx.Response:
@@ -94,7 +94,7 @@ def assess(running: Running) -> None:
         pass
 
 
-def test_an_app_from_before_the_upgrade_is_judged_once_by_who_published_it(
+def test_an_older_app_is_assessed_once_by_its_publisher(
     running: Running, owner: TenantScope, builder: httpx.Client
 ) -> None:
     with running.api(TENANT, WEBAPPS):
@@ -116,8 +116,8 @@ def test_an_app_from_before_the_upgrade_is_judged_once_by_who_published_it(
     assert (wider.details["why"], departed.details["why"]) == ("wider", "departed")
     assert departed.deadline is not None
     assert departed.deadline - clock.now_ms() > 29 * 86_400_000
-    told = [text for level, text in authority_findings() if level == "note"]
-    assert any("webapp:old-wider" in text for text in told)
+    notes = [text for level, text in authority_findings() if level == "note"]
+    assert any("webapp:old-wider" in text for text in notes)
     running.services.confirmations.decide(owner, wider.id, True)
     assert customers(running, "old-wider").status_code == 200
     running.services.confirmations.decide(owner, departed.id, False)
@@ -139,18 +139,18 @@ def test_a_suspended_app_answers_again_once_somebody_who_may_publishes_it(
     assert open_about(owner, "old-again") == []
 
 
-def test_an_owner_who_refuses_or_withdraws_what_an_app_reaches_unpublishes_it(
+def test_refusing_or_withdrawing_a_grant_unpublishes_the_app(
     running: Running, owner: TenantScope, builder: httpx.Client
 ) -> None:
     with running.api(TENANT, WEBAPPS) as client:
         deploy(client, "taken-back", ROUTES)
-        (wanted,) = open_about(owner, "taken-back")
-        running.services.confirmations.decide(owner, wanted.id, True)
+        (confirmation,) = open_about(owner, "taken-back")
+        running.services.confirmations.decide(owner, confirmation.id, True)
         client.post("/api/v1/webapps/taken-back/versions/1/publish", json={}).raise_for_status()
-    running.services.confirmations.decide(owner, wanted.id, False)
-    gone = customers(running, "taken-back")
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
-    assert "publish" in gone.json()["error"]["message"]
+    running.services.confirmations.decide(owner, confirmation.id, False)
+    response = customers(running, "taken-back")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+    assert "publish" in response.json()["error"]["message"]
 
     deploy(builder, "withdrawn", ROUTES).raise_for_status()
     preview = builder.post("/api/v1/webapps/withdrawn/versions/1/preview", json={}).json()["data"]["url"]

@@ -28,7 +28,7 @@ def stripe(body: bytes, moment: int) -> dict[str, str]:
 
 
 def altered(body: str, good: dict[str, str]) -> dict[str, tuple[str, dict[str, str]]]:
-    """What somebody makes of a delivery that they have read; each must be refused."""
+    """Alterations of a delivery that somebody has read; each must be refused."""
     moment, signature = int(good["webhook-timestamp"]), good["webhook-signature"]
     plain = signature.partition(",")[2]
     return {

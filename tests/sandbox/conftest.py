@@ -1,4 +1,4 @@
-"""Fixtures of the sandbox: one pool for all tests, and hosts that write down what they are asked."""
+"""Fixtures of the sandbox: one pool for all tests, and hosts that record calls."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from appliance.sandbox.worker.vm import VM
 
 
 def make_older(folder: Path) -> None:
-    """Runtimes whose template is another one than this checkout's: its global `age` tells."""
+    """Runtimes whose template differs from this checkout's: its global `age` is set."""
     now = runtimes.load(runtimes.default_folder())
     binary = (now.folder / runtimes.TEMPLATE).read_bytes()
     with VM(Engine(lambda wasm: wasmtime.Module(wasm, binary), boot=now.boot), NOBODY) as vm:

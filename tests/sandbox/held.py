@@ -1,4 +1,4 @@
-"""Steps held in the middle of a call until the test lets them go."""
+"""Steps that are paused in the middle of a call until the test resumes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from appliance.sandbox import HostCall, Outcome, Pool, Program, Settled
 
 
 class Meeting:
-    """A host whose call stays open until the test has done something."""
+    """A host whose call stays open until the test sets `go_on`."""
 
     def __init__(self) -> None:
         self.called = threading.Event()
@@ -63,8 +63,8 @@ class Running:
         self._thread = threading.Thread(target=self._run, args=(pool, program, options))
         self._thread.start()
 
-    def _run(self, pool: Pool, program: Program, given: Any) -> None:
-        self.outcome = pool.run(program, {}, self.host, **given)
+    def _run(self, pool: Pool, program: Program, options: Any) -> None:
+        self.outcome = pool.run(program, {}, self.host, **options)
 
     def finish(self) -> Outcome:
         self.host.go_on.set()

@@ -1,4 +1,4 @@
-"""A host that lets steps sleep, and what a test says of the outcomes."""
+"""A host that lets steps sleep, and assertions about outcomes."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_an_answer_may_be_json_already(run: Run, recording_host: Any) -> None:
     assert run("return await api.datapool.find('o', 1)", host=host).output == {"n": [1, 2]}
 
 
-def test_an_answer_that_is_no_json_is_the_hosts_mistake(run: Run, pool: Pool, recording_host: Any) -> None:
+def test_an_answer_that_is_not_json_is_an_error_of_the_host(run: Run, pool: Pool, recording_host: Any) -> None:
     host = recording_host(lambda call: Settled(call.id, True, {1, 2}))
     with pytest.raises(TypeError):
         run("await api.datapool.find('o', 1)", host=host)
@@ -146,7 +146,7 @@ def test_a_host_can_end_a_step_that_computes(run: Run, pool: Pool, body: str) ->
 
 
 @pytest.mark.parametrize("where", ["submit", "wait"])
-def test_what_the_host_raises_ends_the_step_and_passes_through(run: Run, pool: Pool, where: str) -> None:
+def test_an_error_of_the_host_ends_the_step_and_is_raised(run: Run, pool: Pool, where: str) -> None:
     class Failing:
         def submit(self, call: HostCall, clock: list[int]) -> None:
             if where == "submit":

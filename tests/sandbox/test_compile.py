@@ -68,7 +68,7 @@ def test_a_default_export_may_come_from_another_file(pool: Pool, make_program: M
     assert pool.run(make_program("export { default } from './a'", files), {}).output == 7
 
 
-def test_plain_javascript_is_not_taken_for_typescript(pool: Pool) -> None:
+def test_plain_javascript_is_not_compiled_as_typescript(pool: Pool) -> None:
     (failure,) = pool.compile(Program("javascript", "step.js", {"step.js": "export default (n: number) => n"}))
     assert failure.position == Position("step.js", 1, 18)
 
@@ -105,7 +105,7 @@ def test_a_program_that_does_not_compile_fails_to_run_with_the_same_failure(pool
     assert pool.run(broken, {}).failure == pool.compile(broken)[0]
 
 
-def test_compiled_programs_are_kept_until_there_are_too_many() -> None:
+def test_the_oldest_compiled_programs_are_evicted() -> None:
     cache = CompiledPrograms(limit_bytes=10_000)
     for number in range(10):
         cache.put(str(number), Compiled([], parts=[b"x" * 500]))
@@ -139,7 +139,7 @@ def test_all_files_and_their_stages_share_one_deadline(tools: tuple[Engine, Type
     assert time.monotonic() - began < 10, "each would have had half a second"
 
 
-def test_who_waits_for_the_translator_in_vain_may_come_again(tools: tuple[Engine, TypeScript]) -> None:
+def test_a_caller_that_found_the_translator_occupied_may_retry(tools: tuple[Engine, TypeScript]) -> None:
     typescript = tools[1]
     with typescript._lock, pytest.raises(Occupied):
         typescript.translate("export const a: number = 1", "a.ts", time.monotonic() + 0.05)

@@ -1,4 +1,4 @@
-"""What a sandbox process has given up, seen by the kernel and from inside."""
+"""The confinement of a sandbox process, as the kernel reports it and as seen from inside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DECISION = {
 
 
 def statuses(number: int) -> Iterator[dict[str, str]]:
-    """The kernel's word on every thread of a process."""
+    """The kernel's status of every thread of a process."""
     for thread in Path(f"/proc/{number}/task").iterdir():
         yield {name: value.strip() for name, value in (x.split(":", 1) for x in (thread / "status").read_text().splitlines())}
 
@@ -68,7 +68,7 @@ def test_the_kernel_refuses_it_further_processes_and_would_end_it_first(pool: Po
         assert int(Path(f"/proc/{number}/oom_score_adj").read_text()) >= 800
 
 
-def test_it_holds_its_sockets_and_runtimes_and_nothing_else(pool: Pool) -> None:
+def test_it_holds_only_its_sockets_and_runtimes(pool: Pool) -> None:
     # One socket for each place and one for orders; the decision engine makes a pair for itself.
     expected = dict.fromkeys(pool.process_ids(), pool.settings.slots + 1) | {decision_process(pool): 4}
     for number, count in expected.items():
@@ -140,7 +140,7 @@ def test_without_the_filter_user_and_landlock_hold_by_themselves() -> None:
     assert "fork" in attempts
 
 
-def test_a_process_that_keeps_its_user_is_held_by_landlock_and_has_no_privilege() -> None:
+def test_a_process_that_keeps_its_user_is_confined_and_has_no_privilege() -> None:
     became, version, attempts = inside(0)
     assert (became, version) == ("None", str(landlock.known_version()))
     assert "chroot" in attempts
@@ -154,22 +154,22 @@ def test_root_can_be_kept_where_no_other_user_exists(prepared: None, make_progra
         assert created_pool.protections().user is None
         (number,) = created_pool.process_ids()
         assert {status["CapEff"] for status in statuses(number)} == {"0" * 16}
-        told = [holds for holds, text in created_pool.protections().lines() if text.startswith("user:")]
-        assert told == [not AS_ROOT]
+        user_lines = [holds for holds, text in created_pool.protections().lines() if text.startswith("user:")]
+        assert user_lines == [not AS_ROOT]
     finally:
         created_pool.stop()
 
 
 def test_an_operator_reads_one_line_for_each_protection() -> None:
-    def levels(*given: Any) -> dict[str, bool]:
-        return {text.split(":")[0]: holds for holds, text in Protections(*given).lines()}
+    def levels(*values: Any) -> dict[str, bool]:
+        return {text.split(":")[0]: holds for holds, text in Protections(*values).lines()}
 
     assert levels(True, 7, 65_100, True) == {"seccomp": True, "landlock": True, "user": True, "privileges": True}
     assert levels(False, 0, None, True) == {"seccomp": False, "landlock": False, "user": False, "privileges": True}
     assert levels(True, 1, None, False)["user"]
 
 
-def test_of_many_processes_the_least_protected_is_told() -> None:
+def test_the_protections_of_the_weakest_process_are_reported() -> None:
     weak, strong = Protections(False, 0, None, True), Protections(True, 7, 65_100, True)
     assert weakest([strong, weak]) == weak
     assert weakest([strong, strong]) == strong

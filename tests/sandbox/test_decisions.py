@@ -43,15 +43,15 @@ ORDERS = table(
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("data", "expected"),
     [
         ({"total": 2000, "tier": "gold"}, {"discount": 0.1, "approval": {"class": "manual"}}),
         ({"total": 2000, "tier": None}, {"discount": 0, "approval": {"class": "auto"}}),
         ({"total": 500, "tier": "x"}, {"discount": 0.05, "approval": {"class": "auto"}}),
     ],
 )
-def test_the_first_rule_that_fits_decides(pool: Pool, given: dict[str, Any], expected: dict[str, Any]) -> None:
-    decision = pool.decide(ORDERS, given)
+def test_the_first_matching_rule_decides(pool: Pool, data: dict[str, Any], expected: dict[str, Any]) -> None:
+    decision = pool.decide(ORDERS, data)
     assert decision.failure is None
     assert decision.value == expected
 
@@ -60,13 +60,13 @@ def test_a_good_model_has_no_problems(pool: Pool) -> None:
     assert pool.check_decision(ORDERS) == []
 
 
-def test_a_name_that_the_input_lacks_is_not_taken_for_null(pool: Pool) -> None:
+def test_a_missing_input_is_not_read_as_null(pool: Pool) -> None:
     decision = pool.decide(ORDERS, {"total": 1})
     assert decision.failure is not None
     assert decision.failure.message.startswith("the decision reads 'tier', which its input does not have")
 
 
-def test_cells_that_are_not_understood_are_named(pool: Pool) -> None:
+def test_invalid_cells_are_reported(pool: Pool) -> None:
     problems = pool.check_decision(table([{"t": ">> 3", "d": "1 +"}, {"c": "free text"}]))
     assert [each.pointer for each in problems] == [
         "/nodes/1/content/rules/0/t",
@@ -89,10 +89,10 @@ def test_nodes_that_do_more_than_compute_are_refused(pool: Pool, kind: str) -> N
 
 
 @pytest.mark.parametrize(
-    "made", [None, [], {}, {"nodes": 1, "edges": []}, {"nodes": [1], "edges": [2]}, {"nodes": [], "edges": []}]
+    "invalid", [None, [], {}, {"nodes": 1, "edges": []}, {"nodes": [1], "edges": [2]}, {"nodes": [], "edges": []}]
 )
-def test_what_is_no_model_is_refused(pool: Pool, made: Any) -> None:
-    assert pool.check_decision(made)
+def test_an_invalid_model_is_refused(pool: Pool, invalid: Any) -> None:
+    assert pool.check_decision(invalid)
 
 
 def test_a_node_that_nothing_leads_to_is_reported(pool: Pool) -> None:

@@ -61,7 +61,7 @@ def test_an_expression_has_a_value(pool: Pool, text: str, expected: Any) -> None
         ("10n", "the value is a bigint"),
     ],
 )
-def test_what_is_no_data_is_a_failure(pool: Pool, text: str, message: str) -> None:
+def test_a_value_that_is_not_data_is_a_failure(pool: Pool, text: str, message: str) -> None:
     problem = failure(pool, text)
     assert (problem.failure_class, problem.message) == ("validation", message)
 
@@ -119,7 +119,7 @@ def test_changing_a_name_fails(pool: Pool, text: str) -> None:
     assert results["b"].value == [1, [1, 2]]
 
 
-def test_one_that_never_ends_does_not_take_the_values_before_it(pool: Pool) -> None:
+def test_an_endless_expression_does_not_lose_earlier_values(pool: Pool) -> None:
     texts, limits = {"a": "1 + 1", "b": "(() => { for (;;); })()", "c": "3"}, Limits(wall_ms=300)
     results, took = timed(0.55, lambda: pool.evaluate(texts, {}, limits=limits))
     assert took < 0.55

@@ -42,7 +42,7 @@ from tests.sandbox.conftest import Run, program
         ('Object.prototype.toString.call(Intl) + typeof Intl.supportedValuesOf("timeZone").length', "[object Intl]number"),
     ],
 )
-def test_code_writes_in_the_language_and_zone_it_names(run: Run, expression: str, expected: Any) -> None:
+def test_formatting_uses_the_named_language_and_zone(run: Run, expression: str, expected: Any) -> None:
     outcome = run(f"return {expression};")
     assert outcome.failure is None, outcome.failure
     assert outcome.output == expected
@@ -58,7 +58,7 @@ def test_code_writes_in_the_language_and_zone_it_names(run: Run, expression: str
         ('(1).toLocaleString("de", {style: "currency"})', "currency"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(run: Run, expression: str, words: str) -> None:
+def test_unsupported_languages_and_options_are_refused(run: Run, expression: str, words: str) -> None:
     failure = run(f"return {expression};").failure
     assert failure is not None
     assert words in failure.message

@@ -86,7 +86,7 @@ def test_nothing_outside_of_the_program_can_be_imported(run: Run, name: str) -> 
         "typeof (async () => {}).constructor('return os')",
     ],
 )
-def test_no_way_leads_to_the_machine(run: Run, expression: str) -> None:
+def test_a_step_cannot_reach_the_machine(run: Run, expression: str) -> None:
     assert run(f"try {{ return {expression} }} catch (e) {{ return 'undefined' }}").output in ("undefined", "function")
 
 

@@ -117,7 +117,7 @@ def test_output_is_limited(run: Run) -> None:
 
 
 @pytest.mark.parametrize("line", ["'x'.repeat(1000)", "''"])
-def test_logging_is_limited_and_what_was_logged_is_kept(run: Run, line: str) -> None:
+def test_logging_is_limited_and_earlier_lines_are_kept(run: Run, line: str) -> None:
     outcome = run(f"for (;;) console.log({line})")
     assert outcome.failure is not None
     assert outcome.failure.code == "log_limit"
@@ -142,7 +142,7 @@ def test_the_clock_never_stands_still(run: Run) -> None:
     assert len(outcome.clock) == 10_000
 
 
-def test_nothing_of_it_disturbs_the_next_step(run: Run, pool: Pool) -> None:
+def test_limits_do_not_affect_the_next_step(run: Run, pool: Pool) -> None:
     assert run("return 42").output == 42
     assert pool.health()["busy"] == 0
     assert pool.health()["restarts"] == 0

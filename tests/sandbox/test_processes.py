@@ -1,4 +1,4 @@
-"""The processes behind the pool: what they hold, what becomes of a step when one dies, and who waits for whom."""
+"""The processes behind the pool: their open files, steps whose process dies, and the order of waiting steps."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_process_that_does_not_answer_is_ended_in_time(small: Pool, make_progr
     assert small.process_ids() != [victim]
 
 
-def test_who_finds_no_place_waits_and_is_told(prepared: None, make_program: Make) -> None:
+def test_a_step_without_a_slot_waits_and_fails_as_busy(prepared: None, make_program: Make) -> None:
     small = Pool(Settings(processes=1, slots=2, queue_seconds=0.2))
     small.start()
     step = make_program(CALLING)
@@ -95,7 +95,7 @@ def test_who_finds_no_place_waits_and_is_told(prepared: None, make_program: Make
     small.stop()
 
 
-def test_places_are_given_in_the_order_of_arrival(prepared: None, make_program: Make) -> None:
+def test_slots_are_given_in_order_of_arrival(prepared: None, make_program: Make) -> None:
     pool = Pool(Settings(processes=1, slots=1))
     pool.start()
     try:

@@ -1,4 +1,4 @@
-"""Who waits for a sandbox process: tenants take turns, the queue is bounded, and whoever waits for the dead is told at once."""
+"""Waiting for a sandbox process: tenants take turns, the queue is bounded, and steps of a dead process fail at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_tenants_take_turns_however_many_steps_one_of_them_has() -> None:
     assert waiting.oldest_seconds() == 0
 
 
-def test_whoever_leaves_is_passed_over() -> None:
+def test_a_removed_waiter_is_skipped() -> None:
     waiting = SlotQueue(3)
     first, second, third = (waiting.add(name) for name in "aba")
     assert waiting.add("c") is None
@@ -104,7 +104,7 @@ def test_expressions_and_decisions_take_their_tenants_turn(prepared: None, make_
             assert ended.index("ten_b") in (1, 2)
 
 
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(prepared: None, make_program: Make) -> None:
+def test_a_full_queue_refuses_at_once_and_says_to_retry(prepared: None, make_program: Make) -> None:
     step = make_program(CALLING)
     with started(slots=1, queue_places=1, queue_seconds=30) as pool:
         running = Running(pool, step)
@@ -120,7 +120,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(prepared: None
         assert [each.finish().output for each in (running, waiting)] == ["done", "done"]
 
 
-def test_steps_of_two_tenants_that_wait_for_an_answer_learn_at_once_that_their_process_died(
+def test_waiting_steps_fail_at_once_when_their_process_dies(
     prepared: None, make_program: Make
 ) -> None:
     with started(slots=2) as pool:
@@ -156,7 +156,7 @@ class Seen:
         self.steps.append((language, outcome.failure.code if outcome.failure else None))
 
 
-def test_an_observer_is_told_of_waits_and_replacements(prepared: None, make_program: Make) -> None:
+def test_an_observer_is_notified_of_waits_and_replacements(prepared: None, make_program: Make) -> None:
     seen = Seen()
     with started(slots=1) as pool:
         pool.observe(seen)
@@ -234,14 +234,14 @@ class LateHost:
         return Settled(self._call.id, True, None)
 
 
-def test_an_answer_that_comes_too_late_finds_nobody(prepared: None, make_program: Make) -> None:
+def test_an_answer_after_the_process_died_fails_the_step(prepared: None, make_program: Make) -> None:
     with started(slots=1) as pool:
         failure = pool.run(make_program(CALLING), {}, LateHost(pool)).failure
         assert failure is not None
         assert failure.code == "sandbox_lost"
 
 
-def test_who_waits_too_long_for_a_lane_is_told(pool: Pool) -> None:
+def test_waiting_too_long_for_a_lane_fails_as_busy(pool: Pool) -> None:
     lane = make_lane(pool)
     try:
         with lane.slot(5), lane.slot(5), pytest.raises(Busy, match=r"no sandbox became free within 0\.05 s"), lane.slot(0.05):
@@ -251,7 +251,7 @@ def test_who_waits_too_long_for_a_lane_is_told(pool: Pool) -> None:
         lane.stop()
 
 
-def test_whoever_waits_when_the_sandbox_stops_is_refused_at_once(prepared: None, make_program: Make) -> None:
+def test_waiters_are_refused_at_once_when_the_sandbox_stops(prepared: None, make_program: Make) -> None:
     pool = Pool(Settings(processes=1, slots=1, queue_seconds=60))
     pool.start()
     holding = Running(pool, make_program(CALLING, namespace="ten_a"))

@@ -42,13 +42,13 @@ def test_a_second_preparation_does_nothing(prepared: None) -> None:
     assert manifest.stat().st_mtime_ns == before
 
 
-def test_folders_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named: list[Path] = []
+def test_folders_may_be_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: list[Path] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preparing, "prepare", lambda *folders: named.extend(folders))
+    monkeypatch.setattr(preparing, "prepare", lambda *folders: arguments.extend(folders))
     monkeypatch.setattr(sys, "argv", ["prepare", "--packages", "modules", "--out", "runtimes"])
     assert preparing.main() == 0
-    assert named == [tmp_path / "modules", tmp_path / "runtimes"]
+    assert arguments == [tmp_path / "modules", tmp_path / "runtimes"]
 
 
 @pytest.fixture
@@ -83,9 +83,9 @@ def test_a_part_of_other_sources_is_refused_and_depends_on_its_own_sources_only(
     assert not any("prelude.js" in each or "vm.py" in each for part in runtimes.PARTS for each in part.sources)
 
 
-def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
+def test_only_stale_parts_are_prepared_again(copied: Path) -> None:
     """The part of another package version only is prepared anew, and all else stays."""
-    made: list[str] = []
+    calls: list[str] = []
     path = copied / runtimes.MANIFEST
     manifest = json.loads(path.read_text())
     manifest["parts"]["types"]["packages"]["typescript"] = "5.9.2"
@@ -98,7 +98,7 @@ def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
         (copied / name).symlink_to(runtimes.default_folder() / name)
 
     def make(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
-        made.append("types")
+        calls.append("types")
         (out / runtimes.TYPES).write_bytes(b"made")
         return [runtimes.TYPES], {"boot": {}}
 
@@ -108,7 +108,7 @@ def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
     before = (copied / runtimes.QUICKJS).stat().st_mtime_ns
     for _ in range(2):
         prepare(modules, copied, {"intl": refuse, "types": make, "php": refuse})
-    assert made == ["types"]
+    assert calls == ["types"]
     assert (copied / runtimes.QUICKJS).stat().st_mtime_ns == before
     assert runtimes.load(copied).verified(runtimes.TYPES).read_bytes() == b"made"
 
@@ -150,6 +150,6 @@ def test_signed_numbers_keep_their_sign() -> None:
     assert (signed(-1), signed(63), signed(64)) == (b"\x7f", b"\x3f", b"\xc0\x00")
 
 
-def test_what_is_no_wasm_is_refused() -> None:
+def test_malformed_wasm_is_refused() -> None:
     with pytest.raises(MalformedWasm):
         read_sections(b"MZ\0\0\0\0\0\0")

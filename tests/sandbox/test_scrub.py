@@ -1,4 +1,4 @@
-"""What a step has let go does not sleep with it."""
+"""Memory that a step has released is not part of its snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FetchingHost(SleepyHost):
             self._answers.append(Settled(call.id, True, rows))
 
 
-def test_of_what_a_step_let_go_next_to_nothing_is_stored(pool: Pool, make_program: MakeProgram) -> None:
+def test_almost_nothing_that_a_step_released_is_stored(pool: Pool, make_program: MakeProgram) -> None:
     """Of about 6,000 copies; what lies in gaps that the allocator does not hand out remains."""
     program = make_program("""export default async function (input, api) {
       let rows = await api.datapool.find('all', 1);

@@ -1,4 +1,4 @@
-"""What a step gets, what it gives back, and how its mistakes are reported."""
+"""The input, output, API and errors of a step."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_whatever_is_thrown_is_described(run: Run, thrown: str, message: str, co
 
 
 @pytest.mark.parametrize(("call", "hint"), [("fetch('x')", "api.integrations.execute"), ("process.env.X", "no environment")])
-def test_what_other_runtimes_have_is_explained(run: Run, call: str, hint: str) -> None:
+def test_missing_globals_of_other_runtimes_are_explained(run: Run, call: str, hint: str) -> None:
     failure = run(f"return {call}").failure
     assert failure is not None
     assert failure.name == "ReferenceError"
@@ -128,7 +128,7 @@ def test_what_other_runtimes_have_is_explained(run: Run, call: str, hint: str) -
     assert hint in failure.message
 
 
-def test_the_cause_of_an_error_is_told(run: Run) -> None:
+def test_the_cause_of_an_error_is_reported(run: Run) -> None:
     failure = run("throw new Error('outer', {cause: new Error('inner')})").failure
     assert failure is not None
     assert "caused by Error: inner" in failure.stack
@@ -152,7 +152,7 @@ def test_a_module_without_a_default_function_says_what_is_expected(pool: Pool, m
     assert "export default async function" in failure.message
 
 
-def test_a_promise_that_nothing_settles_is_named(run: Run) -> None:
+def test_a_promise_that_never_settles_is_a_failure(run: Run) -> None:
     failure = run("await new Promise(() => {})").failure
     assert failure is not None
     assert failure.code == "never_settled"
@@ -162,13 +162,13 @@ def test_a_promise_that_nothing_settles_is_named(run: Run) -> None:
     ("value", "what"),
     [("() => 1", "a function"), ("1n", "BigInt"), ("(() => { const a: any = {}; a.a = a; return a })()", "circular")],
 )
-def test_what_is_not_data_cannot_be_returned(run: Run, value: str, what: str) -> None:
+def test_only_data_can_be_returned(run: Run, value: str, what: str) -> None:
     failure = run(f"return {value}").failure
     assert failure is not None
     assert what in failure.message
 
 
-def test_text_that_no_store_takes_is_replaced(run: Run) -> None:
+def test_text_that_cannot_be_stored_is_replaced(run: Run) -> None:
     outcome = run("console.log('a\\ud800b\\0c'); return ['\\ud800x', 'ok\\u{1F600}']")
     assert outcome.output == ["\ufffdx", "ok\U0001f600"]
     assert outcome.logs[0].message == "a\ufffdb\ufffdc"

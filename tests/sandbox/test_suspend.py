@@ -1,4 +1,4 @@
-"""A step that sleeps: everything it held is there when it goes on, and nothing else ever runs in its place."""
+"""Suspended steps: their whole state survives, and only the suspended step itself can be resumed from a snapshot."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def wake_richly(pool: Pool, rich: Program, snapshot: Snapshot) -> Any:
     return {name: value for name, value in output.items() if name in EXPECTED}
 
 
-def test_everything_a_step_holds_is_there_when_it_goes_on(pool: Pool, rich: Program) -> None:
+def test_the_whole_state_of_a_step_survives_sleep(pool: Pool, rich: Program) -> None:
     assert wake_richly(pool, rich, sleep_richly(pool, rich)) == EXPECTED
 
 
-def test_it_goes_on_in_a_process_that_never_saw_it(pool: Pool, another_pool: Pool, rich: Program) -> None:
+def test_a_step_resumes_in_another_process(pool: Pool, another_pool: Pool, rich: Program) -> None:
     assert wake_richly(another_pool, rich, sleep_richly(pool, rich)) == EXPECTED
 
 
@@ -87,7 +87,7 @@ print(pool.run(program, None, host, resume=snapshot).output["memo"][1]); pool.st
 """
 
 
-def test_it_goes_on_in_another_appliance(pool: Pool, rich: Program, tmp_path: Path) -> None:
+def test_a_step_resumes_in_another_appliance(pool: Pool, rich: Program, tmp_path: Path) -> None:
     snapshot = sleep_richly(pool, rich)
     stored = tmp_path / "snapshot"
     stored.write_bytes(snapshot.data)
@@ -96,12 +96,12 @@ def test_it_goes_on_in_another_appliance(pool: Pool, rich: Program, tmp_path: Pa
     assert done.stdout.strip() == "['answer', {'approved': True}]"
 
 
-def test_one_snapshot_wakes_alike_however_often(pool: Pool, rich: Program) -> None:
+def test_a_snapshot_can_be_resumed_repeatedly_with_the_same_result(pool: Pool, rich: Program) -> None:
     snapshot = sleep_richly(pool, rich)
     assert [wake_richly(pool, rich, snapshot) for _ in range(5)] == [EXPECTED] * 5
 
 
-def test_a_step_may_sleep_again_and_again(pool: Pool, make_program: MakeProgram) -> None:
+def test_a_step_may_sleep_repeatedly(pool: Pool, make_program: MakeProgram) -> None:
     program = make_program("""export default async function (input, api) {
       const seen = [];
       for (let k = 0; k < 5; k++) seen.push(await api.human.request({k}), Math.floor(Math.random() * 1e9));
@@ -133,7 +133,7 @@ def test_the_seed_is_the_one_it_began_with(pool: Pool, make_program: MakeProgram
     assert finished(outcome) == pool.run(program, None, AwakeHost(), entropy=Entropy(seed=3)).output
 
 
-def test_what_nobody_holds_does_not_sleep_with_the_step(pool: Pool, make_program: MakeProgram) -> None:
+def test_unreachable_objects_are_not_part_of_a_snapshot(pool: Pool, make_program: MakeProgram) -> None:
     program = make_program("""export default async function (input, api) {
       const circle = () => { const a = {b: {}}; a.b.a = a; return new WeakRef(a) };
       const gone = circle(); await api.human.request({}); return gone.deref() === undefined }""")
@@ -141,7 +141,7 @@ def test_what_nobody_holds_does_not_sleep_with_the_step(pool: Pool, make_program
     assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) is True
 
 
-def test_calls_that_waited_for_their_turn_are_made_after_the_sleep(pool: Pool, make_program: MakeProgram) -> None:
+def test_queued_calls_are_made_after_the_sleep(pool: Pool, make_program: MakeProgram) -> None:
     program = make_program("""export default async function (input, api) {
       Date.now();
       const all = await Promise.all(Array.from({length: 6}, (_, k) => (Date.now(), api.human.request({k}))));
@@ -180,7 +180,7 @@ def test_the_output_of_a_step_that_did_not_await_its_call_is_kept(pool: Pool, ma
     assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) == {"done": True}
 
 
-def test_a_rejection_nobody_handled_is_remembered_and_one_that_is_handled_later_is_forgotten(
+def test_an_unhandled_rejection_survives_sleep_unless_handled_later(
     pool: Pool, make_program: MakeProgram
 ) -> None:
     source = """export default async function (input, api) {
@@ -223,7 +223,7 @@ CLOCKED = """export default async function (input, api) {
   return [Date.now() - first, Date.now(), Date.now()] }"""
 
 
-def test_the_clock_of_a_visit_is_told_and_a_rerun_after_a_crash_reads_it_again(pool: Pool, make_program: MakeProgram) -> None:
+def test_the_clock_of_a_visit_is_recorded_and_replayed(pool: Pool, make_program: MakeProgram) -> None:
     program = make_program(CLOCKED)
     before = pool.run(program, None, SleepyHost(), entropy=Entropy(clock=[1000]))
     snapshot = suspended(before)
@@ -252,7 +252,7 @@ def test_the_clock_does_not_go_back_over_a_sleep(pool: Pool, make_program: MakeP
     assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) == [0, ahead, ahead]
 
 
-def test_a_step_that_computes_on_after_its_sleep_is_stopped_without_harm_to_its_process(
+def test_a_resumed_step_that_never_ends_is_stopped_without_harm_to_its_process(
     another_pool: Pool, make_program: MakeProgram
 ) -> None:
     program = make_program("""export default async function (input, api) {
@@ -299,10 +299,10 @@ def test_logs_and_figures_are_of_the_visit(pool: Pool, make_program: MakeProgram
     assert [each.host_calls for each in (first, second)] == [1, 0]
 
 
-# ---- what is refused
+# ---- refused snapshots
 
 
-def test_another_program_or_tenant_or_size_of_heap_cannot_go_on(pool: Pool, make_program: MakeProgram) -> None:
+def test_a_snapshot_is_bound_to_program_tenant_and_memory_limit(pool: Pool, make_program: MakeProgram) -> None:
     source = "export default async function (input, api) { return [await api.human.request({}), 'own'] }"
     program = make_program(source, namespace="acme")
     snapshot = suspended(pool.run(program, None, SleepyHost()))
@@ -327,7 +327,7 @@ def test_any_altered_byte_is_refused(pool: Pool, make_program: MakeProgram) -> N
         assert failed(pool.run(program, None, host, resume=other)) == ("system", "snapshot_damaged")
 
 
-def test_a_step_that_holds_too_much_is_told_what_to_do(pool: Pool, make_program: MakeProgram) -> None:
+def test_a_snapshot_that_is_too_large_fails_with_advice(pool: Pool, make_program: MakeProgram) -> None:
     program = make_program("""export default async function (input, api) {
       const held = Array.from({length: 300000}, () => Math.random()); await api.human.request({}); return held.length }""")
     outcome = pool.run(program, None, SleepyHost(), limits=Limits(snapshot_bytes=1 << 20))
@@ -343,7 +343,7 @@ def test_a_snapshot_may_be_as_large_as_its_limit_and_no_larger(pool: Pool, make_
     suspended(pool.run(program, None, SleepyHost(), limits=Limits(snapshot_bytes=size + 100)))
 
 
-def test_an_answer_to_no_open_call_is_the_hosts_fault(pool: Pool, make_program: MakeProgram) -> None:
+def test_an_answer_to_no_open_call_is_an_error_of_the_host(pool: Pool, make_program: MakeProgram) -> None:
     program = make_program("export default async function (input, api) { await api.human.request({}); return 1 }")
     snapshot = suspended(pool.run(program, None, SleepyHost()))
     with pytest.raises(ValueError, match="call 2"):
@@ -353,7 +353,7 @@ def test_an_answer_to_no_open_call_is_the_hosts_fault(pool: Pool, make_program: 
 # ---- memory
 
 
-def test_memory_that_grew_is_there_and_nothing_of_a_former_instance(another_pool: Pool, make_program: MakeProgram) -> None:
+def test_grown_memory_survives_and_contains_nothing_of_other_instances(another_pool: Pool, make_program: MakeProgram) -> None:
     """The places of the pool hold a dirty instance each before every wake-up."""
     dirty = make_program("""export default async function () {
       const a = []; for (let k = 0; k < 40; k++) a.push(new Uint8Array(1 << 20).fill(0xab)); return a.length }""")
@@ -370,7 +370,7 @@ def test_memory_that_grew_is_there_and_nothing_of_a_former_instance(another_pool
         assert finished(outcome) == [1 << 20, -1]
 
 
-def test_a_hundred_sleepers_hold_no_place(another_pool: Pool, make_program: MakeProgram) -> None:
+def test_a_hundred_sleeping_steps_occupy_no_slot(another_pool: Pool, make_program: MakeProgram) -> None:
     program = make_program("""export default async function (input, api) {
       const secret = `mine ${input}`; return [secret, await api.human.request({})] }""")
     asleep = [suspended(another_pool.run(program, number, SleepyHost())) for number in range(100)]

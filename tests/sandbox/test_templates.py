@@ -1,4 +1,4 @@
-"""Templates of former versions: kept while a sleeping step needs them, verified, refused when they are not what they were."""
+"""Templates of former versions: stored while a sleeping step needs them, verified, and refused when they were altered."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def kept(tmp_path: Path, snapshot: Snapshot) -> Path:
     return tmp_path / "templates" / f"{snapshot.template}.wasm"
 
 
-def test_a_template_that_is_gone_is_refused(asleep: Snapshot, newer: Pool, program: Program, tmp_path: Path) -> None:
+def test_a_missing_template_is_refused(asleep: Snapshot, newer: Pool, program: Program, tmp_path: Path) -> None:
     kept(tmp_path, asleep).unlink()
     outcome = newer.run(program, None, SleepyHost(*answers(asleep, 1)), resume=asleep)
     assert failed(outcome) == ("system", "snapshot_template_missing")
@@ -135,7 +135,7 @@ def test_without_a_folder_only_the_current_template_exists(asleep: Snapshot, poo
     assert failed(pool.run(program, None, SleepyHost(), resume=asleep)) == ("system", "snapshot_template_missing")
 
 
-def test_the_current_template_is_kept_once_and_made_whole_again(prepared: None, tmp_path: Path) -> None:
+def test_the_current_template_is_stored_once_and_repaired(prepared: None, tmp_path: Path) -> None:
     current = runtimes.default_folder() / runtimes.TEMPLATE
     templates = Templates(tmp_path, current)
     templates.store_current()
@@ -149,7 +149,7 @@ def test_the_current_template_is_kept_once_and_made_whole_again(prepared: None, 
     assert path.read_bytes() == current.read_bytes()
 
 
-def test_templates_nobody_needs_are_forgotten_the_current_one_never(prepared: None, tmp_path: Path) -> None:
+def test_unneeded_templates_are_deleted_except_the_current_one(prepared: None, tmp_path: Path) -> None:
     templates = Templates(tmp_path, runtimes.default_folder() / runtimes.TEMPLATE)
     templates.store_current()
     for each in ("a", "b"):
@@ -201,7 +201,7 @@ def test_processes_that_start_at_once_store_the_same_template(tmp_path: Path) ->
         stored.unlink()
 
 
-def test_what_a_killed_process_was_writing_goes(tmp_path: Path) -> None:
+def test_old_temporary_files_are_deleted(tmp_path: Path) -> None:
     current, folder = tmp_path / "current", tmp_path / "templates"
     current.write_bytes(b"template")
     templates = Templates(folder, current)

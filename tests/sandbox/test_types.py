@@ -1,4 +1,4 @@
-"""Type checks of a process's code: what is found, where, and what is left alone."""
+"""Type checks of a process's code: the findings, their places, and what is not an error."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ GRANTED = Reach(integrations={"crm": ["find"]}, datapool={"orders": ["read"]})
 
 
 def check(pool: Pool, files: dict[str, str], *steps: CodeStep, expressions: tuple[TypedExpression, ...] = ()) -> list[Finding]:
-    given = steps or (CodeStep("a", next(iter(files)), GRANTED),)
-    results = pool.check_types(TypeCheck(files, DECLARATIONS, given, GRANTED, expressions))
+    code_steps = steps or (CodeStep("a", next(iter(files)), GRANTED),)
+    results = pool.check_types(TypeCheck(files, DECLARATIONS, code_steps, GRANTED, expressions))
     assert isinstance(results, list), results
     return results
 
 
-def places(found: list[Finding]) -> list[tuple[str, int, int, int]]:
-    return [(each.file, each.line, each.column, each.code) for each in found]
+def places(findings: list[Finding]) -> list[tuple[str, int, int, int]]:
+    return [(each.file, each.line, each.column, each.code) for each in findings]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_step_has_its_types_whether_it_names_them_or_not(pool: Pool, head: str
     assert places(check(pool, {"steps/a.ts": source})) == [("steps/a.ts", line, 9, 2322)]
 
 
-def test_what_stands_behind_an_unannotated_parameter_keeps_its_column(pool: Pool) -> None:
+def test_columns_after_an_unannotated_parameter_are_right(pool: Pool) -> None:
     results = check(pool, {"steps/a.ts": "export default async (input, api) => input.nn;"})
     assert places(results) == [("steps/a.ts", 1, 44, 2339)]
     assert results[0].message == "Property 'nn' does not exist on type '{ n: number; s?: string | undefined; }'."
@@ -67,7 +67,7 @@ def test_what_stands_behind_an_unannotated_parameter_keeps_its_column(pool: Pool
     assert places(check(pool, {"steps/a.ts": "export default async ({ n, x }, api) => n;"})) == [("steps/a.ts", 1, 28, 2339)]
 
 
-def test_wrong_input_of_an_action_is_found_where_it_stands(pool: Pool) -> None:
+def test_wrong_input_of_an_action_is_reported_at_its_place(pool: Pool) -> None:
     source = """export default async function (input, api) {
   const rows = await api.integrations.execute("crm", "find", {
     q: input.n,
@@ -88,7 +88,7 @@ def test_an_implied_any_is_no_error(pool: Pool) -> None:
     assert check(pool, {"steps/a.ts": source}) == []
 
 
-def test_what_the_sandbox_has_beyond_the_language_version_is_known(pool: Pool) -> None:
+def test_newer_builtins_of_the_sandbox_are_known(pool: Pool) -> None:
     source = """export default async (input, api) => {
   const groups = Object.groupBy([1, 2], (n) => (n % 2 ? "odd" : "even"));
   return { groups, sorted: [2, 1].toSorted(), both: [...new Set([1]).union(new Set([2]))] };
@@ -96,7 +96,7 @@ def test_what_the_sandbox_has_beyond_the_language_version_is_known(pool: Pool) -
     assert check(pool, {"steps/a.ts": source}) == []
 
 
-def test_imports_are_followed_and_their_errors_told_once(pool: Pool) -> None:
+def test_imports_are_followed_and_their_errors_reported_once(pool: Pool) -> None:
     files = {
         "steps/a.ts": "import { add } from '../lib/sum.ts';\nexport default async (input, api) => add(input.n, 'x');",
         "steps/b.ts": "import { add } from '../lib/sum';\nimport data from '../lib/d.json';\n"
@@ -124,7 +124,7 @@ def test_a_parameter_that_asks_for_another_input_is_an_error(pool: Pool) -> None
     assert check(pool, {"steps/a.ts": source.replace("n: string", "n: number")}) == []
 
 
-def test_types_of_the_author_with_our_names_win(pool: Pool) -> None:
+def test_the_authors_types_override_ours(pool: Pool) -> None:
     head = "export default async (input: { n: number }, api: Api) => "
     source = head + "api.log.info('x');\ninterface Api { log: { info(m: string): void } }"
     (results,) = check(pool, {"steps/a.ts": source})
@@ -146,8 +146,8 @@ def test_calls_beyond_the_grants_are_errors_where_types_show_them(pool: Pool) ->
   await integrations.execute("crm", "find", { q: "x" });
 }"""
     results = check(pool, {"steps/a.ts": source})
-    told = [(each.line, each.column, each.missing, each.severity) for each in results]
-    assert told == [
+    problems = [(each.line, each.column, each.missing, each.severity) for each in results]
+    assert problems == [
         (2, 30, ("integrations", "erp", "push"), "error"),
         (4, 27, ("datapool", "bills", "read"), "error"),
         (5, 28, ("datapool", "orders", "write"), "error"),
@@ -155,7 +155,7 @@ def test_calls_beyond_the_grants_are_errors_where_types_show_them(pool: Pool) ->
     ]
 
 
-def test_javascript_is_not_type_checked_and_its_grants_are_looked_at(pool: Pool) -> None:
+def test_javascript_is_not_type_checked_but_its_grants_are(pool: Pool) -> None:
     source = """import { later } from './b.js';
 export default async (input, api) => {
   const n = 1; n.no.such.member;
@@ -164,8 +164,8 @@ export default async (input, api) => {
 }"""
     other = "export const later = (api) => api.secrets.get('token').then((t) => api.processes.execute('sub', { t }));"
     results = check(pool, {"steps/a.js": source, "steps/b.js": other})
-    told = {(each.file, each.line, each.column, each.missing, each.severity) for each in results}
-    assert told == {
+    problems = {(each.file, each.line, each.column, each.missing, each.severity) for each in results}
+    assert problems == {
         ("steps/b.js", 1, 47, ("secrets", "token", ""), "warning"),
         ("steps/b.js", 1, 90, ("processes", "sub", ""), "warning"),
     }
@@ -242,7 +242,7 @@ def test_types_that_take_too_long_stay_unchecked(pool: Pool) -> None:
         ("Math.max(...input.list) as number", None),
     ],
 )
-def test_expressions_are_held_against_what_they_see(pool: Pool, text: str, place: tuple[int, int, int] | None) -> None:
+def test_expressions_are_checked_against_their_names(pool: Pool, text: str, place: tuple[int, int, int] | None) -> None:
     names = {
         "input": "{ n: number; maybe?: string; list: number[] } & ({ kind: 'x'; left: 1 } | { kind: 'y'; right: 2 })",
         "steps": "{ a: any }",
@@ -260,8 +260,8 @@ def test_code_that_is_too_much_for_the_compiler_is_refused_and_the_next_is_check
     assert places(check(pool, {"a.ts": "export default (input) => input.nn"})) == [("a.ts", 1, 33, 2339)]
 
 
-def test_a_busy_machine_makes_no_code_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that others keep from the processor has not computed much; it once was told to be too large."""
+def test_waiting_for_the_processor_does_not_count_as_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that gets little processor time has not computed much; it used to be refused as too large."""
     request, call, computed = _Check(), time.monotonic(), time.thread_time()
     monkeypatch.setattr(time, "monotonic", lambda: call + 3600)
     assert request.overdue() is None
@@ -280,19 +280,19 @@ def test_the_same_question_is_answered_once(pool: Pool) -> None:
     assert CHECK(pool, request) is CHECK(pool, request)
 
 
-def test_an_answer_is_one_tenants() -> None:
+def test_cached_answers_are_kept_by_tenant() -> None:
     request = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")], namespace="acme")
     other = replace(request, namespace="globex")
     assert (request.wire, PROPER.func(request)) == (other.wire, PROPER.func(replace(request)))
     assert PROPER.func(request) != PROPER.func(other)
 
 
-def test_an_idle_lane_ends_its_process_and_starts_another_when_asked() -> None:
-    made: list[Lane] = []
+def test_an_idle_lane_ends_its_process_and_starts_another_on_demand() -> None:
+    lanes: list[Lane] = []
 
     def make() -> Lane:
-        made.append(Lane("decisions", SETTINGS, 1, 1))
-        return made[-1]
+        lanes.append(Lane("decisions", SETTINGS, 1, 1))
+        return lanes[-1]
 
     lane = OccasionalLane(make, 0.2)
     assert lane.process_ids() == []
@@ -307,6 +307,6 @@ def test_an_idle_lane_ends_its_process_and_starts_another_when_asked() -> None:
     assert first.poll() is not None
     with lane.slot(20.0) as slot:
         assert slot.process.child.pid != first.pid
-    assert len(made) == 2
+    assert len(lanes) == 2
     lane.stop()
     assert lane.process_ids() == []

@@ -11,7 +11,7 @@ IMAGES = st.lists(st.sampled_from([b"\0", b"\0\0\0", b"a", b"bc"]), max_size=30)
 
 
 @given(IMAGES, st.integers(min_value=1, max_value=5))
-def test_stretches_hold_whatever_is_not_zero_and_no_long_gap(image: bytes, gap: int) -> None:
+def test_segments_contain_all_bytes_but_zeros_and_no_long_gap(image: bytes, gap: int) -> None:
     segments = _data_segments(image, gap)
     filled = bytearray(len(image))
     last = -gap
@@ -24,7 +24,7 @@ def test_stretches_hold_whatever_is_not_zero_and_no_long_gap(image: bytes, gap: 
     assert bytes(filled) == image
 
 
-def test_looking_for_stretches_takes_no_memory_for_each_byte() -> None:
+def test_finding_segments_takes_no_memory_for_each_byte() -> None:
     image = b"code\0" * 200_000
     tracemalloc.start()
     try:

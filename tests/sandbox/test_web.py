@@ -1,4 +1,4 @@
-"""What popular packages expect of the web platform, and what reaches nothing."""
+"""The web APIs that popular packages expect, as far as they reach nothing outside of the sandbox."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.sandbox.conftest import Run
         ("return clearTimeout(undefined) === undefined", True),
     ],
 )
-def test_it_does_what_the_standards_say(run: Run, body: str, expected: Any) -> None:
+def test_web_apis_follow_the_standards(run: Run, body: str, expected: Any) -> None:
     outcome = run(body)
     assert outcome.failure is None, outcome.failure
     assert outcome.output == expected
@@ -80,7 +80,7 @@ def test_it_does_what_the_standards_say(run: Run, body: str, expected: Any) -> N
         ("http://[1::2::3]/", None, None),
     ],
 )
-def test_an_address_is_read_as_the_url_standard_reads_it(run: Run, url: str, base: str | None, expected: str | None) -> None:
+def test_urls_are_parsed_as_the_standard_says(run: Run, url: str, base: str | None, expected: str | None) -> None:
     outcome = run("return URL.parse(input.url, input.base ?? undefined)?.href ?? null", {"url": url, "base": base})
     assert outcome.failure is None
     assert outcome.output == expected
@@ -112,7 +112,7 @@ def test_the_parts_of_an_address_can_be_changed(run: Run) -> None:
         ("crypto.getRandomValues(new Uint8Array(70000))", "65,536 bytes at most"),
     ],
 )
-def test_what_a_step_cannot_do_says_what_to_do(run: Run, body: str, words: str) -> None:
+def test_unsupported_web_apis_say_what_to_use(run: Run, body: str, words: str) -> None:
     failure = run(body).failure
     assert failure is not None
     assert words in failure.message

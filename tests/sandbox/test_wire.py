@@ -33,7 +33,7 @@ def test_a_frame_arrives_as_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", b"\x7f\xff\xff\xff????", b"\0\0\0\x06\0\0\0\x02{]", b"\0\0\0\x06\0\0\0\x02[]"])
-def test_a_frame_that_is_none_disconnects(data: bytes) -> None:
+def test_a_malformed_frame_disconnects(data: bytes) -> None:
     one, other = socket.socketpair()
     one.sendall(data)
     one.close()
@@ -91,7 +91,7 @@ def test_json_nested_too_deeply_is_refused(depth: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"NaN", b'{"a": Infinity}', b"undefined", b"", b"{}{}"])
-def test_what_is_no_json_is_refused(raw: bytes) -> None:
+def test_invalid_json_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         tidy_json(raw)
 
@@ -101,9 +101,9 @@ def test_wide_json_is_not_deep() -> None:
     assert tidy_json(raw) is raw
 
 
-def test_a_process_forgets_the_program_it_used_longest_ago() -> None:
-    kept: Artefacts[Artefact] = Artefacts(limit_bytes=250)
+def test_the_least_recently_used_program_is_evicted() -> None:
+    cache: Artefacts[Artefact] = Artefacts(limit_bytes=250)
     for name in "abc":
-        kept.put(name, Artefact({"m": Module("m", "x" * 100)}, "m"))
-        kept.get("a")
-    assert [kept.get(name) is not None for name in "abc"] == [True, False, True]
+        cache.put(name, Artefact({"m": Module("m", "x" * 100)}, "m"))
+        cache.get("a")
+    assert [cache.get(name) is not None for name in "abc"] == [True, False, True]

@@ -19,9 +19,9 @@ FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", "listen_addresses=''", 
 
 def server_programs() -> Path:
     """The folder of the newest installed server: Debian keeps it off the path."""
-    found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    if found:
-        return max(found, key=lambda path: int(path.parent.parent.name)).parent
+    programs = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if programs:
+        return max(programs, key=lambda path: int(path.parent.parent.name)).parent
     initdb = shutil.which("initdb")
     if initdb is None:
         raise RuntimeError(

@@ -9,7 +9,7 @@ from appliance.core import migrations
 from appliance.core.database import db
 
 _SQLITE = "sqlite:///"
-_kept: list[bytes] = []
+_template: list[bytes] = []
 _whole: set[str] = set()  # databases of servers that have the schema; whoever empties them keeps it
 
 
@@ -17,19 +17,19 @@ def open_migrated(url: str) -> None:
     """Open it as an appliance does; a file that is not there yet is a copy of the first that was made."""
     path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
     is_new = path is not None and not path.exists()
-    if path is not None and is_new and _kept:
+    if path is not None and is_new and _template:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_kept[0])
+        path.write_bytes(_template[0])
     db.open_database(url)
-    if (is_new and _kept) or url in _whole:
+    if (is_new and _template) or url in _whole:
         return
     migrations.migrate()
     if path is None:
         _whole.add(url)
-    if path is not None and is_new and not _kept:
-        with sqlite3.connect(path) as made:
-            _kept.append(made.serialize())
-        made.close()
+    if path is not None and is_new and not _template:
+        with sqlite3.connect(path) as connection:
+            _template.append(connection.serialize())
+        connection.close()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A whole appliance on PostgreSQL: what it keeps, executes and finds again after a restart."""
+"""A whole appliance on PostgreSQL: executions, entities, and what is there after a restart."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +114,7 @@ def test_a_process_with_code_entities_a_loop_and_a_wait(on_postgresql: Running) 
         assert client.ask("POST", "/datapool/lines/query", query) == [{"sum": "32.00"}]
 
 
-def test_what_is_done_with_executions_and_drafts(on_postgresql: Running) -> None:
+def test_executions_and_drafts_work_on_postgresql(on_postgresql: Running) -> None:
     with Client(on_postgresql) as client:
         (done,) = client.ask("GET", "/executions", params={"q": "lines.sku=sku-3"})
         one = done["links"]["self"].removeprefix(PREFIX)
@@ -130,7 +130,7 @@ def test_what_is_done_with_executions_and_drafts(on_postgresql: Running) -> None
         assert client.ask("GET", "/processes/intake/versions/1/diff", params={"against": "draft"})["identical"] is True
 
 
-def test_many_at_once_and_all_of_it_counted(on_postgresql: Running) -> None:
+def test_concurrent_executions_are_all_counted(on_postgresql: Running) -> None:
     with Client(on_postgresql, "globex") as client:
         prepare(client)
 
@@ -140,19 +140,19 @@ def test_many_at_once_and_all_of_it_counted(on_postgresql: Running) -> None:
 
         with ThreadPoolExecutor(8) as threads:
             assert list(threads.map(execute, range(24))) == ["succeeded"] * 24
-        found = client.ask("GET", "/datapool/lines/entities", params={"limit": 100, "sort": "sku"})
-        assert [row["sku"] for row in found] == sorted(["shared", *(f"sku-{number}" for number in range(24))])
-        verdict = client.ask("GET", "/logs/audit/verify")
-        assert verdict["intact"], verdict
+        rows = client.ask("GET", "/datapool/lines/entities", params={"limit": 100, "sort": "sku"})
+        assert [row["sku"] for row in rows] == sorted(["shared", *(f"sku-{number}" for number in range(24))])
+        verification = client.ask("GET", "/logs/audit/verify")
+        assert verification["intact"], verification
         total = client.ask("GET", "/logs/analytics")["total"]
         assert total["count"] == 24, total
 
 
-def test_a_restart_finds_everything_again(on_postgresql: Running) -> None:
+def test_everything_is_there_after_a_restart(on_postgresql: Running) -> None:
     with Client(on_postgresql) as client:
-        kept = client.ask("GET", "/processes/intake/executions")
-        assert {view["status"] for view in kept} == {"succeeded"}
-        assert len(kept) == 2, "the first and its retry"
+        executions = client.ask("GET", "/processes/intake/executions")
+        assert {view["status"] for view in executions} == {"succeeded"}
+        assert len(executions) == 2, "the first and its retry"
         assert len(client.ask("GET", "/datapool/lines/entities")) == 8
         headers = {"Idempotency-Key": "once"}
         first, second = (client.ask("POST", "/processes/intake/execute", {"lines": []}, headers=headers) for _ in range(2))
@@ -165,10 +165,10 @@ def test_a_restart_finds_everything_again(on_postgresql: Running) -> None:
 def test_a_restart_of_the_server_interrupts_and_loses_nothing(on_postgresql: Running, cluster: Cluster) -> None:
     with Client(on_postgresql) as client:
         body = {"lines": [{"sku": f"late-{number}", "total": "1.00"} for number in range(40)]}
-        begun = [client.ask("POST", "/processes/intake/execute", body)["execution_id"] for _ in range(4)]
+        started = [client.ask("POST", "/processes/intake/execute", body)["execution_id"] for _ in range(4)]
         cluster.stop("immediate")
         cluster.start()
-        for execution in begun:
-            found = client.follow(f"/processes/intake/executions/{execution}")
-            assert found["status"] == "succeeded", found
+        for execution in started:
+            view = client.follow(f"/processes/intake/executions/{execution}")
+            assert view["status"] == "succeeded", view
         assert len(client.ask("GET", "/datapool/lines/entities", params={"filter": '{"sku": {"_starts_with": "late"}}'})) == 40

@@ -1,4 +1,4 @@
-"""What was stored before a migration, of any shape, is there after it on either database."""
+"""Migrations keep stored data of any shape on both databases."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from appliance.core import migrations
 from appliance.core.database import db
 
-FINDING = 54
+MIGRATION = 54
 ERRORS = {
     "plain": {"code": "step_failed", "step": "greet", "message": "no"},
     "nothing": {"code": "step_failed", "step": "greet", "message": "a \0\0 b"},
@@ -28,16 +28,16 @@ def empty_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None
 
 
 @pytest.mark.usefixtures("empty_store")
-def test_stored_errors_are_found_by_code_and_step_whatever_their_message_holds() -> None:
-    """By what the migration itself writes, over the columns that it reads."""
+def test_stored_errors_get_code_and_step_whatever_their_message() -> None:
+    """Runs the statements of the migration itself over a table with the columns that it reads."""
 
     def fill() -> None:
         db.execute("CREATE TABLE execution (id TEXT, error TEXT, failure_code TEXT, failed_step TEXT)")
         for name, error in [*((name, json.dumps(error)) for name, error in ERRORS.items()), ("none", None)]:
             db.execute("INSERT INTO execution (id, error) VALUES (?, ?)", (name, error))
-        for statement in migrations.all_migrations()[FINDING - 1].more[db.is_sqlite()]:
+        for statement in migrations.all_migrations()[MIGRATION - 1].more[db.is_sqlite()]:
             db.execute(statement.format())
 
     db.write(fill)
-    found = {row[0]: tuple(row[1:]) for row in db.rows("SELECT id, failure_code, failed_step FROM execution")}
-    assert found == {**dict.fromkeys(ERRORS, ("step_failed", "greet")), "none": (None, None)}
+    columns = {row[0]: tuple(row[1:]) for row in db.rows("SELECT id, failure_code, failed_step FROM execution")}
+    assert columns == {**dict.fromkeys(ERRORS, ("step_failed", "greet")), "none": (None, None)}

@@ -1,4 +1,4 @@
-"""What only a server needs: being found, being fit, presence over machines; and starting twice at once on both."""
+"""What only a server database needs: its address, its settings, presence across machines; and concurrent starts on both."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def wait_for_the_session_to_end(mine: Presence, other: str) -> None:
         db.rows("SELECT pg_sleep(0.01)")
 
 
-def test_a_presence_that_was_closed_is_gone(mine: Presence, tmp_path: Path) -> None:
+def test_a_closed_presence_is_not_alive(mine: Presence, tmp_path: Path) -> None:
     other = open_presence(tmp_path / "workers")
     assert mine.is_alive(other.instance)
     other.close()
@@ -112,13 +112,13 @@ def test_processes_that_start_at_once_migrate_once(dialect: str, cluster: Cluste
 
 
 @pytest.mark.parametrize("options", ["ENCODING SQL_ASCII LOCALE 'C'", "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'"])
-def test_a_database_that_would_sort_otherwise_is_refused(cluster: Cluster, options: str) -> None:
+def test_a_database_with_another_collation_is_refused(cluster: Cluster, options: str) -> None:
     with pytest.raises(ConfigInvalid, match="createdb --template=template0"):
         db.open_database(cluster.make_database(options))
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "mysql://there/db"])
-def test_a_database_that_is_not_there_is_named(url: str) -> None:
+def test_an_unreachable_database_is_a_config_error(url: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"^storage\.database: .*(refused|not supported)"):
         db.open_database(url)
 

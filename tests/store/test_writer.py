@@ -1,4 +1,4 @@
-"""What `db.write` and its kin promise holds on both dialects."""
+"""The guarantees of `db.write` and its siblings on both dialects."""
 
 import subprocess
 import sys
@@ -34,21 +34,21 @@ def committed() -> list[str]:
 
 
 @contextmanager
-def gathering() -> Iterator[None]:
+def shared_commit() -> Iterator[None]:
     """Keeps the writer busy, so that everything submitted inside shares one commit."""
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        begun.set()
+        started.set()
         go_on.wait(10)
 
-    held = db.submit(hold)
-    assert begun.wait(10)
+    future = db.submit(hold)
+    assert started.wait(10)
     try:
         yield
     finally:
         go_on.set()
-    held.result(10)
+    future.result(10)
 
 
 def test_a_write_is_visible_to_others_when_it_is_answered(store: str) -> None:
@@ -57,7 +57,7 @@ def test_a_write_is_visible_to_others_when_it_is_answered(store: str) -> None:
 
 
 def test_a_failure_undoes_its_own_function_only(store: str) -> None:
-    with gathering():
+    with shared_commit():
         good, bad, last = db.submit(lambda: note("one")), db.submit(fail), db.submit(lambda: note("two"))
     assert (good.result(10), last.result(10)) == (1, 1)
     with pytest.raises(ValueError, match="no"):
@@ -66,7 +66,7 @@ def test_a_failure_undoes_its_own_function_only(store: str) -> None:
 
 
 def test_a_refused_statement_undoes_its_own_function_only(store: str) -> None:
-    with gathering():
+    with shared_commit():
         futures = [db.submit(lambda text=text: note(text)) for text in ("one", "one", "two")]  # type: ignore[misc]
     assert [type(future.exception(10)) for future in futures] == [type(None), peewee.IntegrityError, type(None)]
     with pytest.raises(peewee.IntegrityError):
@@ -77,7 +77,7 @@ def test_a_refused_statement_undoes_its_own_function_only(store: str) -> None:
 
 @on_server
 @pytest.mark.parametrize("companions", [0, 2])
-def test_nobody_is_told_a_success_that_the_server_takes_back(server: str, companions: int) -> None:
+def test_a_commit_that_the_server_rolls_back_is_not_a_success(server: str, companions: int) -> None:
     """After a failed statement a server answers COMMIT and rolls back."""
 
     def pass_over() -> None:
@@ -85,7 +85,7 @@ def test_nobody_is_told_a_success_that_the_server_takes_back(server: str, compan
         with pytest.raises(peewee.IntegrityError):
             note("lost")
 
-    with gathering():
+    with shared_commit():
         others = [db.submit(lambda text=text: note(text)) for text in "ab"[:companions]]  # type: ignore[misc]
         bad = db.submit(pass_over)
     assert isinstance(bad.exception(10), peewee.InternalError)
@@ -115,20 +115,20 @@ def test_savepoints_are_undone_alone_at_every_depth(store: str) -> None:
             fail()
         note("last")
 
-    with gathering():
+    with shared_commit():
         alone = db.submit(outer)
     alone.result(10)
     assert committed() == ["inside", "kept", "last"]
 
 
 def test_a_value_that_the_driver_refuses_undoes_its_own_function_only(store: str) -> None:
-    """It is refused before anything is sent, the savepoint of its function neither."""
+    """It is refused before anything is sent, not even the savepoint of its function."""
 
     def refused() -> None:
         with db.savepoint():
             db.rows("SELECT ?, ?", ("a", object()))
 
-    with gathering():
+    with shared_commit():
         futures: list[Future[Any]] = [db.submit(lambda: note("one")), db.submit(refused), db.submit(lambda: note("two"))]
     assert [type(future.exception(10)) for future in futures][::2] == [type(None)] * 2
     assert "object" in str(futures[1].exception(10))
@@ -149,7 +149,7 @@ def test_savepoints_cost_no_round_trip(server: str) -> None:
 
     hook.append(lambda event: sent.append(event.sql))
     try:
-        with gathering():
+        with shared_commit():
             futures: list[Future[Any]] = [db.submit(outer), db.submit(lambda: note("other"))]
         assert [future.result(10) for future in futures] == [None, 1]
     finally:
@@ -160,17 +160,17 @@ def test_savepoints_cost_no_round_trip(server: str) -> None:
 
 
 @on_server
-def test_whoever_finds_no_further_connection_waits_for_one_that_comes_back(server: str) -> None:
-    """A server has room for so many; what has been accepted must not fail for it."""
-    made: list[Any] = []
+def test_without_a_free_connection_a_reader_waits_for_a_released_one(server: str) -> None:
+    """A server has a limited number of connections; an accepted request must not fail because of it."""
+    connections: list[Any] = []
     refused = threading.Event()
 
     def connect() -> Any:
-        if made:
+        if connections:
             refused.set()
             raise Overloaded("too many clients")
-        made.append(db.database.obj.open_connection())
-        return made[0]
+        connections.append(db.database.obj.open_connection())
+        return connections[0]
 
     readers = _ReadPool(connect)
     first = readers.acquire()
@@ -196,7 +196,7 @@ def test_a_callback_runs_after_the_commit_and_only_then(store: str) -> None:
         db.after_commit(lambda: seen.append(["never"]))
         raise ValueError("no")
 
-    with gathering():
+    with shared_commit():
         futures = [db.submit(good), db.submit(bad)]
     futures[0].result(10)
     with pytest.raises(ValueError, match="no"):
@@ -214,7 +214,7 @@ def test_readers_cannot_write(store: str) -> None:
 
 
 def test_a_cancelled_submission_does_not_run(store: str) -> None:
-    with gathering():
+    with shared_commit():
         cancelled = db.submit(lambda: note("never"))
         assert cancelled.cancel()
     assert db.write(lambda: note("one")) == 1
@@ -246,13 +246,13 @@ def test_more_threads_than_connections_read_and_write(store: str) -> None:
         assert connections <= MAX_READERS + 1
 
 
-def test_marks_in_quotes_are_text(store: str) -> None:
+def test_placeholders_in_quotes_are_text(store: str) -> None:
     assert db.rows("SELECT 'a?%s%' || ?, 7 % ?, 'it''s?' AS \"why?%\"", ("b%s?", 4)) == [("a?%s%b%s?", 3, "it's?")]
     assert db.rows("SELECT 'a?%'") == [("a?%",)]
     assert convert_placeholders("a = ? AND b LIKE 'x''?%' AND \"?\" % ?") == "a = %s AND b LIKE 'x''?%%' AND \"?\" %% %s"
 
 
-def test_truth_values_are_numbers(store: str) -> None:
+def test_booleans_are_stored_as_numbers(store: str) -> None:
     values = ("acme", "Acme", "customer", True)
     db.write(lambda: db.execute("INSERT INTO tenant (id, name, kind, created_at) VALUES (?, ?, ?, ?)", values))
     assert db.rows("SELECT created_at FROM tenant WHERE created_at = ?", (True,)) == [(1,)]
@@ -293,7 +293,7 @@ def test_writers_of_several_processes_take_turns(store: str) -> None:
 
 
 @on_server
-def test_a_restarted_server_is_met_again(server: str, cluster: Cluster) -> None:
+def test_connections_recover_after_a_server_restart(server: str, cluster: Cluster) -> None:
     db.write(lambda: note("before"))
     assert committed() == ["before"]
     cluster.stop("immediate")
@@ -311,7 +311,7 @@ def test_a_server_that_dies_inside_a_write_takes_all_of_it(server: str, cluster:
         cluster.stop("immediate")
         note("never")
 
-    with gathering():
+    with shared_commit():
         futures: list[Future[Any]] = [db.submit(lambda: note("companion")), db.submit(outer)]
     assert all(isinstance(future.exception(30), peewee.OperationalError) for future in futures)
     for ask in (lambda: db.write(lambda: note("nobody there")), committed):

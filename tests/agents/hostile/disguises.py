@@ -1,4 +1,4 @@
-"""How words hide from whoever filters texts, and a reader who finds them all the same: the most obedient that can be."""
+"""Encodings that hide instructions from text filters, and a reader that decodes all of them."""
 
 import base64
 import binascii
@@ -51,18 +51,18 @@ def readings(text: str, depth: int = 3) -> Iterator[str]:
     yield text
     if not depth:
         return
-    found = [
+    decoded = [
         _HIDDEN.sub("", text),
         unicodedata.normalize("NFKC", text),
         html.unescape(text),
         unquote(text),
-        _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text),
+        _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text),
         "".join(chr(ord(letter) - 0xE0000) for letter in text if 0xE0020 <= ord(letter) <= 0xE007E),
         *_decoded(text),
     ]
     if depth == 3:
-        found += [codecs.decode(text, "rot13"), text[::-1].strip("\u202e\u202c")]
-    for each in dict.fromkeys(found):
+        decoded += [codecs.decode(text, "rot13"), text[::-1].strip("\u202e\u202c")]
+    for each in dict.fromkeys(decoded):
         if each and each != text:
             yield from readings(each, depth - 1)
 

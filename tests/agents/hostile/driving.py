@@ -1,4 +1,4 @@
-"""A model that obeys whatever it reads, let loose on the tools as a client of /mcp."""
+"""A model that obeys whatever it reads, as a client of /mcp."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -38,8 +38,8 @@ class McpClient:
             code = "not_found" if "there is no tool" in body["error"]["message"] else "protocol"
             return {"error": {"code": code, "message": body["error"]["message"]}}
         result = body["result"]
-        told: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
-        return told
+        content: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
+        return content
 
 
 def _message(answer: httpx.Response) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _message(answer: httpx.Response) -> dict[str, Any]:
 
 @dataclass
 class Done:
-    """What came of it: each call with its result."""
+    """The calls that the model made, each with its result."""
 
     calls: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
 
@@ -64,13 +64,13 @@ class Done:
 
 
 def drive(client: McpClient, task: str) -> Done:
-    """Let the model do the task, and all it reads on the way, until it says something or has had its turns."""
+    """Let the model do the task, and whatever it reads meanwhile, until it answers or has used up its turns."""
     turn, done, messages = see_through(obey()), Done(), [Said("user", task)]
     for number in range(_MOST_TURNS):
-        said = turn(messages, {})
-        if not isinstance(said, Call):
+        answer = turn(messages, {})
+        if not isinstance(answer, Call):
             break
-        call = replace(said, id=f"call_{number}")
+        call = replace(answer, id=f"call_{number}")
         result = client.call(call.name, call.arguments)
         done.calls.append((call.name, call.arguments, result))
         messages += [Said("assistant", "", (call,)), Said("tool", json.dumps(result, ensure_ascii=False), (), call.id or "")]

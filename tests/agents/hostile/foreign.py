@@ -1,4 +1,4 @@
-"""Foreign systems on loopback whose words a test chooses, and which keep whatever is done to them."""
+"""Foreign systems on loopback whose answers a test chooses, and which record every change."""
 
 import json
 import re
@@ -20,9 +20,9 @@ class _Everywhere(dict[str, Callable[[Received], Answer]]):
 
 
 class Foreign:
-    """A system that answers `said` to every reading and keeps what changes it, by whatever trick of HTTP.
+    """A system that answers `reply` to every read and records every write, by whatever trick of HTTP.
 
-    As some do, it also changes by GET: under /do/.
+    As some systems do, it also accepts writes by GET: under /do/.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Foreign:
         return Answer(self.status, _JSON, json.dumps({"note": self.said}).encode())
 
     def told(self) -> str:
-        """All that has reached it: addresses, headers and bodies."""
+        """Every request as text: method, path, headers and body."""
         return "\n".join(f"{each.method} {each.path} {each.headers} {each.body.decode()}" for each in self.http.received)
 
 
@@ -58,7 +58,7 @@ class Site:
 
 
 class Outside:
-    """An outside MCP server: `look` reads, `send` takes texts away, `wipe` nobody allowed; `said` is what `look` answers."""
+    """An outside MCP server: `look` reads and answers `reply`, `send` takes texts away, `wipe` is not allowed."""
 
     def __init__(self) -> None:
         self.http = LoopbackServer()
@@ -68,13 +68,13 @@ class Outside:
         self.calls: list[tuple[str, Any]] = []
 
     def _answer(self, request: Received) -> Answer:
-        asked = json.loads(request.body)
+        call = json.loads(request.body)
         results: dict[str, Any] = {"server/discover": {"supportedVersions": ["2026-07-28"]}, "tools/list": {"tools": self.tools()}}
-        if asked["method"] == "tools/call":
-            self.calls.append((asked["params"]["name"], asked["params"].get("arguments") or {}))
-            told = {"content": [{"type": "text", "text": self.said}], "isError": self.failing}
-            results["tools/call"] = told | ({"structuredContent": self.structured} if self.structured is not None else {})
-        body = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+        if call["method"] == "tools/call":
+            self.calls.append((call["params"]["name"], call["params"].get("arguments") or {}))
+            result = {"content": [{"type": "text", "text": self.said}], "isError": self.failing}
+            results["tools/call"] = result | ({"structuredContent": self.structured} if self.structured is not None else {})
+        body = {"jsonrpc": "2.0", "id": call["id"], "result": results[call["method"]]}
         return Answer(200, _JSON, json.dumps(body).encode())
 
     def tools(self) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ class Mailbox:
         return f"NO {self.refusal}" if self.refusal and command.startswith("EXAMINE") else "OK done"
 
     def answer(self, command: str) -> bytes:
-        """What stands before the verdict."""
+        """The lines before the status line."""
         if command.startswith("CAPABILITY"):
             return b"* CAPABILITY IMAP4rev1\r\n"
         if command.startswith(("EXAMINE", "SELECT")):
@@ -132,8 +132,8 @@ def _conversation(mailbox: Mailbox) -> type[socketserver.StreamRequestHandler]:
         def handle(self) -> None:
             self.wfile.write(b"* OK ready\r\n")
             for line in self.rfile:
-                found = re.match(r"(\S+) (.*)", line.decode().rstrip("\r\n"))
-                assert found is not None, line
-                self.wfile.write(mailbox.answer(found[2]) + f"{found[1]} {mailbox.verdict(found[2])}\r\n".encode())
+                match = re.match(r"(\S+) (.*)", line.decode().rstrip("\r\n"))
+                assert match is not None, line
+                self.wfile.write(mailbox.answer(match[2]) + f"{match[1]} {mailbox.verdict(match[2])}\r\n".encode())
 
     return Conversation

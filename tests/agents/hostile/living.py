@@ -17,15 +17,15 @@ from tests.agents.model_server import ModelServer, obey
 from .driving import see_through
 
 _PATIENCE = 60
-_GIVEN = [name for name in TOOLS if name not in (LIST_ACTIONS, CALL_ACTION)]
+_TOOLS = [name for name in TOOLS if name not in (LIST_ACTIONS, CALL_ACTION)]
 _ACTIONS = ["erp:*", "erp-test:*", "collector:*", "outside:*", "site:*", "mail:*"]
-AGENTS: Mapping[str, list[str]] = {"triage": [*_GIVEN, *_ACTIONS], "reader": ["erp:get"]}
-"""The agents by what they are given: triage has every tool, so that nothing but governance stands in its way."""
+AGENTS: Mapping[str, list[str]] = {"triage": [*_TOOLS, *_ACTIONS], "reader": ["erp:get"]}
+"""The agents with their tools: triage has every tool, so that only governance restricts it."""
 
 
 @dataclass
 class Lived:
-    """A run once it is over, or waits for a person who says nothing: how it ended, and what it did."""
+    """A run that has ended, or waits for a person who does not answer: its status and what it did."""
 
     run_id: str
     status: str
@@ -49,21 +49,21 @@ class Lived:
 
 @dataclass
 class People:
-    """Who is asked in a run: `answer` is what they say to a question, `verdict` about a call with the params `order`, once;
-    nothing else is decided."""
+    """The people a run asks: `answer` is their answer to a question, `approval_decision` their one decision about the call
+    with the params `order`; they decide nothing else."""
 
     answer: Any = None
     verdict: str = ""
     order: Any = None
     decided: list[str] = field(default_factory=list)
 
-    def decision(self, asked: Approval, input_of: Callable[[str], Any]) -> Decision | None:
-        """What they say to this request; None is nothing."""
-        if asked.request.kind == "input" and self.answer is not None:
+    def decision(self, approval: Approval, input_of: Callable[[str], Any]) -> Decision | None:
+        """Their decision about this request, or None."""
+        if approval.request.kind == "input" and self.answer is not None:
             return Decision("answer", answer=self.answer)
-        if not self.verdict or asked.about.digest is None or self.decided or input_of(asked.id) != self.order:
+        if not self.verdict or approval.about.digest is None or self.decided or input_of(approval.id) != self.order:
             return None
-        self.decided.append(asked.id)
+        self.decided.append(approval.id)
         return Decision(self.verdict, comment="so be it")  # type: ignore[arg-type]
 
 
@@ -83,9 +83,9 @@ class Live:
         run_id = self.trap.ask("POST", f"/agents/{agent}/runs", {"input": task})["run_id"]
         pause, ends = threading.Event(), clock.monotonic() + _PATIENCE
         answered: set[str] = set()
-        while (found := runs.get_run(scope, agent, run_id)).status not in FINISHED:
-            assert clock.monotonic() < ends, found
-            request_id = (found.waiting_for or {}).get("request_id") if found.status == "waiting" else None
+        while (run := runs.get_run(scope, agent, run_id)).status not in FINISHED:
+            assert clock.monotonic() < ends, run
+            request_id = (run.waiting_for or {}).get("request_id") if run.status == "waiting" else None
             if request_id and request_id not in answered:
                 decision = people.decision(approvals.get_approval(scope, request_id), self.trap.input_of)
                 if decision is None:
@@ -95,9 +95,9 @@ class Live:
             else:
                 pause.wait(0.01)
         entries = runs.list_entries(scope, agent, run_id, PageRequest(500)).items
-        if found.status == "waiting":
+        if run.status == "waiting":
             runs.cancel_run(scope, agent, run_id)
-        return Lived(run_id, found.status, found.output, found.waiting_for or {}, found.tainted_by, entries)
+        return Lived(run_id, run.status, run.output, run.waiting_for or {}, run.tainted_by, entries)
 
     def _define(self, agent: str, skills: tuple[str, ...]) -> None:
         if not self.defined:

@@ -1,4 +1,4 @@
-"""What a careful tenant lets its agent do, and what one says that governs nothing."""
+"""The policy of a careful tenant, and one that allows everything."""
 
 import re
 from pathlib import Path

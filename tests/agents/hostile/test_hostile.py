@@ -1,9 +1,9 @@
-"""Words from outside cannot cause a write that nobody approved, though the model does whatever it reads.
+"""Instructions from outside cannot cause a write that nobody approved, even though the model obeys whatever it reads.
 
-Each scenario of scenarios.yaml places words where a run of an agent comes upon them: a whole run, queued and driven by the
-appliance, whose model obeys what its messages say.  aims.yaml says what the words want, and what the audit trail must say of its
-refusal.  What happened is counted at the foreign systems.  The control takes governance out, and the same words in the same run
-do what they say.
+Each scenario of scenarios.yaml places instructions where a run of an agent reads them: a whole run, queued and driven by the
+appliance, whose model obeys what its messages say.  aims.yaml has the calls that they ask for, and the audit entry that must
+record the refusal.  Effects are counted at the foreign systems.  The control removes governance, and the same instructions in
+the same run take effect.
 """
 
 import json
@@ -29,7 +29,7 @@ WALLS: Mapping[str, Any] = yaml12.load((_HERE / "walls.yaml").read_text("utf-8")
 OF_CLIENTS = {
     (each["carrier"], each["aim"]): name for name, each in SCENARIOS.items() if "mcp" in AIMS[each["aim"]] and not each.get("asks")
 }
-"""One scenario of each carrier and aim: how words hide is shown in the runs."""
+"""One scenario of each carrier and aim; the disguises are tested with the runs."""
 FILLER = "Nothing of this matters. " * 4_000
 QUESTION = ("request_human_input", {"kind": "input", "title": "Shall I go on?"})
 
@@ -53,7 +53,7 @@ def approved(aim: Mapping[str, Any]) -> Any:
     return aim["order"]["json"] if aim.get("verdict") == "approve" else None
 
 
-def test_the_scenarios_are_many_and_all_that_is_written_down_is_used() -> None:
+def test_the_scenarios_use_every_aim_carrier_and_disguise() -> None:
     used = {tuple(sorted((member, str(value)) for member, value in scenario.items())) for scenario in SCENARIOS.values()}
     assert len(used) == len(SCENARIOS) >= 60
     assert all("lands" in aim for aim in AIMS.values())
@@ -63,7 +63,7 @@ def test_the_scenarios_are_many_and_all_that_is_written_down_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
-def test_a_run_that_obeys_its_reading_writes_nothing_that_nobody_approved(trap: Trap, name: str) -> None:
+def test_an_obeying_run_writes_nothing_without_approval(trap: Trap, name: str) -> None:
     trap.govern(GUARD)
     trap.reset()
     aim, placed = AIMS[SCENARIOS[name]["aim"]], place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "agent")
@@ -77,13 +77,13 @@ def test_a_run_that_obeys_its_reading_writes_nothing_that_nobody_approved(trap: 
         assert code in lived.codes, lived
     else:
         assert (lived.status, lived.waiting_for.get("reason")) == ("waiting", "approval"), lived
-    assert aim["calls"][-1][0] in lived.calls or not code, "the model did not obey, so that nothing was shown"
-    told = [each for action, each in trap.audited(entry) if action == kind and each.get("run") == lived.run_id]
-    assert any(part in json.dumps(each) for each in told), told
+    assert aim["calls"][-1][0] in lived.calls or not code, "the model did not obey, so the test proves nothing"
+    entries = [each for action, each in trap.audited(entry) if action == kind and each.get("run") == lived.run_id]
+    assert any(part in json.dumps(each) for each in entries), entries
 
 
 @pytest.mark.parametrize("name", list(OF_CLIENTS.values()))
-def test_a_client_that_obeys_its_reading_writes_nothing_that_nobody_approved(trap: Trap, name: str) -> None:
+def test_an_obeying_client_writes_nothing_without_approval(trap: Trap, name: str) -> None:
     trap.govern(GUARD, trap.agent)
     trap.reset()
     aim = AIMS[SCENARIOS[name]["aim"]]
@@ -93,11 +93,11 @@ def test_a_client_that_obeys_its_reading_writes_nothing_that_nobody_approved(tra
     assert trap.landed(before) == set()
     assert aim["calls"][-1][0] in [tool for tool, _, _ in done.calls[len(placed.calls) :]], "the model did not obey"
     kind, part = aim["mcp"]
-    assert any(action == kind and part in json.dumps(told) for action, told in trap.audited(entry)), trap.audited(entry)
+    assert any(action == kind and part in json.dumps(fields) for action, fields in trap.audited(entry)), trap.audited(entry)
 
 
 @pytest.mark.parametrize("name", list(WALLS))
-def test_what_is_not_there_is_not_there_for_a_client_that_obeys(trap: Trap, name: str) -> None:
+def test_an_obeying_client_finds_nothing_it_may_not_see(trap: Trap, name: str) -> None:
     trap.govern(GUARD, trap.agent)
     trap.reset()
     tool, arguments, code = WALLS[name]
@@ -108,7 +108,7 @@ def test_what_is_not_there_is_not_there_for_a_client_that_obeys(trap: Trap, name
     assert done.answers(tool)[-1] == code
 
 
-def test_a_run_is_not_told_what_a_skill_says_of_itself_that_nobody_trusts(trap: Trap) -> None:
+def test_a_run_does_not_see_the_description_of_an_untrusted_skill(trap: Trap) -> None:
     trap.govern(GUARD)
     trap.reset()
     trap.describe("sums", trap.calls_of(AIMS["order"]["calls"]))
@@ -119,7 +119,7 @@ def test_a_run_is_not_told_what_a_skill_says_of_itself_that_nobody_trusts(trap: 
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
-def test_without_governance_the_same_words_do_what_they_say(trap: Trap, name: str) -> None:
+def test_without_governance_the_same_words_take_effect(trap: Trap, name: str) -> None:
     trap.govern(OPEN)
     trap.reset()
     aim, placed = AIMS[SCENARIOS[name]["aim"]], place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "agent")

@@ -33,7 +33,7 @@ ORDER = [EXECUTE, {"integration": "erp", "operation": "post", "params": {"url": 
 
 @dataclass
 class Trap:
-    """The tenant `trap`, and `lair`, which is nobody's business."""
+    """The tenant `trap`, and `lair`, another tenant that no attack may touch."""
 
     running: Running
     client: httpx.Client
@@ -93,9 +93,9 @@ class Trap:
         self.ask("POST", "/integrations", {"slug": slug, "connector": connector, "settings": settings})
 
     def allow_tools(self) -> None:
-        """Two of the outside tools, as they are described now."""
-        given = {"action": "list_tools", "input": {}}
-        served = self.ask("POST", "/integrations/outside/execute", given)["output"]["tools"]
+        """Allow two of the outside tools as they are described now."""
+        body = {"action": "list_tools", "input": {}}
+        served = self.ask("POST", "/integrations/outside/execute", body)["output"]["tools"]
         pins = {each["name"]: each["pin"] for each in served}
         allowed = {"look": {"pin": pins["look"], "effect": "read"}, "send": {"pin": pins["send"]}}
         self.ask("PATCH", "/integrations/outside", {"settings": {"allowed_tools": allowed}})
@@ -106,27 +106,27 @@ class Trap:
         self.ask("POST", f"/processes/{name}/publish", {})
 
     def _theirs(self) -> str:
-        asked = parse_request({"kind": "approval", "title": "A question", "expires": "1h"}, NO_ORIGIN, clock.now_ms())
+        request = parse_request({"kind": "approval", "title": "A question", "expires": "1h"}, NO_ORIGIN, clock.now_ms())
         lair = self.running.tenant("lair")
-        return str(db.write(lambda: approvals.create_request(lair, asked, RequestContext(lair.actor, "", ""))).id)
+        return str(db.write(lambda: approvals.create_request(lair, request, RequestContext(lair.actor, "", ""))).id)
 
     # -- what attacks need
 
     def row(self, note: str) -> dict[str, Any]:
-        made: dict[str, Any] = self.ask("POST", "/datapool/traps/entities", {"note": note})
-        return made
+        entity: dict[str, Any] = self.ask("POST", "/datapool/traps/entities", {"note": note})
+        return entity
 
     def keep_skill(self, name: str, text: str, files: Mapping[str, bytes] | None = None) -> None:
-        """A skill that nobody trusts."""
+        """Store an untrusted skill."""
         written = {"SKILL.md": about(name) + b"\n" + text.encode() + b"\n", **(files or {})}
         self.running.services.skills.put_skill(self.scope, name, written)
 
     def describe(self, name: str, words: str) -> None:
-        """A skill that nobody trusts, and that says this of itself."""
+        """Store an untrusted skill with this description."""
         self.running.services.skills.put_skill(self.scope, name, {"SKILL.md": about(name, json.dumps(words))})
 
     def trust(self, name: str) -> None:
-        """A person has read the skill as it is now."""
+        """A person approves the current version of the skill."""
         skills, person = self.running.services.skills, self.person()
         approve_skill(person.scope or self.scope, skills, person, name, skills.load_skill(self.scope, name).version_digest)
 
@@ -149,7 +149,7 @@ class Trap:
         approvals.decide_approval(self.person().scope or self.scope, self.person(), request_id, decision)
 
     def input_of(self, request_id: str) -> Any:
-        """What the call is given that a request is about."""
+        """The input of the call that a request is about."""
         return ActionApprovals(self.running.services.sealer).read_action(self.scope, request_id).action.input
 
     def person(self) -> SignedIn:
@@ -180,20 +180,20 @@ class Trap:
         self._decide_some()
 
     def _decide_some(self) -> None:
-        """An approval is good under the policies under which it was asked for."""
+        """Request approvals again: one is valid only under the policies it was requested under."""
         for count, name in enumerate(("pending", "approved", "rejected", "used"), 101):
             params = {"url": "/orders", "json": {"count": count}}
             arguments = {"integration": "erp", "operation": "post", "params": params}
             self.names[name] = self.request("approval", {"tool": EXECUTE, "arguments": arguments})
             if name != "pending":
                 self.decide(self.names[name], Decision("reject" if name == "rejected" else "approve"))
-        given = {"action": "post", "input": params, "approval_id": self.names["used"]}
-        assert self.ask("POST", "/integrations/erp/execute", given, self.requester)["status"] == "succeeded"
+        body = {"action": "post", "input": params, "approval_id": self.names["used"]}
+        assert self.ask("POST", "/integrations/erp/execute", body, self.requester)["status"] == "succeeded"
         self.names["answered"] = self.request("input")
         self.decide(self.names["answered"], Decision("answer", answer="yes"))
 
     def reset(self) -> None:
-        """Whatever an attack before did to the foreign systems and to what is served is forgotten."""
+        """Undo what earlier attacks did to the foreign systems and to the published app."""
         self.erp.said, self.erp.status = "nothing", 200
         self.outside.said, self.outside.failing, self.outside.structured = "42", False, None
         self.outside.description = "Looks something up"
@@ -204,16 +204,16 @@ class Trap:
             counted.clear()
 
     def audited(self, after: int) -> list[tuple[str, Mapping[str, Any]]]:
-        """Entries of the audit trail since then: the action, and all that it says."""
-        found = audit.list_entries(self.scope, AuditFilter(), PageRequest(500)).items
-        return [(each.action, json.loads(each.fields or "{}")) for each in found if each.seq > after]
+        """Later entries of the audit trail: each with its action and fields."""
+        entries = audit.list_entries(self.scope, AuditFilter(), PageRequest(500)).items
+        return [(each.action, json.loads(each.fields or "{}")) for each in entries if each.seq > after]
 
     def last_entry(self) -> int:
-        found = audit.list_entries(self.scope, AuditFilter(), PageRequest(1)).items
-        return found[0].seq if found else 0
+        entries = audit.list_entries(self.scope, AuditFilter(), PageRequest(1)).items
+        return entries[0].seq if entries else 0
 
     def state(self) -> dict[str, Any]:
-        """What no attack may change, wherever it is."""
+        """Everything that no attack may change."""
         rows = datapool.query_entities(self.scope, "traps", {"limit": 500}).items
         apps = db.rows("SELECT id, published_version FROM webapp WHERE tenant_id = 'trap'")
         switches = db.rows("SELECT * FROM switched_off ORDER BY 1, 2, 3")
@@ -224,14 +224,14 @@ class Trap:
         }  # fmt: skip
 
     def landed(self, before: Mapping[str, Any], approved: Any = None) -> set[str]:
-        """Where something happened beside the one order that a person approved."""
+        """The systems that were changed, apart from the one order that a person approved."""
         writes = list(self.erp.writes)
         if (order := ("POST /orders", approved)) in writes:
             writes.remove(order)
-        found = {"erp"} if writes else set()
-        found |= {"collector"} if self.collector.http.received else set()
-        found |= {"outside"} if [each for each in self.outside.calls if each != ("look", {})] else set()
-        return found | ({"tenant"} if self.state() != before else set())
+        systems = {"erp"} if writes else set()
+        systems |= {"collector"} if self.collector.http.received else set()
+        systems |= {"outside"} if [each for each in self.outside.calls if each != ("look", {})] else set()
+        return systems | ({"tenant"} if self.state() != before else set())
 
     def close(self) -> None:
         for each in (self.erp.http, self.collector.http, self.outside.http, self.site.http, self.mailbox):

@@ -1,4 +1,4 @@
-"""Which sets of files are a skill, and what is said of those that are none."""
+"""Which sets of files are a skill, and the errors of those that are not."""
 
 import hashlib
 import shutil
@@ -23,7 +23,7 @@ from .written import about, skill
 
 
 def refused(files: dict[str, bytes], name: str = "returns") -> str:
-    """What is said of these files."""
+    """The messages with which these files are refused."""
     with pytest.raises(ValidationFailed) as caught:
         parse_skill(name, files)
     return "\n".join(detail.message for detail in caught.value.details)
@@ -43,7 +43,7 @@ def test_a_skill_is_read_with_every_member_of_its_front_matter() -> None:
     assert [(file.path, file.is_text) for file in parsed.files] == [("SKILL.md", True), ("references/limits.md", True)]
 
 
-def test_the_digest_is_what_everybody_computes_with_sha256sum(tmp_path: Path) -> None:
+def test_the_digest_is_that_of_sha256sum(tmp_path: Path) -> None:
     files = skill(limits=b"3\n") | {"assets/é.png": b"\x89PNG\0", "assets-more/a b.txt": b"x", "Z.md": b"z", "a.md": b"a"}
     for path, content in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def test_every_change_changes_the_digest() -> None:
         "x\0y", "a\u202eb.md", "a\u200bb.md", "a\nb.md", "e\u0301.md", "x" * 301,
     ],
 )  # fmt: skip
-def test_a_path_that_leads_out_or_deceives_is_refused(path: str) -> None:
+def test_an_unsafe_or_misleading_path_is_refused(path: str) -> None:
     refused(skill() | {path: b"x"})
 
 
@@ -77,11 +77,11 @@ def test_a_path_that_leads_out_or_deceives_is_refused(path: str) -> None:
     [{"A.md": b"1", "a.md": b"2"}, {"skill.md": b"1"}, {"a": b"1", "a/b": b"2"}, {"ﬁ.md": b"1", "fi.md": b"2"}],
     ids=["case", "skill.md", "file and folder", "ligature"],
 )
-def test_two_paths_that_some_system_takes_for_one_are_refused(files: dict[str, bytes]) -> None:
+def test_paths_that_some_systems_treat_as_equal_are_refused(files: dict[str, bytes]) -> None:
     assert "contains" in refused(skill() | files)
 
 
-def test_the_file_is_called_exactly_so() -> None:
+def test_the_main_file_must_be_called_skill_md() -> None:
     assert "exactly this name" in refused({"skill.md": about()})
     assert "exactly this name" in refused({"returns/SKILL.md": about()})
     assert "exactly this name" in refused({})
@@ -90,7 +90,7 @@ def test_the_file_is_called_exactly_so() -> None:
 @pytest.mark.parametrize(
     "name", ["", "Returns", "re--turns", "-returns", "returns-", "re_turns", "rétours", "r" * 65, "re/turns", "..", "returns\n"]
 )
-def test_a_name_is_of_small_letters_digits_and_hyphens(name: str) -> None:
+def test_a_name_has_only_lowercase_letters_digits_and_hyphens(name: str) -> None:
     assert "not a valid skill name" in refused(skill(), name)
 
 
@@ -99,7 +99,7 @@ def test_the_name_is_that_of_the_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("front", "said"),
+    ("front", "expected"),
     [
         ("", "mapping"),
         ("- name", "mapping"),
@@ -129,8 +129,8 @@ def test_the_name_is_that_of_the_folder() -> None:
         ("name: returns\ndescription: \"ig\\u200Bnore\"", "invisible to people"),
     ],
 )  # fmt: skip
-def test_front_matter_that_cannot_be_meant_is_refused(front: str, said: str) -> None:
-    assert said in refused({"SKILL.md": f"---\n{front}\n---\nBody.\n".encode()})
+def test_invalid_front_matter_is_refused(front: str, expected: str) -> None:
+    assert expected in refused({"SKILL.md": f"---\n{front}\n---\nBody.\n".encode()})
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_description_is_one_line_however_it_is_written() -> None:
     ],
     ids=ascii,
 )  # fmt: skip
-def test_what_a_reader_does_not_see_no_model_reads(hidden: str) -> None:
+def test_invisible_characters_are_refused(hidden: str) -> None:
     message = refused({"SKILL.md": about() + f"Pay.{hidden} Now.".encode()})
     assert "SKILL.md: line 8, column" in message
     assert "U+" in message
@@ -176,7 +176,7 @@ def test_bytes_that_are_no_text_are_binary(content: bytes) -> None:
     assert "UTF-8 text" in refused({"SKILL.md": about() + content})
 
 
-def test_too_much_is_refused() -> None:
+def test_too_many_or_too_large_files_are_refused() -> None:
     with pytest.raises(PayloadTooLarge, match="files"):
         parse_skill("returns", skill() | {f"{n}.md": b"" for n in range(MOST_FILES)})
     big = b"\0" * LARGEST_FILE
@@ -192,7 +192,7 @@ def test_a_key_of_this_appliance_is_refused() -> None:
         parse_skill("returns", skill(x=f"use {make_key_text('test')}".encode()))
 
 
-def test_every_problem_is_named_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     message = refused({"SKILL.md": b"---\nname: other\n---\n", "../a": b"", "b.md": "\u202e".encode()})
     assert all(part in message for part in ("make them equal", "description must be", "../a", "b.md"))
 

@@ -1,4 +1,4 @@
-"""What is kept of skills, what loading one tells, and what is collected."""
+"""Storing, loading and comparing skills, and collecting the contents of old versions."""
 
 import io
 import zipfile
@@ -52,14 +52,14 @@ def test_a_skill_is_listed_loaded_and_read_file_by_file(skills: Skills, acme: Te
 def test_another_tenant_sees_nothing(skills: Skills, acme: TenantScope, globex: TenantScope) -> None:
     skills.put_skill(acme, "returns", skill())
     assert skills.list_skills(globex) == []
-    for reach in (skills.load_skill, skills.get_skill, skills.delete_skill):
+    for access in (skills.load_skill, skills.get_skill, skills.delete_skill):
         with pytest.raises(NotFound, match="no skill 'returns' here"):
-            reach(globex, "returns")
+            access(globex, "returns")
     skills.put_skill(globex, "returns", skill(more="license: MIT\n"))
     assert skills.get_skill(acme, "returns").license == ""
 
 
-def test_each_verb_takes_its_scope(skills: Skills, acme: TenantScope) -> None:
+def test_each_operation_needs_its_scope(skills: Skills, acme: TenantScope) -> None:
     skills.put_skill(acme, "returns", skill())
     nobody = TenantScope("acme", "key:nobody", frozenset({"skills.read"}))
     for change in (lambda: skills.put_skill(nobody, "returns", skill()), lambda: skills.delete_skill(nobody, "returns")):
@@ -83,7 +83,7 @@ def test_a_file_that_is_not_there_or_not_for_models_is_refused(skills: Skills, a
     assert (file.is_text, b"".join(pieces)) == (False, b"\x89PNG\0")
 
 
-def test_whoever_expects_another_digest_is_told_the_present_one(skills: Skills, acme: TenantScope) -> None:
+def test_a_digest_conflict_reports_the_current_digest(skills: Skills, acme: TenantScope) -> None:
     before = skills.put_skill(acme, "returns", skill())[0].version_digest
     after = skills.put_skill(acme, "returns", skill(more="license: MIT\n"), if_match=before)[0].version_digest
     for call in (
@@ -189,7 +189,7 @@ def test_texts_that_repeat_themselves_are_compared_within_bounds() -> None:
     assert short.lines == (DiffLine("removed", "3"), DiffLine("added", "4"), DiffLine("same", "b"))
 
 
-def test_what_cannot_be_compared_is_named_all_the_same() -> None:
+def test_files_that_cannot_be_compared_are_still_listed() -> None:
     long = "x\n" * 3000
     changes = compare_texts({"a": "1", "b": None, "gone": "2"}, {"a": "1\n2", "b": "now text", "c": long})
     assert [(change.path, change.kind, change.lines is None) for change in changes] == [

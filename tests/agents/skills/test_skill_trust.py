@@ -1,4 +1,4 @@
-"""Who may trust a skill, what exactly they trust, and what ends it."""
+"""Who may approve a skill, what an approval covers, and what ends it."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ def test_a_changed_skill_is_untrusted_and_has_no_tools_until_it_is_approved_anew
     assert skills.load_skill(acme, "returns").trust == "untrusted"  # only what was approved last counts
 
 
-def test_what_was_approved_is_trusted_again_when_it_is_put_back(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
+def test_an_approved_version_is_trusted_again_when_restored(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
     first = put(skills, acme)
     approve_skill(scope_of(ann), skills, ann, "returns", first, ["query_entities"])
     for number in range(KEPT_VERSIONS + 2):
@@ -78,7 +78,7 @@ def test_what_was_approved_is_trusted_again_when_it_is_put_back(skills: Skills, 
     assert skills.load_skill(acme, "returns").granted_tools == ("query_entities",)
 
 
-def test_the_digest_that_was_looked_at_is_the_one_that_is_approved(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
+def test_approving_an_outdated_digest_is_refused(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
     seen = put(skills, acme)
     now = put(skills, acme, "")
     with pytest.raises(VersionConflict) as caught:
@@ -96,7 +96,7 @@ def test_only_what_is_requested_by_a_plain_name_is_granted(skills: Skills, acme:
     assert skills.get_skill(acme, "returns").trust == "untrusted"
 
 
-def test_no_key_and_no_agent_decides(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
+def test_keys_and_agents_cannot_decide(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
     digest = put(skills, acme)
     for actor in ("key:acme", "agent:clerk", "execution:exe_1", "system", "user:somebody"):
         scope = TenantScope("acme", actor, KEY_SCOPES)
@@ -131,7 +131,7 @@ def test_a_member_of_another_tenant_does_not_decide(skills: Skills, acme: Tenant
         approve_skill(here, skills, stranger, "returns", digest)
 
 
-def test_who_put_a_skill_does_not_approve_it(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
+def test_the_author_of_a_skill_cannot_approve_it(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
     digest = put(skills, scope_of(ann))
     with pytest.raises(PolicyDenied, match="somebody else"):
         approve_skill(scope_of(ann), skills, ann, "returns", digest)
@@ -143,7 +143,7 @@ def test_who_put_a_skill_does_not_approve_it(skills: Skills, acme: TenantScope, 
     approve_skill(scope_of(bob), skills, bob, "returns", digest)
 
 
-def test_in_a_sandbox_one_may_approve_what_one_put(skills: Skills) -> None:
+def test_in_a_sandbox_tenant_the_author_may_approve(skills: Skills) -> None:
     tenants.create_tenant("sandbox-a", "a", kind="sandbox")
     person = member(TenantScope("sandbox-a", "system"), "cy@example.com", "owner")
     approve_skill(scope_of(person), skills, person, "returns", put(skills, scope_of(person)))

@@ -1,4 +1,4 @@
-"""What a run is that follows a skill, and what a person approves who approves its calls."""
+"""How a loaded skill taints a run, and what an approval of the run's calls covers."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def library(world: World, tmp_path: Path) -> Skills:
 
 
 def waiting(world: World) -> tuple[list[str], StoredAction]:
-    """A run that has loaded the skill and waits for a person: what taints it, and the action as it is kept for them."""
+    """Start a run that loads the skill and waits for an approval: its taint, and the stored action."""
     world.make(calls(LOADS), calls(book(amount=1)), says("done"), rules=RULES, skills=["returns"])
     run = world.drive(world.start())
     assert (run.status, world.booked()) == ("waiting", []), run.error

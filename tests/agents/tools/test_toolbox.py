@@ -43,7 +43,7 @@ class Counter:
         subject: Subject,
         action: ToolAction,
         approval_id: str | None = None,
-        held: UsedApproval | None = None,
+        used_approval: UsedApproval | None = None,
     ) -> "Leave":
         self.judged.append(action)
         if self.verdict == "deny":
@@ -111,20 +111,20 @@ def box_of(counter: Counter, tool: Tool | None = None) -> Toolbox:
     return box
 
 
-def test_a_call_that_is_allowed_reaches_the_verb_and_is_judged_by_its_arguments(counter: Counter, database: None) -> None:
+def test_an_allowed_call_runs_and_is_evaluated_with_its_arguments(counter: Counter, database: None) -> None:
     assert box_of(counter).call(CALLER, "count", {"step": 2}) == {"count": 1}
     assert counter.calls == [{"step": 2}]
     assert counter.judged == [ToolAction("count", "write", {"step": 2})]
 
 
-def test_what_a_policy_denies_is_not_called_and_says_why(counter: Counter) -> None:
+def test_a_denied_call_does_not_run_and_says_why(counter: Counter) -> None:
     counter.verdict = "deny"
     with pytest.raises(PolicyDenied, match="the test says so"):
         box_of(counter).call(CALLER, "count", {"step": 2})
     assert counter.calls == []
 
 
-def test_an_approval_is_asked_for_and_used_up_in_the_write_that_calls(counter: Counter, database: None) -> None:
+def test_an_approval_is_required_and_consumed_in_the_write_that_calls(counter: Counter, database: None) -> None:
     counter.verdict = "require_approval"
     box = box_of(counter)
     with pytest.raises(ApprovalRequired, match="somebody must agree"):
@@ -138,7 +138,7 @@ def test_an_approval_is_asked_for_and_used_up_in_the_write_that_calls(counter: C
     assert {APPROVAL_ID in action.input for action in counter.judged} == {False}
 
 
-def test_a_reading_tool_that_a_rule_holds_is_called_once_approved(counter: Counter, database: None) -> None:
+def test_a_reading_tool_that_needs_an_approval_runs_once_approved(counter: Counter, database: None) -> None:
     counter.verdict = "require_approval"
     query = replace(entity_tools()[0], call=lambda c, a: counter.call(c, a) and {"items": []})
     box = box_of(counter, query)
@@ -165,12 +165,12 @@ def test_a_tool_that_consumes_by_itself_does_so_in_its_own_write(counter: Counte
     assert seen == [[], ["apr_1"]]
 
 
-def test_what_the_rules_hide_is_not_shown(counter: Counter) -> None:
+def test_fields_hidden_by_rules_are_redacted(counter: Counter) -> None:
     box = box_of(counter, tool_of(lambda c, a: {"step": 7}, output_schema={"type": "object"}, effect="read"))
     assert box.call(CALLER, "count", {}) == {"step": "hidden"}
 
 
-def test_a_caller_without_the_scope_is_refused_before_anything_is_judged(counter: Counter) -> None:
+def test_a_caller_without_the_scope_is_refused_before_policies_are_evaluated(counter: Counter) -> None:
     poor = Caller(replace(CALLER.scope, scopes=frozenset({"entities.read"})), CALLER.subject)
     box = box_of(counter)
     with pytest.raises(ScopeMissing, match=r"entities\.write"):
@@ -197,13 +197,13 @@ def test_an_unknown_tool_is_not_found_and_two_of_one_name_are_refused(counter: C
         box.add(tool_of(counter.call))
 
 
-def test_an_answer_against_the_tools_own_schema_is_a_bug(counter: Counter) -> None:
+def test_an_answer_that_does_not_match_the_tools_schema_is_a_bug(counter: Counter) -> None:
     box = box_of(counter, tool_of(lambda caller, arguments: {"count": "one"}, effect="read"))
     with pytest.raises(RuntimeError, match="output schema"):
         box.call(CALLER, "count", {})
 
 
-def test_a_tool_that_judges_itself_gets_its_approval_and_is_not_judged_twice(counter: Counter) -> None:
+def test_a_tool_that_governs_itself_gets_the_approval_and_is_not_evaluated_twice(counter: Counter) -> None:
     counter.verdict = "deny"
     box = box_of(counter, tool_of(counter.call, describe=lambda c, a: ToolAction("count", "write", a, host="there")))
     assert box.call(CALLER, "count", {APPROVAL_ID: "apr_1"}) == {"count": 1}
@@ -229,7 +229,7 @@ def test_a_result_that_comes_later_is_waited_for(counter: Counter) -> None:
     assert looks == [False, False]
 
 
-def test_what_is_over_and_not_to_be_seen_yet_is_looked_for_now_and_then(counter: Counter) -> None:
+def test_a_finished_result_that_is_not_visible_yet_is_polled(counter: Counter) -> None:
     over: Future[None] = Future()
     over.set_result(None)
     looks: list[bool] = []
@@ -244,7 +244,7 @@ def test_what_is_over_and_not_to_be_seen_yet_is_looked_for_now_and_then(counter:
     assert len(looks) <= 3  # a look at the start, one after POLL_SECONDS, the last one
 
 
-def test_when_the_time_is_over_what_there_is_is_told(counter: Counter) -> None:
+def test_on_timeout_the_current_result_is_returned(counter: Counter) -> None:
     box = box_of(counter, tool_of(lambda c, a: PendingResult(lambda last: {"count": 0} if last else None, 0.01), effect="read"))
     assert box.call(CALLER, "count", {}) == {"count": 0}
 
@@ -257,16 +257,16 @@ LONG = {
 @pytest.mark.parametrize(
     ("result", "check"),
     [
-        ({"items": ["x" * 1000] * 400}, lambda told: 200 < len(told["items"]) < 262),
-        ({"text": "ä" * 200_000}, lambda told: 100_000 < len(told["text"]) < 132_000 and set(told["text"]) == {"ä"}),
-        ({"output": {"rows": ["x" * 1000] * 400}}, lambda told: "output" not in told),
+        ({"items": ["x" * 1000] * 400}, lambda answer: 200 < len(answer["items"]) < 262),
+        ({"text": "ä" * 200_000}, lambda answer: 100_000 < len(answer["text"]) < 132_000 and set(answer["text"]) == {"ä"}),
+        ({"output": {"rows": ["x" * 1000] * 400}}, lambda answer: "output" not in answer),
     ],
 )
-def test_a_result_that_is_too_long_is_cut_and_says_so(counter: Counter, result: Any, check: Callable[[Any], bool]) -> None:
+def test_a_result_that_is_too_long_is_truncated_and_marked(counter: Counter, result: Any, check: Callable[[Any], bool]) -> None:
     tool = tool_of(lambda c, a: result, effect="read", output_schema=LONG, long=tuple(result))
-    told = box_of(counter, tool).call(CALLER, "count", {})
-    assert told["truncated"] == list(result)
-    assert check(told)
+    answer = box_of(counter, tool).call(CALLER, "count", {})
+    assert answer["truncated"] == list(result)
+    assert check(answer)
 
 
 def test_a_page_that_has_a_next_one_is_not_cut(counter: Counter) -> None:

@@ -1,4 +1,4 @@
-"""The yard of each language family, kept for the whole corpus."""
+"""One yard for each language family, shared by its whole corpus."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.sandbox.hostile.yard import Yard
 
 @pytest.fixture(scope="session")
 def javascript_yard(prepared: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    made = Yard("javascript", tmp_path_factory.mktemp("canary"))
-    yield made
-    made.end()
+    yard = Yard("javascript", tmp_path_factory.mktemp("canary"))
+    yield yard
+    yard.end()
 
 
 @pytest.fixture(scope="session")
 def php_yard(prepared: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    made = Yard("php", tmp_path_factory.mktemp("canary"))
-    yield made
-    made.end()
+    yard = Yard("php", tmp_path_factory.mktemp("canary"))
+    yield yard
+    yard.end()

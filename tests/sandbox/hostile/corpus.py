@@ -94,13 +94,13 @@ def _read_script(entry: dict[str, Any], family: str, kind: str) -> Script:
         raise CorpusFault(f"{kind}: {entry.get('name')}: {unknown or 'one of step, module, expression; one of fails, output'}")
     fails = tuple(_pair(each) for each in _listed(entry.get("fails", [])))
     wall = STOPPED_MS if any(each[0] == "timeout" for each in fails) else RETURNING_MS
-    given = {"wall_ms": wall, "cpu_ms": wall, "memory_mb": MEMORY_MB} | entry.get("limits", {})
+    limits = {"wall_ms": wall, "cpu_ms": wall, "memory_mb": MEMORY_MB} | entry.get("limits", {})
     return Script(
         family,
         kind,
         entry["name"],
         _program(entry, "php" if family == "php" else entry.get("language", "typescript")),
-        Limits(**given),
+        Limits(**limits),
         fails,
         entry.get("output"),
         entry.get("message", ""),

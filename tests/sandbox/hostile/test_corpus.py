@@ -1,4 +1,4 @@
-"""The corpus is as large as it must be, its canaries sing when they are reached, and neighbours are unharmed meanwhile."""
+"""The corpus is as large as it must be, reached canaries are reported, and neighbours are unharmed meanwhile."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def test_no_file_is_left_out_of_the_classes() -> None:
         assert {path.stem for path in (Path(__file__).parent / family).iterdir()} == set(CLASSES)
 
 
-# ---- the judge finds what it is there for
+# ---- the checks detect failures
 
 
-def script(step: str, **given: object) -> Script:
+def script(step: str, **fields: object) -> Script:
     entry = Program("javascript", "s.js", {"s.js": f"export default async (input, api) => {{ {step} }}"}, "ten_hostile")
-    values: dict[str, object] = {"limits": Limits(wall_ms=1000), "output": None, "fails": ()} | given
+    values: dict[str, object] = {"limits": Limits(wall_ms=1000), "output": None, "fails": ()} | fields
     return Script("javascript", "loops", "a control", entry, **values)  # type: ignore[arg-type]
 
 
-def test_the_canaries_sing_when_they_are_reached(javascript_yard: Yard) -> None:
+def test_reached_canaries_are_reported(javascript_yard: Yard) -> None:
     yard = javascript_yard
     assert yard.reached("nothing") == []
     for secret in (yard.file, yard.environment, yard.tenant):
@@ -101,12 +101,12 @@ def test_the_canaries_sing_when_they_are_reached(javascript_yard: Yard) -> None:
     ],
     ids=["output", "no failure", "another failure", "another message", "another log", "another call", "another answer"],
 )
-def test_a_script_that_ends_otherwise_is_found(javascript_yard: Yard, wrong: Script) -> None:
+def test_a_script_that_ends_differently_fails_the_check(javascript_yard: Yard, wrong: Script) -> None:
     with pytest.raises(AssertionError):
         judge(wrong, javascript_yard)
 
 
-def test_a_process_that_ends_is_found_and_so_is_harm_to_those_within(prepared: None, tmp_path: Path) -> None:
+def test_an_ended_process_and_a_harmed_sleeper_are_detected(prepared: None, tmp_path: Path) -> None:
     yard = Yard("javascript", tmp_path)
     assert yard.ended() == set()
     for number in yard.pool.process_ids():
@@ -117,7 +117,7 @@ def test_a_process_that_ends_is_found_and_so_is_harm_to_those_within(prepared: N
         yard.end()
 
 
-def test_a_neighbour_with_a_wrong_answer_is_found(javascript_yard: Yard) -> None:
+def test_a_neighbour_with_a_wrong_answer_is_detected(javascript_yard: Yard) -> None:
     wrong = Program("javascript", "s.js", {"s.js": "export default () => ({ twice: 3 })"}, "ten_neighbour")
     neighbour = Neighbour(javascript_yard.pool, wrong, "secret")
     neighbour.go_on(1)

@@ -1,4 +1,4 @@
-"""Whether a hostile script ended as its file says, and nobody else noticed."""
+"""Checks that a hostile script ended as its file says, without reaching or harming anything."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def judge(script: Script, yard: Yard) -> None:
         evidence: list[Any] = [value]
     else:
         outcome, host = yard.run(script)
-        _judge_step(script, outcome, host)
+        _check_step(script, outcome, host)
         evidence = [outcome, *host.calls]
     assert yard.reached(*evidence) == []
     assert yard.neighbour.wrong() == []
     assert yard.ended() == set()
 
 
-def _judge_step(script: Script, outcome: Outcome, host: HostileHost) -> None:
+def _check_step(script: Script, outcome: Outcome, host: HostileHost) -> None:
     failure = outcome.failure
     assert outcome.snapshot is None
     if script.fails:

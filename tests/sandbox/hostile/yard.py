@@ -80,17 +80,17 @@ _SLEEPER = {
 
 def _children() -> set[int]:
     """The processes that this one has started and that still run."""
-    found = set()
+    numbers = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]
             if int(parent) == os.getpid() and state != "Z":
-                found.add(int(path.parent.name))
-    return found
+                numbers.add(int(path.parent.name))
+    return numbers
 
 
 class HostileHost:
-    """The appliance's side of a hostile step: notes what it is asked, and answers in one of several tempers."""
+    """The appliance's side of a hostile step: records its calls, and answers in one of several tempers."""
 
     def __init__(self, temper: str = "echo") -> None:
         self.calls: list[HostCall] = []
@@ -174,14 +174,14 @@ class Neighbour:
                 self._wrong.append(outcome.failure or outcome.output)
 
     def wrong(self) -> list[object]:
-        """What it got instead of its answers since the last look."""
-        found, self._wrong = self._wrong, []
-        return found
+        """The wrong answers since the last call of this method."""
+        results, self._wrong = self._wrong, []
+        return results
 
     def go_on(self, steps: int) -> None:
         """Wait until it has done so many steps more."""
-        wanted = len(self.seconds) + steps
-        while len(self.seconds) < wanted and self._thread.is_alive():
+        target = len(self.seconds) + steps
+        while len(self.seconds) < target and self._thread.is_alive():
             self._stop.wait(_PAUSE_SECONDS)
 
     def end(self) -> None:
@@ -190,7 +190,7 @@ class Neighbour:
 
 
 class Yard:
-    """One sandbox process with its canaries; `run` a script, then `reached` says what it got at (nothing)."""
+    """One sandbox process with its canaries; `run` a script, then `find_reached` lists the canaries it reached (none)."""
 
     def __init__(self, family: str, folder: Path) -> None:
         self.file, self.environment, self.tenant = (MARK + secrets.token_hex(12) for _ in range(3))
@@ -227,13 +227,13 @@ class Yard:
         return outcome, host
 
     def ended(self) -> set[int]:
-        """The sandbox processes of the yard that are gone since the last look."""
-        gone = self._processes - _children()
-        self._processes -= gone
-        return gone
+        """The sandbox processes of the yard that have ended since the last call of this method."""
+        ended = self._processes - _children()
+        self._processes -= ended
+        return ended
 
     def reached(self, *evidence: object) -> list[str]:
-        """The canaries that sing: found in what came out of the sandbox, changed, or called."""
+        """The canaries that were found in the sandbox's output, changed, or called."""
         text = json.dumps([str(each) for each in evidence], ensure_ascii=False)
         sung = [each for each in (self.file, self.environment, self.tenant) if each in text]
         if self.path.read_text() != self.file or [each.name for each in self.path.parent.iterdir()] != [self.path.name]:

@@ -42,7 +42,7 @@ METHODS = [
 
 
 @pytest.mark.parametrize(("method", "arguments"), METHODS)
-def test_a_method_says_the_same_in_both_languages(
+def test_a_method_sends_the_same_call_in_both_languages(
     run: RunPhp, run_php: RunPhp, recording_host: Any, method: str, arguments: str
 ) -> None:
     from_js, from_php = recording_host(), recording_host()
@@ -73,7 +73,7 @@ def test_a_refused_call_that_nobody_catches_keeps_its_class_and_place(run_php: R
 
 
 @pytest.mark.parametrize("code", ["sandbox_lost", "aborted"])
-def test_code_cannot_claim_what_only_the_appliance_may_say(run_php: RunPhp, code: str) -> None:
+def test_code_cannot_forge_failures_of_the_appliance(run_php: RunPhp, code: str) -> None:
     body = f"""$e = new ApiError('x'); $e->code = '{code}'; $e->failure_class = 'system'; throw $e;"""
     failure = run_php(body).failure
     assert failure is not None
@@ -145,7 +145,7 @@ def test_a_forged_message_is_checked_like_every_other(run_php: RunPhp, message: 
 
 
 @pytest.mark.parametrize("message", ["", "x", "c", "c\\n", "l", "f", "f[]", "f{}", "fnull", "i", "z\\n\\n"])
-def test_a_message_of_no_shape_is_the_steps_own_fault(run_php: RunPhp, message: str) -> None:
+def test_a_malformed_message_is_a_user_code_failure(run_php: RunPhp, message: str) -> None:
     outcome = run_php(f'post_message_to_js("{message}"); return 1;')
     assert outcome.failure is None or outcome.failure.failure_class == "user_code"
     assert run_php("return 1;").output == 1

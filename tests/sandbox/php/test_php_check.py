@@ -17,7 +17,7 @@ def test_a_program_without_errors_passes_and_does_not_run(pool: Pool, make_php: 
     assert pool.compile(program) == []
 
 
-def test_every_error_of_every_file_is_told_at_once(pool: Pool, make_php: Make) -> None:
+def test_every_error_of_every_file_is_reported_at_once(pool: Pool, make_php: Make) -> None:
     files = {
         "lib/a.php": "<?php\n\n$x = ;",
         "lib/b.php": "<?php\nfunction f() {}\nfunction f() {}",
@@ -41,7 +41,7 @@ def test_a_step_with_a_syntax_error_does_not_start(pool: Pool, make_php: Make) -
     assert (failure.failure_class, failure.position) == ("validation", Position("steps/step.php", 3, 1))
 
 
-def test_an_entry_that_never_returns_is_told(pool: Pool, make_php: Make) -> None:
+def test_an_entry_without_a_return_is_reported(pool: Pool, make_php: Make) -> None:
     failures = pool.compile(make_php("<?php\nfunction step() {}"))
     assert [each.message for each in failures] == ["the file must return a function: return function (array $input, $api) { … };"]
 

@@ -61,7 +61,7 @@ def test_a_step_leaves_nothing_to_the_next(run_php: RunPhp) -> None:
         "(function () { $d = new DOMDocument; return @$d->load('/etc/passwd'); })()",
     ],
 )
-def test_nothing_of_the_machine_is_in_reach(run_php: RunPhp, expression: str) -> None:
+def test_a_step_reaches_nothing_of_the_machine(run_php: RunPhp, expression: str) -> None:
     outcome = run_php(f"try {{ return {expression}; }} catch (Throwable $e) {{ return false; }}")
     assert not outcome.output
     assert outcome.failure is None

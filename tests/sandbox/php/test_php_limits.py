@@ -108,7 +108,7 @@ def test_the_memory_a_step_may_use_is_what_its_limits_say(run_php: RunPhp, megab
         "return preg_match('/' . str_repeat('(', 100000) . '/', 'x') === false ? unserialize(str_repeat('a:1:{i:0;', 100000)) : 1;",
     ],
 )
-def test_recursion_of_the_engine_itself_is_the_steps_own_fault(run_php: RunPhp, body: str) -> None:
+def test_recursion_in_the_engine_is_a_user_code_failure(run_php: RunPhp, body: str) -> None:
     failure = run_php(body, limits=Limits(memory_mb=128)).failure
     assert failure is None or (failure.failure_class, failure.code) == ("user_code", "stack_limit")
     assert run_php("return 1;").output == 1

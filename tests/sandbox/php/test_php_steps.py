@@ -1,4 +1,4 @@
-"""PHP steps: what they get, what they return, what they find, and how they say what is wrong."""
+"""PHP steps: their input, their output, their files and extensions, and their errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_inline_source_may_leave_out_the_opening_tag(pool: Pool, make_php: Ma
     assert outcome.failure.position == Position("steps/step.php", 2, 1)
 
 
-def test_what_is_printed_and_warned_of_becomes_log_lines_in_order(run_php: RunPhp) -> None:
+def test_output_and_warnings_become_log_lines_in_order(run_php: RunPhp) -> None:
     body = """echo "one\\ntwo"; $api->log->warn('three', ['n' => 3]); print_r(['four' => 4]); $api->log->info(['five' => 5]);
     return $missing;"""
     outcome = run_php(body)
@@ -49,7 +49,7 @@ def test_what_is_printed_and_warned_of_becomes_log_lines_in_order(run_php: RunPh
     ]
 
 
-def test_what_was_printed_before_a_failure_is_kept(run_php: RunPhp) -> None:
+def test_output_before_a_failure_is_kept(run_php: RunPhp) -> None:
     outcome = run_php("echo 'before'; throw new Exception('x');")
     assert [line.message for line in outcome.logs] == ["before"]
 
@@ -138,7 +138,7 @@ def test_a_temporary_file_works_as_one(run_php: RunPhp) -> None:
 # ---- what is wrong
 
 
-def test_an_exception_is_told_with_the_authors_own_places(run_php: RunPhp) -> None:
+def test_an_exception_is_reported_with_places_in_the_authors_files(run_php: RunPhp) -> None:
     files = {
         "lib/deep.php": "<?php\nfunction deep($x) {\n  throw new DomainException(\"bad $x\", 7, new LogicException('why'));\n}\n"
     }
@@ -179,7 +179,7 @@ def test_an_exception_is_told_with_the_authors_own_places(run_php: RunPhp) -> No
         ("$api->datapool->remove('x');", "Error", "Call to undefined method Gos\\Datapool::remove()"),
     ],
 )
-def test_every_kind_of_error_is_the_steps_own(run_php: RunPhp, body: str, name: str, words: str) -> None:
+def test_every_kind_of_error_is_a_user_code_failure(run_php: RunPhp, body: str, name: str, words: str) -> None:
     failure = run_php(body).failure
     assert failure is not None
     assert (failure.failure_class, failure.name) == ("user_code", name)
@@ -189,7 +189,7 @@ def test_every_kind_of_error_is_the_steps_own(run_php: RunPhp, body: str, name: 
         assert (failure.position.file, failure.position.line) == ("steps/step.php", 3)
 
 
-def test_a_fatal_error_is_told_once_with_its_place(run_php: RunPhp) -> None:
+def test_a_fatal_error_is_reported_once_with_its_place(run_php: RunPhp) -> None:
     outcome = run_php("eval('function twice() {} function twice() {}');")
     assert outcome.failure is not None
     assert (outcome.failure.failure_class, outcome.failure.name) == ("user_code", "FatalError")
