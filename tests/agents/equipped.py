@@ -28,7 +28,7 @@ class Shop:
         self.webapps.create_app(world.scope, NewApp("shop"))
         for _ in range(2):
             make_version(self.webapps, self._blobs, world.scope, ())
-        self.made: list[Publisher] = []
+        self.publishers: list[Publisher] = []
         self.serve(1)
 
     def equip(self) -> None:
@@ -36,7 +36,7 @@ class Shop:
         name = self._world.presence.instance
         publishing = Publisher(self.webapps, name, name.__eq__)
         publishing.set_probe(self.visitor)
-        self.made.append(publishing)
+        self.publishers.append(publishing)
         shapes = make_shapes()
         for tool in WebAppTools(publishing, shapes.version, shapes.publication).tools():
             self._world.runs.runner.dependencies.toolbox.add(tool)
@@ -50,7 +50,7 @@ class Shop:
         return self.webapps.published_number(self._world.scope, "shop")
 
     def close(self) -> None:
-        for each in self.made:
+        for each in self.publishers:
             each.stop()
 
 

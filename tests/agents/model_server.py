@@ -63,7 +63,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Said:
+class ChatMessage:
     """One message of the conversation: role is system, user, assistant or tool; `call_id` is that of a result."""
 
     role: str
@@ -73,24 +73,24 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Heard:
+class ChatRequest:
     """One request."""
 
     path: str
     headers: Mapping[str, str]
     body: Any
-    messages: list[Said]
+    messages: list[ChatMessage]
     tools: dict[str, Any]
 
 
-Turn = Callable[[list[Said], dict[str, Any]], Any]
+Turn = Callable[[list[ChatMessage], dict[str, Any]], Any]
 
 
 def script(*answers: Any) -> Turn:
     """One answer after the other; the last one is repeated."""
     left, lock = list(answers), threading.Lock()
 
-    def turn(messages: list[Said], tools: dict[str, Any]) -> Any:
+    def turn(messages: list[ChatMessage], tools: dict[str, Any]) -> Any:
         with lock:
             return left.pop(0) if len(left) > 1 else left[0]
 
@@ -100,7 +100,7 @@ def script(*answers: Any) -> Turn:
 def obey(times: int = 1) -> Turn:
     """A model that does what it reads; see above."""
 
-    def turn(messages: list[Said], tools: dict[str, Any]) -> Any:
+    def turn(messages: list[ChatMessage], tools: dict[str, Any]) -> Any:
         texts = [text for message in messages if message.role != "assistant" for text in _texts(message.text)]
         done = [(call.name, _canonical(call.arguments)) for message in messages for call in message.calls]
         results = [message.text for message in messages if message.role == "tool"]
@@ -108,7 +108,7 @@ def obey(times: int = 1) -> Turn:
             (name, _canonical(filled))
             for text in texts
             for name, arguments in _calls_in(text)
-            if (filled := _filled(arguments, results)) is not _WAITS
+            if (filled := _fill(arguments, results)) is not _WAITS
         )
         for name, arguments in pending:
             if done.count((name, arguments)) < times:
@@ -152,16 +152,16 @@ def _inside(value: Any, depth: int) -> Iterator[str]:
             yield from _inside(inner, depth)
 
 
-def _filled(value: Any, results: list[str]) -> Any:
+def _fill(value: Any, results: list[str]) -> Any:
     """Arguments with what `$name` stands for; _WAITS while one stands for nothing."""
     if isinstance(value, str) and value.startswith("$"):
         values = [each for result in results for each in _members(_json(result), value[1:])]
         return values[-1] if values else _WAITS
     if isinstance(value, dict):
-        filled = {name: _filled(inner, results) for name, inner in value.items()}
+        filled = {name: _fill(inner, results) for name, inner in value.items()}
         return _WAITS if any(inner is _WAITS for inner in filled.values()) else filled
     if isinstance(value, list):
-        listed = [_filled(inner, results) for inner in value]
+        listed = [_fill(inner, results) for inner in value]
         return _WAITS if any(inner is _WAITS for inner in listed) else listed
     return value
 
@@ -191,8 +191,8 @@ class ModelServer:
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self.heard: list[Heard] = []
-        self.asked = threading.Semaphore(0)
+        self.requests: list[ChatRequest] = []
+        self.arrivals = threading.Semaphore(0)
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
@@ -205,9 +205,9 @@ class ModelServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
-    def next(self, request: Heard) -> Answer:
-        self.heard.append(request)
-        self.asked.release()
+    def next(self, request: ChatRequest) -> Answer:
+        self.requests.append(request)
+        self.arrivals.release()
         answer = self.turn(request.messages, request.tools)
         if isinstance(answer, Call):
             answer = [answer]
@@ -248,13 +248,13 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             messages = list(_read_anthropic(body) if is_anthropic else _read_openai(body))
             tools = {_describe_tool(tool)["name"]: _describe_tool(tool) for tool in body.get("tools", ())}
             headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = server.next(Heard(self.path, headers, body, messages, tools))
+            answer = server.next(ChatRequest(self.path, headers, body, messages, tools))
             if answer.hold is not None:
                 answer.hold.wait(30)
             if answer.status != 200:
                 reply: Any = {"error": {"message": answer.text or "not now"}}
             else:
-                reply = _anthropic(answer) if is_anthropic else _openai(answer, len(server.heard))
+                reply = _anthropic(answer) if is_anthropic else _openai(answer, len(server.requests))
             content = answer.raw if answer.raw is not None else json.dumps(reply).encode()
             self.send_response(answer.status)
             for name, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **answer.headers}.items():
@@ -279,25 +279,25 @@ def _text(content: Any) -> str:
     return "\n".join(_text(part.get("text", part.get("content", ""))) for part in content if part.get("type") != "image")
 
 
-def _read_openai(body: Any) -> Iterator[Said]:
+def _read_openai(body: Any) -> Iterator[ChatMessage]:
     for message in body["messages"]:
         calls = [each["function"] | {"id": each["id"]} for each in message.get("tool_calls", ())]
         requested = tuple(Call(each["name"], json.loads(each["arguments"]), each["id"]) for each in calls)
-        yield Said(message["role"], _text(message["content"]), requested, message.get("tool_call_id", ""))
+        yield ChatMessage(message["role"], _text(message["content"]), requested, message.get("tool_call_id", ""))
 
 
-def _read_anthropic(body: Any) -> Iterator[Said]:
+def _read_anthropic(body: Any) -> Iterator[ChatMessage]:
     if body.get("system"):
-        yield Said("system", body["system"])
+        yield ChatMessage("system", body["system"])
     for message in body["messages"]:
         parts = message["content"]
         for part in parts:
             if part["type"] == "tool_result":
-                yield Said("tool", _text(part["content"]), (), part["tool_use_id"])
+                yield ChatMessage("tool", _text(part["content"]), (), part["tool_use_id"])
         text = _text([part for part in parts if part["type"] in ("text", "image")])
         calls = tuple(Call(part["name"], part["input"], part["id"]) for part in parts if part["type"] == "tool_use")
         if text or calls:
-            yield Said(message["role"], text, calls)
+            yield ChatMessage(message["role"], text, calls)
 
 
 def _openai(answer: Answer, number: int) -> Any:

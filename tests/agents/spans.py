@@ -7,7 +7,7 @@ from typing import Any
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, Span, SpanContext, Tracer, get_current_span, use_span
 
 
-class Kept(Span):
+class RecordedSpan(Span):
     """One span: its name, its parent's name, its attributes and whether it has ended."""
 
     def __init__(self, name: str, parent: Any, attributes: Any) -> None:
@@ -43,21 +43,23 @@ class Kept(Span):
         self.attributes["exception"] = repr(exception)
 
 
-class KeepingTracer(Tracer):
+class RecordingTracer(Tracer):
     """`spans` in the order in which they began."""
 
     def __init__(self) -> None:
-        self.spans: list[Kept] = []
+        self.spans: list[RecordedSpan] = []
 
-    def start_span(self, name: str, context: Any = None, kind: Any = None, attributes: Any = None, *_: Any, **__: Any) -> Kept:
+    def start_span(
+        self, name: str, context: Any = None, kind: Any = None, attributes: Any = None, *_: Any, **__: Any
+    ) -> RecordedSpan:
         above = get_current_span()
-        self.spans.append(Kept(name, above.name if isinstance(above, Kept) else None, attributes))
+        self.spans.append(RecordedSpan(name, above.name if isinstance(above, RecordedSpan) else None, attributes))
         return self.spans[-1]
 
     @contextmanager
     def start_as_current_span(  # type: ignore[override]
         self, name: str, attributes: Any = None, record_exception: bool = True, set_status_on_exception: bool = True, **_: Any
-    ) -> Iterator[Kept]:
+    ) -> Iterator[RecordedSpan]:
         span = self.start_span(name, attributes=attributes)
         with use_span(span, end_on_exit=True, record_exception=record_exception, set_status_on_exception=set_status_on_exception):
             yield span

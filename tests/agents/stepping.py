@@ -33,7 +33,7 @@ from tests.integrations.world import Ledger
 
 GRANTS = {"integrations": {"books": "*"}, "datapool": {"marks": ["read", "write"]}, "human": True}
 STEP = {"id": "triage", "agent": {"use": "clerk", "trusted": True, "input": {"order": "= input.order"}}}
-GIVEN = {"order": "10248"}
+INPUT = {"order": "10248"}
 
 
 @dataclass
@@ -65,14 +65,14 @@ class Stepping:
         versions.save_draft(self.world.scope, process_id, draft)
         return draft
 
-    def start(self, *steps: Any, given: Any = None, **more: Any) -> str:
+    def start(self, *steps: Any, data: Any = None, **more: Any) -> str:
         """A new execution of a new process, in its first wait."""
-        execution_id = self.begin(self.publish(*steps, **more), given)
+        execution_id = self.begin(self.publish(*steps, **more), data)
         self.drive(execution_id)
         return execution_id
 
     def begin(self, process_id: str, data: Any = None) -> str:
-        return str(self.flow.start_execution(self.world.scope, process_id, StartRequest(data or GIVEN)).id)
+        return str(self.flow.start_execution(self.world.scope, process_id, StartRequest(data or INPUT)).id)
 
     def drive(self, execution_id: str) -> Execution:
         """Drive it as far as it goes now, as a new owner."""
@@ -93,7 +93,7 @@ class Stepping:
         while (row := self.drive(execution_id)).status not in store.FINISHED:
             for run in self.runs(execution_id):
                 self.world.drive(run.id)
-            for _ in self.world.asked("pending"):
+            for _ in self.world.list_approvals("pending"):
                 self.world.decide()
         return row
 

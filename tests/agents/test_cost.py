@@ -41,7 +41,7 @@ def world(tmp_path: Path, server: ModelServer) -> Iterator[World]:
         yield opened
 
 
-def asks(*requested: tuple[str, dict[str, Any]]) -> Turn:
+def model_calling(*requested: tuple[str, dict[str, Any]]) -> Turn:
     """A model that asks for one of these in each turn, then is done, however often it is asked for the same turn."""
     answers = [*(Call(*each) for each in requested), "done"]
     return lambda messages, tools: answers[sum(message.role == "assistant" for message in messages)]
@@ -54,7 +54,7 @@ def cap_cost(world: World, turns: int) -> None:
 
 def test_a_run_that_has_cost_too_much_makes_no_more_calls(world: World, server: ModelServer) -> None:
     cap_cost(world, 2)
-    server.turn = asks(mark("one"), mark("two"), book(amount=3))
+    server.turn = model_calling(mark("one"), mark("two"), book(amount=3))
     for _ in range(2):  # what another run has cost is not its own
         run = world.drive(world.start())
         assert (run.status, run.output) == ("succeeded", "done")
@@ -68,7 +68,7 @@ def test_a_run_that_has_cost_too_much_makes_no_more_calls(world: World, server: 
 
 def test_an_answer_is_charged_once_after_a_crash(world: World, server: ModelServer) -> None:
     cap_cost(world, 9)
-    server.turn = asks(mark("one"))
+    server.turn = model_calling(mark("one"))
     lost = 0
     for number in range(1, MOST_WRITES):
         run_id, cut = world.start(), False

@@ -34,7 +34,7 @@ def world(tmp_path: Path, store_url: str) -> Iterator[World]:
 def finish(world: World, run_id: str) -> Run:
     """Drive it to its end; people decide whatever they are asked."""
     while (run := world.drive(run_id)).status not in FINISHED:
-        for approval in world.asked("pending"):
+        for approval in world.list_approvals("pending"):
             world.decide("approve" if approval.request.kind == "approval" else "answer", None if approval.about.digest else "red")
         db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1 WHERE status = 'waiting' AND next_run_at IS NOT NULL"))
     return run
@@ -60,9 +60,9 @@ def test_a_crash_at_any_write_does_nothing_twice_and_loses_nothing(world: World,
         assert (run.status, run.output) == ("succeeded", "done"), (number, run.error)
         assert world.marks() == ["first", "second"], number
         assert len({key for _, key, _ in world.booked()}) == 1, number  # a repetition is the same request
-        assert [each.status for each in world.asked()] == ["used", "answered"], number
-        assert max(Counter(world.script.asked).values()) <= 1 + cut, number
-        assert sum(Counter(world.script.asked).values()) <= 3 + cut, number
+        assert [each.status for each in world.list_approvals()] == ["used", "answered"], number
+        assert max(Counter(world.script.turn_numbers).values()) <= 1 + cut, number
+        assert sum(Counter(world.script.turn_numbers).values()) <= 3 + cut, number
         entries = world.journal(run.id)
         assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
         assert Counter(entry.kind for entry in entries if entry.kind in ("answered", "returned")) == {"answered": 3, "returned": 4}
@@ -118,7 +118,7 @@ def test_only_one_of_two_workers_drives_a_run(world: World) -> None:
         assert world.get(run_id).status == "succeeded"
     assert world.marks() == ["once"] * 5
     assert len(world.booked()) == 5
-    world.made.pop()()
+    world.closers.pop()()
 
 
 def test_a_clock_change_takes_no_run_from_a_live_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_clock_change_takes_no_run_from_a_live_worker(world: World, monkeypatc
     assert (other.sweep(), world.get(claimed_id).status) == (0, "running")
     monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + 20)
     assert (other.sweep(), world.get(claimed_id).status) == (1, "queued"), "silent for two thirds of a lease, it is taken from it"
-    world.made.pop()()
+    world.closers.pop()()
 
 
 def test_a_worker_that_lost_the_run_commits_nothing_more(world: World) -> None:

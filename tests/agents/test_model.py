@@ -23,7 +23,7 @@ from appliance.core.scope import TenantScope
 from appliance.llm import Generated, LanguageModels, Profile, usage
 from appliance.tenants import service as tenants
 from tests.agents.model_server import Answer, Call, ModelServer, obey, script
-from tests.agents.spans import KeepingTracer
+from tests.agents.spans import RecordingTracer
 
 KINDS = pytest.mark.parametrize("kind", ["openai", "anthropic"])
 
@@ -87,7 +87,7 @@ def test_a_run_asks_for_tools_until_it_can_answer(world: World, kind: str) -> No
     assert done.output == "All done"
     here = threading.get_ident()
     assert world.echoed == [("a", here), ("ü", here)]
-    first, last = world.server.heard
+    first, last = world.server.requests
     assert [message.role for message in first.messages] == ["system", "user"]
     assert first.messages[0].text == "Help."
     assert first.tools["echo"]["input_schema"]["required"] == ["text"]
@@ -107,7 +107,7 @@ def test_a_structured_output_comes_by_a_tool_that_must_be_used(world: World, kin
     world.server.turn = script(Call("final_result", {"response": ["x"]}))
     done = run_in_new_loop(world.agent(output_type=list[str]).run("Go"))
     assert done.output == ["x"]
-    choice = world.server.heard[0].body["tool_choice"]
+    choice = world.server.requests[0].body["tool_choice"]
     assert choice == ("required" if kind == "openai" else {"type": "any"})
 
 
@@ -128,7 +128,7 @@ def test_invalid_calls_are_reported_to_the_model(world: World, kind: str) -> Non
     done = run_in_new_loop(agent.run("Go"))
     assert (done.output, weighed) == ("good", [])
     assert [text for text, _ in world.echoed] == ["right"]
-    unknown = world.server.heard[len(calls)].messages
+    unknown = world.server.requests[len(calls)].messages
     assert any("format_disk" in message.text for message in unknown)
 
 
@@ -138,7 +138,7 @@ def test_calls_with_the_same_id_are_distinguished(world: World, kind: str) -> No
     twice = [Call("echo", {"text": "a"}, "same"), Call("echo", {"text": "b"}, "same"), Call("echo", {"text": "c"}, "")]
     world.server.turn = script(twice, Call("echo", {"text": "d"}, "same"), "good")
     assert run_in_new_loop(world.agent().run("Go")).output == "good"
-    results = [(message.call_id, message.text) for message in world.server.heard[-1].messages if message.role == "tool"]
+    results = [(message.call_id, message.text) for message in world.server.requests[-1].messages if message.role == "tool"]
     assert [text for _, text in results] == ["echo a", "echo b", "echo c", "echo d"]
     assert len({call_id for call_id, _ in results}) == 4
 
@@ -199,7 +199,7 @@ def test_a_run_ends_at_the_budget_of_its_profile(world: World) -> None:
     world.server.turn = script(Call("echo", {"text": "a"}))
     with pytest.raises(BudgetExceeded):
         run_in_new_loop(world.agent().run("Go"))
-    assert len(world.server.heard) == 2
+    assert len(world.server.requests) == 2
     world.server.turn = script("fresh")
     other = ProfileModel(world.llm, "default", ModelContext(world.scope, "run_2", clock.monotonic() + 20))
     assert run_in_new_loop(Agent(other).run("Go")).output == "fresh"
@@ -212,7 +212,7 @@ def test_redacted_values_leave_in_no_part_of_a_request(world: World, kind: str) 
     done = run_in_new_loop(world.agent().run("Write to ann@a.example"))
     assert world.echoed[0][0] == "ann@a.example and x@b.example"
     assert done.output == "Sent to ann@a.example"
-    everything = repr([request.body for request in world.server.heard])
+    everything = repr([request.body for request in world.server.requests])
     assert "@" not in everything
     assert "echo [EMAIL_1] and [EMAIL_2]" in everything
 
@@ -222,7 +222,7 @@ def test_thoughts_are_returned_to_the_provider_unchanged(world: World) -> None:
     thoughts = [{"type": "thinking", "thinking": "hm", "signature": "s1"}, {"type": "redacted_thinking", "data": "d1"}]
     world.server.turn = script(Answer(calls=[Call("echo", {"text": "a"})], thoughts=thoughts), "good")
     done = run_in_new_loop(world.agent().run("Go"))
-    assert world.server.heard[1].body["messages"][1]["content"][:2] == thoughts
+    assert world.server.requests[1].body["messages"][1]["content"][:2] == thoughts
     response = done.all_messages()[1]
     assert [part.content for part in response.parts if isinstance(part, ThinkingPart)] == ["hm", ""]
 
@@ -231,7 +231,7 @@ def test_a_failed_tool_is_marked_where_the_provider_has_a_field_for_it(world: Wo
     world.profile("anthropic")
     world.server.turn = script(Call("echo", {"text": 5}), "good")
     run_in_new_loop(world.agent().run("Go"))
-    assert world.server.heard[1].body["messages"][2]["content"][0]["is_error"] is True
+    assert world.server.requests[1].body["messages"][2]["content"][0]["is_error"] is True
 
 
 def test_a_tenant_has_no_model_without_its_profile(world: World) -> None:
@@ -242,7 +242,7 @@ def test_a_tenant_has_no_model_without_its_profile(world: World) -> None:
 def test_turns_have_spans_within_their_run_and_without_content(world: World) -> None:
     world.profile("openai", price={"input": 1.0, "output": 2.0}, parameters={"max_tokens": 99})
     world.server.turn = script(Call("echo", {"text": "canary"}), Answer("canary", cached=7), Answer("canary", status=400))
-    tracer = KeepingTracer()
+    tracer = RecordingTracer()
     telemetry = Telemetry(tracer)
     agent = Agent(world.model(telemetry=telemetry), instructions="canary")
 
@@ -315,9 +315,9 @@ def test_a_conversation_continues_with_the_fallback_profile(world: World) -> Non
     world.server.turn = answers
     done = run_in_new_loop(world.agent().run("Go"))
     assert done.output == "good"
-    paths = [request.path.rpartition("/")[2] for request in world.server.heard]
+    paths = [request.path.rpartition("/")[2] for request in world.server.requests]
     assert paths == ["completions", "completions", "messages"]
-    assert [message.text for message in world.server.heard[-1].messages if message.role == "tool"] == ["echo a"]
+    assert [message.text for message in world.server.requests[-1].messages if message.role == "tool"] == ["echo a"]
     last = done.all_messages()[-1]
     assert isinstance(last, ModelResponse)
     assert (last.provider_details or {})["profile"] == "spare"

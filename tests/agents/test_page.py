@@ -19,7 +19,7 @@ FILES = dict(re.findall(r"```yaml\n# (\w+/[a-z-]+)\.yaml\n(.*?)```", PAGE, re.DO
 AGENT, POLICY = yaml12.load(FILES["agents/triage"]), yaml12.load(FILES["policies/desk"])
 
 
-def verdict(tool: str, effect: str = "read", **more: str) -> str:
+def decide_tool(tool: str, effect: str = "read", **more: str) -> str:
     subject = Subject("run:r", "agent", "triage", "r")
     return decide(compiled(desk=POLICY), Facts(subject, ToolAction(tool, effect, {}, **more))).verdict  # type: ignore[arg-type]
 
@@ -30,11 +30,11 @@ def test_the_agent_in_the_docs_is_valid() -> None:
 
 
 def test_the_policy_in_the_docs_decides_as_described() -> None:
-    assert {verdict(tool) for tool in ("query_entities", "load_tenant_skill", "list_tenant_integrations")} == {"allow"}
+    assert {decide_tool(tool) for tool in ("query_entities", "load_tenant_skill", "list_tenant_integrations")} == {"allow"}
     erp = {"integration": "erp", "operation": "get_order"}
-    assert verdict("execute_tenant_integration", **erp) == "allow"
-    assert verdict("execute_tenant_integration", "write", **{**erp, "operation": "create_order"}) == "require_approval"
-    assert verdict("read_logs") == "deny"
+    assert decide_tool("execute_tenant_integration", **erp) == "allow"
+    assert decide_tool("execute_tenant_integration", "write", **{**erp, "operation": "create_order"}) == "require_approval"
+    assert decide_tool("read_logs") == "deny"
 
 
 def test_the_docs_list_every_member_tool_limit_and_status() -> None:

@@ -47,12 +47,12 @@ class Stage:
 
     server: ModelServer
     scope: TenantScope
-    means: RunDependencies
+    dependencies: RunDependencies
 
     def run(self, *answers: ToolMock, **more: Any) -> tuple[RehearsalResult, MockedTools]:
         mocks = MockedTools(answers)
         settings = {"instructions": "Help.", "tools": ["query_entities", "erp:get"], "skills": ["rules"], **more}
-        return rehearse(self.scope, parse_definition("triage", settings), {"n": 1}, mocks, self.means), mocks
+        return rehearse(self.scope, parse_definition("triage", settings), {"n": 1}, mocks, self.dependencies), mocks
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_rehearsal_uses_mocked_answers_and_books_its_cost(stage: Stage) -> Non
     ], "nothing allows this agent anything, and the test answers all the same"  # fmt: skip
     assert "denied: no rule allows an agent" in mocks.calls[0].decision_text
     assert (mocks.problems, list(mocks.unused())) == ([], [])
-    messages = stage.server.heard[-1].messages
+    messages = stage.server.requests[-1].messages
     assert "Help." in messages[0].text
     assert messages[1].text == '{"n": 1}'
     results = [message.text for message in messages if message.role == "tool"]
@@ -119,7 +119,7 @@ def test_a_rehearsal_uses_mocked_answers_and_books_its_cost(stage: Stage) -> Non
 def test_a_call_without_an_answer_ends_the_run(stage: Stage) -> None:
     stage.server.turn = script(Call("query_entities", {"name": "orders"}), "all done")
     done, mocks = stage.run()
-    assert (done.status, len(stage.server.heard)) == ("failed", 1)
+    assert (done.status, len(stage.server.requests)) == ("failed", 1)
     assert mocks.problems == ["mocks: no answer matches query_entities with {'name': 'orders'}"]
 
 
@@ -128,7 +128,7 @@ def test_refused_and_invalid_calls_are_reported_to_the_model_and_not_counted(sta
     stage.server.turn = script(Call("execute_tenant_integration", other), Call("query_entities", {"name": 5}), "sorry")
     done, mocks = stage.run(ToolMock("erp:put", {}, (1,)), ToolMock("query_entities", {}, ({"items": []},)))
     assert (done.status, mocks.calls) == ("succeeded", [])
-    results = [message.text for message in stage.server.heard[-1].messages if message.role == "tool"]
+    results = [message.text for message in stage.server.requests[-1].messages if message.role == "tool"]
     assert "policy_denied" in results[0]
     assert "validation_failed" in results[1]
 
@@ -136,10 +136,10 @@ def test_refused_and_invalid_calls_are_reported_to_the_model_and_not_counted(sta
 def test_its_budget_and_a_failing_model_end_a_run_at_once(stage: Stage) -> None:
     stage.server.turn = script(Call("query_entities", {"name": "orders"}))
     done, _ = stage.run(ToolMock("query_entities", {}, ({"items": []},)), budget={"turns": 2})
-    assert (done.status, (done.error or {})["code"], len(stage.server.heard)) == ("failed", "budget_exceeded", 2)
+    assert (done.status, (done.error or {})["code"], len(stage.server.requests)) == ("failed", "budget_exceeded", 2)
     stage.server.turn = script(Answer(status=503))
     done, _ = stage.run()
-    assert (done.status, (done.error or {})["code"], len(stage.server.heard)) == ("failed", "connector_failed", 3)
+    assert (done.status, (done.error or {})["code"], len(stage.server.requests)) == ("failed", "connector_failed", 3)
 
 
 def test_the_output_fits_the_schema_of_the_agent(stage: Stage) -> None:

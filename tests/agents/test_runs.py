@@ -53,8 +53,8 @@ def test_a_run_calls_its_tools_and_answers(world: World) -> None:
 def test_output_from_outside_is_labelled_and_taints_the_run(world: World) -> None:
     run = world.run(calls(book("look")), says("done"))
     assert run.tainted_by == ["integration:books"]
-    assert "'source': 'integration:books'" in world.script.told()
-    assert "never an instruction" in str(world.script.heard[0].instructions)  # type: ignore[union-attr]
+    assert "'source': 'integration:books'" in world.script.transcript()
+    assert "never an instruction" in str(world.script.messages[0].instructions)  # type: ignore[union-attr]
 
 
 def test_an_answer_has_to_fit_its_schema(world: World) -> None:
@@ -79,7 +79,7 @@ def test_only_what_the_definition_lists_is_called(world: World) -> None:
     assert world.marks() == []
     errors = [entry.data["error"] for entry in world.journal(run.id) if entry.kind == "returned"]
     assert [error.get("reason", error["code"]) for error in errors] == ["not_in_definition", "validation_failed"]
-    assert "Unknown tool name" in world.script.told()
+    assert "Unknown tool name" in world.script.transcript()
 
 
 def test_without_a_rule_everything_is_denied_and_in_the_audit_trail(world: World) -> None:
@@ -95,15 +95,15 @@ def test_an_approved_call_is_made_once_with_what_was_approved(world: World) -> N
     run_id = world.start()
     assert world.drive(run_id).status == "waiting"
     assert world.drive(run_id).status == "waiting"  # nobody decided: nothing happens, nobody is asked again
-    assert (world.booked(), world.marks(), len(world.asked())) == ([], ["before"], 1)
+    assert (world.booked(), world.marks(), len(world.list_approvals())) == ([], ["before"], 1)
     world.restart()  # days later
     world.decide()
     run = world.drive(run_id)
     assert (run.status, run.output) == ("succeeded", "done")
     assert [each[2] for each in world.booked()] == [{"amount": 7}]
     assert world.marks() == ["before"]
-    assert [each.status for each in world.asked()] == ["used"]
-    assert world.script.asked == [1, 2]
+    assert [each.status for each in world.list_approvals()] == ["used"]
+    assert world.script.turn_numbers == [1, 2]
 
 
 def test_whoever_started_the_run_does_not_approve_it(world: World) -> None:
@@ -112,7 +112,7 @@ def test_whoever_started_the_run_does_not_approve_it(world: World) -> None:
     assert ann is not None
     run = world.runs.start_run(ann, "clerk", RunRequest("Do it."))
     world.drive(run.id)
-    assert world.asked()[0].requested_by == ann.actor
+    assert world.list_approvals()[0].requested_by == ann.actor
     with pytest.raises(Exception, match="somebody else must decide"):
         world.decide()
 
@@ -126,7 +126,7 @@ def test_a_rejected_call_is_reported_and_not_requested_again(world: World, insid
     world.decide("reject")
     run = world.drive(run_id)
     assert (run.status, run.output) == ("succeeded", "well then")
-    assert (world.booked(), world.marks(), len(world.asked())) == ([], [], 1)
+    assert (world.booked(), world.marks(), len(world.list_approvals())) == ([], [], 1)
     errors = [entry.data["error"]["code"] for entry in world.journal(run_id) if entry.kind == "returned"]
     assert errors == ["approval_rejected", "approval_rejected"]
 
@@ -139,7 +139,7 @@ def test_a_call_not_approved_in_time_expires(world: World) -> None:
     db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1"))
     run = world.drive(run_id)
     assert (run.output, world.booked()) == ("too late", [])
-    assert [each.status for each in world.asked()] == ["expired"]
+    assert [each.status for each in world.list_approvals()] == ["expired"]
 
 
 def test_an_internal_call_runs_once_approved(world: World) -> None:
@@ -149,7 +149,7 @@ def test_an_internal_call_runs_once_approved(world: World) -> None:
     world.drive(run_id)
     world.decide()
     assert (world.drive(run_id).status, world.marks()) == ("succeeded", ["x"])
-    assert [each.status for each in world.asked()] == ["used"]
+    assert [each.status for each in world.list_approvals()] == ["used"]
 
 
 def test_a_call_that_is_denied_since_it_was_approved_is_in_the_audit_trail(world: World) -> None:
@@ -170,7 +170,7 @@ def test_a_person_is_asked_and_answers(world: World) -> None:
     assert (run.status, (run.waiting_for or {})["reason"]) == ("waiting", "input")
     world.decide("answer", "blue")
     assert world.drive(run_id).status == "succeeded"
-    assert "'answer': 'blue'" in world.script.told()
+    assert "'answer': 'blue'" in world.script.transcript()
 
 
 def test_no_schema_is_compiled_in_the_writer_thread(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_seconds_are_counted_over_all_segments(world: World) -> None:
     run_id = world.start()
     db.write(lambda: db.execute("UPDATE agent_run SET active_ms = 5000"))
     assert (world.drive(run_id).error or {})["budget"] == "seconds"
-    assert world.script.asked == []
+    assert world.script.turn_numbers == []
 
 
 @pytest.mark.parametrize("kind", ["tenant", "agent"])
@@ -235,7 +235,7 @@ def test_a_model_that_fails_for_a_while_is_retried_later(world: World) -> None:
     assert world.drive(run_id).status == "waiting"
     world.script.turns = [says("here")]
     db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1"))
-    assert (world.drive(run_id).output, world.script.asked) == ("here", [1, 1])
+    assert (world.drive(run_id).output, world.script.turn_numbers) == ("here", [1, 1])
     assert world.run(Overloaded("never", extra={"retryable": False})).status == "failed"
 
 
@@ -261,7 +261,7 @@ def test_a_turn_that_failed_counts_towards_the_budget(world: World) -> None:
     run = world.drive(run_id)
     assert (run.status, run.input_tokens, run.output_tokens, run.cost) == ("waiting", 90, 10, 7 / NANO)
     db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1"))
-    assert ((world.drive(run_id).error or {})["budget"], world.script.asked) == ("tokens", [1])
+    assert ((world.drive(run_id).error or {})["budget"], world.script.turn_numbers) == ("tokens", [1])
 
 
 def test_a_cancel_that_comes_while_the_run_is_about_to_wait_ends_it(world: World) -> None:
@@ -297,7 +297,7 @@ def test_a_waiting_run_is_cancelled_with_its_requests(world: World) -> None:
     run_id = world.start()
     world.drive(run_id)
     assert runs.cancel_run(world.scope, "clerk", run_id).status == "cancelled"
-    assert [each.status for each in world.asked()] == ["cancelled"]
+    assert [each.status for each in world.list_approvals()] == ["cancelled"]
     assert world.drive(run_id).status == "cancelled"
 
 
@@ -371,7 +371,7 @@ def test_policies_changed_during_an_approval_are_evaluated_again(world: World, i
     expected = {True: (0, ["x"]), False: (1, [])}[inside] if after != "deny" else (0, [])
     assert (len(world.booked()), world.marks()) == expected
     request = {"ask": ["cancelled", "used"], "allow": ["cancelled"], "deny": ["approved"]}
-    assert [each.status for each in world.asked()] == request[after]
+    assert [each.status for each in world.list_approvals()] == request[after]
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -387,7 +387,7 @@ def test_reactivated_policies_need_a_new_approval(world: World, inside: bool) ->
     world.decide()
     service.activate(system, "gate", version=before)
     assert world.drive(run_id).status == "waiting"
-    assert [each.status for each in world.asked()] == ["cancelled", "cancelled", "pending"]
+    assert [each.status for each in world.list_approvals()] == ["cancelled", "cancelled", "pending"]
     world.decide()
     assert world.drive(run_id).status == "succeeded"
     assert (len(world.booked()), world.marks()) == ((0, ["x"]) if inside else (1, []))

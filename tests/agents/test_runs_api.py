@@ -39,7 +39,7 @@ def make_agent(running: Running, api: httpx.Client, server: ModelServer, **more:
     return name
 
 
-def finished(api: httpx.Client, agent: str, run_id: str) -> dict[str, object]:
+def wait_finished(api: httpx.Client, agent: str, run_id: str) -> dict[str, object]:
     pause, ends = threading.Event(), clock.monotonic() + 30
     while clock.monotonic() < ends:
         results: dict[str, object] = api.get(f"/api/v1/agents/{agent}/runs/{run_id}").json()["data"]
@@ -71,7 +71,7 @@ def test_a_run_is_started_followed_and_read(running: Running, api: httpx.Client,
     own = f"/api/v1/agents/{agent}/runs/{run_id}"
     assert started.headers["Location"] == own
     stream = events(api, f"{own}/events")
-    run = finished(api, agent, run_id)
+    run = wait_finished(api, agent, run_id)
     assert (run["status"], run["output"]) == ("succeeded", "done")
     assert run["usage"] == {"turns": 2, "tool_calls": 1, "input_tokens": 200, "output_tokens": 40, "cost": 0.0}
     assert [kind for _, kind, _ in stream] == ["asked", "answered", "called", "returned", "asked", "answered", "ended"]
@@ -81,7 +81,7 @@ def test_a_run_is_started_followed_and_read(running: Running, api: httpx.Client,
     assert trace[3]["data"]["error"]["code"] == "not_found"
     assert "message" not in trace[1]["data"]
     assert [each["run_id"] for each in api.get(f"/api/v1/agents/{agent}/runs?status=succeeded").json()["data"]] == [run_id]
-    assert '{"order": 7}' in server.heard[0].messages[-1].text
+    assert '{"order": 7}' in server.requests[0].messages[-1].text
 
 
 def test_a_repeated_start_is_the_same_run(running: Running, api: httpx.Client, server: ModelServer) -> None:
@@ -89,8 +89,8 @@ def test_a_repeated_start_is_the_same_run(running: Running, api: httpx.Client, s
     key = {"Idempotency-Key": fresh("key")}
     one, two = (api.post(f"/api/v1/agents/{agent}/runs", json={"input": "x"}, headers=key) for _ in range(2))
     assert one.json()["data"]["run_id"] == two.json()["data"]["run_id"]
-    finished(api, agent, one.json()["data"]["run_id"])
-    assert len(server.heard) == 1
+    wait_finished(api, agent, one.json()["data"]["run_id"])
+    assert len(server.requests) == 1
 
 
 def test_a_run_in_progress_is_cancelled(running: Running, api: httpx.Client, server: ModelServer) -> None:
@@ -99,7 +99,7 @@ def test_a_run_in_progress_is_cancelled(running: Running, api: httpx.Client, ser
     agent = make_agent(running, api, server, tools=["query_entities"])
     run_id = api.post(f"/api/v1/agents/{agent}/runs", json={"input": "x"}).json()["data"]["run_id"]
     pause, ends = threading.Event(), clock.monotonic() + 30
-    while not server.heard and clock.monotonic() < ends:
+    while not server.requests and clock.monotonic() < ends:
         pause.wait(0.02)
     try:
         result = api.post(f"/api/v1/agents/{agent}/runs/{run_id}/cancel")
@@ -107,7 +107,7 @@ def test_a_run_in_progress_is_cancelled(running: Running, api: httpx.Client, ser
         assert api.delete(f"/api/v1/agents/{agent}").status_code == 409
     finally:
         hold.set()
-    assert finished(api, agent, run_id)["status"] == "cancelled"
+    assert wait_finished(api, agent, run_id)["status"] == "cancelled"
     assert api.post(f"/api/v1/agents/{agent}/runs/{run_id}/cancel").status_code == 409
     assert api.delete(f"/api/v1/agents/{agent}").status_code == 200
 
@@ -116,7 +116,7 @@ def test_an_agent_without_a_model_fails_and_says_so(running: Running, api: httpx
     name = fresh("runner")
     api.put(f"/api/v1/agents/{name}", json={"id": name, "model": "missing", "instructions": "x"}).raise_for_status()
     run_id = api.post(f"/api/v1/agents/{name}/runs", json={"input": "x"}).json()["data"]["run_id"]
-    run = finished(api, name, run_id)
+    run = wait_finished(api, name, run_id)
     assert run["status"] == "failed"
     assert "missing" in run["error"]["message"]  # type: ignore[index]
 

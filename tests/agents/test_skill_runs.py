@@ -11,7 +11,7 @@ from appliance.agents.tools.skills import SkillTools
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.scope import TenantScope
 from appliance.tenants import SignedIn
-from tests.agents.skills.written import skill
+from tests.agents.skills.sample_skills import skill
 from tests.agents.world import ALLOW, World, calls, mark, open_world, says
 
 LOAD = ("load_tenant_skill", {"name": "returns"})
@@ -58,7 +58,7 @@ def test_a_run_writes_without_approval_what_its_skill_was_granted(
     run = world.drive(start(world))
     assert (run.status, "skill:returns" in run.tainted_by) == (status, False)
     if status == "waiting":
-        (approval,) = world.asked("pending")
+        (approval,) = world.list_approvals("pending")
         assert "write_entities is not granted to the skill returns" in str(approval.about.policy)
         assert world.marks() == []
         world.decide()
@@ -87,7 +87,7 @@ def test_lost_trust_applies_to_a_run_in_progress(
     run_id = start(world)
     world.script.before = lambda turn: lose(world, library) if turn == 2 else None
     assert world.drive(run_id).status == "waiting"
-    (approval,) = world.asked("pending")
+    (approval,) = world.list_approvals("pending")
     assert "skill:returns" in str(approval.about.policy)
     world.decide()
     run = world.drive(run_id)

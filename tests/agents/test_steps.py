@@ -15,7 +15,7 @@ from appliance.monitor import AuditFilter, audit
 from appliance.processes.definitions import PublishRequest
 from appliance.processes.executions import service as executions
 from appliance.processes.rehearsal import ReplayRequest
-from tests.agents.stepping import GIVEN, STEP, Stepping, open_stepping
+from tests.agents.stepping import INPUT, STEP, Stepping, open_stepping
 from tests.agents.world import ALLOW, ASK, TAINTED, book, calls, mark, says
 from tests.processes.world import Wall
 
@@ -38,7 +38,7 @@ def wait_of(stepping: Stepping, execution_id: str) -> dict[str, Any]:
     return dict(wait)
 
 
-def audited(stepping: Stepping, action: str) -> list[dict[str, Any]]:
+def audit_fields(stepping: Stepping, action: str) -> list[dict[str, Any]]:
     entries = audit.list_entries(stepping.world.scope, AuditFilter(action=action), PageRequest(500))
     return [json.loads(each.fields) for each in entries.items]
 
@@ -74,7 +74,7 @@ def test_the_step_waits_for_the_run_and_its_output_is_the_runs(stepping: Steppin
     stepping.world.make(calls(mark("seen")), says("high"))
     execution_id = stepping.start(output="= steps.triage")
     row, (run,) = stepping.get(execution_id), stepping.runs(execution_id)
-    assert (row.status, row.wait_reason, run.status, run.input) == ("waiting", "child", "queued", GIVEN)
+    assert (row.status, row.wait_reason, run.status, run.input) == ("waiting", "child", "queued", INPUT)
     wait = wait_of(stepping, execution_id)
     assert {name: wait[name] for name in ("kind", "step", "agent_id", "run_id")} == {
         "kind": "agent", "step": "triage", "agent_id": "clerk", "run_id": run.id,
@@ -91,7 +91,7 @@ def test_an_approval_inside_the_run_shows_through(stepping: Stepping) -> None:
     execution_id = stepping.start()
     (run,) = stepping.runs(execution_id)
     stepping.world.drive(run.id)
-    (approval,) = stepping.world.asked("pending")
+    (approval,) = stepping.world.list_approvals("pending")
     wait = wait_of(stepping, execution_id)
     assert (wait["reason"], wait["approval_id"], wait["run_id"]) == ("approval", approval.id, run.id)
     assert stepping.get(execution_id).wait_reason == "child"
@@ -114,7 +114,7 @@ def test_an_approval_still_shows_after_something_beside_it(stepping: Stepping) -
     stepping.flow.resume_execution(stepping.world.scope, execution_id, stepping.get(execution_id).process_id, answer)
     stepping.drive(execution_id)
     wait = wait_of(stepping, execution_id)
-    assert (wait["run_id"], wait["approval_id"]) == (run.id, stepping.world.asked("pending")[0].id)
+    assert (wait["run_id"], wait["approval_id"]) == (run.id, stepping.world.list_approvals("pending")[0].id)
 
 
 def test_a_cancelled_execution_cancels_the_run_and_its_requests(stepping: Stepping) -> None:
@@ -125,7 +125,7 @@ def test_a_cancelled_execution_cancels_the_run_and_its_requests(stepping: Steppi
     stepping.flow.cancel_execution(stepping.world.scope, execution_id)
     assert stepping.get(execution_id).status == "cancelled"
     assert stepping.world.get(run.id).status == "cancelled"
-    assert [each.status for each in stepping.world.asked()] == ["cancelled"]
+    assert [each.status for each in stepping.world.list_approvals()] == ["cancelled"]
 
 
 def test_a_step_waits_no_longer_than_it_says(stepping: Stepping) -> None:
@@ -181,9 +181,9 @@ def test_a_run_calls_only_what_is_granted(stepping: Stepping) -> None:
     (refused,) = [entry.data["error"] for entry in stepping.world.journal(run.id) if entry.kind == "returned"]
     assert refused["reason"] == "not_granted"
     assert "integrations: {books: [set]}" in refused["message"]
-    denials = [each for each in audited(stepping, "policy.deny") if each["run"] == run.id]
+    denials = [each for each in audit_fields(stepping, "policy.deny") if each["run"] == run.id]
     assert [(each["tool"], each["reason"]) for each in denials] == [("execute_tenant_integration", "not_granted")]
-    assert "write_entities" in stepping.world.script.told(), "without a grant to write there is no tool for it"
+    assert "write_entities" in stepping.world.script.transcript(), "without a grant to write there is no tool for it"
 
 
 def test_the_grants_of_the_step_come_before_those_of_the_process(stepping: Stepping) -> None:
@@ -212,7 +212,7 @@ def test_the_taint_of_a_child_taints_its_parent(stepping: Stepping, fails: bool)
     stop = {"id": "fails", "rule": {"expression": "= input.missing.deeper"}}
     child = stepping.publish(STEP, *([stop] if fails else []))
     push = {"id": "push", "integration": {"use": "books", "action": "set", "input": {"amount": 7}}}
-    begin = {"id": "sub", "process": {"use": child, "input": GIVEN}, "continue_on_error": True}
+    begin = {"id": "sub", "process": {"use": child, "input": INPUT}, "continue_on_error": True}
     parent_id = stepping.start(begin, push)
     child_id = str(wait_of(stepping, parent_id)["execution_id"])
     assert stepping.get(parent_id).tainted_by is None
@@ -295,6 +295,6 @@ def test_problems_of_the_step_are_reported_with_pointers(stepping: Stepping, age
 
 def test_an_input_that_is_neither_text_nor_object_fails_the_step(stepping: Stepping) -> None:
     stepping.world.make(says("done"))
-    execution_id = stepping.start({"id": "a", "agent": {"use": "clerk", "input": "= input.order"}}, given={"order": 7})
+    execution_id = stepping.start({"id": "a", "agent": {"use": "clerk", "input": "= input.order"}}, data={"order": 7})
     row = stepping.get(execution_id)
     assert (row.status, row.failure_class, stepping.runs(execution_id)) == ("failed", "validation", [])

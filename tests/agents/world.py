@@ -81,24 +81,24 @@ class Script:
     """A model that answers its turns in order; `turn_numbers` are those it was asked for."""
 
     turns: Sequence[Turn] = ()
-    asked: list[int] = field(default_factory=list)
-    heard: list[ModelMessage] = field(default_factory=list)
+    turn_numbers: list[int] = field(default_factory=list)
+    messages: list[ModelMessage] = field(default_factory=list)
     before: Callable[[int], None] = lambda number: None
     asker: ModelContext | None = None
 
     def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         number = sum(isinstance(message, ModelResponse) for message in messages) + 1
-        self.asked.append(number)
-        self.heard = list(messages)
+        self.turn_numbers.append(number)
+        self.messages = list(messages)
         self.before(number)
         turn = self.turns[number - 1]
         if isinstance(turn, Exception):
             raise turn
         return replace(turn)
 
-    def told(self) -> str:
+    def transcript(self) -> str:
         """The messages of the last request, as text."""
-        return "\n".join(str(part) for message in self.heard for part in message.parts)
+        return "\n".join(str(part) for message in self.messages for part in message.parts)
 
 
 @dataclass
@@ -115,7 +115,7 @@ class World:
     runs: AgentRuns
     queue: TaskQueue
     presence: Presence
-    made: list[Any] = field(default_factory=list)
+    closers: list[Any] = field(default_factory=list)
     llm: LanguageModels | None = None
 
     @property
@@ -124,13 +124,13 @@ class World:
 
     def make(self, *turns: Turn, rules: Sequence[dict[str, Any]] = (ALLOW, TAINTED), **definition: Any) -> str:
         """An agent that has this model, under these rules."""
-        self.script.turns, self.script.asked = turns, []
+        self.script.turns, self.script.turn_numbers = turns, []
         put_rules(self.scope, *rules)
         versions.save_agent(self.scope, parse_definition("clerk", {**AGENT, **definition}))
         return "clerk"
 
-    def start(self, given: Any = "Do it.", **more: Any) -> str:
-        return self.runs.start_run(self.scope, "clerk", RunRequest(given, **more)).id
+    def start(self, data: Any = "Do it.", **more: Any) -> str:
+        return self.runs.start_run(self.scope, "clerk", RunRequest(data, **more)).id
 
     def drive(self, run_id: str) -> Run:
         self.runs.runner.drive("one", run_id)
@@ -150,7 +150,7 @@ class World:
     def restart(self) -> None:
         """Replace the process by another one over the same database."""
         self.presence.close()
-        self.made[-1]()
+        self.closers[-1]()
         self.presence, self.runs, self.queue = self.process()
 
     def process(self, *, listens: bool = True) -> tuple[Presence, AgentRuns, TaskQueue]:
@@ -177,7 +177,7 @@ class World:
             forget()
             executor.stop()
 
-        self.made.append(end)
+        self.closers.append(end)
         return presence, agent_runs, queue
 
     def _model(self, profile: str, asker: ModelContext) -> Model:
@@ -190,7 +190,7 @@ class World:
             datapool.delete_entity(self.scope, "marks", item["id"])
         db.write(lambda: [db.execute(f"DELETE FROM {table}") for table in ("approval", "agent_run")])  # noqa: S608  # our own words
         Ledger.reset()
-        self.script.asked = []
+        self.script.turn_numbers = []
 
     def marks(self) -> list[str]:
         """The texts in the collection, in the order they were written."""
@@ -201,14 +201,14 @@ class World:
         """The write operations the ledger received: (operation, key, input)."""
         return [each for each in Ledger.booked if each[0] != "look"]
 
-    def asked(self, status: str | None = None) -> list[Approval]:
+    def list_approvals(self, status: str | None = None) -> list[Approval]:
         """The requests to people, oldest first."""
         filters = ApprovalFilter(status)
         return list(approvals.list_approvals(self.scope, filters, PageRequest(500, sort="created_at")).items)
 
     def decide(self, decision: str = "approve", answer: Any = None) -> None:
         """A person decides the one request that is open."""
-        (approval,) = self.asked("pending")
+        (approval,) = self.list_approvals("pending")
         person = self.town.people["ann"]
         approvals.decide_approval(person.scope, person, approval.id, Decision(decision, answer, "so be it"))  # type: ignore[arg-type]
 
@@ -244,7 +244,7 @@ def open_world(folder: Path, url: str = "") -> Iterator[World]:
         try:
             yield world
         finally:
-            world.made[-1]()
+            world.closers[-1]()
             world.presence.close()
 
 

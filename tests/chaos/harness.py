@@ -326,7 +326,7 @@ if __name__ == "__main__":
 
     options = dict(part.split("=", 1) for part in sys.argv[1:])
     with tempfile.TemporaryDirectory() as where:
-        found = run_chaos(
+        report = run_chaos(
             Path(where),
             control=options.get("control", "none"),
             rounds=int(options.get("rounds", "20")),
@@ -334,6 +334,6 @@ if __name__ == "__main__":
             seed=int(options.get("seed", "1")),
             database=options.get("database", ""),
         )
-        print(json.dumps(dataclasses.asdict(found), indent=1))
+        print(json.dumps(dataclasses.asdict(report), indent=1))
         if options.get("log"):
             print(Path(where, "appliance.log").read_text()[-4000:])

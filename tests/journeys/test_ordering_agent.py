@@ -21,7 +21,7 @@ from appliance.testing.pages import find_flaws
 from appliance.testing.running import Running
 from appliance.testing.tenants import QaTenant
 from tests.agents.model_server import obey, serving
-from tests.agents.skills.written import about
+from tests.agents.skills.sample_skills import about
 
 pytestmark = pytest.mark.browser
 

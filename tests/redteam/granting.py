@@ -23,7 +23,7 @@ def code(source: str = GRABBING) -> dict[str, Any]:
     return {"id": "grab", "code": {"language": "javascript", "source": source}}
 
 
-def put(client: httpx.Client, process_id: str, definition: dict[str, Any]) -> None:
+def put_process(client: httpx.Client, process_id: str, definition: dict[str, Any]) -> None:
     body = {"definition": {"id": process_id, **definition}}
     client.put(f"/api/v1/processes/{process_id}", json=body).raise_for_status()
 
@@ -36,11 +36,11 @@ def execute(client: httpx.Client, process_id: str, **query: Any) -> httpx.Respon
     return client.post(f"/api/v1/processes/{process_id}/execute", params={"wait": 20, **query}, json={})
 
 
-def open_about(scope: TenantScope, process_id: str) -> list[Confirmation]:
+def open_confirmations(scope: TenantScope, process_id: str) -> list[Confirmation]:
     return [each for each in confirmations.list_open(scope) if each.subject == f"process:{process_id}"]
 
 
-def actions_about(scope: TenantScope, process_id: str) -> list[str]:
+def audit_actions(scope: TenantScope, process_id: str) -> list[str]:
     entries = audit.list_entries(scope, AuditFilter(subject=f"process:{process_id}"), PageRequest(50)).items
     return [each.action for each in reversed(entries)]
 

@@ -60,7 +60,7 @@ def leaves(body: Any, at: Pointer = ()) -> Iterator[tuple[Pointer, str]]:
         yield at, body
 
 
-def replaced(body: Any, at: Pointer, value: str) -> Any:
+def replace_at(body: Any, at: Pointer, value: str) -> Any:
     changed = copy.deepcopy(body)
     inner = changed
     for step in at[:-1]:
@@ -69,7 +69,7 @@ def replaced(body: Any, at: Pointer, value: str) -> Any:
     return changed
 
 
-def unknown(value: str) -> str:
+def unknown_id(value: str) -> str:
     """A name of the same form that nobody has."""
     stem, mark, rest = value.rpartition("_")
     return f"{stem}{mark}{'9' * len(rest)}" if stem else fresh("nobody")
@@ -100,7 +100,7 @@ def state_of_theirs() -> dict[str, Any]:
     return state
 
 
-def told(answer: httpx.Response, value: str) -> tuple[int, str]:
+def describe_answer(answer: httpx.Response, value: str) -> tuple[int, str]:
     """The status of an answer, and of an error also its text without the value that was sent."""
     return (answer.status_code, "" if answer.is_success else answer.text.replace(value, "ID"))
 
@@ -126,9 +126,9 @@ def test_a_foreign_name_in_a_body_is_answered_like_an_unknown_one(ours: Resource
 def _compare(table: Attempts, ours: Resources, route: Route, attempt: tuple[Example, Pointer, str]) -> None:
     own, at, value = attempt
     answers = []
-    for each in (value, unknown(value)):
+    for each in (value, unknown_id(value)):
         example = EXAMPLES[route.name](ours)
-        answers.append(told(send(ours.client, route, example.path, replaced(own.body, at, each), example.query), each))
+        answers.append(describe_answer(send(ours.client, route, example.path, replace_at(own.body, at, each), example.query), each))
     table.check(f"{route.method} {route.path} {'/'.join(map(str, at))}", answers[0] == answers[1], answers)
 
 

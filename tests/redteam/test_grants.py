@@ -25,13 +25,13 @@ from tests.redteam.granting import (
     PASSWORD,
     REACHING,
     TENANT,
-    actions_about,
+    audit_actions,
     code,
     execute,
     only_grant,
-    open_about,
+    open_confirmations,
     publish,
-    put,
+    put_process,
 )
 
 
@@ -59,25 +59,25 @@ def test_the_same_request_works_once_an_owner_has_allowed_it(
     running: Running, flow: httpx.Client, owner: TenantScope, verb: str
 ) -> None:
     name, key = f"again-{verb}", {"Idempotency-Key": f"again-{verb}"}
-    put(flow, name, {"grants": GRANTS, "steps": [code()]})
+    put_process(flow, name, {"grants": GRANTS, "steps": [code()]})
     path, body = f"/api/v1/processes/{name}/{verb}", {}
     if verb == "rollback":
         with running.api(TENANT) as wide:
             publish(wide, name).raise_for_status()
-        put(flow, name, {"steps": [code("export default () => 1")]})
+        put_process(flow, name, {"steps": [code("export default () => 1")]})
         publish(flow, name).raise_for_status()
         version_grants.withdraw(owner, name, only_grant(owner, name))
         body = {"version": 1}
     refused = flow.post(path, json=body, headers=key)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "grant_required"), refused.text
-    (confirmation,) = open_about(owner, name)
+    (confirmation,) = open_confirmations(owner, name)
     running.services.confirmations.decide(owner, confirmation.id, True)
     again = flow.post(path, json=body, headers=key)
     assert again.is_success, again.text
 
 
 def test_a_key_without_the_scopes_cannot_publish_a_process_that_needs_them(flow: httpx.Client, owner: TenantScope) -> None:
-    put(flow, "grabber", {"grants": GRANTS, "steps": [code()]})
+    put_process(flow, "grabber", {"grants": GRANTS, "steps": [code()]})
     answer = publish(flow, "grabber")
     assert answer.status_code == 403, answer.text
     error = answer.json()["error"]
@@ -90,14 +90,14 @@ def test_a_key_without_the_scopes_cannot_publish_a_process_that_needs_them(flow:
 
 
 def test_an_owner_decides_on_the_page_and_nobody_else_can(running: Running, flow: httpx.Client, owner: TenantScope) -> None:
-    put(flow, "paged", {"name": "Nightly export", "grants": GRANTS, "steps": [code("export default () => 1")]})
+    put_process(flow, "paged", {"name": "Nightly export", "grants": GRANTS, "steps": [code("export default () => 1")]})
     publish(flow, "paged")
     running.user("viewer@granting.test", PASSWORD, TENANT, "viewer")
     pages = {}
     for login in ("viewer", "owner"):
         pages[login] = Browser(running)
         pages[login].sign_in(f"{login}@granting.test", PASSWORD, TENANT)
-    at, confirmation_id = pages["owner"].at(TENANT, "/console/confirmations"), open_about(owner, "paged")[0].id
+    at, confirmation_id = pages["owner"].at(TENANT, "/console/confirmations"), open_confirmations(owner, "paged")[0].id
     seen = pages["viewer"].get(at).text
     assert "Access for the process paged" in seen
     assert "owner@granting.test" in seen
@@ -119,67 +119,67 @@ def test_an_owner_decides_on_the_page_and_nobody_else_can(running: Running, flow
 def test_once_an_owner_allows_it_the_same_publish_succeeds_and_other_grants_do_not(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
-    put(flow, "allowed", {"grants": GRANTS, "steps": [code()]})
+    put_process(flow, "allowed", {"grants": GRANTS, "steps": [code()]})
     assert publish(flow, "allowed").status_code == 403
     assert publish(flow, "allowed").status_code == 403  # asked once
-    (confirmation,) = open_about(owner, "allowed")
+    (confirmation,) = open_confirmations(owner, "allowed")
     assert confirmation.details["scopes"] == ["entities.read", "secrets.write"]
     running.services.confirmations.decide(owner, confirmation.id, True)
 
     assert publish(flow, "allowed").json()["data"]["version"] == 1
     assert execute(flow, "allowed").json()["data"]["output"]["names"] == ["Ada"]
 
-    put(flow, "allowed", {"grants": GRANTS, "steps": [code("export default async () => 'other code'")]})
+    put_process(flow, "allowed", {"grants": GRANTS, "steps": [code("export default async () => 'other code'")]})
     assert publish(flow, "allowed").json()["data"]["version"] == 2  # the digest is of grants, not of code
-    put(flow, "allowed", {"grants": {**GRANTS, "documents": ["write"]}, "steps": [code()]})
+    put_process(flow, "allowed", {"grants": {**GRANTS, "documents": ["write"]}, "steps": [code()]})
     assert publish(flow, "allowed").status_code == 403
     assert execute(flow, "allowed").json()["data"]["output"] == "other code"
-    put(flow, "sibling", {"grants": GRANTS, "steps": [code()]})
+    put_process(flow, "sibling", {"grants": GRANTS, "steps": [code()]})
     assert publish(flow, "sibling").status_code == 403
-    assert actions_about(owner, "allowed")[:2] == ["grant.confirmation_requested", "grant.confirmed"]
+    assert audit_actions(owner, "allowed")[:2] == ["grant.confirmation_requested", "grant.confirmed"]
 
 
 def test_a_refused_grant_stays_refused_and_the_error_says_so(running: Running, flow: httpx.Client, owner: TenantScope) -> None:
-    put(flow, "refused", {"grants": GRANTS, "steps": [code()]})
+    put_process(flow, "refused", {"grants": GRANTS, "steps": [code()]})
     publish(flow, "refused")
-    running.services.confirmations.decide(owner, open_about(owner, "refused")[0].id, False)
+    running.services.confirmations.decide(owner, open_confirmations(owner, "refused")[0].id, False)
     answer = publish(flow, "refused")
     assert answer.status_code == 403
     assert "an owner has refused it" in answer.json()["error"]["message"]
-    assert open_about(owner, "refused") == []
+    assert open_confirmations(owner, "refused") == []
 
 
 def test_a_key_that_holds_the_scopes_publishes_without_asking(running: Running, owner: TenantScope) -> None:
     with running.api(TENANT, [*FLOW, "entities.read", "secrets.write"]) as client:
-        put(client, "covered", {"grants": GRANTS, "steps": [code()]})
+        put_process(client, "covered", {"grants": GRANTS, "steps": [code()]})
         assert publish(client, "covered").status_code == 200
-    assert open_about(owner, "covered") == []
-    assert actions_about(owner, "covered") == ["grant.given"]
+    assert open_confirmations(owner, "covered") == []
+    assert audit_actions(owner, "covered") == ["grant.given"]
 
 
 @pytest.mark.parametrize("name", REACHING)
 def test_what_steps_and_triggers_access_needs_a_grant(name: str, flow: httpx.Client) -> None:
     definition, scopes = REACHING[name]
-    put(flow, f"by-{name}", definition)
+    put_process(flow, f"by-{name}", definition)
     error = publish(flow, f"by-{name}").json().get("error", {})
     assert (error.get("code"), error.get("scopes")) == ("grant_required", scopes), error
 
 
 def test_processes_that_access_nothing_need_no_grant(flow: httpx.Client, owner: TenantScope) -> None:
-    put(flow, "plain", {"steps": [{"id": "a", "rule": {"expression": "= 1"}}]})
-    put(flow, "caller", {"steps": [{"id": "a", "process": {"use": "plain"}}], "on_failure": {"process": "plain"}})
+    put_process(flow, "plain", {"steps": [{"id": "a", "rule": {"expression": "= 1"}}]})
+    put_process(flow, "caller", {"steps": [{"id": "a", "process": {"use": "plain"}}], "on_failure": {"process": "plain"}})
     assert publish(flow, "plain").status_code == publish(flow, "caller").status_code == 200
     assert execute(flow, "caller").json()["data"]["status"] == "succeeded"
-    assert actions_about(owner, "plain") == []
+    assert audit_actions(owner, "plain") == []
 
 
 def test_a_rollback_needs_the_grant_of_its_version(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
     with running.api(TENANT) as builder:
-        put(builder, "back", {"grants": GRANTS, "steps": [code()]})
+        put_process(builder, "back", {"grants": GRANTS, "steps": [code()]})
         publish(builder, "back").raise_for_status()
-        put(builder, "back", {"steps": [code("export default () => 'tame'")]})
+        put_process(builder, "back", {"steps": [code("export default () => 'tame'")]})
         publish(builder, "back").raise_for_status()
     version_grants.withdraw(owner, "back", only_grant(owner, "back"))
     answer = flow.post("/api/v1/processes/back/rollback", json={"version": 1})
@@ -193,7 +193,7 @@ def test_withdrawing_a_grant_stops_new_and_waiting_executions(
 ) -> None:
     steps = [code(), {"id": "go", "wait": {"event": "go"}}]
     with running.api(TENANT) as builder:
-        put(builder, "stopped", {"grants": GRANTS, "steps": steps})
+        put_process(builder, "stopped", {"grants": GRANTS, "steps": steps})
         publish(builder, "stopped").raise_for_status()
         waiting = wait_until(flow, "stopped", "waiting", execute(flow, "stopped", wait=0).json()["data"]["execution_id"])
         version_grants.withdraw(owner, "stopped", only_grant(owner, "stopped"))
@@ -206,9 +206,9 @@ def test_withdrawing_a_grant_stops_new_and_waiting_executions(
     flow.post(f"/api/v1/processes/stopped/executions/{waiting['execution_id']}/resume", json={"token": token}).raise_for_status()
     failed = wait_until(flow, "stopped", "failed", waiting["execution_id"])
     assert (failed["error"]["code"], failed["error"]["failure_class"]) == ("policy_denied", "policy")
-    running.services.confirmations.decide(owner, open_about(owner, "stopped")[0].id, True)
+    running.services.confirmations.decide(owner, open_confirmations(owner, "stopped")[0].id, True)
     assert execute(flow, "stopped", wait=0).status_code == 202
-    assert actions_about(owner, "stopped") == [
+    assert audit_actions(owner, "stopped") == [
         "grant.given", "grant.withdrawn", "grant.confirmation_requested", "grant.confirmed",
     ]  # fmt: skip
 
@@ -221,36 +221,36 @@ def larger(*collections: str) -> dict[str, Any]:
 
 def test_a_withdrawn_grant_blocks_every_grant_that_contains_it(running: Running, owner: TenantScope) -> None:
     with running.api(TENANT) as builder:
-        put(builder, "held", larger())
+        put_process(builder, "held", larger())
         publish(builder, "held").raise_for_status()
         small = only_grant(owner, "held")
-        put(builder, "held", larger("harmless"))
+        put_process(builder, "held", larger("harmless"))
         publish(builder, "held").raise_for_status()
         version_grants.withdraw(owner, "held", small)
         assert execute(builder, "held").json()["error"]["code"] == "policy_denied", "what runs contains what was withdrawn"
-        put(builder, "held", larger("harmless", "other"))
+        put_process(builder, "held", larger("harmless", "other"))
         refused = publish(builder, "held")
         assert refused.json()["error"]["code"] == "grant_required", refused.text
         assert "an owner withdrew" in refused.json()["error"]["message"]
         builder.delete("/api/v1/processes/held", params={"force": True}).raise_for_status()
-        put(builder, "held", larger("harmless"))
+        put_process(builder, "held", larger("harmless"))
         assert publish(builder, "held").json()["error"]["code"] == "grant_required", "the same name made anew is the same"
-        put(builder, "held", {**larger(), "grants": {"datapool": {"customers": ["read"]}}})
+        put_process(builder, "held", {**larger(), "grants": {"datapool": {"customers": ["read"]}}})
         publish(builder, "held").raise_for_status()  # it leaves a part of it out
-        put(builder, "held", larger("harmless"))
-        running.services.confirmations.decide(owner, open_about(owner, "held")[-1].id, True)
+        put_process(builder, "held", larger("harmless"))
+        running.services.confirmations.decide(owner, open_confirmations(owner, "held")[-1].id, True)
         publish(builder, "held").raise_for_status()
 
 
 def test_a_refused_grant_blocks_callers_who_hold_the_scopes(
     running: Running, flow: httpx.Client, owner: TenantScope
 ) -> None:
-    put(flow, "no", larger())
+    put_process(flow, "no", larger())
     publish(flow, "no")
-    running.services.confirmations.decide(owner, open_about(owner, "no")[0].id, False)
+    running.services.confirmations.decide(owner, open_confirmations(owner, "no")[0].id, False)
     with running.api(TENANT) as builder:
         for collections in ((), ("harmless",)):
-            put(builder, "no", larger(*collections))
+            put_process(builder, "no", larger(*collections))
             answer = publish(builder, "no")
             assert answer.json()["error"]["code"] == "grant_required", answer.text
 
@@ -282,12 +282,13 @@ def test_a_dry_run_of_a_draft_has_no_more_access_than_its_caller(
         document = builder.post("/api/v1/documents", params={"name": "plan.txt"}, content=CANARY.encode()).json()["data"]["id"]
     reading = {"documents": ["read"], **GRANTS}
     source = "export default async (input, api) => (await api.documents.read(input.id)).content"
-    put(flow, "tried", {"grants": reading, "steps": [code()]})
-    put(flow, "tried-document", {"grants": reading, "steps": [code(source)]})
-    put(flow, "tried-file", {"steps": [{"id": "a", "file": {"operation": "parse", "document": "= input.id", "format": "text"}}]})
-    put(flow, "tried-query", {"steps": [{"id": "a", "datapool": {"collection": "customers", "query": {}}}]})
+    put_process(flow, "tried", {"grants": reading, "steps": [code()]})
+    put_process(flow, "tried-document", {"grants": reading, "steps": [code(source)]})
+    parsing = {"operation": "parse", "document": "= input.id", "format": "text"}
+    put_process(flow, "tried-file", {"steps": [{"id": "a", "file": parsing}]})
+    put_process(flow, "tried-query", {"steps": [{"id": "a", "datapool": {"collection": "customers", "query": {}}}]})
     creating = {"collection": "customers", "create": {"values": {"name": "X"}}}
-    put(flow, "tried-create", {"steps": [{"id": "a", "datapool": creating}]})
+    put_process(flow, "tried-create", {"steps": [{"id": "a", "datapool": creating}]})
     for process_id in ("tried", "tried-document", "tried-file", "tried-query", "tried-create"):
         result = dry_run(flow, process_id, input={"id": document})
         assert result["status"] == "failed", result
@@ -309,11 +310,11 @@ def test_a_replay_with_a_draft_reads_no_secret_that_its_caller_may_not(
 ) -> None:
     quiet = "export default async (input, api) => { await api.secrets.get('topsecret'); return 'quiet' }"
     with running.api(TENANT) as builder:
-        put(builder, "replayed", {"grants": {"secrets": ["topsecret"]}, "steps": [code(quiet)]})
+        put_process(builder, "replayed", {"grants": {"secrets": ["topsecret"]}, "steps": [code(quiet)]})
         publish(builder, "replayed").raise_for_status()
     execution = execute(flow, "replayed").json()["data"]["execution_id"]
     leaking = "export default async (input, api) => [...await api.secrets.get('topsecret')].reverse()"
-    put(flow, "replayed", {"grants": {"secrets": ["topsecret"], "documents": ["read"]}, "steps": [code(leaking)]})
+    put_process(flow, "replayed", {"grants": {"secrets": ["topsecret"], "documents": ["read"]}, "steps": [code(leaking)]})
     answer = flow.post(f"/api/v1/processes/replayed/executions/{execution}/replay", json={"version": "draft"})
     answer.raise_for_status()
     step = answer.json()["data"]["steps"][0]
@@ -339,7 +340,7 @@ def test_an_apply_lists_every_process_that_needs_a_grant(running: Running, owner
         assert {each["pointer"] for each in error["details"]} == {"/grants/secrets/topsecret", "/grants/datapool/customers"}
         assert ci.get("/api/v1/processes/apply-a").status_code == 404
         for name in ("apply-a", "apply-b"):
-            running.services.confirmations.decide(owner, open_about(owner, name)[0].id, True)
+            running.services.confirmations.decide(owner, open_confirmations(owner, name)[0].id, True)
         assert apply(ci).status_code == 200
 
 
@@ -356,7 +357,7 @@ def before_the_upgrade(owner: TenantScope, process_id: str, author: str) -> None
 def test_older_versions_are_assessed_once_by_their_author(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
     with running.api(TENANT) as builder:
         for name in ("old-covered", "old-wider", "old-departed"):
-            put(builder, name, {"grants": GRANTS, "steps": [code("export default () => 1")]})
+            put_process(builder, name, {"grants": GRANTS, "steps": [code("export default () => 1")]})
             publish(builder, name).raise_for_status()
         revoked = builder.get("/api/v1/keys").json()["data"]
         wide = next(each["id"] for each in revoked if "secrets.write" in each["scopes"])
@@ -369,10 +370,10 @@ def test_older_versions_are_assessed_once_by_their_author(running: Running, owne
         pass
 
     assert execute(flow, "old-covered").json()["data"]["output"] == 1
-    assert open_about(owner, "old-covered") == []
+    assert open_confirmations(owner, "old-covered") == []
     assert execute(flow, "old-wider").json()["error"]["code"] == "policy_denied"
     assert execute(flow, "old-departed").json()["data"]["output"] == 1
-    (wider,), (departed,) = open_about(owner, "old-wider"), open_about(owner, "old-departed")
+    (wider,), (departed,) = open_confirmations(owner, "old-wider"), open_confirmations(owner, "old-departed")
     assert (wider.details["why"], departed.details["why"]) == ("wider", "departed")
     assert departed.deadline is not None
     assert departed.deadline - clock.now_ms() > 29 * 86_400_000
@@ -384,16 +385,16 @@ def test_older_versions_are_assessed_once_by_their_author(running: Running, owne
 
 def test_versions_not_assessed_yet_are_assessed_before_they_run(running: Running, owner: TenantScope, flow: httpx.Client) -> None:
     with running.api(TENANT) as builder:
-        put(builder, "unseen", {"grants": GRANTS, "steps": [code("export default () => 1")]})
+        put_process(builder, "unseen", {"grants": GRANTS, "steps": [code("export default () => 1")]})
         publish(builder, "unseen").raise_for_status()
         narrow = next(each["id"] for each in builder.get("/api/v1/keys").json()["data"] if each["scopes"] == sorted(FLOW))
     before_the_upgrade(owner, "unseen", f"key:{narrow}")
     assert execute(flow, "unseen").json()["error"]["code"] == "policy_denied"
-    assert [each.details["why"] for each in open_about(owner, "unseen")] == ["wider"]
+    assert [each.details["why"] for each in open_confirmations(owner, "unseen")] == ["wider"]
 
 
 def test_doctor_lists_open_grants_by_tenant(flow: httpx.Client, owner: TenantScope) -> None:
-    put(flow, "listed", {"grants": GRANTS, "steps": [code()]})
+    put_process(flow, "listed", {"grants": GRANTS, "steps": [code()]})
     publish(flow, "listed")
     notes = [text for level, text in authority_findings() if level == "note"]
     assert any(f"tenant {TENANT} has a grant that waits for an owner" in text for text in notes)

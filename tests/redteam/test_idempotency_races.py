@@ -51,7 +51,7 @@ def firsts(answers: list[httpx.Response]) -> list[httpx.Response]:
     return [each for each in answers if each.is_success and "idempotency-replayed" not in each.headers]
 
 
-def judge(answers: list[httpx.Response]) -> tuple[bool, Any]:
+def had_one_effect(answers: list[httpx.Response]) -> tuple[bool, Any]:
     """Whether exactly one request had the effect and all others were answered as repetitions; with what was seen."""
     others = [each for each in answers if not each.is_success]
     in_flight = all(each.status_code == 409 and each.json()["error"]["code"] == "idempotency_in_flight" for each in others)
@@ -73,7 +73,7 @@ def test_every_route_that_takes_a_key_acts_once(ours: Resources, callers: list[h
         for route in POSTS:
             example, once = EXAMPLES[route.name](ours), fresh("race")
             answers = at_once(lambda n: send(callers[n], route, example, **{"Idempotency-Key": once}), 4)  # noqa: B023
-            table.check(f"{route.method} {route.path}", *judge(answers))
+            table.check(f"{route.method} {route.path}", *had_one_effect(answers))
 
 
 def effects(ours: Resources) -> dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], Callable[[], int]]]:
@@ -130,7 +130,7 @@ def test_twenty_at_once_have_one_effect_in_the_rows(ours: Resources, callers: li
             headers = {**parts.pop("headers", {}), "Idempotency-Key": fresh("twenty")}
             before = count()
             answers = at_once(lambda n: callers[n].post(PREFIX + path, headers=headers, **parts), AT_ONCE)  # noqa: B023
-            holds, seen = judge(answers)
+            holds, seen = had_one_effect(answers)
             table.check(name, holds and count() - before == 1, (count() - before, seen))
 
 

@@ -52,7 +52,7 @@ def repacked(source: Path, target: Path, change: Repack) -> Path:
     return target
 
 
-def told(change: Callable[[Manifest], object]) -> Repack:
+def manifest_with(change: Callable[[Manifest], object]) -> Repack:
     """Only the manifest is another."""
 
     def repack(name: str, content: bytes) -> list[tuple[str, bytes]]:
@@ -80,27 +80,27 @@ REPACKED: dict[str, Repack] = {
     "a manifest that is a list": part(MANIFEST, lambda name, _: [(name, b"[]")]),
     "an empty manifest": part(MANIFEST, lambda name, _: [(name, b'{"format": 1}')]),
     "two manifests": part(MANIFEST, lambda name, data: [(name, data), (name, data)]),
-    "a newer form": told(lambda m: m.update(format=99)),
-    "the kind of a backup": told(lambda m: m.update(kind="backup")),
-    "another digest of the database": told(lambda m: m["parts"][0].update(sha256="0" * 64)),
-    "another size of the database": told(lambda m: m["parts"][0].update(size=1)),
-    "a part that is not there": told(lambda m: m["parts"].append({"name": "x", "size": 1, "sha256": "0" * 64})),
-    "parts that are no list": told(lambda m: m.update(parts=7)),
-    "more rows than there are": told(lambda m: m["tables"].update(process=5)),
-    "fewer rows than there are": told(lambda m: m["tables"].pop("audit_entry")),
-    "fewer contents": told(lambda m: m["contents"].update(count=0)),
-    "contents that are a number": told(lambda m: m.update(contents=3)),
-    "no tenant": told(lambda m: m.pop("tenant")),
-    "a tenant without a name": told(lambda m: m["tenant"].pop("name")),
-    "a tenant whose name is a list": told(lambda m: m["tenant"].update(name=["x"])),
-    "a kind of tenant that there is not": told(lambda m: m["tenant"].update(kind="ruler")),
-    "a kind that is an object": told(lambda m: m["tenant"].update(kind={})),
-    "a role that there is not": told(_person(role="administrator")),
-    "a role that is a list": told(_person(role=["owner"])),
-    "a login that is an object": told(_person(login={"$ne": ""})),
-    "an approver in words": told(_person(approver="yes")),
-    "a person without a role": told(lambda m: m["people"].append({"login": "ada"})),
-    "people that are a text": told(lambda m: m.update(people="ada")),
+    "a newer form": manifest_with(lambda m: m.update(format=99)),
+    "the kind of a backup": manifest_with(lambda m: m.update(kind="backup")),
+    "another digest of the database": manifest_with(lambda m: m["parts"][0].update(sha256="0" * 64)),
+    "another size of the database": manifest_with(lambda m: m["parts"][0].update(size=1)),
+    "a part that is not there": manifest_with(lambda m: m["parts"].append({"name": "x", "size": 1, "sha256": "0" * 64})),
+    "parts that are no list": manifest_with(lambda m: m.update(parts=7)),
+    "more rows than there are": manifest_with(lambda m: m["tables"].update(process=5)),
+    "fewer rows than there are": manifest_with(lambda m: m["tables"].pop("audit_entry")),
+    "fewer contents": manifest_with(lambda m: m["contents"].update(count=0)),
+    "contents that are a number": manifest_with(lambda m: m.update(contents=3)),
+    "no tenant": manifest_with(lambda m: m.pop("tenant")),
+    "a tenant without a name": manifest_with(lambda m: m["tenant"].pop("name")),
+    "a tenant whose name is a list": manifest_with(lambda m: m["tenant"].update(name=["x"])),
+    "a kind of tenant that there is not": manifest_with(lambda m: m["tenant"].update(kind="ruler")),
+    "a kind that is an object": manifest_with(lambda m: m["tenant"].update(kind={})),
+    "a role that there is not": manifest_with(_person(role="administrator")),
+    "a role that is a list": manifest_with(_person(role=["owner"])),
+    "a login that is an object": manifest_with(_person(login={"$ne": ""})),
+    "an approver in words": manifest_with(_person(approver="yes")),
+    "a person without a role": manifest_with(lambda m: m["people"].append({"login": "ada"})),
+    "people that are a text": manifest_with(lambda m: m.update(people="ada")),
     "a database of another name": part(TENANT_DATABASE, lambda _, data: [("../tenant.db", data)]),
     "a database that is none": part(TENANT_DATABASE, lambda name, _: [(name, b"SQLite format 3\0" + b"x" * 5000)]),
     "two databases": part(TENANT_DATABASE, lambda name, data: [(name, data), (name, data)]),
@@ -127,7 +127,7 @@ def tenants_in(world: World) -> tuple[list[Any], ...]:
     return tuple(db.rows(query) for query in queries)
 
 
-def take(world: World, sealer: Any, path: Path, **more: Any) -> object:
+def import_copy(world: World, sealer: Any, path: Path, **more: Any) -> object:
     if service.tenant_exists("copy"):  # an attempt that succeeded must not hide the next
         service.delete_tenant("copy")
     request = tenant_imports.ImportRequest(path, more.pop("passphrase", None), **{"name": "copy", **more})
@@ -141,10 +141,10 @@ def test_a_changed_export_leaves_no_tenant(exported: tuple[World, Path], tmp_pat
         before = tenants_in(world)
         for number, (name, change) in enumerate(REPACKED.items()):
             path = repacked(source, tmp_path / f"{number}.gost", change)
-            table.refused(name, lambda: take(world, sealer, path), BackupInvalid)  # noqa: B023
+            table.refused(name, lambda: import_copy(world, sealer, path), BackupInvalid)  # noqa: B023
             table.check(f"{name}: nothing is left", tenants_in(world) == before, tenants_in(world))
         table.check("nothing in other folders", {path.name for path in world.config.data.parent.iterdir()} == outside)
-        take(world, sealer, repacked(source, tmp_path / "same.gost", lambda name, data: [(name, data)]))
+        import_copy(world, sealer, repacked(source, tmp_path / "same.gost", lambda name, data: [(name, data)]))
         assert tenants_in(world) != before, "the control: what is unchanged arrives"
         service.delete_tenant("copy")
 
@@ -173,9 +173,9 @@ def test_a_damaged_envelope_or_wrong_passphrase_imports_nothing(exported: tuple[
         for number, (name, (data, passphrase)) in enumerate(changed.items()):
             path = tmp_path / f"{number}.gost"
             path.write_bytes(data)
-            table.refused(name, lambda: take(world, sealer, path, passphrase=passphrase), ApplianceError, BackupInvalid)  # noqa: B023
+            table.refused(name, lambda: import_copy(world, sealer, path, passphrase=passphrase), ApplianceError, BackupInvalid)  # noqa: B023
         table.check("nothing is left", tenants_in(world) == before)
-        take(world, sealer, source.with_name("sealed.gost"), passphrase=PASSPHRASE)
+        import_copy(world, sealer, source.with_name("sealed.gost"), passphrase=PASSPHRASE)
         assert tenants_in(world) != before
         service.delete_tenant("copy")
 
@@ -196,15 +196,15 @@ def test_an_import_makes_a_tenant_of_its_own(exported: tuple[World, Path], tmp_p
         theirs = _digest_of_rows("hooli")
         for name, tenant in {"rows of another tenant": "hooli", "rows of nobody": ""}.items():
             path = forged(source, tmp_path / f"{len(name)}.gost", everything_is(tenant))
-            table.refused(name, lambda: take(world, sealer, path), BackupInvalid)  # noqa: B023
-        take(world, sealer, source)
+            table.refused(name, lambda: import_copy(world, sealer, path), BackupInvalid)  # noqa: B023
+        import_copy(world, sealer, source)
         for name in ("secret", "api_key", "session", "domain", "invitation"):
             came = db.rows(f"SELECT count(*) FROM {name} WHERE tenant_id = 'copy'")  # noqa: S608
             table.check(f"no {name} comes with it", came == [(0,)], came)
         service.delete_tenant("copy")
         for wrong in ("hooli", "initech", "HOOLI", "../x", "a" * 25, "www", "a b", "v1", "con--", "\u0430dmin", "copy\0", "-a"):
             table.refused(f"the id {wrong!r}", lambda: tenant_imports.check_new_id(wrong), ApplianceError)  # noqa: B023
-        table.refused("its own id, which is taken", lambda: take(world, sealer, source, name=None), ApplianceError)
+        table.refused("its own id, which is taken", lambda: import_copy(world, sealer, source, name=None), ApplianceError)
         table.check("the other tenant is as it was", _digest_of_rows("hooli") == theirs)
         table.check("no secret stands in an export", CANARY.encode() not in _unpacked(source))
 

@@ -78,11 +78,11 @@ def test_a_demoted_issuers_key_shrinks_with_them_and_grows_again(
 STREAMS: dict[str, Callable[[Resources], str]] = {
     "a collection's changes": lambda ours: f"/api/v1/datapool/{ours.collection()}/events",
     "the logs": lambda ours: "/api/v1/logs?follow=true",
-    "an execution": lambda ours: "/api/v1/processes/{process}/executions/{execution}/events".format(**waiting(ours)),
+    "an execution": lambda ours: "/api/v1/processes/{process}/executions/{execution}/events".format(**start_waiting(ours)),
 }
 
 
-def waiting(ours: Resources) -> dict[str, str]:
+def start_waiting(ours: Resources) -> dict[str, str]:
     """An execution that waits for an hour."""
     process = ours.process(steps=[{"id": "pause", "wait": {"for": "1h"}}])
     execution = ours.client.post(f"/api/v1/processes/{process}/execute", json={}).json()["data"]

@@ -73,7 +73,7 @@ class Hunt:
 
     def leaks(self) -> list[str]:
         places = [where for where, content in self.answers if any(form in content for form in forms(CANARY))]
-        received = self.listener.heard().encode()
+        received = self.listener.transcript().encode()
         return places + ["the listener"] * any(form in received for form in forms(CANARY))
 
     def close(self) -> None:

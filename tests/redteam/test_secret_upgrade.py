@@ -53,7 +53,7 @@ class TenantBeforeUpgrade:
         adopt_secret_uses(self.running.services)
         assert db.rows("SELECT target FROM secret_use") == [], "each use is looked at once"
 
-    def asked(self, slug: str) -> Confirmation | None:
+    def find_confirmation(self, slug: str) -> Confirmation | None:
         matches = [each for each in confirmations.list_open(self.scope) if each.details.get("target") == slug]
         return matches[0] if matches else None
 
@@ -135,27 +135,27 @@ def test_uses_stored_with_secrets_write_are_adopted_silently(before: TenantBefor
     assert not before.works("old-own"), "nothing is bound yet"
     before.adopt()
     assert before.works("old-own")
-    assert before.asked("old-own") is None
+    assert before.find_confirmation("old-own") is None
 
 
 def test_uses_beyond_their_authors_scopes_are_suspended_until_confirmed(before: TenantBeforeUpgrade) -> None:
     before.integration("old-wide", f"key:{key_of(before.running, INTEGRATIONS).id}")
     before.adopt()
     assert not before.works("old-wide")
-    confirmation = before.asked("old-wide")
+    confirmation = before.find_confirmation("old-wide")
     assert confirmation is not None
     assert (confirmation.kind, confirmation.details["reason"], confirmation.deadline) == ("secret", "wider", None)
     assert "suspended" in confirmation.details["why"]
     assert confirmation.details["hosts"] in before.listener.url
     before.decide(confirmation, confirm=True)
     assert before.works("old-wide")
-    assert before.asked("old-wide") is None
+    assert before.find_confirmation("old-wide") is None
 
 
 def test_uses_without_an_author_work_until_a_deadline(before: TenantBeforeUpgrade) -> None:
     before.integration("old-gone", "user:nobody-here")
     before.adopt()
-    confirmation = before.asked("old-gone")
+    confirmation = before.find_confirmation("old-gone")
     assert confirmation is not None
     assert confirmation.details["reason"] == "departed"
     assert confirmation.deadline is not None
@@ -170,7 +170,7 @@ def test_uses_without_an_author_work_until_a_deadline(before: TenantBeforeUpgrad
 def test_refused_uses_end(before: TenantBeforeUpgrade) -> None:
     before.integration("old-refused", "user:nobody-here")
     before.adopt()
-    confirmation = before.asked("old-refused")
+    confirmation = before.find_confirmation("old-refused")
     assert confirmation is not None
     before.decide(confirmation, confirm=False)
     assert not before.works("old-refused")
@@ -179,7 +179,7 @@ def test_refused_uses_end(before: TenantBeforeUpgrade) -> None:
 def test_refused_uses_end_when_bound_by_hosts_alone(before: TenantBeforeUpgrade) -> None:
     before.integration("old-hosts", "user:nobody-here")
     before.adopt()
-    confirmation = before.asked("old-hosts")
+    confirmation = before.find_confirmation("old-hosts")
     assert confirmation is not None
     (binding,) = [b for b in secret_bindings.list_bindings(before.scope) if b.destination.target == "old-hosts"]
     secret_bindings.unbind(before.scope, "topsecret", binding.id)
@@ -205,7 +205,7 @@ def test_a_key_of_a_removed_member_is_no_author(before: TenantBeforeUpgrade) -> 
     people.remove_member(before.scope, person)
     before.integration("old-left", f"key:{key.id}")
     before.adopt()
-    confirmation = before.asked("old-left")
+    confirmation = before.find_confirmation("old-left")
     assert confirmation is not None
     assert confirmation.details["reason"] == "departed"
 
@@ -216,7 +216,7 @@ def test_a_key_that_rotated_itself_is_still_the_author(before: TenantBeforeUpgra
     second, _ = keys.rotate_key(by_key, before.running.services.sealer, first.id, 0)
     before.integration("old-rotated", f"key:{second.id}")
     before.adopt()
-    assert before.asked("old-rotated") is None
+    assert before.find_confirmation("old-rotated") is None
     assert before.works("old-rotated")
 
 
@@ -226,7 +226,7 @@ def test_an_orphaned_key_is_no_author(before: TenantBeforeUpgrade) -> None:
     db.write(orphan.save)
     before.integration("old-orphaned", f"key:{orphan.id}")
     before.adopt()
-    confirmation = before.asked("old-orphaned")
+    confirmation = before.find_confirmation("old-orphaned")
     assert confirmation is not None
     assert confirmation.details["reason"] == "departed"
 
@@ -264,7 +264,7 @@ def test_a_tenant_with_many_uses_is_adopted_completely(before: TenantBeforeUpgra
 def test_the_page_names_the_hosts_and_the_reason(before: TenantBeforeUpgrade) -> None:
     before.integration("old-told", "user:nobody-here")
     before.adopt()
-    confirmation = before.asked("old-told")
+    confirmation = before.find_confirmation("old-told")
     assert confirmation is not None
     view = VIEWS["secret"](confirmation, "somebody")
     assert [line.text for line in view.lines] == ["by the integration old-told", f"sent to {confirmation.details['hosts']}"]

@@ -42,7 +42,7 @@ class Listener(LoopbackServer):
 
         self.answers = Everywhere()
 
-    def heard(self) -> str:
+    def transcript(self) -> str:
         return "\n".join(f"{each.path} {each.headers} {each.body!r}" for each in self.received)
 
 
@@ -76,7 +76,7 @@ def test_a_key_of_integrations_alone_sends_no_secret_to_a_host_of_its_own(
         mallory.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}})
         mallory.post(f"{API}/integrations/leak/test")
         tried = mallory.post(f"{API}/integrations/connectors/http/test", json={"settings": leaking(listener.url)["settings"]})
-    assert CANARY not in listener.heard()
+    assert CANARY not in listener.transcript()
     assert response.status_code == 403, response.text
     assert response.json()["error"]["code"] == "scope_missing"
     assert "secrets.write" in response.text
@@ -107,7 +107,7 @@ def test_moving_where_a_bound_secret_goes_needs_secrets_write(running: Running, 
         assert tried.status_code == 403, tried.text
     assert change(owner, "leak", {"base_url": listener.url}).status_code == 200
     assert owner.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}}).is_success
-    assert CANARY in listener.heard(), "whoever may set secrets may lead them elsewhere"
+    assert CANARY in listener.transcript(), "whoever may set secrets may lead them elsewhere"
     with running.api("acme", INTEGRATIONS) as mallory:
         assert change(mallory, "leak", {"base_url": "http://127.0.0.1:9"}).status_code == 403, "it goes where it was led last"
 
@@ -121,7 +121,7 @@ def test_a_row_changed_by_another_way_sends_no_secret(running: Running, owner: h
         body = {"action": "get", "input": {"url": "/x"}} if call == "execute" else None
         refused = owner.post(f"{API}/integrations/leak/{call}", json=body)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "policy_denied"), refused.text
-    assert CANARY not in listener.heard()
+    assert CANARY not in listener.transcript()
 
 
 def test_a_redirect_to_another_host_takes_no_secret_along(owner: httpx.Client, listener: Listener) -> None:
@@ -130,8 +130,8 @@ def test_a_redirect_to_another_host_takes_no_secret_along(owner: httpx.Client, l
     owner.post(f"{API}/integrations", json=leaking(door.url)).raise_for_status()
     owner.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}})
     door.close()
-    assert "/y" in listener.heard(), "the redirect was followed"
-    assert CANARY not in listener.heard()
+    assert "/y" in listener.transcript(), "the redirect was followed"
+    assert CANARY not in listener.transcript()
 
 
 def test_secrets_need_an_address_that_no_call_chooses(owner: httpx.Client) -> None:
@@ -153,7 +153,7 @@ def test_a_model_profile_sends_no_secret_to_an_address_of_its_own(
         assert mallory.put(f"{API}/llm-profiles/leaking-model", json=body).status_code == 403
         assert mallory.put(f"{API}/llm-profiles/leaking-model", json={**owned, "model": "n"}).status_code == 200
     owner.delete(f"{API}/llm-profiles/leaking-model")
-    assert listener.heard() == ""
+    assert listener.transcript() == ""
 
 
 def test_a_webapp_gives_no_secret_to_a_provider_of_its_own(running: Running, owner: httpx.Client) -> None:
@@ -253,7 +253,7 @@ def test_a_destination_can_be_bound_before_it_exists(running: Running, owner: ht
         assert builder.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9", "leak-later")).status_code == 403
         assert builder.post(f"{API}/integrations", json=leaking(listener.url, "leak-later")).status_code == 201
         assert builder.post(f"{API}/integrations/leak-later/test").is_success
-    assert CANARY in listener.heard()
+    assert CANARY in listener.transcript()
     missing = owner.post(f"{API}/secrets/topsecret/bindings", json={"kind": "integration", "target": "nowhere"})
     assert missing.status_code == 422, missing.text
 

@@ -34,14 +34,14 @@ def few(running: Running) -> Iterator[None]:
     backlog.configure(queued=limits.queued_executions, descendants=limits.execution_descendants)
 
 
-def paused(ours: Resources) -> str:
+def paused_process(ours: Resources) -> str:
     """A published process whose executions stay queued."""
     process = ours.process()
     ours.ask("POST", f"/processes/{process}/pause")
     return process
 
 
-def queued(tenant: str) -> int:
+def count_queued(tenant: str) -> int:
     ((count,),) = db.rows("SELECT count(*) FROM execution WHERE tenant_id = ? AND status = 'queued'", (tenant,))
     return int(count)
 
@@ -49,15 +49,15 @@ def queued(tenant: str) -> int:
 def test_the_queue_of_a_tenant_is_limited(
     few: None, ours: Resources, theirs: Resources, acme: httpx.Client
 ) -> None:
-    process = paused(ours)
-    free = 5 - queued("acme")
+    process = paused_process(ours)
+    free = 5 - count_queued("acme")
     answers = [acme.post(f"/api/v1/processes/{process}/execute", json={"a": 1}) for _ in range(free + 3)]
     assert [answer.status_code for answer in answers] == [202] * free + [429] * 3
     error = answers[-1].json()["error"]
     assert error["code"] == "concurrency_limited"
     assert "limits.queued_executions" in error["message"]
     assert int(answers[-1].headers["retry-after"]) >= 1
-    assert queued("acme") == 5
+    assert count_queued("acme") == 5
     theirs.execution(theirs.process())
     for row in ours.ask("GET", f"/processes/{process}/executions"):
         ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
@@ -68,15 +68,15 @@ def test_the_queue_of_a_tenant_is_limited(
         ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
 
 
-def planned(seconds: float) -> dict[str, str]:
+def run_in(seconds: float) -> dict[str, str]:
     return {"run_at": clock.rfc3339(clock.now_ms() + int(seconds * 1000))}
 
 
 def test_planned_executions_are_limited_too(few: None, ours: Resources, theirs: Resources, acme: httpx.Client) -> None:
-    process = paused(ours)
-    free = 5 - queued("acme")
+    process = paused_process(ours)
+    free = 5 - count_queued("acme")
     path = f"/api/v1/processes/{process}/execute"
-    answers = [acme.post(path, json={"a": 1}, params=planned(3600)) for _ in range(free + 2)]
+    answers = [acme.post(path, json={"a": 1}, params=run_in(3600)) for _ in range(free + 2)]
     assert [answer.status_code for answer in answers] == [202] * free + [429] * 2
     error = answers[-1].json()["error"]
     assert error["code"] == "concurrency_limited"
@@ -85,23 +85,23 @@ def test_planned_executions_are_limited_too(few: None, ours: Resources, theirs: 
     assert int(answers[-1].headers["retry-after"]) >= 1
     now = [acme.post(path, json={"a": 1}) for _ in range(free + 1)]
     assert [answer.status_code for answer in now] == [202] * free + [429], "what is planned keeps nothing from being executed now"
-    theirs.ask("POST", f"/processes/{theirs.process()}/execute", {"a": 1}, params=planned(3600))
+    theirs.ask("POST", f"/processes/{theirs.process()}/execute", {"a": 1}, params=run_in(3600))
     for row in ours.ask("GET", f"/processes/{process}/executions"):
         ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
 
 
 def test_a_full_queue_takes_no_execution_planned_for_the_next_second(few: None, ours: Resources, acme: httpx.Client) -> None:
-    process = paused(ours)
+    process = paused_process(ours)
     path = f"/api/v1/processes/{process}/execute"
     while acme.post(path, json={"a": 1}).status_code == 202:
         pass
-    assert acme.post(path, json={"a": 1}, params=planned(1)).status_code == 429
+    assert acme.post(path, json={"a": 1}, params=run_in(1)).status_code == 429
     for row in ours.ask("GET", f"/processes/{process}/executions?status=queued"):
         ours.ask("POST", f"/processes/{process}/executions/{row['execution_id']}/cancel")
 
 
 def test_a_repeated_request_is_answered_with_a_full_queue(few: None, ours: Resources, acme: httpx.Client) -> None:
-    process = paused(ours)
+    process = paused_process(ours)
     headers = {"Idempotency-Key": f"share-{process}"}
     first = acme.post(f"/api/v1/processes/{process}/execute", json={"a": 1}, headers=headers)
     while acme.post(f"/api/v1/processes/{process}/execute", json={"a": 1}).status_code == 202:
@@ -125,7 +125,7 @@ def test_executions_are_not_counted_for_every_request(
 
     monkeypatch.setattr(backlog, "_count_queued", note_and_count)
     monkeypatch.setattr(backlog, "FRESH_SECONDS", 3600.0)
-    process = paused(ours)
+    process = paused_process(ours)
     ids = [ours.ask("POST", f"/processes/{process}/execute", {"a": 1})["execution_id"] for _ in range(20)]
     assert counted == ["acme"]
     for each in ids:

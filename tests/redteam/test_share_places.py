@@ -155,7 +155,7 @@ def execute_and_wait(narrow: Running, process: str) -> None:
 
 
 @contextmanager
-def taken(places: RequestSlots, *origins: Origin) -> Iterator[None]:
+def occupied(places: RequestSlots, *origins: Origin) -> Iterator[None]:
     with ExitStack() as stack:
         for origin in origins:
             stack.enter_context(RequestSlot(places).occupy(origin))
@@ -184,7 +184,7 @@ def test_a_flood_leaves_slots_to_others(flooding: Any, share: float) -> None:
     places = RequestSlots(256)
     with ExitStack() as stack:
         assert flood(places, stack, flooding) == 256 * share
-        with taken(places, *[Origin("globex", f"198.51.100.{n}") for n in range(32)]):
+        with occupied(places, *[Origin("globex", f"198.51.100.{n}") for n in range(32)]):
             assert places.working.total == 256 * share + 32
     assert (places.working.total, places.open.total) == (0, 0)
     with ExitStack() as stack:
@@ -202,7 +202,7 @@ def test_slow_clients_of_one_tenant_leave_room_to_others() -> None:
                 break
             stack.enter_context(place.released())
         assert (places.working.total, places.open.total) == (0, 768)
-        with taken(places, *[Origin("globex", "198.51.100.7")] * 30):
+        with occupied(places, *[Origin("globex", "198.51.100.7")] * 30):
             assert places.open.total == 798
 
 

@@ -23,13 +23,13 @@ class SilentNames:
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.asked = threading.Semaphore(0)
+        self.lookups = threading.Semaphore(0)
         self.resolving = 0
 
     def __call__(self, host: str, port: int) -> list[str]:
         if host.endswith("silent.example"):
             self.resolving += 1
-            self.asked.release()
+            self.lookups.release()
             self.go.wait()
         return [PUBLIC]
 
@@ -56,7 +56,7 @@ def test_a_tenant_with_a_silent_name_server_takes_its_share_of_the_threads(world
     with ThreadPoolExecutor(3 * THREADS) as callers:
         pending = [callers.submit(look_up, world, "acme", f"n{number}.silent.example", None) for number in range(2 * THREADS)]
         for _ in range(PER_OWNER):
-            names.asked.acquire()
+            names.lookups.acquire()
         assert look_up(world, "globex", "good.example", 30.0) == [PUBLIC]
         assert names.resolving == PER_OWNER
         with pytest.raises(TransientError, match="in time"):
@@ -71,7 +71,7 @@ def test_work_for_a_tenant_resolves_in_its_name(world: Egress, names: SilentName
     scope = TenantScope("acme", "system")
     pending = [threads.submit(scope, lambda: world.addresses("a.silent.example", 443, None)) for _ in range(2 * PER_OWNER)]
     for _ in range(PER_OWNER):
-        names.asked.acquire()
+        names.lookups.acquire()
     other = threads.submit(TenantScope("globex", "system"), lambda: world.addresses("good.example", 443, 30.0))
     assert other.result() == [PUBLIC]
     assert names.resolving == PER_OWNER

@@ -53,7 +53,7 @@ class Sleeper:
 
         return str(self.until(token))
 
-    def tell(self, token: str, n: int) -> None:
+    def resume(self, token: str, n: int) -> None:
         address = f"{PREFIX}/processes/{self.process}/executions/{self.execution}/resume"
         self.tenant.client.post(address, json={"token": token, "input": {"n": n}})
 
@@ -107,7 +107,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def altered(sleeper: Sleeper, change: tuple[str, tuple[Any, ...]]) -> None:
+def alter_row(sleeper: Sleeper, change: tuple[str, tuple[Any, ...]]) -> None:
     what, values = change
     sql = f"UPDATE suspended_step SET {what} WHERE execution_id = ?"  # noqa: S608
     assert db.write(lambda: db.execute(sql, (*values, sleeper.execution))) == 1
@@ -126,19 +126,19 @@ def test_an_altered_snapshot_resumes_unchanged_or_fails(ours: Resources, others:
     with attempts() as table:
         for number, (name, (change, other)) in enumerate(changes.items()):
             mine = Sleeper(ours, number)
-            altered(mine, change(mine, other))
-            mine.tell(mine.token, 10)
-            table.check(name, *judge(mine, number))
+            alter_row(mine, change(mine, other))
+            mine.resume(mine.token, 10)
+            table.check(name, *check_result(mine, number))
         mine = Sleeper(ours, 100)
         old = stored(mine)
-        mine.tell(mine.token, 10)
+        mine.resume(mine.token, 10)
         second = mine.waiting(mine.token)
-        altered(mine, ("sealed = ?", (old,)))
-        mine.tell(second, 1)
-        table.check("its own of before the first event", *judge(mine, 100))
+        alter_row(mine, ("sealed = ?", (old,)))
+        mine.resume(second, 1)
+        table.check("its own of before the first event", *check_result(mine, 100))
         for name, sleeper in {"of this tenant": colleague, "of another": stranger}.items():
-            sleeper.tell(sleeper.token, 10)
-            sleeper.tell(sleeper.waiting(sleeper.token), 1)
+            sleeper.resume(sleeper.token, 10)
+            sleeper.resume(sleeper.waiting(sleeper.token), 1)
             done = sleeper.end()
             table.check(f"whoever was copied, {name}, goes on", done.get("output") == right(sleeper.own), done)
 
@@ -147,14 +147,14 @@ def right(own: int) -> dict[str, int]:
     return {"kept": own + 10, "total": own + 11}
 
 
-def judge(sleeper: Sleeper, own: int) -> tuple[bool, Any]:
+def check_result(sleeper: Sleeper, own: int) -> tuple[bool, Any]:
     """Failed with a clear class, or done with exactly what it would have answered."""
 
     def settled(view: dict[str, Any]) -> Any:
         waits = (view.get("waiting_for") or {}).get("waits", [])
         tokens = [str(each["token"]) for each in waits]
         if view["status"] == "waiting" and tokens and sleeper.token not in tokens:
-            sleeper.tell(tokens[0], 1)
+            sleeper.resume(tokens[0], 1)
         return view if view["status"] in ("succeeded", "failed", "timed_out") else None
 
     done = sleeper.until(settled)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from appliance.monitor import Registry, SandboxMetrics
 from appliance.sandbox import Pool, Program, Settings
-from tests.sandbox.held import until
+from tests.sandbox.paused_steps import until
 
 
 def test_steps_waits_and_restarts_are_counted(prepared: None, make_program: Callable[..., Program]) -> None:

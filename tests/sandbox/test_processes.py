@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from appliance.sandbox import Limits, Pool, Program, Settings
-from tests.sandbox.held import CALLING, Running, Stopping, until
+from tests.sandbox.paused_steps import CALLING, RunningStep, StoppingHost, until
 
 Make = Callable[..., Program]
 
@@ -39,7 +39,7 @@ def state_of(number: int) -> str:
 
 
 def test_a_killed_process_fails_only_its_steps_and_is_replaced(small: Pool, make_program: Make) -> None:
-    step = Running(small, make_program(CALLING))
+    step = RunningStep(small, make_program(CALLING))
     step.host.called.wait(10)
     (victim,) = small.process_ids()
     os.kill(victim, signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_a_process_that_does_not_answer_is_ended_in_time(small: Pool, make_progr
     assert small.compile(step) == []
     (victim,) = small.process_ids()
     started = time.monotonic()
-    failure = small.run(step, {}, Stopping(victim), limits=Limits(wall_ms=300)).failure
+    failure = small.run(step, {}, StoppingHost(victim), limits=Limits(wall_ms=300)).failure
     assert 0.3 <= time.monotonic() - started < 10, "it would never have ended"
     assert failure is not None
     assert failure.failure_class == "timeout"
@@ -83,7 +83,7 @@ def test_a_step_without_a_slot_waits_and_fails_as_busy(prepared: None, make_prog
     small = Pool(Settings(processes=1, slots=2, queue_seconds=0.2))
     small.start()
     step = make_program(CALLING)
-    running = [Running(small, step), Running(small, step)]
+    running = [RunningStep(small, step), RunningStep(small, step)]
     for each in running:
         each.host.called.wait(10)
     assert small.health()["busy"] == 2
@@ -102,7 +102,7 @@ def test_slots_are_given_in_order_of_arrival(prepared: None, make_program: Make)
         step = make_program(CALLING)
         running = []
         for number in range(4):
-            running.append(Running(pool, step))
+            running.append(RunningStep(pool, step))
             until(lambda number=number: pool.health()["queued"] == max(0, number) and pool.health()["busy"] == 1)  # type: ignore[misc]
         for each in running:
             assert each.host.called.wait(10)
@@ -114,7 +114,7 @@ def test_slots_are_given_in_order_of_arrival(prepared: None, make_program: Make)
 
 def test_work_is_spread_over_the_processes(pool: Pool, make_program: Make) -> None:
     step = make_program(CALLING)
-    running = [Running(pool, step) for _ in range(4)]
+    running = [RunningStep(pool, step) for _ in range(4)]
     for each in running:
         each.host.called.wait(10)
     free = [len(process.free) for process in pool._code._processes]

@@ -15,13 +15,13 @@ import pytest
 from appliance.sandbox import HostCall, Limits, Outcome, Pool, Program, Settings, Settled
 from appliance.sandbox.pool.lane import Bounds, Busy, Lane
 from appliance.sandbox.pool.slot_queue import SlotQueue
-from tests.sandbox.held import CALLING, Running, Stopping, until
+from tests.sandbox.paused_steps import CALLING, RunningStep, StoppingHost, until
 
 Make = Callable[..., Program]
 
 
 @contextmanager
-def started(**settings: Any) -> Any:
+def started_pool(**settings: Any) -> Any:
     created_pool = Pool(Settings(processes=1, **settings))
     created_pool.start()
     try:
@@ -54,8 +54,8 @@ def test_a_removed_waiter_is_skipped() -> None:
 
 def test_a_step_of_another_tenant_overtakes_the_queue_of_the_first(prepared: None, make_program: Make) -> None:
     ended: list[str] = []
-    with started(slots=1) as pool:
-        holding = Running(pool, make_program(CALLING, namespace="ten_a"))
+    with started_pool(slots=1) as pool:
+        holding = RunningStep(pool, make_program(CALLING, namespace="ten_a"))
         holding.host.called.wait(10)
 
         def work(namespace: str) -> None:
@@ -80,7 +80,7 @@ def test_expressions_and_decisions_take_their_tenants_turn(prepared: None, make_
         "edges": [{"id": "e", "sourceId": "1", "targetId": "2"}],
     }
     ended: list[str] = []
-    with started(slots=1) as pool:
+    with started_pool(slots=1) as pool:
 
         def evaluate(namespace: str) -> None:
             assert pool.evaluate({"a": "1 + 1"}, {}, namespace=namespace)["a"].value == 2
@@ -106,10 +106,10 @@ def test_expressions_and_decisions_take_their_tenants_turn(prepared: None, make_
 
 def test_a_full_queue_refuses_at_once_and_says_to_retry(prepared: None, make_program: Make) -> None:
     step = make_program(CALLING)
-    with started(slots=1, queue_places=1, queue_seconds=30) as pool:
-        running = Running(pool, step)
+    with started_pool(slots=1, queue_places=1, queue_seconds=30) as pool:
+        running = RunningStep(pool, step)
         running.host.called.wait(10)
-        waiting = Running(pool, step)
+        waiting = RunningStep(pool, step)
         until(lambda: pool.health()["queued"] == 1)
         began = time.monotonic()
         failure = pool.run(step, {}).failure
@@ -123,8 +123,8 @@ def test_a_full_queue_refuses_at_once_and_says_to_retry(prepared: None, make_pro
 def test_waiting_steps_fail_at_once_when_their_process_dies(
     prepared: None, make_program: Make
 ) -> None:
-    with started(slots=2) as pool:
-        steps = [Running(pool, make_program(CALLING, namespace=namespace)) for namespace in ("ten_a", "ten_b")]
+    with started_pool(slots=2) as pool:
+        steps = [RunningStep(pool, make_program(CALLING, namespace=namespace)) for namespace in ("ten_a", "ten_b")]
         for each in steps:
             each.host.called.wait(10)
         (victim,) = pool.process_ids()
@@ -132,7 +132,7 @@ def test_waiting_steps_fail_at_once_when_their_process_dies(
         os.kill(victim, signal.SIGKILL)
         assert all(each.host.timeouts[0] > 25 for each in steps), "a call may take all the time the step has left"
         # Their calls are never answered: nothing but the death of the process can end them before the limit of 30 s.
-        failures = [each.ended(10).failure for each in steps]
+        failures = [each.wait_ended(10).failure for each in steps]
         assert time.monotonic() - killed < 10
         assert [(each.code, each.retryable) for each in failures if each is not None] == [("sandbox_lost", True)] * 2
         until(lambda: pool.health()["processes"] == 1)
@@ -140,7 +140,7 @@ def test_waiting_steps_fail_at_once_when_their_process_dies(
         assert pool.run(make_program("export default () => 1", namespace="ten_a"), {}).output == 1
 
 
-class Seen:
+class RecordingObserver:
     def __init__(self) -> None:
         self.waits: list[tuple[str, float]] = []
         self.replacements: list[tuple[str, str]] = []
@@ -157,13 +157,13 @@ class Seen:
 
 
 def test_an_observer_is_notified_of_waits_and_replacements(prepared: None, make_program: Make) -> None:
-    seen = Seen()
-    with started(slots=1) as pool:
+    seen = RecordingObserver()
+    with started_pool(slots=1) as pool:
         pool.observe(seen)
         step = make_program(CALLING)
         assert pool.compile(step) == []
         (victim,) = pool.process_ids()
-        assert pool.run(step, {}, Stopping(victim), limits=Limits(wall_ms=300)).failure is not None
+        assert pool.run(step, {}, StoppingHost(victim), limits=Limits(wall_ms=300)).failure is not None
         until(lambda: pool.health()["processes"] == 1)
         assert pool.restarts() == {"overdue": 1}
     assert [lane for lane, _ in seen.waits] == ["code", "code"]
@@ -235,7 +235,7 @@ class LateHost:
 
 
 def test_an_answer_after_the_process_died_fails_the_step(prepared: None, make_program: Make) -> None:
-    with started(slots=1) as pool:
+    with started_pool(slots=1) as pool:
         failure = pool.run(make_program(CALLING), {}, LateHost(pool)).failure
         assert failure is not None
         assert failure.code == "sandbox_lost"
@@ -254,13 +254,13 @@ def test_waiting_too_long_for_a_lane_fails_as_busy(pool: Pool) -> None:
 def test_waiters_are_refused_at_once_when_the_sandbox_stops(prepared: None, make_program: Make) -> None:
     pool = Pool(Settings(processes=1, slots=1, queue_seconds=60))
     pool.start()
-    holding = Running(pool, make_program(CALLING, namespace="ten_a"))
+    holding = RunningStep(pool, make_program(CALLING, namespace="ten_a"))
     holding.host.called.wait(10)
-    waiting = Running(pool, make_program(CALLING, namespace="ten_b"))
+    waiting = RunningStep(pool, make_program(CALLING, namespace="ten_b"))
     until(lambda: pool.health()["queued"] == 1)
     began = time.monotonic()
     pool.stop()
-    failure = waiting.ended(10).failure
+    failure = waiting.wait_ended(10).failure
     assert failure is not None
     assert failure.code == "sandbox_busy"
     assert time.monotonic() - began < 10, "it would have waited for a minute"

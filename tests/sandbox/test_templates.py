@@ -18,7 +18,7 @@ from appliance.sandbox import Pool, Program, Settings, Snapshot, runtimes
 from appliance.sandbox.runtimes import prepare, wasmfile
 from appliance.sandbox.runtimes.template import make_template
 from appliance.sandbox.worker.templates import Templates
-from tests.sandbox.former import make_older
+from tests.sandbox.older_runtimes import make_older
 from tests.sandbox.sleepy import SleepyHost, answers, failed, finished, suspended
 
 SOURCE = """export default async function (input, api) {
@@ -97,12 +97,12 @@ def test_the_process_of_a_former_template_ends_when_nobody_uses_it(asleep: Snaps
     assert wake(newer, program, asleep) == ["older", "older", 5]
 
 
-def kept(tmp_path: Path, snapshot: Snapshot) -> Path:
+def template_path(tmp_path: Path, snapshot: Snapshot) -> Path:
     return tmp_path / "templates" / f"{snapshot.template}.wasm"
 
 
 def test_a_missing_template_is_refused(asleep: Snapshot, newer: Pool, program: Program, tmp_path: Path) -> None:
-    kept(tmp_path, asleep).unlink()
+    template_path(tmp_path, asleep).unlink()
     outcome = newer.run(program, None, SleepyHost(*answers(asleep, 1)), resume=asleep)
     assert failed(outcome) == ("system", "snapshot_template_missing")
     assert outcome.failure is not None
@@ -110,7 +110,7 @@ def test_a_missing_template_is_refused(asleep: Snapshot, newer: Pool, program: P
 
 
 def test_a_template_with_an_altered_byte_is_refused(asleep: Snapshot, newer: Pool, program: Program, tmp_path: Path) -> None:
-    path = kept(tmp_path, asleep)
+    path = template_path(tmp_path, asleep)
     binary = bytearray(path.read_bytes())
     binary[len(binary) // 2] ^= 1
     path.write_bytes(binary)

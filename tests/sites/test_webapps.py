@@ -16,7 +16,7 @@ from appliance.solutions import write_zip
 from appliance.testing.running import Running
 from appliance.webapps.files import Compression
 from appliance.webapps.publishing import ServedState, served_grants
-from tests.sandbox.held import until
+from tests.sandbox.paused_steps import until
 
 PAGE = b"<!doctype html><title>Shop</title><script src=/assets/app-3f2a1b9c.js></script>"
 SCRIPT = b"console.log('hello, dear reader of this file')\n" * 100

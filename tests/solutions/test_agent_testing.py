@@ -17,7 +17,7 @@ from appliance.llm import Profile
 from appliance.monitor import metrics
 from appliance.solutions.folder import write_folder
 from appliance.tenants import service as tenants
-from tests.agents.model_server import Call, ModelServer, Said
+from tests.agents.model_server import Call, ChatMessage, ModelServer
 from tests.solutions.conftest import make_solution
 
 Home = tuple[Path, ModelServer]
@@ -56,7 +56,7 @@ CASES = {
 }  # fmt: skip
 
 
-def turn(messages: list[Said], tools: dict[str, object]) -> Call:
+def turn(messages: list[ChatMessage], tools: dict[str, object]) -> Call:
     """Writes where the input says so, looks otherwise, then says what it found."""
     results = [message.text for message in messages if message.role == "tool"]
     if not results:
@@ -125,18 +125,18 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     assert cases["says otherwise"]["problems"] == ["output_where: it does not hold for {'verdict': 'a'}"]
     assert "gone" in cases["nobody"]["problems"][0]
     assert 'name="must not write"' in (folder / "report.xml").read_text()
-    assert {request.headers["authorization"] for request in server.heard} == {"Bearer sk-home"}
+    assert {request.headers["authorization"] for request in server.requests} == {"Bearer sk-home"}
     config = load_config(environment={}, flags={"storage.data": str(folder / "data")})
     sealer = open_store(config)
     try:
         used = make_language_models(config, sealer).get_usage(tenants.system_scope("acme"), "smart").day
     finally:
         db.close_database()
-    assert (used.calls, used.cost_nano) == (len(server.heard), len(server.heard) * 120_000)
+    assert (used.calls, used.cost_nano) == (len(server.requests), len(server.requests) * 120_000)
 
 
 def test_without_a_tenant_no_model_is_called_and_skipped_cases_are_reported(home: Home, gos_test: GosTest) -> None:
     _, server = home
     code, out, errors = gos_test()
-    assert (code, errors, server.heard) == (0, "", [])
+    assert (code, errors, server.requests) == (0, "", [])
     assert "skipped: 7 cases of agents" in out

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.agents.model_server import Call, Said, Turn, obey
+from tests.agents.model_server import Call, ChatMessage, Turn, obey
 
 from .disguises import readings
 
@@ -53,7 +53,7 @@ def _message(answer: httpx.Response) -> dict[str, Any]:
 
 
 @dataclass
-class Done:
+class Conversation:
     """The calls that the model made, each with its result."""
 
     calls: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
@@ -63,9 +63,9 @@ class Done:
         return [_code_of(result) for name, _, result in self.calls if name == tool]
 
 
-def drive(client: McpClient, task: str) -> Done:
+def drive(client: McpClient, task: str) -> Conversation:
     """Let the model do the task, and whatever it reads meanwhile, until it answers or has used up its turns."""
-    turn, done, messages = see_through(obey()), Done(), [Said("user", task)]
+    turn, done, messages = see_through(obey()), Conversation(), [ChatMessage("user", task)]
     for number in range(_MOST_TURNS):
         answer = turn(messages, {})
         if not isinstance(answer, Call):
@@ -73,24 +73,25 @@ def drive(client: McpClient, task: str) -> Done:
         call = replace(answer, id=f"call_{number}")
         result = client.call(call.name, call.arguments)
         done.calls.append((call.name, call.arguments, result))
-        messages += [Said("assistant", "", (call,)), Said("tool", json.dumps(result, ensure_ascii=False), (), call.id or "")]
+        messages.append(ChatMessage("assistant", "", (call,)))
+        messages.append(ChatMessage("tool", json.dumps(result, ensure_ascii=False), (), call.id or ""))
     return done
 
 
 def see_through(turn: Turn) -> Turn:
     """The same model, which also follows what is hidden or encoded."""
 
-    def seeing(messages: list[Said], tools: dict[str, Any]) -> Any:
+    def seeing(messages: list[ChatMessage], tools: dict[str, Any]) -> Any:
         return turn([each for message in messages for each in _revealed(message)], tools)
 
     return seeing
 
 
-def _revealed(message: Said) -> Iterator[Said]:
+def _revealed(message: ChatMessage) -> Iterator[ChatMessage]:
     yield message
     if message.role == "tool":
         texts = dict.fromkeys(reading for text in _texts(json.loads(message.text)) for reading in readings(text))
-        yield Said("user", json.dumps(list(texts)))
+        yield ChatMessage("user", json.dumps(list(texts)))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -28,7 +28,7 @@ class Foreign:
     def __init__(self) -> None:
         self.http = LoopbackServer()
         self.http.answers = _Everywhere({"": self._answer})
-        self.said: Any = "nothing"
+        self.reply: Any = "nothing"
         self.status = 200
         self.writes: list[tuple[str, Any]] = []
 
@@ -38,9 +38,9 @@ class Foreign:
             body = json.loads(request.body) if request.body else None
             self.writes.append((f"{method} {request.path}", body))
             return Answer(200, _JSON, b'{"ok": true}')
-        return Answer(self.status, _JSON, json.dumps({"note": self.said}).encode())
+        return Answer(self.status, _JSON, json.dumps({"note": self.reply}).encode())
 
-    def told(self) -> str:
+    def received_text(self) -> str:
         """Every request as text: method, path, headers and body."""
         return "\n".join(f"{each.method} {each.path} {each.headers} {each.body.decode()}" for each in self.http.received)
 
@@ -63,7 +63,7 @@ class Outside:
     def __init__(self) -> None:
         self.http = LoopbackServer()
         self.http.answers["/mcp"] = self._answer
-        self.said, self.failing, self.description = "42", False, "Looks something up"
+        self.reply, self.is_failing, self.description = "42", False, "Looks something up"
         self.structured: Any = None
         self.calls: list[tuple[str, Any]] = []
 
@@ -72,7 +72,7 @@ class Outside:
         results: dict[str, Any] = {"server/discover": {"supportedVersions": ["2026-07-28"]}, "tools/list": {"tools": self.tools()}}
         if call["method"] == "tools/call":
             self.calls.append((call["params"]["name"], call["params"].get("arguments") or {}))
-            result = {"content": [{"type": "text", "text": self.said}], "isError": self.failing}
+            result = {"content": [{"type": "text", "text": self.reply}], "isError": self.is_failing}
             results["tools/call"] = result | ({"structuredContent": self.structured} if self.structured is not None else {})
         body = {"jsonrpc": "2.0", "id": call["id"], "result": results[call["method"]]}
         return Answer(200, _JSON, json.dumps(body).encode())
@@ -101,7 +101,7 @@ class Mailbox:
         self._thread.join()
         self._server.server_close()
 
-    def verdict(self, command: str) -> str:
+    def status_line(self, command: str) -> str:
         """The last line of an answer."""
         return f"NO {self.refusal}" if self.refusal and command.startswith("EXAMINE") else "OK done"
 
@@ -134,6 +134,6 @@ def _conversation(mailbox: Mailbox) -> type[socketserver.StreamRequestHandler]:
             for line in self.rfile:
                 match = re.match(r"(\S+) (.*)", line.decode().rstrip("\r\n"))
                 assert match is not None, line
-                self.wfile.write(mailbox.answer(match[2]) + f"{match[1]} {mailbox.verdict(match[2])}\r\n".encode())
+                self.wfile.write(mailbox.answer(match[2]) + f"{match[1]} {mailbox.status_line(match[2])}\r\n".encode())
 
     return Conversation

@@ -24,7 +24,7 @@ AGENTS: Mapping[str, list[str]] = {"triage": [*_TOOLS, *_ACTIONS], "reader": ["e
 
 
 @dataclass
-class Lived:
+class FinishedRun:
     """A run that has ended, or waits for a person who does not answer: its status and what it did."""
 
     run_id: str
@@ -53,18 +53,18 @@ class People:
     with the params `order`; they decide nothing else."""
 
     answer: Any = None
-    verdict: str = ""
+    approval_decision: str = ""
     order: Any = None
     decided: list[str] = field(default_factory=list)
 
-    def decision(self, approval: Approval, input_of: Callable[[str], Any]) -> Decision | None:
+    def decide(self, approval: Approval, input_of: Callable[[str], Any]) -> Decision | None:
         """Their decision about this request, or None."""
         if approval.request.kind == "input" and self.answer is not None:
             return Decision("answer", answer=self.answer)
-        if not self.verdict or approval.about.digest is None or self.decided or input_of(approval.id) != self.order:
+        if not self.approval_decision or approval.about.digest is None or self.decided or input_of(approval.id) != self.order:
             return None
         self.decided.append(approval.id)
-        return Decision(self.verdict, comment="so be it")  # type: ignore[arg-type]
+        return Decision(self.approval_decision, comment="so be it")  # type: ignore[arg-type]
 
 
 @dataclass
@@ -75,7 +75,9 @@ class Live:
     model: ModelServer
     defined: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, agent: str, task: str, *, skills: tuple[str, ...] = (), people: People | None = None, times: int = 1) -> Lived:
+    def run(
+        self, agent: str, task: str, *, skills: tuple[str, ...] = (), people: People | None = None, times: int = 1
+    ) -> FinishedRun:
         """Have the agent do the task, its model trying each call so many times, until nothing more happens."""
         self.model.turn = see_through(obey(times))
         self._define(agent, skills)
@@ -87,7 +89,7 @@ class Live:
             assert clock.monotonic() < ends, run
             request_id = (run.waiting_for or {}).get("request_id") if run.status == "waiting" else None
             if request_id and request_id not in answered:
-                decision = people.decision(approvals.get_approval(scope, request_id), self.trap.input_of)
+                decision = people.decide(approvals.get_approval(scope, request_id), self.trap.input_of)
                 if decision is None:
                     break
                 answered.add(request_id)
@@ -97,7 +99,7 @@ class Live:
         entries = runs.list_entries(scope, agent, run_id, PageRequest(500)).items
         if run.status == "waiting":
             runs.cancel_run(scope, agent, run_id)
-        return Lived(run_id, run.status, run.output, run.waiting_for or {}, run.tainted_by, entries)
+        return FinishedRun(run_id, run.status, run.output, run.waiting_for or {}, run.tainted_by, entries)
 
     def _define(self, agent: str, skills: tuple[str, ...]) -> None:
         if not self.defined:

@@ -24,7 +24,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """The calls of a task that reads the words, the skills of its agent, and a person's answer to its question."""
 
     calls: tuple[Call, ...]
@@ -32,13 +32,13 @@ class Placed:
     answer: Any = None
 
 
-def place(trap: Trap, carrier: str, words: str, via: Via) -> Placed:
+def place(trap: Trap, carrier: str, words: str, via: Via) -> Placement:
     """Place the words in this carrier."""
     if carrier == "answer":
         return _answer(trap, words, via)
     if carrier.startswith("skill"):
         return _SKILLS[carrier](trap, f"trap-{next(_numbers)}", words, via)
-    return Placed((_CARRIERS[carrier](trap, words),))
+    return Placement((_CARRIERS[carrier](trap, words),))
 
 
 def _of(integration: str, operation: str, **params: Any) -> Call:
@@ -49,17 +49,17 @@ def _of(integration: str, operation: str, **params: Any) -> Call:
 
 
 def _erp(trap: Trap, words: str) -> Call:
-    trap.erp.said = words
+    trap.erp.reply = words
     return _of("erp", "get", url=f"/notes/{next(_numbers)}")
 
 
 def _erp_member(trap: Trap, words: str) -> Call:
-    trap.erp.said = {words: 1}
+    trap.erp.reply = {words: 1}
     return _of("erp", "get", url=f"/notes/{next(_numbers)}")
 
 
 def _erp_accepted_error(trap: Trap, words: str) -> Call:
-    trap.erp.said, trap.erp.status = words, 422
+    trap.erp.reply, trap.erp.status = words, 422
     return _of("erp", "get", url=f"/notes/{next(_numbers)}", accept_statuses=[422])
 
 
@@ -99,12 +99,12 @@ def _mail_refusal(trap: Trap, words: str) -> Call:
 
 
 def _outside(trap: Trap, words: str) -> Call:
-    trap.outside.said = words
+    trap.outside.reply = words
     return _of("outside", "look")
 
 
 def _outside_error(trap: Trap, words: str) -> Call:
-    trap.outside.failing = True
+    trap.outside.is_failing = True
     return _outside(trap, words)
 
 
@@ -205,7 +205,7 @@ def _process(trap: Trap, words: str) -> Call:
 
 def _other_run(trap: Trap, words: str) -> Call:
     """The words are the output of another agent, which can only read; a person has stored them as an entity."""
-    trap.erp.said = f"SAY {words}"
+    trap.erp.reply = f"SAY {words}"
     output = trap.live.run("reader", trap.calls_of([_of("erp", "get", url=f"/notes/{next(_numbers)}")])).output
     assert output == words, output
     return _entity(trap, f"The assistant says: {output}")
@@ -214,31 +214,31 @@ def _other_run(trap: Trap, words: str) -> Call:
 # -- people and skills
 
 
-def _answer(trap: Trap, words: str, via: Via) -> Placed:
+def _answer(trap: Trap, words: str, via: Via) -> Placement:
     if via == "agent":
-        return Placed((("request_human_input", {"kind": "input", "title": "What did the supplier write?"}),), answer=words)
+        return Placement((("request_human_input", {"kind": "input", "title": "What did the supplier write?"}),), answer=words)
     request_id = trap.request("input")
     trap.decide(request_id, Decision("answer", answer=words))
-    return Placed((("get_human_input", {"request_id": request_id}),))
+    return Placement((("get_human_input", {"request_id": request_id}),))
 
 
-def _skill(trap: Trap, name: str, words: str, via: Via) -> Placed:
+def _skill(trap: Trap, name: str, words: str, via: Via) -> Placement:
     trap.keep_skill(name, words)
-    return Placed((("load_tenant_skill", {"name": name}),), (name,))
+    return Placement((("load_tenant_skill", {"name": name}),), (name,))
 
 
-def _skill_file(trap: Trap, name: str, words: str, via: Via) -> Placed:
+def _skill_file(trap: Trap, name: str, words: str, via: Via) -> Placement:
     trap.keep_skill(name, "See the reference.", {"references/more.md": words.encode()})
-    return Placed((("load_tenant_skill", {"name": name, "path": "references/more.md"}),), (name,))
+    return Placement((("load_tenant_skill", {"name": name, "path": "references/more.md"}),), (name,))
 
 
-def _skill_description(trap: Trap, name: str, words: str, via: Via) -> Placed:
+def _skill_description(trap: Trap, name: str, words: str, via: Via) -> Placement:
     trap.describe(name, words)
     looks = ("load_tenant_skill", {"name": name}) if via == "agent" else ("list_tenant_skills", {})
-    return Placed((looks,), (name,))
+    return Placement((looks,), (name,))
 
 
-def _skill_changed(trap: Trap, name: str, words: str, via: Via) -> Placed:
+def _skill_changed(trap: Trap, name: str, words: str, via: Via) -> Placement:
     """A person has approved the skill as it was before."""
     trap.keep_skill(name, "Ask before you order.")
     trap.trust(name)
@@ -254,7 +254,7 @@ _CARRIERS: Mapping[str, Callable[[Trap, str], Call]] = {
     "file-name": _file_name, "entity": _entity, "log": _log, "log-field": _log_field, "process": _process,
     "other-run": _other_run,
 }  # fmt: skip
-_SKILLS: Mapping[str, Callable[[Trap, str, str, Via], Placed]] = {
+_SKILLS: Mapping[str, Callable[[Trap, str, str, Via], Placement]] = {
     "skill": _skill, "skill-file": _skill_file, "skill-description": _skill_description, "skill-changed": _skill_changed,
 }  # fmt: skip
 CARRIERS = frozenset({*_CARRIERS, *_SKILLS, "answer"})

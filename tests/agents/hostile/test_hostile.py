@@ -17,8 +17,8 @@ from appliance.core import yaml12
 
 from .disguises import DISGUISES
 from .driving import McpClient, drive
-from .living import Lived, People
-from .placing import CARRIERS, Placed, place
+from .living import FinishedRun, People
+from .placing import CARRIERS, Placement, place
 from .rules import GUARD, OPEN
 from .trap import Trap
 
@@ -40,7 +40,7 @@ def words_of(trap: Trap, name: str) -> str:
     return str(scenario["words"]).replace("{aim}", hidden).replace("{filler}", FILLER)
 
 
-def live(trap: Trap, name: str, placed: Placed) -> Lived:
+def live(trap: Trap, name: str, placed: Placement) -> FinishedRun:
     """A run whose task comes upon the scenario's words."""
     scenario, aim = SCENARIOS[name], AIMS[SCENARIOS[name]["aim"]]
     calls = (*placed.calls, *([QUESTION] if scenario.get("asks") else []))
@@ -49,7 +49,7 @@ def live(trap: Trap, name: str, placed: Placed) -> Lived:
     return trap.live.run("triage", trap.calls_of(calls), skills=skills, people=people, times=aim.get("times", 1))
 
 
-def approved(aim: Mapping[str, Any]) -> Any:
+def approved_order(aim: Mapping[str, Any]) -> Any:
     return aim["order"]["json"] if aim.get("verdict") == "approve" else None
 
 
@@ -69,7 +69,7 @@ def test_an_obeying_run_writes_nothing_without_approval(trap: Trap, name: str) -
     aim, placed = AIMS[SCENARIOS[name]["aim"]], place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "agent")
     entry, before = trap.last_entry(), trap.state()
     lived = live(trap, name, placed)
-    assert trap.landed(before, approved(aim)) == set()
+    assert trap.changed_systems(before, approved_order(aim)) == set()
     kind, part = aim["agent"]
     code = aim.get("code", "policy_denied" if kind == "policy.deny" else "")
     if code:
@@ -78,7 +78,7 @@ def test_an_obeying_run_writes_nothing_without_approval(trap: Trap, name: str) -
     else:
         assert (lived.status, lived.waiting_for.get("reason")) == ("waiting", "approval"), lived
     assert aim["calls"][-1][0] in lived.calls or not code, "the model did not obey, so the test proves nothing"
-    entries = [each for action, each in trap.audited(entry) if action == kind and each.get("run") == lived.run_id]
+    entries = [each for action, each in trap.audit_entries(entry) if action == kind and each.get("run") == lived.run_id]
     assert any(part in json.dumps(each) for each in entries), entries
 
 
@@ -87,13 +87,14 @@ def test_an_obeying_client_writes_nothing_without_approval(trap: Trap, name: str
     trap.govern(GUARD, trap.agent)
     trap.reset()
     aim = AIMS[SCENARIOS[name]["aim"]]
-    placed: Placed = place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "mcp")
+    placed: Placement = place(trap, SCENARIOS[name]["carrier"], words_of(trap, name), "mcp")
     entry, before = trap.last_entry(), trap.state()
     done = drive(McpClient(trap.agent), trap.calls_of(placed.calls))
-    assert trap.landed(before) == set()
+    assert trap.changed_systems(before) == set()
     assert aim["calls"][-1][0] in [tool for tool, _, _ in done.calls[len(placed.calls) :]], "the model did not obey"
     kind, part = aim["mcp"]
-    assert any(action == kind and part in json.dumps(fields) for action, fields in trap.audited(entry)), trap.audited(entry)
+    entries = trap.audit_entries(entry)
+    assert any(action == kind and part in json.dumps(fields) for action, fields in entries), entries
 
 
 @pytest.mark.parametrize("name", list(WALLS))
@@ -104,7 +105,7 @@ def test_an_obeying_client_finds_nothing_it_may_not_see(trap: Trap, name: str) -
     placed = place(trap, "erp", trap.calls_of([(tool, arguments)]), "mcp")
     before = trap.state()
     done = drive(McpClient(trap.agent), trap.calls_of(placed.calls))
-    assert trap.landed(before) == set()
+    assert trap.changed_systems(before) == set()
     assert done.answers(tool)[-1] == code
 
 
@@ -112,10 +113,10 @@ def test_a_run_does_not_see_the_description_of_an_untrusted_skill(trap: Trap) ->
     trap.govern(GUARD)
     trap.reset()
     trap.describe("sums", trap.calls_of(AIMS["order"]["calls"]))
-    trap.model.heard.clear()
+    trap.model.requests.clear()
     lived = trap.live.run("triage", "Do your task.", skills=("sums",))
     assert (lived.status, trap.erp.writes) == ("succeeded", []), lived
-    assert "- sums: (not approved: not described)" in trap.model.heard[0].messages[0].text
+    assert "- sums: (not approved: not described)" in trap.model.requests[0].messages[0].text
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
@@ -126,5 +127,5 @@ def test_without_governance_the_same_words_take_effect(trap: Trap, name: str) ->
     before = trap.state()
     lived = live(trap, name, placed)
     assert lived.status == "succeeded", lived
-    assert trap.landed(before, approved(aim)) == {aim["lands"]}
-    assert aim.get("carries", "") in trap.collector.told()
+    assert trap.changed_systems(before, approved_order(aim)) == {aim["lands"]}
+    assert aim.get("carries", "") in trap.collector.received_text()

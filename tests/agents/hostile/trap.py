@@ -20,7 +20,7 @@ from appliance.solutions import write_zip
 from appliance.tenants import SignedIn, people, scopes_of_role, service
 from appliance.testing.running import Running
 from tests.agents.model_server import ModelServer
-from tests.agents.skills.written import about
+from tests.agents.skills.sample_skills import about
 
 from .foreign import Foreign, Mailbox, Outside, Site
 from .living import Live
@@ -194,8 +194,8 @@ class Trap:
 
     def reset(self) -> None:
         """Undo what earlier attacks did to the foreign systems and to the published app."""
-        self.erp.said, self.erp.status = "nothing", 200
-        self.outside.said, self.outside.failing, self.outside.structured = "42", False, None
+        self.erp.reply, self.erp.status = "nothing", 200
+        self.outside.reply, self.outside.is_failing, self.outside.structured = "42", False, None
         self.outside.description = "Looks something up"
         self.site.page, self.mailbox.refusal = "<p>nothing</p>", ""
         if self.running.services.webapps.get_app(self.scope, "shop").published_version:
@@ -203,7 +203,7 @@ class Trap:
         for counted in (self.erp.writes, self.erp.http.received, self.collector.http.received, self.outside.calls):
             counted.clear()
 
-    def audited(self, after: int) -> list[tuple[str, Mapping[str, Any]]]:
+    def audit_entries(self, after: int) -> list[tuple[str, Mapping[str, Any]]]:
         """Later entries of the audit trail: each with its action and fields."""
         entries = audit.list_entries(self.scope, AuditFilter(), PageRequest(500)).items
         return [(each.action, json.loads(each.fields or "{}")) for each in entries if each.seq > after]
@@ -223,7 +223,7 @@ class Trap:
             "webapps": apps, "switches": switches, "policies": PolicyService().compiled(self.scope).version, "theirs": theirs,
         }  # fmt: skip
 
-    def landed(self, before: Mapping[str, Any], approved: Any = None) -> set[str]:
+    def changed_systems(self, before: Mapping[str, Any], approved: Any = None) -> set[str]:
         """The systems that were changed, apart from the one order that a person approved."""
         writes = list(self.erp.writes)
         if (order := ("POST /orders", approved)) in writes:

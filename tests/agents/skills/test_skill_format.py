@@ -19,10 +19,10 @@ from appliance.agents.skills.format import (
 from appliance.core.errors import ApiKeyLeaked, PayloadTooLarge, ValidationFailed
 from appliance.tenants.keys import make_key_text
 
-from .written import about, skill
+from .sample_skills import about, skill
 
 
-def refused(files: dict[str, bytes], name: str = "returns") -> str:
+def refusal_of(files: dict[str, bytes], name: str = "returns") -> str:
     """The messages with which these files are refused."""
     with pytest.raises(ValidationFailed) as caught:
         parse_skill(name, files)
@@ -69,7 +69,7 @@ def test_every_change_changes_the_digest() -> None:
     ],
 )  # fmt: skip
 def test_an_unsafe_or_misleading_path_is_refused(path: str) -> None:
-    refused(skill() | {path: b"x"})
+    refusal_of(skill() | {path: b"x"})
 
 
 @pytest.mark.parametrize(
@@ -78,24 +78,24 @@ def test_an_unsafe_or_misleading_path_is_refused(path: str) -> None:
     ids=["case", "skill.md", "file and folder", "ligature"],
 )
 def test_paths_that_some_systems_treat_as_equal_are_refused(files: dict[str, bytes]) -> None:
-    assert "contains" in refused(skill() | files)
+    assert "contains" in refusal_of(skill() | files)
 
 
 def test_the_main_file_must_be_called_skill_md() -> None:
-    assert "exactly this name" in refused({"skill.md": about()})
-    assert "exactly this name" in refused({"returns/SKILL.md": about()})
-    assert "exactly this name" in refused({})
+    assert "exactly this name" in refusal_of({"skill.md": about()})
+    assert "exactly this name" in refusal_of({"returns/SKILL.md": about()})
+    assert "exactly this name" in refusal_of({})
 
 
 @pytest.mark.parametrize(
     "name", ["", "Returns", "re--turns", "-returns", "returns-", "re_turns", "rétours", "r" * 65, "re/turns", "..", "returns\n"]
 )
 def test_a_name_has_only_lowercase_letters_digits_and_hyphens(name: str) -> None:
-    assert "not a valid skill name" in refused(skill(), name)
+    assert "not a valid skill name" in refusal_of(skill(), name)
 
 
 def test_the_name_is_that_of_the_folder() -> None:
-    assert "make them equal" in refused(skill("other"))
+    assert "make them equal" in refusal_of(skill("other"))
 
 
 @pytest.mark.parametrize(
@@ -130,18 +130,18 @@ def test_the_name_is_that_of_the_folder() -> None:
     ],
 )  # fmt: skip
 def test_invalid_front_matter_is_refused(front: str, expected: str) -> None:
-    assert expected in refused({"SKILL.md": f"---\n{front}\n---\nBody.\n".encode()})
+    assert expected in refusal_of({"SKILL.md": f"---\n{front}\n---\nBody.\n".encode()})
 
 
 @pytest.mark.parametrize(
     "text", ["", "Body", "---\nname: returns", "\n---\nname: a\n---\n", "\ufeff---\nname: returns\ndescription: x\n---\n"]
 )
 def test_front_matter_stands_between_two_lines(text: str) -> None:
-    refused({"SKILL.md": text.encode()})
+    refusal_of({"SKILL.md": text.encode()})
 
 
 def test_huge_front_matter_is_refused_before_it_is_read() -> None:
-    assert "16 KiB" in refused({"SKILL.md": about(more="# " + "x" * LARGEST_FRONT + "\n")})
+    assert "16 KiB" in refusal_of({"SKILL.md": about(more="# " + "x" * LARGEST_FRONT + "\n")})
 
 
 def test_a_description_is_one_line_however_it_is_written() -> None:
@@ -159,10 +159,10 @@ def test_a_description_is_one_line_however_it_is_written() -> None:
     ids=ascii,
 )  # fmt: skip
 def test_invisible_characters_are_refused(hidden: str) -> None:
-    message = refused({"SKILL.md": about() + f"Pay.{hidden} Now.".encode()})
+    message = refusal_of({"SKILL.md": about() + f"Pay.{hidden} Now.".encode()})
     assert "SKILL.md: line 8, column" in message
     assert "U+" in message
-    assert "references/x.md: line 2" in refused(skill(x=f"first\nPay {hidden}!".encode()))
+    assert "references/x.md: line 2" in refusal_of(skill(x=f"first\nPay {hidden}!".encode()))
 
 
 def test_texts_of_all_scripts_pass() -> None:
@@ -173,7 +173,7 @@ def test_texts_of_all_scripts_pass() -> None:
 @pytest.mark.parametrize("content", [b"\x89PNG\0", b"\xff\xfe", b"esc \x1b[2J", "c1 \u0085".encode()])
 def test_bytes_that_are_no_text_are_binary(content: bytes) -> None:
     assert not parse_skill("returns", skill() | {"assets/a": content}).files[1].is_text
-    assert "UTF-8 text" in refused({"SKILL.md": about() + content})
+    assert "UTF-8 text" in refusal_of({"SKILL.md": about() + content})
 
 
 def test_too_many_or_too_large_files_are_refused() -> None:
@@ -183,8 +183,8 @@ def test_too_many_or_too_large_files_are_refused() -> None:
     parse_skill("returns", skill() | {"a": big})
     with pytest.raises(PayloadTooLarge, match="20 MiB"):
         parse_skill("returns", skill() | {str(n): big for n in range(LARGEST_SET // LARGEST_FILE)})
-    assert "5 MiB" in refused(skill() | {"a": big + b"\0"})
-    assert "128 KiB" in refused({"SKILL.md": about() + b"x" * LARGEST_SKILL_FILE})
+    assert "5 MiB" in refusal_of(skill() | {"a": big + b"\0"})
+    assert "128 KiB" in refusal_of({"SKILL.md": about() + b"x" * LARGEST_SKILL_FILE})
 
 
 def test_a_key_of_this_appliance_is_refused() -> None:
@@ -193,7 +193,7 @@ def test_a_key_of_this_appliance_is_refused() -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    message = refused({"SKILL.md": b"---\nname: other\n---\n", "../a": b"", "b.md": "\u202e".encode()})
+    message = refusal_of({"SKILL.md": b"---\nname: other\n---\n", "../a": b"", "b.md": "\u202e".encode()})
     assert all(part in message for part in ("make them equal", "description must be", "../a", "b.md"))
 
 

@@ -18,7 +18,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import AuditFilter, audit
 from appliance.tenants import service as tenants
 
-from .written import about, skill
+from .sample_skills import about, skill
 
 BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 

@@ -15,7 +15,7 @@ from appliance.governance import StoredAction, canonical_action
 from appliance.governance.approvals import ActionApprovals
 from tests.agents.world import ASK, World, book, calls, open_world, says
 
-from .written import skill
+from .sample_skills import skill
 
 LOADS = ("load_tenant_skill", {"name": "returns"})
 RULES = [ASK, {"id": "may", "effect": "allow", "tools": ["load_tenant_skill"], "reason": "in this test"}]
@@ -41,7 +41,7 @@ def waiting(world: World) -> tuple[list[str], StoredAction]:
     world.make(calls(LOADS), calls(book(amount=1)), says("done"), rules=RULES, skills=["returns"])
     run = world.drive(world.start())
     assert (run.status, world.booked()) == ("waiting", []), run.error
-    (approval,) = world.asked("pending")
+    (approval,) = world.list_approvals("pending")
     return run.tainted_by, ActionApprovals(world.company.sealer).read_action(world.scope, approval.id)
 
 

@@ -34,8 +34,8 @@ class Counter:
 
     verdict: Verdict = "allow"
     calls: list[Mapping[str, Any]] = field(default_factory=list)
-    judged: list[ToolAction] = field(default_factory=list)
-    taken: list[str | None] = field(default_factory=list)
+    actions: list[ToolAction] = field(default_factory=list)
+    consumed: list[str | None] = field(default_factory=list)
 
     def permit(
         self,
@@ -44,15 +44,15 @@ class Counter:
         action: ToolAction,
         approval_id: str | None = None,
         used_approval: UsedApproval | None = None,
-    ) -> "Leave":
-        self.judged.append(action)
+    ) -> "Permission":
+        self.actions.append(action)
         if self.verdict == "deny":
             raise PolicyDenied("the test says so")
         if self.verdict == "require_approval" and approval_id is None:
             raise ApprovalRequired("somebody must agree")
-        return Leave(self, action, approval_id)
+        return Permission(self, action, approval_id)
 
-    def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> "Leave":
+    def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> "Permission":
         return self.permit(scope, subject, action, "apr_before")
 
     def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
@@ -64,7 +64,7 @@ class Counter:
 
 
 @dataclass
-class Leave:
+class Permission:
     counter: Counter
     action: ToolAction
     approval_id: str | None
@@ -78,7 +78,7 @@ class Leave:
         return self.approval_id is not None
 
     def consume(self, by: str) -> ToolAction:
-        db.after_commit(lambda: self.counter.taken.append(self.approval_id))
+        db.after_commit(lambda: self.counter.consumed.append(self.approval_id))
         if self.approval_id == "apr_used":
             raise Conflict("this approval was used")
         return self.action
@@ -114,7 +114,7 @@ def box_of(counter: Counter, tool: Tool | None = None) -> Toolbox:
 def test_an_allowed_call_runs_and_is_evaluated_with_its_arguments(counter: Counter, database: None) -> None:
     assert box_of(counter).call(CALLER, "count", {"step": 2}) == {"count": 1}
     assert counter.calls == [{"step": 2}]
-    assert counter.judged == [ToolAction("count", "write", {"step": 2})]
+    assert counter.actions == [ToolAction("count", "write", {"step": 2})]
 
 
 def test_a_denied_call_does_not_run_and_says_why(counter: Counter) -> None:
@@ -133,9 +133,9 @@ def test_an_approval_is_required_and_consumed_in_the_write_that_calls(counter: C
         box.call(CALLER, "count", {"step": 2, APPROVAL_ID: "apr_used"})
     assert counter.calls == []
     assert box.call(CALLER, "count", {"step": 2, APPROVAL_ID: "apr_1"}) == {"count": 1}
-    assert counter.taken == ["apr_1"]
+    assert counter.consumed == ["apr_1"]
     assert counter.calls == [{"step": 2}]
-    assert {APPROVAL_ID in action.input for action in counter.judged} == {False}
+    assert {APPROVAL_ID in action.input for action in counter.actions} == {False}
 
 
 def test_a_reading_tool_that_needs_an_approval_runs_once_approved(counter: Counter, database: None) -> None:
@@ -144,7 +144,7 @@ def test_a_reading_tool_that_needs_an_approval_runs_once_approved(counter: Count
     box = box_of(counter, query)
     assert APPROVAL_ID in box.get("query_entities").input_schema["properties"]
     assert box.call(CALLER, "query_entities", {"collection": "orders", APPROVAL_ID: "apr_1"}) == {"items": []}
-    assert (counter.taken, counter.calls) == (["apr_1"], [{"collection": "orders"}])
+    assert (counter.consumed, counter.calls) == (["apr_1"], [{"collection": "orders"}])
     with pytest.raises(ValidationFailed) as refused:
         box.call(CALLER, "query_entities", {"collection": "orders", APPROVAL_ID: 7})
     assert [detail.pointer for detail in refused.value.details] == ["/approval_id"]
@@ -155,9 +155,9 @@ def test_a_tool_that_consumes_by_itself_does_so_in_its_own_write(counter: Counte
     seen: list[list[str | None]] = []
 
     def call(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        seen.append(counter.taken.copy())
+        seen.append(counter.consumed.copy())
         db.write(caller.consume)
-        seen.append(counter.taken.copy())
+        seen.append(counter.consumed.copy())
         return {"count": 1}
 
     box = box_of(counter, tool_of(call, consumes=True))
@@ -175,7 +175,7 @@ def test_a_caller_without_the_scope_is_refused_before_policies_are_evaluated(cou
     box = box_of(counter)
     with pytest.raises(ScopeMissing, match=r"entities\.write"):
         box.call(poor, "count", {})
-    assert (counter.judged, counter.calls) == ([], [])
+    assert (counter.actions, counter.calls) == ([], [])
     assert ([tool.name for tool in box.list_offered(poor.scope)], [tool.name for tool in box.list_offered(CALLER.scope)]) == (
         [],
         ["count"],
@@ -207,7 +207,7 @@ def test_a_tool_that_governs_itself_gets_the_approval_and_is_not_evaluated_twice
     counter.verdict = "deny"
     box = box_of(counter, tool_of(counter.call, describe=lambda c, a: ToolAction("count", "write", a, host="there")))
     assert box.call(CALLER, "count", {APPROVAL_ID: "apr_1"}) == {"count": 1}
-    assert (counter.judged, counter.calls) == ([], [{APPROVAL_ID: "apr_1"}])
+    assert (counter.actions, counter.calls) == ([], [{APPROVAL_ID: "apr_1"}])
     described = box.action_of(CALLER, "count", {"step": 1, APPROVAL_ID: "apr_1"})
     assert described == ToolAction("count", "write", {"step": 1}, host="there")
 

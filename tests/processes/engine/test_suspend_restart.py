@@ -11,7 +11,7 @@ import pytest
 from appliance.processes.definitions.versions import PublishRequest
 from appliance.sandbox import Pool, Settings
 from tests.processes.world import World, code, make_world
-from tests.sandbox.former import make_older
+from tests.sandbox.older_runtimes import make_older
 
 from .test_suspend import tell, waiting
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from appliance.sandbox import Limits, Program
+from tests.sandbox.hostile.checks import check_script
 from tests.sandbox.hostile.corpus import (
     CLASSES,
     LEAST_SCRIPTS,
@@ -22,11 +23,10 @@ from tests.sandbox.hostile.corpus import (
     read_class,
     read_family,
 )
-from tests.sandbox.hostile.verdict import judge
 from tests.sandbox.hostile.yard import Neighbour, Yard
 
 
-def written(path: Path, entries: list[dict[str, object]]) -> Path:
+def write_entries(path: Path, entries: list[dict[str, object]]) -> Path:
     path.write_text(yaml.safe_dump(entries))
     return path
 
@@ -36,9 +36,9 @@ def numbered(count: int, **more: object) -> list[dict[str, object]]:
 
 
 def test_a_class_that_is_too_small_is_refused(tmp_path: Path) -> None:
-    assert len(read_class(written(tmp_path / "loops.yaml", numbered(LEAST_SCRIPTS)), "javascript")) == LEAST_SCRIPTS
+    assert len(read_class(write_entries(tmp_path / "loops.yaml", numbered(LEAST_SCRIPTS)), "javascript")) == LEAST_SCRIPTS
     with pytest.raises(CorpusFault, match="fewer than 20"):
-        read_class(written(tmp_path / "loops.yaml", numbered(LEAST_SCRIPTS - 1)), "javascript")
+        read_class(write_entries(tmp_path / "loops.yaml", numbered(LEAST_SCRIPTS - 1)), "javascript")
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_a_class_that_is_too_small_is_refused(tmp_path: Path) -> None:
 )
 def test_a_script_that_does_not_say_how_it_ends_is_refused(tmp_path: Path, entry: dict[str, object]) -> None:
     with pytest.raises(CorpusFault):
-        read_class(written(tmp_path / "loops.yaml", [*numbered(LEAST_SCRIPTS), entry]), "javascript")
+        read_class(write_entries(tmp_path / "loops.yaml", [*numbered(LEAST_SCRIPTS), entry]), "javascript")
 
 
 def test_the_same_script_twice_is_refused(tmp_path: Path) -> None:
     twice = [*numbered(LEAST_SCRIPTS), {"name": "another name", "step": "return 3", "output": 3}]
     with pytest.raises(CorpusFault, match="twice"):
-        read_class(written(tmp_path / "loops.yaml", twice), "javascript")
+        read_class(write_entries(tmp_path / "loops.yaml", twice), "javascript")
 
 
 def test_no_file_is_left_out_of_the_classes() -> None:
@@ -77,14 +77,14 @@ def script(step: str, **fields: object) -> Script:
 
 def test_reached_canaries_are_reported(javascript_yard: Yard) -> None:
     yard = javascript_yard
-    assert yard.reached("nothing") == []
+    assert yard.find_reached("nothing") == []
     for secret in (yard.file, yard.environment, yard.tenant):
-        assert yard.reached({"output": [f"found {secret}"]}) == [secret]
+        assert yard.find_reached({"output": [f"found {secret}"]}) == [secret]
     with socket.create_connection(("127.0.0.1", yard.input["port"])):
-        assert yard.reached("nothing") == ["the port was called"]
+        assert yard.find_reached("nothing") == ["the port was called"]
     stranger = yard.path.parent / "written"
     stranger.touch()
-    assert yard.reached("nothing") == ["the folder was changed"]
+    assert yard.find_reached("nothing") == ["the folder was changed"]
     stranger.unlink()
 
 
@@ -103,7 +103,7 @@ def test_reached_canaries_are_reported(javascript_yard: Yard) -> None:
 )
 def test_a_script_that_ends_differently_fails_the_check(javascript_yard: Yard, wrong: Script) -> None:
     with pytest.raises(AssertionError):
-        judge(wrong, javascript_yard)
+        check_script(wrong, javascript_yard)
 
 
 def test_an_ended_process_and_a_harmed_sleeper_are_detected(prepared: None, tmp_path: Path) -> None:

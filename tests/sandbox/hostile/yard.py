@@ -232,7 +232,7 @@ class Yard:
         self._processes -= ended
         return ended
 
-    def reached(self, *evidence: object) -> list[str]:
+    def find_reached(self, *evidence: object) -> list[str]:
         """The canaries that were found in the sandbox's output, changed, or called."""
         text = json.dumps([str(each) for each in evidence], ensure_ascii=False)
         sung = [each for each in (self.file, self.environment, self.tenant) if each in text]

@@ -61,10 +61,10 @@ def cut_after_dispatch(world: World, run_id: str, equip: Callable[[], None] = la
             finish(world, run_id)
     world.restart()
     equip()
-    assert returned(world, run_id) == []
+    assert returned_entries(world, run_id) == []
 
 
-def returned(world: World, run_id: str) -> list[Any]:
+def returned_entries(world: World, run_id: str) -> list[Any]:
     return [entry.data for entry in world.journal(run_id) if entry.kind == "returned"]
 
 
@@ -77,10 +77,10 @@ def test_an_approved_read_resumes_with_its_used_approval(world: World) -> None:
     world.make(calls(READ), says("done"), rules=[ask_for(READ[0], obligations=once), ALLOW], tools=[READ[0]])
     run_id = world.start()
     cut_after_dispatch(world, run_id)
-    assert [each.status for each in world.asked()] == ["used"]
+    assert [each.status for each in world.list_approvals()] == ["used"]
     assert finish(world, run_id).output == "done"
-    assert [each["ok"] for each in returned(world, run_id)] == [True], returned(world, run_id)
-    assert [each.status for each in world.asked()] == ["used"]
+    assert [each["ok"] for each in returned_entries(world, run_id)] == [True], returned_entries(world, run_id)
+    assert [each.status for each in world.list_approvals()] == ["used"]
 
 
 def test_a_dispatched_read_needs_a_new_approval_under_other_policies(world: World) -> None:
@@ -91,8 +91,8 @@ def test_a_dispatched_read_needs_a_new_approval_under_other_policies(world: Worl
     assert world.drive(run_id).status == "waiting"
     world.decide()
     assert world.drive(run_id).status == "succeeded"
-    assert [each["ok"] for each in returned(world, run_id)] == [True], returned(world, run_id)
-    assert [each.status for each in world.asked()] == ["used", "used"]
+    assert [each["ok"] for each in returned_entries(world, run_id)] == [True], returned_entries(world, run_id)
+    assert [each.status for each in world.list_approvals()] == ["used", "used"]
 
 
 @pytest.mark.parametrize("rule", [ALLOW, ask_for(PUBLISH[0])])
@@ -103,7 +103,7 @@ def test_a_publication_that_was_taken_back_is_not_repeated(world: World, shop: S
     assert shop.served == 2
     shop.serve(1)
     assert finish(world, run_id).status == "succeeded"
-    (result,) = returned(world, run_id)
+    (result,) = returned_entries(world, run_id)
     assert (result["ok"], result["result"]["state"], result["result"]["version"]["state"]) == (True, "published", "superseded")
     assert shop.served == 1
 
@@ -114,7 +114,7 @@ def test_a_dispatched_call_that_is_denied_now_is_reported_as_begun(world: World,
     cut_after_dispatch(world, run_id, shop.equip)
     switch_off(world.scope, "tool", PUBLISH[0], "enough")
     finish(world, run_id)
-    (result,) = returned(world, run_id)
+    (result,) = returned_entries(world, run_id)
     assert (result["error"]["code"], result["error"]["begun"]) == ("policy_denied", True)
     assert "had already started and is not undone" in result["error"]["message"]
 
@@ -129,7 +129,7 @@ def test_a_process_is_started_once_whatever_is_published_meanwhile(world: World,
     put_process(world.scope, 2)
     db.write(lambda: db.execute("UPDATE execution SET created_at = created_at - 200000000"))  # days later
     assert finish(world, run_id).status == "succeeded"
-    (result,) = returned(world, run_id)
+    (result,) = returned_entries(world, run_id)
     assert (result["ok"], result["result"]["version"]) == (True, 1)
     assert executions(world) == [(f"run:{run_id}", 1)]
 
@@ -140,7 +140,7 @@ def test_the_version_that_was_approved_is_executed(world: World) -> None:
     world.make(calls(WORK), says("done"), rules=[ask_for(WORK[0]), ALLOW], tools=[WORK[0]])
     run_id = world.start()
     world.drive(run_id)
-    (approval,) = world.asked()
+    (approval,) = world.list_approvals()
     assert "version = 1" in approval.about.summary
     put_process(world.scope, 2)
     world.decide()

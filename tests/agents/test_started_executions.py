@@ -28,18 +28,19 @@ def stepping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stepping]:
         yield opened
 
 
-def started(stepping: Stepping, run_id: str) -> list[Execution]:
+def started_executions(stepping: Stepping, run_id: str) -> list[Execution]:
     return [row for row in stepping.world.scope.select(Execution) if row.actor == f"run:{run_id}"]
 
 
-def returned(stepping: Stepping, run_id: str) -> list[Any]:
+def returned_entries(stepping: Stepping, run_id: str) -> list[Any]:
     return [entry.data for entry in stepping.world.journal(run_id) if entry.kind == "returned"]
 
 
 @pytest.mark.parametrize(("read", "sources"), [([], None), ([calls(book("look"))], ["integration:books"])])
 def test_an_execution_inherits_the_taint_of_its_run(stepping: Stepping, read: list[Any], sources: Any) -> None:
     run = stepping.world.run(*read, calls(WORK), says("done"), **ABLE)
-    assert [(row.depth, row.tainted_by) for row in started(stepping, run.id)] == [(1, sources)], returned(stepping, run.id)
+    executions = [(row.depth, row.tainted_by) for row in started_executions(stepping, run.id)]
+    assert executions == [(1, sources)], returned_entries(stepping, run.id)
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH])
@@ -49,15 +50,15 @@ def test_runs_and_executions_nest_no_deeper_than_children(stepping: Stepping, de
     db.write(lambda: db.execute("UPDATE execution SET depth = ? WHERE id = ?", (depth, execution_id)))
     (run,) = stepping.runs(execution_id)
     assert stepping.world.drive(run.id).status == "succeeded"
-    (result,) = returned(stepping, run.id)
+    (result,) = returned_entries(stepping, run.id)
     if depth < MAX_DEPTH:
-        assert [row.depth for row in started(stepping, run.id)] == [depth + 1], result
+        assert [row.depth for row in started_executions(stepping, run.id)] == [depth + 1], result
     else:
-        assert (started(stepping, run.id), result["ok"], result["error"]["code"]) == ([], False, "conflict")
+        assert (started_executions(stepping, run.id), result["ok"], result["error"]["code"]) == ([], False, "conflict")
         assert f"at most {MAX_DEPTH} deep" in result["error"]["message"]
 
 
-def made(stepping: Stepping, *turns: Any, grants: Any = None) -> list[tuple[str, bool]]:
+def effects_of_run(stepping: Stepping, *turns: Any, grants: Any = None) -> list[tuple[str, bool]]:
     """The effects that a retry plan lists for a run that makes these calls and then fails."""
     stepping.world.make(*turns, says("never"), **ABLE, budget={"turns": len(turns)})
     execution_id = stepping.start({**STEP, "grants": grants or {"processes": ["work"], "integrations": {"books": "*"}}})
@@ -76,25 +77,25 @@ def latest(stepping: Stepping) -> str:
 
 
 def test_a_write_with_unknown_outcome_may_happen_again(stepping: Stepping) -> None:
-    assert made(stepping, calls(book("book", do="TransientError unknown"))) == [("books/book", False)]
+    assert effects_of_run(stepping, calls(book("book", do="TransientError unknown"))) == [("books/book", False)]
 
 
 def test_previews_and_reads_have_no_effect(stepping: Stepping) -> None:
     tool, params = book("set", amount=1)
-    assert made(stepping, calls((tool, {**params, "mode": "preview"}), book("look"))) == []
+    assert effects_of_run(stepping, calls((tool, {**params, "mode": "preview"}), book("look"))) == []
 
 
 def test_a_failed_process_counts_as_started(stepping: Stepping) -> None:
     grants = {"processes": ["work", stepping.publish({"id": "end", "process": {"use": "none-such"}})]}
     call = ("execute_process", {"process_id": grants["processes"][1], "input": {}, "wait": 30})
-    assert made(stepping, calls(call), grants=grants) == [("execute_process", True)]
-    (result,) = returned(stepping, latest(stepping))
+    assert effects_of_run(stepping, calls(call), grants=grants) == [("execute_process", True)]
+    (result,) = returned_entries(stepping, latest(stepping))
     assert result["result"]["error"]["code"] == "not_found", "which of an action would say that nothing was done"
 
 
 @pytest.mark.parametrize(("fields", "listed"), [({"begun": True}, [("execute_process", False)]), ({}, [])])
 def test_a_refused_call_that_had_begun_may_have_had_an_effect(stepping: Stepping, fields: Any, listed: Any) -> None:
-    made(stepping, calls(WORK))
+    effects_of_run(stepping, calls(WORK))
     error_data = {"tool": WORK[0], "ok": False, "error": {"code": "policy_denied", "message": "no", **fields}}
     change = "UPDATE agent_journal SET data = ? WHERE kind = 'returned' AND run_id = ?"
     db.write(lambda: db.execute(change, (db.dump_json(error_data), latest(stepping))))

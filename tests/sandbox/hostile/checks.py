@@ -10,7 +10,7 @@ from tests.sandbox.hostile.corpus import Script
 from tests.sandbox.hostile.yard import GRACE_MS, HostileHost, Yard
 
 
-def judge(script: Script, yard: Yard) -> None:
+def check_script(script: Script, yard: Yard) -> None:
     if script.expression:
         value = yard.pool.evaluate({"it": script.expression}, {"input": yard.input})["it"]
         assert _end_of_value(value) == _expected(script), value
@@ -19,7 +19,7 @@ def judge(script: Script, yard: Yard) -> None:
         outcome, host = yard.run(script)
         _check_step(script, outcome, host)
         evidence = [outcome, *host.calls]
-    assert yard.reached(*evidence) == []
+    assert yard.find_reached(*evidence) == []
     assert yard.neighbour.wrong() == []
     assert yard.ended() == set()
 

@@ -13,7 +13,7 @@ from typing import Any
 from appliance.sandbox import HostCall, Outcome, Pool, Program, Settled
 
 
-class Meeting:
+class BlockingHost:
     """A host whose call stays open until the test sets `go_on`."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Meeting:
         return Settled(self._call.id, True, None)
 
 
-class Stopping:
+class StoppingHost:
     """A host that stops the process of the step, as soon as this makes a call, and answers the call."""
 
     def __init__(self, process_id: int) -> None:
@@ -54,11 +54,11 @@ class Stopping:
         return Settled(call.id, True, None) if call else None
 
 
-class Running:
+class RunningStep:
     """A step that runs on a thread of its own, stopped in the middle of a call."""
 
     def __init__(self, pool: Pool, program: Program, **options: Any) -> None:
-        self.host = Meeting()
+        self.host = BlockingHost()
         self.outcome: Outcome | None = None
         self._thread = threading.Thread(target=self._run, args=(pool, program, options))
         self._thread.start()
@@ -68,9 +68,9 @@ class Running:
 
     def finish(self) -> Outcome:
         self.host.go_on.set()
-        return self.ended(10)
+        return self.wait_ended(10)
 
-    def ended(self, seconds: float) -> Outcome:
+    def wait_ended(self, seconds: float) -> Outcome:
         """The outcome, when the step ends by itself."""
         self._thread.join(seconds)
         assert self.outcome is not None
