@@ -122,12 +122,12 @@ def test_streams_are_limited_by_credential_tenant_and_appliance(narrow: Running,
 def test_more_streams_poll_less_often(narrow: Running) -> None:
     streams = narrow.services.streams
     assert streams.poll_interval(0.2) == 0.2
-    pauses: list[Any] = []
+    intervals: list[Any] = []
     with ExitStack() as stack:
         for _ in range(400):
             stack.enter_context(streams.waiting(RequestSlot(RequestSlots(1))))
-        pauses.append(streams.poll_interval(0.2))
-    assert pauses == [2.0]
+        intervals.append(streams.poll_interval(0.2))
+    assert intervals == [2.0]
     assert streams.poll_interval(0.2) == 0.2
 
 

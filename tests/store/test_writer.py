@@ -315,7 +315,7 @@ def test_a_server_that_dies_inside_a_write_takes_all_of_it(server: str, cluster:
         futures: list[Future[Any]] = [db.submit(lambda: note("companion")), db.submit(outer)]
     assert all(isinstance(future.exception(30), peewee.OperationalError) for future in futures)
     for ask in (lambda: db.write(lambda: note("nobody there")), committed):
-        with pytest.raises(Overloaded, match="does not answer"):
+        with pytest.raises(Overloaded, match="does not respond"):
             ask()
     cluster.start()
     assert db.write(lambda: note("after")) == 1
