@@ -69,7 +69,7 @@ UNFOLDING = {
 
 @pytest.mark.parametrize("schema", UNFOLDING.values(), ids=UNFOLDING)
 def test_a_schema_that_unfolds_without_end_is_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(SchemaInvalid, match=r"the part at #.* has more than 100,000 subschemas for one value; let fewer"):
+    with pytest.raises(SchemaInvalid, match=r"the part at #.* applies more than 100,000 subschemas to one value; refer to"):
         compile_schema(schema)
 
 
@@ -80,7 +80,7 @@ def test_a_schema_that_unfolds_without_end_is_refused(schema: dict[str, Any]) ->
         ({"properties": {f"p{n}": {"items": {}} for n in range(6_000)}}, "more than 10,000 subschemas"),
         ({"enum": list(range(200_001))}, "more than 200,000 values"),
         ({"items": {"enum": [{"a": n} for n in range(15_000)]}}, "the enum at #/items has too many objects"),
-        ({"enum": [n if n % 2 else str(n) for n in range(15_000)]}, "values of several types"),
+        ({"enum": [n if n % 2 else str(n) for n in range(15_000)]}, "values of mixed types"),
     ],
 )
 def test_a_schema_that_is_too_large_or_too_deep_is_refused(schema: dict[str, Any], why: str) -> None:
@@ -274,7 +274,7 @@ def test_a_bomb_is_not_published(acme: httpx.Client, kind: str) -> None:
     error = refusal(acme.post(f"{PREFIX}/processes/{name}/publish", json={}))
     assert error["code"] == "definition_invalid"
     assert [each["pointer"] for each in error["details"]] == ["/input"]
-    assert "more than 100,000 subschemas for one value" in error["details"][0]["message"]
+    assert "applies more than 100,000 subschemas to one value" in error["details"][0]["message"]
 
 
 def test_a_check_that_takes_too_long_is_refused_while_others_are_served(
