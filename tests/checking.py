@@ -1,4 +1,4 @@
-"""One type check for all tenants and appliances of tests: dozens are given the same solution, and each check takes a second."""
+"""Caches type checks of a test run: dozens of tenants and appliances get the same solution, and each check takes a second."""
 
 import hashlib
 from functools import cached_property
@@ -10,18 +10,18 @@ CHECK = Pool.check_types
 
 
 def check_types_once() -> None:
-    """From now on in this process, whose appliances all have the same compiler."""
-    shared = cached_property(lambda asked: hashlib.sha256(asked.wire).hexdigest())
+    """Cache type checks in this process, whose appliances all have the same compiler."""
+    shared = cached_property(lambda request: hashlib.sha256(request.wire).hexdigest())
     shared.__set_name__(TypeCheck, "digest")
     TypeCheck.digest = shared  # type: ignore[assignment]
-    known: dict[str, list[Finding]] = {}
+    results: dict[str, list[Finding]] = {}
 
-    def check(pool: Pool, asked: TypeCheck) -> list[Finding] | Failure:
-        if asked.digest in known:
-            return known[asked.digest]
-        answer = CHECK(pool, asked)
+    def check(pool: Pool, request: TypeCheck) -> list[Finding] | Failure:
+        if request.digest in results:
+            return results[request.digest]
+        answer = CHECK(pool, request)
         if not isinstance(answer, Failure):
-            known[asked.digest] = answer
+            results[request.digest] = answer
         return answer
 
     Pool.check_types = check  # type: ignore[assignment,method-assign]

@@ -1,6 +1,6 @@
-"""Connectors are judged and their schemas compiled once in a test process: hundreds of appliances of its tests load the same.
+"""Connectors are checked and their schemas compiled once per test process: hundreds of its appliances load the same ones.
 
-The product keeps fewer schemas than the connectors of the house have.
+The product caches fewer schemas than the bundled connectors have.
 """
 
 from functools import lru_cache
@@ -14,13 +14,13 @@ _MOST = 2048
 
 
 def compile_once() -> None:
-    """From now on in this process."""
+    """Cache compiled schemas and checked connectors in this process."""
     schema._compile_text = lru_cache(maxsize=_MOST)(COMPILE.__wrapped__)
-    good: set[tuple[type, str]] = set()  # a connector that is loaded anew is another class
+    checked: set[tuple[type, str]] = set()  # a connector that is loaded anew is another class
 
     def check(installed: registry.Installed, entry_name: str) -> None:
-        if (installed.connector, entry_name) not in good:
+        if (installed.connector, entry_name) not in checked:
             CHECK(installed, entry_name)
-            good.add((installed.connector, entry_name))
+            checked.add((installed.connector, entry_name))
 
     registry.check_declaration = check

@@ -1,4 +1,4 @@
-"""Fixtures of every test: one running appliance for the session, with two tenants that must never see each other."""
+"""Fixtures for all tests: one running appliance for the session, with two tenants that must never see each other."""
 
 import gc
 import sys
@@ -35,25 +35,25 @@ check_types_once()
 compile_once()
 trust_once()
 read_once()
-# How busy the machine is fails no test, and what is drawn by lot is the same every time; `--hypothesis-profile default` draws anew.
+# No test fails on a busy machine, and generated examples are the same every time; `--hypothesis-profile default` varies them.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
-# Python keeps compiled tests, whatever the environment says: compiling 900 files takes as long as finding the tests in them.
-_compiles_in_vain, sys.dont_write_bytecode = sys.dont_write_bytecode, False
-gc.disable()  # until every test is found: they stay, and were walked through again and again while there came more of them
+# Python caches compiled tests, whatever the environment says: compiling 900 files takes as long as collecting the tests in them.
+_dont_write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+gc.disable()  # until all tests are collected: they are never freed, so the collector would walk through them in vain
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays to the end; the collector has no need to look at it with every pass."""
-    sys.dont_write_bytecode = _compiles_in_vain
+    """Collected tests live until the end, so the garbage collector does not have to look at them again."""
+    sys.dont_write_bytecode = _dont_write_bytecode
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run the long matrices whole (CONTRIBUTING.md)")
-    parser.addoption("--seed", help="which part of the matrices a run without --all draws (default: the commit)")
+    parser.addoption("--all", action="store_true", help="run the long matrices completely (CONTRIBUTING.md)")
+    parser.addoption("--seed", help="selects the part of the matrices that a run without --all tests (default: the commit)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spreading:
-    """How a run of several processes is spread over them."""
+    """Distributes the tests of a parallel run."""
     return Spreading(config, log)
 
 
@@ -89,7 +89,7 @@ def _is_live(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def name_server() -> Iterator[NameServer]:
-    """The DNS as the live appliance sees it; it knows no name but those that a test sets."""
+    """The DNS server of the live appliance; it knows only the names that a test sets."""
     with running_name_server() as server, pytest.MonkeyPatch.context() as patience:
         patience.setattr(lookups, "SECONDS", 30.0)  # a busy machine answers late
         yield server
@@ -97,7 +97,7 @@ def name_server() -> Iterator[NameServer]:
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -> Iterator[Running]:
-    """A live appliance; tests keep apart by using processes, collections and labels of their own."""
+    """A live appliance; each test uses its own processes, collections and labels."""
     dns = [name_server.address]
     live = start(
         make_config(
@@ -116,7 +116,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -
 
 @pytest.fixture(scope="session")
 def gos_appliance(running: Running) -> Running:
-    """What the testing kit works with: the appliance that every other test has."""
+    """The testing kit uses the appliance of the other tests."""
     return running
 
 
@@ -136,7 +136,7 @@ def globex(running: Running) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A PostgreSQL server of the tests' own."""
+    """A private PostgreSQL server for the tests."""
     with running_cluster() as cluster:
         yield cluster
 

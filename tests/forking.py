@@ -1,4 +1,4 @@
-"""Processes that have read the modules of the appliance before they begin."""
+"""Processes that start with the modules of the appliance already imported."""
 
 import multiprocessing
 import os
@@ -13,36 +13,36 @@ _server.set_forkserver_preload(["__main__", "appliance.app.composition", "applia
 
 
 class Forked:
-    """A process of its own session that calls `called`, which answers its exit code; what it writes goes to `log`.
+    """A process with its own session that calls `function`, whose result is the exit code; its output goes to `log`.
 
-    It is a fork of one that has no threads, opened nothing and was started once: nothing that a test did is in it, and nothing
-    of `GOS_*` in its environment.
+    It is a fork of a server process that has no threads and opened nothing, so it shares no state with the tests. Its
+    environment has no `GOS_*` variables.
     """
 
-    def __init__(self, called: Callable[..., int], *given: Any, log: Path) -> None:
-        self._process = _server.Process(target=_begin, args=(called, given, str(log)))
+    def __init__(self, function: Callable[..., int], *args: Any, log: Path) -> None:
+        self._process = _server.Process(target=_begin, args=(function, args, str(log)))
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it lives."""
+        """The exit code, negative for a signal; None while the process runs."""
         return self._process.exitcode
 
     def wait(self, seconds: float | None = None) -> int:
-        """The exit code, once it has ended; TimeoutError when it still lives after so many seconds."""
+        """Wait for the exit code; raises TimeoutError when the process still runs after `seconds`."""
         self._process.join(seconds)
         code = self._process.exitcode
         if code is None:
-            raise TimeoutError(f"process {self.pid} still lives after {seconds} s")
+            raise TimeoutError(f"process {self.pid} is still running after {seconds} s")
         return code
 
     def terminate(self) -> None:
-        """SIGTERM, while it lives."""
+        """Send SIGTERM if the process still runs."""
         self._process.terminate()
 
 
-def _begin(called: Callable[..., int], given: tuple[Any, ...], log: str) -> None:
+def _begin(function: Callable[..., int], args: tuple[Any, ...], log: str) -> None:
     os.setsid()
     with Path(log).open("ab") as out:
         os.dup2(out.fileno(), 1)
@@ -50,4 +50,4 @@ def _begin(called: Callable[..., int], given: tuple[Any, ...], log: str) -> None
     os.chdir(ROOT)
     for name in [name for name in os.environ if name.startswith("GOS_")]:
         del os.environ[name]
-    sys.exit(called(*given))
+    sys.exit(function(*args))

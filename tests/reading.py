@@ -1,4 +1,4 @@
-"""The appliance's own translations are read once in a test process: 0.1 s for each of the dozens of appliances that a run makes."""
+"""The appliance's own translations are read once per test process, which saves 0.1 s for each of its dozens of appliances."""
 
 from copy import copy
 from dataclasses import replace
@@ -13,18 +13,18 @@ OWN = Path(__file__).resolve().parents[1] / "ui" / "translations"
 
 
 @lru_cache
-def _kept(path: Path, _changed_ns: int) -> Reading:
+def _read_own(path: Path, _changed_ns: int) -> Reading:
     return PROPER(path)
 
 
 def _read(path: Path) -> Reading:
-    """Whoever loads languages adds to their texts, so each time these are others; the messages below them stay as they are."""
+    """Callers add texts to a loaded language, so each gets a copy of the catalogue; the messages in it are shared."""
     if path.resolve().parent != OWN:
         return PROPER(path)
-    kept = _kept(path, path.stat().st_mtime_ns)
-    return replace(kept, language=replace(kept.language, catalogue=copy(kept.language.catalogue)))
+    reading = _read_own(path, path.stat().st_mtime_ns)
+    return replace(reading, language=replace(reading.language, catalogue=copy(reading.language.catalogue)))
 
 
 def read_once() -> None:
-    """From now on in this process."""
+    """Cache the appliance's own translations in this process."""
     catalogues.read_catalogue = _read

@@ -1,7 +1,7 @@
-"""What a restructuring must not change, as files to compare: `.venv/bin/python -m tests.snapshots FOLDER`.
+"""Writes what a refactoring must not change to files that can be compared: `.venv/bin/python -m tests.snapshots FOLDER`.
 
-The OpenAPI document, the routes and pages, the help of every command, the tables on both databases, what plugins and testers
-import, and the settings with their defaults.
+The OpenAPI document, the routes and pages, the help of every command, the tables on both databases, the public names for
+plugins and tests, and the settings with their defaults.
 """
 
 import argparse
@@ -45,22 +45,22 @@ def api_document() -> str:
 
 
 def routes() -> str:
-    """The declared routes, then what the web framework answers besides: pages, files and edges."""
+    """The declared routes, then the other rules of the web framework: pages, files and edges."""
     declared = sorted(f"{route.method} {route.path} {route.scope} {route.status} {route.name}" for route in ROUTES)
     return "\n".join([*declared, "", *pages()])
 
 
 def pages() -> list[str]:
-    made: list[Quart] = []
-    keep = patch.object(composition, "Quart", lambda *args, **more: _kept(made, *args, **more))
-    with tempfile.TemporaryDirectory() as folder, keep:
+    apps: list[Quart] = []
+    recorded = patch.object(composition, "Quart", lambda *args, **more: _record_app(apps, *args, **more))
+    with tempfile.TemporaryDirectory() as folder, recorded:
         start(make_config(Path(folder))).stop()
-    return sorted(f"{rule.rule} {','.join(sorted(rule.methods or ()))}" for rule in made[0].url_map.iter_rules())
+    return sorted(f"{rule.rule} {','.join(sorted(rule.methods or ()))}" for rule in apps[0].url_map.iter_rules())
 
 
-def _kept(made: list[Quart], *args: Any, **more: Any) -> Quart:
-    made.append(Quart(*args, **more))
-    return made[-1]
+def _record_app(apps: list[Quart], *args: Any, **more: Any) -> Quart:
+    apps.append(Quart(*args, **more))
+    return apps[-1]
 
 
 def commands() -> str:
@@ -94,7 +94,7 @@ def tables_of_postgresql() -> str:
 
 
 def public_names() -> str:
-    """What a plugin's author or a tester imports, with its parameters."""
+    """The names that plugins and tests of solutions import, with their parameters."""
     return "\n".join(line for module in PUBLIC for line in _names(module))
 
 

@@ -1,13 +1,13 @@
-"""How the tests of a run are spread over its processes."""
+"""Distributes the tests of a run over its processes."""
 
 from itertools import groupby
 
 from xdist.scheduler import LoadScopeScheduling
 
-# They look at the syntax trees of all files, which one process parses once: 7 s of the processor.
+# These tests need the syntax trees of all files, so they run in one process, which parses them once (7 s of processor time).
 OF_TREES = frozenset(f"tests/architecture/test_{each}.py" for each in ("doors", "forbidden", "layers", "size", "vocabulary"))
 
-# Ten seconds and more each, and by their names among the last: the other process would have nothing to do meanwhile.
+# Each takes ten seconds or more and would come last by its name, while the other process is idle.
 LONG = frozenset(
     {
         "tests/testing/test_plugin.py", "plugins/files/tests/test_ftp.py", "plugins/sql/tests/test_sql.py",
@@ -17,10 +17,10 @@ LONG = frozenset(
 
 
 class Spreading(LoadScopeScheduling):  # type: ignore[misc]  # the library has no annotations
-    """Tests of one file that follow each other stay together, and whoever is free takes the next of these.
+    """Keeps consecutive tests of a file together; a free process takes the next group.
 
-    In every process the order of collection holds, in which the tests of the running appliance come first: the parts of
-    a file before and after that border are given out apart from each other.
+    Every process runs its tests in the order of collection, in which the tests of the running appliance come first; the
+    tests of a file before and after that border are separate groups.
     """
 
     def _split_scope(self, nodeid: str) -> str:

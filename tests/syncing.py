@@ -1,4 +1,4 @@
-"""No waiting for the disk in the databases of tests: thousands of them are written, and none has to outlive the machine."""
+"""Databases of tests do not wait for the disk: there are thousands of them, and none has to survive a power failure."""
 
 from appliance.core.database import sqlite
 
@@ -6,5 +6,5 @@ PROPER = sqlite._PRAGMAS
 
 
 def sync_never() -> None:
-    """From now on in this process: a killed process loses nothing by it, only a machine without power would."""
+    """Turn off synchronous writes in this process; only a power failure could lose data, a killed process does not."""
     sqlite._PRAGMAS = tuple(each.replace("synchronous=FULL", "synchronous=OFF") for each in PROPER)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""How long something takes, on a machine that does other things as well."""
+"""Measures how long something takes on a machine that is busy with other things."""
 
 import time
 from collections.abc import Callable
@@ -9,14 +9,14 @@ TRIES = 6
 
 
 def timed(most: float, work: Callable[[], T]) -> tuple[T, float]:
-    """What `work` answers and the seconds it took: the first time that it takes less than `most`, or the last of a few.
+    """The result of `work` and the seconds it took: of the first attempt below `most`, or else of the last of TRIES.
 
-    Others who need the processor delay it now and then; what is late by itself is late every time.
+    Other processes delay an attempt now and then; work that is really slow is slow every time.
     """
     for _ in range(TRIES):
         began = time.monotonic()
-        found = work()
+        result = work()
         took = time.monotonic() - began
         if took < most:
             break
-    return found, took
+    return result, took

@@ -1,4 +1,4 @@
-"""One TLS context for all HTTP clients of a test process: each would read the authorities anew, which takes 17 ms."""
+"""Shares one TLS context among all HTTP clients of a test process: loading the certificate authorities takes 17 ms each time."""
 
 import os
 import ssl
@@ -12,29 +12,29 @@ from appliance.connectors.egress import Egress
 
 PROPER = httpx.create_ssl_context
 TLS = Egress.__dict__["tls"]
-_PLACES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 @cache
-def _shared(trust_env: bool, *places: str | None) -> ssl.SSLContext:
+def _shared(trust_env: bool, *locations: str | None) -> ssl.SSLContext:
     return PROPER(trust_env=trust_env)
 
 
 def _create(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
-    """Whoever trusts somebody else, or nobody, or shows a certificate, has a context of their own."""
+    """Clients with other authorities, without verification or with a certificate get their own context."""
     if verify is not True or cert is not None:
         return PROPER(verify=verify, cert=cert, trust_env=trust_env)
-    return _shared(trust_env, *(os.environ.get(name) for name in _PLACES))
+    return _shared(trust_env, *(os.environ.get(name) for name in _VARIABLES))
 
 
 def _tls(egress: Egress) -> ssl.SSLContext:
-    """Whoever brings authorities of their own has a context of their own."""
+    """Appliances with their own authorities get their own context."""
     return TLS.func(egress) if egress.ca_file else _shared(False)
 
 
 def trust_once() -> None:
-    """From now on in this process."""
+    """Share one TLS context in this process."""
     shared = cached_property(_tls)
     shared.__set_name__(Egress, "tls")
     Egress.tls = shared  # type: ignore[assignment]
-    default.create_ssl_context = _create  # type: ignore[attr-defined]  # its clients make theirs through this name
+    default.create_ssl_context = _create  # type: ignore[attr-defined]  # httpx creates contexts through this name

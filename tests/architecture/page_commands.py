@@ -114,12 +114,12 @@ def is_ready(port: int) -> bool:
 def blocks_of(page: str) -> list[Block]:
     """The blocks that a reader would type: language `sh`, then nothing, `start`, or `unverified: reason`."""
     blocks = []
-    for found in FENCE.finditer(page):
-        language, _, rest = found["info"].strip().partition(" ")
-        line = page.count("\n", 0, found.start()) + 1
+    for match in FENCE.finditer(page):
+        language, _, rest = match["info"].strip().partition(" ")
+        line = page.count("\n", 0, match.start()) + 1
         assert language not in SHELLS, f"line {line}: write ```sh, so that the commands are run by the tests"
         if language == "sh":
             reason = rest.removeprefix(UNVERIFIED).strip() if rest.startswith(UNVERIFIED) else ""
             assert rest in ("", START) or reason, f"line {line}: after `sh` comes nothing, `start` or `unverified: reason`"
-            blocks.append(Block(line, found["text"], rest == START, reason))
+            blocks.append(Block(line, match["text"], rest == START, reason))
     return blocks

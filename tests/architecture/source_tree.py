@@ -29,8 +29,8 @@ def project_files() -> tuple[Path, ...]:
 
 def python_files(*folders: str) -> list[Path]:
     """The Python files under these folders of the project."""
-    wanted = [ROOT / folder for folder in folders]
-    return [path for path in project_files() if path.suffix == ".py" and any(path.is_relative_to(folder) for folder in wanted)]
+    roots = [ROOT / folder for folder in folders]
+    return [path for path in project_files() if path.suffix == ".py" and any(path.is_relative_to(folder) for folder in roots)]
 
 
 def product_files() -> list[Path]:

@@ -21,7 +21,7 @@ SCRIPTS = [path for path in project_files() if path.suffix == ".sh" or path == R
 
 
 def pins_of(lock: Path) -> dict[str, str]:
-    return {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer(lock.read_text("utf-8"))}
+    return {canonicalize_name(match["name"]): match["version"] for match in PIN.finditer(lock.read_text("utf-8"))}
 
 
 A_TEST_OF_A_TEAM = """
@@ -29,8 +29,8 @@ import pytest
 
 @pytest.mark.gos_solution("starter")
 def test_an_order_is_taken_in(gos, gos_tenant, gos_mail):
-    found = gos_tenant.execute("order-intake", {"orders": "number,ordered_at\\n"})
-    assert (found["status"], gos_mail.letters) == ("succeeded", [])
+    execution = gos_tenant.execute("order-intake", {"orders": "number,ordered_at\\n"})
+    assert (execution["status"], gos_mail.letters) == ("succeeded", [])
 """
 
 
@@ -63,32 +63,32 @@ def test_the_wheel_alone_makes_a_first_run(wheel: Path, tmp_path: Path) -> None:
         "GOS_DATA": str(tmp_path / "data"),
         "GOS_RUNTIMES": str(ROOT / ".cache/runtimes"),
     }
-    where = [sys.executable, "-c", "import appliance, appliance.app; print(appliance.__file__)"]
-    found = subprocess.run(where, cwd=tmp_path, env=inherited | own, capture_output=True, text=True, check=True)
-    assert found.stdout.startswith(str(tmp_path))
+    locate = [sys.executable, "-c", "import appliance, appliance.app; print(appliance.__file__)"]
+    result = subprocess.run(locate, cwd=tmp_path, env=inherited | own, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith(str(tmp_path))
     init = [sys.executable, "-m", "appliance", "init"]
     done = subprocess.run(init, cwd=tmp_path, env=inherited | own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "data/first-run.json").exists()
 
 
-def test_the_wheel_alone_prepares_runtimes_and_tests_what_a_team_has_made(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_alone_prepares_runtimes_and_runs_a_teams_tests(wheel: Path, tmp_path: Path) -> None:
     """Its lock of the runtimes is the checkout's, they go into the environment, and the kit takes those that GOS_RUNTIMES names."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    shown = "from appliance.sandbox.runtimes import default_folder, prepare; print(prepare.LOCK, default_folder(), sep='\\n')"
+    script = "from appliance.sandbox.runtimes import default_folder, prepare; print(prepare.LOCK, default_folder(), sep='\\n')"
     alone = os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-    told = subprocess.run([sys.executable, "-c", shown], cwd=tmp_path, env=alone, capture_output=True, text=True, check=True)
-    lock, folder = told.stdout.splitlines()
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=alone, capture_output=True, text=True, check=True)
+    lock, folder = result.stdout.splitlines()
     assert lock.startswith(str(tmp_path))
     for name in ("package.json", "package-lock.json"):
         assert (Path(lock) / name).read_bytes() == (ROOT / "packaging/runtimes" / name).read_bytes()
     assert folder == f"{sys.prefix}/share/gos/runtimes"
 
     (tmp_path / "test_it.py").write_text(A_TEST_OF_A_TEAM)
-    named = alone | {"GOS_RUNTIMES": str(ROOT / ".cache/runtimes")}
+    environment = alone | {"GOS_RUNTIMES": str(ROOT / ".cache/runtimes")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "appliance.testing.plugin", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=tmp_path, env=named, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "1 passed" in done.stdout, done.stdout
 
 
@@ -111,10 +111,10 @@ def test_every_pin_of_a_lock_has_hashes_and_no_address(lock: Path) -> None:
         ),
     ],
 )
-def test_a_lock_answers_the_project_file(lock: str, requirements: list[str]) -> None:
+def test_a_lock_satisfies_the_project_file(lock: str, requirements: list[str]) -> None:
     pins = pins_of(ROOT / "packaging" / lock)
-    wanted = [Requirement(text) for text in requirements]
-    missing = [str(each) for each in wanted if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))]
+    required = [Requirement(text) for text in requirements]
+    missing = [str(each) for each in required if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))]
     assert missing == [], "run packaging/lock.sh"
 
 

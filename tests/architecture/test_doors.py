@@ -47,8 +47,8 @@ def rooms() -> frozenset[str]:
 @functools.cache
 def offers(package: str) -> frozenset[str]:
     """What the door of a package offers; nothing when it has none, or is a module."""
-    found = importlib.util.find_spec(package)
-    if found is None or found.submodule_search_locations is None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
         return frozenset()
     return frozenset(getattr(importlib.import_module(package), "__all__", ()))
 
@@ -86,16 +86,16 @@ def find_side_entrances(path: Path, tree: ast.AST) -> list[str]:
     return offences
 
 
-def test_a_room_is_entered_by_its_door() -> None:
+def test_packages_are_imported_through_their_exports() -> None:
     assert len(rooms()) >= 20
     files = python_files("appliance", "tests", "plugins", "packaging")
     assert offences_in(files, lambda path: find_side_entrances(path, tree_of(path))) == {}
 
 
-def test_a_door_offers_nothing_that_nobody_uses() -> None:
+def test_every_export_of_a_package_is_used() -> None:
     files = python_files("appliance", "tests", "plugins")
     used = {name for path in files for _, _, name in imports_of_rooms(path, tree_of(path))}
-    reached = {door_of(name) for name in used}
+    exported = {door_of(name) for name in used}
     packages = [".".join(path.parent.relative_to(ROOT).parts) for path in python_files("appliance") if path.name == "__init__.py"]
     unused = {
         f"{package}.{name}"
@@ -103,10 +103,10 @@ def test_a_door_offers_nothing_that_nobody_uses() -> None:
         if package.split(".")[1:2] and package.split(".")[1] in rooms() and package not in used  # imported whole: as `conditions`
         for name in offers(package)
     }
-    assert unused - reached == set()
+    assert unused - exported == set()
 
 
-def test_a_side_entrance_is_found() -> None:
+def test_a_private_import_is_found() -> None:
     source = ast.parse(
         "from appliance.formats import Formats, preloading\n"
         "from appliance.formats.rows import scalar_text\n"

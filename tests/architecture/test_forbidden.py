@@ -100,7 +100,7 @@ def others(paths: list[Path], readers: tuple[str, ...]) -> list[Path]:
     return [path for path in paths if not name_of(path).startswith(readers)]
 
 
-def test_no_code_is_made_from_data() -> None:
+def test_no_product_file_uses_dynamic_code() -> None:
     assert offences_in(python_files("appliance", "plugins", "packaging"), lambda path: find_dynamic_code(tree_of(path))) == {}
 
 
@@ -125,11 +125,11 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
             continue
-        offences += [f"{name_of(path)} {found}" for found in find_addresses(text)]
+        offences += [f"{name_of(path)} {offence}" for offence in find_addresses(text)]
     assert offences == []
 
 
-def test_the_root_holds_the_agreed_rooms_only() -> None:
+def test_the_root_contains_only_the_agreed_entries() -> None:
     entries = {path.relative_to(ROOT).parts[0] for path in project_files()}
     assert {entry for entry in entries if not entry.startswith(".")} <= ROOT_ENTRIES
 
@@ -142,7 +142,7 @@ def test_dynamic_code_is_found(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["yaml.safe_load(text)", "re.compile('a')", "db.exec", "connection.eval(script)"])
-def test_harmless_neighbours_pass(source: str) -> None:
+def test_similar_harmless_code_passes(source: str) -> None:
     assert list(find_dynamic_code(ast.parse(source))) == []
 
 

@@ -76,8 +76,8 @@ def test_a_plugin_knows_the_contract_and_opens_no_connection() -> None:
 
 
 def find_other_than_the_suite(path: Path) -> list[str]:
-    found = find_foreign_imports(tree_of(path), PLUGIN_TESTS_MAY_IMPORT)
-    return [offence for offence in found if "imports appliance" in offence]
+    offences = find_foreign_imports(tree_of(path), PLUGIN_TESTS_MAY_IMPORT)
+    return [offence for offence in offences if "imports appliance" in offence]
 
 
 def test_a_plugins_tests_know_the_contract_suite_only() -> None:
@@ -98,5 +98,5 @@ def test_a_plugins_tests_know_the_contract_suite_only() -> None:
         ("from urllib.parse import urlsplit", 0),
     ],
 )
-def test_a_plugins_side_door_is_found(source: str, offences: int) -> None:
+def test_a_forbidden_import_of_a_plugin_is_found(source: str, offences: int) -> None:
     assert len(find_foreign_imports(ast.parse(source), (PLUGIN_MAY_IMPORT,))) == offences

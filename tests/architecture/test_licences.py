@@ -35,28 +35,28 @@ TABLE = ROOT / "docs" / "licences.md"
 def locked() -> dict[str, str]:
     """The packages of the lock that belong to this machine, and their versions."""
     lines = (ROOT / "packaging" / "requirements.lock").read_text().splitlines()
-    found = [Requirement(line.rstrip("\\ ")) for line in lines if re.match(r"[A-Za-z0-9]", line)]
-    return {each.name: str(each.specifier) for each in found if each.marker is None or each.marker.evaluate()}
+    requirements = [Requirement(line.rstrip("\\ ")) for line in lines if re.match(r"[A-Za-z0-9]", line)]
+    return {each.name: str(each.specifier) for each in requirements if each.marker is None or each.marker.evaluate()}
 
 
 def licence_of(package: Distribution) -> str:
     """What its metadata says, as an expression of SPDX; empty when nothing in it can be told."""
-    says = package.metadata.get_all
-    classifiers = [name.rpartition(" :: ")[2] for name in says("Classifier", []) if name.startswith("License ::")]
-    stated = says("License-Expression", []) or [*says("License", []), *classifiers]
+    get_all = package.metadata.get_all
+    classifiers = [name.rpartition(" :: ")[2] for name in get_all("Classifier", []) if name.startswith("License ::")]
+    stated = get_all("License-Expression", []) or [*get_all("License", []), *classifiers]
     return next(filter(None, map(as_allowed, stated)), "") if stated else granted(package)
 
 
-def as_allowed(said: str) -> str:
+def as_allowed(text: str) -> str:
     """The licence when it is allowed, with every part of it; empty when it is another."""
-    licence = SAID.get(said.strip(), said.strip())
+    licence = SAID.get(text.strip(), text.strip())
     return licence if words_of(licence) <= PERMISSIVE | WEAK_COPYLEFT else ""
 
 
 def granted(package: Distribution) -> str:
     """By the file of the licence, where nothing else says it."""
-    named = [file for file in package.files or [] if re.search(r"\.dist-info/.*licen[cs]e", str(file), re.IGNORECASE)]
-    texts = [" ".join(str(file.locate().read_text()).split()) for file in named]  # type: ignore[attr-defined]
+    files = [file for file in package.files or [] if re.search(r"\.dist-info/.*licen[cs]e", str(file), re.IGNORECASE)]
+    texts = [" ".join(str(file.locate().read_text()).split()) for file in files]  # type: ignore[attr-defined]
     return next((name for words, name in GRANTS.items() if any(words in text for text in texts)), "")
 
 
@@ -79,15 +79,15 @@ def test_every_package_of_the_lock_has_an_allowed_licence(name: str) -> None:
     assert licence_of(package), f"look up the licence of {name}, and add what its metadata says to SAID if it may be shipped"
 
 
-def test_the_page_names_every_package_whose_licence_asks_for_more() -> None:
-    told = table()
+def test_the_page_lists_every_weak_copyleft_package() -> None:
+    documented = table()
     weak = {name for name in locked() if words_of(licence_of(distribution(name))) & WEAK_COPYLEFT}
     assert weak
-    assert weak <= set(told)
-    assert {name: licence_of(distribution(name)) for name in told} == told
+    assert weak <= set(documented)
+    assert {name: licence_of(distribution(name)) for name in documented} == documented
 
 
-def test_a_licence_that_nobody_has_allowed_is_found() -> None:
-    for said in ("GPL-3.0-only", "AGPL-3.0-or-later", "MIT AND GPL-2.0-only", "Proprietary", ""):
-        assert as_allowed(said) == ""
+def test_a_licence_not_allowed_is_found() -> None:
+    for text in ("GPL-3.0-only", "AGPL-3.0-or-later", "MIT AND GPL-2.0-only", "Proprietary", ""):
+        assert as_allowed(text) == ""
     assert as_allowed("Apache-2.0 WITH LLVM-exception") == "Apache-2.0 WITH LLVM-exception"

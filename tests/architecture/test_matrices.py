@@ -47,23 +47,23 @@ def left(items: list[Any], seed: str = "a") -> set[str]:
 def test_postgresql_runs_beside_sqlite_only_where_it_may_differ_most() -> None:
     twice = [on(each, "tests/monitor/test_alerts.py::test_x") for each in ("sqlite", "postgresql")]
     alone = on("postgresql", "tests/monitor/test_alerts.py::test_y")
-    kept = [
+    required = [
         on(each, f"{test}::test_x")
         for each in ("sqlite", "postgresql")
         for test in ("tests/datapool/test_batch.py", "tests/governance/test_crash.py")
     ]
-    assert left([*twice, alone, *kept]) == {twice[1].nodeid}
+    assert left([*twice, alone, *required]) == {twice[1].nodeid}
 
 
-def test_a_seed_draws_the_same_scripts_again_and_some_of_each_kind() -> None:
+def test_a_seed_selects_the_same_scripts_and_some_of_each_kind() -> None:
     scripts = [
         Item(f"{HOSTILE}::test_hostile_javascript[{kind}: {number}]", Call({"script": Script(kind)}))
         for kind, count in (("memory", 30), ("time", 11))
         for number in range(count)
     ]
-    drawn = [{script.nodeid for script in scripts} - left(scripts, seed) for seed in ("a", "a", "b")]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert [sum(kind in name for name in each) for kind in ("memory", "time") for each in drawn] == [3, 3, 3, 2, 2, 2]
+    samples = [{script.nodeid for script in scripts} - left(scripts, seed) for seed in ("a", "a", "b")]
+    assert samples[0] == samples[1] != samples[2]
+    assert [sum(kind in name for name in each) for kind in ("memory", "time") for each in samples] == [3, 3, 3, 2, 2, 2]
 
 
 class Names:
@@ -83,9 +83,9 @@ def collected(*options: str) -> list[str]:
     return names.names
 
 
-def test_whoever_asks_for_all_or_for_some_tests_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_or_chosen_tests_run_when_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    whole, drawn = collected("--all", HOSTILE), collected(HOSTILE, "--seed=a")
-    assert set(drawn) < set(whole)
-    named = [name for name in whole if name not in drawn][:20]
-    assert collected(*named, "--seed=a") == named
+    whole, sample = collected("--all", HOSTILE), collected(HOSTILE, "--seed=a")
+    assert set(sample) < set(whole)
+    chosen = [name for name in whole if name not in sample][:20]
+    assert collected(*chosen, "--seed=a") == chosen

@@ -17,8 +17,8 @@ LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]+)[^)]*\)")
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Reader]]:
-    """Who started what several pages begin with, by the text of the block."""
+def shared_readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Reader]]:
+    """Who shared_readers what several pages begin with, by the text of the block."""
     starts = [block for page in PAGES for block in blocks_of(page.read_text("utf-8")) if block.starts]
     pages = Counter(block.text for block in starts)
     readers: dict[str, Reader] = {}
@@ -34,9 +34,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Read
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_commands_of_a_page_work(page: Path, tmp_path: Path, started: dict[str, Reader]) -> None:
+def test_the_commands_of_a_page_work(page: Path, tmp_path: Path, shared_readers: dict[str, Reader]) -> None:
     blocks = [block for block in blocks_of(page.read_text("utf-8")) if not block.unverified]
-    reader = Reader(tmp_path, running=started)
+    reader = Reader(tmp_path, running=shared_readers)
     try:
         for block in blocks:
             reader.follow(block)
@@ -47,8 +47,8 @@ def test_the_commands_of_a_page_work(page: Path, tmp_path: Path, started: dict[s
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_that_cannot_run_here_are_at_least_well_formed(page: Path) -> None:
     for block in blocks_of(page.read_text("utf-8")):
-        verdict = subprocess.run(["bash", "-n", "-c", block.text], capture_output=True, text=True, check=False)
-        assert verdict.returncode == 0, f"line {block.line}: {verdict.stderr}"
+        result = subprocess.run(["bash", "-n", "-c", block.text], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"line {block.line}: {result.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -26,11 +26,11 @@ def message_places() -> dict[str, int]:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef)
     }
-    found, before = {ApplianceError.__name__}, 0
-    while len(found) > before:
-        before = len(found)
-        found |= {name for name, above in bases.items() if not found.isdisjoint(above)}
-    return {Detail.__name__: 2} | dict.fromkeys(found, 0)
+    errors, before = {ApplianceError.__name__}, 0
+    while len(errors) > before:
+        before = len(errors)
+        errors |= {name for name, above in bases.items() if not errors.isdisjoint(above)}
+    return {Detail.__name__: 2} | dict.fromkeys(errors, 0)
 
 
 def find_unmade(tree: ast.AST) -> Iterator[str]:
@@ -58,8 +58,8 @@ def test_sentences_of_coded_errors_have_ids() -> None:
     def offences(path: Path) -> Iterator[str]:
         return find_unmade(tree_of(path))
 
-    spoken = [path for path in python_files("appliance") if not name_of(path).startswith((*ENGLISH_ONLY, *MAKERS))]
-    assert offences_in(spoken, offences) == {}
+    paths = [path for path in python_files("appliance") if not name_of(path).startswith((*ENGLISH_ONLY, *MAKERS))]
+    assert offences_in(paths, offences) == {}
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,12 @@ def test_every_module_says_its_purpose() -> None:
     assert silent == [], "a module starts with a docstring of one sentence: what it is for"
 
 
-def test_no_folder_or_module_has_an_empty_name() -> None:
+def test_no_folder_or_module_has_a_meaningless_name() -> None:
     names = {part.removesuffix(".py") for path in product_files() for part in Path(name_of(path)).parts}
     assert names.isdisjoint(EMPTY_NAMES)
 
 
-def test_a_monster_is_found_unless_it_gives_its_reason() -> None:
+def test_a_long_function_is_found_unless_excused() -> None:
     body = "\n".join(f"    value_{number} = {number}" for number in range(FUNCTION_LINES))
     assert find_long_functions(ast.parse(f"def grow():\n{body}\n")) == ["grow: 51 lines"]
     assert find_long_functions(ast.parse(f'def grow():\n    """Long because one table belongs together."""\n{body}\n')) == []

@@ -26,8 +26,8 @@ MODULES = [path for path in project_files() if path.parent == CONSOLE and path.s
 
 def found_in(path: Path) -> list[str]:
     text = path.read_text("utf8")
-    found = in_template(text) if path.suffix == ".html" else in_python(text)
-    return [f"{name_of(path)}:{line}: {what}" for line, what in found]
+    matches = in_template(text) if path.suffix == ".html" else in_python(text)
+    return [f"{name_of(path)}:{line}: {what}" for line, what in matches]
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES + MODULES if name_of(path) not in NOT_YET | ENGLISH], ids=name_of)
@@ -35,9 +35,9 @@ def test_every_text_is_in_a_catalogue(path: Path) -> None:
     assert found_in(path) == [], "mark it with _() or {% trans %}: docs/translation.md, “Writing texts”"
 
 
-def test_what_is_done_is_on_the_list_no_more() -> None:
-    known = {name_of(path) for path in PAGES + MODULES}
-    assert known >= NOT_YET | ENGLISH
+def test_every_exemption_is_still_needed() -> None:
+    names = {name_of(path) for path in PAGES + MODULES}
+    assert names >= NOT_YET | ENGLISH
     assert [name for name in sorted(NOT_YET) if not found_in(ROOT / name)] == []
 
 
@@ -49,14 +49,14 @@ def test_german_has_every_text_and_each_of_them_is_sound() -> None:
     assert german.problems == ()
 
 
-def test_what_stands_before_a_semicolon_is_not_left_in_english() -> None:
+def test_a_clause_before_a_semicolon_is_translated() -> None:
     """A pattern for any first half of a sentence takes this one too, whose first half no catalogue knows by itself."""
     german = read_catalogue(ROOT / "ui" / "translations" / "de.po").language
-    told = german.translate(
+    translated = german.translate(
         "invitations are turned off; ask the operator of this appliance to create the account with `gos user add LOGIN`"
     )
     assert (
-        told
+        translated
         == "Einladungen sind abgeschaltet; bitten Sie den Betreiber dieser Appliance, das Konto mit `gos user add LOGIN` anzulegen"
     )
 
@@ -66,7 +66,7 @@ def test_no_template_writes_a_number_by_itself() -> None:
     assert [name_of(path) for path in PAGES if "|format(" in path.read_text("utf8")] == []
 
 
-def test_no_text_is_put_together_from_parts() -> None:
+def test_no_text_is_concatenated() -> None:
     """A text that ends with a space waits for a neighbour whose place another language may not know."""
     assert [each for each in extract(with_domains=False) if each.message.endswith(" ") and each.message not in BETWEEN] == []
 
@@ -103,7 +103,7 @@ def test_a_text_of_a_page_that_is_not_marked_is_found(source: str) -> None:
         '{% macro common(field) %}id="{{ field.name }}" name="{{ field.name }}"{% endmacro %}',
     ],
 )
-def test_what_is_marked_or_no_text_passes(source: str) -> None:
+def test_marked_text_and_non_text_pass(source: str) -> None:
     assert list(in_template(source)) == []
 
 

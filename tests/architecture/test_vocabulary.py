@@ -55,12 +55,12 @@ def words_of(identifier: str) -> list[str]:
 def find_synonyms(text: str) -> list[str]:
     """`found: say …` for every banned word, or sequence of words, in an identifier."""
     words = words_of(text)
-    found = []
+    problems = []
     for synonym, word in SYNONYMS.items():
         size = len(synonym)
         if any(tuple(words[start : start + size]) == synonym for start in range(len(words) - size + 1)):
-            found.append(f"{text}: say {word}")
-    return found
+            problems.append(f"{text}: say {word}")
+    return problems
 
 
 def identifiers_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -80,7 +80,7 @@ def identifiers_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def find_other_words(path: Path) -> Iterator[str]:
     for line, name in identifiers_of(tree_of(path)):
-        yield from (f"line {line}: {found}" for found in find_synonyms(name))
+        yield from (f"line {line}: {problem}" for problem in find_synonyms(name))
     for part in path.relative_to(ROOT).parts:
         yield from find_synonyms(part.removesuffix(".py"))
 

@@ -47,13 +47,13 @@ def in_template(source: str) -> Iterator[tuple[int, str]]:
     """(line, what stands there) for all that a translation would not reach."""
     for match in TOKEN.finditer(source):
         line = source.count("\n", 0, match.start()) + 1
-        found = match[0]
-        if match["text"] and is_seen(found):
-            yield line, found.strip()
-        for constant in _answers_of(found) if match["expression"] else ():
+        text = match[0]
+        if match["text"] and is_seen(text):
+            yield line, text.strip()
+        for constant in _answers_of(text) if match["expression"] else ():
             if _WORD.fullmatch(constant):
                 yield line, repr(constant)
-        for attribute in SEEN_ATTRIBUTE.finditer(found if match["tag"] else ""):
+        for attribute in SEEN_ATTRIBUTE.finditer(text if match["tag"] else ""):
             if is_seen(JINJA.sub("", attribute[2])):
                 yield line, attribute[0].strip()
     yield from _in_expressions(source)

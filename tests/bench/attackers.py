@@ -1,4 +1,4 @@
-"""What one tenant feels of another that sends schema bombs and error bombs: latency of executions, and memory.
+"""How a tenant that sends schema bombs and error bombs affects another tenant: latency of executions, and memory.
 
     .venv/bin/python -m tests.bench.attackers [SECONDS [KIND ...]]
 
@@ -63,7 +63,7 @@ PROCESSES = {"orders": ORDER_SCHEMA, "dear": DEAR, "list": LIST, "bomb": BOMB}
 
 
 def serve(folder: str) -> None:
-    """An appliance until its standard input ends; says its port and the keys of its tenants first."""
+    """Run an appliance until standard input ends; prints its port and the keys of its tenants first."""
     memory.give_back()
     running = start(make_config(Path(folder)))
     keep_loaded()
@@ -87,7 +87,7 @@ def publish(api: httpx.Client, names: list[str]) -> None:
 
 
 def attack(port: int, key: str, seconds: float, kinds: list[str]) -> None:
-    """Send bombs over twenty connections; prints how often each was answered how."""
+    """Send bombs over twenty connections; prints the number of responses by kind and status."""
     dear = json.dumps({"a": [OBJECTS[-1]] * 40_000}).encode()
     errors = json.dumps({"orders": 1, "products": [0] * 150_000}).encode()
     shots = [("dear", "/processes/dear/execute", dear), ("errors", "/processes/list/execute", errors),
@@ -177,8 +177,8 @@ def show_cost_of_a_check() -> None:
 def main(seconds: float, kinds: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, child("--serve", folder) as server:
         assert server.stdout is not None
-        told = json.loads(server.stdout.readline())
-        port, keys = told["port"], told["keys"]
+        details = json.loads(server.stdout.readline())
+        port, keys = details["port"], details["keys"]
         for tenant, names in (("victim", ["orders"]), ("attacker", ["dear", "list", "bomb"])):
             with client(port, tenant, keys[tenant]) as api:
                 publish(api, names)

@@ -53,16 +53,16 @@ def measure(folder: Path, config: Config) -> None:
     thread.start()
     stopping.wait(QUIET_SECONDS)
     began = clock.monotonic()
-    made = make_backup(config, make_places(config, "ins_bench"), folder / "whole.gosb", "a passphrase of a bench")
+    backup = make_backup(config, make_places(config, "ins_bench"), folder / "whole.gosb", "a passphrase of a bench")
     took = clock.monotonic() - began
     stopping.set()
     thread.join()
     quiet = [wait for at, wait in waits if at < began]
     busy = [wait for at, wait in waits if at >= began]
-    print(f"{made.rows} rows, {made.size >> 20} MiB, made in {took:.1f} s")
-    for name, found in (("quiet", quiet), ("backup", busy)):
-        found.sort()
-        print(f"{name}: {len(found)} commits, p50 {found[len(found) // 2] * 1000:.1f} ms, longest {found[-1] * 1000:.1f} ms")
+    print(f"{backup.rows} rows, {backup.size >> 20} MiB, made in {took:.1f} s")
+    for name, times in (("quiet", quiet), ("backup", busy)):
+        times.sort()
+        print(f"{name}: {len(times)} commits, p50 {times[len(times) // 2] * 1000:.1f} ms, longest {times[-1] * 1000:.1f} ms")
 
 
 def insert(at: int, size: int) -> int:

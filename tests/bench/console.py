@@ -2,9 +2,9 @@
 
     python -m tests.bench.console [--count 100000] [--rounds 30] [--only PART] [--folder FOLDER]
 
-A real appliance, a furnished tenant with a busy month behind it, and each page asked for by somebody who is signed in.  The
-times are the server's own (`Server-Timing`): from the request to the whole answer, and how much of that was work of the thread
-that made the page; on a busy machine the rest is waiting for a processor.  Exits with 1 when a page's median is above 30 ms.
+A real appliance with a tenant after a busy month; each page is requested by a signed-in user.  The times are the server's own
+(`Server-Timing`): from the request to the complete response, and the processor time of the thread that rendered the page; on a
+busy machine the rest is waiting for a processor.  Exits with 1 when a page's median is above 30 ms.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from tests.screenshots.furnishing import LOGIN, PASSWORD, TENANT, furnish
 from tests.screenshots.pages import Screen, screens
 
 COUNT, ROUNDS, AIM_MS = 100_000, 30, 30.0
-# What the list of pages does not ask of a tenant with little in it.
+# Pages that are only worth measuring for a tenant with much data.
 FILLED = (
     "/console/executions/{wide}", "/console/executions/{wide}/runs?path=each%2Fline",
     "/console/executions/{wide}/runs?path=each%2Fline&item=5000", "/console/executions/{failed}",
@@ -62,17 +62,17 @@ class Took:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.console", description="How long every page of the console takes.")
     parser.add_argument("--count", type=int, default=COUNT, help="executions in the database (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each page is asked for (default: %(default)s)")
-    parser.add_argument("--only", default="", help="addresses that hold this alone")
-    parser.add_argument("--folder", type=Path, help="where the data is kept: filled once, measured again and again")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="gos-bench-") as passing:
-        folder = chosen.folder or Path(passing)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each page is requested (default: %(default)s)")
+    parser.add_argument("--only", default="", help="measure only addresses that contain this text")
+    parser.add_argument("--folder", type=Path, help="where the data is stored: filled once, measured again and again")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gos-bench-") as temporary:
+        folder = options.folder or Path(temporary)
         settings = {"demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "console__administrators": [LOGIN]}
         running = start(make_config(folder, **settings))
         try:
-            things = _filled(running, folder, chosen.count)
-            slow = measure(running, things, chosen.rounds, chosen.only)
+            things = _filled(running, folder, options.count)
+            slow = measure(running, things, options.rounds, options.only)
         finally:
             running.stop()
     print(f"{len(slow)} pages above {AIM_MS:.0f} ms" if slow else f"every page's median is at most {AIM_MS:.0f} ms")
@@ -80,31 +80,31 @@ def main() -> int:
 
 
 def _filled(running: Running, folder: Path, count: int) -> dict[str, str]:
-    """The ids that addresses name; the tenant is made and filled unless the folder has it."""
-    kept = folder / "bench.json"
-    if kept.is_file():
-        return dict(json.loads(kept.read_text("utf8")))
+    """The ids used in addresses; creates and fills the tenant unless the folder already has it."""
+    ids_file = folder / "bench.json"
+    if ids_file.is_file():
+        return dict(json.loads(ids_file.read_text("utf8")))
     house = furnish(running)
     began, worked = time.monotonic(), time.process_time()
     scope = running.tenant(TENANT)
-    made = fill(scope, count)
+    filled = fill(scope, count)
     fill_shelves(scope)
     took = f"{time.monotonic() - began:.0f} s, {time.process_time() - worked:.0f} s of work"
     print(f"{count} executions written in {took}; load {os.getloadavg()[0]:.1f}")
-    things = {**house.things, **{f"filled_{name}": id_ for name, id_ in made.items()}}
-    kept.write_text(json.dumps(things), "utf8")
+    things = {**house.things, **{f"filled_{name}": id_ for name, id_ in filled.items()}}
+    ids_file.write_text(json.dumps(things), "utf8")
     return things
 
 
 def measure(running: Running, things: dict[str, str], rounds: int, only: str) -> list[str]:
-    """Prints what every page takes; answers those whose median is too high."""
+    """Print the times of every page; returns the paths whose median is too high."""
     filled = {name.removeprefix("filled_"): id_ for name, id_ in things.items() if name.startswith("filled_")}
-    wanted = [*screens(things), *(Screen(path.format_map(filled)) for path in FILLED)]
+    pages = [*screens(things), *(Screen(path.format_map(filled)) for path in FILLED)]
     browser = Browser(running)
     browser.sign_in(LOGIN, PASSWORD, TENANT)
     slow = []
     print(f"load {os.getloadavg()[0]:.1f}\n   p50     p95    work (ms)    KB")
-    for screen in wanted:
+    for screen in pages:
         if only in screen.path:
             took = times_of(running, browser, screen, rounds)
             mark = " <<<" if took.half > AIM_MS else ""
@@ -122,21 +122,21 @@ def times_of(running: Running, browser: Browser, screen: Screen, rounds: int) ->
     cookies = {"Cookie": "; ".join(f"{name}={value}" for name, value in jar.items())} if jar else {}
     with running.client(host, {"Sec-Fetch-Site": "none", **cookies}) as client:
         client.get(screen.path)  # templates are read once
-        found = list(_times(client, screen, rounds))
+        timings = list(_request_times(client, screen, rounds))
         size = len(client.get(screen.path).content)
-    took, work = sorted(each for each, _ in found), sorted(each for _, each in found)
+    took, work = sorted(each for each, _ in timings), sorted(each for _, each in timings)
     return Took(took[len(took) // 2], took[min(len(took) - 1, int(len(took) * 0.95))], work[len(work) // 2], size)
 
 
-def _times(client: httpx.Client, screen: Screen, rounds: int) -> Iterator[tuple[float, float]]:
+def _request_times(client: httpx.Client, screen: Screen, rounds: int) -> Iterator[tuple[float, float]]:
     for _ in range(rounds):
         answer = client.get(screen.path)
         if answer.is_error and not screen.is_absent and not screen.is_on_base:
             raise SystemExit(f"{screen.path} answered {answer.status_code}")
-        found = dict(_DURATION.findall(", ".join(answer.headers.get_list("Server-Timing"))))
-        if "app" not in found:
+        durations = dict(_DURATION.findall(", ".join(answer.headers.get_list("Server-Timing"))))
+        if "app" not in durations:
             raise SystemExit(f"{screen.path} does not say how long it took")
-        yield float(found["app"]), float(found.get("cpu", 0))
+        yield float(durations["app"]), float(durations.get("cpu", 0))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`gos deploy` of a site of 1,062 files and 72 MB: the first version, ten changed files, none; memory of the server; what follows.
+"""`gos deploy` of a site of 1,062 files and 72 MB: first version, ten changed files, no change; server memory and later work.
 
 .venv/bin/python -m tests.bench.deploys
 """
@@ -28,24 +28,24 @@ IDLE_SECONDS, IDLE_CPU = 6.0, 0.3  # longer than compressing waits for its turn
 
 def make_site(folder: Path) -> int:
     """Write the files, the same ones each time on one machine; answers their bytes."""
-    lot = random.Random(17)  # noqa: S311  # the same site each time
+    rng = random.Random(17)  # noqa: S311  # the same site each time
     source = b"".join(path.read_bytes() for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*/*.py")))
     total = 0
     for extension, count, smallest, largest in KINDS:
         for number in range(count):
-            size = lot.randint(smallest, largest)
+            size = rng.randint(smallest, largest)
             path = folder / extension / str(number % 20) / f"{number}.{extension}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(lot.randbytes(size) if extension in ("png", "woff2") else _text(lot, source, size))
+            path.write_bytes(rng.randbytes(size) if extension in ("png", "woff2") else _text(rng, source, size))
             total += size
     return total
 
 
-def _text(lot: random.Random, source: bytes, size: int) -> bytes:
+def _text(rng: random.Random, source: bytes, size: int) -> bytes:
     parts = []
     while size > 0:
-        length = min(size, lot.randint(200, 4_000))
-        start = lot.randrange(len(source) - length)
+        length = min(size, rng.randint(200, 4_000))
+        start = rng.randrange(len(source) - length)
         parts.append(source[start : start + length])
         size -= length
     return b"".join(parts)
@@ -53,13 +53,13 @@ def _text(lot: random.Random, source: bytes, size: int) -> bytes:
 
 @dataclass(frozen=True)
 class Deploying:
-    """Runs `gos deploy` in processes of their own, and looks at the server meanwhile."""
+    """Runs `gos deploy` in separate processes and measures the server meanwhile."""
 
     site: Path
     server: int
     environment: dict[str, str]
 
-    def deploy(self, what: str) -> None:
+    def deploy(self, title: str) -> None:
         """Print seconds from start to end of the command, processor time of the server, and its largest memory."""
         Path(f"/proc/{self.server}/clear_refs").write_text("5")  # from here on VmHWM is new
         line = [sys.executable, "-m", "appliance", "deploy", "site", str(self.site), "--create", "--publish"]
@@ -68,10 +68,11 @@ class Deploying:
         seconds, worked = time.perf_counter() - began, self._processor() - worked
         sent = done.stdout.split(": ", 1)[1].split(", published")[0]
         grown = self._memory("VmHWM") - memory
-        print(f"{what}: {seconds:.2f} s, {worked:.1f} s of the server's processors, {grown:.0f} MB more memory; {sent}", flush=True)
+        figures = f"{seconds:.2f} s, {worked:.1f} s of the server's processors, {grown:.0f} MB more memory"
+        print(f"{title}: {figures}; {sent}", flush=True)
 
     def rest(self) -> None:
-        """Print what the server does behind a deploy until it has come to rest."""
+        """Print the server's background work after a deploy, until it is idle."""
         first, began = self._processor(), time.perf_counter()
         while True:
             worked = self._processor()
@@ -81,10 +82,10 @@ class Deploying:
         seconds, size = time.perf_counter() - began - IDLE_SECONDS, worked - first
         print(f"what is compressed further behind it: {seconds:.0f} s, {size:.0f} s of a processor", flush=True)
 
-    def change(self, turn: int) -> None:
-        """Other words at the beginning of CHANGED files."""
+    def change(self, number: int) -> None:
+        """Change the beginning of CHANGED files."""
         for path in sorted(self.site.rglob("*.html"))[:CHANGED]:
-            path.write_bytes(f"<!-- {turn} -->".encode() + path.read_bytes())
+            path.write_bytes(f"<!-- {number} -->".encode() + path.read_bytes())
 
     def _processor(self) -> float:
         fields = Path(f"/proc/{self.server}/stat").read_text().rpartition(")")[2].split()
@@ -96,21 +97,21 @@ class Deploying:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as made:
-        site, data, port = Path(made) / "site", Path(made) / "data", free_port()
+    with tempfile.TemporaryDirectory() as temporary:
+        site, data, port = Path(temporary) / "site", Path(temporary) / "data", free_port()
         size = make_site(site)
         files = sum(count for _, count, *_ in KINDS)
         print(f"{files:,} files, {size / 1e6:.0f} MB, load {os.getloadavg()[0]:.1f}", flush=True)
         tenant, key = set_up(data, port)
         with served(data, port):
             environment = {**os.environ, "GOS_URL": f"http://{tenant}.localhost:{port}", "GOS_API_KEY": key}
-            deploying = Deploying(site, server_of(port), environment)
-            deploying.deploy("first version")
-            deploying.rest()
-            for turn in range(ROUNDS):
-                deploying.change(turn)
-                deploying.deploy(f"{CHANGED} files changed")
-            deploying.deploy("nothing changed")
+            bench = Deploying(site, server_of(port), environment)
+            bench.deploy("first version")
+            bench.rest()
+            for number in range(ROUNDS):
+                bench.change(number)
+                bench.deploy(f"{CHANGED} files changed")
+            bench.deploy("nothing changed")
 
 
 if __name__ == "__main__":

@@ -76,9 +76,9 @@ def wait_ready(port: int) -> None:
 
 
 def server_of(port: int) -> int:
-    """The process that `served` has started."""
-    found = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)
-    return int(found.stdout.split()[0])
+    """The id of the process that `running_server` started."""
+    result = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)
+    return int(result.stdout.split()[0])
 
 
 def memory_mb(port: int) -> float:
@@ -120,7 +120,7 @@ def floor_hypercorn() -> float:
 
 
 def set_up(folder: Path, port: int) -> tuple[str, str]:
-    """Make an appliance's data; answers the first tenant and a key of it without a rate limit to speak of."""
+    """Create an appliance's data; returns the first tenant and a key of it with a very high rate limit."""
     environment = {"GOS_PORT": str(port), **os.environ}
     line = [sys.executable, "-m", "appliance", "--data", str(folder)]
     subprocess.run([*line, "init"], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -144,7 +144,7 @@ def main() -> None:
 
 
 def raise_rate(folder: Path) -> None:
-    """Rate limits protect from such a run; here they are out of the way."""
+    """Raise the rate limits, which would stop this run."""
     with sqlite3.connect(folder / "gos.db") as connection:
         connection.execute("UPDATE api_key SET rate_requests = 1000000")
 

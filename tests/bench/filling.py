@@ -17,7 +17,7 @@ PROCESSES, VERSIONS = 20, 3
 DAYS, DAY, MINUTE = 28, 86_400_000, 60_000
 WIDE_RUNS = 10_000
 STEPS = ("check", "enrich", "save")
-# How many of a thousand executions ended or stand like this; all others succeeded.
+# How many of a thousand executions have this status; all others succeeded.
 OUTCOMES = {"failed": 25, "cancelled": 5, "timed_out": 3, "expired": 2, "waiting": 3, "scheduled": 2}
 FAULTS = ("the customer has no address", "the carrier did not answer", "no price for this article", "the total is negative")
 ACTORS = ("key:key_bench", "trigger:bench-01/nightly", "user:usr_bench", "webapp:shop")
@@ -39,7 +39,7 @@ _TABLES = {
 
 @dataclass
 class Filling:
-    """What is about to be written, by table, and what the counters of the month come to."""
+    """Rows to be written, by table, and the totals of the month's counters."""
 
     scope: TenantScope
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: {name: [] for name in _TABLES})
@@ -53,15 +53,15 @@ class Filling:
         entry[1] += took
 
     def flush(self) -> None:
-        rows = {name: list(found) for name, found in self.rows.items()}
+        rows = {name: list(pending) for name, pending in self.rows.items()}
 
         def write() -> None:
             for name, columns in _TABLES.items():
                 insert(name, columns, rows[name])
 
         db.write(write)
-        for found in self.rows.values():
-            found.clear()
+        for pending in self.rows.values():
+            pending.clear()
 
 
 def insert(table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -76,24 +76,24 @@ def insert(table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def fill(scope: TenantScope, count: int) -> dict[str, str]:
-    """So many executions, the newest a minute old; answers ids by what is special about them."""
-    chance, filling = random.Random(11), Filling(scope)  # noqa: S311  made-up figures
+    """Write `count` executions, the newest a minute old; returns one id for each status, and for `wide`."""
+    rng, batch = random.Random(11), Filling(scope)  # noqa: S311  made-up figures
     db.write(partial(_insert_processes, scope))
     now = clock.now_ms()
-    told = {}
+    ids_by_kind = {}
     for number in range(count):
         at = now - MINUTE - int((count - number) * (DAYS * DAY - MINUTE) / count)
-        told[_add_execution(filling, chance, number, at)] = _id_of(number, at)
+        ids_by_kind[_add_execution(batch, rng, number, at)] = _id_of(number, at)
         if number % _CHUNK == _CHUNK - 1:
-            filling.flush()
-    told["wide"] = _add_wide(filling, now - MINUTE)
-    filling.flush()
-    db.write(partial(_insert_failures, filling))
-    db.write(partial(_insert_counters, filling))
+            batch.flush()
+    ids_by_kind["wide"] = _add_wide(batch, now - MINUTE)
+    batch.flush()
+    db.write(partial(_insert_failures, batch))
+    db.write(partial(_insert_counters, batch))
     while rollup.roll_up():
         pass
     tally.compact()
-    return told
+    return ids_by_kind
 
 
 def _id_of(number: int, at: int) -> str:
@@ -117,45 +117,45 @@ def _insert_processes(scope: TenantScope) -> None:
     insert("process_version", "tenant_id process_id version definition files draft_digest message created_at created_by", versions)
 
 
-def _outcome(chance: random.Random) -> str:
-    drawn = chance.randrange(1000)
+def _random_status(rng: random.Random) -> str:
+    number = rng.randrange(1000)
     for status, share in OUTCOMES.items():
-        if drawn < share:
+        if number < share:
             return status
-        drawn -= share
+        number -= share
     return "succeeded"
 
 
-def _add_execution(filling: Filling, chance: random.Random, number: int, at: int) -> str:
-    """One execution with what belongs to it; answers its status."""
-    tenant, made = filling.scope.tenant_id, _id_of(number, at)
-    process, status = f"bench-{min(PROCESSES, int(chance.paretovariate(0.9))):02}", _outcome(chance)
-    took = int(chance.lognormvariate(5.5, 1.2)) + 3
+def _add_execution(batch: Filling, rng: random.Random, number: int, at: int) -> str:
+    """Add one execution with its rows; returns its status."""
+    tenant, execution_id = batch.scope.tenant_id, _id_of(number, at)
+    process, status = f"bench-{min(PROCESSES, int(rng.paretovariate(0.9))):02}", _random_status(rng)
+    took = int(rng.lognormvariate(5.5, 1.2)) + 3
     is_over, has_run = status not in ("waiting", "scheduled"), status not in ("scheduled", "expired")
-    error = _error(chance) if status in ("failed", "timed_out") else None
+    error = _error(rng) if status in ("failed", "timed_out") else None
     later = clock.now_ms() + 90 * DAY
-    given = {"order": {"number": 10_000 + number, "customer": f"C-{number % 977}", "note": "as usual, by the side door"}}
+    input_ = {"order": {"number": 10_000 + number, "customer": f"C-{number % 977}", "note": "as usual, by the side door"}}
     event = {"kind": "event", "name": "paid", "step": "save", "token": f"wai_{number}"}
     waiting = {"waits": [event]} if status == "waiting" else None
-    filling.rows["execution"].append((
-        tenant, made, process, chance.randint(1, VERSIONS), status, "event" if waiting else None, _json(waiting), json.dumps(given),
-        '{"saved":true}' if status == "succeeded" else None, _json(error),
+    batch.rows["execution"].append((
+        tenant, execution_id, process, rng.randint(1, VERSIONS), status, "event" if waiting else None, _json(waiting),
+        json.dumps(input_), '{"saved":true}' if status == "succeeded" else None, _json(error),
         *(error[each] if error else None for each in ("failure_class", "code", "step")),
         f"batch {number // 500}" if number % 3 == 0 else None, 0, at, at, at + 2 if has_run else None,
-        at + took if is_over else None, None if is_over else later, took, 0, 1, 0, 0, chance.choice(ACTORS), "req_bench", 0, at,
+        at + took if is_over else None, None if is_over else later, took, 0, 1, 0, 0, rng.choice(ACTORS), "req_bench", 0, at,
     ))  # fmt: skip
     for index, (path, value) in enumerate((("order.number", str(10_000 + number)), ("order.customer", f"C-{number % 977}"))):
-        filling.rows["execution_input"].append((tenant, made, index, path, value))
+        batch.rows["execution_input"].append((tenant, execution_id, index, path, value))
     for kind in ("queued", "running", status):
-        filling.rows["execution_event"].append((tenant, made, at, kind, json.dumps({"status": kind})))
+        batch.rows["execution_event"].append((tenant, execution_id, at, kind, json.dumps({"status": kind})))
     if has_run:
-        _add_steps(filling, (made, process, at, took), status, error)
+        _add_steps(batch, (execution_id, process, at, took), status, error)
     if is_over:
-        filling.count("execution", at + took, process, status, took)
+        batch.count("execution", at + took, process, status, took)
     if error is not None:
-        group = filling.groups.setdefault((process, str(error["message"])), [ids.new("fail"), error, 0, at, at, made])
-        group[2], group[4], group[5] = group[2] + 1, at, made
-        filling.occurrences.append((tenant, group[0], made, at))
+        group = batch.groups.setdefault((process, str(error["message"])), [ids.new("fail"), error, 0, at, at, execution_id])
+        group[2], group[4], group[5] = group[2] + 1, at, execution_id
+        batch.occurrences.append((tenant, group[0], execution_id, at))
     return status
 
 
@@ -163,68 +163,70 @@ def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
 
 
-def _error(chance: random.Random) -> dict[str, Any]:
+def _error(rng: random.Random) -> dict[str, Any]:
     return {
-        "code": "step_failed", "failure_class": "user_code", "message": chance.choice(FAULTS), "retryable": False, "step": "enrich",
+        "code": "step_failed", "failure_class": "user_code", "message": rng.choice(FAULTS), "retryable": False, "step": "enrich",
         "attempt": 1, "position": {"file": "steps/enrich.js", "line": 3, "column": 7},
         "next": "fix the step's code, publish, and retry from the failed step with the published version",
     }  # fmt: skip
 
 
-def _add_steps(filling: Filling, run: tuple[str, str, int, int], status: str, error: dict[str, Any] | None) -> None:
-    made, process, at, took = run
-    tenant, each = filling.scope.tenant_id, max(1, took // len(STEPS))
+def _add_steps(batch: Filling, run: tuple[str, str, int, int], status: str, error: dict[str, Any] | None) -> None:
+    execution_id, process, at, took = run
+    tenant, each = batch.scope.tenant_id, max(1, took // len(STEPS))
     for index, step in enumerate(STEPS):
         begin, fails = at + index * each, error is not None and step == error["step"]
         state = "failed" if fails else "waiting" if status == "waiting" and step == "save" else "succeeded"
-        filling.rows["step_run"].append((
-            tenant, made, step, "", step, "code", state, 1, "executed", None, '{"ok":true}' if state == "succeeded" else None,
-            _json(error) if fails else None, begin, None if state == "waiting" else begin + each,
+        batch.rows["step_run"].append((
+            tenant, execution_id, step, "", step, "code", state, 1, "executed", None,
+            '{"ok":true}' if state == "succeeded" else None, _json(error) if fails else None, begin,
+            None if state == "waiting" else begin + each,
         ))  # fmt: skip
-        line = (tenant, begin, 40 if fails else 20, "step", f"order is at {step}", "{}", made, process, step)
-        filling.rows["log_line"].append(line)
-        filling.count("step", begin + each, "code", state, each)
+        line = (tenant, begin, 40 if fails else 20, "step", f"order is at {step}", "{}", execution_id, process, step)
+        batch.rows["log_line"].append(line)
+        batch.count("step", begin + each, "code", state, each)
         if fails:
             break
-    filling.rows["journal"].append((tenant, made, "check", "", 1, 0, 0, "end", "[]", 1, '{"seed":7}', f"[{at}]", at))
+    batch.rows["journal"].append((tenant, execution_id, "check", "", 1, 0, 0, "end", "[]", 1, '{"seed":7}', f"[{at}]", at))
 
 
-def _add_wide(filling: Filling, at: int) -> str:
-    """An execution whose for_each has run a step ten thousand times, with a failed one among them."""
-    tenant, made = filling.scope.tenant_id, _id_of(10**9, at)
-    given = json.dumps({"lines": list(range(50))})
-    filling.rows["execution"].append((
-        tenant, made, "bench-01", VERSIONS, "succeeded", None, None, given, '{"saved":true}', None, None, None, None,
+def _add_wide(batch: Filling, at: int) -> str:
+    """Add an execution whose for_each ran a step ten thousand times, one of them failed; returns its id."""
+    tenant, execution_id = batch.scope.tenant_id, _id_of(10**9, at)
+    input_ = json.dumps({"lines": list(range(50))})
+    batch.rows["execution"].append((
+        tenant, execution_id, "bench-01", VERSIONS, "succeeded", None, None, input_, '{"saved":true}', None, None, None, None,
         "ten thousand lines", 0, at, at, at, at + WIDE_RUNS, None, WIDE_RUNS, 0, 1, 0, 0, ACTORS[0], "req_bench", 0, at,
     ))  # fmt: skip
-    runs = filling.rows["step_run"]
-    runs.append((tenant, made, "each", "", "each", "for_each", "succeeded", 1, "executed", None, "[]", None, at, at + WIDE_RUNS))
+    runs = batch.rows["step_run"]
+    loop = (tenant, execution_id, "each", "", "each", "for_each", "succeeded", 1, "executed", None, "[]", None, at, at + WIDE_RUNS)
+    runs.append(loop)
     for index in range(WIDE_RUNS):
         fails = index == WIDE_RUNS // 2
         state, error = ("failed", _json(_error(random.Random(index)))) if fails else ("succeeded", None)  # noqa: S311
         runs.append((
-            tenant, made, "each/line", str(index), "line", "rule", state, 1, "executed", f'{{"item":{index}}}',
+            tenant, execution_id, "each/line", str(index), "line", "rule", state, 1, "executed", f'{{"item":{index}}}',
             f'{{"line":{index}}}', error, at + index, at + index + 1 + int(10 * abs(math.sin(index))),
         ))  # fmt: skip
-    return made
+    return execution_id
 
 
-def _insert_failures(filling: Filling) -> None:
+def _insert_failures(batch: Filling) -> None:
     columns = (
         "tenant_id id fingerprint process_id step failure_class code message state count first_seen last_seen sample_execution_id"
     )
     rows = [
-        (filling.scope.tenant_id, id_, f"{process}/{message}", process, error["step"], error["failure_class"], error["code"],
-         message, "open", count, first, last, made)
-        for (process, message), (id_, error, count, first, last, made) in filling.groups.items()
+        (batch.scope.tenant_id, id_, f"{process}/{message}", process, error["step"], error["failure_class"], error["code"],
+         message, "open", count, first, last, execution_id)
+        for (process, message), (id_, error, count, first, last, execution_id) in batch.groups.items()
     ]  # fmt: skip
     insert("failure", columns, rows)
-    insert("failure_occurrence", "tenant_id failure_id execution_id at", filling.occurrences)
+    insert("failure_occurrence", "tenant_id failure_id execution_id at", batch.occurrences)
 
 
-def _insert_counters(filling: Filling) -> None:
+def _insert_counters(batch: Filling) -> None:
     def rows() -> Iterator[tuple[Any, ...]]:
-        for (kind, at, name, outcome, slot), (count, total) in filling.counters.items():
-            yield filling.scope.tenant_id, kind, at, name, outcome, slot, int(count), total
+        for (kind, at, name, outcome, slot), (count, total) in batch.counters.items():
+            yield batch.scope.tenant_id, kind, at, name, outcome, slot, int(count), total
 
     insert("tally", "tenant_id kind at name outcome slot count sum_ms", list(rows()))

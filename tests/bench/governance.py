@@ -1,4 +1,4 @@
-"""What governing a call costs: the gate's own decision and note on a real database, and a whole call with and without it.
+"""What governing a call costs: the gate's decision and record on a real database, and a whole call with and without it.
 
 .venv/bin/python -m tests.bench.governance
 """
@@ -31,17 +31,17 @@ def rule(number: int) -> dict[str, Any]:
 
 def measure(work: Callable[[], object]) -> tuple[float, float]:
     """Median and 99th percentile in ms."""
-    taken = []
+    times = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
         work()
-        taken.append((time.perf_counter() - began) * 1000)
-    return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
+        times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times), statistics.quantiles(times, n=100)[98]
 
 
-def tell(name: str, found: tuple[float, float], aim: float | None = None) -> None:
-    aimed = f"  aim {aim} ms: {'met' if found[0] <= aim else 'MISSED'}" if aim is not None else ""
-    print(f"{name:58} {found[0]:8.3f} ms   p99 {found[1]:8.3f} ms{aimed}")
+def tell(name: str, time_ms: tuple[float, float], aim: float | None = None) -> None:
+    aimed = f"  aim {aim} ms: {'met' if time_ms[0] <= aim else 'MISSED'}" if aim is not None else ""
+    print(f"{name:58} {time_ms[0]:8.3f} ms   p99 {time_ms[1]:8.3f} ms{aimed}")
 
 
 def main() -> None:
@@ -56,8 +56,8 @@ def run(world: World) -> None:
     governor, subject = make_governor(world.sealer), Subject("key:test", "rest")
     ready = world.integrations.ready(world.one, "books")
     action = build_tool_action(ready, "book", "write", dict(INPUT))
-    decided = measure(lambda: governor.evaluate(world.one, subject, action))
-    tell(f"decision, {RULES} rules, with kill switches", decided, DECISION_AIM_MS)
+    decision = measure(lambda: governor.evaluate(world.one, subject, action))
+    tell(f"decision, {RULES} rules, with kill switches", decision, DECISION_AIM_MS)
 
     def govern() -> None:
         described = build_tool_action(ready, "book", "write", dict(INPUT))
@@ -68,13 +68,13 @@ def run(world: World) -> None:
     look = ready.installed.actions["look"]
 
     def bare() -> None:
-        given = world.integrations.ready(world.one, "books")
-        world.integrations.calls.make(given, CallSpec(look, INPUT, "k", 30.0, log_to_process, Traffic()))
+        integration = world.integrations.ready(world.one, "books")
+        world.integrations.calls.make(integration, CallSpec(look, INPUT, "k", 30.0, log_to_process, Traffic()))
 
     without, request = measure(bare), ActionRequest("books", "look", INPUT)
     whole = measure(lambda: world.executor.execute(world.one, request))
-    touch = "UPDATE integration SET checked_at = ? WHERE id = 'books'"
-    durable = measure(lambda: db.write(lambda: db.execute(touch, (time.monotonic_ns(),))))
+    update = "UPDATE integration SET checked_at = ? WHERE id = 'books'"
+    durable = measure(lambda: db.write(lambda: db.execute(update, (time.monotonic_ns(),))))
     tell("the connector alone, without record or gate", without)
     tell("one durable write", durable)
     tell("a governed read: gate, call and its durable record", whole)

@@ -25,7 +25,7 @@ APP = "large--demo.content.localhost"
 
 
 class Content:
-    """`size` bytes that are made as they are sent: a block of random ones, with its number in front."""
+    """`size` bytes generated while they are sent: a random block, prefixed with its number."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -38,22 +38,22 @@ class Content:
 
 
 def _digest(pieces: Iterator[bytes]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for piece in pieces:
-        found.update(piece)
-    return found.hexdigest()
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class Client:
-    """Calls to the appliance, with the tenant's key, or as a visitor where a host is told."""
+    """Calls to the appliance: with the tenant's key, or as a visitor of a given host."""
 
     port: int
     tenant: str
     key: str
 
     def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
-        """What the envelope holds."""
+        """The `data` of the response."""
         own = {"Content-Type": "application/json"} if isinstance(body, dict) else {}
         sent = json.dumps(body).encode() if isinstance(body, dict) else body
         with self._answer(method, path, sent, {**own, **(headers or {}), "X-API-Key": self.key}) as answer:
@@ -95,58 +95,59 @@ class Watched:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def as_document(client: Client, content: Content, watched: Watched) -> None:
-    wanted = {"name": "large.bin", "size": content.size, "sha256": content.sha256}
-    made = client.call("POST", "/api/v1/documents/uploads", wanted)
-    path = f"/api/v1/documents/uploads/{made['id']}"
+def as_document(client: Client, content: Content, watch: Watched) -> None:
+    metadata = {"name": "large.bin", "size": content.size, "sha256": content.sha256}
+    upload = client.call("POST", "/api/v1/documents/uploads", metadata)
+    path = f"/api/v1/documents/uploads/{upload['id']}"
     step = content.size // PARTS // MB * MB
     bounds = [*range(0, step * PARTS, step), content.size]
 
     def send() -> None:
         for start, end in pairwise(bounds):
-            told = {"Upload-Offset": str(start), "Content-Length": str(end - start), "Content-Type": "application/partial-upload"}
-            client.call("PATCH", path, content.pieces(start, end), told)
+            headers = {"Upload-Offset": str(start), "Content-Length": str(end - start)}
+            headers["Content-Type"] = "application/partial-upload"
+            client.call("PATCH", path, content.pieces(start, end), headers)
 
-    watched.measure(f"a document sent in {PARTS} parts", send)
+    watch.measure(f"a document sent in {PARTS} parts", send)
     document = client.call("GET", path)["document_id"]
-    watched.measure("its download", lambda: _same(client.digest_of(f"/api/v1/documents/{document}/content"), content))
+    watch.measure("its download", lambda: _check_digest(client.digest_of(f"/api/v1/documents/{document}/content"), content))
 
 
-def as_file(client: Client, content: Content, watched: Watched) -> None:
+def as_file(client: Client, content: Content, watch: Watched) -> None:
     client.call("POST", "/api/v1/webapps", {"id": "large"})
     manifest = {"files": {"large.bin": {"sha256": content.sha256, "size": content.size}}}
     version = client.call("POST", "/api/v1/webapps/large/versions", manifest)
-    one = f"/api/v1/webapps/large/versions/{version['version']}"
+    base = f"/api/v1/webapps/large/versions/{version['version']}"
 
     def send() -> None:
-        sized = {"Content-Length": str(content.size), "Content-Type": "application/octet-stream"}
+        headers = {"Content-Length": str(content.size), "Content-Type": "application/octet-stream"}
         for sha256 in version["required"]:
-            client.call("PUT", f"{one}/blobs/{sha256}", content.pieces(0, content.size), sized)
-        client.call("POST", f"{one}/finalize", {})
-        client.call("POST", f"{one}/publish", {})
+            client.call("PUT", f"{base}/blobs/{sha256}", content.pieces(0, content.size), headers)
+        client.call("POST", f"{base}/finalize", {})
+        client.call("POST", f"{base}/publish", {})
 
-    watched.measure("a file of a WebApp sent and published", send)
-    watched.measure("its download from the app's host", lambda: _same(client.digest_of("/large.bin", APP), content))
+    watch.measure("a file of a WebApp sent and published", send)
+    watch.measure("its download from the app's host", lambda: _check_digest(client.digest_of("/large.bin", APP), content))
 
 
-def _same(found: str, content: Content) -> None:
-    if found != content.sha256:
+def _check_digest(digest: str, content: Content) -> None:
+    if digest != content.sha256:
         raise SystemExit("what came back is not what was sent")
 
 
 def main(megabytes: int) -> None:
     print(f"{megabytes:,} MiB each, load {os.getloadavg()[0]:.1f}")
-    # as the settings are, a file of a WebApp may have 100 MB, and a version 500
+    # By default a file of a WebApp can have 100 MB, and a version 500.
     for name, most in (("DOCUMENT_MB", megabytes), ("UPLOAD_MB", megabytes), ("ARCHIVE_MB", megabytes)):
         os.environ[f"GOS_LIMITS_{name}"] = str(most)
-    with tempfile.TemporaryDirectory() as made:
-        data, port = Path(made) / "data", free_port()
+    with tempfile.TemporaryDirectory() as temporary:
+        data, port = Path(temporary) / "data", free_port()
         tenant, key = set_up(data, port)
         with served(data, port):
-            watched = Watched(server_of(port), megabytes * MB)
-            for way in (as_document, as_file):
-                way(Client(port, tenant, key), Content(megabytes * MB), watched)
-    if too_much := {what: grown for what, grown in watched.grown.items() if grown > MOST_MB}:
+            watch = Watched(server_of(port), megabytes * MB)
+            for transfer in (as_document, as_file):
+                transfer(Client(port, tenant, key), Content(megabytes * MB), watch)
+    if too_much := {what: grown for what, grown in watch.grown.items() if grown > MOST_MB}:
         raise SystemExit(f"memory is not flat: more than {MOST_MB} MiB were held for {', '.join(too_much)}")
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.bench.monitor [--lines] [DATABASE_URL]
 
-The counters are made as a month of executions would leave them, and compacted by the product's own verb.
+The counters are those of a month of executions, compacted by the product itself.
 """
 
 import random
@@ -52,8 +52,8 @@ def measure_counters(scope: TenantScope) -> None:
     while rollup.roll_up():
         pass
     tally.compact()
-    ((kept,),) = db.rows("SELECT COUNT(*) FROM tally")
-    print(f"{EXECUTIONS} executions in {rows} rows of counters, {kept} once compacted")
+    ((compacted,),) = db.rows("SELECT COUNT(*) FROM tally")
+    print(f"{EXECUTIONS} executions in {rows} rows of counters, {compacted} once compacted")
     now = clock.now_ms()
     for name, span in SPANS.items():
         tell(f"series of {name}", partial(analytics.read_series, scope, Window(now - span, now + 1)))
@@ -62,17 +62,17 @@ def measure_counters(scope: TenantScope) -> None:
 
 def fill_counters(scope: TenantScope) -> None:
     """Executions spread over the days of a month, each process with its own usual duration."""
-    chance, now = random.Random(7), clock.now_ms()  # noqa: S311  made-up figures
-    counted: dict[tuple[int, str, str, int], list[float]] = {}
+    rng, now = random.Random(7), clock.now_ms()  # noqa: S311  made-up figures
+    counters: dict[tuple[int, str, str, int], list[float]] = {}
     for _ in range(EXECUTIONS):
-        number = int(chance.paretovariate(1.2)) % PROCESSES
-        took = chance.lognormvariate(5 + number / 5, 0.8)
-        at = (now - int(chance.random() * DAYS * DAY)) // MINUTE * MINUTE
-        outcome = "failed" if chance.random() < 0.02 else "succeeded"
-        entry = counted.setdefault((at, f"process-{number}", outcome, tally.slot_of(took)), [0, 0.0])
+        number = int(rng.paretovariate(1.2)) % PROCESSES
+        took = rng.lognormvariate(5 + number / 5, 0.8)
+        at = (now - int(rng.random() * DAYS * DAY)) // MINUTE * MINUTE
+        outcome = "failed" if rng.random() < 0.02 else "succeeded"
+        entry = counters.setdefault((at, f"process-{number}", outcome, tally.slot_of(took)), [0, 0.0])
         entry[0] += 1
         entry[1] += took
-    rows = [(scope.tenant_id, "execution", *key, int(count), total) for key, (count, total) in counted.items()]
+    rows = [(scope.tenant_id, "execution", *key, int(count), total) for key, (count, total) in counters.items()]
     for start in range(0, len(rows), _CHUNK):
         part = rows[start : start + _CHUNK]
         places = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part))
@@ -80,10 +80,10 @@ def fill_counters(scope: TenantScope) -> None:
 
 
 def measure_lines(scope: TenantScope) -> None:
-    """Searches of log lines, of words that are frequent, rare and not there."""
+    """Searches of log lines for frequent, rare and absent words."""
     fill_lines(scope)
     now = clock.now_ms()
-    for name, wanted in {
+    for name, line_filter in {
         "the newest lines": LineFilter(),
         "errors and above": LineFilter(level="error"),
         "of one execution": LineFilter(execution_id="exe_777"),
@@ -92,33 +92,33 @@ def measure_lines(scope: TenantScope) -> None:
         "a text that is not there, in a day": LineFilter(text="nowhere", since=now - DAY),
         "a text that is not there": LineFilter(text="nowhere"),
     }.items():
-        tell(name, partial(logs.list_lines, scope, wanted, PageRequest(100)))
+        tell(name, partial(logs.list_lines, scope, line_filter, PageRequest(100)))
     tail = Tail(scope, LineFilter(text="order"), logs.last_number())
     tell("a look for what is new, of a frequent text", tail.read)
 
 
 def fill_lines(scope: TenantScope) -> None:
-    chance, now = random.Random(7), clock.now_ms()  # noqa: S311  made-up figures
+    rng, now = random.Random(7), clock.now_ms()  # noqa: S311  made-up figures
     for start in range(0, LINES, _CHUNK):
         lines = []
         for number in range(start, start + _CHUNK):
             at = now - (LINES - number) * (DAYS * DAY // LINES)
-            level = "error" if chance.random() < 0.01 else "info"
+            level = "error" if rng.random() < 0.01 else "info"
             message = f"order {number} was taken" if number % 2 else f"customer {number} was greeted"
             needle = " needle-77" if number == LINES // 4 else ""
             lines.append(Line(at, level, "step", message + needle, {"n": 1}, f"exe_{number // 10}", "process-1"))
         db.write(partial(logs.write_lines, scope, lines))
 
 
-def tell(what: str, ask: Callable[[], object]) -> None:
-    """The median of a few rounds, and how much of it was work of this process: the rest is what others kept it waiting."""
+def tell(title: str, query: Callable[[], object]) -> None:
+    """Print the median of a few rounds and the processor time of this process in it; the rest is waiting."""
     took, worked = [], []
     for _ in range(ROUNDS):
         began, busy = time.perf_counter(), time.process_time()
-        ask()
+        query()
         took.append((time.perf_counter() - began) * 1000)
         worked.append((time.process_time() - busy) * 1000)
-    print(f"{what:40} {sorted(took)[ROUNDS // 2]:9.1f} ms, {sorted(worked)[ROUNDS // 2]:9.1f} ms of work")
+    print(f"{title:40} {sorted(took)[ROUNDS // 2]:9.1f} ms, {sorted(worked)[ROUNDS // 2]:9.1f} ms of work")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What runs a step elsewhere: a fresh `node -e`, a fresh `php -n -r`, and a node process that is warm already."""
+"""The same step outside the sandbox: in a fresh `node -e`, a fresh `php -n -r`, and a warm node process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PHP_STEP = (
     "$input = json_decode($argv[1], true); $total = 0;"
     "foreach ($input['lines'] as $line) { $total += $line['n'] * $line['price']; } echo json_encode(['total' => $total]);"
 )
-# One line in, one line out; with or without a context of its own for each step, which is the nearest that node has to an instance.
+# One line in, one line out; optionally with a new context for each step, the closest that node has to an instance.
 WARM_NODE = """
 const vm = require('vm'), fresh = process.argv[1] === 'fresh';
 const source = '(input) => ({total: input.lines.reduce((sum, line) => sum + line.n * line.price, 0)})';
-const script = new vm.Script(source), kept = script.runInThisContext();
+const script = new vm.Script(source), shared = script.runInThisContext();
 require('readline').createInterface({input: process.stdin}).on('line', (line) => {
-  const step = fresh ? script.runInNewContext({}) : kept;
+  const step = fresh ? script.runInNewContext({}) : shared;
   process.stdout.write(JSON.stringify(step(JSON.parse(line))) + '\\n');
 });
 """
@@ -51,16 +51,16 @@ def warm_node(order: bytes, *, fresh: bool) -> Iterator[Callable[[], object] | N
     if path is None:
         yield None
         return
-    command = [path, "-e", WARM_NODE, "fresh" if fresh else "kept"]
+    command = [path, "-e", WARM_NODE, "fresh" if fresh else "shared"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as node:
-        given, answered = node.stdin, node.stdout
-        assert given is not None
-        assert answered is not None
+        stdin, stdout = node.stdin, node.stdout
+        assert stdin is not None
+        assert stdout is not None
 
-        def ask() -> None:
-            given.write(order + b"\n")
-            if not answered.readline().startswith(b'{"total"'):
+        def run_step() -> None:
+            stdin.write(order + b"\n")
+            if not stdout.readline().startswith(b'{"total"'):
                 raise RuntimeError("node gave no answer")
 
-        yield ask
-        given.close()
+        yield run_step
+        stdin.close()

@@ -41,7 +41,7 @@ def compiled(make: Callable[[int], dict[str, Any]]) -> CompiledPolicies:
 
 def measure(policies: CompiledPolicies, *, cold: bool) -> tuple[float, float]:
     """Median and 99th percentile in ms; `cold`: of actions and actors never seen before."""
-    taken = []
+    times = []
     for number in range(ROUNDS):
         subject = Subject(f"execution:exe_{number}", "agent", "clerk", f"run_{number}", (SkillUsed("orders", "sha256:aa", True),))
         operation = f"post_order_{number}" if cold else "post_order"
@@ -49,8 +49,8 @@ def measure(policies: CompiledPolicies, *, cold: bool) -> tuple[float, float]:
         action = ToolAction("execute_tenant_integration", "write", INPUT, "system-3", operation, "http 1.0", host, "secret:erp")
         began = time.perf_counter()
         decide(policies, Facts(subject, action))
-        taken.append((time.perf_counter() - began) * 1000)
-    return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
+        times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times), statistics.quantiles(times, n=100)[98]
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ class Bench:
                     client.post(f"/processes/{name}/publish", json={}).raise_for_status()
 
     def queue_up(self, process: str, count: int) -> None:
-        """A backlog of alpha, written while the process is paused and the appliance stands still."""
+        """Write a backlog of alpha while the process is paused and the appliance is stopped."""
         db.open_database(f"sqlite:///{self.folder / 'gos.db'}")
         scope = service.system_scope("alpha")
 
@@ -100,30 +100,30 @@ class Bench:
         with sqlite3.connect(f"file:{self.folder / 'gos.db'}?mode=ro", uri=True, timeout=20) as connection:
             return connection.execute(sql, values).fetchall()
 
-    def run(self, tenant: str, process: str, given: Any, wait: int = 60) -> tuple[float, dict[str, Any]]:
+    def run(self, tenant: str, process: str, payload: Any, wait: int = 60) -> tuple[float, dict[str, Any]]:
         """(milliseconds as the caller sees them, the execution)."""
         with self.client(tenant) as client:
             began = time.perf_counter()
-            answer = client.post(f"/processes/{process}/execute", params={"wait": wait}, json=given)
+            answer = client.post(f"/processes/{process}/execute", params={"wait": wait}, json=payload)
             took = (time.perf_counter() - began) * 1000
         answer.raise_for_status()
         return took, answer.json()["data"]
 
 
 def beside_a_backlog(bench: Bench, process: str) -> None:
-    """alpha has 10,000 queued; how long until beta's single one begins, and until a caller that waits has its answer."""
+    """With 10,000 queued executions of alpha, how long until a single one of beta starts, and until its caller has the answer."""
     with bench.client("alpha") as client:
         client.post(f"/processes/{process}/resume-triggers", json={}).raise_for_status()
     pause = threading.Event()
     starts, answers = [], []
     for number in range(20):
         _, queued = bench.run("beta", "quick", {"n": number}, wait=0)
-        found: list[tuple[Any, ...]] = []
-        while not found:
+        rows: list[tuple[Any, ...]] = []
+        while not rows:
             pause.wait(0.01)
             sql = "SELECT started_at - created_at FROM execution WHERE id = ? AND started_at IS NOT NULL"
-            found = bench.rows(sql, (queued["execution_id"],))
-        starts.append(found[0][0])
+            rows = bench.rows(sql, (queued["execution_id"],))
+        starts.append(rows[0][0])
         answers.append(bench.run("beta", "quick", {"n": number})[0])
     ((left,),) = bench.rows("SELECT count(*) FROM execution WHERE process_id = ? AND status = 'queued'", (process,))
     print(f"beside {left} queued '{process}' of another tenant: start {spread(starts)} ms, wait= answered {spread(answers)} ms")
@@ -164,12 +164,12 @@ def main() -> None:
         bench = Bench(Path(name))
         with served(bench.folder, bench.port):
             bench.publish()
-            for process, given, title in (
+            for process, payload, title in (
                 ("forty", {"n": 1}, "40 steps one after another"),
                 ("each", {"items": list(range(1000))}, "for_each of 1,000 items"),
                 ("fan", {"items": list(range(100))}, "100 children"),
             ):
-                results = [bench.run("beta", process, given) for _ in range(3 if process != "forty" else 20)]
+                results = [bench.run("beta", process, payload) for _ in range(3 if process != "forty" else 20)]
                 assert all(execution["status"] == "succeeded" for _, execution in results), results[0][1]
                 print(f"{title}: {spread([took for took, _ in results])} ms")
             stream(bench)

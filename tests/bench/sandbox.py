@@ -56,7 +56,7 @@ class Host:
 
 
 class HoldingHost(Host):
-    """Keeps the step in its place until it is let go."""
+    """Blocks the step until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,9 +78,9 @@ class Row:
     aim: float = 0.0
 
     def show(self, against: float) -> None:
-        verdict = "" if not self.aim else f"aim {self.aim:g}: " + ("met" if self.ms <= self.aim else "MISSED")
+        target = "" if not self.aim else f"aim {self.aim:g}: " + ("met" if self.ms <= self.aim else "MISSED")
         ratio = f"{against / self.ms:8.1f}x" if against and self.ms > 0 else " " * 9
-        print(f"{self.name:<46}{self.ms:>10.3f}{self.p99:>10.3f}{ratio}   {verdict}")
+        print(f"{self.name:<46}{self.ms:>10.3f}{self.p99:>10.3f}{ratio}   {target}")
 
 
 def time_of(work: Callable[[], object], count: int = ROUNDS) -> list[float]:
@@ -118,7 +118,7 @@ def step_rows(name: str, run: Callable[[], Outcome], aim: float = 0.0) -> list[R
 
 
 def floor_row() -> Row:
-    """A round trip over a socket pair between two threads: what no process boundary is below."""
+    """A round trip over a socket pair between two threads: the floor for any process boundary."""
     one, other = socket.socketpair()
 
     def echo() -> None:
@@ -132,24 +132,24 @@ def floor_row() -> Row:
         one.sendall(b"x" * 400)
         one.recv(4096)
 
-    found = row("floor: socket pair round trip", time_of(ask))
+    floor = row("floor: socket pair round trip", time_of(ask))
     one.close()
     answering.join()
     other.close()
-    return found
+    return floor
 
 
 def sleep_rows(pool: Pool) -> list[Row]:
-    """What sleep adds: the visit that ends in it less the same visit with an answer, and the visit that begins with it."""
-    held = step("javascript", HOLDING.replace("CALL", "human.request"))
+    """What sleep adds: a run that suspends compared with one that gets its answer, and a run that resumes."""
+    holding = step("javascript", HOLDING.replace("CALL", "human.request"))
     answered = step("javascript", HOLDING.replace("CALL", "datapool.find"))
     rich = Program("typescript", "a.ts", {"a.ts": SLEEPING.replace("./lib", "./lib.ts"), "lib.ts": LIBRARY})
-    snapshot = _asleep(pool.run(held, ORDER, Host()))
+    snapshot = _snapshot_of(pool.run(holding, ORDER, Host()))
     wake = [Settled(number, True, b"{}") for number in snapshot.pending]
     plain = step_rows("step with one host call", lambda: pool.run(answered, ORDER, Host()))
-    sleeping = step_rows("visit that ends in sleep", lambda: pool.run(held, ORDER, Host()))
-    waking = step_rows("visit that wakes and returns", lambda: pool.run(held, None, Host(*wake), resume=snapshot))
-    sizes = [len(_asleep(pool.run(each, ORDER, Host())).data) / 1024 for each in (held, rich)]
+    sleeping = step_rows("visit that ends in sleep", lambda: pool.run(holding, ORDER, Host()))
+    waking = step_rows("visit that wakes and returns", lambda: pool.run(holding, None, Host(*wake), resume=snapshot))
+    sizes = [len(_snapshot_of(pool.run(each, ORDER, Host())).data) / 1024 for each in (holding, rich)]
     print("snapshots: {:.1f} KB with 100 orders, {:.1f} KB with one of everything (aim 64)".format(*sizes))
     return [
         *plain[:2],
@@ -160,7 +160,7 @@ def sleep_rows(pool: Pool) -> list[Row]:
     ]
 
 
-def _asleep(outcome: Outcome) -> Snapshot:
+def _snapshot_of(outcome: Outcome) -> Snapshot:
     if outcome.snapshot is None:
         raise RuntimeError(f"the step did not sleep: {outcome.failure}")
     return outcome.snapshot

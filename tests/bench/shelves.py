@@ -1,4 +1,4 @@
-"""A hundred thousand documents in folders as people have them, written straight into the database: one content for all."""
+"""A hundred thousand documents in realistic folders, written straight into the database; all share one content."""
 
 import random
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ _TYPES = ("application/pdf",) * 6 + ("image/png", "text/csv")
 
 
 def fill_shelves(scope: TenantScope, count: int = DOCUMENTS) -> None:
-    """Half of them in one folder, a third in 10,000 folders of customers, the rest by year and month, and some in none; a tenth
-    have a text that was read."""
-    chance = random.Random(7)  # noqa: S311  made-up figures
+    """Half of them in one folder, a third in 10,000 customer folders, the rest by year and month, and some in none; a tenth
+    have an extracted text."""
+    rng = random.Random(7)  # noqa: S311  made-up figures
     now = clock.now_ms()
-    documents = [_document(scope, chance, number, now - MINUTE * (count - number)) for number in range(count)]
-    texts = list(_texts(scope, chance, [row for row in documents if row[6] != documents[0][6]]))
+    documents = [_document(scope, rng, number, now - MINUTE * (count - number)) for number in range(count)]
+    texts = list(_texts(scope, rng, [row for row in documents if row[6] != documents[0][6]]))
     db.write(partial(_write, documents, texts))
 
 
-def _document(scope: TenantScope, chance: random.Random, number: int, at: int) -> tuple[Any, ...]:
-    word = chance.choice(WORDS)
+def _document(scope: TenantScope, rng: random.Random, number: int, at: int) -> tuple[Any, ...]:
+    word = rng.choice(WORDS)
     sha256 = f"{number if number % 10 == 1 else 0:064x}"
     return (
         scope.tenant_id, ids.new("doc"), f"{word} {number:06} of customer {number % 977}.pdf", _folder(number),
-        chance.choice(_TYPES), 20_000 + number, sha256, 1, 1, '{"year":2026}', at, "user:usr_bench", at,
+        rng.choice(_TYPES), 20_000 + number, sha256, 1, 1, '{"year":2026}', at, "user:usr_bench", at,
     )  # fmt: skip
 
 
@@ -43,9 +43,9 @@ def _folder(number: int) -> str:
     return f"books/{2020 + number % 7}/{number % 12 + 1:02}" if share < 99 else ""
 
 
-def _texts(scope: TenantScope, chance: random.Random, documents: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def _texts(scope: TenantScope, rng: random.Random, documents: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     for document in documents:
-        text = " ".join(chance.choices(WORDS, k=40)) + f" number {document[2][-12:-4]}"
+        text = " ".join(rng.choices(WORDS, k=40)) + f" number {document[2][-12:-4]}"
         yield scope.tenant_id, document[6], "text/plain", "ready", "", document[6], len(text), text, text, 1, 0
 
 

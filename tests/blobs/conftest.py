@@ -34,15 +34,15 @@ def bucket() -> Iterator[Settings]:
 
 
 @pytest.fixture
-def shelf(request: pytest.FixtureRequest, way: tuple[str, str], tmp_path: Path) -> Shelf:
+def probe(request: pytest.FixtureRequest, way: tuple[str, str], tmp_path: Path) -> Shelf:
     if way[1] == "local":
         return LocalShelf(tmp_path / "blobs")
     return BucketShelf(request.getfixturevalue("bucket"), tmp_path / "blobs")
 
 
 @pytest.fixture
-def places(shelf: Shelf) -> Places:
-    return shelf.places
+def places(probe: Shelf) -> Places:
+    return probe.places
 
 
 @pytest.fixture

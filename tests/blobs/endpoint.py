@@ -13,8 +13,8 @@ from tests.sites.signing import Authority, text_of
 
 @dataclass
 class Endpoint:
-    """What is kept; `comes_first` is what somebody else writes right after the first look, `refused` counts writes that came
-    too late."""
+    """Stored objects; `racing_write` is what another client writes right after the first read, `refused` counts rejected
+    writes."""
 
     url: str
     ca_file: Path

@@ -29,12 +29,12 @@ def refer(scope: TenantScope, blobs: Blobs, stored: StoredBlob) -> None:
     db.write(insert)
 
 
-def later(monkeypatch: pytest.MonkeyPatch, ms: int) -> None:
-    now = clock.now_ms() + ms
+def later(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
+    now = clock.now_ms() + milliseconds
     monkeypatch.setattr(clock, "now_ms", lambda: now)
 
 
-def test_what_is_read_is_what_was_put(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+def test_a_blob_is_read_back_unchanged(blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
     data = os.urandom(700_000)
     stored = blobs.put(acme, (data[start : start + 1000] for start in range(0, len(data), 1000)))
     assert (stored.sha256, stored.size, stored.head) == (hashlib.sha256(data).hexdigest(), len(data), data[:4096])
@@ -48,21 +48,21 @@ def test_what_is_read_is_what_was_put(blobs: Blobs, acme: TenantScope, tmp_path:
         blobs.read_whole(acme, stored.sha256, len(data) - 1)
 
 
-def test_many_are_put_together(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+def test_several_blobs_are_stored_together(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
     existing = blobs.put(acme, b"known")
     contents = [b"known", b"one", b"two", b"one", os.urandom(300_000)]
     stored = blobs.put_all(acme, [blobs.receive(content) for content in contents])
     assert stored[0] == existing
     assert [each.sha256 for each in stored] == [hashlib.sha256(content).hexdigest() for content in contents]
     assert blobs.usage(acme) == Usage(4, 5 + 3 + 3 + 300_000)
-    assert len(shelf.names()) == 4, "nothing lies about"
+    assert len(probe.names()) == 4, "nothing lies about"
     located = blobs.locate(acme, [each.sha256 for each in stored])
     assert [b"".join(located[each.sha256].pieces()) for each in stored] == contents
     with pytest.raises(Conflict, match="send it again"):
         blobs.locate(acme, [existing.sha256, "0" * 64])
 
 
-def test_none_of_many_is_put_when_there_is_no_room_for_all(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+def test_no_blob_of_a_group_is_stored_when_the_quota_is_too_small(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
     received = [blobs.receive(content) for content in (b"one", b"two", b"three")]
     quota.configure(tenant_bytes=7)
     try:
@@ -70,10 +70,10 @@ def test_none_of_many_is_put_when_there_is_no_room_for_all(blobs: Blobs, acme: T
             blobs.put_all(acme, received)
     finally:
         quota.configure(tenant_bytes=0)
-    assert (blobs.usage(acme), shelf.names()) == (Usage(0, 0), [])
+    assert (blobs.usage(acme), probe.names()) == (Usage(0, 0), [])
 
 
-def test_a_batch_stores_what_was_added_before_it_failed(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+def test_a_batch_stores_what_was_added_before_it_failed(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
     def fill() -> None:
         with blobs.batch(acme) as batch:
             for number in range(MOST_TOGETHER + 5):
@@ -83,42 +83,42 @@ def test_a_batch_stores_what_was_added_before_it_failed(blobs: Blobs, acme: Tena
 
     with pytest.raises(RuntimeError, match="cut"):
         fill()
-    assert blobs.usage(acme).blobs == len(shelf.names()) == MOST_TOGETHER + 5
+    assert blobs.usage(acme).blobs == len(probe.names()) == MOST_TOGETHER + 5
 
 
-def test_nothing_can_be_put(blobs: Blobs, acme: TenantScope) -> None:
+def test_an_empty_blob_can_be_stored(blobs: Blobs, acme: TenantScope) -> None:
     assert blobs.read_whole(acme, blobs.put(acme, b"").sha256, 0) == b""
 
 
 def test_equal_contents_are_stored_and_counted_once_per_tenant(
-    blobs: Blobs, acme: TenantScope, globex: TenantScope, shelf: Shelf
+    blobs: Blobs, acme: TenantScope, globex: TenantScope, probe: Shelf
 ) -> None:
     first = blobs.put(acme, b"abc")
     assert blobs.put(acme, iter([b"a", b"bc"])) == first
     assert blobs.usage(acme) == Usage(1, 3)
-    assert len(shelf.names()) == 1
+    assert len(probe.names()) == 1
     assert blobs.usage(globex) == Usage(0, 0)
     with pytest.raises(NotFound):
         blobs.read(globex, first.sha256)
     blobs.put(globex, b"abc")
-    assert len(shelf.names()) == 2
+    assert len(probe.names()) == 2
 
 
-def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
         blobs.put(acme, broken())
-    assert shelf.names() == []
+    assert probe.names() == []
     assert blobs.usage(acme) == Usage(0, 0)
 
 
 @pytest.mark.parametrize("content", [b"abd", None])
-def test_damage_is_noticed(blobs: Blobs, acme: TenantScope, shelf: Shelf, tmp_path: Path, content: bytes | None) -> None:
+def test_damage_is_noticed(blobs: Blobs, acme: TenantScope, probe: Shelf, tmp_path: Path, content: bytes | None) -> None:
     stored = blobs.put(acme, b"abc")
-    shelf.damage(shelf.names()[0], content)
+    probe.damage(probe.names()[0], content)
     with pytest.raises(BlobDamaged):
         blobs.read_whole(acme, stored.sha256, 3)
     with pytest.raises(BlobDamaged):
@@ -126,18 +126,18 @@ def test_damage_is_noticed(blobs: Blobs, acme: TenantScope, shelf: Shelf, tmp_pa
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
     stored = blobs.put(acme, b"abc")
-    shelf.damage(shelf.names()[0], None)
+    probe.damage(probe.names()[0], None)
     blobs.put(acme, b"abc")
     assert blobs.read_whole(acme, stored.sha256, 3) == b"abc"
 
 
-def test_only_what_nobody_refers_to_and_nobody_put_for_a_day_is_collected(
-    blobs: Blobs, acme: TenantScope, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+def test_only_old_unreferenced_blobs_are_collected(
+    blobs: Blobs, acme: TenantScope, probe: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, old = blobs.put(acme, b"held"), blobs.put(acme, b"old")
-    refer(acme, blobs, held)
+    referenced, old = blobs.put(acme, b"held"), blobs.put(acme, b"old")
+    refer(acme, blobs, referenced)
     assert blobs.collect() == 0
     later(monkeypatch, GRACE_MS + 1)
     young = blobs.put(acme, b"young")
@@ -145,14 +145,14 @@ def test_only_what_nobody_refers_to_and_nobody_put_for_a_day_is_collected(
     assert blobs.collect() == 1
     with pytest.raises(NotFound):
         blobs.read(acme, old.sha256)
-    for stored in (held, young, again):
+    for stored in (referenced, young, again):
         assert hashlib.sha256(b"".join(blobs.read(acme, stored.sha256))).hexdigest() == stored.sha256
-    assert len(shelf.names()) == 3
+    assert len(probe.names()) == 3
     with pytest.raises(Conflict, match="send it again"):
         db.write(lambda: blobs.hold(acme, old.sha256))
 
 
-def test_what_is_put_again_is_not_collected(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blob_stored_again_is_not_collected(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = blobs.put(acme, b"abc")
     later(monkeypatch, GRACE_MS + 1)
     blobs.put(acme, b"abc")
@@ -161,7 +161,7 @@ def test_what_is_put_again_is_not_collected(blobs: Blobs, acme: TenantScope, mon
 
 
 def test_strays_of_a_crash_are_collected_once_they_are_old(
-    blobs: Blobs, places: Places, acme: TenantScope, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, places: Places, acme: TenantScope, probe: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = blobs.put(acme, b"kept")
     refer(acme, blobs, stored)
@@ -172,14 +172,14 @@ def test_strays_of_a_crash_are_collected_once_they_are_old(
     half.write(b"half")
     half.finish()
     assert blobs.collect() == 0
-    assert len(shelf.names()) == 3
+    assert len(probe.names()) == 3
     later(monkeypatch, GRACE_MS + 60_000)
     assert blobs.collect() == 1
-    assert len(shelf.names()) == 1
+    assert len(probe.names()) == 1
     assert blobs.read_whole(acme, stored.sha256, 4) == b"kept"
 
 
-def test_what_arrives_while_strays_are_looked_for_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_that_arrives_during_stray_collection_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places, scan = LocalPlaces(tmp_path), os.scandir
     arriving, stray = places.receiver(), places.receiver()
     arriving.write(b"arriving")
@@ -196,7 +196,7 @@ def test_what_arrives_while_strays_are_looked_for_is_in_nobodys_way(tmp_path: Pa
     assert places.delete_incoming(clock.now_ms() + 60_000) == 1
 
 
-def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_finishes_a_blob_collected_meanwhile(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     data = os.urandom(600_000)
     pieces = blobs.read(acme, blobs.put(acme, data).sha256)
     later(monkeypatch, GRACE_MS + 1)
@@ -204,14 +204,14 @@ def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: Tenan
     assert b"".join(pieces) == data
 
 
-@pytest.mark.parametrize("turns", ["at hand first", "waited for", "in turn"])
-def test_pieces_at_hand_and_pieces_waited_for_are_one_content(blobs: Blobs, acme: TenantScope, turns: str) -> None:
+@pytest.mark.parametrize("order", ["at hand first", "waited for", "in turn"])
+def test_immediate_and_awaited_pieces_form_one_content(blobs: Blobs, acme: TenantScope, order: str) -> None:
     data = os.urandom(5_000_000)
     pieces = blobs.read(acme, blobs.put(acme, data).sha256, 1000, 4_900_001)
     result = []
     for number in range(1000):
-        asks = turns == "at hand first" or (turns == "in turn" and number % 2 == 0)
-        piece = (pieces.at_hand() if asks else None) or next(pieces, b"")
+        is_immediate = order == "at hand first" or (order == "in turn" and number % 2 == 0)
+        piece = (pieces.at_hand() if is_immediate else None) or next(pieces, b"")
         if not piece:
             break
         result.append(piece)
@@ -220,7 +220,7 @@ def test_pieces_at_hand_and_pieces_waited_for_are_one_content(blobs: Blobs, acme
     assert pieces.at_hand() is None
 
 
-def test_a_file_that_is_shorter_than_it_should_be_ends(tmp_path: Path) -> None:
+def test_reading_a_truncated_file_ends(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"abc")
     pieces = FilePieces(tmp_path / "short", 1, 9)
     assert (pieces.at_hand() or next(pieces)) == b"bc"
@@ -229,7 +229,7 @@ def test_a_file_that_is_shorter_than_it_should_be_ends(tmp_path: Path) -> None:
     assert pieces.at_hand() is None
 
 
-def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
+def test_concurrent_writers_and_a_collector_lose_no_referenced_blob(
     blobs: Blobs, places: Places, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a grace period a blob may be collected before it is referenced, which raises Conflict; referenced blobs stay."""
@@ -271,11 +271,11 @@ def test_the_folder_of_a_new_tenant_is_durable(tmp_path: Path, monkeypatch: pyte
     synced: list[Path] = []
     sync = os.fsync
 
-    def noting(of: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{of}").readlink())
-        sync(of)
+    def recording_fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "fsync", recording_fsync)
     places = LocalPlaces(tmp_path)
     for name, folders in (("one", ["acme/aa", "acme", ""]), ("two", ["acme/aa", "acme"])):
         receiver = places.receiver()

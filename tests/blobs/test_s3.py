@@ -28,16 +28,16 @@ OURS, THEIRS = "ins_ours", "ins_theirs"
 
 
 @pytest.fixture
-def shelf(bucket: Settings, tmp_path: Path) -> BucketShelf:
+def probe(bucket: Settings, tmp_path: Path) -> BucketShelf:
     return BucketShelf(bucket, tmp_path / "blobs")
 
 
 @pytest.fixture(scope="module")
 def unreachable() -> str:
     """The address of a stopped server."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def give(places: Places, content: bytes) -> None:
@@ -50,85 +50,85 @@ def give(places: Places, content: bytes) -> None:
         received.discard()
 
 
-def test_what_is_larger_than_a_part_arrives_and_is_read_whole_and_in_ranges(shelf: BucketShelf) -> None:
+def test_a_multipart_content_is_read_whole_and_in_ranges(probe: BucketShelf) -> None:
     content = os.urandom(2 * PART_BYTES + 12_345)
-    give(shelf.places, content)
-    assert shelf.names() == [PLACE]
-    assert shelf.places.holds(PLACE, len(content))
+    give(probe.places, content)
+    assert probe.names() == [PLACE]
+    assert probe.places.holds(PLACE, len(content))
     digest = hashlib.sha256()
-    for piece in shelf.places.read(PLACE, 0, len(content)):
+    for piece in probe.places.read(PLACE, 0, len(content)):
         digest.update(piece)
     assert digest.digest() == hashlib.sha256(content).digest()
     ranges = ((WINDOW_BYTES - 1, WINDOW_BYTES + 1), (PART_BYTES - 5, 2 * PART_BYTES + 5), (len(content) - 1, len(content)))
     for start, end in ranges:
-        assert b"".join(shelf.places.read(PLACE, start, end)) == content[start:end]
+        assert b"".join(probe.places.read(PLACE, start, end)) == content[start:end]
 
 
-def test_a_slow_reader_is_told_that_the_content_has_been_deleted(shelf: BucketShelf) -> None:
-    give(shelf.places, bytes(WINDOW_BYTES + 1))
-    pieces = shelf.places.read(PLACE, 0, WINDOW_BYTES + 1)
-    shelf.places.delete(PLACE)
+def test_a_slow_reader_of_a_deleted_content_gets_gone(probe: BucketShelf) -> None:
+    give(probe.places, bytes(WINDOW_BYTES + 1))
+    pieces = probe.places.read(PLACE, 0, WINDOW_BYTES + 1)
+    probe.places.delete(PLACE)
     with pytest.raises(Gone, match="deleted while it was read"):
         list(pieces)
 
 
-def test_what_is_not_there_is_deleted_without_complaint_and_not_read(shelf: BucketShelf) -> None:
-    shelf.places.delete(PLACE)
+def test_a_missing_object_is_deleted_silently_and_not_read(probe: BucketShelf) -> None:
+    probe.places.delete(PLACE)
     for start, end in ((0, 1), (0, 0)):
         with pytest.raises(FileNotFoundError):
-            shelf.places.read(PLACE, start, end)
+            probe.places.read(PLACE, start, end)
 
 
-def test_a_bucket_that_fails_is_said_to_and_its_key_is_not(
+def test_a_bucket_failure_is_reported_without_the_key(
     bucket: Settings, unreachable: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ways = {
+    failures = {
         "cannot be reached": replace(bucket, endpoint=unreachable),
         "refuses the appliance": replace(bucket, secret_key="canary-of-a-key"),
         "does not exist": replace(bucket, bucket="another"),
     }
-    for says, settings in ways.items():
+    for message, settings in failures.items():
         places = S3Places(open_bucket(settings), tmp_path / "blobs")
-        with caplog.at_level(logging.ERROR), pytest.raises(Overloaded, match=says) as refused:
+        with caplog.at_level(logging.ERROR), pytest.raises(Overloaded, match=message) as refused:
             give(places, b"abc")
         assert refused.value.headers == {"Retry-After": "30"}
-        with pytest.raises(Overloaded, match=says):
+        with pytest.raises(Overloaded, match=message):
             places.read(PLACE, 0, 3)
-        with pytest.raises(Overloaded, match=says):
+        with pytest.raises(Overloaded, match=message):
             list(places.walk())
     assert files_in(tmp_path / "blobs") == []
-    assert "canary" not in repr(ways)
+    assert "canary" not in repr(failures)
     assert "canary" not in caplog.text + "".join(str(record.__dict__) for record in caplog.records)
 
 
-def test_the_doctor_tries_the_bucket(bucket: Settings, unreachable: str, shelf: BucketShelf, tmp_path: Path) -> None:
+def test_the_doctor_checks_the_bucket(bucket: Settings, unreachable: str, probe: BucketShelf, tmp_path: Path) -> None:
     def findings(settings: Settings) -> list[tuple[str, str]]:
         return list(check_bucket(Config(storage=Storage(data=str(tmp_path)), blobs=settings)))
 
     assert findings(Settings()) == []
-    assert [level for level, _ in findings(shelf.settings)] == ["ok", "note"]
-    assert shelf.names() == []
+    assert [level for level, _ in findings(probe.settings)] == ["ok", "note"]
+    assert probe.names() == []
     for settings in (replace(bucket, endpoint=unreachable), replace(bucket, bucket="another"), replace(bucket, secret_key="x")):
         [(level, text)] = findings(settings)
         assert (level, "the bucket of the blob store" in text) == ("FAIL", True)
     assert files_in(tmp_path) == []
 
 
-def test_the_appliance_keeps_contents_where_it_is_told(shelf: BucketShelf, tmp_path: Path) -> None:
-    give(make_places(Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings), OURS), b"abc")
-    assert (shelf.names(), files_in(tmp_path)) == ([PLACE, MARKER], [])
+def test_contents_are_stored_where_configured(probe: BucketShelf, tmp_path: Path) -> None:
+    give(make_places(Config(storage=Storage(data=str(tmp_path)), blobs=probe.settings), OURS), b"abc")
+    assert (probe.names(), files_in(tmp_path)) == ([PLACE, MARKER], [])
     give(make_places(Config(storage=Storage(data=str(tmp_path))), OURS), b"abc")
     assert files_in(tmp_path) == [f"blobs/{PLACE}"]
 
 
-def test_a_bucket_is_one_installations_alone(shelf: BucketShelf, tmp_path: Path) -> None:
-    config = Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings)
+def test_a_bucket_belongs_to_one_installation(probe: BucketShelf, tmp_path: Path) -> None:
+    config = Config(storage=Storage(data=str(tmp_path)), blobs=probe.settings)
     ours = make_places(config, OURS)
     give(ours, b"abc")
     with pytest.raises(BucketNotOwned, match=f"says {OURS}, this one is {THEIRS}") as refused:
         make_places(config, THEIRS)
     assert all(word in refused.value.message for word in (MARKER, "blobs.bucket", "blobs.prefix", "delete that object"))
-    theirs = S3Places(open_bucket(shelf.settings), tmp_path / "blobs", THEIRS)
+    theirs = S3Places(open_bucket(probe.settings), tmp_path / "blobs", THEIRS)
     uses: tuple[Callable[[], object], ...] = (
         lambda: give(theirs, b"xyz"), lambda: theirs.holds(PLACE, 3), lambda: theirs.delete(PLACE), lambda: list(theirs.walk()),
     )  # fmt: skip
@@ -137,30 +137,30 @@ def test_a_bucket_is_one_installations_alone(shelf: BucketShelf, tmp_path: Path)
             use()
     assert b"".join(ours.read(PLACE, 0, 3)) == b"abc"
     assert [place for place, _ in ours.walk()] == [PLACE]
-    shelf.damage(MARKER, None)  # as docs/install.md says
+    probe.damage(MARKER, None)  # as docs/install.md says
     assert theirs.holds(PLACE, 3)
     with pytest.raises(BucketNotOwned):
         list(ours.walk())
     assert [place for place, _ in theirs.walk()] == [PLACE]
 
 
-def test_the_doctor_says_whose_the_bucket_is(shelf: BucketShelf, tmp_path: Path) -> None:
-    config = Config(storage=Storage(data=str(tmp_path)), blobs=shelf.settings)
+def test_the_doctor_reports_the_owner_of_the_bucket(probe: BucketShelf, tmp_path: Path) -> None:
+    config = Config(storage=Storage(data=str(tmp_path)), blobs=probe.settings)
     own = installation_id(Sealer(load_or_make_key(tmp_path / "key")))
 
     def finding() -> tuple[str, str]:
         return next((level, text) for level, text in check_bucket(config) if "this installation" in text or "another" in text)
 
     assert finding() == ("note", f"the bucket has no owner yet; the next start marks it as that of this installation, {own}")
-    assert shelf.names() == []
+    assert probe.names() == []
     make_places(config, own)
     assert finding() == ("ok", f"the bucket is marked as that of this installation, {own}")
-    shelf.damage(MARKER, THEIRS.encode())
+    probe.damage(MARKER, THEIRS.encode())
     level, text = finding()
     assert (level, f"says {THEIRS}, this one is {own}" in text) == ("FAIL", True)
 
 
-def test_a_private_endpoint_is_reached_by_its_authority_and_one_of_two_marks_it(tmp_path: Path) -> None:
+def test_a_private_endpoint_needs_its_ca_and_only_one_installation_claims_it(tmp_path: Path) -> None:
     with running_endpoint(tmp_path) as endpoint:
         keys = {"region": "eu-central-1", "key_id": "ann", "secret_key": "x"}
         settings = Settings(store="s3", bucket="contents", endpoint=endpoint.url, **keys)  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_a_private_endpoint_is_reached_by_its_authority_and_one_of_two_marks_it(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("wrong", "message"),
     [
         ({"bucket": ""}, "blobs.bucket"),
         ({"bucket": "Not_one"}, "blobs.bucket"),
@@ -187,8 +187,8 @@ def test_a_private_endpoint_is_reached_by_its_authority_and_one_of_two_marks_it(
         ({"ca_file": "/etc/ssl/ca.pem", "endpoint": "http://s3.example.com"}, "blobs.ca_file"),
     ],
 )
-def test_settings_that_cannot_work_are_named(wrong: dict[str, str], named: str) -> None:
+def test_invalid_settings_are_named(wrong: dict[str, str], message: str) -> None:
     flags = {"store": "s3", "bucket": "contents", "key_id": "ann", "secret_key": "x"}
     assert load_config(environment={}, flags={f"blobs.{name}": value for name, value in flags.items()}).blobs.store == "s3"
-    with pytest.raises(ConfigInvalid, match=named):
+    with pytest.raises(ConfigInvalid, match=message):
         load_config(environment={}, flags={f"blobs.{name}": value for name, value in (flags | wrong).items()})

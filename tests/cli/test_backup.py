@@ -1,4 +1,4 @@
-"""`gos backup`, `gos restore` and moving tenants, as they are typed."""
+"""`gos backup`, `gos restore` and moving tenants, on the command line."""
 
 import io
 import json
@@ -27,7 +27,7 @@ def gos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def test_a_backup_is_made_checked_and_brought_back(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_is_created_verified_and_restored(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gos("tenant", "add", "acme")[0] == 0
     file, phrase = str(tmp_path / "whole.gosb"), "a long phrase of this test"
     code, out, _ = gos("backup", file, "--passphrase-file", "-", "--json", stdin=f"{phrase}\n")
@@ -41,7 +41,7 @@ def test_a_backup_is_made_checked_and_brought_back(gos: Gos, tmp_path: Path, mon
     assert "acme" in gos("--data", str(tmp_path / "restored"), "tenant", "list")[1]
 
 
-def test_a_backup_in_the_open_says_what_is_left_out(gos: Gos, tmp_path: Path) -> None:
+def test_an_unencrypted_backup_lists_what_it_omits(gos: Gos, tmp_path: Path) -> None:
     assert "is not the data folder of an appliance" in gos("backup", str(tmp_path / "whole.gosb"))[2]
     assert gos("tenant", "add", "acme")[0] == 0
     code, _, errors = gos("backup", str(tmp_path / "whole.gosb"))

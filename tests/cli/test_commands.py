@@ -1,4 +1,4 @@
-"""Each command is found by its name, and the light ones load little."""
+"""Each command is registered by its name, and simple commands load few modules."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from appliance import cli
 
-# Half a second and more of every call, were they loaded.
+# Loading these would cost every call half a second or more.
 HEAVY = {"appliance.app.composition", "appliance.solutions.service", "pydantic_ai", "mcp", "quart"}
 LOADED = """
 import json, sys
@@ -46,7 +46,7 @@ def test_finding_the_texts_of_the_pages_loads_no_page(tmp_path: Path) -> None:
     assert ran.stdout == "[]\n"
 
 
-def test_an_unknown_variable_is_warned_of_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_variable_causes_one_warning_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOS_SERVICE_HOST", "10.0.0.1")
     command = [sys.executable, "-m", "appliance", "--data", str(tmp_path), "config", "check"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def test_an_unknown_variable_is_warned_of_once_and_ends_nothing(tmp_path: Path, 
     assert ran.stderr.startswith("gos: warning: the variable GOS_SERVICE_HOST is not a setting")
 
 
-def test_what_is_no_command_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_lists_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["frobnicate"])
     assert ended.value.code == 2

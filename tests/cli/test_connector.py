@@ -1,4 +1,4 @@
-"""A connector begun by `gos connector new` is green at once, and the suite notices what is broken in it."""
+"""A connector created by `gos connector new` passes its tests at once, and the suite notices defects."""
 
 import json
 import os
@@ -23,27 +23,27 @@ def run(*args: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture
-def begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     assert main(["connector", "new", "stock-room", "--in", str(tmp_path)]) == 0
     assert "gos connector test" in capsys.readouterr().out
     return tmp_path / "gos-connector-stock-room"
 
 
-def test_a_new_connector_is_green_at_once(begun: Path, tmp_path: Path) -> None:
-    done = run("test", begun, "--junit", tmp_path / "report.xml")
+def test_a_new_connector_is_green_at_once(package: Path, tmp_path: Path) -> None:
+    done = run("test", package, "--junit", tmp_path / "report.xml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "27 passed" in done.stdout
     assert (tmp_path / "report.xml").read_text().count("<testcase") == 27
 
 
-def test_its_readme_names_a_secret_that_can_be_set(begun: Path) -> None:
-    example = (begun / "README.md").read_text("utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
+def test_its_readme_names_a_secret_that_can_be_set(package: Path) -> None:
+    example = (package / "README.md").read_text("utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
     token = yaml12.load(example)["settings"]["token"]
     assert is_secret_name(token.removeprefix("= secrets.")), token
 
 
-def test_its_stand_in_says_where_it_is(begun: Path) -> None:
-    command = [sys.executable, str(begun / "tests/stand_in.py")]
+def test_its_stand_in_prints_its_url(package: Path) -> None:
+    command = [sys.executable, str(package / "tests/stand_in.py")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as stand_in:
         try:
@@ -54,8 +54,8 @@ def test_its_stand_in_says_where_it_is(begun: Path) -> None:
             stand_in.kill()
 
 
-def test_what_is_broken_in_it_is_noticed(begun: Path) -> None:
-    """Each by tests of its own, so that all of it may be broken at once."""
+def test_its_tests_notice_defects(package: Path) -> None:
+    """Each defect fails different tests, so all can be made at once."""
     broken = {
         ("raise AuthError(", "raise Rejected("): {"TestContract::test_wrong_credentials_are_an_auth_error"},
         ('{"id": "1"},\n        )', '{"no": "1"},\n        )'): {
@@ -67,30 +67,30 @@ def test_what_is_broken_in_it_is_noticed(begun: Path) -> None:
         },
         ('("Idempotency-Key", ctx.idempotency_key),', ""): {"test_the_idempotency_key_goes_along"},
     }
-    code = begun / "src/gos_connector_stock_room/connector.py"
+    code = package / "src/gos_connector_stock_room/connector.py"
     for right, wrong in broken:
         assert right in code.read_text()
         code.write_text(code.read_text().replace(right, wrong, 1))
-    done = run("test", begun)
+    done = run("test", package)
     failed = set(re.findall(r"^FAILED tests/\w+\.py::(\S+)", done.stdout, re.MULTILINE))
     assert (done.returncode, failed) == (1, set().union(*broken.values())), done.stdout
 
 
-def test_nothing_is_overwritten(begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (begun / "README.md").write_text("mine")
+def test_nothing_is_overwritten(package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (package / "README.md").write_text("mine")
     assert main(["connector", "new", "stock-room", "--in", str(tmp_path)]) == 1
     assert "is there already" in capsys.readouterr().err
-    assert (begun / "README.md").read_text() == "mine"
+    assert (package / "README.md").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["", "Stock", "a--b", "-a", "a_b", "../a", "class", "x" * 41])
-def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_name_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["connector", "new", "--in", str(tmp_path), "--", name]) == 1
     assert "cannot be the name of a connector" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_a_package_is_told_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_package_is_refused_with_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["connector", "test", str(tmp_path)]) == 1
     assert "gos connector new" in capsys.readouterr().err
 
@@ -101,16 +101,16 @@ def test_the_list_names_what_is_installed(capsys: pytest.CaptureFixture[str]) ->
     assert (listed["http"]["triggers"], listed["postgresql"]["title"], listed["mysql"]["problem"]) == (1, "PostgreSQL", None)
 
 
-def test_what_the_last_release_promised_is_held_against_the_next(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = begun / "src/gos_connector_stock_room/connector.py"
+def test_a_release_keeps_what_the_last_one_promised(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = package / "src/gos_connector_stock_room/connector.py"
     code.write_text(code.read_text().replace('["id", "name"]', '["id"]'))
-    done = run("test", begun)
+    done = run("test", package)
     problem = "no longer promises name. Keep it, or release a new major version."
     assert (done.returncode, problem in done.stdout) == (1, True), done.stdout
     assert "write declaration.json anew: gos connector declare" in done.stdout
-    assert main(["connector", "declare", str(begun)]) == 0
+    assert main(["connector", "declare", str(package)]) == 0
     assert "the next release is checked against it" in capsys.readouterr().out
-    declared = json.loads((begun / "declaration.json").read_text())
+    declared = json.loads((package / "declaration.json").read_text())
     assert declared["actions"]["find_item"]["output"]["required"] == ["id"]
 
 

@@ -1,4 +1,4 @@
-"""`gos deploy` against a live appliance: only what is new is sent, and what is wrong is said."""
+"""`gos deploy` against a live appliance: only new contents are sent, and errors are reported."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def gos(running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch, c
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
-    """What a build leaves: several files, some of them equal, one that is not for the public."""
+    """The output of a build: several files, some of them equal, one that must not be published."""
     folder = tmp_path / "dist"
     (folder / "assets").mkdir(parents=True)
     (folder / "index.html").write_text(f"<h1>{fresh('page')}</h1>")
@@ -105,7 +105,7 @@ def test_hundreds_of_files_take_a_handful_of_requests(
     assert 1000 - int(left.partition("r=")[2].partition(";")[0]) <= 17
 
 
-def test_app_yaml_beside_public_says_how_it_is_served(gos: Gos, tmp_path: Path, running: Running) -> None:
+def test_app_yaml_next_to_public_configures_the_app(gos: Gos, tmp_path: Path, running: Running) -> None:
     app = f"cli{fresh('d')}"
     (tmp_path / "public").mkdir()
     (tmp_path / "public" / "index.html").write_text("<h1>one page</h1>")
@@ -118,7 +118,7 @@ def test_app_yaml_beside_public_says_how_it_is_served(gos: Gos, tmp_path: Path, 
         assert visitor.get("/notes.txt").status_code == 404
 
 
-def test_what_cannot_be_deployed_is_said_in_a_sentence(gos: Gos, built: Path, tmp_path: Path) -> None:
+def test_a_failed_deploy_explains_itself(gos: Gos, built: Path, tmp_path: Path) -> None:
     app = f"cli{fresh('d')}"
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -1,4 +1,4 @@
-"""`gos doctor` looks and changes nothing: a new release may look at what an older one still runs on."""
+"""`gos doctor` changes nothing, so a new release can inspect the data of an older one that still runs."""
 
 from pathlib import Path
 
@@ -31,11 +31,11 @@ def opened_until(config: Config, number: int | None) -> None:
 
 
 def schema(config: Config) -> tuple[str, str]:
-    """The verdict on it."""
+    """The finding about the database schema."""
     return next(finding for finding in check_storage(config) if finding[1].startswith("the database"))
 
 
-def test_an_older_schema_is_told_and_left(config: Config) -> None:
+def test_an_older_schema_is_reported_and_unchanged(config: Config) -> None:
     before = len(migrations.all_migrations()) - 3
     opened_until(config, before)
     db.close_database()
@@ -56,14 +56,14 @@ def test_a_newer_schema_fails(config: Config) -> None:
     assert (level, "has migration 9999" in text, "install the newer release" in text) == ("FAIL", True, True)
 
 
-def test_this_schema_is_well(config: Config) -> None:
+def test_the_current_schema_is_ok(config: Config) -> None:
     opened_until(config, None)
     service.create_tenant("acme", "Acme")
     db.close_database()
     assert schema(config) == ("ok", "the database works, 0 migrations are pending, 1 tenants")
 
 
-def test_no_database_is_made_by_looking(config: Config) -> None:
+def test_the_doctor_creates_no_database(config: Config) -> None:
     with pytest.raises(ConfigInvalid, match="there is no database"):
         list(check_storage(config))
     assert [path.name for path in config.data.iterdir()] == ["key"]
@@ -74,7 +74,7 @@ def test_an_empty_database_stays_empty(config: Config) -> None:
     assert schema(config) == ("note", "the database works and is empty; the next start creates its schema")
 
 
-def test_a_clock_that_was_set_back_is_told(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_set_back_is_reported(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     opened_until(config, None)
     scope = service.system_scope(service.create_tenant("acme", "Acme").id)
     versions.save_draft(scope, "idle", versions.Draft({"id": "idle", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]}, {}))

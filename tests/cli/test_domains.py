@@ -66,7 +66,7 @@ def test_the_doctor_names_domains_that_fail(config: Config) -> None:
     assert ("FAIL", "the domain corp.example of acme is pending_dns: gone") in list(doctor.check_domains(config))
 
 
-def test_a_claim_that_nobody_ever_proved_is_no_fault_of_the_set_up(config: Config) -> None:
+def test_a_claim_never_proved_is_only_a_note(config: Config) -> None:
     open_store(config)
     db.write(lambda: db.execute("UPDATE domain SET state = 'failed', error = 'not proven'"))
     db.write(lambda: db.execute("UPDATE domain SET verified_at = 1 WHERE tenant_id = 'globex'"))  # its certificate is what failed

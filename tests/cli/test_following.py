@@ -1,4 +1,4 @@
-"""`gos logs --follow` against an appliance that breaks off, restarts, and at last turns the key away."""
+"""`gos logs --follow` against an appliance that breaks the connection, restarts, and finally refuses the key."""
 
 import json
 import threading
@@ -23,7 +23,7 @@ def failure(message: str) -> bytes:
     return json.dumps({"success": False, "error": {"code": "-", "message": message, "status": 0}}).encode()
 
 
-# What is answered to each request for a stream: status, body, and how much of it never comes.
+# The response to each request for a stream: status, body, and the number of bytes that never arrive.
 STREAMS = [
     (200, b": connected\n\n" + event(7, "one\u2028line") + event(8, "second") + event(9, "third")[:30], 1_000),
     (503, failure("the appliance stops"), 0),
@@ -36,18 +36,18 @@ STREAMS = [
 
 class Breaking(ThreadingHTTPServer):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Door)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.left = list(STREAMS)
         self.asked: list[str | None] = []
 
 
-class _Door(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server: Any = self.server
         status, body, missing = 200, b'{"success": true, "data": []}', 0
         if "follow=true" in self.path:
-            server.asked.append(self.headers["Last-Event-ID"])
-            status, body, missing = server.left.pop(0)
+            server.last_event_ids.append(self.headers["Last-Event-ID"])
+            status, body, missing = server.streams.pop(0)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body) + missing))
         self.end_headers()
@@ -67,7 +67,7 @@ def breaking() -> Iterator[Breaking]:
         thread.join()
 
 
-def test_a_stream_that_breaks_goes_on_behind_its_last_event(
+def test_a_broken_stream_resumes_after_its_last_event(
     breaking: Breaking, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(event_stream, "RETRY_SECONDS", 0)
@@ -75,7 +75,7 @@ def test_a_stream_that_breaks_goes_on_behind_its_last_event(
     assert main(["logs", "--follow", "--json", "--url", f"http://127.0.0.1:{breaking.server_port}"]) == 1
     output = capsys.readouterr()
     assert [json.loads(each)["message"] for each in output.out.split("\n") if each] == ["one\u2028line", "second", "third"]
-    assert breaking.asked == [None, "8", "8", "8", "9", "9"]
+    assert breaking.last_event_ids == [None, "8", "8", "8", "9", "9"]
     messages = output.err.splitlines()
     assert (len(messages), "does not answer" in messages[0]) == (3, True)
     assert messages[1:] == ["gos: connected again", "gos: this key has ended"]

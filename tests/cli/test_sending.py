@@ -1,4 +1,4 @@
-"""Contents on their way to an appliance behind a proxy that takes little at once."""
+"""Uploads of contents through a proxy that accepts only small bodies."""
 
 import hashlib
 import io
@@ -19,15 +19,15 @@ LIMIT = 4096  # bytes of a body
 
 
 class Proxy(ThreadingHTTPServer):
-    """Refuses long bodies with a page of its own; remembers what came, by sha256."""
+    """Refuses long bodies; records received contents by sha256."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Door)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.contents: dict[str, bytes] = {}
         self.statuses: list[int] = []
 
 
-class _Door(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     def _take(self) -> None:
         server: Any = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -69,14 +69,14 @@ def send(proxy: Proxy, group: list[Content]) -> None:
         send_contents(Caller(client, {}), "/blobs", Progress(is_shown=False), group)
 
 
-def test_a_group_that_is_too_large_for_the_way_goes_in_halves(proxy: Proxy, tmp_path: Path) -> None:
+def test_a_group_too_large_for_the_proxy_is_split(proxy: Proxy, tmp_path: Path) -> None:
     group = [content(tmp_path, bytes([number]) * 513 * number) for number in range(6)]
     send(proxy, group)
     assert proxy.contents == {each.sha256: each.file.read_bytes() for each in group}
     assert 413 in proxy.statuses
 
 
-def test_one_content_that_is_too_large_is_said(proxy: Proxy, tmp_path: Path) -> None:
+def test_a_single_content_too_large_is_reported(proxy: Proxy, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="answered 413"):
         send(proxy, [content(tmp_path, b"x"), content(tmp_path, bytes(LIMIT + 1))])
     assert list(proxy.contents.values()) == [b"x"]

@@ -1,4 +1,4 @@
-"""Starts of `gos serve` that fail: what is told is why, and everything is given back."""
+"""Starts of `gos serve` that fail: the cause is reported, and all resources are released."""
 
 from pathlib import Path
 
@@ -13,16 +13,16 @@ from appliance.sandbox import Pool
 from appliance.testing.running import make_config
 
 
-def test_a_start_that_fails_tells_its_own_reason(tmp_path: Path) -> None:
+def test_a_failed_start_reports_its_cause(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     (config.data / "templates").write_text("a file where a folder belongs")
-    for _ in range(2):  # what the first has not given back would stop the second otherwise
+    for _ in range(2):  # a resource that the first does not release would block the second
         with pytest.raises(FileExistsError, match="templates"):
             serve_forever(config, lambda: None)
     assert db.database.obj is None or db.database.is_closed()
 
 
-def test_a_start_without_sandboxes_is_no_bug(
+def test_a_start_without_sandboxes_is_not_reported_as_a_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As on a machine that is busy with other things."""

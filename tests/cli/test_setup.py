@@ -1,4 +1,4 @@
-"""`gos init`, which runs at every start: it begins a data folder once and whole, and prints no secret."""
+"""`gos init`, which runs at every start: it sets up a data folder once and completely, and prints no secret."""
 
 import io
 import json
@@ -46,13 +46,13 @@ def read_first_run(data: Path) -> dict[str, str]:
 
 
 def is_whole(gos: Init, data: Path) -> bool:
-    """Whether what the file tells is there."""
+    """Whether the credentials in the file exist."""
     first = read_first_run(data)
     keys = json.loads(gos("key", "list", "--tenant", "demo", "--json")[1])
     return [key["name"] for key in keys] == ["first run"] and first["api_key"].startswith("gos_first_")
 
 
-def test_a_first_run_tells_where_the_credentials_are_and_not_what(gos: Init, data: Path) -> None:
+def test_a_first_run_prints_where_the_credentials_are_but_not_their_values(gos: Init, data: Path) -> None:
     code, out, errors = gos("init")
     assert (code, errors) == (0, "")
     first = read_first_run(data)
@@ -86,8 +86,8 @@ def test_a_deleted_demo_stays_deleted_and_the_appliance_starts(gos: Init) -> Non
 
 
 @pytest.mark.parametrize("last", ["insert_user", "write_private"])
-def test_a_run_that_is_cut_short_is_made_up_for(gos: Init, data: Path, monkeypatch: pytest.MonkeyPatch, last: str) -> None:
-    """As a kill, whatever was its last act: nothing of it has been committed."""
+def test_an_interrupted_run_is_completed_by_the_next(gos: Init, data: Path, monkeypatch: pytest.MonkeyPatch, last: str) -> None:
+    """As if killed at that point: nothing has been committed."""
 
     def cut(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -101,22 +101,22 @@ def test_a_run_that_is_cut_short_is_made_up_for(gos: Init, data: Path, monkeypat
     assert is_whole(gos, data)
 
 
-def test_what_an_earlier_release_left_of_a_cut_run_is_made_up_for(gos: Init, data: Path) -> None:
-    """It committed the tenant by itself, and took that for all of it from then on."""
+def test_an_interrupted_run_of_an_earlier_release_is_completed(gos: Init, data: Path) -> None:
+    """That release committed the tenant alone and then considered the setup complete."""
     assert gos("tenant", "add", "demo", "--name", "Demo")[0] == 0
     assert gos("init")[0] == 0
     assert is_whole(gos, data)
 
 
 @pytest.mark.parametrize("first", ["key add --name n", "user add ann@acme.test"])
-def test_an_appliance_that_somebody_comes_into_gets_no_demo(gos: Init, data: Path, first: str) -> None:
+def test_an_appliance_in_use_gets_no_demo(gos: Init, data: Path, first: str) -> None:
     assert gos("tenant", "add", "acme")[0] == 0
     assert gos(*first.split(), "--tenant", "acme")[0] == 0
     assert gos("init") == (0, "", "")
     assert not (data / "first-run.json").exists()
 
 
-def test_a_file_that_cannot_be_read_does_not_keep_the_appliance_down(gos: Init, data: Path) -> None:
+def test_an_unreadable_first_run_file_does_not_prevent_the_start(gos: Init, data: Path) -> None:
     assert gos("init")[0] == 0
     (data / "first-run.json").write_text('{"base_url": ')
     code, out, _ = gos("init")

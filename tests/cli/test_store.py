@@ -1,4 +1,4 @@
-"""`gos` on a data folder: what it prints, how it exits, and that nobody ever sees a traceback."""
+"""`gos` on a data folder: its output and exit codes, and no tracebacks."""
 
 import gc
 import io
@@ -110,19 +110,19 @@ def test_a_refusal_is_a_sentence_and_code_one(gos: Gos, acme: str, argv: list[st
     assert "Traceback" not in errors
 
 
-def test_a_refused_user_is_not_half_made(gos: Gos, acme: str) -> None:
+def test_a_refused_user_is_not_half_created(gos: Gos, acme: str) -> None:
     assert gos("user", "add", "ann@example.com", "--tenant", "nobody")[0] == 1
     assert gos("user", "add", "ann@example.com", "--tenant", "acme", "--role", "owner")[0] == 0
 
 
-def test_a_key_is_printed_alone_when_asked(gos: Gos, acme: str) -> None:
+def test_quiet_prints_only_the_key(gos: Gos, acme: str) -> None:
     code, out, errors = gos("key", "add", "--tenant", acme, "--name", "n", "--quiet")
     assert (code, errors) == (0, "")
     assert out.startswith("gos_live_")
     assert len(out.split()) == 1
 
 
-def test_a_key_lives_its_life(gos: Gos, acme: str) -> None:
+def test_a_key_is_added_rotated_and_revoked(gos: Gos, acme: str) -> None:
     add = (
         "key",
         "add",
@@ -152,7 +152,7 @@ def test_a_key_lives_its_life(gos: Gos, acme: str) -> None:
     assert gos("key", "rotate", key["id"], "--tenant", acme)[0] == 1
 
 
-def test_tenants_are_listed_and_deleted_after_a_question(gos: Gos, acme: str) -> None:
+def test_tenants_are_listed_and_deleted_after_a_confirmation(gos: Gos, acme: str) -> None:
     assert data(gos("tenant", "add", "globex", "--json")) == {"id": "globex", "name": "globex"}
     assert [row["id"] for row in data(gos("tenant", "list", "--json"))] == ["acme", "globex"]
     assert gos("tenant", "list")[1].splitlines()[0].split() == ["id", "name", "kind", "created_at"]
@@ -201,7 +201,7 @@ def test_checks_answer_in_json(gos: Gos, acme: str, monkeypatch: pytest.MonkeyPa
     assert any("webapps.addresses" in finding["text"] for finding in findings)
 
 
-def test_a_taken_port_is_said_before_anything_starts(gos: Gos, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_before_anything_starts(gos: Gos, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         code, out, errors = gos("serve", "--host", "127.0.0.1", "--port", port)
@@ -222,7 +222,7 @@ def test_migrating_again_changes_nothing(gos: Gos) -> None:
         ["tenant", "export", "acme", "acme.gost"],
     ],
 )  # fmt: skip
-def test_what_only_reads_never_migrates(gos: Gos, tmp_path: Path, argv: list[str]) -> None:
+def test_read_only_commands_never_migrate(gos: Gos, tmp_path: Path, argv: list[str]) -> None:
     url, newest = f"sqlite:///{tmp_path / 'data' / 'gos.db'}", len(migrations.all_migrations())
     (tmp_path / "data").mkdir()
     load_or_make_key(tmp_path / "data" / "key")
@@ -238,19 +238,19 @@ def test_what_only_reads_never_migrates(gos: Gos, tmp_path: Path, argv: list[str
     db.close_database()
 
 
-def test_a_data_folder_that_is_none_is_said_to_be_so(gos: Gos, tmp_path: Path) -> None:
+def test_a_data_path_that_is_a_file_is_reported(gos: Gos, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     code, _, errors = gos("tenant", "list")
     assert (code, len(errors.splitlines())) == (1, 1)
     assert str(tmp_path / "data") in errors
 
 
-def test_a_folder_without_data_is_not_filled_by_looking(gos: Gos, tmp_path: Path) -> None:
+def test_a_read_only_command_creates_no_data_folder(gos: Gos, tmp_path: Path) -> None:
     code, _, errors = gos("tenant", "list")
     assert (code, "start with `gos init`" in errors, (tmp_path / "data").exists()) == (1, True, False)
 
 
-def test_a_file_that_is_no_database_is_said_to_be_so(gos: Gos, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(gos: Gos, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gos.db").write_bytes(b"not a database" * 1000)
     code, _, errors = gos("migrate")
@@ -258,13 +258,13 @@ def test_a_file_that_is_no_database_is_said_to_be_so(gos: Gos, tmp_path: Path) -
     assert "the database cannot be used" in errors
 
 
-def test_a_damaged_key_file_is_said_to_be_so(gos: Gos, acme: str, tmp_path: Path) -> None:
+def test_a_damaged_key_file_is_reported(gos: Gos, acme: str, tmp_path: Path) -> None:
     (tmp_path / "data" / "key").write_text("damaged")
     code, _, errors = gos("tenant", "list")
     assert (code, "restore it from the backup" in errors) == (1, True)
 
 
-def test_a_bug_is_told_without_a_traceback(gos: Gos, acme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_reported_without_a_traceback(gos: Gos, acme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from appliance.tenants import service
 
     def broken() -> None:

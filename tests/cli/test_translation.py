@@ -1,4 +1,4 @@
-"""`gos translation`: what a translator has written is never lost, however wrong it is."""
+"""`gos translation` never loses what a translator has written, even if it is wrong."""
 
 import json
 from functools import cache
@@ -41,7 +41,7 @@ def texts() -> tuple[extraction.Text, ...]:
 
 
 @pytest.fixture(autouse=True)
-def extracted(monkeypatch: pytest.MonkeyPatch) -> None:
+def extract_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "extract", lambda: iter(texts()))
 
 

@@ -1,4 +1,4 @@
-"""What a filter means: parsing, placeholders, and one answer from Python and SQL."""
+"""What a filter means: parsing, placeholders, and the same result in Python and SQL."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -168,13 +168,13 @@ def test_a_condition_on_any_record(document: dict[str, Any], record: dict[str, A
         ({"friend": {"_some": {"nme": 1}}}, "/friend/_some/nme"),
     ],
 )
-def test_a_wrong_filter_is_refused_where_it_is_wrong(document: Any, pointer: str) -> None:
+def test_an_invalid_filter_is_refused_with_a_pointer(document: Any, pointer: str) -> None:
     with pytest.raises(InvalidFilter) as refusal:
         parse(document, FIELDS)
     assert [detail.pointer for detail in refusal.value.details] == [pointer]
 
 
-def test_a_filter_without_end_is_refused() -> None:
+def test_a_filter_too_deep_or_too_long_is_refused() -> None:
     document: dict[str, Any] = {"name": "x"}
     for _ in range(1000):
         document = {"_and": [document]}
@@ -192,13 +192,13 @@ def test_a_placeholder_takes_its_value_when_the_condition_is_bound() -> None:
 
 
 @pytest.mark.parametrize("operator", ["_eq", "_neq"])
-def test_a_placeholder_without_a_value_opens_no_door(operator: str) -> None:
+def test_a_placeholder_without_a_value_matches_nothing(operator: str) -> None:
     condition = bind(parse({"name": {operator: "$actor.id"}}, FIELDS), {"actor": {}}, FIELDS)
     assert condition == Never()
     assert not matches(condition, {"name": None}, FIELDS)
 
 
-def test_a_text_that_looks_like_a_placeholder_can_be_written() -> None:
+def test_a_text_that_looks_like_a_placeholder_can_be_escaped() -> None:
     assert matches(parse({"name": "\\$now"}, FIELDS), {"name": "$now"}, FIELDS)
     assert matches(parse({"name": "$5"}, FIELDS), {"name": "$5"}, FIELDS)
 
@@ -221,7 +221,7 @@ def test_using_an_unbound_condition_is_a_bug() -> None:
         ({"name": {"_contains": "$actor.long"}}, False),
     ],
 )
-def test_what_is_absent_is_false_under_negation_too(document: dict[str, Any], expected: bool) -> None:
+def test_an_absent_value_is_false_even_when_negated(document: dict[str, Any], expected: bool) -> None:
     values = {"actor": {"roles": ["a", "b"], "name": "a", "long": "a" * 1001}}
     bound = bind(parse(document, FIELDS), values, FIELDS)
     assert matches(bound, {"name": "a", "age": 1, "friend": {"name": "y", "age": 1}}, FIELDS) is expected

@@ -1,4 +1,4 @@
-"""A condition as a decision: no value slips past a comparison by its kind, and what is unknown stays open."""
+"""A condition as a decision: no value evades a comparison by its type, and unknown values stay undecided."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ RECORD = {
 }  # fmt: skip
 
 
-def held(document: Any, record: Any = RECORD) -> bool | None:
+def decide(document: Any, record: Any = RECORD) -> bool | None:
     return compile_test(parse(document))(record)
 
 
@@ -28,8 +28,8 @@ def held(document: Any, record: Any = RECORD) -> bool | None:
         {"customer": {"country": "DE"}}, {"_or": [{"total": 1}, {"name": "Ann"}]}, {"_and": [{"total": 1}, {"name": "Ann"}]},
     ],
 )  # fmt: skip
-def test_it_answers_as_a_filter_does_where_the_kinds_fit(document: Any) -> None:
-    assert held(document) is matches(parse(document), RECORD)
+def test_a_decision_agrees_with_a_filter_when_types_match(document: Any) -> None:
+    assert decide(document) is matches(parse(document), RECORD)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_it_answers_as_a_filter_does_where_the_kinds_fit(document: Any) -> None:
         ({"price": {"_eq": "99.9"}}, False),
     ],
 )
-def test_a_number_and_a_text_that_spells_it_are_the_same(document: Any, answer: bool) -> None:
-    assert held(document) is answer
+def test_numeric_text_compares_as_a_number(document: Any, answer: bool) -> None:
+    assert decide(document) is answer
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_number_and_a_text_that_spells_it_are_the_same(document: Any, answer: 
         {"total": {"_lt": "abc"}}, {"customer": {"_contains": "DE"}}, {"nan": {"_gt": 5}},
     ],
 )  # fmt: skip
-def test_a_value_of_another_kind_is_refused_and_not_told(document: Any) -> None:
+def test_a_value_of_another_type_is_refused_and_not_revealed(document: Any) -> None:
     with pytest.raises(Incomparable) as refused:
-        held(document, {**RECORD, "nan": float("nan"), "name": "confidential"})
+        decide(document, {**RECORD, "nan": float("nan"), "name": "confidential"})
     assert "confidential" not in str(refused.value)
 
 
@@ -78,11 +78,11 @@ def test_a_value_of_another_kind_is_refused_and_not_told(document: Any) -> None:
         ({"lines": {"_none": {"n": 7}}}, False),
     ],
 )
-def test_what_is_unknown_leaves_the_answer_open_unless_the_rest_settles_it(document: Any, answer: bool | None) -> None:
-    assert held(document, {**RECORD, "gone": UNKNOWN, "lines": [{"n": UNKNOWN}, {"n": 7}]}) is answer
+def test_an_unknown_value_leaves_the_decision_open_unless_the_rest_decides(document: Any, answer: bool | None) -> None:
+    assert decide(document, {**RECORD, "gone": UNKNOWN, "lines": [{"n": UNKNOWN}, {"n": 7}]}) is answer
 
 
 @pytest.mark.parametrize("condition", [Compare("a", "_eq", Placeholder(("actor",))), Compare("a", "_in", (Placeholder(("now",)),))])
-def test_a_condition_with_placeholders_is_no_decision(condition: Condition) -> None:
+def test_an_unbound_condition_cannot_decide(condition: Condition) -> None:
     with pytest.raises(TypeError, match="bind the placeholders"):
         compile_test(condition)
