@@ -25,7 +25,7 @@ def _agent(tenant: Resources) -> str:
 
 
 def _run(tenant: Resources) -> dict[str, str]:
-    """A run that is over: its agent asks a model that is not there."""
+    """A failed run: its agent uses a model that does not exist."""
     agent = _agent(tenant)
 
     def make() -> str:
@@ -39,7 +39,7 @@ def _run(tenant: Resources) -> dict[str, str]:
 
 
 def _waiting_run(tenant: Resources) -> dict[str, str]:
-    """A run that waits; nobody drives it."""
+    """A waiting run that nothing resumes."""
     agent = make_agent(tenant)
 
     def insert() -> str:

@@ -1,4 +1,4 @@
-"""Two tenants that make what tests ask about."""
+"""Two tenants with resources for tests."""
 
 import httpx
 import pytest

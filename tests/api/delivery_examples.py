@@ -1,4 +1,4 @@
-"""One valid request for every route by which documents leave, and for what keeps them."""
+"""One valid request for every route of publishing, shares and retention."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def _to_change(tenant: Resources) -> Example:
 
 
 def _under_legal_hold(tenant: Resources) -> Example:
-    """A document of its own: nothing else may find that it cannot be deleted."""
+    """A separate document, since no other example could delete it."""
     document = tenant.document()
     tenant.ask("PUT", f"/documents/{document}/legal-hold", {"reason": "by a test"})
     return Example({"document_id": document})
@@ -49,7 +49,7 @@ def _to_retain(tenant: Resources) -> Example:
     return Example({"document_id": tenant.document()}, {"retain_until": "2090-01-01T00:00:00Z"})
 
 
-def _ruled(tenant: Resources) -> Example:
+def _with_folder_rule(tenant: Resources) -> Example:
     folder = fresh("folder")
     tenant.ask("PUT", "/documents/folder-rules", {"folder": folder, "review": "required"})
     return Example(query={"folder": folder})
@@ -72,5 +72,5 @@ DELIVERY: dict[str, Callable[[Resources], Example]] = {
     "release_document": _under_legal_hold,
     "list_folder_rules": lambda tenant: Example(),
     "put_folder_rule": lambda tenant: Example(body={"folder": fresh("folder"), "delete_after_days": 30}),
-    "delete_folder_rule": _ruled,
+    "delete_folder_rule": _with_folder_rule,
 }

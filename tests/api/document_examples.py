@@ -15,7 +15,7 @@ def _document(tenant: Resources) -> dict[str, str]:
     return {"document_id": tenant.once("document", tenant.document)}
 
 
-def _created(tenant: Resources) -> dict[str, str]:
+def _new_document(tenant: Resources) -> dict[str, str]:
     return {"document_id": tenant.document()}
 
 
@@ -24,7 +24,7 @@ def _upload(tenant: Resources) -> dict[str, str]:
     return {"upload_id": str(tenant.ask("POST", "/documents/uploads", {"name": "in-parts.txt", "size": 7})["id"])}
 
 
-def _moved(tenant: Resources) -> Example:
+def _move_folder(tenant: Resources) -> Example:
     """A folder that is this tenant's only."""
     folder = f"{tenant.tenant}/{fresh('moved')}"
     tenant.ask("POST", "/documents", None, params={"name": "moved.txt", "folder": folder}, content=b"moved")
@@ -32,12 +32,12 @@ def _moved(tenant: Resources) -> Example:
 
 
 def _review_request(tenant: Resources) -> dict[str, Any]:
-    """What a review is asked with: somebody who has sent nothing."""
+    """The body of a review request: the reviewer is not the author."""
     return {"reviewers": [tenant.once("reviewer", lambda: _member(tenant))], "needed": 1}
 
 
 def _member(tenant: Resources) -> str:
-    """Somebody of their own: other examples take members away."""
+    """A separate member, since other examples remove members."""
     login = f"{fresh('reviewer')}@{tenant.tenant}.test"
     tenant.running.user(login, "a long enough password")
     tenant.ask("POST", "/members", {"login": login, "role": "viewer"})
@@ -68,18 +68,18 @@ DOCUMENTS: dict[str, Callable[[Resources], Example]] = {
     "get_document_text": lambda tenant: Example(_document(tenant)),
     "list_revisions": lambda tenant: Example(_document(tenant)),
     "change_document": lambda tenant: Example(
-        _created(tenant), {"name": "renamed.csv", "tags": ["done"], "metadata": {"customer": "ACME", "paid": True}}
+        _new_document(tenant), {"name": "renamed.csv", "tags": ["done"], "metadata": {"customer": "ACME", "paid": True}}
     ),
-    "delete_document": lambda tenant: Example(_created(tenant)),
-    "add_revision": lambda tenant: Example(_created(tenant), b"number\n10249\n", {"comment": "corrected"}, media=STREAM),
+    "delete_document": lambda tenant: Example(_new_document(tenant)),
+    "add_revision": lambda tenant: Example(_new_document(tenant), b"number\n10249\n", {"comment": "corrected"}, media=STREAM),
     "request_review": lambda tenant: Example(
-        _created(tenant), {**_review_request(tenant), "due": clock.rfc3339(clock.now_ms() + 86_400_000)}
+        _new_document(tenant), {**_review_request(tenant), "due": clock.rfc3339(clock.now_ms() + 86_400_000)}
     ),
     "list_reviews": lambda tenant: Example(_document(tenant)),
     "get_review": lambda tenant: Example(_review(tenant)),
     "withdraw_review": lambda tenant: Example(_review(tenant)),
     "list_folders": lambda tenant: Example(query={"under": "inbox"}),
-    "move_folder": _moved,
+    "move_folder": _move_folder,
     "open_upload": lambda tenant: Example(body={"name": "in-parts.txt", "size": 7, "folder": "inbox"}),
     "get_upload": lambda tenant: Example(_upload(tenant)),
     "delete_upload": lambda tenant: Example(_upload(tenant)),

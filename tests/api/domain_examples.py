@@ -11,7 +11,7 @@ def _webapp(tenant: Resources) -> str:
     return tenant.once("webapp", tenant.webapp)
 
 
-def _claimed(tenant: Resources) -> Example:
+def _claim(tenant: Resources) -> Example:
     """A domain of the tenant's own."""
     app, host = _webapp(tenant), f"{fresh('shop')}.{tenant.tenant}.test"
     tenant.ask("POST", f"/webapps/{app}/domains", {"host": host})
@@ -19,12 +19,12 @@ def _claimed(tenant: Resources) -> Example:
 
 
 def _one(tenant: Resources) -> dict[str, str]:
-    return {"app": _webapp(tenant), "host": tenant.once("domain", lambda: _claimed(tenant).path["host"])}
+    return {"app": _webapp(tenant), "host": tenant.once("domain", lambda: _claim(tenant).path["host"])}
 
 
 def _certified(tenant: Resources) -> Example:
     """A domain that is proven, with a certificate that was uploaded."""
-    example = _claimed(tenant)
+    example = _claim(tenant)
     tenant.running.services.domains.approve_domain(tenant.scope, example.path["host"])
     certificate, private_key = AUTHORITY.pair(example.path["host"])
     body = {"certificate": certificate, "private_key": private_key, "chain": text_of(AUTHORITY.certificate)}
@@ -43,7 +43,7 @@ DOMAINS: dict[str, Callable[[Resources], Example]] = {
     "get_webapp_domain": lambda tenant: Example(_one(tenant)),
     "change_webapp_domain": lambda tenant: Example(_one(tenant), {"primary": True}),
     "verify_webapp_domain": lambda tenant: Example(_one(tenant)),
-    "release_webapp_domain": _claimed,
+    "release_webapp_domain": _claim,
     "get_domain_certificate": lambda tenant: _without_body(_certified(tenant)),
     "put_domain_certificate": _certified,
     "delete_domain_certificate": lambda tenant: _without_body(_certified(tenant)),

@@ -11,7 +11,7 @@ POLICY: dict[str, Any] = {"mode": "enforce", "description": "an example", "rules
 
 
 def policy(tenant: Resources) -> str:
-    """A policy with a version that judges no more."""
+    """A deactivated policy with one version."""
     name = fresh("policy")
     tenant.ask("PUT", f"/policies/{name}", POLICY)
     tenant.ask("POST", f"/policies/{name}/activate", {"message": "an example"})

@@ -1,4 +1,4 @@
-"""Makes what a request of a test speaks about: processes, executions, entities, keys … of one tenant, over the API itself."""
+"""Creates what the requests of tests need: processes, executions, entities, keys … of one tenant, over the API itself."""
 
 import hashlib
 import threading
@@ -23,13 +23,13 @@ FIELDS = [{"name": "number", "type": "text", "unique": True, "required": True}, 
 
 
 def fresh(stem: str) -> str:
-    """A name that nothing else has."""
+    """A unique name."""
     return f"{stem}-{next(_numbers)}"
 
 
 @dataclass
 class Resources:
-    """One tenant's API client and the things made through it; each `…` method makes a new thing and answers its id."""
+    """One tenant's API client and what was created through it; each method creates a new thing and returns its id."""
 
     running: Running
     tenant: str
@@ -107,13 +107,13 @@ class Resources:
         return str(self.ask("GET", f"/logs/failures?process={process}")[0]["id"])
 
     def approval(self, kind: str = "approval", **members: Any) -> str:
-        """What a waiting execution asks of people."""
+        """An approval that a waiting execution requested."""
         process, execution = self.waiting_execution()
         request = parse_request({"kind": kind, "title": fresh("Shall"), **members}, Origin(execution, process, "pause", "pause"), 0)
         return str(db.write(lambda: approvals.request_approval(self.scope, request)).id)
 
     def request(self, **members: Any) -> str:
-        """What this key asks of people."""
+        """An approval that this key requested."""
         return str(self.ask("POST", "/approvals", {"kind": "approval", "title": fresh("May we"), **members})["id"])
 
     def webapp(self) -> str:
@@ -133,7 +133,7 @@ class Resources:
         return visits.list_visits(self.scope, app, PageRequest()).items[0].id
 
     def uploading(self, content: bytes) -> str:
-        """A WebApp whose only version waits for this content."""
+        """A WebApp whose only version lacks this content."""
         name = f"app{next(_numbers)}"
         self.ask("POST", "/webapps", {"id": name})
         spec = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
@@ -149,21 +149,21 @@ class Resources:
         return str(self.ask("POST", f"/datapool/{collection}/entities", {"number": fresh("n"), "total": 1})["id"])
 
     def integration(self, base_url: str = "") -> str:
-        """One that leads to the order system of the demo, unless told otherwise."""
+        """An integration with the order system of the demo, unless `base_url` says otherwise."""
         slug = fresh("orders")
         settings = {"base_url": base_url or f"http://127.0.0.1:{self.running.config.server.port}/demo"}
         self.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
         return slug
 
     def mailbox(self) -> str:
-        """An integration that could send e-mails."""
+        """An e-mail integration whose server does not exist."""
         slug = fresh("post")
         settings = {"smtp_host": "127.0.0.1", "smtp_port": 9, "smtp_tls": "off", "from": "shop@firma.example"}
         self.ask("POST", "/integrations", {"slug": slug, "connector": "email", "settings": settings})
         return slug
 
     def consented_integration(self) -> str:
-        """One whose credentials are a person's consent."""
+        """An integration that needs a person's OAuth consent."""
         slug = fresh("crm")
         auth = {
             "kind": "oauth2", "grant": "authorization_code", "client_id": "gos",
@@ -190,7 +190,7 @@ class Resources:
         return call
 
     def unknown_call(self, integration: str) -> str:
-        """A call of which nobody knows whether it arrived, as after a crash."""
+        """A call whose outcome is unknown, as after a crash."""
         call = self.call(integration)
         db.write(lambda: db.execute("UPDATE integration_call SET status = 'waiting', outcome = 'unknown' WHERE id = ?", (call,)))
         return call
@@ -210,7 +210,7 @@ class Resources:
         return name, str(self.ask("POST", f"/secrets/{name}/bindings", place)["id"])
 
     def login(self) -> str:
-        """The login of a user; making one takes a while, so that requests share it."""
+        """The login of a user, shared because creating one takes a while."""
 
         def make() -> str:
             login = f"{fresh('user')}@{self.tenant}.test"
@@ -226,12 +226,12 @@ class Resources:
         return str(self.ask("POST", "/invitations", {"login": f"{fresh('guest')}@example.com", "role": "viewer"})["id"])
 
     def webhook(self) -> str:
-        """A webhook whose receiver is not there."""
+        """A webhook whose receiver cannot be reached."""
         body = {"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"]}
         return str(self.ask("POST", "/webhooks", body)["id"])
 
     def alert(self) -> str:
-        """One that tells nobody but that webhook."""
+        """An alert that notifies only that webhook."""
         body = {
             "name": fresh("alert"), "condition": {"kind": "queue_age", "longer_than": "30d"},
             "actions": [{"kind": "webhook", "webhook": self.once("webhook", self.webhook)}],

@@ -22,7 +22,7 @@ def _shared(tenant: Resources) -> str:
     return tenant.once("skill", lambda: _skill(tenant))
 
 
-def _put(tenant: Resources) -> Example:
+def _put_skill(tenant: Resources) -> Example:
     name = _skill(tenant)
     archive = write_zip({path: text.encode() for path, text in _files(name, "Then write.").items()})
     return Example({"name": name}, archive, media="application/zip")
@@ -32,6 +32,6 @@ SKILLS: dict[str, Callable[[Resources], Example]] = {
     "list_skills": lambda tenant: Example(),
     "get_skill": lambda tenant: Example({"name": _shared(tenant)}),
     "get_skill_file": lambda tenant: Example({"name": _shared(tenant), "path": "references/limits.md"}),
-    "put_skill": _put,
+    "put_skill": _put_skill,
     "delete_skill": lambda tenant: Example({"name": _skill(tenant)}),
 }

@@ -93,7 +93,7 @@ def test_a_key_in_a_web_page_is_refused(running: Running, acme: httpx.Client, he
         assert answer.is_success
 
 
-def test_a_request_id_is_kept_when_it_is_one(acme: httpx.Client) -> None:
+def test_a_valid_request_id_is_reused(acme: httpx.Client) -> None:
     assert acme.get(KEYS, headers={"X-Request-Id": "my.id-1_2"}).json()["meta"]["request_id"] == "my.id-1_2"
     for bad in ("", "a b", "a\tb", 'a"b', "x" * 129, "<script>"):
         answer = acme.get(KEYS, headers={"X-Request-Id": bad})
@@ -101,7 +101,7 @@ def test_a_request_id_is_kept_when_it_is_one(acme: httpx.Client) -> None:
         assert answer.json()["meta"]["request_id"] == answer.headers["x-request-id"]
 
 
-def test_problem_details_are_answered_when_asked_for(acme: httpx.Client) -> None:
+def test_problem_details_are_returned_when_accepted(acme: httpx.Client) -> None:
     answer = acme.post(KEYS, json={"x": 1}, headers={"Accept": "application/problem+json", "X-Request-Id": "r1"})
     assert answer.headers["content-type"] == "application/problem+json"
     body = answer.json()
@@ -119,7 +119,7 @@ def test_problem_details_are_answered_when_asked_for(acme: httpx.Client) -> None
     assert acme.get(KEYS, headers={"Accept": "application/problem+json"}).headers["content-type"] == "application/json"
 
 
-def test_a_write_may_ask_for_the_version_it_read(ours: Resources) -> None:
+def test_a_write_can_require_the_version_it_read(ours: Resources) -> None:
     name = fresh("etag")
     path = f"/api/v1/processes/{name}"
     draft = {"id": name, "steps": []}
@@ -183,7 +183,7 @@ def test_a_forwarded_address_counts_from_a_trusted_proxy_only(running: Running) 
         error(client.get(KEYS), 403, "address_not_allowed")
 
 
-async def test_a_target_that_is_no_path_is_answered_and_counted(running: Running) -> None:
+async def test_a_target_that_is_not_a_path_is_answered_and_counted(running: Running) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await answers.answer(send, 404, b"", [])
 

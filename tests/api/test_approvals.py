@@ -1,4 +1,4 @@
-"""What executions ask of people, as keys see it."""
+"""Approvals that executions and keys request, over the API."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_the_list_is_narrowed_by_state_and_execution(ours: Resources) -> None:
     assert ours.client.get(f"{PREFIX}/approvals?status=open").status_code == 400
 
 
-def test_a_key_asks_and_withdraws(ours: Resources) -> None:
+def test_a_key_creates_and_withdraws_a_request(ours: Resources) -> None:
     body = {"kind": "input", "title": "How many?", "schema": SCHEMA, "ttl_seconds": 60, "idempotency_key": fresh("once")}
     request = ours.ask("POST", "/approvals", body)
     assert (request["status"], request["schema"], request["needed"]) == ("pending", SCHEMA, 1)
@@ -63,7 +63,7 @@ def test_a_key_asks_and_withdraws(ours: Resources) -> None:
     assert ours.client.post(f"{PREFIX}/approvals/{ours.approval()}/cancel").status_code == 409
 
 
-def test_a_key_asks_for_an_action_which_is_done_once_as_approved(ours: Resources) -> None:
+def test_an_action_approved_for_a_key_runs_once_and_unchanged(ours: Resources) -> None:
     slug = ours.integration()
     arguments = {"integration": slug, "operation": "request", "params": {"method": "DELETE", "url": "/orders/none"}}
     action = {"tool": "execute_tenant_integration", "arguments": arguments}
@@ -86,7 +86,7 @@ def test_a_key_asks_for_an_action_which_is_done_once_as_approved(ours: Resources
     assert [json.loads(each["fields"])["reason"] for each in entries] == ["used", "digest_differs", "pending"]
 
 
-def test_the_example_of_the_manual_can_be_asked(ours: Resources) -> None:
+def test_the_example_of_the_manual_is_accepted(ours: Resources) -> None:
     manual = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text()
     body = json.loads(manual.partition("```json")[2].partition("```")[0])
     body["action"]["arguments"] |= {"integration": ours.integration(), "operation": "get", "params": {"url": "/orders"}}
@@ -94,7 +94,7 @@ def test_the_example_of_the_manual_can_be_asked(ours: Resources) -> None:
     assert (request["reason"], request["status"]) == (body["reason"], "pending")
 
 
-def test_what_is_asked_is_checked(ours: Resources) -> None:
+def test_an_invalid_request_is_refused(ours: Resources) -> None:
     for body, status in (({"kind": "wish", "title": "x"}, 422), ({"kind": "choice", "title": "x"}, 422), ({"title": "x"}, 422)):
         assert ours.client.post(f"{PREFIX}/approvals", json=body).status_code == status
 

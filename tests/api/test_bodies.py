@@ -38,13 +38,13 @@ def error(answer: httpx.Response, status: int, code: str) -> Any:
         "{}".encode("utf-16"), b"1e999999" + b"9" * 50 + b"x",
     ],
 )  # fmt: skip
-def test_what_is_not_json_is_said_to_be_so(acme: httpx.Client, body: bytes) -> None:
+def test_invalid_json_is_refused(acme: httpx.Client, body: bytes) -> None:
     for path in (KEYS, PROCESSES, f"{PROCESSES}/none/execute"):
         error(acme.post(path, content=body, headers=JSON), 400, "invalid_json")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"1", b"null", b'"text"', b"true", b"[{}]"])
-def test_what_is_not_an_object_is_refused(acme: httpx.Client, body: bytes) -> None:
+def test_json_other_than_an_object_is_refused(acme: httpx.Client, body: bytes) -> None:
     for path in (KEYS, PROCESSES, f"{PROCESSES}/none/execute", f"{POOL}/none/entities"):
         error(acme.post(path, content=body, headers=JSON), 422, "validation_failed")
 
@@ -77,12 +77,12 @@ def test_what_is_not_an_object_is_refused(acme: httpx.Client, body: bytes) -> No
         ({"name": "   "}, "/name", "validation_failed"),
     ],
 )
-def test_a_wrong_member_is_pointed_at(acme: httpx.Client, change: dict[str, Any], pointer: str, code: str) -> None:
+def test_an_invalid_member_is_reported_with_a_pointer(acme: httpx.Client, change: dict[str, Any], pointer: str, code: str) -> None:
     details = error(acme.post(KEYS, json=GOOD_KEY | change), 422, "validation_failed")["details"]
     assert (pointer, code) in {(detail["pointer"], detail["code"]) for detail in details}
 
 
-def test_every_wrong_member_is_named_at_once(acme: httpx.Client) -> None:
+def test_all_invalid_members_are_reported_together(acme: httpx.Client) -> None:
     details = error(acme.post(KEYS, json={"scopes": 1, "x": 2, "environment": "-"}), 422, "validation_failed")["details"]
     assert {detail["pointer"] for detail in details} == {"/name", "/scopes", "/x", "/environment"}
 
@@ -102,7 +102,7 @@ def test_every_wrong_member_is_named_at_once(acme: httpx.Client) -> None:
         ("a: \x00", "line"),
     ],
 )
-def test_yaml_that_is_not_acceptable_is_refused_with_its_line(acme: httpx.Client, text: str, words: str) -> None:
+def test_invalid_yaml_is_refused_with_its_line(acme: httpx.Client, text: str, words: str) -> None:
     problem = error(acme.put(f"{PROCESSES}/from-yaml", content=text.encode(), headers=YAML), 400, "invalid_request")
     assert words in problem["message"]
     error(acme.get(f"{PROCESSES}/from-yaml"), 404, "not_found")
@@ -194,12 +194,12 @@ def test_another_media_type_is_refused(acme: httpx.Client, media: str | None) ->
         error(acme.post(path, content=b"{}", headers=headers), 415, "unsupported_media_type")
 
 
-def test_json_goes_by_several_names(acme: httpx.Client) -> None:
+def test_several_media_types_mean_json(acme: httpx.Client) -> None:
     for media in ("application/json; charset=utf-8", "Application/JSON", "application/merge-patch+json"):
         assert acme.post(KEYS, content=json.dumps(GOOD_KEY), headers={"Content-Type": media}).status_code == 201
 
 
-def test_a_call_without_a_body_takes_none(acme: httpx.Client) -> None:
+def test_a_route_without_a_body_accepts_none(acme: httpx.Client) -> None:
     key = acme.post(KEYS, json=GOOD_KEY).json()["data"]["id"]
     error(acme.request("DELETE", f"{KEYS}/{key}", content=b'{"force": true}', headers=JSON), 400, "invalid_request")
     assert acme.get(f"{KEYS}/{key}").json()["data"].get("revoked_at") is None
@@ -221,7 +221,7 @@ def test_a_refused_body_leaves_nothing(acme: httpx.Client) -> None:
     assert acme.get(KEYS, params={"count": "exact", "limit": 1}).json()["meta"]["total"] == before
 
 
-def test_text_of_any_script_comes_back(acme: httpx.Client) -> None:
+def test_text_of_any_script_is_stored_unchanged(acme: httpx.Client) -> None:
     name = "Größe ✓ 日本語 🎉 \u202e \u0085"
     collection = fresh("scripts")
     acme.post(POOL, json={"name": collection, "fields": FIELDS})

@@ -43,7 +43,7 @@ def test_a_key_has_the_form_of_the_contract_and_is_shown_once(running: Running, 
     assert use(running, key["key"]).is_success
 
 
-def test_a_key_is_never_kept(running: Running, acme: httpx.Client) -> None:
+def test_a_key_is_never_stored(running: Running, acme: httpx.Client) -> None:
     key = issue(acme)["key"]
     path = running.config.data / "gos.db"
     secret = key.removeprefix("gos_test_").encode()
@@ -51,7 +51,7 @@ def test_a_key_is_never_kept(running: Running, acme: httpx.Client) -> None:
         assert secret not in file.read_bytes()
 
 
-def test_a_wrong_digit_is_noticed() -> None:
+def test_the_checksum_of_a_key_detects_a_wrong_character() -> None:
     text = make_key_text("live")
     assert is_key_text(text)
     for index in range(4, len(text)):
@@ -61,7 +61,7 @@ def test_a_wrong_digit_is_noticed() -> None:
     assert not is_key_text("gos_" + "a" * 60)
 
 
-def test_a_key_lives_a_year_unless_told(acme: httpx.Client) -> None:
+def test_a_key_is_valid_for_a_year_by_default(acme: httpx.Client) -> None:
     key = issue(acme)
     assert key["expires_at"][:4] == str(int(key["created_at"][:4]) + 1)
     assert key["rate_limit"] == {"requests": 600, "window_s": 60}
@@ -124,7 +124,7 @@ def test_addresses_are_checked(running: Running, acme: httpx.Client) -> None:
     error(use(running, far["key"]), 403, "address_not_allowed")
 
 
-def test_the_last_use_is_noted(acme: httpx.Client, running: Running) -> None:
+def test_the_last_use_is_recorded(acme: httpx.Client, running: Running) -> None:
     key = issue(acme)
     assert "last_used_at" not in key
     use(running, key["key"])
@@ -132,7 +132,7 @@ def test_the_last_use_is_noted(acme: httpx.Client, running: Running) -> None:
     assert acme.get(f"{KEYS}/{key['id']}").json()["data"]["last_used_at"] >= key["created_at"]
 
 
-def test_a_rate_limit_is_told_and_kept(running: Running, acme: httpx.Client) -> None:
+def test_a_rate_limit_is_announced_and_enforced(running: Running, acme: httpx.Client) -> None:
     limited, other = issue(acme, rate_limit={"requests": 3, "window_s": 600}), issue(acme)
     remaining = []
     for path in (HERE, "/api/v1/none-such/x", f"{KEYS}/key_none", HERE):
@@ -147,7 +147,7 @@ def test_a_rate_limit_is_told_and_kept(running: Running, acme: httpx.Client) -> 
     assert use(running, other["key"]).is_success
 
 
-def test_a_refusal_tells_the_rate_limit_too(acme: httpx.Client) -> None:
+def test_a_refusal_announces_the_rate_limit_too(acme: httpx.Client) -> None:
     for answer in (
         acme.get(f"{KEYS}/key_none"),
         acme.post(KEYS, json={}),
@@ -184,17 +184,17 @@ def test_unknown_and_foreign_keys_take_the_same_time(running: Running, acme: htt
                 began = time.perf_counter()
                 client.get(HERE, headers={"X-API-Key": key})
                 durations.append(time.perf_counter() - began)
-    middle = [statistics.median(taken) for taken in times.values()]
-    assert max(middle) - min(middle) < 0.01
+    medians = [statistics.median(values) for values in times.values()]
+    assert max(medians) - min(medians) < 0.01
 
 
 @pytest.mark.parametrize("key", [b"\xff\xfe", "schlüssel".encode(), b"a" * 4000, b"gos_live_ x", b"'; DROP TABLE api_key; --"])
-def test_no_text_for_a_key_breaks_anything(running: Running, key: bytes) -> None:
+def test_an_arbitrary_text_as_key_is_refused(running: Running, key: bytes) -> None:
     with running.client("acme.localhost") as client:
         error(client.get(HERE, headers=[(b"X-API-Key", key)]), 401, "invalid_api_key")
 
 
-def test_a_key_is_taken_from_its_header_only(running: Running) -> None:
+def test_a_key_is_read_from_its_header_only(running: Running) -> None:
     key = running.key("acme")
     with running.client("acme.localhost") as client:
         error(client.get(HERE, headers={"Authorization": f"Bearer {key}"}), 401, "missing_api_key")
@@ -203,7 +203,7 @@ def test_a_key_is_taken_from_its_header_only(running: Running) -> None:
         error(client.get(HERE, headers={"X-API-Key": ""}), 401, "missing_api_key")
 
 
-def test_a_last_owner_stays_and_nobody_is_raised_above_the_caller(running: Running) -> None:
+def test_the_last_owner_stays_and_no_member_gets_more_rights_than_the_caller(running: Running) -> None:
     members = "/api/v1/members"
     for login in ("first@owned.test", "second@owned.test"):
         running.user(login, "a long enough password")

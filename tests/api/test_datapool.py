@@ -108,7 +108,7 @@ def test_a_wrong_list_request_is_refused(parcels: httpx.Client, params: dict[str
 def test_a_batch_is_all_or_nothing(parcels: httpx.Client) -> None:
     operations = [{"op": "create", "collection": "parcels", "values": {"number": n}} for n in ("1", "2")]
     answer = parcels.post(f"{BASE}/batch", json={"operations": operations, "dry_run": True})
-    assert [outcome["event"] for outcome in answer.json()["data"]] == ["created", "created"]
+    assert [result["event"] for result in answer.json()["data"]] == ["created", "created"]
     refused = parcels.post(f"{BASE}/batch", json={"operations": [*operations, operations[0]]})
     assert [d["pointer"] for d in refused.json()["error"]["details"]] == ["/operations/2/values/number"]
     assert parcels.get(ENTITIES).json()["data"] == []
@@ -160,7 +160,7 @@ def test_an_import_heeds_charset_and_decimal_sign(parcels: httpx.Client) -> None
     assert code(packed) == (422, "validation_failed")
 
 
-def test_a_schema_change_is_planned_and_then_made(parcels: httpx.Client) -> None:
+def test_a_schema_change_is_planned_and_then_applied(parcels: httpx.Client) -> None:
     create(parcels, number="1", total="5")
     patch = {"fields": [{"id": "number", "name": "tracking", "type": "text", "required": True, "unique": True}], "search": []}
     url = f"{BASE}/parcels"
@@ -182,7 +182,7 @@ def test_a_definition_may_be_yaml(acme: httpx.Client) -> None:
     assert acme.delete(f"{BASE}/yaml_parcels").status_code == 200
 
 
-def test_scopes_part_readers_writers_and_administrators(running: Running, parcels: httpx.Client) -> None:
+def test_scopes_separate_readers_writers_and_administrators(running: Running, parcels: httpx.Client) -> None:
     with running.api("acme", ["entities.read"]) as reader:
         assert reader.get(ENTITIES).status_code == 200
         assert code(reader.post(ENTITIES, json={"number": "1"})) == (403, "scope_missing")
@@ -191,7 +191,7 @@ def test_scopes_part_readers_writers_and_administrators(running: Running, parcel
         assert code(writer.delete(f"{BASE}/parcels")) == (403, "scope_missing")
 
 
-def test_a_follower_sees_changes_and_goes_on_where_it_stopped(parcels: httpx.Client) -> None:
+def test_a_follower_sees_changes_and_resumes_where_it_stopped(parcels: httpx.Client) -> None:
     create(parcels, number="1")
     [first] = follow(parcels, 1, after="0")
     assert (first["event"], first["data"]["entity"]["number"]) == ("created", "1")

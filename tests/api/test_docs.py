@@ -1,4 +1,4 @@
-"""/api-docs/: the contract as data and as an explorer that needs no other host; and what lies beside the API."""
+"""/api-docs/: the contract as data and as an explorer that needs no other host; schemas and metrics."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_the_contract_needs_no_key(visitor: httpx.Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api-docs", "/console"])
-def test_a_forgotten_slash_is_forgiven(visitor: httpx.Client, path: str) -> None:
+def test_a_missing_slash_is_redirected(visitor: httpx.Client, path: str) -> None:
     answer = visitor.get(path)
     assert answer.status_code in (301, 302, 303, 307, 308)
     assert answer.headers["location"].endswith(f"{path}/")
@@ -87,7 +87,7 @@ def test_the_files_of_a_solution_have_schemas(visitor: httpx.Client, name: str) 
     assert not jsonschema_rs.validator_for(schema).is_valid({"unheard_of": 1})
 
 
-def test_metrics_are_told_on_the_base_host_only(running: Running, visitor: httpx.Client) -> None:
+def test_metrics_are_served_on_the_base_host_only(running: Running, visitor: httpx.Client) -> None:
     assert visitor.get("/metrics").status_code == 404
     with running.client("localhost") as client:
         answer = client.get("/metrics")

@@ -41,7 +41,7 @@ def write_archive(context: Any, value: Any) -> bytes:
 
 @dataclass
 class Fuzz:
-    """Sends cases and counts what became of them."""
+    """Sends cases and counts the responses."""
 
     tenant: Resources
     operations: dict[str, Any]
@@ -58,7 +58,7 @@ class Fuzz:
             case.validate_response(answer, checks=[not_a_server_error, *CHECKS])
 
     def run(self, route: Route, count: int) -> None:
-        """`count` requests to a route, four of five with parts that are known to be good."""
+        """`count` requests to a route, four of five with valid parts of its example."""
         operation = self.operations[route.name]
         plans = cycle(("good", "query", "ids", "good", "nothing"))
 
@@ -85,7 +85,7 @@ def put_good_parts(route: Route, case: Any, example: Example, *, with_query: boo
         case.query = dict(example.query)
     if route.body is None:
         return
-    # What is generated for YAML is data that the library writes, so it is given data here too.
+    # Generated YAML bodies are data that the library serializes, so the example is passed as data too.
     case.body = yaml.safe_load(example.body) if example.media == "application/yaml" else example.body
     case.media_type = example.media or "application/json"
 
@@ -98,13 +98,13 @@ def is_endless(route: Route) -> bool:
 def fuzz(ours: Resources) -> Iterator[Fuzz]:
     document = ours.client.get("/api-docs/openapi.json").json()
     schema = schemathesis.openapi.from_dict(json.loads(json.dumps(document)))
-    failures = {}
+    operations = {}
     for result in schema.get_all_operations():
         operation = result.ok()  # type: ignore[union-attr]  # the document is read by its own tests first
-        failures[operation.definition.raw["operationId"]] = operation
+        operations[operation.definition.raw["operationId"]] = operation
     with requests.Session() as session:
         session.headers["X-API-Key"] = ours.client.headers["x-api-key"]
-        yield Fuzz(ours, failures, session)
+        yield Fuzz(ours, operations, session)
 
 
 def test_the_document_is_served_with_every_route(fuzz: Fuzz) -> None:

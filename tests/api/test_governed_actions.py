@@ -1,4 +1,4 @@
-"""What a key is told when a rule stops an action, and how it stops things itself."""
+"""What a key gets when a rule stops an action, and how it uses kill switches itself."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def post(ours: Resources, slug: str, **more: Any) -> Any:
     return ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=body)
 
 
-def test_what_needs_an_approval_says_what_to_ask_for(ours: Resources, slug: str) -> None:
+def test_a_refusal_names_the_approval_to_request(ours: Resources, slug: str) -> None:
     answer = post(ours, slug)
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "approval_required")
     error = answer.json()["error"]
@@ -44,8 +44,8 @@ def test_what_needs_an_approval_says_what_to_ask_for(ours: Resources, slug: str)
     assert queued.json()["error"]["code"] == "approval_required"
 
 
-def test_a_call_that_needs_an_approval_asks_for_it_once_and_is_done_once_approved(ours: Resources, slug: str) -> None:
-    """With one Idempotency-Key: nothing was done yet, so that the same key takes the body with the approval."""
+def test_a_call_requests_its_approval_once_and_runs_once_approved(ours: Resources, slug: str) -> None:
+    """With one Idempotency-Key: nothing has run yet, so the same key accepts the body with the approval."""
     key = {"Idempotency-Key": fresh("order")}
     body = {"action": "request", "input": {"method": "DELETE", "url": "/orders/none"}}
     path = f"{PREFIX}/integrations/{slug}/execute"
@@ -68,7 +68,7 @@ def test_a_call_that_needs_an_approval_asks_for_it_once_and_is_done_once_approve
     assert (rejected["approval_id"], rejected["approval_status"]) == (again["approval_id"], "rejected")
 
 
-def test_a_key_that_may_not_ask_is_told_which_scope_is_missing(ours: Resources, slug: str) -> None:
+def test_a_key_that_cannot_request_approvals_gets_the_missing_scope(ours: Resources, slug: str) -> None:
     issued = ours.ask("POST", "/keys", {"name": fresh("narrow"), "scopes": ["integrations.execute"]})
     answer = ours.client.post(
         f"{PREFIX}/integrations/{slug}/execute", json={"action": "post", "input": {"url": "/orders"}},
@@ -80,7 +80,7 @@ def test_a_key_that_may_not_ask_is_told_which_scope_is_missing(ours: Resources, 
     assert "approvals.request" in error["message"]
 
 
-def test_a_failed_call_is_made_again_with_an_approval_of_its_own(ours: Resources, slug: str) -> None:
+def test_a_retry_needs_its_own_approval(ours: Resources, slug: str) -> None:
     body = {"action": "request", "input": {"method": "DELETE", "url": "/orders/none"}}
     path = f"{PREFIX}/integrations/{slug}"
     first = ours.client.post(f"{path}/execute", json=body).json()["error"]["approval_id"]
@@ -96,7 +96,7 @@ def test_a_failed_call_is_made_again_with_an_approval_of_its_own(ours: Resources
     assert (answer.status_code, answer.json()["data"]["retry_of"]) == (202, failed["call_id"])
 
 
-def test_an_approval_that_is_none_is_refused(ours: Resources, slug: str) -> None:
+def test_an_unknown_approval_is_refused(ours: Resources, slug: str) -> None:
     unknown = post(ours, slug, approval_id="apr_nothing")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found")
 

@@ -1,4 +1,4 @@
-"""Repeated requests: the first answer again, once is once, and nothing hangs for ever."""
+"""Repeated requests get the first response, have one effect, and never block for ever."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -90,7 +90,7 @@ def test_an_error_is_replayed_and_leaves_nothing(acme: httpx.Client, once: dict[
     assert second.headers["idempotency-replayed"] == "true"
 
 
-def test_a_failed_effect_is_undone_but_its_answer_is_kept(ours: Resources, once: dict[str, str]) -> None:
+def test_a_failed_effect_is_rolled_back_but_its_response_is_stored(ours: Resources, once: dict[str, str]) -> None:
     collection = ours.collection()
     path = f"/api/v1/datapool/{collection}/entities"
     ours.client.post(path, json={"number": "1"})
@@ -147,7 +147,7 @@ def gate() -> Iterator[Gate]:
     gate.server.close()
 
 
-def test_while_the_first_runs_a_repetition_is_told_so(ours: Resources, gate: Gate, once: dict[str, str]) -> None:
+def test_a_repetition_while_the_first_runs_is_refused(ours: Resources, gate: Gate, once: dict[str, str]) -> None:
     settings = {"base_url": gate.server.url, "retries": {"attempts": 1}}
     slug = fresh("gate")
     ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
@@ -199,7 +199,7 @@ def test_after_a_day_a_key_is_new_again(acme: httpx.Client, once: dict[str, str]
     assert second.json()["data"]["id"] != first
 
 
-def test_what_a_dead_process_left_is_taken_over(acme: httpx.Client, once: dict[str, str]) -> None:
+def test_a_request_of_a_dead_process_is_taken_over(acme: httpx.Client, once: dict[str, str]) -> None:
     body = {"name": "n", "scopes": ["logs.read"]}
     key = once["Idempotency-Key"]
     acme.post(KEYS, json=body, headers=once)
@@ -210,7 +210,7 @@ def test_what_a_dead_process_left_is_taken_over(acme: httpx.Client, once: dict[s
     assert records(key) == ["done"]
 
 
-def test_what_another_living_process_works_on_is_not_taken_over(ours: Resources, acme: httpx.Client, once: dict[str, str]) -> None:
+def test_a_request_of_a_live_process_is_not_taken_over(ours: Resources, acme: httpx.Client, once: dict[str, str]) -> None:
     body, key = {"name": "n", "scopes": ["logs.read"]}, once["Idempotency-Key"]
     acme.post(KEYS, json=body, headers=once)
     other = open_presence(ours.running.config.data / "workers")
@@ -235,7 +235,7 @@ def test_an_execution_is_started_once_though_its_record_was_lost(ours: Resources
     assert ours.client.post(path, json={}, headers=once).json()["data"]["execution_id"] == first
 
 
-def test_a_failure_of_ours_or_theirs_is_not_kept(ours: Resources, once: dict[str, str]) -> None:
+def test_a_server_or_connector_failure_is_not_stored(ours: Resources, once: dict[str, str]) -> None:
     settings = {"base_url": "http://127.0.0.1:9", "retries": {"attempts": 1}}
     slug = fresh("nobody")
     ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})

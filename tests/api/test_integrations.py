@@ -75,10 +75,10 @@ def test_the_catalogue_shows_actions_and_the_schema_of_settings(acme: httpx.Clie
     assert error(acme.get(f"{BASE}/connectors/nope"), 404)["code"] == "not_found"
 
 
-def test_an_integration_is_listed_shown_changed_and_deleted(acme: httpx.Client, erp: str) -> None:
+def test_an_integration_is_listed_read_changed_and_deleted(acme: httpx.Client, erp: str) -> None:
     answer = acme.get(erp)
     assert data(answer)["settings"]["auth"]["token"].keys() == {"sealed", "updated_at"}
-    assert erp.rpartition("/")[2] in [found["slug"] for found in data(acme.get(BASE, params={"limit": 500}))]
+    assert erp.rpartition("/")[2] in [row["slug"] for row in data(acme.get(BASE, params={"limit": 500}))]
     etag = answer.headers["etag"]
     changed = acme.patch(erp, json={"name": "The ERP", "settings": {"timeout_s": 5}}, headers={"If-Match": etag})
     assert data(changed)["name"] == "The ERP"
@@ -102,7 +102,7 @@ def test_a_sealed_secret_does_not_follow_a_changed_address(acme: httpx.Client, e
     assert refused["details"][0]["pointer"] == "/settings/auth/token"
 
 
-def test_a_test_tells_what_it_found(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
+def test_a_connection_test_reports_its_result(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
     assert data(acme.post(f"{erp}/test"))["ok"] is True
     server.answer("/", 401)
     check = data(acme.post(f"{erp}/test"))
@@ -119,7 +119,7 @@ def test_an_action_is_executed_and_recorded(acme: httpx.Client, erp: str, server
     assert received.headers["authorization"] == "Bearer canary-token"
     call = data(acme.get(result["links"]["self"]))
     assert (call["status"], call["outcome"], call["action"]) == ("succeeded", "done", "post")
-    assert [found["execution_id"] for found in data(acme.get(f"{erp}/executions"))] == [result["execution_id"]]
+    assert [row["execution_id"] for row in data(acme.get(f"{erp}/executions"))] == [result["execution_id"]]
     assert data(acme.get(f"{erp}/executions", params={"status": "failed"})) == []
     assert "canary" not in acme.get(result["links"]["self"]).text
 
@@ -145,7 +145,7 @@ def test_a_refusal_of_the_foreign_system_is_422_and_its_failure_502(acme: httpx.
         assert failed["foreign"] == {"status": status, "body": "why"}
 
 
-def test_what_does_not_fit_the_action_is_refused(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
+def test_invalid_input_or_an_unknown_action_is_refused(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
     assert error(post_order(acme, erp, surprise=1), 422)["details"][0]["pointer"] == "/input/surprise"
     body = {"action": "steal", "input": {}}
     assert error(acme.post(f"{erp}/execute", json=body), 422)["details"][0]["pointer"] == "/action"
@@ -191,7 +191,7 @@ def test_a_refused_call_is_retried_and_found_in_the_monitor(acme: httpx.Client, 
     assert error(acme.get("/api/v1/logs/calls", params={"created_after": "soon"}), 422)["details"][0]["pointer"] == "/created_after"
 
 
-def test_how_many_calls_run_at_once_is_set_per_integration(acme: httpx.Client, erp: str) -> None:
+def test_concurrency_is_set_per_integration(acme: httpx.Client, erp: str) -> None:
     assert data(acme.get(erp))["concurrency"] == 16
     assert data(acme.patch(erp, json={"concurrency": 3}))["concurrency"] == 3
     assert data(acme.patch(erp, json={"name": "Same"}))["concurrency"] == 3
@@ -208,7 +208,7 @@ def test_an_asynchronous_call_is_made_soon(acme: httpx.Client, erp: str, server:
     assert arrived.wait(10)
 
 
-def test_a_forbidden_address_is_refused_by_its_code(acme: httpx.Client) -> None:
+def test_a_forbidden_address_is_refused_with_its_code(acme: httpx.Client) -> None:
     slug = f"metadata-{next(_numbers)}"
     body = {"slug": slug, "connector": "http", "settings": {"base_url": "http://169.254.169.254/latest"}}
     data(acme.post(BASE, json=body), 201)
@@ -217,7 +217,7 @@ def test_a_forbidden_address_is_refused_by_its_code(acme: httpx.Client) -> None:
     assert data(acme.post(f"{BASE}/{slug}/test"))["error_class"] == "address_not_allowed"
 
 
-def test_nothing_of_another_tenant_is_to_be_seen(globex: httpx.Client, erp: str) -> None:
+def test_integrations_of_another_tenant_are_not_found(globex: httpx.Client, erp: str) -> None:
     for answer in (
         globex.get(erp),
         globex.patch(erp, json={"name": "Mine"}),

@@ -12,9 +12,9 @@ KEYS = "/api/v1/keys"
 
 
 @pytest.fixture(scope="module")
-def listed(ours: Resources) -> tuple[str, list[str]]:
+def entity_list(ours: Resources) -> tuple[str, list[str]]:
     """The address of a list of seven entities, and their ids as they were made."""
-    name = fresh("listed")
+    name = fresh("entity_list")
     ours.ask("POST", "/datapool", {"name": name, "fields": FIELDS})
     ids = [ours.ask("POST", f"/datapool/{name}/entities", {"number": f"n{n}", "total": n % 3})["id"] for n in range(7)]
     return f"/api/v1/datapool/{name}/entities", ids
@@ -33,18 +33,18 @@ def walk(client: httpx.Client, path: str, **query: Any) -> list[Any]:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 500])
 @pytest.mark.parametrize("sort", ["created_at", "-total,number", "total"])
-def test_pages_hold_every_row_once(acme: httpx.Client, listed: tuple[str, list[str]], limit: int, sort: str) -> None:
-    path, expected = listed
+def test_pages_hold_every_row_once(acme: httpx.Client, entity_list: tuple[str, list[str]], limit: int, sort: str) -> None:
+    path, expected = entity_list
     ids = [row["id"] for row in walk(acme, path, limit=limit, sort=sort)]
     assert sorted(ids) == sorted(expected)
     if sort == "created_at":
         assert ids == expected
 
 
-def test_the_total_is_told_when_asked_for(acme: httpx.Client, listed: tuple[str, list[str]]) -> None:
-    meta = acme.get(listed[0], params={"limit": 2, "count": "exact"}).json()["meta"]
+def test_the_total_is_returned_on_request(acme: httpx.Client, entity_list: tuple[str, list[str]]) -> None:
+    meta = acme.get(entity_list[0], params={"limit": 2, "count": "exact"}).json()["meta"]
     assert meta["total"] == 7
-    assert "total" not in acme.get(listed[0], params={"limit": 2}).json()["meta"]
+    assert "total" not in acme.get(entity_list[0], params={"limit": 2}).json()["meta"]
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "501", "many", "1.5", "", "9" * 30, "٣"])
@@ -60,13 +60,13 @@ def test_a_wrong_query_is_refused(acme: httpx.Client, query: str) -> None:
     error(acme.get(KEYS + query), 400, "invalid_request")
 
 
-def test_a_call_without_a_query_takes_none(acme: httpx.Client) -> None:
+def test_a_route_without_query_parameters_accepts_none(acme: httpx.Client) -> None:
     error(acme.get("/api/v1/tenant?x=1"), 400, "invalid_request")
     error(acme.post("/api/v1/keys?name=x", json={}), 400, "invalid_request")
 
 
-def test_a_cursor_belongs_to_its_list_and_order(acme: httpx.Client, listed: tuple[str, list[str]]) -> None:
-    path, _ = listed
+def test_a_cursor_belongs_to_its_list_and_order(acme: httpx.Client, entity_list: tuple[str, list[str]]) -> None:
+    path, _ = entity_list
     for _ in range(2):
         acme.post(KEYS, json={"name": "n", "scopes": ["logs.read"]})
     cursor = acme.get(path, params={"limit": 2, "sort": "number"}).json()["meta"]["next_cursor"]
@@ -88,5 +88,5 @@ def test_a_foreign_cursor_shows_nothing_foreign(acme: httpx.Client, globex: http
 
 
 @pytest.mark.parametrize("text", ["{", '{"nope": 1}', '{"total": {"_like": 1}}', '{"total": {"_gt": "x"}}', '{"_or": {}}'])
-def test_a_wrong_filter_is_refused(acme: httpx.Client, listed: tuple[str, list[str]], text: str) -> None:
-    error(acme.get(listed[0], params={"filter": text}), 400, "invalid_filter")
+def test_a_wrong_filter_is_refused(acme: httpx.Client, entity_list: tuple[str, list[str]], text: str) -> None:
+    error(acme.get(entity_list[0], params={"filter": text}), 400, "invalid_filter")

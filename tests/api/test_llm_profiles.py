@@ -30,7 +30,7 @@ def test_a_key_is_sealed_and_never_read_back(acme: httpx.Client, slug: str) -> N
     assert not any("sk-canary" in text for text in (*texts, settings, bytes(sealed).decode("latin1")))
 
 
-def test_what_is_sent_back_as_it_was_read_keeps_the_key_unless_it_would_go_elsewhere(acme: httpx.Client, slug: str) -> None:
+def test_a_profile_sent_back_keeps_its_key_unless_the_address_changes(acme: httpx.Client, slug: str) -> None:
     key = acme.get(f"{BASE}/{slug}").json()["data"]["api_key"]
     answer = acme.put(f"{BASE}/{slug}", json={**PROFILE, "model": "large", "api_key": key})
     assert (answer.status_code, answer.json()["data"]["api_key"]) == (200, key)
@@ -49,14 +49,14 @@ def test_a_key_may_be_a_secret_of_the_tenant(acme: httpx.Client, slug: str) -> N
     assert wrong.status_code == 422
 
 
-def test_two_who_change_it_notice_each_other(acme: httpx.Client, slug: str) -> None:
+def test_concurrent_changes_conflict(acme: httpx.Client, slug: str) -> None:
     etag = acme.get(f"{BASE}/{slug}").headers["etag"]
     assert acme.put(f"{BASE}/{slug}", json=PROFILE, headers={"If-Match": etag}).status_code == 200
     late = acme.put(f"{BASE}/{slug}", json=PROFILE, headers={"If-Match": etag})
     assert (late.status_code, late.json()["error"]["code"]) == (412, "version_conflict")
 
 
-def test_a_name_is_taken_once_and_put_creates(acme: httpx.Client, slug: str) -> None:
+def test_a_name_is_unique_and_put_creates(acme: httpx.Client, slug: str) -> None:
     second = acme.post(BASE, json={"slug": slug, **PROFILE})
     assert (second.status_code, second.json()["error"]["code"]) == (409, "already_exists")
     answer = acme.put(f"{BASE}/{fresh('put')}", json=PROFILE)
@@ -84,13 +84,13 @@ def test_a_name_is_taken_once_and_put_creates(acme: httpx.Client, slug: str) -> 
         ({"colour": "red"}, "/colour"),
     ],
 )
-def test_a_wrong_profile_is_pointed_at(acme: httpx.Client, change: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_profile_is_reported_with_a_pointer(acme: httpx.Client, change: dict[str, Any], pointer: str) -> None:
     answer = acme.post(BASE, json={"slug": fresh("model"), **PROFILE, **change})
     assert answer.status_code == 422, answer.text
     assert answer.json()["error"]["details"][0]["pointer"].rstrip("/") == pointer, answer.text
 
 
-def test_usage_of_a_profile_that_was_never_asked(acme: httpx.Client, slug: str) -> None:
+def test_usage_of_an_unused_profile(acme: httpx.Client, slug: str) -> None:
     usage = acme.get(f"{BASE}/{slug}/usage").json()["data"]
     nothing = {"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost": 0.0}
     assert (usage["day"], usage["month"], usage["in_flight"], usage["days"]) == (nothing, nothing, nothing, [])

@@ -1,4 +1,4 @@
-"""What docs/monitor.md and the dashboard say of the metrics is what the appliance shows, and its example is an alert."""
+"""The metrics in docs/monitor.md and in the dashboard are those of the appliance, and the example alert of the page is valid."""
 
 import json
 import re
@@ -17,22 +17,22 @@ NAME = re.compile(r"\bgos_\w+")
 
 
 @pytest.fixture
-def shown(running: Running) -> dict[str, tuple[str, str]]:
+def metrics(running: Running) -> dict[str, tuple[str, str]]:
     """Type and help of every metric of ours, as a scraper gets them."""
     host = {"Host": f"localhost{running.config.port_suffix}"}
     with httpx.Client(trust_env=False, timeout=60) as client:
         text = client.get(f"http://127.0.0.1:{running.config.server.port}/metrics", headers=host).text
-    return {found["name"]: (found["type"], found["help"]) for found in TYPE.finditer(text) if found["name"].startswith("gos_")}
+    return {match["name"]: (match["type"], match["help"]) for match in TYPE.finditer(text) if match["name"].startswith("gos_")}
 
 
-def test_the_page_lists_every_metric(shown: dict[str, tuple[str, str]]) -> None:
-    assert {found["name"]: (found["type"], found["help"]) for found in ROW.finditer(PAGE)} == shown
+def test_the_page_lists_every_metric(metrics: dict[str, tuple[str, str]]) -> None:
+    assert {match["name"]: (match["type"], match["help"]) for match in ROW.finditer(PAGE)} == metrics
 
 
-def test_every_query_of_the_dashboard_names_metrics_that_are_there(shown: dict[str, tuple[str, str]]) -> None:
+def test_every_query_of_the_dashboard_names_existing_metrics(metrics: dict[str, tuple[str, str]]) -> None:
     dashboard: Any = json.loads((ROOT / "packaging" / "grafana" / "gos.json").read_text("utf-8"))
-    histograms = [name for name, (kind, _) in shown.items() if kind == "histogram"]
-    exported = set(shown) | {f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")}
+    histograms = [name for name, (kind, _) in metrics.items() if kind == "histogram"]
+    exported = set(metrics) | {f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")}
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert len(queries) >= len(dashboard["panels"]) > 10
     queried = {name for query in queries for name in NAME.findall(query)}

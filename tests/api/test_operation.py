@@ -1,4 +1,4 @@
-"""An appliance set up behind a proxy with narrow limits: overload, forwarded callers, a full disk, a bug."""
+"""An appliance behind a proxy with low limits: overload, forwarded callers, a full disk, a bug."""
 
 import logging
 import socket
@@ -50,7 +50,7 @@ def full_disk() -> Iterator[None]:
         db.write(lambda: db.rows("PRAGMA max_page_count=1000000"))
 
 
-def test_beyond_its_measure_callers_are_told_to_come_back(owner: httpx.Client) -> None:
+def test_an_overloaded_appliance_asks_callers_to_retry(owner: httpx.Client) -> None:
     busy, free, pause = threading.Event(), threading.Event(), threading.Event()
 
     def hold_the_writer() -> None:
@@ -121,7 +121,7 @@ def wait_until_ready(client: httpx.Client) -> None:
 def test_on_a_full_disk_the_appliance_is_not_ready_and_says_why(
     narrow: Running, owner: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And by itself ready again; until then the log has one line about it, and nothing of periodic work that waits for room."""
+    """It becomes ready again by itself; until then the log has one line about it, and none about periodic work that fails."""
     wait_until_ready(owner)  # a test before this one may have filled the disk
     caplog.clear()
     with full_disk():
@@ -141,7 +141,7 @@ def test_on_a_full_disk_the_appliance_is_not_ready_and_says_why(
     assert db.rows("SELECT name FROM sqlite_master WHERE name = 'room_trial'") == []
 
 
-def test_a_bug_is_answered_without_its_insides(narrow: Running, owner: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_reveals_no_internals(narrow: Running, owner: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     process = Resources(narrow, "acme", owner).process()
     db.write(lambda: db.execute("UPDATE process SET definition = 'the insides' WHERE id = ?", (process,)))
     answer = owner.get(f"/api/v1/processes/{process}", headers={"X-Request-Id": "find-me"})

@@ -31,7 +31,7 @@ def drafted(client: httpx.Client, name: str) -> Iterator[httpx.Response]:
         client.delete(f"/api/v1/policies/{name}")
 
 
-def test_a_policy_from_its_draft_to_its_end(acme: httpx.Client) -> None:
+def test_a_policy_from_its_draft_to_its_deletion(acme: httpx.Client) -> None:
     at = "/api/v1/policies/rest-erp"
     with drafted(acme, "rest-erp") as answer:
         draft = answer.json()["data"]
@@ -54,7 +54,7 @@ def test_a_policy_from_its_draft_to_its_end(acme: httpx.Client) -> None:
     assert acme.get(at).status_code == 404
 
 
-def test_what_is_wrong_with_a_draft_is_told_at_once(acme: httpx.Client) -> None:
+def test_all_problems_of_a_draft_are_reported_together(acme: httpx.Client) -> None:
     wrong = DRAFT.replace("operations", "operation").replace("role:owner", "owner")
     answer = acme.put("/api/v1/policies/rest-wrong", content=wrong, headers=YAML)
     assert answer.status_code == 422
@@ -88,7 +88,7 @@ def test_a_decision_is_explained_and_nothing_is_done(acme: httpx.Client) -> None
         assert acme.get("/api/v1/policies/rest-why/versions").json()["data"] == []
 
 
-def test_a_draft_is_replayed_over_what_was_called(acme: httpx.Client) -> None:
+def test_a_draft_is_replayed_over_past_calls(acme: httpx.Client) -> None:
     slug = "replayed-system"
     acme.post("/api/v1/integrations", json={"slug": slug, "connector": "http", "settings": {"base_url": "http://127.0.0.1:9"}})
     acme.post(f"/api/v1/integrations/{slug}/execute", json={"action": "get", "input": {"url": "/"}})

@@ -1,4 +1,4 @@
-"""The contract and the reference of routes say what the code does."""
+"""The contract and the route reference match the code."""
 
 from collections.abc import Iterator
 from pathlib import Path

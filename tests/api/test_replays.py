@@ -1,4 +1,4 @@
-"""Replays of policies: one at a time in a tenant, in threads of their own, and never for long."""
+"""Replays of policies: one at a time per tenant, in separate threads, with a limited wait."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ POLICY = {"name": "rest-slow", "mode": "observe", "rules": [{"id": "no", "effect
 
 
 class Slow:
-    """Replays that wait until they may go on; it notes in which threads."""
+    """Replays that block until released; records their threads."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Semaphore(0), threading.Event()
@@ -44,7 +44,7 @@ def start(threads: ThreadPoolExecutor, client: httpx.Client) -> "Future[httpx.Re
     return threads.submit(client.post, "/api/v1/policies/replay", json={"policy": POLICY})
 
 
-def test_a_second_replay_of_a_tenant_is_refused_and_a_third_tenant_waits_its_turn_off_the_api(
+def test_a_tenant_runs_one_replay_at_a_time_and_others_queue_without_blocking_the_api(
     running: Running, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [fresh("replays") for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The route matrix: every route with no key, a wrong key, too narrow a key, another tenant's ids, and as it is meant."""
+"""The route matrix: every route with no key, a wrong key, a missing scope, another tenant's ids, and a valid request."""
 
 import http.client
 import json
@@ -24,7 +24,7 @@ SCOPED = [pytest.param(route, id=f"{route.method} {route.path}") for route in RO
 UNKNOWN = {"process_id": "proc-unknown", "collection": "things-unknown", "slug": "orders-unknown", "version": "77"}
 SHARED = ("version", "action", "path")  # numbers and names that are the same at every tenant
 MADE_HERE = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent", "put_skill", "put_policy")
-"""PUT routes that create what is not there: nothing foreign can be meant by their names."""
+"""PUT routes that create missing resources, so a name never refers to another tenant's."""
 
 
 def address(route: Route, path: dict[str, str]) -> str:
@@ -47,7 +47,7 @@ def send(client: httpx.Client, route: Route, example: Example, **headers: str) -
 
 
 def placeholder(route: Route) -> Example:
-    """A request that must be refused before anything in it is looked at."""
+    """A request that must be refused before its content is looked at."""
     return Example(dict.fromkeys(route.parameters, "x"))
 
 
@@ -63,7 +63,7 @@ def stranger(running: Running) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("route", EVERY)
-def test_without_a_key_nothing_is_answered(stranger: httpx.Client, route: Route) -> None:
+def test_every_route_requires_a_key(stranger: httpx.Client, route: Route) -> None:
     answer = send(stranger, route, placeholder(route))
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_api_key")
 
@@ -105,7 +105,7 @@ def unknown_id(name: str, real: str) -> str:
 
 
 def refusal(answer: httpx.Response, path: dict[str, str]) -> tuple[int, str, list[str]]:
-    """What an answer says, without the ids that were asked for."""
+    """The response without the requested ids."""
     text = answer.text
     for value in sorted(path.values(), key=len, reverse=True):
         text = text.replace(value, "ID")
@@ -113,7 +113,7 @@ def refusal(answer: httpx.Response, path: dict[str, str]) -> tuple[int, str, lis
 
 
 @pytest.mark.parametrize("route", WITH_IDS)
-def test_what_belongs_to_others_is_answered_like_what_is_not_there(ours: Resources, theirs: Resources, route: Route) -> None:
+def test_foreign_ids_are_answered_like_unknown_ids(ours: Resources, theirs: Resources, route: Route) -> None:
     if route.name in MADE_HERE:
         return
     foreign = EXAMPLES[route.name](theirs)
@@ -170,7 +170,7 @@ def test_a_good_request_is_answered_as_documented(ours: Resources, contract: dic
 
 
 @pytest.mark.parametrize("route", EVERY)
-def test_no_spelling_of_an_address_leads_past_the_key(running: Running, route: Route) -> None:
+def test_no_spelling_of_an_address_bypasses_the_key(running: Running, route: Route) -> None:
     plain = address(route, dict.fromkeys(route.parameters, "x"))
     head, _, tail = plain.rpartition("/")
     spellings = [

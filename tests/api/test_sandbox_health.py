@@ -1,4 +1,4 @@
-"""A sandbox process that dies is seen in Monitor, replaced, and no reason to send callers elsewhere while another one lives."""
+"""A sandbox process that dies is reported in Monitor and replaced; the appliance stays ready while another one lives."""
 
 import os
 import signal

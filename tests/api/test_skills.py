@@ -1,4 +1,4 @@
-"""Skills over the REST API: put as an archive or JSON, loaded, read file by file."""
+"""Skills over the REST API: stored from an archive or JSON, loaded, read file by file."""
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ def put(client: httpx.Client, name: str, more: str = "", **headers: str) -> http
     return client.put(f"/api/v1/skills/{name}", json={"files": files}, headers=headers)
 
 
-def test_a_skill_is_made_replaced_loaded_and_deleted(acme: httpx.Client) -> None:
+def test_a_skill_is_created_replaced_loaded_and_deleted(acme: httpx.Client) -> None:
     name = fresh("returns")
     answer = put(acme, name)
     assert (answer.status_code, answer.headers["Location"]) == (201, f"/api/v1/skills/{name}")
@@ -47,7 +47,7 @@ def test_a_file_is_sent_so_that_no_browser_runs_it(acme: httpx.Client, path: str
     assert acme.get(f"/api/v1/skills/{name}/files/SKILL.md").headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
-def test_whoever_names_another_digest_changes_and_loads_nothing(acme: httpx.Client) -> None:
+def test_a_wrong_digest_changes_and_loads_nothing(acme: httpx.Client) -> None:
     name = fresh("returns")
     before = put(acme, name).json()["data"]["version_digest"]
     after = put(acme, name, "More.", **{"If-Match": f'"{before}"'}).json()["data"]["version_digest"]
@@ -74,7 +74,7 @@ def test_every_problem_of_the_files_is_named_and_nothing_is_stored(acme: httpx.C
         (b'{"files": {"a": {"base64": "%"}}}', 422),
     ],
 )  # fmt: skip
-def test_a_body_that_is_no_set_of_files_is_refused(acme: httpx.Client, body: bytes, status: int) -> None:
+def test_an_invalid_set_of_files_is_refused(acme: httpx.Client, body: bytes, status: int) -> None:
     media = "application/json" if body.startswith(b"{") else "application/zip"
     assert acme.put(f"/api/v1/skills/{fresh('x')}", content=body, headers={"Content-Type": media}).status_code == status
 

@@ -1,4 +1,4 @@
-"""A key whose rate is used up: refused before the body, with the same words, on a connection that goes on."""
+"""A key whose rate limit is used up: refused before the body with the same response, on a connection that stays open."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ def spend(running: Running, client: httpx.Client, **more: Any) -> dict[str, Any]
     return key
 
 
-def test_a_spent_key_is_refused_before_its_body_has_come(
+def test_a_spent_key_is_refused_before_its_body_arrives(
     running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "DRAIN_SECONDS", 0.1)
@@ -46,7 +46,7 @@ def test_a_spent_key_is_refused_before_its_body_has_come(
             assert answer.headers["connection"] == "close", "what has not come cannot be told from the next request"
 
 
-def test_a_connection_goes_on_after_bodies_that_nobody_reads(running: Running, acme: httpx.Client) -> None:
+def test_a_connection_continues_after_unread_bodies(running: Running, acme: httpx.Client) -> None:
     spent, other = spend(running, acme)["key"], issue(acme)["key"]
     with closing(http.client.HTTPConnection("127.0.0.1", running.config.server.port, timeout=30)) as line:
 
@@ -66,7 +66,7 @@ def test_a_connection_goes_on_after_bodies_that_nobody_reads(running: Running, a
         assert line.sock is connected
 
 
-def test_refusals_have_the_same_words_before_and_behind_the_gate(running: Running, acme: httpx.Client) -> None:
+def test_early_and_late_refusals_are_identical(running: Running, acme: httpx.Client) -> None:
     key = issue(acme, rate_limit={"requests": 1, "window_s": 86_400})
     use(running, key["key"])
     behind, before = (use(running, key["key"]) for _ in range(2))
@@ -89,7 +89,7 @@ def test_a_spent_key_counts_in_its_traffic(running: Running, acme: httpx.Client)
     assert counted.summary.by_result == {"succeeded": 1, "refused": 6}
 
 
-def test_what_else_is_wrong_with_a_spent_key_is_said_first(running: Running, acme: httpx.Client) -> None:
+def test_other_problems_take_precedence_over_the_rate_limit(running: Running, acme: httpx.Client) -> None:
     key = spend(running, acme)
     error(use(running, key["key"], Origin="https://evil.test"), 403, "browser_call_refused")
     with running.client("globex.localhost", {"X-API-Key": key["key"]}) as elsewhere:
@@ -109,7 +109,7 @@ def test_children_of_a_spent_key_are_refused_and_others_are_not(running: Running
     assert use(running, issue(acme)["key"]).is_success
 
 
-def test_a_window_that_has_ended_serves_again_and_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_window_serves_requests_again_and_counts_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(rate_limits, "clock", SimpleNamespace(monotonic=lambda: now))
     scope = TenantScope("acme", "key:key_1", frozenset())

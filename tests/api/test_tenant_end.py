@@ -1,4 +1,4 @@
-"""What is left of a deleted tenant: nothing."""
+"""Deleting a tenant deletes all its data."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def entity_tables() -> set[str]:
     return {name for name in db.database.get_tables() if name.startswith("dp_")}
 
 
-def test_a_deleted_tenant_takes_its_entities_along(running: Running, ours: Resources) -> None:
+def test_a_deleted_tenant_leaves_no_entities(running: Running, ours: Resources) -> None:
     before = entity_tables()
     with running.api("leaving") as client:
         deleted_tenant = Resources(running, "leaving", client)
@@ -32,7 +32,7 @@ def test_a_deleted_tenant_takes_its_entities_along(running: Running, ours: Resou
     assert ours.ask("GET", "/tenant")["id"] == "acme"
 
 
-def test_a_tenant_stays_for_a_document_that_must(running: Running) -> None:
+def test_a_tenant_with_a_held_document_cannot_be_deleted(running: Running) -> None:
     with running.api("staying") as client:
         document = (
             client.post("/api/v1/documents", params={"name": "a.txt"}, content=b"one").raise_for_status().json()["data"]["id"]

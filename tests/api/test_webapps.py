@@ -69,14 +69,14 @@ def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, a
     assert actions == ["webapp.unpublish", "webapp.publish", "webapp.publish", "webapp.version", "webapp.publish"]
 
 
-def test_an_interrupted_deploy_goes_on_where_it_was(acme: httpx.Client, app: str) -> None:
+def test_an_interrupted_deploy_can_be_continued(acme: httpx.Client, app: str) -> None:
     data(acme.post(f"{app}/versions", json=manifest(a_html=fresh("x").encode(), b_html=fresh("y").encode())), 201)
     assert len(data(acme.get(f"{app}/versions/1"))["required"]) == 2
     other = data(acme.post(f"{app}/versions", json=manifest(a_html=PAGE)), 201)
     assert other["version"] == 2
 
 
-def test_a_content_that_is_another_is_refused(acme: httpx.Client, app: str) -> None:
+def test_content_with_another_hash_is_refused(acme: httpx.Client, app: str) -> None:
     content = fresh("content").encode()
     data(acme.post(f"{app}/versions", json=manifest(index_html=content)), 201)
     refused(acme.put(f"{app}/versions/1/blobs/{sha(content)}", content=b"other"), 422, "validation_failed")
@@ -84,7 +84,7 @@ def test_a_content_that_is_another_is_refused(acme: httpx.Client, app: str) -> N
     refused(acme.put(f"{app}/versions/9/blobs/{sha(content)}", content=content), 404, "not_found")
 
 
-def test_many_contents_come_in_one_archive(acme: httpx.Client, globex: httpx.Client, app: str) -> None:
+def test_several_contents_are_uploaded_in_one_archive(acme: httpx.Client, globex: httpx.Client, app: str) -> None:
     first, second, third = (fresh("content").encode() for _ in range(3))
     data(acme.post(f"{app}/versions", json=manifest(a_html=first, b_html=second, c_html=third)), 201)
 
@@ -114,13 +114,13 @@ def test_many_contents_come_in_one_archive(acme: httpx.Client, globex: httpx.Cli
         (b"[" * 200 + b"]" * 200, 413, "payload_too_large"),
     ],
 )
-def test_a_manifest_that_is_none_is_refused(acme: httpx.Client, app: str, body: bytes, status: int, code: str) -> None:
+def test_an_invalid_manifest_is_refused(acme: httpx.Client, app: str, body: bytes, status: int, code: str) -> None:
     refused(acme.post(f"{app}/versions", content=body, headers={"Content-Type": "application/json"}), status, code)
     assert data(acme.get(f"{app}/versions")) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"no archive", write_zip({"../a": b""}), json.dumps(manifest(a=b"")).encode()])
-def test_an_archive_that_is_none_is_refused(acme: httpx.Client, app: str, body: bytes) -> None:
+def test_an_invalid_archive_is_refused(acme: httpx.Client, app: str, body: bytes) -> None:
     answer = acme.post(f"{app}/versions", content=body, headers={"Content-Type": "application/zip"})
     assert answer.status_code in (400, 422)
     assert data(acme.get(f"{app}/versions")) == []
@@ -133,7 +133,7 @@ def test_a_key_in_a_file_is_refused(acme: httpx.Client, app: str) -> None:
     assert "index.html" in refused(answer, 422, "api_key_leaked")
 
 
-def test_a_key_in_a_content_that_comes_by_itself_or_with_others_is_refused(acme: httpx.Client, app: str) -> None:
+def test_an_api_key_in_an_uploaded_content_is_refused(acme: httpx.Client, app: str) -> None:
     leak, fine = f"key = '{acme.headers['x-api-key']}' // {fresh('x')}".encode(), fresh("fine").encode()
     zipped = write_zip({"a": fine, "b": leak})
     for number, (method, path, content) in enumerate((("PUT", f"/{sha(leak)}", leak), ("POST", "", zipped)), 1):
@@ -143,7 +143,7 @@ def test_a_key_in_a_content_that_comes_by_itself_or_with_others_is_refused(acme:
         assert data(acme.get(f"{app}/versions/{number}"))["state"] == "failed"
 
 
-def test_rules_that_are_wrong_are_named_by_line(acme: httpx.Client, app: str) -> None:
+def test_invalid_rules_are_reported_by_line(acme: httpx.Client, app: str) -> None:
     archive = write_zip({"index.html": PAGE, "_redirects": b"/a /b\n/c\n"})
     answer = acme.post(f"{app}/versions", content=archive, headers={"Content-Type": "application/zip"})
     assert "_redirects line 2" in refused(answer, 422, "definition_invalid")

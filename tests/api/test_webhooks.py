@@ -1,4 +1,4 @@
-"""Outbound webhooks of a running appliance: what happens is told, signed, to whoever asked over the API."""
+"""Outbound webhooks of a running appliance: events are delivered, signed, to the subscribers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,8 +23,8 @@ def server() -> Iterator[LoopbackServer]:
 
 
 @pytest.fixture
-def told(running: Running, acme: httpx.Client, server: LoopbackServer) -> Iterator[Callable[..., Any]]:
-    """Subscribes to an event; `told(event, act)` answers the message that `act` has caused and what `act` answered."""
+def receive_event(running: Running, acme: httpx.Client, server: LoopbackServer) -> Iterator[Callable[..., Any]]:
+    """Subscribes to an event; `receive_event(event, act)` returns the message that `act` caused and the result of `act`."""
     ours = Resources(running, "acme", acme)
     webhooks: list[str] = []
 
@@ -43,36 +43,38 @@ def told(running: Running, acme: httpx.Client, server: LoopbackServer) -> Iterat
         ours.ask("DELETE", f"/webhooks/{webhook_id}")
 
 
-def test_an_execution_that_succeeds_is_told(told: Callable[..., Any]) -> None:
-    message, execution = told("execution.succeeded", lambda ours: ours.execution(ours.process()))
+def test_a_succeeded_execution_is_delivered(receive_event: Callable[..., Any]) -> None:
+    message, execution = receive_event("execution.succeeded", lambda ours: ours.execution(ours.process()))
     assert message["type"] == "execution.succeeded"
     assert message["data"]["execution_id"] == execution
     assert (message["data"]["tenant_id"], message["data"]["status"]) == ("acme", "succeeded")
 
 
-def test_an_execution_that_fails_is_told_with_its_error(told: Callable[..., Any]) -> None:
+def test_a_failed_execution_is_delivered_with_its_error(receive_event: Callable[..., Any]) -> None:
     def fail(ours: Resources) -> str:
         return ours.execution(ours.process(steps=[{"id": "broken", "rule": {"expression": "= input.nothing.here"}}]))
 
-    message, execution = told("execution.failed", fail)
+    message, execution = receive_event("execution.failed", fail)
     assert message["data"]["execution_id"] == execution
     assert message["data"]["error"]["message"]
 
 
-def test_an_execution_that_waits_is_told_with_what_for(told: Callable[..., Any]) -> None:
-    message, (process, _) = told("execution.waiting", lambda ours: ours.waiting_execution())
+def test_a_waiting_execution_is_delivered_with_its_reason(receive_event: Callable[..., Any]) -> None:
+    message, (process, _) = receive_event("execution.waiting", lambda ours: ours.waiting_execution())
     assert (message["data"]["process_id"], message["data"]["wait_reason"]) == (process, "timer")
 
 
-def test_a_request_to_a_person_is_told_without_what_it_is_about(told: Callable[..., Any]) -> None:
-    message, approval = told("approval.requested", lambda ours: ours.approval(details={"salary": 12345}))
+def test_an_approval_request_is_delivered_without_its_details(receive_event: Callable[..., Any]) -> None:
+    message, approval = receive_event("approval.requested", lambda ours: ours.approval(details={"salary": 12345}))
     assert (message["data"]["approval_id"], message["data"]["kind"]) == (approval, "approval")
     assert message["data"]["review_url"].startswith("http")
     assert message["data"]["review_url"].endswith(f"/console/approvals/{approval}")
     assert "12345" not in str(message)
 
 
-def test_an_integration_that_fails_three_times_in_a_row_is_told_once(told: Callable[..., Any], server: LoopbackServer) -> None:
+def test_an_integration_failing_three_times_in_a_row_is_delivered_once(
+    receive_event: Callable[..., Any], server: LoopbackServer
+) -> None:
     server.answer("/fine", 200, b"{}", Content_Type="application/json")
     server.answer("/broken", 500, b"no")
     server.answer("/refused", 404, b"no")
@@ -90,12 +92,12 @@ def test_an_integration_that_fails_three_times_in_a_row_is_told_once(told: Calla
         assert len(ours.ask("GET", f"/webhooks/{ours.created['webhook']}/deliveries")) == 1
         return slug
 
-    message, slug = told("integration.failing", ring)
+    message, slug = receive_event("integration.failing", ring)
     assert (message["data"]["integration"], message["data"]["failed_in_row"]) == (slug, 3)
     assert message["data"]["error"]["message"]
 
 
-def test_the_secret_is_told_once(running: Running, acme: httpx.Client, server: LoopbackServer) -> None:
+def test_the_secret_is_returned_once(running: Running, acme: httpx.Client, server: LoopbackServer) -> None:
     ours = Resources(running, "acme", acme)
     body = {"url": server.url + "/hook", "events": ["execution.failed"], "description": "to the pager"}
     webhook = ours.ask("POST", "/webhooks", body, headers={"Idempotency-Key": "one"})

@@ -1,4 +1,4 @@
-"""Previews of documents over HTTP: cached by browsers only, asked for again with their ETag, refused with codes."""
+"""Previews of documents over HTTP: cached by browsers only, revalidated by their ETag, refused with codes."""
 
 import io
 
@@ -8,7 +8,7 @@ from PIL import Image
 from tests.api.documents.test_documents import DOCUMENTS, refused, upload
 
 
-def test_a_preview_is_answered_and_kept_by_its_reader_only(acme: httpx.Client, globex: httpx.Client) -> None:
+def test_a_preview_is_cached_privately_by_its_reader(acme: httpx.Client, globex: httpx.Client) -> None:
     out = io.BytesIO()
     Image.new("RGB", (600, 300), "red").save(out, "PNG")
     document = upload(acme, out.getvalue(), "red.png")

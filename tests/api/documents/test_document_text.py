@@ -1,4 +1,4 @@
-"""The text of documents over HTTP: read soon after they came, and found with the place where the words stand."""
+"""The text of documents over HTTP: extracted soon after the upload, and found by search with a snippet."""
 
 import httpx
 
@@ -6,7 +6,7 @@ from tests.api.documents.test_documents import DOCUMENTS, content, refused, uplo
 from tests.processes.world import wait_until
 
 
-def test_a_text_is_read_found_and_shown(acme: httpx.Client, globex: httpx.Client) -> None:
+def test_a_text_is_extracted_searched_and_downloaded(acme: httpx.Client, globex: httpx.Client) -> None:
     document = upload(acme, b"The quick <b>brown</b> zyxophone", "zyx.txt")
     assert document["text_state"] == "pending"
     path = f"{DOCUMENTS}/{document['id']}"

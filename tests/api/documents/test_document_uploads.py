@@ -1,4 +1,4 @@
-"""Uploads in parts over HTTP: whatever breaks on the way, it goes on where the last acknowledged byte was."""
+"""Resumable uploads over HTTP: an interrupted upload continues after the last acknowledged byte."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ def send(client: httpx.Client, upload: str, offset: int | str, data: Any) -> htt
     return client.patch(upload, content=data, headers={"Upload-Offset": str(offset)})
 
 
-def test_an_upload_goes_on_where_it_ended(acme: httpx.Client) -> None:
+def test_an_upload_is_resumed(acme: httpx.Client) -> None:
     sha256 = hashlib.sha256(DATA).hexdigest()
     upload = opened(acme, sha256=sha256, folder="parts", metadata={"a": 1})
     first = send(acme, upload, 0, DATA[:50_000])
@@ -41,7 +41,7 @@ def test_an_upload_goes_on_where_it_ended(acme: httpx.Client) -> None:
     assert (document["sha256"], document["folder"], document["metadata"]) == (sha256, "parts", {"a": 1})
 
 
-def test_a_wrong_offset_is_told_the_right_one(acme: httpx.Client) -> None:
+def test_a_wrong_offset_is_refused_with_the_right_one(acme: httpx.Client) -> None:
     upload = opened(acme)
     for offset, status in ((5, 409), ("", 400), ("-1", 400), ("9" * 19, 400), ("1 2", 400), ("0x0", 400)):
         answer = send(acme, upload, offset, b"x")
@@ -52,14 +52,14 @@ def test_a_wrong_offset_is_told_the_right_one(acme: httpx.Client) -> None:
     assert acme.head(upload).headers["upload-offset"] == "0"
 
 
-def test_more_than_was_announced_ends_the_request(acme: httpx.Client) -> None:
+def test_more_bytes_than_announced_are_refused(acme: httpx.Client) -> None:
     upload = opened(acme, size=10)
     refused(send(acme, upload, 0, b"12345678901"), 413, "payload_too_large")
     assert send(acme, upload, int(acme.head(upload).headers["upload-offset"]), b"").status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("given", "pointer"),
+    ("changes", "pointer"),
     [
         ({"name": "a/b"}, "/name"),
         ({"folder": "../a"}, "/folder"),
@@ -72,17 +72,17 @@ def test_more_than_was_announced_ends_the_request(acme: httpx.Client) -> None:
         ({"colour": "red"}, "/colour"),
     ],
 )
-def test_what_is_wrong_is_said_before_a_byte_is_sent(acme: httpx.Client, given: dict[str, Any], pointer: str) -> None:
-    refused(acme.post(UPLOADS, json={"name": "a.bin", "size": 1, **given}), 422, "validation_failed", pointer)
+def test_an_invalid_upload_is_refused_before_any_byte(acme: httpx.Client, changes: dict[str, Any], pointer: str) -> None:
+    refused(acme.post(UPLOADS, json={"name": "a.bin", "size": 1, **changes}), 422, "validation_failed", pointer)
 
 
-def test_larger_than_a_document_may_be_is_refused_at_once(running: Running, acme: httpx.Client) -> None:
+def test_an_upload_above_the_document_limit_is_refused_at_once(running: Running, acme: httpx.Client) -> None:
     most = running.config.limits.document_mb << 20
     assert most > running.config.limits.upload_mb << 20
     refused(acme.post(UPLOADS, json={"name": "a.bin", "size": most + 1}), 413, "payload_too_large")
 
 
-def test_a_connection_that_breaks_loses_only_what_was_on_its_way(running: Running, acme: httpx.Client) -> None:
+def test_a_broken_connection_loses_only_bytes_in_transit(running: Running, acme: httpx.Client) -> None:
     upload = opened(acme)
     with socket.create_connection(("127.0.0.1", running.config.server.port), 20) as client:
         head = f"PATCH {upload} HTTP/1.1\r\nHost: acme.localhost{running.config.port_suffix}\r\nUpload-Offset: 0\r\n"
@@ -112,7 +112,7 @@ def test_an_upload_may_be_larger_than_a_body(running: Running, acme: httpx.Clien
     assert (done["state"], done["offset"]) == ("done", size)
 
 
-def test_metadata_travels_with_an_upload_and_narrows_a_list(acme: httpx.Client) -> None:
+def test_metadata_of_an_upload_filters_a_list(acme: httpx.Client) -> None:
     upload = acme.post(
         "/api/v1/documents", params={"name": "m.txt", "metadata": '{"order": 10248, "kind": "invoice"}'}, content=b"x"
     ).json()["data"]

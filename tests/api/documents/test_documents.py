@@ -1,4 +1,4 @@
-"""Files come and go over HTTP as they are, in parts and under conditions, and can do no harm on the way."""
+"""Documents over HTTP: uploads, downloads, ranges, conditional requests, and hostile content."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def refused(answer: httpx.Response, status: int, code: str, pointer: str | None 
 
 
 @pytest.fixture(scope="session")
-def kept(acme: httpx.Client) -> dict[str, Any]:
+def shared_document(acme: httpx.Client) -> dict[str, Any]:
     """A document that no test changes."""
     return upload(acme, name="Prüfung 100%.bin")
 
@@ -50,14 +50,16 @@ def incoming(running: Running) -> list[Path]:
     return list((running.config.data / "blobs" / "incoming").iterdir())
 
 
-def test_what_was_uploaded_is_downloaded(acme: httpx.Client, kept: dict[str, Any], running: Running) -> None:
-    assert (kept["size"], kept["sha256"]) == (len(DATA), hashlib.sha256(DATA).hexdigest())
-    answer = content(acme, kept)
+def test_an_uploaded_document_is_downloaded_unchanged(
+    acme: httpx.Client, shared_document: dict[str, Any], running: Running
+) -> None:
+    assert (shared_document["size"], shared_document["sha256"]) == (len(DATA), hashlib.sha256(DATA).hexdigest())
+    answer = content(acme, shared_document)
     assert (answer.status_code, answer.content) == (200, DATA)
     headers = answer.headers
     assert headers["content-type"] == "application/octet-stream"
     assert headers["content-length"] == str(len(DATA))
-    assert headers["etag"] == f'"{kept["sha256"]}"'
+    assert headers["etag"] == f'"{shared_document["sha256"]}"'
     disposition = "attachment; filename=\"Pr_fung 100_.bin\"; filename*=UTF-8''Pr%C3%BCfung%20100%25.bin"
     assert headers["content-disposition"] == disposition
     assert headers["content-security-policy"] == "default-src 'none'; sandbox"
@@ -66,13 +68,13 @@ def test_what_was_uploaded_is_downloaded(acme: httpx.Client, kept: dict[str, Any
     wait_until(lambda: not incoming(running), 30)
 
 
-def test_a_head_says_the_size_and_nothing_more(acme: httpx.Client, kept: dict[str, Any]) -> None:
-    answer = acme.head(f"{DOCUMENTS}/{kept['id']}/content")
+def test_a_head_request_returns_the_size_only(acme: httpx.Client, shared_document: dict[str, Any]) -> None:
+    answer = acme.head(f"{DOCUMENTS}/{shared_document['id']}/content")
     assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", str(len(DATA)))
 
 
 @pytest.mark.parametrize(
-    ("asked", "start", "end"),
+    ("byte_range", "start", "end"),
     [
         ("bytes=0-0", 0, 1),
         ("bytes=10-19", 10, 20),
@@ -82,28 +84,30 @@ def test_a_head_says_the_size_and_nothing_more(acme: httpx.Client, kept: dict[st
         ("bytes=5-99999", 5, 10240),
     ],
 )
-def test_a_range_is_that_part(acme: httpx.Client, kept: dict[str, Any], asked: str, start: int, end: int) -> None:
-    answer = content(acme, kept, Range=asked)
+def test_a_range_is_returned(acme: httpx.Client, shared_document: dict[str, Any], byte_range: str, start: int, end: int) -> None:
+    answer = content(acme, shared_document, Range=byte_range)
     assert (answer.status_code, answer.content) == (206, DATA[start:end])
     assert answer.headers["content-range"] == f"bytes {start}-{end - 1}/10240"
     assert answer.headers["content-length"] == str(end - start)
 
 
-@pytest.mark.parametrize("asked", ["bytes=1-2,4-5", "lines=1-2", "bytes=5-1", "bytes=a-b", "bytes=-", "nonsense"])
-def test_a_range_that_is_not_served_is_the_whole(acme: httpx.Client, kept: dict[str, Any], asked: str) -> None:
-    answer = content(acme, kept, Range=asked)
+@pytest.mark.parametrize("byte_range", ["bytes=1-2,4-5", "lines=1-2", "bytes=5-1", "bytes=a-b", "bytes=-", "nonsense"])
+def test_an_unsupported_range_gets_the_whole_file(acme: httpx.Client, shared_document: dict[str, Any], byte_range: str) -> None:
+    answer = content(acme, shared_document, Range=byte_range)
     assert (answer.status_code, answer.content) == (200, DATA)
 
 
-@pytest.mark.parametrize("asked", ["bytes=10240-", "bytes=99999-100000", "bytes=-0"])
-def test_a_range_beyond_the_end_is_refused_with_the_size(acme: httpx.Client, kept: dict[str, Any], asked: str) -> None:
-    answer = content(acme, kept, Range=asked)
+@pytest.mark.parametrize("byte_range", ["bytes=10240-", "bytes=99999-100000", "bytes=-0"])
+def test_a_range_beyond_the_end_is_refused_with_the_size(
+    acme: httpx.Client, shared_document: dict[str, Any], byte_range: str
+) -> None:
+    answer = content(acme, shared_document, Range=byte_range)
     refused(answer, 416, "range_not_satisfiable")
     assert answer.headers["content-range"] == "bytes */10240"
 
 
-def test_conditions_are_held(acme: httpx.Client, kept: dict[str, Any]) -> None:
-    whole = content(acme, kept)
+def test_conditional_requests_are_honoured(acme: httpx.Client, shared_document: dict[str, Any]) -> None:
+    whole = content(acme, shared_document)
     etag, modified = whole.headers["etag"], whole.headers["last-modified"]
     before = "Sat, 01 Jan 2000 00:00:00 GMT"
     for headers, status in (
@@ -129,7 +133,7 @@ def test_conditions_are_held(acme: httpx.Client, kept: dict[str, Any]) -> None:
         ({"Range": "bytes=0-3", "If-None-Match": etag}, 304),
         ({"Range": "bytes=99999-", "If-Match": '"x"'}, 412),
     ):
-        answer = content(acme, kept, **headers)
+        answer = content(acme, shared_document, **headers)
         assert answer.status_code == status, headers
         if status == 304:
             assert (answer.content, answer.headers["etag"]) == (b"", etag)
@@ -141,7 +145,7 @@ def test_an_empty_file_is_a_document(acme: httpx.Client) -> None:
     assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", "0")
 
 
-def test_a_form_is_a_file_and_what_is_said_of_it(acme: httpx.Client, running: Running) -> None:
+def test_a_form_uploads_a_file_with_its_metadata(acme: httpx.Client, running: Running) -> None:
     files = {"file": ("..\\..\\Kündigung.csv", b"a,b\n1,2\n", "text/csv")}
     answer = acme.post(DOCUMENTS, files=files, data={"folder": "inbox/2026", "tags": "b, a"})
     document = answer.json()["data"]
@@ -156,7 +160,7 @@ def test_a_form_is_a_file_and_what_is_said_of_it(acme: httpx.Client, running: Ru
     wait_until(lambda: not incoming(running), 30)
 
 
-def test_a_large_form_comes_as_it_was_sent(acme: httpx.Client) -> None:
+def test_a_large_form_is_stored_unchanged(acme: httpx.Client) -> None:
     data = os.urandom(3 << 20) + b"\r\n--not-the-boundary\r\n" + b"\n\r" * 1000
     document = acme.post(DOCUMENTS, files={"file": ("large.bin", data)}, data={"name": "other.bin"}).json()["data"]
     assert (document["name"], document["sha256"]) == ("other.bin", hashlib.sha256(data).hexdigest())
@@ -194,21 +198,21 @@ PART = b'--cut\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\
         ),
     ],
 )
-def test_a_form_that_is_none_is_refused(
+def test_an_invalid_form_is_refused(
     acme: httpx.Client, running: Running, media: str, body: bytes, status: int, code: str
 ) -> None:
     refused(acme.post(DOCUMENTS, content=body, headers={"Content-Type": media}), status, code)
     wait_until(lambda: not incoming(running), 30)
 
 
-def test_json_is_a_file_like_any_other_and_needs_a_name(acme: httpx.Client) -> None:
+def test_a_json_body_is_a_file_and_needs_a_name(acme: httpx.Client) -> None:
     message = refused(acme.post(DOCUMENTS, json={"name": "a.txt", "content": "abc"}), 422, "validation_failed", "/name")
     assert "?name=" in message
     document = acme.post(DOCUMENTS, params={"name": "a.json"}, json={"a": 1}).json()["data"]
     assert document["media_type"] == "application/json"
 
 
-def test_what_is_said_twice_or_wrongly_is_named(acme: httpx.Client) -> None:
+def test_duplicate_or_invalid_parameters_are_named(acme: httpx.Client) -> None:
     files = {"file": ("a.txt", b"abc")}
     twice = acme.post(DOCUMENTS, params={"folder": "a"}, files=files, data={"folder": "b"})
     refused(twice, 422, "validation_failed", "/folder")
@@ -218,7 +222,7 @@ def test_what_is_said_twice_or_wrongly_is_named(acme: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("page", [b"<html><script>alert(1)</script>", b"<svg xmlns='x' onload='alert(1)'/>", b"%PDF-1.7\n<html>"])
-def test_a_page_in_disguise_is_what_it_is_and_runs_nowhere(acme: httpx.Client, page: bytes) -> None:
+def test_a_page_disguised_as_an_image_is_detected_and_sandboxed(acme: httpx.Client, page: bytes) -> None:
     document = acme.post(DOCUMENTS, files={"file": ("photo.png", page, "image/png")}).json()["data"]
     assert document["media_type"] in ("text/html", "image/svg+xml", "application/pdf")
     headers = content(acme, document).headers
@@ -256,7 +260,7 @@ def test_a_revision_is_added_and_the_old_one_stays(acme: httpx.Client) -> None:
     refused(acme.get(f"{path}/content", params={"revision": 3}), 404, "not_found")
 
 
-def test_a_change_takes_the_version_it_was_made_for(acme: httpx.Client) -> None:
+def test_a_change_can_require_a_version(acme: httpx.Client) -> None:
     document = upload(acme, b"one", "a.txt", folder="f", tags="x")
     path = f"{DOCUMENTS}/{document['id']}"
     changed = acme.patch(path, json={"name": "b.txt", "folder": "", "tags": []}, headers={"If-Match": '"1"'}).json()["data"]
@@ -269,7 +273,7 @@ def test_a_change_takes_the_version_it_was_made_for(acme: httpx.Client) -> None:
     refused(acme.get(f"{path}/content"), 404, "not_found")
 
 
-def test_a_repeated_upload_makes_one_document(acme: httpx.Client) -> None:
+def test_a_repeated_upload_creates_one_document(acme: httpx.Client) -> None:
     headers = {"Idempotency-Key": "upload-once"}
     first = acme.post(DOCUMENTS, params={"name": "once.txt"}, content=b"one", headers=headers)
     again = acme.post(DOCUMENTS, params={"name": "once.txt"}, content=b"one", headers=headers)
@@ -281,7 +285,7 @@ def test_a_repeated_upload_makes_one_document(acme: httpx.Client) -> None:
     assert len(documents) == 1
 
 
-def test_damage_is_told_and_not_delivered_as_if_it_were_whole(acme: httpx.Client, running: Running) -> None:
+def test_a_damaged_document_is_reported_and_not_delivered(acme: httpx.Client, running: Running) -> None:
     document = upload(acme, b"soon to be lost", "lost.txt")
     [stored] = (running.config.data / "blobs").rglob(f"{document['sha256']}.*")
     stored.unlink()
@@ -313,7 +317,7 @@ def test_an_upload_that_grows_too_large_leaves_nothing(running: Running, acme: h
     wait_until(lambda: not incoming(running), 30)
 
 
-def test_a_sender_that_leaves_leaves_nothing(running: Running, acme: httpx.Client) -> None:
+def test_a_broken_upload_leaves_nothing(running: Running, acme: httpx.Client) -> None:
     def broken() -> Iterator[bytes]:
         yield bytes(1 << 20)
         raise ConnectionResetError
@@ -323,22 +327,24 @@ def test_a_sender_that_leaves_leaves_nothing(running: Running, acme: httpx.Clien
     wait_until(lambda: not incoming(running), 30)
 
 
-def test_nobody_unknown_makes_us_write(running: Running) -> None:
+def test_an_unauthenticated_upload_writes_nothing(running: Running) -> None:
     with running.client("acme.localhost") as stranger:
         refused(stranger.post(DOCUMENTS, params={"name": "a"}, content=bytes(2 << 20)), 401, "missing_api_key")
     wait_until(lambda: not incoming(running), 30)
 
 
-def test_a_document_of_another_tenant_is_not_there(acme: httpx.Client, globex: httpx.Client, kept: dict[str, Any]) -> None:
-    theirs = content(globex, kept)
+def test_a_document_of_another_tenant_is_not_found_by_its_id(
+    acme: httpx.Client, globex: httpx.Client, shared_document: dict[str, Any]
+) -> None:
+    theirs = content(globex, shared_document)
     unknown = globex.get(f"{DOCUMENTS}/doc_0/content")
     assert theirs.status_code == unknown.status_code == 404
     assert (
-        json.loads(theirs.text.replace(kept["id"], "ID"))["error"]["message"]
+        json.loads(theirs.text.replace(shared_document["id"], "ID"))["error"]["message"]
         == (json.loads(unknown.text.replace("doc_0", "ID"))["error"]["message"])
     )
 
 
-def test_the_example_of_the_route_table_is_a_table(ours: Resources) -> None:
+def test_the_example_document_is_a_csv_file(ours: Resources) -> None:
     document = ours.ask("GET", f"/documents/{ours.document()}")
     assert (document["name"], document["media_type"]) == ("orders.csv", "text/csv")
