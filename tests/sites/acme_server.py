@@ -34,7 +34,7 @@ def encode(data: bytes) -> str:
 
 
 class Problem(Exception):
-    """What the server answers instead."""
+    """An error response."""
 
     def __init__(self, status: int, kind: str, detail: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -64,8 +64,8 @@ class AuthorizationState:
 
 
 class AcmeServer:
-    """The authority's state.  `port` is where hosts are asked (they all are this machine), `records` a folder whose files hold
-    the values of TXT records, `faults` what the next requests for a resource are answered instead."""
+    """The authority's state.  `port` is the HTTP port of all hosts (they are this machine), `records` a folder whose files hold
+    the values of TXT records, `failures` the error responses to the next requests for a resource."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -110,18 +110,18 @@ class AcmeServer:
 
     def directory(self) -> dict[str, Any]:
         names = {"newNonce": "nonce", "newAccount": "account", "newOrder": "order", "revokeCert": "revoke", "keyChange": "key"}
-        found: dict[str, Any] = {name: f"{self.url}/{path}" for name, path in names.items()}
-        return found | ({"renewalInfo": f"{self.url}/renewal"} if self.window else {})
+        resources: dict[str, Any] = {name: f"{self.url}/{path}" for name, path in names.items()}
+        return resources | ({"renewalInfo": f"{self.url}/renewal"} if self.window else {})
 
     def account(self, key: dict[str, str], payload: dict[str, Any]) -> Answer:
         if not payload.get("termsOfServiceAgreed"):
             raise Problem(403, "userActionRequired", "agree to the terms")
         if self.eab is not None:
             self._check_binding(payload.get("externalAccountBinding"), key)
-        known = next((uri for uri, jwk in self.accounts.items() if jwk == key), None)
-        uri = known or f"{self.url}/account/{len(self.accounts) + 1}"
+        existing = next((uri for uri, jwk in self.accounts.items() if jwk == key), None)
+        uri = existing or f"{self.url}/account/{len(self.accounts) + 1}"
         self.accounts[uri] = key
-        return (200 if known else 201), {"Location": uri}, {"status": "valid", "contact": payload.get("contact", [])}
+        return (200 if existing else 201), {"Location": uri}, {"status": "valid", "contact": payload.get("contact", [])}
 
     def _check_binding(self, binding: Any, key: dict[str, str]) -> None:
         if not binding or self.eab is None:
@@ -158,60 +158,64 @@ class AcmeServer:
         return 200, {"Retry-After": "1"} if order.status == "processing" else {}, self.show(order)
 
     def authorization(self, number: int) -> Answer:
-        found = self.authorizations[number]
-        kinds = ("dns-01",) if found.wildcard else ("http-01", "dns-01", "tls-alpn-01")
-        error = {"error": found.error} if found.error else {}
-        asked = [
-            {"type": kind, "url": f"{self.url}/challenge/{number}/{kind}", "token": found.token, "status": found.status, **error}
-            for kind in kinds
-        ]
-        body = {"identifier": {"type": "dns", "value": found.host}, "status": found.status, "challenges": asked}
-        return 200, {}, body | ({"wildcard": True} if found.wildcard else {})
+        authorization = self.authorizations[number]
+        kinds = ("dns-01",) if authorization.wildcard else ("http-01", "dns-01", "tls-alpn-01")
+        state = {"token": authorization.token, "status": authorization.status}
+        if authorization.error:
+            state["error"] = authorization.error  # type: ignore[assignment]
+        challenges = [{"type": kind, "url": f"{self.url}/challenge/{number}/{kind}", **state} for kind in kinds]
+        identifier = {"type": "dns", "value": authorization.host}
+        body = {"identifier": identifier, "status": authorization.status, "challenges": challenges}
+        return 200, {}, body | ({"wildcard": True} if authorization.wildcard else {})
 
     def challenge(self, number: int, kind: str, key: dict[str, str]) -> Answer:
-        found = self.authorizations[number]
-        found.asked += 1
+        authorization = self.authorizations[number]
+        authorization.asked += 1
         thumb = json.dumps({name: key[name] for name in ("crv", "kty", "x", "y")}, separators=(",", ":"), sort_keys=True)
-        wanted = f"{found.token}.{encode(hashlib.sha256(thumb.encode()).digest())}"
-        error = self._prove_http(found, wanted) if kind == "http-01" else self._prove_dns(found, wanted)
-        found.status, found.error = ("invalid" if error else "valid"), error
-        states = [self.authorizations[int(url.rpartition("/")[2])].status for url in found.order.authorizations]
-        found.order.status = "invalid" if "invalid" in states else "ready" if set(states) == {"valid"} else "pending"
+        expected = f"{authorization.token}.{encode(hashlib.sha256(thumb.encode()).digest())}"
+        error = self._prove_http(authorization, expected) if kind == "http-01" else self._prove_dns(authorization, expected)
+        authorization.status, authorization.error = ("invalid" if error else "valid"), error
+        states = [self.authorizations[int(url.rpartition("/")[2])].status for url in authorization.order.authorizations]
+        authorization.order.status = "invalid" if "invalid" in states else "ready" if set(states) == {"valid"} else "pending"
         link = {"Link": f'<{self.url}/authz/{number}>;rel="up"'}
         return (
             200,
             link,
-            {"type": kind, "url": f"{self.url}/challenge/{number}/{kind}", "status": found.status, "token": found.token},
+            {
+                "type": kind, "url": f"{self.url}/challenge/{number}/{kind}", "status": authorization.status,
+                "token": authorization.token,
+            },
         )
 
-    def _prove_http(self, found: AuthorizationState, wanted: str) -> dict[str, Any] | None:
+    def _prove_http(self, authorization: AuthorizationState, expected: str) -> dict[str, Any] | None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            connection.request("GET", f"/.well-known/acme-challenge/{found.token}", headers={"Host": found.host})
+            connection.request("GET", f"/.well-known/acme-challenge/{authorization.token}", headers={"Host": authorization.host})
             answer = connection.getresponse()
-            said = answer.read(1000).decode().rstrip()
+            body = answer.read(1000).decode().rstrip()
         except OSError as error:
-            return {"type": f"{URN}connection", "detail": f"{found.host}: {error}", "status": 400}
+            return {"type": f"{URN}connection", "detail": f"{authorization.host}: {error}", "status": 400}
         finally:
             connection.close()
-        if answer.status == 200 and said == wanted:
+        if answer.status == 200 and body == expected:
             return None
-        return {"type": f"{URN}unauthorized", "detail": f"{found.host} answered {answer.status} with {said[:40]!r}", "status": 403}
+        detail = f"{authorization.host} answered {answer.status} with {body[:40]!r}"
+        return {"type": f"{URN}unauthorized", "detail": detail, "status": 403}
 
-    def _prove_dns(self, found: AuthorizationState, wanted: str) -> dict[str, Any] | None:
-        value = encode(hashlib.sha256(wanted.encode()).digest())
-        file = self.records / f"_acme-challenge.{found.host}" if self.records else None
+    def _prove_dns(self, authorization: AuthorizationState, expected: str) -> dict[str, Any] | None:
+        value = encode(hashlib.sha256(expected.encode()).digest())
+        file = self.records / f"_acme-challenge.{authorization.host}" if self.records else None
         if file is not None and file.exists() and value in file.read_text().split():
             return None
-        return {"type": f"{URN}dns", "detail": f"no TXT record at _acme-challenge.{found.host}", "status": 400}
+        return {"type": f"{URN}dns", "detail": f"no TXT record at _acme-challenge.{authorization.host}", "status": 400}
 
     def finalize(self, number: int, payload: dict[str, Any]) -> Answer:
         order = self.orders[number]
         if order.status != "ready":
             raise Problem(403, "orderNotReady", "prove the names first")
         csr = x509.load_der_x509_csr(decode(payload["csr"]))
-        asked = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
-        if not csr.is_signature_valid or sorted(asked) != sorted(order.names):
+        requested = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+        if not csr.is_signature_valid or sorted(requested) != sorted(order.names):
             raise Problem(400, "badCSR", "the request names other hosts than the order")
         leaf = Leaf(order.names, begins=self.days[0], ends=self.days[1])
         order.chain = text_of(self.signer.sign(leaf, csr.public_key()), self.signer.certificate)
@@ -272,10 +276,10 @@ class _Handler(BaseHTTPRequestHandler):
         resource = self.path.strip("/").partition("/")[0]
         with self.authority.lock:
             self.authority.seen.append(resource)
-            faults = self.authority.faults[resource]
+            failures = self.authority.faults[resource]
             try:
-                if faults:
-                    raise faults.pop(0)
+                if failures:
+                    raise failures.pop(0)
                 self._send(*make())
             except Problem as problem:
                 self._send(problem.status, {"Content-Type": "application/problem+json", **problem.headers}, problem.body)

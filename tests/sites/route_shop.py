@@ -76,16 +76,16 @@ def build(api: httpx.Client) -> None:
 
 
 def executions(api: httpx.Client, process: str = "route-order") -> list[dict[str, Any]]:
-    found = api.get(f"/api/v1/processes/{process}/executions", params={"limit": 500}).raise_for_status()
-    return list(found.json()["data"])
+    response = api.get(f"/api/v1/processes/{process}/executions", params={"limit": 500}).raise_for_status()
+    return list(response.json()["data"])
 
 
 def wait_for(look: Callable[[], Any]) -> Any:
     ends = time.monotonic() + PATIENCE
-    while not (found := look()):
+    while not (result := look()):
         assert time.monotonic() < ends, "it never came"
         threading.Event().wait(0.05)
-    return found
+    return result
 
 
 def go_on(acme: httpx.Client, execution_id: str, word: str) -> None:

@@ -26,7 +26,7 @@ async def hello(scope: MutableMapping[str, Any], receive: Receive, send: Send) -
 
 @contextmanager
 def serving(server: ServerConfig, app: App = hello) -> Iterator[None]:
-    """Until the block ends; begins when every listener takes connections."""
+    """Serve until the block ends, which starts when every listener accepts connections."""
     box: dict[str, Any] = {}
     ready = threading.Event()
 
@@ -53,7 +53,7 @@ def _listens(port: int) -> bool:
 
 
 def await_that(holds: Callable[[], object]) -> None:
-    """Return once it holds."""
+    """Return once the condition holds."""
     until = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < until, "it did not come true in time"
@@ -69,9 +69,9 @@ def peer(port: int, name: str | None, *, alpn: tuple[str, ...] = ("h2", "http/1.
         socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
         context.wrap_socket(plain, server_hostname=name) as connection,
     ):
-        shown = connection.getpeercert(binary_form=True)
-        assert shown is not None
-        return fingerprint(shown), connection.selected_alpn_protocol()
+        certificate = connection.getpeercert(binary_form=True)
+        assert certificate is not None
+        return fingerprint(certificate), connection.selected_alpn_protocol()
 
 
 def fingerprint(der: bytes) -> str:

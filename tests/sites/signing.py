@@ -30,7 +30,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 @dataclass
 class Leaf:
-    """What a certificate is to say; days count from now."""
+    """The content of a certificate; `begins` and `ends` are days from now."""
 
     names: Sequence[str]
     key: Key = field(default_factory=new_key)
@@ -40,7 +40,7 @@ class Leaf:
 
 
 class Authority:
-    """A root that signs."""
+    """A root authority that signs certificates."""
 
     def __init__(self, name: str = "Authority of the tests", parent: "Authority | None" = None) -> None:
         self.key = new_key()
@@ -64,7 +64,7 @@ class Authority:
         return text_of(self.sign(leaf)), pem_of(leaf.key)
 
     def trust(self) -> ssl.SSLContext:
-        """What a client is told that believes this authority alone."""
+        """The context of a client that trusts only this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=text_of(self.certificate))
         return context

@@ -26,8 +26,8 @@ FORM = {"Sec-Fetch-Site": "same-origin", **PAGE}
 
 def open_app(acme: httpx.Client, app: str, access: Any) -> None:
     """An app with this access; with a public folder, so that the settings come along."""
-    found = acme.get(f"/api/v1/webapps/{app}")
-    if found.status_code == 404:
+    response = acme.get(f"/api/v1/webapps/{app}")
+    if response.status_code == 404:
         new_app(acme, app)
     about = {"app.yaml": json.dumps({"access": access}).encode()}
     deploy(acme, app, about | {f"public/{path}": data for path, data in FILES.items()})
@@ -47,14 +47,14 @@ def door(running: Running, acme: httpx.Client, globex: httpx.Client) -> str:
 @pytest.fixture
 def visitor(running: Running) -> Iterator[Callable[[str], httpx.Client]]:
     """Makes a browser that has never been here, on the host of an app."""
-    made: list[httpx.Client] = []
+    clients: list[httpx.Client] = []
 
     def make(host: str) -> httpx.Client:
-        made.append(running.client(f"{host}.content.localhost"))
-        return made[-1]
+        clients.append(running.client(f"{host}.content.localhost"))
+        return clients[-1]
 
     yield make
-    for each in made:
+    for each in clients:
         each.close()
 
 
@@ -78,15 +78,15 @@ def test_a_page_requires_sign_in_and_returns_there(door: str, visitor: Callable[
     browser = visitor("door--acme")
     away = browser.get("/report?year=2026", headers=PAGE)
     assert (away.status_code, away.headers["location"]) == (303, "/_gos/sign-in?to=%2Freport%3Fyear%3D2026")
-    shown = browser.get(away.headers["location"], headers=PAGE)
-    assert shown.status_code == 200
-    assert 'value="/report?year=2026"' in shown.text
-    assert "script" not in shown.headers["content-security-policy"]
-    assert not re.search(r"(src|href)=\"(https?:)?//", shown.text)
+    page = browser.get(away.headers["location"], headers=PAGE)
+    assert page.status_code == 200
+    assert 'value="/report?year=2026"' in page.text
+    assert "script" not in page.headers["content-security-policy"]
+    assert not re.search(r"(src|href)=\"(https?:)?//", page.text)
     done = enter(browser, "/report?year=2026")
     assert (done.status_code, done.headers["location"]) == (303, "/report?year=2026")
-    (kept,) = [each for each in done.headers.get_list("set-cookie") if each.startswith("__Host-gos_visit=")]
-    assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/"} <= set(kept.split("; "))
+    (cookie,) = [each for each in done.headers.get_list("set-cookie") if each.startswith("__Host-gos_visit=")]
+    assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/"} <= set(cookie.split("; "))
     inside = browser.get("/report?year=2026", headers=PAGE)
     assert inside.content == FILES["report.html"]
     assert inside.headers["cache-control"] == "private, max-age=600"
@@ -161,11 +161,11 @@ def test_a_planted_cookie_is_replaced(door: str, visitor: Callable[[str], httpx.
 
 
 def test_sign_out_and_revocation_end_a_visit(acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]) -> None:
-    for ending in ("sign-out", "operator"):
+    for cause in ("sign-out", "operator"):
         browser = visitor("other-door--acme")
         enter(browser)
         assert browser.get("/", headers=PAGE).status_code == 200
-        if ending == "sign-out":
+        if cause == "sign-out":
             assert browser.get("/_gos/sign-out", headers=PAGE).status_code == 200
             assert send(browser, "/_gos/sign-out", {}, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
             assert browser.get("/", headers=PAGE).status_code == 200
@@ -198,8 +198,8 @@ def test_a_missing_password_secret_admits_nobody(acme: httpx.Client, visitor: Ca
     for _ in range(25):
         assert send(browser, "/_gos/sign-in", {"password": "x"}).status_code == 503
     acme.put("/api/v1/secrets/ANOTHER", json={"value": "x"}).raise_for_status()  # behind the lines in the writer's queue
-    told = acme.get("/api/v1/logs", params={"source": "webapp", "text": "sign in to the app keyless", "limit": 100}).json()["data"]
-    assert len(told) == 20
+    lines = acme.get("/api/v1/logs", params={"source": "webapp", "text": "sign in to the app keyless", "limit": 100}).json()["data"]
+    assert len(lines) == 20
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_targets_stay_on_the_host(target: str, door: str, visitor: Callable[[str
     assert safe_target("/report?next=//evil.example&a=%2F") == "/report?next=//evil.example&a=%2F"
     browser = visitor("door--acme")
     if "\r" not in target and "\n" not in target:
-        shown = browser.get(f"/_gos/sign-in?to={quote(target)}", headers=PAGE)
-        assert 'name="to" value="/"' in shown.text
+        page = browser.get(f"/_gos/sign-in?to={quote(target)}", headers=PAGE)
+        assert 'name="to" value="/"' in page.text
         assert send(browser, "/_gos/sign-in", {"password": PASSWORD, "to": target}).headers["location"] == "/"
 
 
@@ -253,9 +253,9 @@ def test_a_member_signs_in_through_the_base_host(
     running: Running, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
 ) -> None:
     browser = visitor("club--acme")
-    asked, cookie = at_base(browser, "/_gos/sign-in?to=%2Freport")
+    path, cookie = at_base(browser, "/_gos/sign-in?to=%2Freport")
     assert cookie.startswith("__Host-gos_ask=")
-    back = base.get(asked)
+    back = base.get(path)
     url = urlsplit(back.headers["location"])
     here = f"club--acme.content.localhost{running.config.port_suffix}"
     assert (back.status_code, url.netloc, url.path) == (303, here, "/_gos/enter")
@@ -272,8 +272,8 @@ def test_a_member_signs_in_through_the_base_host(
 def test_a_code_is_valid_for_one_host_only(acme: httpx.Client, base: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "second-club", "members")
     browser, other = visitor("club--acme"), visitor("second-club--acme")
-    asked, cookie = at_base(browser)
-    url = urlsplit(base.get(asked).headers["location"])
+    path, cookie = at_base(browser)
+    url = urlsplit(base.get(path).headers["location"])
     _, other_cookie = at_base(other)
     for jar in (cookie, other_cookie):
         answer = other.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": jar})
@@ -293,23 +293,23 @@ def test_the_base_host_redirects_only_to_known_apps(base: httpx.Client, host: st
 def test_only_members_get_a_code_and_only_allowed_roles_a_visit(
     running: Running, acme: httpx.Client, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
 ) -> None:
-    asked, _ = at_base(visitor("club--acme"))
+    path, _ = at_base(visitor("club--acme"))
     with running.client("localhost") as elsewhere:
         cookie = cookie_of(send(elsewhere, "/sign-in", {"login": OUTSIDER, "password": WORD}))
-        assert elsewhere.get(asked, headers={"Cookie": cookie}).status_code == 404
+        assert elsewhere.get(path, headers={"Cookie": cookie}).status_code == 404
     open_app(acme, "owners-club", {"members": {"roles": ["owner"]}})
     browser = visitor("owners-club--acme")
-    asked, cookie = at_base(browser)
-    url = urlsplit(base.get(asked).headers["location"])
+    path, cookie = at_base(browser)
+    url = urlsplit(base.get(path).headers["location"])
     refused = browser.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": cookie})
     assert refused.status_code == 403
     assert "set-cookie" not in refused.headers
 
 
 def test_a_base_host_sign_in_continues_to_the_app(running: Running, club: str, visitor: Callable[[str], httpx.Client]) -> None:
-    asked, _ = at_base(visitor("club--acme"))
+    path, _ = at_base(visitor("club--acme"))
     with running.client("localhost") as browser:
-        form = browser.get(asked)
+        form = browser.get(path)
         assert form.headers["location"].startswith("/sign-in?host=club--acme")
         page = browser.get(form.headers["location"])
         (action,) = re.findall(r'action="(/sign-in[^"]*)"', page.text)
@@ -317,7 +317,7 @@ def test_a_base_host_sign_in_continues_to_the_app(running: Running, club: str, v
         assert urlsplit(done.headers["location"]).path == "/visit/signed-in"
         between = browser.get(done.headers["location"], headers={"Cookie": cookie_of(done)})
         (onward,) = set(re.findall(r'href="(/visit\?[^"]*)"', between.text))
-        assert parse_qs(urlsplit(onward.replace("&amp;", "&")).query) == parse_qs(urlsplit(asked).query)
+        assert parse_qs(urlsplit(onward.replace("&amp;", "&")).query) == parse_qs(urlsplit(path).query)
 
 
 def test_an_archive_defines_its_access(acme: httpx.Client, door: str) -> None:

@@ -115,13 +115,13 @@ def leaf_print(chain: str) -> str:
 
 def test_a_certificate_is_issued_and_served_without_a_restart(world: World) -> None:
     before = peer(world.port, HOST)[0]
-    standing = world.rounds(world.issuer())
+    status = world.rounds(world.issuer())
     (order,) = world.authority.orders
     assert peer(world.port, HOST) == (leaf_print(order.chain), "h2")
     assert before != leaf_print(order.chain)
-    held = world.certificates.get(ACME, HOST)
-    assert (standing.state, standing.error, standing.not_after) == ("active", None, held.facts.not_after)
-    assert (held.origin, held.facts.names, held.facts.issuer) == ("acme", (HOST,), "Loopback authority")
+    certificate = world.certificates.get(ACME, HOST)
+    assert (status.state, status.error, status.not_after) == ("active", None, certificate.facts.not_after)
+    assert (certificate.origin, certificate.facts.names, certificate.facts.issuer) == ("acme", (HOST,), "Loopback authority")
     assert db.rows("SELECT count(*) FROM acme_challenge")[0][0] == 0
     assert world.order().order_url is None
 
@@ -129,9 +129,9 @@ def test_a_certificate_is_issued_and_served_without_a_restart(world: World) -> N
 def test_it_is_renewed_at_two_thirds_of_its_life_by_the_same_account(world: World) -> None:
     issuer = world.issuer()
     world.rounds(issuer)
-    held = world.certificates.get(ACME, HOST)
-    life = held.facts.not_after - held.facts.not_before
-    assert held.facts.not_before + life * 0.6 < world.order().due_at <= held.facts.not_before + life * 2 // 3
+    certificate = world.certificates.get(ACME, HOST)
+    life = certificate.facts.not_after - certificate.facts.not_before
+    assert certificate.facts.not_before + life * 0.6 < world.order().due_at <= certificate.facts.not_before + life * 2 // 3
     world.rounds(issuer)
     assert len(world.authority.orders) == 1, "nothing is asked before that time"
     world.later(62 * DAY)
@@ -164,21 +164,21 @@ def test_a_slow_authority_is_waited_for(world: World) -> None:
 
 def test_the_authoritys_error_is_shown(world: World) -> None:
     world.authority.port = free_port()  # nobody listens where it asks
-    standing = world.rounds(world.issuer())
-    assert standing.state == "failed"
-    assert standing.error is not None
-    assert "urn:ietf:params:acme:error:connection" in standing.error
-    assert HOST in standing.error
-    assert standing.next_try is not None
-    assert standing.next_try > clock.now_ms()
+    status = world.rounds(world.issuer())
+    assert status.state == "failed"
+    assert status.error is not None
+    assert "urn:ietf:params:acme:error:connection" in status.error
+    assert HOST in status.error
+    assert status.next_try is not None
+    assert status.next_try > clock.now_ms()
 
 
 def test_a_rate_limit_of_the_authority_is_respected(world: World) -> None:
     world.authority.faults["order"].append(Problem(429, "rateLimited", "too many certificates", {"Retry-After": "90000"}))
-    standing = world.rounds(world.issuer())
-    assert standing.error == "too many certificates (urn:ietf:params:acme:error:rateLimited)"
-    assert standing.next_try is not None
-    assert standing.next_try >= clock.now_ms() + 24 * HOUR
+    status = world.rounds(world.issuer())
+    assert status.error == "too many certificates (urn:ietf:params:acme:error:rateLimited)"
+    assert status.next_try is not None
+    assert status.next_try >= clock.now_ms() + 24 * HOUR
     assert world.authority.seen.count("order") == 1
 
 
@@ -217,17 +217,17 @@ def test_a_failed_renewal_keeps_the_certificate_and_is_reported(world: World) ->
     world.rounds(issuer)
     world.authority.port = free_port()
     world.later(62 * DAY)
-    standing = world.rounds(issuer)
-    assert standing.state == "active"
-    assert standing.error is not None
+    status = world.rounds(issuer)
+    assert status.state == "active"
+    assert status.error is not None
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[0].chain)
 
 
 def test_an_unreachable_authority_is_reported_and_not_hammered(world: World) -> None:
     source = OrderProcessor(Authority(f"http://127.0.0.1:{free_port()}/directory"), world.certificates)
     issuer = Issuer(world.certificates, world.domains, Worker("wrk_1", lambda _: False), source)
-    standing = world.rounds(issuer)
-    assert (standing.state, standing.error) == ("failed", "the authority could not be reached: connection refused (unreachable)")
+    status = world.rounds(issuer)
+    assert (status.state, status.error) == ("failed", "the authority could not be reached: connection refused (unreachable)")
     assert len(world.order().tries) == 1
 
 
@@ -237,9 +237,9 @@ def test_a_certificate_for_another_key_is_rejected(world: World) -> None:
     world.rounds(issuer, 4)
     assert world.authority.orders[0].status == "processing"
     world.authority.orders[0].chain = world.authority.signer.pair(HOST)[0]
-    standing = world.rounds(issuer)
-    assert standing.error is not None
-    assert "bad_certificate" in standing.error
+    status = world.rounds(issuer)
+    assert status.error is not None
+    assert "bad_certificate" in status.error
     assert world.certificates.find(ACME, HOST) is None
 
 
@@ -257,26 +257,26 @@ def test_names_are_validated_with_the_dns_hook(world: World, tmp_path: Path) -> 
         issuer.run_round()
         db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
     assert world.domains.statuses["gos.example.com"].state == "active"
-    shown = leaf_print(world.authority.orders[0].chain)
-    assert [peer(world.port, name)[0] for name in ("gos.example.com", "demo.gos.example.com")] == [shown, shown]
+    served = leaf_print(world.authority.orders[0].chain)
+    assert [peer(world.port, name)[0] for name in ("gos.example.com", "demo.gos.example.com")] == [served, served]
     assert list(records.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [(("/bin/sh", "-c", "echo no such zone; exit 3"), "no such zone"), (("/nowhere/hook",), "could not be started")],
 )
-def test_a_failing_hook_is_reported(world: World, command: tuple[str, ...], said: str) -> None:
-    standing = world.rounds(world.issuer(dns_hook=command, hook_seconds=60))
-    assert standing.error is not None
-    assert said in standing.error
-    assert "dns_hook_failed" in standing.error
+def test_a_failing_hook_is_reported(world: World, command: tuple[str, ...], message: str) -> None:
+    status = world.rounds(world.issuer(dns_hook=command, hook_seconds=60))
+    assert status.error is not None
+    assert message in status.error
+    assert "dns_hook_failed" in status.error
 
 
 def test_a_hanging_hook_is_killed(world: World) -> None:
-    standing = world.rounds(world.issuer(dns_hook=("/bin/sh", "-c", "sleep 600 & sleep 600"), hook_seconds=0.2), 3)
-    assert standing.error is not None
-    assert "did not finish within 0.2 s" in standing.error
+    status = world.rounds(world.issuer(dns_hook=("/bin/sh", "-c", "sleep 600 & sleep 600"), hook_seconds=0.2), 3)
+    assert status.error is not None
+    assert "did not finish within 0.2 s" in status.error
 
 
 def test_an_external_account_binding_is_used(world: World) -> None:

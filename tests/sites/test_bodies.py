@@ -14,7 +14,7 @@ MOST = BUFFERED_BYTES // PIECE
 
 
 class Sender:
-    """A server that has a body of so many pieces; `taken` says how many were asked for."""
+    """A server with a body of `pieces` pieces; `requested` counts those that were read."""
 
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
@@ -28,7 +28,7 @@ class Sender:
 
 
 def serve(sender: Sender, read: Any) -> Any:
-    """What `read(request)` comes to while the connection takes what the sender has."""
+    """The result of `read(request)` while the connection receives from the sender."""
 
     async def run() -> Any:
         scope: Any = {"type": "http", "headers": [], "http_version": "1.1"}

@@ -17,8 +17,8 @@ DOCUMENTS = "/api/v1/documents"
 
 
 def upload(client: httpx.Client, name: str, data: bytes, **query: str) -> str:
-    made = client.post(DOCUMENTS, params={"name": name, **query}, content=data).raise_for_status()
-    return str(made.json()["data"]["id"])
+    response = client.post(DOCUMENTS, params={"name": name, **query}, content=data).raise_for_status()
+    return str(response.json()["data"]["id"])
 
 
 def publish(client: httpx.Client, document: str, path: str, **more: Any) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def cdn(running: Running) -> Iterator[httpx.Client]:
 
 def test_a_published_document_is_public(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
     document = upload(acme, "Bericht Süd.pdf", PDF)
-    made = publish(acme, document, "/cdn-test/Bericht Süd.pdf", revision=1, cache="immutable")
-    assert (made["path"], made["revision"], made["serves"]) == ("cdn-test/Bericht Süd.pdf", 1, 1)
-    assert made["url"] == f"http://cdn--acme.content.localhost{running.config.port_suffix}/cdn-test/Bericht%20S%C3%BCd.pdf"
-    assert acme.get(f"{DOCUMENTS}/{document}/publication").json()["data"] == made
+    publication = publish(acme, document, "/cdn-test/Bericht Süd.pdf", revision=1, cache="immutable")
+    assert (publication["path"], publication["revision"], publication["serves"]) == ("cdn-test/Bericht Süd.pdf", 1, 1)
+    assert publication["url"] == f"http://cdn--acme.content.localhost{running.config.port_suffix}/cdn-test/Bericht%20S%C3%BCd.pdf"
+    assert acme.get(f"{DOCUMENTS}/{document}/publication").json()["data"] == publication
     answer = cdn.get("/cdn-test/Bericht%20S%C3%BCd.pdf")
     assert (answer.status_code, answer.content) == (200, PDF)
     assert answer.headers["content-type"] == "application/pdf"
@@ -165,11 +165,11 @@ def test_the_host_serves_nothing_else(running: Running, acme: httpx.Client, cdn:
     ],
 )
 def test_publishing_errors_are_reported(acme: httpx.Client, body: dict[str, Any], status: int, pointer: str | None) -> None:
-    taken = upload(acme, "taken.txt", b"taken")
-    publish(acme, taken, "cdn-taken.txt")
+    other = upload(acme, "taken.txt", b"taken")
+    publish(acme, other, "cdn-taken.txt")
     document = upload(acme, "mine.txt", b"mine")
     error = acme.post(f"{DOCUMENTS}/{document}/publish", json=body).json()["error"]
-    acme.delete(f"{DOCUMENTS}/{taken}").raise_for_status()
+    acme.delete(f"{DOCUMENTS}/{other}").raise_for_status()
     assert error["status"] == status
     assert pointer is None or error["details"][0]["pointer"] == pointer
 

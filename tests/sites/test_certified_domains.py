@@ -104,10 +104,10 @@ def test_a_domain_gets_a_certificate_by_acme_and_becomes_active(folder: Path, do
             assert domains.get_domain(ACME, "shop", HOST).state == "cert_pending"
             rounds(issuer_of(config, certificates))
     domain = domains.get_domain(ACME, "shop", HOST)
-    held = certificates.get(ACME, HOST)
+    certificate = certificates.get(ACME, HOST)
     assert domain.state == "active"
     assert domain.certificate is not None
-    assert (domain.certificate.state, domain.certificate.not_after) == ("active", held.facts.not_after)
+    assert (domain.certificate.state, domain.certificate.not_after) == ("active", certificate.facts.not_after)
     assert certificates.get(ACME, PARTNER).facts.names == (PARTNER,)
 
 
@@ -134,9 +134,9 @@ def test_the_builtin_authority_issues_certificates(
     assert domains.get_domain(ACME, "shop", HOST).state == "active"
     server = build_server_config(config, certificates)
     with serving(server, Transport(page, config, server)):
-        found = ask(server, str(ca_certificate(config)))
-    assert found.text == "a page"
-    assert "strict-transport-security" not in found.headers, "a browser that does not trust it must not be locked out"
+        response = ask(server, str(ca_certificate(config)))
+    assert response.text == "a page"
+    assert "strict-transport-security" not in response.headers, "a browser that does not trust it must not be locked out"
 
 
 def test_without_a_source_the_domain_says_what_to_do(folder: Path, domains: Domains, certificates: Certificates) -> None:
@@ -187,23 +187,23 @@ def test_hsts_grows_step_by_step(folder: Path, certificates: Certificates) -> No
     certificates.upload(ACME, HOST, authority.pair(HOST))
     config = make_config(folder, server__tls="internal")
     server = build_server_config(config, certificates)
-    said = []
+    headers = []
     with serving(server, Transport(page, config, server)):
         for days in (0, 2, 8, 31):
             since = clock.now_ms() - days * DAY
             db.write(lambda since=since: db.execute("UPDATE certificate SET since = ?, fingerprint = ?", (since, str(since))))  # type: ignore[misc]
             server.reload()
-            said.append(ask(server, authority.trust()).headers.get("strict-transport-security"))
+            headers.append(ask(server, authority.trust()).headers.get("strict-transport-security"))
         assert ask(server, authority.trust(), "/own").headers.get_list("strict-transport-security") == ["max-age=1"]
         db.write(lambda: db.execute("UPDATE certificate SET since = NULL, fingerprint = 'a'"))  # as of the built-in authority
         server.reload()
         assert "strict-transport-security" not in ask(server, authority.trust()).headers
         long_ago = clock.now_ms() - 400 * DAY
-        gone = (long_ago, long_ago + DAY)
-        db.write(lambda: db.execute("UPDATE certificate SET since = ?, not_after = ?, fingerprint = 'b'", gone))
+        expired = (long_ago, long_ago + DAY)
+        db.write(lambda: db.execute("UPDATE certificate SET since = ?, not_after = ?, fingerprint = 'b'", expired))
         server.reload()
         assert server.offer(HOST) is None, "it has expired"
-    assert said == [None, "max-age=86400", "max-age=604800", "max-age=31536000"]
+    assert headers == [None, "max-age=86400", "max-age=604800", "max-age=31536000"]
     certificates.upload(ACME, HOST, authority.pair(HOST))
     off = make_config(folder, server__tls="internal", tls__hsts=False)
     server = build_server_config(off, certificates)
@@ -212,7 +212,7 @@ def test_hsts_grows_step_by_step(folder: Path, certificates: Certificates) -> No
 
 
 async def told_to(server: ServerConfig, config: Config, host: str) -> bytes:
-    """What a browser that asks this host by TLS is told of HSTS; empty for nothing."""
+    """The HSTS header of a TLS response of this host; empty when there is none."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -223,8 +223,8 @@ async def told_to(server: ServerConfig, config: Config, host: str) -> bytes:
 
     scope = {"type": "http", "scheme": "https", "path": "/", "method": "GET", "headers": [(b"host", host.encode())]}
     await Transport(page, config, server)(scope, receive, send)
-    found: bytes = dict(sent[0]["headers"]).get(b"strict-transport-security", b"")
-    return found
+    header: bytes = dict(sent[0]["headers"]).get(b"strict-transport-security", b"")
+    return header
 
 
 def test_a_shared_certificate_sets_no_hsts(folder: Path, certificates: Certificates) -> None:
@@ -234,12 +234,12 @@ def test_a_shared_certificate_sets_no_hsts(folder: Path, certificates: Certifica
     config = make_config(folder, server__tls="internal")
     server = build_server_config(config, certificates)
     server.create_ssl_context()
-    said = [asyncio.run(told_to(server, config, host)) for host in ("apps.example", "APPS.example:8443", "shop.apps.example")]
-    assert said == [b"max-age=31536000", b"max-age=31536000", b""]
+    headers = [asyncio.run(told_to(server, config, host)) for host in ("apps.example", "APPS.example:8443", "shop.apps.example")]
+    assert headers == [b"max-age=31536000", b"max-age=31536000", b""]
 
 
 def test_the_base_host_and_tenants_set_hsts(folder: Path, certificates: Certificates) -> None:
-    def heard(config: Config) -> list[bytes]:
+    def read_hsts(config: Config) -> list[bytes]:
         server = build_server_config(config, certificates)
         server.create_ssl_context()
         others = ("shop--acme.apps.gos.example", "apps.gos.example", "gos.example.net")
@@ -247,14 +247,14 @@ def test_the_base_host_and_tenants_set_hsts(folder: Path, certificates: Certific
 
     hosts = {"domains__base": "gos.example", "domains__content": "apps.gos.example"}
     internal = make_config(folder, server__tls="internal", **hosts)
-    assert heard(internal) == [b"max-age=86400"] * 2 + [b""] * 3, "with the built-in authority for a day"
+    assert read_hsts(internal) == [b"max-age=86400"] * 2 + [b""] * 3, "with the built-in authority for a day"
     chain, key = internal_certificate(internal)
     files = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key), **hosts)
-    assert heard(files) == [b"max-age=31536000"] * 2 + [b""] * 3
-    assert heard(make_config(folder, server__tls="internal", tls__hsts=False, **hosts)) == [b""] * 5
+    assert read_hsts(files) == [b"max-age=31536000"] * 2 + [b""] * 3
+    assert read_hsts(make_config(folder, server__tls="internal", tls__hsts=False, **hosts)) == [b""] * 5
     pair, facts = check_pair("gos.example", *Authority().pair("gos.example", "*.gos.example", "*.apps.gos.example"))
     db.write(lambda: certificates.store(Issued("gos.example", None, "acme", pair, facts)))
-    assert heard(internal) == [b"max-age=31536000"] * 2 + [b""] * 3, "a certificate for the appliance's own hosts by ACME"
+    assert read_hsts(internal) == [b"max-age=31536000"] * 2 + [b""] * 3, "a certificate for the appliance's own hosts by ACME"
 
 
 def test_localhost_sets_no_hsts(folder: Path, certificates: Certificates) -> None:
@@ -262,8 +262,8 @@ def test_localhost_sets_no_hsts(folder: Path, certificates: Certificates) -> Non
     server = build_server_config(config, certificates)
     server.create_ssl_context()
     hosts = ("localhost:8443", "acme.localhost", "shop--acme.content.localhost")
-    said = [asyncio.run(told_to(server, config, host)) for host in hosts]
-    assert said == [b""] * 3, "it would hold for every other port of the machine"
+    headers = [asyncio.run(told_to(server, config, host)) for host in hosts]
+    assert headers == [b""] * 3, "it would hold for every other port of the machine"
 
 
 def test_the_doctor_reports_expiring_certificates(folder: Path, certificates: Certificates) -> None:
@@ -297,16 +297,16 @@ async def test_the_root_certificate_is_served_on_the_base_host(folder: Path, mod
     app = Quart(__name__)
     app.register_error_handler(NotFound, lambda error: (error.message, 404))
     app.register_blueprint(build_root(config))
-    found = await app.test_client().get("/ca.pem", scope_base={"gos.host": match_host(host, config.domains)})
-    said = await found.get_data()
-    assert (found.status_code, b"BEGIN CERTIFICATE" in said, b"PRIVATE" in said) == (status, status == 200, False)
+    response = await app.test_client().get("/ca.pem", scope_base={"gos.host": match_host(host, config.domains)})
+    body = await response.get_data()
+    assert (response.status_code, b"BEGIN CERTIFICATE" in body, b"PRIVATE" in body) == (status, status == 200, False)
 
 
 DIRECTORY = {"acme__directory": "https://ca.example.com/directory", "acme__agree_terms": True}
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"acme__directory": "ftp://ca.example.com/"}, "https address"),
         ({"acme__directory": "http://ca.example.com/directory", "acme__agree_terms": True}, "https address"),
@@ -318,6 +318,6 @@ DIRECTORY = {"acme__directory": "https://ca.example.com/directory", "acme__agree
         ({"tls__http_port": 80}, "tls.http_port"),
     ],
 )
-def test_invalid_settings_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigInvalid, match=said):
+def test_invalid_settings_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigInvalid, match=message):
         make_config(tmp_path, **settings)

@@ -47,11 +47,11 @@ class Browser:
     def go(self, url: str, form: dict[str, str] | None = None) -> httpx.Response:
         parts = urlsplit(url)
         assert (parts.scheme, parts.port) == ("https", None), url
-        kept = self.cookies.setdefault(parts.netloc, {})
-        told = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7", **(PAGE if form is None else FORM)}
-        if kept:
-            told["Cookie"] = "; ".join(f"{name}={value}" for name, value in kept.items())
-        with self._running.client("localhost", told) as client:
+        jar = self.cookies.setdefault(parts.netloc, {})
+        headers = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7", **(PAGE if form is None else FORM)}
+        if jar:
+            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in jar.items())
+        with self._running.client("localhost", headers) as client:
             client.headers["Host"] = parts.netloc
             path = parts._replace(scheme="", netloc="").geturl()
             answer = client.get(path) if form is None else client.post(path, data=form)
@@ -61,9 +61,9 @@ class Browser:
             assert not any(attribute.lower().startswith("domain") for attribute in attributes), each
             name, _, value = pair.partition("=")
             assert name.startswith("__Host-"), each
-            kept[name] = value
+            jar[name] = value
             if not value:
-                del kept[name]
+                del jar[name]
         return answer
 
     def follow(self, url: str) -> tuple[str, httpx.Response]:
@@ -91,8 +91,8 @@ def who(browser: Browser, host: str) -> object:
 
 def test_a_code_by_email(proxied: Running, owner: httpx.Client) -> None:
     host, post, port = shop(proxied, owner, "mailed", EMAIL), Post(), free_port()
-    letters = Controller(post, hostname="127.0.0.1", port=port)
-    letters.start()
+    controller = Controller(post, hostname="127.0.0.1", port=port)
+    controller.start()
     settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "shop@firma.example"}
     owner.post("/api/v1/integrations", json={"slug": "letters", "connector": "email", "settings": settings}).raise_for_status()
     browser = Browser(proxied)
@@ -100,7 +100,7 @@ def test_a_code_by_email(proxied: Running, owner: httpx.Client) -> None:
     assert (at, form.status_code) == (f"https://{host}/_gos/sign-in?to=%2Freport%3Fyear%3D2026", 200)
     browser.go(at, {"email": ANN, "to": "/report?year=2026"})
     done = browser.go(f"https://{host}/_gos/code", {"code": post.code(0)})
-    letters.stop()
+    controller.stop()
     assert host in post.letters[0][1]
     assert (done.status_code, done.headers["location"]) == (303, "/report?year=2026")
     assert (who(browser, host), list(browser.cookies)) == (ANN, [f"www.{host}", host])
@@ -112,9 +112,9 @@ def test_an_account_of_a_provider(proxied: Running, owner: httpx.Client) -> None
     owner.put("/api/v1/secrets/CLIENT", json={"value": SECRET}).raise_for_status()
     provider = IdentityProvider()
     host, browser = shop(proxied, owner, "provided", provider.access(), primary=True), Browser(proxied)
-    for begun in (f"https://www.{host}/report?year=2026", "https://provided--acme.content.localhost/report?year=2026"):
+    for url in (f"https://www.{host}/report?year=2026", "https://provided--acme.content.localhost/report?year=2026"):
         browser.cookies.clear()
-        away, _ = browser.follow(begun)
+        away, _ = browser.follow(url)
         assert away.startswith(provider.issuer)
         back = provider.sign_in(away)
         assert parse_qs(urlsplit(away).query)["redirect_uri"] == [f"https://{host}/_gos/oidc"]

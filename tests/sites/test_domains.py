@@ -126,7 +126,7 @@ def test_forwarded_requests_are_not_from_the_proxy_itself(running: Running, home
 def asked_by(
     running: Running, address: str | None, *, trusted: str = "", base: str = "localhost", host: bytes = b"localhost"
 ) -> int:
-    """The status that a proxy at this address gets, of an appliance set up in this way."""
+    """The status that a proxy at this address gets from an appliance with these settings."""
     networks = [trusted] if trusted else []
     config = make_config(running.config.data, server__trusted_proxies=networks, domains__base=base)
     permission = CertificatePermission(nothing_here, config, running.services.webapps, running.services.threads)
@@ -168,9 +168,9 @@ def test_a_domain_is_verified_through_the_api(
     running: Running, acme: httpx.Client, globex: httpx.Client, name_server: NameServer, home: str
 ) -> None:
     path, host = "/api/v1/webapps/own-home/domains", "proven.test"
-    made = acme.post(path, json={"host": "Proven.Test"}).json()["data"]
-    proof = made["records"][0]
-    assert (made["state"], proof["type"], proof["finding"]) == ("pending_dns", "TXT", "unchecked")
+    domain = acme.post(path, json={"host": "Proven.Test"}).json()["data"]
+    proof = domain["records"][0]
+    assert (domain["state"], proof["type"], proof["finding"]) == ("pending_dns", "TXT", "unchecked")
     waiting = acme.post(f"{path}/{host}/verify").raise_for_status().json()["data"]
     assert (waiting["state"], waiting["records"][0]["finding"], waiting["last_error"] is None) == ("pending_dns", "missing", False)
     assert ask(running, host).status_code == 421

@@ -67,8 +67,8 @@ class Shop:
             sent.append(message)
 
         exchange = Exchange(scope, receive, send)
-        asked = RouteRequest(exchange, TenantScope(self.tenant, "site"), "shop", self.table, False, visitor)
-        assert asyncio.run(self.routes.answer(asked))
+        request = RouteRequest(exchange, TenantScope(self.tenant, "site"), "shop", self.table, False, visitor)
+        assert asyncio.run(self.routes.answer(request))
         return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=sent[1]["body"])
 
 
@@ -105,9 +105,9 @@ def code(answer: httpx.Response) -> tuple[int, str]:
 
 
 def test_a_visitor_works_with_their_own_entities(shop: Shop, acme: httpx.Client) -> None:
-    made = shop.ask(ADA, "POST", "/api/notes", {"title": "mine", "owner": ADA.id, "n": 7})
-    note = data(made, 201)
-    assert (note["title"], note["n"], made.headers["etag"]) == ("mine", 7, '"1"')
+    created = shop.ask(ADA, "POST", "/api/notes", {"title": "mine", "owner": ADA.id, "n": 7})
+    note = data(created, 201)
+    assert (note["title"], note["n"], created.headers["etag"]) == ("mine", 7, '"1"')
     here = f"/api/notes/{note['id']}"
     assert data(shop.ask(ADA, "GET", f"{here}?fields=title"))["title"] == "mine"
     changed = shop.ask(ADA, "PATCH", here, {"title": "still mine"}, **{"if-match": '"1"'})
@@ -144,8 +144,8 @@ def test_a_list_contains_visible_entities_page_by_page(shop: Shop, acme: httpx.C
     assert meta["total"] == 5
     rest = data(shop.ask(ANONYMOUS, "GET", f"/api/open?sort=-n&limit=3&fields=n,title&cursor={meta['next_cursor']}"))
     assert [each["n"] for each in rest] == [1, 0]
-    found = data(shop.ask(ANONYMOUS, "GET", '/api/open?filter={"n":{"_gt":3}}'))
-    assert [each["title"] for each in found] == ["for all 4"]
+    page = data(shop.ask(ANONYMOUS, "GET", '/api/open?filter={"n":{"_gt":3}}'))
+    assert [each["title"] for each in page] == ["for all 4"]
     for query, wrong in (
         ("limit=101", "invalid_request"), ("limit=x", "invalid_request"), ("group=n", "invalid_request"),
         ("x=1", "invalid_request"),
@@ -156,8 +156,8 @@ def test_a_list_contains_visible_entities_page_by_page(shop: Shop, acme: httpx.C
 
 def test_a_form_can_create_an_entity(shop: Shop) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
-    made = data(shop.ask(ADA, "POST", "/api/notes", b"title=8&owner=usr_ada&n=12", **form), 201)
-    assert (made["title"], made["n"]) == ("8", 12)
+    created = data(shop.ask(ADA, "POST", "/api/notes", b"title=8&owner=usr_ada&n=12", **form), 201)
+    assert (created["title"], created["n"]) == ("8", 12)
 
 
 def test_rules_see_the_roles_of_the_visitor(shop: Shop, acme: httpx.Client) -> None:
@@ -171,15 +171,15 @@ def test_rules_see_the_roles_of_the_visitor(shop: Shop, acme: httpx.Client) -> N
 
 
 def test_another_tenants_entities_are_not_found(shop: Shop, running: Running) -> None:
-    made = data(shop.ask(ADA, "POST", "/api/notes", {"title": "acme's", "owner": ADA.id}), 201)
+    created = data(shop.ask(ADA, "POST", "/api/notes", {"title": "acme's", "owner": ADA.id}), 201)
     elsewhere = Shop(running, shop.table, "globex")
-    assert code(elsewhere.ask(ADA, "GET", f"/api/notes/{made['id']}")) == (404, "not_found")
+    assert code(elsewhere.ask(ADA, "GET", f"/api/notes/{created['id']}")) == (404, "not_found")
     assert [each["title"] for each in data(elsewhere.ask(ADA, "GET", "/api/notes")) if each["title"] == "acme's"] == []
 
 
 def test_a_process_knows_the_visitor_and_only_they_can_follow(shop: Shop) -> None:
-    asked = shop.ask(ADA, "PUT", "/api/orders/7", {"name": "Ada"})
-    assert data(asked)["input"]["by"] == ADA.email
+    response = shop.ask(ADA, "PUT", "/api/orders/7", {"name": "Ada"})
+    assert data(response)["input"]["by"] == ADA.email
     slow = shop.ask(ADA, "POST", "/api/slow", {})
     follow = data(slow, 202)["follow"]
     assert "set-cookie" not in slow.headers

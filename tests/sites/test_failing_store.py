@@ -96,12 +96,12 @@ def test_a_failing_store_is_reported_as_such(running: Running, acme: httpx.Clien
 
 def test_a_download_that_did_not_start_is_not_counted(running: Running, acme: httpx.Client, fail: Any) -> None:
     document = upload(acme, "only-once.pdf", LARGE + b"once")
-    made = share(acme, document, max_downloads=1)
-    file = f"{path_of(made)}/file"
+    created = share(acme, document, max_downloads=1)
+    file = f"{path_of(created)}/file"
 
     def counted() -> tuple[int, list[str]]:
         lines = acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"]
-        state = acme.get(f"{DOCUMENTS}/{document}/shares/{made['id']}").json()["data"]
+        state = acme.get(f"{DOCUMENTS}/{document}/shares/{created['id']}").json()["data"]
         return state["downloads"], [line["outcome"] for line in lines]
 
     with site(running, "cdn--acme") as visitor:

@@ -79,21 +79,21 @@ def read_events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_progress_is_streamed_and_resumed(route_shop: httpx.Client, acme: httpx.Client) -> None:
     answer, execution_id = begin_slow(route_shop, acme)
     follow = answer.json()["data"]["follow"]
-    asked = {"Cookie": cookie_of(answer), "Accept": "text/event-stream"}
+    headers = {"Cookie": cookie_of(answer), "Accept": "text/event-stream"}
     seen: list[str] = []
-    with route_shop.stream("GET", follow, headers=asked) as stream:
+    with route_shop.stream("GET", follow, headers=headers) as stream:
         assert (stream.headers["content-type"], stream.headers["cache-control"]) == ("text/event-stream", "no-store")
         for event, _ in read_events(stream):
             seen.append(event)
             if event == "waiting":
                 break
     assert seen in (["waiting"], ["running", "waiting"])
-    with route_shop.stream("GET", follow, headers={**asked, "Last-Event-ID": "waiting"}) as stream:
+    with route_shop.stream("GET", follow, headers={**headers, "Last-Event-ID": "waiting"}) as stream:
         go_on(acme, execution_id, "go")
-        told = list(read_events(stream))
-    assert [event for event, _ in told if event != "running"] == ["succeeded"]
-    assert told[-1][1]["output"] == {"said": "go"}
-    assert route_shop.get(follow, headers={**asked, "Last-Event-ID": "succeeded"}).status_code == 204
+        events = list(read_events(stream))
+    assert [event for event, _ in events if event != "running"] == ["succeeded"]
+    assert events[-1][1]["output"] == {"said": "go"}
+    assert route_shop.get(follow, headers={**headers, "Last-Event-ID": "succeeded"}).status_code == 204
 
 
 def test_an_open_route_of_a_closed_app_is_followed_by_its_browser_only(running: Running, acme: httpx.Client) -> None:
@@ -119,8 +119,8 @@ def test_one_tenant_does_not_use_up_the_streams(
         mine, another, theirs = begin_slow(route_shop, acme)[0], begin_slow(route_shop, acme)[0], begin_slow(elsewhere, globex)[0]
 
         def stream(browser: httpx.Client, answer: httpx.Response) -> AbstractContextManager[httpx.Response]:
-            asked = {"Cookie": cookie_of(answer), "Accept": "text/event-stream"}
-            return browser.stream("GET", answer.json()["data"]["follow"], headers=asked)
+            headers = {"Cookie": cookie_of(answer), "Accept": "text/event-stream"}
+            return browser.stream("GET", answer.json()["data"]["follow"], headers=headers)
 
         with stream(route_shop, mine) as open_stream:
             assert open_stream.status_code == 200

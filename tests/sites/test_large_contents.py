@@ -68,10 +68,10 @@ def test_a_document_is_streamed_in_flat_memory(acme: httpx.Client, content: Cont
 
 
 def test_an_upload_part_is_streamed_in_flat_memory(acme: httpx.Client, content: Content) -> None:
-    made = acme.post("/api/v1/documents/uploads", json={"name": "large.bin", "size": SIZE, "sha256": content.sha256})
-    told = {"Upload-Offset": "0", "Content-Length": str(SIZE)}
+    created = acme.post("/api/v1/documents/uploads", json={"name": "large.bin", "size": SIZE, "sha256": content.sha256})
+    headers = {"Upload-Offset": "0", "Content-Length": str(SIZE)}
     with held_little():
-        answer = acme.patch(made.raise_for_status().headers["location"], content=content, headers=told).raise_for_status()
+        answer = acme.patch(created.raise_for_status().headers["location"], content=content, headers=headers).raise_for_status()
     assert answer.json()["data"]["state"] == "done"
     acme.delete(f"/api/v1/documents/{answer.json()['data']['document_id']}").raise_for_status()
 

@@ -108,11 +108,11 @@ def test_an_ordered_certificate_does_not_replace_an_uploaded_one(zone: Zone) -> 
     row = orders.claim("wrk_1", lambda name: name == "wrk_1")
     assert row is not None
     zone.authority.pause = 0
-    brought = zone.certificates.upload(ACME, HOST, zone.authority.signer.pair(HOST))
+    uploaded = zone.certificates.upload(ACME, HOST, zone.authority.signer.pair(HOST))
     with pytest.raises(orders.OrderLost):
         zone.ordering.advance(row)
     zone.rounds(3)
-    assert zone.certificates.get(ACME, HOST) == brought
+    assert zone.certificates.get(ACME, HOST) == uploaded
     assert len(zone.authority.orders) == 1
 
 
@@ -147,7 +147,7 @@ def test_a_missing_chain_can_be_added(tmp_path: Path, certificates: Certificates
 
 def test_a_stopping_process_starts_nothing(zone: Zone) -> None:
     zone.rounds(1)
-    asked = list(zone.authority.seen)
+    requests = list(zone.authority.seen)
     zone.worker.stopping.set()
     zone.rounds(1)
     row = orders.claim("wrk_1", lambda name: name == "wrk_1")
@@ -155,7 +155,7 @@ def test_a_stopping_process_starts_nothing(zone: Zone) -> None:
     with pytest.raises(orders.Stopped):
         zone.ordering.advance(row)
     zone.issuer.ask_renewals()
-    assert zone.authority.seen == asked
+    assert zone.authority.seen == requests
 
 
 def test_a_stopping_process_does_not_wait_for_the_hook(zone: Zone) -> None:

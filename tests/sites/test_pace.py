@@ -48,19 +48,19 @@ class Shop:
     async def _slowly(self, receive: Receive, send: Send) -> None:
         """For much longer than SILENT, unless the client leaves."""
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        leaving = asyncio.ensure_future(_disconnect(receive))
+        disconnect = asyncio.ensure_future(_disconnect(receive))
         for _ in range(PIECES):
-            await asyncio.wait([leaving], timeout=2.5 * SILENT / PIECES)
-            if leaving.done():
+            await asyncio.wait([disconnect], timeout=2.5 * SILENT / PIECES)
+            if disconnect.done():
                 return
             await send({"type": "http.response.body", "body": b"#" * 1000, "more_body": True})
-        leaving.cancel()
+        disconnect.cancel()
         await send({"type": "http.response.body", "body": b""})
 
     async def _endlessly(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        leaving = asyncio.ensure_future(_disconnect(receive))
-        while not leaving.done():
+        disconnect = asyncio.ensure_future(_disconnect(receive))
+        while not disconnect.done():
             await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
             self.sent += 1 << 16
             await asyncio.sleep(0)  # to a connection that is gone all is sent at once
@@ -99,11 +99,11 @@ class Line:
 
     def read(self) -> bytes:
         """What comes until the server closes, however it does."""
-        found = b""
+        data = b""
         with suppress(ConnectionError):
             while piece := self.socket.recv(1 << 16):
-                found += piece
-        return found
+                data += piece
+        return data
 
     def drip(self, piece: bytes, times: int = 10_000) -> None:
         """Send it again and again, slowly, until the server has had enough."""
@@ -135,8 +135,8 @@ class Http2:
 
     def ask(self, method: str, path: str, *, ended: bool = True) -> int:
         stream = self.http.get_next_available_stream_id()
-        told = [(":method", method), (":path", path), (":scheme", "https"), (":authority", self.line.host)]
-        self.http.send_headers(stream, told, end_stream=ended)
+        headers = [(":method", method), (":path", path), (":scheme", "https"), (":authority", self.line.host)]
+        self.http.send_headers(stream, headers, end_stream=ended)
         self.flush()
         return stream
 
@@ -205,13 +205,13 @@ def test_a_response_can_take_longer_than_the_read_timeout(serve: Callable[..., A
 
 def test_an_idle_client_is_disconnected(serve: Callable[..., Any]) -> None:
     with serve(CALM, read_timeout=SILENT, keep_alive_timeout=SILENT) as (shop, connect):
-        asked = connect()
-        asked.ask("GET", "/")
+        line = connect()
+        line.ask("GET", "/")
         silent, announced, headers = connect(), Http2(connect(by_tls=True)).line, connect()
         headers.socket.sendall(f"GET / HTTP/1.1\r\nHost: {headers.host}\r\n".encode())
         headers.drip(b"X-More: 1\r\n")
         assert headers.read() == silent.read() == b""
-        assert asked.read().startswith(b"HTTP/1.1 200")
+        assert line.read().startswith(b"HTTP/1.1 200")
         announced.read()
         await_that(lambda: shop.left == ["done"])
 
@@ -221,10 +221,10 @@ def test_a_body_that_is_too_slow_is_refused(serve: Callable[..., Any]) -> None:
         line = connect()
         line.ask("POST", "/", Content_Length=100_000)
         line.drip(b"x")
-        told = line.read()
-        assert told.startswith(b"HTTP/1.1 400")
-        assert b"too slowly" in told
-        assert b"connection: close" in told.lower()
+        response = line.read()
+        assert response.startswith(b"HTTP/1.1 400")
+        assert b"too slowly" in response
+        assert b"connection: close" in response.lower()
         spoken = Http2(connect(by_tls=True))
         status, body = spoken.answer(spoken.ask("POST", "/", ended=False))
         assert status == "400"

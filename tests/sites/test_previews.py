@@ -97,11 +97,11 @@ def test_a_link_expires_and_is_invalid_for_a_recreated_app(running: Running, acm
     new_app(acme, "looked-again")
     deploy(acme, "looked-again", {"index.html": b"<h1>first</h1>"}, publish=False)
     scope = running.tenant("acme")
-    past = previews.preview_version(scope, running.services.sealer, "looked-again", 1, 1)
+    expired = previews.preview_version(scope, running.services.sealer, "looked-again", 1, 1)
     with site(running, "v1-looked-again--acme") as client:
         came_in = open_link(client, link_of(acme, "looked-again", 1))
         assert client.get("/", headers=came_in).text == "<h1>first</h1>"
-        assert client.get(f"/?gos_preview={past.token}").status_code == 403
+        assert client.get(f"/?gos_preview={expired.token}").status_code == 403
         acme.delete("/api/v1/webapps/looked-again").raise_for_status()
         assert client.get("/", headers=came_in).status_code == 403
         new_app(acme, "looked-again")

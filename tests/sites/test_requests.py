@@ -121,9 +121,9 @@ def test_the_statistics_of_a_day_are_readable(running: Running, acme: httpx.Clie
     assert {name: rows[1][name] for name in ("address", "agent", "referrer", "visitor_kind", "bytes")} == {
         "address": "127.0.0.0", "agent": "Firefox", "referrer": "search.example", "visitor_kind": "anonymous", "bytes": 14,
     }  # fmt: skip
-    shown = acme.get(f"{path}/analytics", params={"since": "2h", "bucket": "1h"}).json()["data"]
-    assert (shown["total"]["requests"], shown["total"]["errors"]) == (2, 0)
-    assert shown["statuses"] == [{"value": "200", "requests": 1}, {"value": "404", "requests": 1}]
+    analytics = acme.get(f"{path}/analytics", params={"since": "2h", "bucket": "1h"}).json()["data"]
+    assert (analytics["total"]["requests"], analytics["total"]["errors"]) == (2, 0)
+    assert analytics["statuses"] == [{"value": "200", "requests": 1}, {"value": "404", "requests": 1}]
     usage = acme.get(path).json()["data"]["usage"]
     assert usage["stored_bytes"] == 14
     assert usage["requests_today"] <= 2  # unless the day has just ended

@@ -66,12 +66,12 @@ def test_a_file_takes_precedence_unless_the_rule_is_forced() -> None:
 def test_no_path_redirects_to_another_host(path: str) -> None:
     for rules in ("/* /:splat 302", "/go/:name /:name 302", "/go/* /:splat/x 301!"):
         for start in ("/", "//", "/go/", "/go//"):
-            found = resolver(rules).resolve(start + path, {})
-            if isinstance(found, Moved):
-                assert found.location.startswith("/")
-                assert not found.location.startswith(("//", "/\\"))
-                assert found.location.isascii()
-                assert not set(found.location) & set("\r\n\t ")
+            resolution = resolver(rules).resolve(start + path, {})
+            if isinstance(resolution, Moved):
+                assert resolution.location.startswith("/")
+                assert not resolution.location.startswith(("//", "/\\"))
+                assert resolution.location.isascii()
+                assert not set(resolution.location) & set("\r\n\t ")
 
 
 def test_accept_encoding_is_parsed_with_weights() -> None:

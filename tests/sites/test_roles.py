@@ -46,14 +46,14 @@ def apps(running: Running, acme: httpx.Client) -> Iterator[str]:
 @pytest.fixture
 def browser(running: Running) -> Iterator[Callable[[str], httpx.Client]]:
     """Makes a browser on the host of an app of acme."""
-    made: list[httpx.Client] = []
+    clients: list[httpx.Client] = []
 
     def make(app: str) -> httpx.Client:
-        made.append(running.client(f"{app}--acme.content.localhost", SAME))
-        return made[-1]
+        clients.append(running.client(f"{app}--acme.content.localhost", SAME))
+        return clients[-1]
 
     yield make
-    for each in made:
+    for each in clients:
         each.close()
 
 
@@ -71,14 +71,14 @@ def test_a_member_who_signs_in_has_the_roles_of_the_tenant(
     running: Running, acme: httpx.Client, apps: str, browser: Callable[[str], httpx.Client]
 ) -> None:
     member = browser("roles-club")
-    asked, cookie = at_base(member)
+    path, cookie = at_base(member)
     with running.client("localhost") as base:
         base.headers["Cookie"] = cookie_of(send(base, "/sign-in", {"login": LOGIN, "password": WORD}))
-        back = urlsplit(base.get(asked).headers["location"])
+        back = urlsplit(base.get(path).headers["location"])
     member.headers["Cookie"] = cookie_of(member.get(f"{back.path}?{back.query}", headers={**PAGE, "Cookie": cookie}))
-    known = {"id": apps, "email": LOGIN, "kind": "member", "roles": ["viewer"]}
-    assert (who(member), staff(member)) == (known, [])
-    assert member.get("/_gos/visit").json()["data"] == known
+    expected = {"id": apps, "email": LOGIN, "kind": "member", "roles": ["viewer"]}
+    assert (who(member), staff(member)) == (expected, [])
+    assert member.get("/_gos/visit").json()["data"] == expected
     acme.post("/api/v1/members", json={"login": LOGIN, "role": "operator", "approver": True}).raise_for_status()
     until = time.monotonic() + PATIENCE
     while staff(member) != ["for staff"]:

@@ -14,7 +14,7 @@ def said(**response: Any) -> Reply:
 
 
 def headers_of(reply: Reply) -> dict[str, str]:
-    """As they are sent; none of them twice."""
+    """The sent headers, none of them twice."""
     sent = [(name.decode(), value.decode()) for name, value in reply.encoded()]
     assert len(dict(sent)) == len(sent)
     return dict(sent)
@@ -86,9 +86,9 @@ def test_a_body_is_sent_with_its_type() -> None:
     assert (text.body, headers_of(text)["content-type"]) == ("<script>é".encode(), "text/plain; charset=utf-8")
     for value in ({"a": "é"}, ["a"], 0, False, 1.5):
         reply = said(body=value)
-        told = headers_of(reply)
-        assert (json.loads(reply.body), told["content-type"]) == (value, "application/json")
-        assert told["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
+        headers = headers_of(reply)
+        assert (json.loads(reply.body), headers["content-type"]) == (value, "application/json")
+        assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
     own = said(body={"a": 1}, headers={"Content-Type": "application/ld+json", "X-Shop": "1"})
     assert (headers_of(own)["content-type"], headers_of(own)["x-shop"]) == ("application/ld+json", "1")
     assert said().body == said(body=None).body == b""
@@ -97,10 +97,11 @@ def test_a_body_is_sent_with_its_type() -> None:
 
 def test_default_headers_are_added() -> None:
     for reply in (said(body="a"), said(body={}), said(status=204), success({"a": 1}), to_error_reply(ProcessFailed("x"), "req_1")):
-        told = headers_of(reply)
-        assert (told["x-content-type-options"], told["x-frame-options"]) == ("nosniff", "SAMEORIGIN")
-        assert (told["x-robots-tag"], told["cache-control"]) == ("noindex", "no-store")
-        assert (told["cross-origin-resource-policy"], told["referrer-policy"]) == ("same-origin", "strict-origin-when-cross-origin")
+        headers = headers_of(reply)
+        assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "SAMEORIGIN")
+        assert (headers["x-robots-tag"], headers["cache-control"]) == ("noindex", "no-store")
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["referrer-policy"] == "strict-origin-when-cross-origin"
     assert headers_of(said(body="a", headers={"Cache-Control": "private, max-age=60"}))["cache-control"] == "private, max-age=60"
 
 

@@ -28,19 +28,19 @@ HERE, THERE = "192.0.2.1", "192.0.2.2"
 @pytest.fixture(scope="module")
 def notes(acme: httpx.Client, globex: httpx.Client) -> None:
     for api in (acme, globex):
-        given = {"name": "limit-notes", "fields": [{"name": "title", "type": "text"}], "access": {"list": "allow"}}
-        api.post("/api/v1/datapool", json=given).raise_for_status()
+        definition = {"name": "limit-notes", "fields": [{"name": "title", "type": "text"}], "access": {"list": "allow"}}
+        api.post("/api/v1/datapool", json=definition).raise_for_status()
 
 
 def shops(running: Running, calls: int, *places: tuple[str, str]) -> list[Shop]:
     """One appliance, where an address has so many calls a minute, as (tenant, address) sees it."""
     config = running.services.config
     services = replace(running.services, config=replace(config, limits=replace(config.limits, route_calls=calls)))
-    made = [Shop(running, TABLE, tenant, address) for tenant, address in places]
+    result = [Shop(running, TABLE, tenant, address) for tenant, address in places]
     routes = Routes(services, Sender(services.blobs, services.threads))
-    for shop in made:
+    for shop in result:
         shop.routes = routes
-    return made
+    return result
 
 
 def called(shop: Shop, path: str, visitor: Visitor = ANONYMOUS, cookie: str = "") -> int:
@@ -49,8 +49,8 @@ def called(shop: Shop, path: str, visitor: Visitor = ANONYMOUS, cookie: str = ""
 
 def test_an_address_has_a_limit_for_all_routes_of_an_app(running: Running, notes: None) -> None:
     here, there, elsewhere = shops(running, 3, ("acme", HERE), ("acme", THERE), ("globex", HERE))
-    asked = [called(here, "/api/free", visitor) for visitor in (ANONYMOUS, ADA, BOB)]
-    assert asked == [200, 200, 200]
+    statuses = [called(here, "/api/free", visitor) for visitor in (ANONYMOUS, ADA, BOB)]
+    assert statuses == [200, 200, 200]
     late = here.ask(ADA, "GET", "/api/free")
     assert (late.status_code, late.json()["error"]["code"]) == (429, "rate_limited")
     assert 1 <= int(late.headers["retry-after"]) <= 60

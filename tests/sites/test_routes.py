@@ -18,8 +18,8 @@ def test_a_route_runs_its_process_as_the_app(running: Running, route_shop: httpx
     assert (answer.status_code, answer.json()) == (
         200, {"success": True, "data": {"stored": "Ada", "input": {"name": "Ada", "quantity": 2}}},
     )  # fmt: skip
-    told = {name: answer.headers[name] for name in ("cache-control", "x-robots-tag", "x-content-type-options", "content-type")}
-    assert told == {
+    headers = {name: answer.headers[name] for name in ("cache-control", "x-robots-tag", "x-content-type-options", "content-type")}
+    assert headers == {
         "cache-control": "no-store", "x-robots-tag": "noindex", "x-content-type-options": "nosniff",
         "content-type": "application/json",
     }  # fmt: skip
@@ -42,8 +42,8 @@ def logged(api: httpx.Client) -> list[dict[str, Any]]:
 def test_the_input_is_mapped(route_shop: httpx.Client) -> None:
     answer = route_shop.put("/api/orders/7%20b", params={"q": "x y"}, json={"name": "Bob", "quantity": "no matter"})
     assert answer.json()["data"]["input"] == {"name": "Bob", "id": "7 b", "q": "x y"}
-    found = route_shop.get("/api/find", params={"name": "Eve", "quantity": "3"})
-    assert found.json()["data"]["input"] == {"name": "Eve", "quantity": 3}
+    response = route_shop.get("/api/find", params={"name": "Eve", "quantity": "3"})
+    assert response.json()["data"]["input"] == {"name": "Eve", "quantity": 3}
 
 
 def test_invalid_input_is_reported_and_nothing_runs(route_shop: httpx.Client, acme: httpx.Client) -> None:
@@ -95,8 +95,8 @@ def test_a_plain_form_redirects_to_a_page(route_shop: httpx.Client, acme: httpx.
     assert (wrong.status_code, "<p>Quantity: " in wrong.text, "the process" in wrong.text) == (422, True, False)
     own = route_shop.post("/api/orders", content="name=page", headers=PAGE)
     assert (own.status_code, own.text) == (201, "<b>hi</b>")  # what the process says counts more than `then`
-    asked = route_shop.post("/api/orders", content="name=Ada", headers={**PAGE, "Accept": "application/json"})
-    assert asked.json()["data"]["stored"] == "Ada"
+    response = route_shop.post("/api/orders", content="name=Ada", headers={**PAGE, "Accept": "application/json"})
+    assert response.json()["data"]["stored"] == "Ada"
 
 
 OWN, SIBLING = "http://route-shop--acme.content.localhost", "http://other--acme.content.localhost"
@@ -126,9 +126,9 @@ FOREIGN: list[tuple[dict[str, str], str, int]] = [
 def test_only_the_apps_own_pages_can_change_something(
     running: Running, stranger: httpx.Client, headers: dict[str, str], media: str, status: int
 ) -> None:
-    given = {name: f"{OWN}{running.config.port_suffix}" if value == "OWN" else value for name, value in headers.items()}
+    resolved = {name: f"{OWN}{running.config.port_suffix}" if value == "OWN" else value for name, value in headers.items()}
     body = b"name=Ada" if media == FORM else b'{"name": "Ada"}'
-    answer = stranger.post("/api/orders", content=body, headers={"Content-Type": media, **given})
+    answer = stranger.post("/api/orders", content=body, headers={"Content-Type": media, **resolved})
     assert answer.status_code == status, answer.text
     if status == 403:
         assert answer.json()["error"]["code"] == "browser_call_refused"
@@ -174,6 +174,6 @@ def test_a_version_with_broken_routes_is_not_published(acme: httpx.Client) -> No
     messages = [each["message"] for each in refused.json()["error"]["details"]]
     assert "'route-none' is not published, which the route /a leads to" in messages[0]
     assert "no collection 'route-none', which the route /b leads to" in messages[1]
-    shown = acme.get("/api/v1/webapps/route-lost/versions/1").raise_for_status().json()["data"]
-    assert shown["routes"] == lost
+    version = acme.get("/api/v1/webapps/route-lost/versions/1").raise_for_status().json()["data"]
+    assert version["routes"] == lost
     acme.delete("/api/v1/webapps/route-lost").raise_for_status()

@@ -1,4 +1,4 @@
-"""Shares for named people: a verified address downloads under its name, and nobody else learns anything."""
+"""Shares for named people: downloads need a verified address, and the audience is never revealed."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -26,13 +26,13 @@ SAME = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
 
 @pytest.fixture
 def post(acme: httpx.Client) -> Iterator[Post]:
-    """Takes what the integration `couriers` of acme sends."""
-    with posting(acme, "couriers", "files@firma.example") as found:
-        yield found
+    """Receives the emails of the integration `couriers` of acme."""
+    with posting(acme, "couriers", "files@firma.example") as mailbox:
+        yield mailbox
 
 
 def letters_to(post: Post, email: str) -> list[int]:
-    """The numbers of the letters that this address has got."""
+    """The indexes of the emails to this address."""
     return [number for number, (recipients, _) in enumerate(post.letters) if recipients == [email]]
 
 
@@ -78,14 +78,14 @@ class Browser:
 @pytest.fixture
 def browser(running: Running) -> Iterator[Callable[[dict[str, Any]], Browser]]:
     """Makes a browser that follows a share."""
-    made: list[httpx.Client] = []
+    clients: list[httpx.Client] = []
 
     def make(share: dict[str, Any]) -> Browser:
-        made.append(running.client("cdn--acme.content.localhost"))
-        return Browser(made[-1], str(httpx.URL(share["url"]).path))
+        clients.append(running.client("cdn--acme.content.localhost"))
+        return Browser(clients[-1], str(httpx.URL(share["url"]).path))
 
     yield make
-    for each in made:
+    for each in clients:
         each.close()
 
 
@@ -99,12 +99,12 @@ def share(acme: httpx.Client, document: str, *allow: str, **more: Any) -> dict[s
     return dict(acme.post(f"{DOCUMENTS}/{document}/shares", json=body).raise_for_status().json()["data"])
 
 
-def change(acme: httpx.Client, made: dict[str, Any], **audience: Any) -> httpx.Response:
-    return acme.patch(f"{DOCUMENTS}/{made['document_id']}/shares/{made['id']}", json={"audience": audience})
+def change(acme: httpx.Client, created: dict[str, Any], **audience: Any) -> httpx.Response:
+    return acme.patch(f"{DOCUMENTS}/{created['document_id']}/shares/{created['id']}", json={"audience": audience})
 
 
 def people(acme: httpx.Client, document: str) -> list[str]:
-    """Whose downloads are complete, the latest first."""
+    """The people whose downloads are complete, the latest first."""
     lines = acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"]
     return [line["person"] for line in lines if line["outcome"] == "complete"]
 
@@ -113,9 +113,9 @@ Make = Callable[[dict[str, Any]], Browser]
 
 
 def test_a_verified_address_downloads_under_its_name(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
-    made = share(acme, document, "Ann@Firma.example", "*@else.example", max_downloads=2)
-    assert made["audience"] == {"integration": "couriers", "allow": [ANN, "*@else.example"]}
-    ann, bob, other = browser(made), browser(made), browser(made)
+    created = share(acme, document, "Ann@Firma.example", "*@else.example", max_downloads=2)
+    assert created["audience"] == {"integration": "couriers", "allow": [ANN, "*@else.example"]}
+    ann, bob, other = browser(created), browser(created), browser(created)
     for suffix in ("", "/file"):
         shut = ann.get(suffix)
         assert (shut.status_code, "Confirm your email address" in shut.text, "pdf" in shut.text) == (403, True, False)
@@ -142,19 +142,19 @@ def test_a_verified_address_downloads_under_its_name(acme: httpx.Client, post: P
 
 
 def test_the_audience_is_not_revealed(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
-    made, told = share(acme, document, ANN), []
+    created, results = share(acme, document, ANN), []
     for email in (EVE, ANN):
-        visitor = browser(made)
-        asked = visitor.send(email=email)
-        answers = [asked, visitor.get(), *(visitor.send(code="nonsense") for _ in range(6)), visitor.get("/file")]
+        visitor = browser(created)
+        response = visitor.send(email=email)
+        answers = [response, visitor.get(), *(visitor.send(code="nonsense") for _ in range(6)), visitor.get("/file")]
         again = visitor.send(email=email).status_code
         bodies = [each.text.replace(email, "ADDRESS") for each in answers]
         headers = [sorted(name for name in each.headers if name != "content-length") for each in answers]
-        told.append(([each.status_code for each in answers], bodies, headers, again, list(visitor.jar)))
-    assert told[0] == told[1]
+        results.append(([each.status_code for each in answers], bodies, headers, again, list(visitor.jar)))
+    assert results[0] == results[1]
     post.code(0)
     assert {recipients[0] for recipients, _ in post.letters} == {ANN}
-    states = db.rows("SELECT email, state FROM email_code WHERE door = ? AND state = 'none'", (f"share:{made['id']}",))
+    states = db.rows("SELECT email, state FROM email_code WHERE door = ? AND state = 'none'", (f"share:{created['id']}",))
     assert {email for email, _ in states} == {EVE}
     outcomes = [each["outcome"] for each in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"]]
     assert set(outcomes) == {"wrong_code"}
@@ -164,13 +164,13 @@ def test_the_audience_is_not_revealed(acme: httpx.Client, post: Post, browser: M
 def test_a_failed_email_is_reported_to_the_tenant_only(
     acme: httpx.Client, post: Post, browser: Make, document: str
 ) -> None:
-    made = share(acme, document, ANN)
+    created = share(acme, document, ANN)
     post.verdict = "554 not today"
-    visitor = browser(made)
+    visitor = browser(created)
     visitor.send(email=ANN)
 
     def lines() -> list[dict[str, Any]]:
-        return list(acme.get("/api/v1/logs", params={"source": "share", "text": made["id"]}).json()["data"])
+        return list(acme.get("/api/v1/logs", params={"source": "share", "text": created["id"]}).json()["data"])
 
     wait_for(lambda: lines() != [])
     assert "could not send a sign-in code with couriers" in lines()[0]["message"]
@@ -187,30 +187,30 @@ def test_a_flood_of_codes_is_refused(acme: httpx.Client, post: Post, browser: Ma
 
 
 def test_changing_the_audience_ends_visits(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
-    made = share(acme, document, ANN, BOB)
-    ann, bob = browser(made), browser(made)
+    created = share(acme, document, ANN, BOB)
+    ann, bob = browser(created), browser(created)
     for visitor, email in ((ann, ANN), (bob, BOB)):
         assert visitor.enter(post, email).status_code == 200
     ends = list(ann.jar)
-    changed = change(acme, made, allow=[BOB])
+    changed = change(acme, created, allow=[BOB])
     assert changed.json()["data"]["audience"] == {"integration": "couriers", "allow": [BOB]}
     for visitor in (ann, bob):
         assert (visitor.get("/file").status_code, visitor.get().status_code) == (403, 403)
-    change(acme, made, allow=[ANN, BOB]).raise_for_status()
+    change(acme, created, allow=[ANN, BOB]).raise_for_status()
     assert ann.get("/file").status_code == 403  # what was proven before does not come back
     ann.enter(post, ANN)
     assert ann.get("/file", Range="bytes=0-9").status_code == 206
-    begun = dict(ann.jar)
+    tickets = dict(ann.jar)
     bob.enter(post, BOB)
     theirs = next(name for name in bob.jar if name in ends)
-    assert begun[theirs] != bob.jar[theirs]
-    acme.delete(f"{DOCUMENTS}/{document}/shares/{made['id']}").raise_for_status()
+    assert tickets[theirs] != bob.jar[theirs]
+    acme.delete(f"{DOCUMENTS}/{document}/shares/{created['id']}").raise_for_status()
     assert {visitor.get(suffix).status_code for visitor in (ann, bob) for suffix in ("", "/file")} == {404}
 
 
 def test_a_visit_can_be_left_and_opens_no_other_share(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
-    made = share(acme, document, ANN, password="a sentence to tell")
-    ann, elsewhere = browser(made), browser(share(acme, document, ANN))
+    created = share(acme, document, ANN, password="a sentence to tell")
+    ann, elsewhere = browser(created), browser(share(acme, document, ANN))
     assert "Enter the password" in ann.send(email=ANN).text  # the password comes first
     assert post.letters == []
     assert ann.send(password="a sentence to tell").status_code == 303
@@ -218,7 +218,7 @@ def test_a_visit_can_be_left_and_opens_no_other_share(acme: httpx.Client, post: 
     assert ann.get("/file").status_code == 403
     assert ann.enter(post, ANN).status_code == 200
     [(name, ticket)] = ann.jar.items()
-    elsewhere.jar = {name: ticket, name.replace(made["id"], elsewhere_id(acme, document, made)): ticket}
+    elsewhere.jar = {name: ticket, name.replace(created["id"], elsewhere_id(acme, document, created)): ticket}
     assert elsewhere.get().status_code == 403
     foreign = ann.client.post(ann.path, data={"leave": "1"}, headers={**ann.cookies(), "Sec-Fetch-Site": "same-site"})
     assert "set-cookie" not in foreign.headers
@@ -226,14 +226,14 @@ def test_a_visit_can_be_left_and_opens_no_other_share(acme: httpx.Client, post: 
     assert (ann.jar, ann.get().status_code) == ({}, 403)
 
 
-def elsewhere_id(acme: httpx.Client, document: str, made: dict[str, Any]) -> str:
+def elsewhere_id(acme: httpx.Client, document: str, created: dict[str, Any]) -> str:
     listed = acme.get(f"{DOCUMENTS}/{document}/shares").json()["data"]
-    return str(next(each["id"] for each in listed if each["id"] != made["id"]))
+    return str(next(each["id"] for each in listed if each["id"] != created["id"]))
 
 
 def test_a_download_is_continued_by_the_same_person_only(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
-    made = share(acme, document, ANN, BOB, max_downloads=1)
-    ann, bob = browser(made), browser(made)
+    created = share(acme, document, ANN, BOB, max_downloads=1)
+    ann, bob = browser(created), browser(created)
     for visitor, email in ((ann, ANN), (bob, BOB)):
         visitor.enter(post, email)
     assert ann.get("/file", Range="bytes=0-99").content == DATA[:100]
@@ -254,13 +254,13 @@ def test_an_invalid_audience_is_refused(acme: httpx.Client, post: Post, document
     }
     for pointer, audience in pointers.items():
         assert refused(audience) == ("validation_failed", pointer)
-    made = share(acme, document, ANN)
+    created = share(acme, document, ANN)
     plain = acme.post(f"{DOCUMENTS}/{document}/shares", json={}).json()["data"]
-    assert change(acme, made, allow=None).status_code == 422
-    assert change(acme, made, integration="nobody").status_code == 422
+    assert change(acme, created, allow=None).status_code == 422
+    assert change(acme, created, integration="nobody").status_code == 422
     assert change(acme, plain, allow=[ANN]).json()["error"]["details"][0]["pointer"] == "/audience/integration"
     assert change(acme, plain, integration="couriers", allow=[ANN]).json()["data"]["audience"]["allow"] == [ANN]
-    assert made["document_id"] in acme.get("/api/v1/logs/audit").text
+    assert created["document_id"] in acme.get("/api/v1/logs/audit").text
 
 
 def test_console_sessions_are_not_valid_here(
@@ -279,17 +279,17 @@ def test_console_sessions_are_not_valid_here(
     assert visitor.enter(post, member).status_code == 200
 
 
-@pytest.mark.parametrize(("scheme", "shown"), [("http", "needs_https.html"), ("https", "share_email.html")])
-def test_browsers_without_secure_cookies_get_an_explanation(scheme: str, shown: str) -> None:
+@pytest.mark.parametrize(("scheme", "template"), [("http", "needs_https.html"), ("https", "share_email.html")])
+def test_browsers_without_secure_cookies_get_an_explanation(scheme: str, template: str) -> None:
     scope = {"scheme": scheme, "query_string": b"", "headers": []}
-    leaving = DeliverableContent("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
-    made = Share("shr_1", "doc_1", 1, 0, False, None, 0, "", 0, "", None, "active", Audience("couriers", (ANN,)))
+    content = DeliverableContent("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
+    shared = Share("shr_1", "doc_1", 1, 0, False, None, 0, "", 0, "", None, "active", Audience("couriers", (ANN,)))
     shares = Shares(cast(Any, None), SEALER)
     gate = ShareGate(shares, cast(Any, None), EmailCodes(SEALER), cast(Any, None))
-    visit = gate.read_visit(OpenShare(made, leaving), [])
+    visit = gate.read_visit(OpenShare(shared, content), [])
     exchange = Exchange(scope, cast(Any, None), cast(Any, None))
     host = {"host": "cdn--acme.files.example"}
-    asked = ShareRequest(TenantScope("acme", "site"), "token", OpenShare(made, leaving), visit, Origin("", ""), exchange, host)
-    page = gate.show_next_step(asked)
-    assert page.template == shown
+    request = ShareRequest(TenantScope("acme", "site"), "token", OpenShare(shared, content), visit, Origin("", ""), exchange, host)
+    page = gate.show_next_step(request)
+    assert page.template == template
     assert page.values.get("host", "cdn--acme.files.example/s/token") == "cdn--acme.files.example/s/token"

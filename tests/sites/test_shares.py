@@ -36,8 +36,8 @@ def share(acme: httpx.Client, document: str, **body: Any) -> dict[str, Any]:
     return dict(acme.post(f"{DOCUMENTS}/{document}/shares", json=body).raise_for_status().json()["data"])
 
 
-def path_of(made: dict[str, Any]) -> str:
-    return str(httpx.URL(made["url"]).path)
+def path_of(created: dict[str, Any]) -> str:
+    return str(httpx.URL(created["url"]).path)
 
 
 def kept_cookie(answer: httpx.Response) -> dict[str, str]:
@@ -49,8 +49,8 @@ def kept_cookie(answer: httpx.Response) -> dict[str, str]:
 
 
 def test_a_link_offers_the_file_and_counts_its_downloads(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
-    made = share(acme, document, max_downloads=2, note="for a customer")
-    page = visitor.get(path_of(made))
+    created = share(acme, document, max_downloads=2, note="for a customer")
+    page = visitor.get(path_of(created))
     assert page.status_code == 200
     assert "Angebot (1).pdf" in page.text
     assert "2 downloads left" in page.text
@@ -58,7 +58,7 @@ def test_a_link_offers_the_file_and_counts_its_downloads(acme: httpx.Client, vis
     assert page.headers["cache-control"] == "private, no-store"
     assert page.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
     assert "set-cookie" not in page.headers
-    file = path_of(made) + "/file"
+    file = path_of(created) + "/file"
     assert visitor.head(file).headers["content-length"] == str(len(DATA))
     assert visitor.head(file, headers={"Range": "bytes=0-9"}).status_code == 200
     answer = visitor.get(file)
@@ -70,13 +70,13 @@ def test_a_link_offers_the_file_and_counts_its_downloads(acme: httpx.Client, vis
     etag = answer.headers["etag"]
     assert visitor.get(file, headers={"If-None-Match": etag}).status_code == 304
     assert visitor.get(file, headers={"Range": "bytes=9999999-"}).status_code == 416
-    state = acme.get(f"{DOCUMENTS}/{document}/shares/{made['id']}").json()["data"]
+    state = acme.get(f"{DOCUMENTS}/{document}/shares/{created['id']}").json()["data"]
     assert (state["downloads"], state["state"], "url" in state) == (1, "active", False)
 
 
 def test_an_interrupted_download_continues(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
-    made = share(acme, document, max_downloads=1)
-    file = path_of(made) + "/file"
+    created = share(acme, document, max_downloads=1)
+    file = path_of(created) + "/file"
     first = visitor.get(file, headers={"Range": "bytes=0-999"})
     assert (first.status_code, first.content) == (206, DATA[:1000])
     cookie = kept_cookie(first)
@@ -85,12 +85,12 @@ def test_an_interrupted_download_continues(acme: httpx.Client, visitor: httpx.Cl
     rest = visitor.get(file, headers={"Range": "bytes=1000-", **cookie})
     assert (rest.status_code, rest.content) == (206, DATA[1000:])
     assert visitor.get(file, headers=cookie).status_code == 404
-    assert visitor.get(path_of(made), headers=cookie).status_code == 404
-    [line] = [each for each in _log(acme, document) if each["share_id"] == made["id"]]
+    assert visitor.get(path_of(created), headers=cookie).status_code == 404
+    [line] = [each for each in _log(acme, document) if each["share_id"] == created["id"]]
     assert (line["outcome"], line["bytes"], line["count"]) == ("complete", len(DATA), 1)
     assert (line["address"], line["agent"]) == ("127.0.0.0/24", "Python")
     table = acme.get(f"{DOCUMENTS}/{document}/downloads/export")
-    assert made["id"] in table.text
+    assert created["id"] in table.text
     assert table.headers["content-type"].startswith("text/csv")
 
 
@@ -99,10 +99,10 @@ def _log(acme: httpx.Client, document: str) -> list[dict[str, Any]]:
 
 
 def test_the_password_is_required_before_anything_is_revealed(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
-    made = share(acme, document, password="a sentence to tell")
-    path = path_of(made)
-    for asked in (path, f"{path}/file"):
-        page = visitor.get(asked)
+    created = share(acme, document, password="a sentence to tell")
+    path = path_of(created)
+    for url in (path, f"{path}/file"):
+        page = visitor.get(url)
         assert page.status_code == 403
         assert "Enter the password" in page.text
         assert "Angebot" not in page.text
@@ -123,7 +123,7 @@ def test_the_password_is_required_before_anything_is_revealed(acme: httpx.Client
     other = share(acme, document, password="a sentence to tell")
     assert visitor.get(path_of(other), headers=cookie).status_code == 403
     name, _, value = cookie["Cookie"].partition("=")
-    forged = {"Cookie": f"{name.replace(made['id'], other['id'])}={value}"}
+    forged = {"Cookie": f"{name.replace(created['id'], other['id'])}={value}"}
     assert visitor.get(path_of(other), headers=forged).status_code == 403
     answer = visitor.get(f"{path}/file", headers=cookie)
     assert answer.content == DATA

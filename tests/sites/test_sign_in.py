@@ -23,7 +23,7 @@ WAIT_SECONDS = 60.0
 
 
 class Post:
-    """Takes e-mails, or refuses them."""
+    """Receives emails, or refuses them."""
 
     def __init__(self) -> None:
         self.letters: list[tuple[list[str], str]] = []
@@ -35,7 +35,7 @@ class Post:
         return self.verdict
 
     def code(self, number: int) -> str:
-        """The code in the letter of this number, once it has come."""
+        """The code in the email with this index, once it has arrived."""
         wait_for(lambda: len(self.letters) > number)
         (code,) = re.findall(r"^ +(\d{8})\r?$", self.letters[number][1], re.MULTILINE)
         return str(code)
@@ -50,40 +50,40 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def posting(acme: httpx.Client, slug: str, sender: str) -> Iterator[Post]:
-    """What an integration of acme sends by, for the length of the block."""
-    found, port, never_sent = Post(), free_port(), on_their_way()
-    controller = Controller(found, hostname="127.0.0.1", port=port)
+    """The mail server of an integration of acme, for the length of the block."""
+    mailbox, port, never_sent = Post(), free_port(), on_their_way()
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
     controller.start()
     settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": sender}
     acme.post("/api/v1/integrations", json={"slug": slug, "connector": "email", "settings": settings}).raise_for_status()
-    yield found
+    yield mailbox
     wait_for(lambda: on_their_way() <= never_sent)  # the server drops a connection that it has just taken, unclosed, when it stops
     acme.delete(f"/api/v1/integrations/{slug}").raise_for_status()
     controller.stop()
 
 
 def on_their_way() -> set[str]:
-    """The codes that are being sent, or were asked for by a test that sends none."""
+    """The codes that are not sent yet, including those of tests that send none."""
     return {row[0] for row in db.rows("SELECT id FROM email_code WHERE state = 'sending'")}
 
 
 @pytest.fixture
 def post(acme: httpx.Client) -> Iterator[Post]:
-    with posting(acme, "letters", "shop@firma.example") as found:
-        yield found
+    with posting(acme, "letters", "shop@firma.example") as mailbox:
+        yield mailbox
 
 
 @pytest.fixture
 def visitor(running: Running) -> Iterator[Callable[[str], httpx.Client]]:
     """Makes a browser on the host of an app of acme."""
-    made: list[httpx.Client] = []
+    clients: list[httpx.Client] = []
 
     def make(app: str) -> httpx.Client:
-        made.append(running.client(f"{app}--acme.content.localhost"))
-        return made[-1]
+        clients.append(running.client(f"{app}--acme.content.localhost"))
+        return clients[-1]
 
     yield make
-    for each in made:
+    for each in clients:
         each.close()
 
 
@@ -117,16 +117,16 @@ def test_a_code_by_email_signs_in(acme: httpx.Client, post: Post, visitor: Calla
 
 def test_the_allow_list_is_not_revealed(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "secretive", EMAIL)
-    told = []
+    results = []
     for email in (ANN, EVE):
         browser = visitor("secretive")
-        asked = ask(browser, email)
-        shown = browser.get("/_gos/code", headers=PAGE)
+        response = ask(browser, email)
+        page = browser.get("/_gos/code", headers=PAGE)
         tries = [send(browser, "/_gos/code", {"code": "nonsense"}) for _ in range(6)]
-        bodies = [answer.text.replace(email, "ADDRESS") for answer in (shown, *tries)]
-        names = [each.partition("=")[0] for each in asked.headers.get_list("set-cookie")]
-        told.append((asked.status_code, asked.headers["location"], names, [each.status_code for each in tries], bodies))
-    assert told[0] == told[1]
+        bodies = [answer.text.replace(email, "ADDRESS") for answer in (page, *tries)]
+        names = [each.partition("=")[0] for each in response.headers.get_list("set-cookie")]
+        results.append((response.status_code, response.headers["location"], names, [each.status_code for each in tries], bodies))
+    assert results[0] == results[1]
     post.code(0)
     assert db.rows("SELECT state FROM email_code WHERE door = 'webapp:secretive' AND email = ?", (EVE,)) == [("none",)]
     assert [recipients for recipients, _ in post.letters] == [[ANN]]
@@ -159,13 +159,13 @@ def test_requesting_more_codes_is_delayed(acme: httpx.Client, post: Post, visito
 @pytest.fixture
 def provider(acme: httpx.Client) -> Iterator[IdentityProvider]:
     acme.put("/api/v1/secrets/CLIENT", json={"value": SECRET}).raise_for_status()
-    found = IdentityProvider()
-    yield found
-    found.close()
+    running_provider = IdentityProvider()
+    yield running_provider
+    running_provider.close()
 
 
 def leave(browser: httpx.Client) -> httpx.Response:
-    """To the provider; the browser keeps what must come back."""
+    """Starts a sign-in at the provider; the browser stores the cookie for the way back."""
     away = browser.get("/_gos/sign-in?to=%2Freport", headers=PAGE)
     browser.headers["Cookie"] = cookie_of(away)
     return away
@@ -215,9 +215,9 @@ def test_an_invalid_token_is_explained_to_the_operator_only(
     assert (failed.status_code, cookie_of(failed)) == (502, "")
     assert "another client" not in failed.text
     wait_for(lambda: bool(acme.get("/api/v1/logs", params={"source": "webapp", "text": "another client"}).json()["data"]))
-    for asked in (path, "/_gos/sign-in"):
+    for url in (path, "/_gos/sign-in"):
         answers = [failed.status_code]
         while answers[-1] != 429 and len(answers) < 60:
-            answers.append(browser.get(asked, headers=PAGE).status_code)
+            answers.append(browser.get(url, headers=PAGE).status_code)
         assert answers[-1] == 429
     assert int(browser.get(path, headers=PAGE).headers["retry-after"]) > 0

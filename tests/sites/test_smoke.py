@@ -49,8 +49,8 @@ def publish(acme: httpx.Client, app: str, number: int, query: str = WAIT) -> htt
 
 
 def publication(acme: httpx.Client, app: str, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = acme.get(f"/api/v1/webapps/{app}/versions/{number}/publication").raise_for_status().json()["data"]
-    return found
+    data: dict[str, Any] = acme.get(f"/api/v1/webapps/{app}/versions/{number}/publication").raise_for_status().json()["data"]
+    return data
 
 
 def test_checks_run_on_the_preview_and_then_live(running: Running, acme: httpx.Client, app: str) -> None:
@@ -62,9 +62,9 @@ def test_checks_run_on_the_preview_and_then_live(running: Running, acme: httpx.C
     answer = publish(acme, app, number)
     assert (answer.status_code, answer.json()["data"]["state"]) == (200, "published")
     assert page_of(running, app) == "<h1>two</h1>"
-    found = publication(acme, app, number)
-    assert (found["state"], found["previous"]) == ("published", 1)
-    assert [(check["phase"], check["status"]) for check in found["checks"]] == [
+    result = publication(acme, app, number)
+    assert (result["state"], result["previous"]) == ("published", 1)
+    assert [(check["phase"], check["status"]) for check in result["checks"]] == [
         (phase, status) for phase in ("preview", "live") for status in (200, 404, 200)
     ]
     assert publish(acme, app, number).status_code == 200
@@ -84,8 +84,8 @@ def test_a_version_that_fails_live_is_switched_back(running: Running, acme: http
     number = deploy_checked(acme, app, "<h1>two</h1>", [PREVIEW_ONLY])
     answer = publish(acme, app, number)
     assert (answer.status_code, "was switched back" in answer.json()["error"]["message"]) == (409, True)
-    found = publication(acme, app, number)
-    assert (found["state"], found["checks"][-1]["seen"]) == ("switched_back", "<h1>two</h1>")
+    result = publication(acme, app, number)
+    assert (result["state"], result["checks"][-1]["seen"]) == ("switched_back", "<h1>two</h1>")
     assert page_of(running, app) == "<h1>one</h1>"
     versions = acme.get(f"/api/v1/webapps/{app}/versions").json()["data"]
     assert [version["state"] for version in versions] == ["ready", "published"]
@@ -130,11 +130,11 @@ def test_an_aborted_check_leaves_nothing_behind(
     before = {each["execution_id"] for each in executions(acme, "route-slow")}
     assert publish(acme, app, deploy(acme, app, files, publish=False)).status_code == 409
 
-    def waited_for() -> set[str]:
+    def awaited() -> set[str]:
         new = {each["execution_id"] for each in executions(acme, "route-slow")} - before
         return new & set(completion.completion_signal._callbacks)
 
-    wait_until(lambda: not waited_for(), 60)
+    wait_until(lambda: not awaited(), 60)
 
 
 def test_checks_are_refused_with_a_pointer(acme: httpx.Client, app: str) -> None:

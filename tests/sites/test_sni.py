@@ -39,10 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def listening(folder: Path) -> Iterator[tuple[ServerConfig, Certificates]]:
     """A server that takes up certificates as they are stored."""
     certificates = Certificates(Sealer(b"k" * 32))
-    made = build_server_config(make_config(folder, server__tls="internal"), certificates)
-    withdraw = certificates.on_change(made.reload)
-    with serving(made):
-        yield made, certificates
+    config = build_server_config(make_config(folder, server__tls="internal"), certificates)
+    withdraw = certificates.on_change(config.reload)
+    with serving(config):
+        yield config, certificates
     withdraw()
 
 
@@ -114,8 +114,8 @@ def test_http_2_works_with_a_hosts_own_certificate(
 ) -> None:
     certificates.upload(ACME, HOST, authority.pair(HOST))
     with httpx.Client(verify=authority.trust(), trust_env=False, http2=True, timeout=30) as client:
-        found = client.get(f"https://127.0.0.1:{port_of(server)}/", extensions={"sni_hostname": HOST}, headers={"Host": HOST})
-    assert (found.text, found.http_version) == ("2", "HTTP/2")
+        response = client.get(f"https://127.0.0.1:{port_of(server)}/", extensions={"sni_hostname": HOST}, headers={"Host": HOST})
+    assert (response.text, response.http_version) == ("2", "HTTP/2")
 
 
 def test_old_versions_of_tls_are_refused(server: ServerConfig, certificates: Certificates, authority: Authority) -> None:
@@ -152,8 +152,8 @@ def test_an_exact_name_takes_precedence_over_a_wildcard(
     db.write(lambda: certificates.store(Issued("apps.example.com", None, "acme", pair, facts)))
     own = authority.pair("shop.apps.example.com")
     certificates.upload(ACME, "shop.apps.example.com", own)
-    shown = [server.offer(f"{name}apps.example.com") for name in ("", "any.", "shop.", "any.shop.", "x")]
-    hosts = [offer and offer.certificate.host for offer in shown]
+    offers = [server.offer(f"{name}apps.example.com") for name in ("", "any.", "shop.", "any.shop.", "x")]
+    hosts = [offer and offer.certificate.host for offer in offers]
     assert hosts == ["apps.example.com", "apps.example.com", "shop.apps.example.com", None, None]
 
 
@@ -198,14 +198,14 @@ def test_a_renewed_fallback_is_loaded_and_a_broken_one_is_not(
     chain.write_text(first[0])
     key.write_text(first[1])
     config = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key))
-    made = build_server_config(config, certificates)
-    with serving(made):
+    server = build_server_config(config, certificates)
+    with serving(server):
         chain.write_text(second[0])  # the key is still the first one's
-        made.reload()
-        assert peer(port_of(made), "gos.example.com")[0] == print_of(first[0])
+        server.reload()
+        assert peer(port_of(server), "gos.example.com")[0] == print_of(first[0])
         key.write_text(second[1])
-        made.reload()
-        assert peer(port_of(made), "gos.example.com")[0] == print_of(second[0])
+        server.reload()
+        assert peer(port_of(server), "gos.example.com")[0] == print_of(second[0])
 
 
 def test_the_builtin_authority_is_the_fallback(server: ServerConfig, folder: Path) -> None:

@@ -25,18 +25,18 @@ async def not_here(*_: Any) -> None:
 
 
 def ask(files: StaticFiles, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    told: list[Any] = []
+    messages: list[Any] = []
 
     async def send(message: Any) -> None:
-        told.append(message)
+        messages.append(message)
 
     async def receive() -> Any:
         raise AssertionError("a file has no use for a body")
 
     sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     asyncio.run(files({"type": "http", "method": method, "path": path, "headers": sent}, receive, send))
-    answered = {name.decode(): value.decode() for name, value in told[0]["headers"]}
-    return told[0]["status"], answered, b"".join(each["body"] for each in told[1:])
+    answer_headers = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
+    return messages[0]["status"], answer_headers, b"".join(each["body"] for each in messages[1:])
 
 
 def test_a_style_sheet_is_compressed(files: StaticFiles) -> None:

@@ -19,8 +19,8 @@ def config(tmp_path: Path) -> Config:
 
 def names(leaf: Path) -> list[str]:
     certificate = x509.load_pem_x509_certificate(leaf.read_bytes())
-    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return found.get_values_for_type(x509.DNSName)
+    extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return extension.get_values_for_type(x509.DNSName)
 
 
 def test_tenants_and_apps_are_covered(config: Config) -> None:
@@ -90,6 +90,6 @@ def test_the_acme_account_key_is_not_shown(tmp_path: Path) -> None:
     acme = {"acme__directory": "https://ca.example.com/directory", "acme__agree_terms": True, "tls__http_port": 80}
     config = make_config(tmp_path, server__tls="internal", acme__eab_key_id="kid", acme__eab_hmac_key="c2VjcmV0", **acme)
     registration = Registration("", config.acme.eab_key_id, config.acme.eab_hmac_key)
-    shown = f"{config} {registration} {Authority(config.acme.directory, registration)}"
-    assert "kid" in shown
-    assert "c2VjcmV0" not in shown
+    text = f"{config} {registration} {Authority(config.acme.directory, registration)}"
+    assert "kid" in text
+    assert "c2VjcmV0" not in text

@@ -31,8 +31,8 @@ FILES = {
 
 def deploy(acme: httpx.Client, app: str, files: dict[str, bytes], *, publish: bool = True) -> int:
     path = f"/api/v1/webapps/{app}/versions"
-    made = acme.post(path, content=write_zip(files), headers={"Content-Type": "application/zip"}).raise_for_status()
-    number = int(made.json()["data"]["version"])
+    response = acme.post(path, content=write_zip(files), headers={"Content-Type": "application/zip"}).raise_for_status()
+    number = int(response.json()["data"]["version"])
     if publish:
         acme.post(f"{path}/{number}/publish", json={}).raise_for_status()
     return number
@@ -100,28 +100,28 @@ def test_the_best_accepted_coding_is_sent(shop: httpx.Client, running: Running) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "start", "end"),
+    ("byte_range", "start", "end"),
     [("bytes=0-0", 0, 1), ("bytes=10-19", 10, 20), ("bytes=699990-", 699_990, 700_000), ("bytes=-7", 699_993, 700_000),
      ("bytes=-9999999", 0, 700_000), ("bytes=5-9999999", 5, 700_000), ("bytes=0-400000", 0, 400_001)],
 )  # fmt: skip
-def test_a_range_is_served(shop: httpx.Client, asked: str, start: int, end: int) -> None:
-    answer = shop.get("/large.bin", headers={"Range": asked, "Accept-Encoding": "gzip"})
+def test_a_range_is_served(shop: httpx.Client, byte_range: str, start: int, end: int) -> None:
+    answer = shop.get("/large.bin", headers={"Range": byte_range, "Accept-Encoding": "gzip"})
     assert (answer.status_code, answer.content) == (206, LARGE[start:end])
     assert answer.headers["content-range"] == f"bytes {start}-{end - 1}/700000"
     assert answer.headers["content-length"] == str(end - start)
 
 
-@pytest.mark.parametrize("asked", ["bytes=1-2,4-5", "lines=1-2", "bytes=5-1", "bytes=a-b", "bytes=-", "nonsense"])
-def test_an_unsupported_range_gets_the_complete_file(shop: httpx.Client, asked: str) -> None:
-    answer = shop.get("/index.html", headers={"Range": asked})
+@pytest.mark.parametrize("byte_range", ["bytes=1-2,4-5", "lines=1-2", "bytes=5-1", "bytes=a-b", "bytes=-", "nonsense"])
+def test_an_unsupported_range_gets_the_complete_file(shop: httpx.Client, byte_range: str) -> None:
+    answer = shop.get("/index.html", headers={"Range": byte_range})
     assert (answer.status_code, answer.content) == (200, PAGE)
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"), [("/index.html", "bytes=99999-"), ("/index.html", "bytes=-0"), ("/empty.txt", "bytes=0-")]
+    ("path", "byte_range"), [("/index.html", "bytes=99999-"), ("/index.html", "bytes=-0"), ("/empty.txt", "bytes=0-")]
 )
-def test_a_range_beyond_the_end_is_refused_with_the_size(shop: httpx.Client, path: str, asked: str) -> None:
-    answer = shop.get(path, headers={"Range": asked})
+def test_a_range_beyond_the_end_is_refused_with_the_size(shop: httpx.Client, path: str, byte_range: str) -> None:
+    answer = shop.get(path, headers={"Range": byte_range})
     assert answer.status_code == 416
     assert answer.headers["content-range"] == f"bytes */{len(FILES[path[1:]])}"
 
@@ -151,7 +151,7 @@ def test_conditional_requests_are_evaluated(shop: httpx.Client) -> None:
 
 
 def told(answer: httpx.Response) -> dict[str, str]:
-    """The headers that say something about the content."""
+    """The headers about the content, without those that change with each response."""
     return {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id", "connection")}
 
 
@@ -239,12 +239,12 @@ def test_a_new_version_is_served_at_once_and_open_pages_find_their_files(running
 
 def test_a_removed_file_is_gone_unless_an_open_page_may_need_it(running: Running, acme: httpx.Client) -> None:
     new_app(acme, "site-taken")
-    taken = {"customer-contracts.pdf": b"%PDF", "salaries-20251122.csv": b"s", "config.production.json": b"{}"}
-    deploy(acme, "site-taken", {"index.html": b"one", "assets/app-DiwrgTda.js": b"1"} | taken)
+    removed = {"customer-contracts.pdf": b"%PDF", "salaries-20251122.csv": b"s", "config.production.json": b"{}"}
+    deploy(acme, "site-taken", {"index.html": b"one", "assets/app-DiwrgTda.js": b"1"} | removed)
     with site(running, "site-taken--acme") as visitor:
-        assert [visitor.get(f"/{name}").status_code for name in taken] == [200] * 3
+        assert [visitor.get(f"/{name}").status_code for name in removed] == [200] * 3
         deploy(acme, "site-taken", {"index.html": b"two"})
-        assert [visitor.get(f"/{name}").status_code for name in taken] == [404] * 3
+        assert [visitor.get(f"/{name}").status_code for name in removed] == [404] * 3
         assert visitor.get("/assets/app-DiwrgTda.js").content == b"1"
 
 
@@ -285,11 +285,11 @@ def test_an_outdated_lookup_is_not_cached(running: Running, acme: httpx.Client, 
     looked: list[int | None] = []
 
     def publish_meanwhile(scope: TenantScope, app: str) -> ServedState:
-        found = look(scope, app)
+        result = look(scope, app)
         if app == "site-overtaken" and not looked:
-            looked.append(found.number)
+            looked.append(result.number)
             webapps.publish_version(scope, app, 2)
-        return found
+        return result
 
     monkeypatch.setattr(served_grants, "find_served", publish_meanwhile)
     with site(running, "site-overtaken--acme") as client:

@@ -1,4 +1,4 @@
-"""Helpers for versions with smoke checks, and a probe that answers them."""
+"""Helpers for versions with smoke checks, and a probe that responds to them."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ def seen(status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Map
 
 
 class Visitor:
-    """The port through which an app is asked; `answers` says what comes, `asked` what was asked of which version."""
+    """A stub of the smoke probe: `answer` makes the responses, `requests` records version and path of each request."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int | None, str]] = []
@@ -33,11 +33,11 @@ class Visitor:
 
 
 def failing(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], CheckResponse]:
-    return lambda version, asked: seen(500, b"broken") if (asked, version is not None) == (path, in_preview) else seen()
+    return lambda version, requested: seen(500, b"broken") if (requested, version is not None) == (path, in_preview) else seen()
 
 
 class Held:
-    """An answer that comes when `go_on` is set; `arrived` once it was asked for."""
+    """A response that is sent when `go_on` is set; `arrived` is set by the request."""
 
     def __init__(self, *, live: bool) -> None:
         self.live, self.arrived, self.go_on = live, threading.Event(), threading.Event()

@@ -59,10 +59,10 @@ def visitor() -> Visitor:
 @pytest.fixture
 def publishing(webapps: WebApps, visitor: Visitor) -> Iterator[Publisher]:
     """One process; `shop` has version 1, published, without checks."""
-    made = Publisher(webapps, "wrk_one", lambda owner: owner == "wrk_one")
-    made.set_probe(visitor)
-    yield made
-    made.stop()
+    publisher = Publisher(webapps, "wrk_one", lambda owner: owner == "wrk_one")
+    publisher.set_probe(visitor)
+    yield publisher
+    publisher.stop()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ HMAC = OctKey.import_key(b"k" * 32, {"kid": "ec"})
 
 
 class IdentityProvider:
-    """Signs in whoever `subject` and `email` say; `spoil` changes the claims, `sign` makes a token of them."""
+    """Signs in the user of `claims`; `sign` makes a token of them, `params` are those of the last sign-in."""
 
     def __init__(self) -> None:
         self.server = LoopbackServer()
@@ -36,12 +36,12 @@ class IdentityProvider:
         self.server.answers["/token"] = self._token
 
     def access(self, *allow: str) -> dict[str, Any]:
-        """What an app says that trusts this provider."""
+        """The access settings of an app that trusts this provider."""
         about = {"issuer": self.issuer, "client_id": CLIENT, "client_secret": {"secret": "CLIENT"}}
         return {"oidc": {**about, "allow": list(allow or ["*@firma.example"])}}
 
     def sign_in(self, address: str) -> str:
-        """What a person does at the provider; where the browser is sent back to."""
+        """Signs in at the provider; returns the URL that the browser is redirected to."""
         parts = urlsplit(address)
         self.asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
         assert parts.path == "/authorize"
@@ -70,11 +70,11 @@ class IdentityProvider:
 
 
 def signed(key: Any, algorithm: str, **header: Any) -> Callable[[dict[str, Any]], str]:
-    """Makes tokens with this key."""
+    """Returns a function that signs tokens with this key."""
 
     def sign(claims: dict[str, Any]) -> str:
-        told = {"alg": algorithm, "kid": key.kid, **header}
-        return jws.serialize_compact(told, json.dumps(claims).encode(), key, algorithms=[algorithm])
+        headers = {"alg": algorithm, "kid": key.kid, **header}
+        return jws.serialize_compact(headers, json.dumps(claims).encode(), key, algorithms=[algorithm])
 
     return sign
 

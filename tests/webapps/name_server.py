@@ -17,7 +17,7 @@ Answer = Callable[[dns.message.Message], bytes | None]
 
 @dataclass
 class NameServer:
-    """`records` by name and type; `behaviour` by name stands before them: `servfail`, `silence`, `nonsense`, `refused`."""
+    """`records` by name and type; `behaviour` by name takes precedence: `servfail`, `silence`, `nonsense`, `refused`."""
 
     records: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     behaviour: dict[str, str] = field(default_factory=dict)
@@ -43,13 +43,13 @@ class NameServer:
         self.asked.append(f"{name} {kind}")
         response = dns.message.make_response(query)
         response.flags |= dns.flags.RA
-        wanted = self.behaviour.get(name)
-        if wanted == "silence":
+        behaviour = self.behaviour.get(name)
+        if behaviour == "silence":
             return None
-        if wanted == "nonsense":
+        if behaviour == "nonsense":
             return wire[:2] + b"\xff" * 60
-        if wanted in ("servfail", "refused"):
-            response.set_rcode(dns.rcode.SERVFAIL if wanted == "servfail" else dns.rcode.REFUSED)
+        if behaviour in ("servfail", "refused"):
+            response.set_rcode(dns.rcode.SERVFAIL if behaviour == "servfail" else dns.rcode.REFUSED)
             return response.to_wire()
         self._fill(response, name, kind)
         whole = response.to_wire(max_size=65535)
@@ -70,7 +70,7 @@ class NameServer:
             (target,) = self.records[name, "CNAME"]
             response.answer.append(dns.rrset.from_text(f"{name}.", 60, "IN", "CNAME", target))
             name = target.rstrip(".")
-        if not response.answer and not any(known == name for known, _ in self.records):
+        if not response.answer and not any(host == name for host, _ in self.records):
             response.set_rcode(dns.rcode.NXDOMAIN)
 
 

@@ -47,7 +47,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def known(webapps: WebApps) -> Visits:
+def visit_store(webapps: WebApps) -> Visits:
     """The visits of acme, with the app `shop`, and of globex, with an app of the same name."""
     webapps.create_app(TenantScope("globex", "key:globex"), NewApp("shop"))
     return Visits(SEALER)
@@ -59,13 +59,13 @@ def test_every_form_of_access_is_parsed() -> None:
     assert parse_access("members") == parse_access({"members": None}) == Access("members")
     assert parse_access({"members": {"roles": ["owner"]}}).roles == ("owner",)
     assert parse_access({"email": EMAIL}).allow == ("*@firma.example", "ann@elsewhere.example")
-    found = parse_access({"oidc": {**OIDC, "scopes": ["email", "groups"]}, "paths": {"public": ["/assets/*", "/"]}})
-    assert (found.scopes, found.secret, found.public_paths) == ("openid email groups", "CLIENT", ("/assets/*", "/"))
+    access = parse_access({"oidc": {**OIDC, "scopes": ["email", "groups"]}, "paths": {"public": ["/assets/*", "/"]}})
+    assert (access.scopes, access.secret, access.public_paths) == ("openid email groups", "CLIENT", ("/assets/*", "/"))
     assert parse_access({"oidc": {**OIDC, "allow": ["*"]}}).allows_everybody
 
 
 @pytest.mark.parametrize(
-    ("given", "pointer"),
+    ("document", "pointer"),
     [
         ("secret", "/access"), (7, "/access"), ({}, "/access"), ({"members": {}, "email": EMAIL}, "/access"),
         ("password", "/access/password/secret"), ({"password": {"secret": "a b"}}, "/access/password/secret"),
@@ -82,9 +82,9 @@ def test_every_form_of_access_is_parsed() -> None:
         ({"members": {}, "paths": {"public": ["/a", "b"]}}, "/access/paths/public/1"),
     ],
 )  # fmt: skip
-def test_invalid_access_is_refused_with_a_pointer(given: Any, pointer: str) -> None:
+def test_invalid_access_is_refused_with_a_pointer(document: Any, pointer: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
-        parse_access(given)
+        parse_access(document)
     assert refused.value.details[0].pointer == pointer
 
 
@@ -114,101 +114,101 @@ def test_a_public_path_exposes_no_other_file() -> None:
 
 
 def test_a_visit_is_valid_for_its_app_and_tenant_only(
-    known: Visits, webapps: WebApps, acme: TenantScope, globex: TenantScope
+    visit_store: Visits, webapps: WebApps, acme: TenantScope, globex: TenantScope
 ) -> None:
     webapps.create_app(acme, NewApp("other"))
-    token = known.open_visit(acme, "shop", BY_EMAIL, ANN)
-    found = known.find_visitor(acme, "shop", BY_EMAIL, token)
-    assert found is not None
-    assert (found.kind, found.email, found.session[:4]) == ("user", ANN.email, "vis_")
-    assert known.find_cached_visitor(acme, "shop", BY_EMAIL, token) == found
-    assert known.find_visitor(acme, "other", BY_EMAIL, token) is None
-    assert known.find_visitor(globex, "shop", BY_EMAIL, token) is None
-    assert known.find_visitor(acme, "shop", BY_EMAIL, f"{token}x") is None
+    token = visit_store.open_visit(acme, "shop", BY_EMAIL, ANN)
+    visit = visit_store.find_visitor(acme, "shop", BY_EMAIL, token)
+    assert visit is not None
+    assert (visit.kind, visit.email, visit.session[:4]) == ("user", ANN.email, "vis_")
+    assert visit_store.find_cached_visitor(acme, "shop", BY_EMAIL, token) == visit
+    assert visit_store.find_visitor(acme, "other", BY_EMAIL, token) is None
+    assert visit_store.find_visitor(globex, "shop", BY_EMAIL, token) is None
+    assert visit_store.find_visitor(acme, "shop", BY_EMAIL, f"{token}x") is None
     stored = db.rows("SELECT digest FROM webapp_visit")
     assert token.encode() not in bytes(stored[0][0])
 
 
-def test_signing_in_again_ends_the_previous_visit(known: Visits, acme: TenantScope) -> None:
-    old = known.open_visit(acme, "shop", BY_EMAIL, ANN)
-    new = known.open_visit(acme, "shop", BY_EMAIL, ANN, replaces=old)
-    assert known.find_visitor(acme, "shop", BY_EMAIL, old) is None
-    assert known.find_visitor(acme, "shop", BY_EMAIL, new) is not None
+def test_signing_in_again_ends_the_previous_visit(visit_store: Visits, acme: TenantScope) -> None:
+    old = visit_store.open_visit(acme, "shop", BY_EMAIL, ANN)
+    new = visit_store.open_visit(acme, "shop", BY_EMAIL, ANN, replaces=old)
+    assert visit_store.find_visitor(acme, "shop", BY_EMAIL, old) is None
+    assert visit_store.find_visitor(acme, "shop", BY_EMAIL, new) is not None
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-def test_visits_expire_when_idle_and_after_a_week(known: Visits, acme: TenantScope, time: Clock) -> None:
-    idle, used = known.open_visit(acme, "shop", BY_EMAIL, ANN), known.open_visit(acme, "shop", BY_EMAIL, ANN)
+def test_visits_expire_when_idle_and_after_a_week(visit_store: Visits, acme: TenantScope, time: Clock) -> None:
+    idle, used = visit_store.open_visit(acme, "shop", BY_EMAIL, ANN), visit_store.open_visit(acme, "shop", BY_EMAIL, ANN)
     hours = 0
-    while known.find_visitor(acme, "shop", BY_EMAIL, used) is not None:
+    while visit_store.find_visitor(acme, "shop", BY_EMAIL, used) is not None:
         db.write(lambda: None)  # the writer marks a visit as seen beside the answer
         hours += 6
         time.pass_ms(6 * 3_600_000)
         if hours == 12:
-            assert known.find_visitor(acme, "shop", BY_EMAIL, idle) is None
+            assert visit_store.find_visitor(acme, "shop", BY_EMAIL, idle) is None
     assert hours == 7 * 24
     assert visits.purge(clock.now_ms()) == 2
     assert db.rows("SELECT COUNT(*) FROM webapp_visit") == [(0,)]
 
 
-def test_a_visit_ends_when_its_password_or_access_changes(known: Visits, acme: TenantScope, time: Clock) -> None:
+def test_a_visit_ends_when_its_password_or_access_changes(visit_store: Visits, acme: TenantScope, time: Clock) -> None:
     tenants.set_secret(acme, SEALER, "DOOR", "open sesame")
     door = parse_access({"password": {"secret": "DOOR"}})
-    token = known.open_visit(acme, "shop", door, Visitor("password"))
-    assert known.find_visitor(acme, "shop", door, token) is not None
-    assert known.find_visitor(acme, "shop", BY_EMAIL, token) is None  # another kind of access
+    token = visit_store.open_visit(acme, "shop", door, Visitor("password"))
+    assert visit_store.find_visitor(acme, "shop", door, token) is not None
+    assert visit_store.find_visitor(acme, "shop", BY_EMAIL, token) is None  # another kind of access
     tenants.set_secret(acme, SEALER, "DOOR", "another word")
     time.pass_ms(1000)
-    assert known.find_cached_visitor(acme, "shop", door, token) is None
-    assert known.find_visitor(acme, "shop", door, token) is None
-    ann = known.open_visit(acme, "shop", BY_EMAIL, ANN)
+    assert visit_store.find_cached_visitor(acme, "shop", door, token) is None
+    assert visit_store.find_visitor(acme, "shop", door, token) is None
+    ann = visit_store.open_visit(acme, "shop", BY_EMAIL, ANN)
     without = parse_access({"email": {**EMAIL, "allow": ["*@elsewhere.example"]}})
-    assert known.find_cached_visitor(acme, "shop", without, ann) is None
-    assert known.find_visitor(acme, "shop", without, ann) is None
-    assert known.find_visitor(acme, "shop", parse_access({"email": {**EMAIL, "allow": ["ann@firma.example"]}}), ann) is not None
+    assert visit_store.find_cached_visitor(acme, "shop", without, ann) is None
+    assert visit_store.find_visitor(acme, "shop", without, ann) is None
+    assert visit_store.find_visitor(acme, "shop", parse_access({"email": {**EMAIL, "allow": ["ann@firma.example"]}}), ann) is not None
 
 
-def test_a_member_visit_lasts_as_long_as_the_membership(known: Visits, time: Clock) -> None:
+def test_a_member_visit_lasts_as_long_as_the_membership(visit_store: Visits, time: Clock) -> None:
     scope = tenants.system_scope("acme")
     person = people.create_user("mia@acme.test", "correct horse battery")
     people.add_member(scope, "mia@acme.test", "builder")
     everybody, owners = parse_access("members"), parse_access({"members": {"roles": ["owner"]}})
-    token = known.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
-    assert known.find_visitor(scope, "shop", everybody, token) is not None
-    assert known.find_visitor(scope, "shop", owners, token) is None
+    token = visit_store.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
+    assert visit_store.find_visitor(scope, "shop", everybody, token) is not None
+    assert visit_store.find_visitor(scope, "shop", owners, token) is None
     people.on_password_change(visits.forget_person)
     people.set_password("mia@acme.test", "another horse battery")
     time.pass_ms(1000)
-    assert known.find_cached_visitor(scope, "shop", everybody, token) is None
-    assert known.find_visitor(scope, "shop", everybody, token) is None
-    again = known.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
+    assert visit_store.find_cached_visitor(scope, "shop", everybody, token) is None
+    assert visit_store.find_visitor(scope, "shop", everybody, token) is None
+    again = visit_store.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
     people.add_member(scope, "mia@acme.test", "viewer")
-    assert known.find_visitor(scope, "shop", everybody, again) is not None
+    assert visit_store.find_visitor(scope, "shop", everybody, again) is not None
     people.create_user("boss@acme.test", "correct horse battery")
     people.add_member(scope, "boss@acme.test", "owner")
     people.remove_member(scope, person.id)
     time.pass_ms(1000)
-    assert known.find_cached_visitor(scope, "shop", everybody, again) is None
-    assert known.find_visitor(scope, "shop", everybody, again) is None
+    assert visit_store.find_cached_visitor(scope, "shop", everybody, again) is None
+    assert visit_store.find_visitor(scope, "shop", everybody, again) is None
 
 
-def test_operators_list_and_revoke_visits(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
-    token = known.open_visit(acme, "shop", BY_EMAIL, ANN)
-    known.find_visitor(acme, "shop", BY_EMAIL, token)
-    (visit,) = known.list_visits(acme, "shop", PageRequest()).items
-    assert (visit.email, known.list_visits(globex, "shop", PageRequest()).items) == (ANN.email, [])
+def test_operators_list_and_revoke_visits(visit_store: Visits, acme: TenantScope, globex: TenantScope) -> None:
+    token = visit_store.open_visit(acme, "shop", BY_EMAIL, ANN)
+    visit_store.find_visitor(acme, "shop", BY_EMAIL, token)
+    (visit,) = visit_store.list_visits(acme, "shop", PageRequest()).items
+    assert (visit.email, visit_store.list_visits(globex, "shop", PageRequest()).items) == (ANN.email, [])
     with pytest.raises(NotFound):
-        known.revoke_visit(globex, "shop", visit.id)
-    known.revoke_visit(acme, "shop", visit.id)
-    assert known.find_cached_visitor(acme, "shop", BY_EMAIL, token) is None
-    assert known.find_visitor(acme, "shop", BY_EMAIL, token) is None
-    assert known.list_visits(acme, "shop", PageRequest()).items == []
+        visit_store.revoke_visit(globex, "shop", visit.id)
+    visit_store.revoke_visit(acme, "shop", visit.id)
+    assert visit_store.find_cached_visitor(acme, "shop", BY_EMAIL, token) is None
+    assert visit_store.find_visitor(acme, "shop", BY_EMAIL, token) is None
+    assert visit_store.list_visits(acme, "shop", PageRequest()).items == []
 
 
 # -- codes
 
 
-def test_a_member_code_works_once_for_one_target_and_browser(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
+def test_a_member_code_works_once_for_one_target_and_browser(visit_store: Visits, acme: TenantScope, globex: TenantScope) -> None:
     codes, place = SignIns(SEALER), SignInTarget(acme, "shop", HOST)
     code = codes.create_member_code(place, "state", "usr_1")
     assert codes.redeem_member_code(SignInTarget(globex, "shop", HOST), "state", code) is None
@@ -218,7 +218,7 @@ def test_a_member_code_works_once_for_one_target_and_browser(known: Visits, acme
     assert codes.redeem_member_code(place, "state", code) is None
 
 
-def test_a_member_code_is_deleted_after_an_hour(known: Visits, acme: TenantScope, time: Clock) -> None:
+def test_a_member_code_is_deleted_after_an_hour(visit_store: Visits, acme: TenantScope, time: Clock) -> None:
     SignIns(SEALER).create_member_code(SignInTarget(acme, "shop", HOST), "state", "usr_1")
     assert visits.purge(clock.now_ms()) == 0
     assert visits.purge(clock.now_ms() + visits.SIGN_IN_KEPT_MS) == 1
@@ -261,9 +261,9 @@ def test_many_failures_in_a_day_pace_further_attempts(time: Clock) -> None:
         pace.begin(door)
         pace.fail(door)
     for _ in range(3):
-        with pytest.raises(RateLimited) as found:
+        with pytest.raises(RateLimited) as refused:
             pace.begin(door)
-        assert 59 <= int(found.value.headers["Retry-After"]) <= 60
+        assert 59 <= int(refused.value.headers["Retry-After"]) <= 60
         time.pass_ms(61_000)
         pace.begin(door)
     pace.begin(("acme", "other"))

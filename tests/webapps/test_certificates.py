@@ -115,9 +115,9 @@ def test_a_stored_certificate_is_shown_without_its_key_to_its_tenant_only(
     certificates: Certificates, acme: TenantScope, globex: TenantScope
 ) -> None:
     certificate, key, _ = good()
-    shown = certificates.upload(acme, HOST, (certificate, key))
-    assert shown == certificates.get(acme, HOST)
-    assert (shown.origin, shown.facts.names, shown.facts.key) == ("uploaded", (HOST,), "ECDSA secp256r1")
+    stored = certificates.upload(acme, HOST, (certificate, key))
+    assert stored == certificates.get(acme, HOST)
+    assert (stored.origin, stored.facts.names, stored.facts.key) == ("uploaded", (HOST,), "ECDSA secp256r1")
     assert "PRIVATE" not in repr(certificates.load_changed({}))
     with pytest.raises(NotFound):
         certificates.get(globex, HOST)

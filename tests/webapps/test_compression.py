@@ -48,16 +48,16 @@ def test_a_version_is_ready_before_its_contents_are_compressed(
     for scope in (acme, globex):
         deploy(webapps, scope, {"a.js": SCRIPT, "photo.jpg": SCRIPT[::-1], "small.js": b"1"})
         assert set(forms_of(webapps, scope)["a.js"]) == {"identity", "gzip"}
-    told: list[tuple[str, str]] = []
-    webapps.on_change(lambda tenant, app: told.append((tenant, app)))
+    events: list[tuple[str, str]] = []
+    webapps.on_change(lambda tenant, app: events.append((tenant, app)))
     assert Compression(webapps, blobs).compress_all() == 2
-    assert sorted(told) == [("acme", "shop"), ("globex", "shop")]
+    assert sorted(events) == [("acme", "shop"), ("globex", "shop")]
     for scope in (acme, globex):
-        found = forms_of(webapps, scope)
-        assert set(found["a.js"]) == {"identity", "gzip", "zstd", "br"}
-        assert set(found["photo.jpg"]) == set(found["small.js"]) == {"identity"}
-        assert brotli.decompress(blobs.read_whole(scope, found["a.js"]["br"][0], 1 << 20)) == SCRIPT
-        assert zstandard.decompress(blobs.read_whole(scope, found["a.js"]["zstd"][0], 1 << 20)) == SCRIPT
+        forms = forms_of(webapps, scope)
+        assert set(forms["a.js"]) == {"identity", "gzip", "zstd", "br"}
+        assert set(forms["photo.jpg"]) == set(forms["small.js"]) == {"identity"}
+        assert brotli.decompress(blobs.read_whole(scope, forms["a.js"]["br"][0], 1 << 20)) == SCRIPT
+        assert zstandard.decompress(blobs.read_whole(scope, forms["a.js"]["zstd"][0], 1 << 20)) == SCRIPT
         assert find_served(scope, "shop").forms == 1
     assert Compression(webapps, blobs).compress_all() == 0
     assert deploy(webapps, acme, {"a.js": SCRIPT, "b.js": SCRIPT[1:]}) == 2
@@ -96,8 +96,8 @@ def test_a_damaged_content_does_not_block_others(webapps: WebApps, blobs: Blobs,
     [stored] = (tmp_path / "blobs" / "acme").rglob(f"{hashlib.sha256(SCRIPT).hexdigest()}.*")
     stored.unlink()
     assert Compression(webapps, blobs).compress_all() == 2
-    found = forms_of(webapps, acme)
-    assert (set(found["a.js"]), set(found["b.js"])) == ({"identity", "gzip"}, {"identity", "gzip", "zstd", "br"})
+    forms = forms_of(webapps, acme)
+    assert (set(forms["a.js"]), set(forms["b.js"])) == ({"identity", "gzip"}, {"identity", "gzip", "zstd", "br"})
     assert Compression(webapps, blobs).compress_all() == 0
 
 

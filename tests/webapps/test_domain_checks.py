@@ -68,9 +68,9 @@ def world(
     webapps.create_app(globex, NewApp("shop"))
     dns.records.clear()
     dns.behaviour.clear()
-    made = World(dns, acme)
-    yield made
-    for end in made.ends:
+    instance = World(dns, acme)
+    yield instance
+    for end in instance.ends:
         end()
 
 
@@ -122,17 +122,17 @@ def test_false_dns_answers_prove_nothing_and_break_nothing(world: World, monkeyp
     seen = {}
     for behaviour in ("servfail", "nonsense", "refused"):
         world.dns.behaviour = {proof.name: behaviour, "shop.corp.example": behaviour}
-        found = world.verify("shop.corp.example")
-        seen[behaviour] = (found.state, found.records[0].finding, found.records[1].finding)
+        domain = world.verify("shop.corp.example")
+        seen[behaviour] = (domain.state, domain.records[0].finding, domain.records[1].finding)
     assert set(seen.values()) == {("pending_dns", "unknown", "unknown")}
     monkeypatch.setattr(lookups, "SECONDS", 30.0)
     world.dns.behaviour = {}
     world.dns.set("shop.corp.example", "CNAME", "a.corp.example.")
     world.dns.set("a.corp.example", "CNAME", "shop.corp.example.")
     world.dns.set(proof.name, "CNAME", f"{proof.name}.")
-    found = world.verify("shop.corp.example")
-    assert (found.state, found.records[0].finding, found.records[1].finding) == ("pending_dns", "missing", "missing")
-    assert "loop" in found.records[1].advice
+    domain = world.verify("shop.corp.example")
+    assert (domain.state, domain.records[0].finding, domain.records[1].finding) == ("pending_dns", "missing", "missing")
+    assert "loop" in domain.records[1].advice
     world.dns.clear("shop.corp.example")
     for number in range(25):
         world.dns.set(f"h{number}.corp.example", "CNAME", f"h{number + 1}.corp.example.")
@@ -148,10 +148,10 @@ def test_a_huge_answer_is_read_over_tcp_and_shortened(world: World) -> None:
     proof = world.claim("shop.corp.example").records[0]
     noise = [f'"{number:04d}{"x" * 240}" "{"y" * 250}"' for number in range(100)]
     world.dns.set(proof.name, "TXT", *noise)
-    found = world.verify("shop.corp.example")
-    assert found.records[0].finding == "wrong"
-    assert len(found.records[0].observed) <= 5
-    assert max(map(len, found.records[0].observed)) <= lookups.LONGEST_VALUE
+    domain = world.verify("shop.corp.example")
+    assert domain.records[0].finding == "wrong"
+    assert len(domain.records[0].observed) <= 5
+    assert max(map(len, domain.records[0].observed)) <= lookups.LONGEST_VALUE
     world.dns.set(proof.name, "TXT", f'"{proof.expected[0]}"', *noise[:40])
     assert world.verify("shop.corp.example").records[0].finding == "ok"
 
@@ -159,9 +159,9 @@ def test_a_huge_answer_is_read_over_tcp_and_shortened(world: World) -> None:
 def test_a_silent_name_server_costs_no_more_than_the_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "SECONDS", 0.3)
     world.dns.behaviour["shop.corp.example"] = "silence"
-    found = Lookups([world.dns.address]).addresses("shop.corp.example")
-    assert (found.values, found.is_temporary) == ((), True)
-    assert "in time" in found.error
+    lookup = Lookups([world.dns.address]).addresses("shop.corp.example")
+    assert (lookup.values, lookup.is_temporary) == ((), True)
+    assert "in time" in lookup.error
 
 
 def test_an_invalid_name_server_setting_is_refused() -> None:
@@ -180,9 +180,9 @@ def test_two_tenants_cannot_use_each_others_proof(world: World, globex: TenantSc
     world.dns.set(theirs.name, "TXT", f'"{theirs.expected[0]}"')
     seen = world.domains.verify_domain(globex, "shop", "corp.example")
     assert (seen.state, "not available" in str(seen.error)) == ("pending_dns", True)
-    found = world.domains.table.find("corp.example")
-    assert found is not None
-    assert found.tenant == "acme"
+    owner = world.domains.table.find("corp.example")
+    assert owner is not None
+    assert owner.tenant == "acme"
 
 
 def test_an_old_record_does_not_prove_a_new_claim(world: World) -> None:
@@ -257,15 +257,15 @@ def test_a_file_verifies_a_domain_only_if_every_name_serves_it(world: World) -> 
 
 
 def test_a_name_with_an_internal_address_is_not_contacted(world: World) -> None:
-    asked: dict[tuple[str, str], tuple[int, str, str]] = {}
-    with web_server(asked) as port:
+    responses: dict[tuple[str, str], tuple[int, str, str]] = {}
+    with web_server(responses) as port:
         world.make(http_port=port, allow=())
         for inside in (OURS, "10.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1"):
             world.dns.records.clear()
             world.dns.set("rebind.example", "AAAA" if ":" in inside else "A", inside)
             host = "rebind.example"
             proof = world.claim(host, method="http").records[0]
-            asked[host, proof.name.removeprefix(f"http://{host}")] = (200, "", proof.expected[0])
+            responses[host, proof.name.removeprefix(f"http://{host}")] = (200, "", proof.expected[0])
             seen = world.verify(host)
             assert (seen.state, seen.records[0].finding) == ("pending_dns", "missing"), inside
             assert "outside the public internet" in seen.records[0].advice

@@ -37,9 +37,9 @@ def seen_through(dns: NameServer) -> Domains:
 
 @pytest.fixture
 def domains(webapps: WebApps, dns: NameServer) -> Iterator[Domains]:
-    made = seen_through(dns)
-    end = made.table.watch()
-    yield made
+    instance = seen_through(dns)
+    end = instance.table.watch()
+    yield instance
     end()
 
 
@@ -63,9 +63,9 @@ def during_a_look(monkeypatch: pytest.MonkeyPatch, domains: Domains, happens: Ca
 
 def claim(domains: Domains, scope: TenantScope, dns: NameServer, **more: object) -> Domain:
     """With its TXT record in place."""
-    made = domains.claim_domain(scope, "shop", NewDomain(HOST, **more))  # type: ignore[arg-type]
-    dns.set(made.records[0].name, "TXT", f'"{made.records[0].expected[0]}"')
-    return made
+    claimed = domains.claim_domain(scope, "shop", NewDomain(HOST, **more))  # type: ignore[arg-type]
+    dns.set(claimed.records[0].name, "TXT", f'"{claimed.records[0].expected[0]}"')
+    return claimed
 
 
 def test_a_check_of_one_claim_does_not_verify_another(
@@ -102,20 +102,20 @@ def days_pass(domains: Domains, monkeypatch: pytest.MonkeyPatch, count: int) -> 
         domains.checker.check_due()
 
 
-@pytest.mark.parametrize("standing", ["active", "pending"])
+@pytest.mark.parametrize("state", ["active", "pending"])
 def test_a_domain_that_does_not_point_here_waits_despite_its_certificate(
-    domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch, standing: str
+    domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     dns.set(HOST, "A", OTHER)
     claim(domains, acme, dns, primary=True)
     assert domains.verify_domain(acme, "shop", HOST).state == "verified"
-    save_certificate_status(acme, HOST, standing, not_after=clock.now_ms() + 90 * DAY)  # type: ignore[arg-type]
+    save_certificate_status(acme, HOST, state, not_after=clock.now_ms() + 90 * DAY)  # type: ignore[arg-type]
     days_pass(domains, monkeypatch, 9)
     waiting = domains.get_domain(acme, "shop", HOST)
     assert (waiting.state, waiting.failing_since, domains.table.primary_of("acme", "shop")) == ("verified", None, None)
     assert "domain.failing" not in told()
     dns.set(HOST, "A", OURS)
-    assert domains.verify_domain(acme, "shop", HOST).state == {"active": "active", "pending": "cert_pending"}[standing]
+    assert domains.verify_domain(acme, "shop", HOST).state == {"active": "active", "pending": "cert_pending"}[state]
 
 
 def test_an_approved_domain_waits_until_it_points_here(

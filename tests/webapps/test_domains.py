@@ -49,9 +49,9 @@ def domains(webapps: WebApps, globex: TenantScope) -> Iterator[Domains]:
     """With the app `shop` of acme and of globex."""
     webapps.create_app(globex, NewApp("shop"))
     tenants.on_tenant_delete(domain_service.forget_tenant)
-    made = make_domains(SETTINGS)
-    end = made.table.watch()
-    yield made
+    instance = make_domains(SETTINGS)
+    end = instance.table.watch()
+    yield instance
     end()
 
 
@@ -62,12 +62,12 @@ def hold(domains: Domains, scope: TenantScope, host: str, **more: object) -> Non
 
 
 def test_a_host_is_normalized(domains: Domains, acme: TenantScope) -> None:
-    for given, host in WRITTEN:
-        assert domains.claim_domain(acme, "shop", NewDomain(given)).host == host
-        assert domains.get_domain(acme, "shop", given).host == host
+    for text, host in WRITTEN:
+        assert domains.claim_domain(acme, "shop", NewDomain(text)).host == host
+        assert domains.get_domain(acme, "shop", text).host == host
         with pytest.raises(AlreadyExists):
             domains.claim_domain(acme, "shop", NewDomain(host))
-        domains.release_domain(acme, "shop", given)
+        domains.release_domain(acme, "shop", text)
 
 
 def test_reserved_names_cannot_be_claimed(domains: Domains, acme: TenantScope) -> None:
@@ -88,9 +88,9 @@ def test_neither_name_of_a_pair_can_be_reserved(domains: Domains, acme: TenantSc
 
 
 def test_a_claim_lists_the_expected_records(domains: Domains, acme: TenantScope) -> None:
-    made = domains.claim_domain(acme, "shop", NewDomain("www.corp.example", redirect_from="apex"))
-    proof, address, redirect = made.records
-    assert (made.state, made.next_check_at is not None) == ("pending_dns", True)
+    domain = domains.claim_domain(acme, "shop", NewDomain("www.corp.example", redirect_from="apex"))
+    proof, address, redirect = domain.records
+    assert (domain.state, domain.next_check_at is not None) == ("pending_dns", True)
     assert (proof.type, proof.name) == ("TXT", "_gos-challenge.corp.example")
     assert proof.expected[0].startswith("gos-challenge=")
     assert (address.type, address.name, address.expected) == ("CNAME", "www.corp.example", ("shop--acme.apps.example",))
@@ -258,8 +258,8 @@ def test_every_held_name_needs_a_certificate(webapps: WebApps, acme: TenantScope
     domains = make_domains(DomainSettings("gos.example", "apps.example", certificates=True))
     domains.claim_domain(acme, "shop", NewDomain("later.example"))
     hold(domains, acme, "corp.example", redirect_from="www")
-    wanted = list_certifiable_hosts()
-    assert [(each.tenant, each.app, each.host, each.leads_here) for each in wanted] == [
+    hosts = list_certifiable_hosts()
+    assert [(each.tenant, each.app, each.host, each.leads_here) for each in hosts] == [
         ("acme", "shop", "corp.example", None), ("acme", "shop", "www.corp.example", None),
     ]  # fmt: skip
     assert domains.get_domain(acme, "shop", "corp.example").state == "cert_pending"
@@ -269,21 +269,21 @@ def test_the_state_follows_the_certificate(webapps: WebApps, acme: TenantScope, 
     domains = make_domains(DomainSettings("gos.example", "apps.example", certificates=True))
     hold(domains, acme, "corp.example", redirect_from="www")
 
-    def told(state: str, error: str | None = None, not_after: int | None = None, host: str = "corp.example") -> object:
+    def report(state: str, error: str | None = None, not_after: int | None = None, host: str = "corp.example") -> object:
         assert save_certificate_status(acme, host, state, error, not_after=not_after)  # type: ignore[arg-type]
-        found = domains.get_domain(acme, "shop", "corp.example")
-        assert found.certificate is not None
-        return found.state, found.certificate.error
+        domain = domains.get_domain(acme, "shop", "corp.example")
+        assert domain.certificate is not None
+        return domain.state, domain.certificate.error
 
-    assert told("failed", "the CA could not connect") == ("failed", "the CA could not connect")
-    assert told("pending") == ("cert_pending", None)
-    assert told("active", not_after=clock.now_ms() + DAY) == ("active", None)
-    assert told("failed", "rate limited") == ("active", "rate limited")  # the old one still holds
-    assert told("active", not_after=clock.now_ms() - 1) == ("active", None)
-    assert told("failed", "expired") == ("failed", "expired")
-    assert told("active", not_after=clock.now_ms() + DAY) == ("active", None)
-    assert told("failed", "refused", host="www.corp.example") == ("active", "www.corp.example: refused")
-    assert told("active", host="www.corp.example") == ("active", None)
+    assert report("failed", "the CA could not connect") == ("failed", "the CA could not connect")
+    assert report("pending") == ("cert_pending", None)
+    assert report("active", not_after=clock.now_ms() + DAY) == ("active", None)
+    assert report("failed", "rate limited") == ("active", "rate limited")  # the old one still holds
+    assert report("active", not_after=clock.now_ms() - 1) == ("active", None)
+    assert report("failed", "expired") == ("failed", "expired")
+    assert report("active", not_after=clock.now_ms() + DAY) == ("active", None)
+    assert report("failed", "refused", host="www.corp.example") == ("active", "www.corp.example: refused")
+    assert report("active", host="www.corp.example") == ("active", None)
     assert not save_certificate_status(globex, "corp.example", "active")
     assert not save_certificate_status(acme, "unknown.example", "active")
 

@@ -31,7 +31,7 @@ def subscribe(scope: TenantScope, url: str = "http://127.0.0.1:9/hook") -> str:
 
 
 def told(scope: TenantScope) -> list[tuple[str, dict[str, Any]]]:
-    """What lies in the outbox, oldest first: each event with its data."""
+    """The events in the outbox with their data, oldest first."""
     rows = scope.select(DeliveryRow).order_by(DeliveryRow.created_at, DeliveryRow.id)
     return [(row.event, json.loads(row.payload)["data"]) for row in rows]
 
@@ -72,12 +72,12 @@ def test_a_failed_version_emits_only_its_failure(
 def test_an_overtaken_version_emits_nothing(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = held = Held(live=True)
+    visitor.answer = blocked = Held(live=True)
     started = publishing.publish_version(acme, "shop", two)
-    assert held.arrived.wait(SECONDS)
+    assert blocked.arrived.wait(SECONDS)
     subscribe(acme)
     webapps.unpublish_app(acme, "shop")
-    held.go_on.set()
+    blocked.go_on.set()
     assert started.future is not None
     started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).state == "overtaken"
@@ -134,15 +134,15 @@ def test_events_are_signed_and_retried_until_accepted(
 def test_only_one_of_two_processes_continues_a_publication(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = held = Held(live=False)
+    visitor.answer = blocked = Held(live=False)
     publishing.publish_version(acme, "shop", two)
-    assert held.arrived.wait(SECONDS)
+    assert blocked.arrived.wait(SECONDS)
     row = acme.get(PublicationRow, number=two)
-    found = (row.owner, row.lease_until)
+    lease = (row.owner, row.lease_until)
     claims = [
-        db.write(lambda owner=owner: publications.claim(acme, "shop", two, found, owner))  # type: ignore[misc]
+        db.write(lambda owner=owner: publications.claim(acme, "shop", two, lease, owner))  # type: ignore[misc]
         for owner in ("wrk_two", "wrk_three")
     ]
-    held.go_on.set()
+    blocked.go_on.set()
     assert claims[0] is not None
     assert (claims[0].fence, claims[1]) == (row.fence + 1, None)

@@ -131,27 +131,27 @@ def test_reserved_paths_never_match_a_route() -> None:
 
 
 def test_a_file_hidden_by_a_route_is_named() -> None:
-    asked = parse_routes([{**ORDER, "path": "/api/:id", "method": "GET"}, {**ORDER, "path": "/contact"}])
+    routes = parse_routes([{**ORDER, "path": "/api/:id", "method": "GET"}, {**ORDER, "path": "/contact"}])
     for path in ("api/list.json", "api/list.html", "api/list/index.html"):
-        assert [each.message for each in find_conflicts(asked, [path])] == [
+        assert [each.message for each in find_conflicts(routes, [path])] == [
             f"the route /api/:id would hide the file {path}; rename one"
         ]
-    assert find_conflicts(asked, ["contact.html", "api.html", "api/a/b.json", "index.html"]) == []
+    assert find_conflicts(routes, ["contact.html", "api.html", "api/a/b.json", "index.html"]) == []
 
 
 @pytest.mark.parametrize(
-    ("access", "wanted", "message"),
+    ("access", "visitors", "message"),
     [
         ("public", "signed_in", "has no sign-in"), ({"password": {"secret": "DOOR"}}, "member", "has no sign-in"),
         ({"email": {"integration": "post", "allow": ["a@b.example"]}}, "member", "members do not sign in"),
     ],
 )  # fmt: skip
-def test_a_route_for_visitors_that_cannot_exist_is_refused(access: Any, wanted: str, message: str) -> None:
+def test_a_route_for_visitors_that_cannot_exist_is_refused(access: Any, visitors: str, message: str) -> None:
     with pytest.raises(ValidationFailed, match=f"the route /api/orders/:id is for .* {message}") as refused:
-        validate_settings({"routes": [{**ORDER, "access": wanted}], "access": access})
+        validate_settings({"routes": [{**ORDER, "access": visitors}], "access": access})
     assert refused.value.details[0].pointer == "/routes/0/access"
     for fine in ("members", {"members": None}):
-        assert validate_settings({"routes": [{**ORDER, "access": wanted}], "access": fine}).routes
+        assert validate_settings({"routes": [{**ORDER, "access": visitors}], "access": fine}).routes
 
 
 SCHEMA = {
@@ -201,9 +201,9 @@ def test_a_version_stores_its_routes(webapps: WebApps, blobs: Blobs, acme: Tenan
     files = {"index.html": FileSpec(page.sha256, page.size)}
     settings = validate_settings({"routes": [FULL]})
     assert read_settings(b"routes:\n  - {path: /a, method: GET, process: p, access: public}\n").routes[0]["path"] == "/a"
-    made = webapps.create_version(acme, "shop", NewVersion(files, settings))
-    webapps.finalize_version(acme, "shop", made.number)
-    served = webapps.load_served(acme, "shop", made.number)
+    version = webapps.create_version(acme, "shop", NewVersion(files, settings))
+    webapps.finalize_version(acme, "shop", version.number)
+    served = webapps.load_served(acme, "shop", version.number)
     assert served is not None
     assert parse_routes(served.routes) == parse_routes([FULL])
     hiding = Settings(routes=({**ORDER, "path": "/index.html", "method": "GET"},))

@@ -21,11 +21,11 @@ TEXT = """
 """
 
 
-def first(path: str, **given: str) -> tuple[str, int] | None:
+def first(path: str, **headers: str) -> tuple[str, int] | None:
     rules, problems = parse_redirects(TEXT)
     assert problems == []
     for rule in from_json(redirects_to_json(rules)):
-        if (target := rule.applies(path, given)) is not None:
+        if (target := rule.applies(path, headers)) is not None:
             return target, rule.status
     return None
 

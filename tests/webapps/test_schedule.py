@@ -23,9 +23,9 @@ def pause(host: str, failures: int, retry_after: int = 0) -> int:
 def test_pauses_grow_up_to_half_a_day_and_are_spread() -> None:
     for host in HOSTS[:20]:
         pauses = [pause(host, failures) for failures in range(1, 6)]
-        assert all(earlier < later for earlier, later in pairwise(pauses))
-        for least, found in zip((10 * 60_000, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR), pauses, strict=True):
-            assert least <= found <= least * 5 // 4
+        assert all(before < after for before, after in pairwise(pauses))
+        for least, actual in zip((10 * 60_000, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR), pauses, strict=True):
+            assert least <= actual <= least * 5 // 4
         assert [pause(host, failures) for failures in (6, 50, 10_000)] == [pauses[-1]] * 3
         assert pause(host, 0) == pauses[0]
     assert len({pause(host, 1) for host in HOSTS}) > len(HOSTS) // 2
@@ -48,7 +48,7 @@ def test_no_host_is_tried_more_than_five_times_a_day() -> None:
 
 def test_renewal_is_at_two_thirds_of_the_lifetime_or_a_little_earlier() -> None:
     life = 90 * DAY
-    found = {host: renewal_time(host, NOW, NOW + life) for host in HOSTS}
-    assert all(NOW + life * 2 // 3 - life // 20 <= at <= NOW + life * 2 // 3 for at in found.values())
-    assert len(set(found.values())) > len(HOSTS) // 2
-    assert found == {host: renewal_time(host, NOW, NOW + life) for host in HOSTS}
+    times = {host: renewal_time(host, NOW, NOW + life) for host in HOSTS}
+    assert all(NOW + life * 2 // 3 - life // 20 <= at <= NOW + life * 2 // 3 for at in times.values())
+    assert len(set(times.values())) > len(HOSTS) // 2
+    assert times == {host: renewal_time(host, NOW, NOW + life) for host in HOSTS}

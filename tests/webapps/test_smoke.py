@@ -24,7 +24,7 @@ from tests.webapps.checked import CHECKS, SECONDS, Held, Visitor, failing, make_
 
 
 @pytest.mark.parametrize(
-    ("given", "pointers"),
+    ("document", "pointers"),
     [
         ("/", ["/smoke"]), ({"path": "/"}, ["/smoke"]), ([{"path": "/"}] * 21, ["/smoke"]), (["/"], ["/smoke/0"]),
         ([{"path": "/"}, {}], ["/smoke/1/path"]), ([{"path": "//a"}], ["/smoke/0/path"]), ([{"path": "/a b"}], ["/smoke/0/path"]),
@@ -36,9 +36,9 @@ from tests.webapps.checked import CHECKS, SECONDS, Held, Visitor, failing, make_
         ([{"path": "/", "statsu": 200}], ["/smoke/0/statsu"]),
     ],
 )  # fmt: skip
-def test_an_invalid_check_is_reported_with_a_pointer(given: Any, pointers: list[str]) -> None:
+def test_an_invalid_check_is_reported_with_a_pointer(document: Any, pointers: list[str]) -> None:
     with pytest.raises(ValidationFailed) as refused:
-        parse_smoke(given)
+        parse_smoke(document)
     assert [detail.pointer for detail in refused.value.details] == pointers
 
 
@@ -65,18 +65,18 @@ def test_a_response_is_evaluated(check: Check, answer: CheckResponse, problem: s
 
 
 def test_a_failed_check_stores_the_beginning_of_the_response() -> None:
-    told = to_result("live", Check("/"), seen(500, "é".encode() * 900))
-    assert (told["outcome"], told["status"], told["seen"]) == ("failed", 500, "é" * 500)
+    result = to_result("live", Check("/"), seen(500, "é".encode() * 900))
+    assert (result["outcome"], result["status"], result["seen"]) == ("failed", 500, "é" * 500)
     assert "seen" not in to_result("live", Check("/"), seen())
 
 
 def ended(publishing: Publisher, acme: TenantScope, number: int) -> Publication:
     """A publication that another process has taken up, once it is over."""
     pause, ends = threading.Event(), clock.monotonic() + SECONDS
-    while (found := publishing.get_publication(acme, "shop", number)).is_running:
-        assert clock.monotonic() < ends, found
+    while (publication := publishing.get_publication(acme, "shop", number)).is_running:
+        assert clock.monotonic() < ends, publication
         pause.wait(0.01)
-    return found
+    return publication
 
 
 def actions(acme: TenantScope) -> list[str]:
@@ -86,10 +86,11 @@ def actions(acme: TenantScope) -> list[str]:
 def test_a_version_is_checked_as_a_preview_and_then_live(
     publishing: Publisher, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    found = publish(publishing, acme, two)
-    assert (found.state, found.previous, found.reason) == ("published", 1, None)
+    publication = publish(publishing, acme, two)
+    assert (publication.state, publication.previous, publication.reason) == ("published", 1, None)
     assert visitor.asked == [(2, "/"), (2, "/about"), (None, "/"), (None, "/about")]
-    assert [(check["phase"], check["outcome"]) for check in found.checks] == [("preview", "passed")] * 2 + [("live", "passed")] * 2
+    outcomes = [(check["phase"], check["outcome"]) for check in publication.checks]
+    assert outcomes == [("preview", "passed")] * 2 + [("live", "passed")] * 2
     assert publishing.get_published(acme, "shop", two).state == "published"
 
 
@@ -97,9 +98,9 @@ def test_a_version_whose_preview_fails_is_never_served(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = failing(in_preview=True, path="/")
-    found = publish(publishing, acme, two)
-    assert (found.state, len(found.checks), found.checks[0]["seen"]) == ("refused", 1, "broken")
-    assert found.reason == "version 2 was not published: GET / answered 500 instead of 200, as a preview"
+    publication = publish(publishing, acme, two)
+    assert (publication.state, len(publication.checks), publication.checks[0]["seen"]) == ("refused", 1, "broken")
+    assert publication.reason == "version 2 was not published: GET / answered 500 instead of 200, as a preview"
     assert webapps.get_app(acme, "shop").published_version == 1
     assert actions(acme)[-2:] == ["webapp.check", "webapp.publish_failed"]
     with pytest.raises(Conflict) as refused:
@@ -120,10 +121,10 @@ def test_a_version_that_fails_live_is_switched_back(
 
     visitor.answer = answer
     before = webapps.get_version(acme, "shop", 1).published_at
-    found = publish(publishing, acme, two)
-    assert (found.state, served) == ("switched_back", [1, 1, 2, 2])
-    assert found.reason == "version 2 was switched back: GET /about answered 500 instead of 200, once it was published"
-    assert [(check["phase"], check["outcome"]) for check in found.checks][-1] == ("live", "failed")
+    publication = publish(publishing, acme, two)
+    assert (publication.state, served) == ("switched_back", [1, 1, 2, 2])
+    assert publication.reason == "version 2 was switched back: GET /about answered 500 instead of 200, once it was published"
+    assert [(check["phase"], check["outcome"]) for check in publication.checks][-1] == ("live", "failed")
     assert webapps.get_version(acme, "shop", 1).state == "published"
     assert webapps.get_version(acme, "shop", 1).published_at == before
     assert webapps.get_version(acme, "shop", two).state == "ready"
@@ -137,8 +138,8 @@ def test_a_first_version_that_fails_live_is_unpublished(
     publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope
 ) -> None:
     visitor.answer = failing(in_preview=False)
-    found = publish(publishing, acme, make_version(webapps, blobs, acme))
-    assert (found.state, found.previous) == ("switched_back", 0)
+    publication = publish(publishing, acme, make_version(webapps, blobs, acme))
+    assert (publication.state, publication.previous) == ("switched_back", 0)
     assert webapps.get_app(acme, "shop").published_version is None
 
 
@@ -155,14 +156,14 @@ def test_without_checks_publishing_is_one_write(publishing: Publisher, visitor: 
 def test_only_one_version_is_published_at_a_time(
     publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    three, visitor.answer = make_version(webapps, blobs, acme), (held := Held(live=False))
+    three, visitor.answer = make_version(webapps, blobs, acme), (blocked := Held(live=False))
     first = publishing.publish_version(acme, "shop", two)
     again = publishing.publish_version(acme, "shop", two)
     assert first.future is not None
     assert again.future is first.future
     with pytest.raises(Conflict, match="version 2 is being published"):
         publishing.publish_version(acme, "shop", three)
-    held.go_on.set()
+    blocked.go_on.set()
     first.future.result(SECONDS)
     assert publish(publishing, acme, three).state == "published"
     assert webapps.get_app(acme, "shop").published_version == three
@@ -175,9 +176,9 @@ def test_changes_by_others_win_over_a_publication(
 ) -> None:
     for _ in range(3):
         webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
-    checked, visitor.answer = make_version(webapps, blobs, acme), (held := Held(live=live))
+    checked, visitor.answer = make_version(webapps, blobs, acme), (blocked := Held(live=live))
     started = publishing.publish_version(acme, "shop", checked)
-    assert held.arrived.wait(SECONDS)
+    assert blocked.arrived.wait(SECONDS)
     if verb == "unpublish":
         webapps.unpublish_app(acme, "shop")
     elif verb == "publish":
@@ -185,7 +186,7 @@ def test_changes_by_others_win_over_a_publication(
     else:
         webapps.roll_back(acme, "shop")
     theirs = webapps.get_app(acme, "shop").published_version
-    held.go_on.set()
+    blocked.go_on.set()
     assert started.future is not None
     started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", checked).state == "overtaken"
@@ -224,24 +225,24 @@ def test_a_publication_of_a_crashed_process_continues(
     visitor.answer = failing(in_preview=False)
     assert publishing.resume() == 0
     assert other.resume() == 1
-    found = ended(other, acme, two)
+    publication = ended(other, acme, two)
     other.stop()
-    assert found.state == "switched_back"
+    assert publication.state == "switched_back"
     assert webapps.get_app(acme, "shop").published_version == 1
     assert [path for version, path in visitor.asked if version] == ([] if live else ["/", "/about"])
-    phases = [(check["phase"], check["path"]) for check in found.checks]
+    phases = [(check["phase"], check["path"]) for check in publication.checks]
     assert phases == [(phase, path) for phase in ("preview", "live") for path in ("/", "/about")]
 
 
 def test_a_process_that_lost_its_claim_changes_nothing(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = held = Held(live=False)
+    visitor.answer = blocked = Held(live=False)
     started = publishing.publish_version(acme, "shop", two)
-    assert held.arrived.wait(SECONDS)
+    assert blocked.arrived.wait(SECONDS)
     row = acme.get(PublicationRow, number=two)
     db.write(lambda: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_two"))
-    held.go_on.set()
+    blocked.go_on.set()
     assert started.future is not None
     started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).checks == ()
@@ -251,15 +252,15 @@ def test_a_process_that_lost_its_claim_changes_nothing(
 def test_responses_of_a_stopping_appliance_are_not_evaluated(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    held = Held(live=True)
-    visitor.answer = lambda version, path: (held(version, path), seen(503 if version is None else 200))[1]
+    blocked = Held(live=True)
+    visitor.answer = lambda version, path: (blocked(version, path), seen(503 if version is None else 200))[1]
     started = publishing.publish_version(acme, "shop", two)
-    assert held.arrived.wait(SECONDS)
+    assert blocked.arrived.wait(SECONDS)
     with ThreadPoolExecutor(1) as threads:
-        ending = threads.submit(publishing.stop)
+        stopping = threads.submit(publishing.stop)
         assert publishing._stopping.wait(SECONDS)
-        held.go_on.set()
-        ending.result(SECONDS)
+        blocked.go_on.set()
+        stopping.result(SECONDS)
     assert started.future is not None
     started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).state == "switched"
@@ -296,28 +297,28 @@ def test_a_publication_that_crashes_every_process_is_aborted(
         row = acme.get(PublicationRow, number=two)
         db.write(lambda row=row: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_gone"))  # type: ignore[misc]
     assert publishing.resume() == 1
-    found = ended(publishing, acme, two)
-    assert found.state == ("switched_back" if live else "refused")
-    assert f"could not be checked in {MOST_CLAIMS} attempts" in str(found.reason)
+    publication = ended(publishing, acme, two)
+    assert publication.state == ("switched_back" if live else "refused")
+    assert f"could not be checked in {MOST_CLAIMS} attempts" in str(publication.reason)
     assert webapps.get_app(acme, "shop").published_version == 1
 
 
 @pytest.fixture
-def one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def keep_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an app only its newest version is kept, and what is needed."""
     monkeypatch.setattr("appliance.webapps.versions.KEPT_VERSIONS", 1)
 
 
-@pytest.mark.usefixtures("one_kept")
+@pytest.mark.usefixtures("keep_one_version")
 def test_versions_in_use_by_a_publication_are_not_purged(
     publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = held = Held(live=True)
+    visitor.answer = blocked = Held(live=True)
     started = publishing.publish_version(acme, "shop", two)
-    assert held.arrived.wait(SECONDS)
+    assert blocked.arrived.wait(SECONDS)
     make_version(webapps, blobs, acme)
     assert {row.number for row in webapps.list_versions(acme, "shop", PageRequest(9)).items} == {1, 2, 3}
-    held.go_on.set()
+    blocked.go_on.set()
     assert started.future is not None
     started.future.result(SECONDS)
     make_version(webapps, blobs, acme)

@@ -39,12 +39,12 @@ def log_of(*requests: HandledRequest, addresses: anonymization.Addresses = "trun
     return log
 
 
-def paths(scope: TenantScope, wanted: RequestFilter = EVERYTHING) -> list[str]:
-    return [row.path for row in list_requests(scope, "shop", wanted, PageRequest()).items]
+def paths(scope: TenantScope, request_filter: RequestFilter = EVERYTHING) -> list[str]:
+    return [row.path for row in list_requests(scope, "shop", request_filter, PageRequest()).items]
 
 
 @pytest.mark.parametrize(
-    ("address", "kept"),
+    ("address", "stored"),
     [
         ("203.0.113.77", ("203.0.113.0", "203.0.113.77")),
         ("2001:db8:1:2::3", ("2001:db8:1::", "2001:db8:1:2::3")),
@@ -53,8 +53,8 @@ def paths(scope: TenantScope, wanted: RequestFilter = EVERYTHING) -> list[str]:
         ("", ("", "")),
     ],
 )
-def test_addresses_are_stored_as_configured(address: str, kept: tuple[str, str]) -> None:
-    assert (anonymization.stored_address(address, "truncated"), anonymization.stored_address(address, "full")) == kept
+def test_addresses_are_stored_as_configured(address: str, stored: tuple[str, str]) -> None:
+    assert (anonymization.stored_address(address, "truncated"), anonymization.stored_address(address, "full")) == stored
     assert anonymization.stored_address(address, "none") == ""
 
 
@@ -107,8 +107,8 @@ def test_requests_are_stored_for_the_tenant_of_the_app(webapps: WebApps, acme: T
 
 
 def test_requests_are_found_by_status_path_and_time(webapps: WebApps, acme: TenantScope) -> None:
-    told = [("/", 200), ("/a", 404), ("/a/b", 403), ("/a%", 500)]
-    log_of(*(replace(SEEN, path=path, status=status, at=NOON + index) for index, (path, status) in enumerate(told)))
+    requests = [("/", 200), ("/a", 404), ("/a/b", 403), ("/a%", 500)]
+    log_of(*(replace(SEEN, path=path, status=status, at=NOON + index) for index, (path, status) in enumerate(requests)))
     assert paths(acme) == ["/a%", "/a/b", "/a", "/"]
     assert paths(acme, RequestFilter(status="4xx")) == ["/a/b", "/a"]
     assert paths(acme, RequestFilter(status="500", path="/a*")) == ["/a%"]

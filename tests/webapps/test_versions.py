@@ -64,9 +64,9 @@ def publish(webapps: WebApps, scope: TenantScope, *numbers: int) -> None:
 
 def test_only_missing_contents_are_required(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     files = {"index.html": spec(PAGE), "assets/a.js": spec(SCRIPT), "assets/b.js": spec(SCRIPT)}
-    made = webapps.create_version(acme, "shop", NewVersion(files))
-    assert (made.number, made.state, made.files) == (1, "uploading", 3)
-    assert set(made.required) == {spec(PAGE).sha256, spec(SCRIPT).sha256}
+    version = webapps.create_version(acme, "shop", NewVersion(files))
+    assert (version.number, version.state, version.files) == (1, "uploading", 3)
+    assert set(version.required) == {spec(PAGE).sha256, spec(SCRIPT).sha256}
     send(webapps, blobs, acme, 1, PAGE)
     with pytest.raises(Conflict, match="1 contents are missing"):
         webapps.finalize_version(acme, "shop", 1)
@@ -145,10 +145,10 @@ def test_uploading_to_a_deleted_version_is_not_found(webapps: WebApps, blobs: Bl
 def test_contents_of_another_tenant_are_missing(webapps: WebApps, blobs: Blobs, acme: TenantScope, globex: TenantScope) -> None:
     deploy(webapps, acme, {"index.html": PAGE})
     webapps.create_app(globex, NewApp("shop"))
-    made = webapps.create_version(globex, "shop", NewVersion({"index.html": spec(PAGE)}))
-    assert made.required == (spec(PAGE).sha256,)
+    version = webapps.create_version(globex, "shop", NewVersion({"index.html": spec(PAGE)}))
+    assert version.required == (spec(PAGE).sha256,)
     with pytest.raises(Conflict):
-        webapps.finalize_version(globex, "shop", made.number)
+        webapps.finalize_version(globex, "shop", version.number)
 
 
 def test_a_content_with_another_digest_is_refused(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
@@ -166,16 +166,16 @@ def test_an_archive_is_a_version_of_its_public_folder(webapps: WebApps, blobs: B
         "shop/README.md": b"not served",
         "shop/app.yaml": b"spa: true",
     }
-    made = webapps.deploy_archive(acme, "shop", io.BytesIO(write_zip(files)), "by hand")
-    assert (made.state, made.message, made.settings.spa) == ("ready", "by hand", True)
+    version = webapps.deploy_archive(acme, "shop", io.BytesIO(write_zip(files)), "by hand")
+    assert (version.state, version.message, version.settings.spa) == ("ready", "by hand", True)
     assert webapps.list_files(acme, "shop", 1) == {"index.html": spec(PAGE), "a.js": spec(SCRIPT)}
 
 
 def test_digest_and_archive_give_the_same_version(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     files = {"index.html": PAGE, "_redirects": b"/old /new", "a.js": SCRIPT}
     deploy(webapps, acme, files, b"spa: true")
-    given = NewVersion({path: spec(content) for path, content in files.items()}, Settings(spa=True))
-    assert webapps.create_version(acme, "shop", given).required == ()
+    new_version = NewVersion({path: spec(content) for path, content in files.items()}, Settings(spa=True))
+    assert webapps.create_version(acme, "shop", new_version).required == ()
     webapps.finalize_version(acme, "shop", 2)
     first, second = (webapps.load_served(acme, "shop", number) for number in (1, 2))
     assert first is not None
@@ -226,8 +226,8 @@ def test_version_numbers_are_never_reused(webapps: WebApps, acme: TenantScope, m
         assert deploy(webapps, acme, {"index.html": str(number).encode()}).number == number
         if number == 1:
             publish(webapps, acme, 1)
-    kept = [each.number for each in webapps.list_versions(acme, "shop", PageRequest()).items]
-    assert kept == [4, 3, 1]
+    numbers = [each.number for each in webapps.list_versions(acme, "shop", PageRequest()).items]
+    assert numbers == [4, 3, 1]
     with pytest.raises(NotFound):
         webapps.get_version(acme, "shop", 2)
 
@@ -256,12 +256,12 @@ def test_contents_in_use_are_kept_and_others_collected(
 def test_one_version_is_published_at_a_time(webapps: WebApps, acme: TenantScope) -> None:
     for text in (b"1", b"2", b"3"):
         deploy(webapps, acme, {"index.html": text})
-    told: list[tuple[str, str]] = []
-    webapps.on_change(lambda tenant, app: told.append((tenant, app)))
+    events: list[tuple[str, str]] = []
+    webapps.on_change(lambda tenant, app: events.append((tenant, app)))
     assert webapps.publish_version(acme, "shop", 1, if_current=0).state == "published"
     with pytest.raises(Conflict, match="version 1 is published now"):
         webapps.publish_version(acme, "shop", 2, if_current=0)
-    assert told == [("acme", "shop")]
+    assert events == [("acme", "shop")]
     publish(webapps, acme, 2)
     assert [each.state for each in webapps.list_versions(acme, "shop", PageRequest()).items] == ["ready", "published", "superseded"]
     assert webapps.roll_back(acme, "shop").number == 1
@@ -285,8 +285,9 @@ def test_a_version_that_is_not_ready_is_not_published(webapps: WebApps, acme: Te
 def test_versions_are_compared(webapps: WebApps, acme: TenantScope) -> None:
     deploy(webapps, acme, {"a": b"1", "b": b"1", "c": b"1"})
     deploy(webapps, acme, {"a": b"1", "b": b"2", "d": b"1"})
-    found = webapps.compare_versions(acme, "shop", 2, None)
-    assert (found.against, found.added, found.changed, found.removed, found.unchanged) == (1, ("d",), ("b",), ("c",), 1)
+    comparison = webapps.compare_versions(acme, "shop", 2, None)
+    assert (comparison.against, comparison.unchanged) == (1, 1)
+    assert (comparison.added, comparison.changed, comparison.removed) == (("d",), ("b",), ("c",))
     assert webapps.compare_versions(acme, "shop", 1, None).added == ("a", "b", "c")
     publish(webapps, acme, 2)
     assert webapps.compare_versions(acme, "shop", 1, None).against == 2
@@ -311,10 +312,10 @@ def test_the_size_of_rules_in_settings_is_limited() -> None:
 
 
 def test_a_rule_file_is_text_of_at_most_a_mebibyte(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
-    for content, taken in ((b"#" * LARGEST_FILE, True), (b"#" * (LARGEST_FILE + 1), False), (b"\xff", False)):
+    for content, is_accepted in ((b"#" * LARGEST_FILE, True), (b"#" * (LARGEST_FILE + 1), False), (b"\xff", False)):
         stored = blobs.put(acme, [content])
         files = {"_headers": FileSpec(stored.sha256, stored.size)}
-        if taken:
+        if is_accepted:
             assert read_rule_file(acme, blobs, files, "_headers") == content.decode()
             continue
         with pytest.raises(ValidationFailed, match="UTF-8 text of at most 1 MiB") as refused:
