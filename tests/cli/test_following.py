@@ -37,8 +37,8 @@ STREAMS = [
 class Breaking(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.left = list(STREAMS)
-        self.asked: list[str | None] = []
+        self.streams = list(STREAMS)
+        self.last_event_ids: list[str | None] = []
 
 
 class _Handler(BaseHTTPRequestHandler):

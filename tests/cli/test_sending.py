@@ -28,7 +28,7 @@ class Proxy(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def _take(self) -> None:
+    def _receive(self) -> None:
         server: Any = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status = 413 if len(body) > LIMIT else 200
@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_PUT = do_POST = _take  # noqa: N815  # names of the standard library
+    do_PUT = do_POST = _receive  # noqa: N815  # names of the standard library
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""
