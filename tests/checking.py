@@ -5,8 +5,8 @@ from functools import cached_property
 
 from appliance.sandbox import Failure, Finding, Pool, TypeCheck
 
-PROPER = TypeCheck.__dict__["digest"]
-CHECK = Pool.check_types
+ORIGINAL_DIGEST = TypeCheck.__dict__["digest"]
+ORIGINAL_CHECK = Pool.check_types
 
 
 def check_types_once() -> None:
@@ -19,7 +19,7 @@ def check_types_once() -> None:
     def check(pool: Pool, request: TypeCheck) -> list[Finding] | Failure:
         if request.digest in results:
             return results[request.digest]
-        answer = CHECK(pool, request)
+        answer = ORIGINAL_CHECK(pool, request)
         if not isinstance(answer, Failure):
             results[request.digest] = answer
         return answer

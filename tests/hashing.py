@@ -4,7 +4,7 @@ from argon2 import PasswordHasher
 
 from appliance.tenants import people
 
-PROPER = people._hasher
+ORIGINAL_HASHER = people._hasher
 
 
 def hash_cheaply() -> None:

@@ -8,19 +8,19 @@ from pathlib import Path
 from appliance.core import catalogues
 from appliance.core.catalogues import Reading
 
-PROPER = catalogues.read_catalogue
+ORIGINAL = catalogues.read_catalogue
 OWN = Path(__file__).resolve().parents[1] / "ui" / "translations"
 
 
 @lru_cache
 def _read_own(path: Path, _changed_ns: int) -> Reading:
-    return PROPER(path)
+    return ORIGINAL(path)
 
 
 def _read(path: Path) -> Reading:
     """Callers add texts to a loaded language, so each gets a copy of the catalogue; the messages in it are shared."""
     if path.resolve().parent != OWN:
-        return PROPER(path)
+        return ORIGINAL(path)
     reading = _read_own(path, path.stat().st_mtime_ns)
     return replace(reading, language=replace(reading.language, catalogue=copy(reading.language.catalogue)))
 

@@ -2,9 +2,9 @@
 
 from appliance.core.database import sqlite
 
-PROPER = sqlite._PRAGMAS
+ORIGINAL_PRAGMAS = sqlite._PRAGMAS
 
 
 def sync_never() -> None:
     """Turn off synchronous writes in this process; only a power failure could lose data, a killed process does not."""
-    sqlite._PRAGMAS = tuple(each.replace("synchronous=FULL", "synchronous=OFF") for each in PROPER)  # type: ignore[assignment]
+    sqlite._PRAGMAS = tuple(each.replace("synchronous=FULL", "synchronous=OFF") for each in ORIGINAL_PRAGMAS)  # type: ignore[assignment]

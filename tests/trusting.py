@@ -10,20 +10,20 @@ from httpx._transports import default
 
 from appliance.connectors.egress import Egress
 
-PROPER = httpx.create_ssl_context
+ORIGINAL_CREATE = httpx.create_ssl_context
 TLS = Egress.__dict__["tls"]
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 @cache
 def _shared(trust_env: bool, *locations: str | None) -> ssl.SSLContext:
-    return PROPER(trust_env=trust_env)
+    return ORIGINAL_CREATE(trust_env=trust_env)
 
 
 def _create(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
     """Clients with other authorities, without verification or with a certificate get their own context."""
     if verify is not True or cert is not None:
-        return PROPER(verify=verify, cert=cert, trust_env=trust_env)
+        return ORIGINAL_CREATE(verify=verify, cert=cert, trust_env=trust_env)
     return _shared(trust_env, *(os.environ.get(name) for name in _VARIABLES))
 
 

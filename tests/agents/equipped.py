@@ -15,7 +15,7 @@ from appliance.webapps.files import Limits
 from appliance.webapps.publishing import Publisher
 from tests.agents.world import World
 from tests.processes.world import make_ports
-from tests.webapps.checked import Visitor, make_version
+from tests.webapps.smoke_checks import Visitor, make_version
 
 
 class Shop:

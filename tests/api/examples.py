@@ -105,8 +105,8 @@ _about("delete_llm_profile", slug=Resources.llm_profile)
 _about("get_connector", connector=lambda _: "http")
 _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
-_about("list_triggers", process_id=Resources.triggered)
-_about("list_firings", process_id=Resources.triggered, trigger_id=Resources.trigger)
+_about("list_triggers", process_id=Resources.triggered_process)
+_about("list_firings", process_id=Resources.triggered_process, trigger_id=Resources.trigger)
 
 
 _about("get_webhook list_deliveries test_webhook", webhook_id=_webhook)

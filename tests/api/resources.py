@@ -57,7 +57,7 @@ class Resources:
         self.ask("PUT", f"/processes/{process}/samples/{name}", {"input": {"a": 1}, "steps": {"answer": [1]}})
         return name
 
-    def triggered(self) -> str:
+    def triggered_process(self) -> str:
         """A process with a schedule."""
         return self.once("triggered", lambda: self.process(triggers=[{"id": self.trigger(), "schedule": {"cron": "0 6 * * *"}}]))
 
@@ -132,7 +132,7 @@ class Resources:
         visits.open_visit(self.scope, app, Access("members"), Visitor("member", fresh("usr")))
         return visits.list_visits(self.scope, app, PageRequest()).items[0].id
 
-    def uploading(self, content: bytes) -> str:
+    def uploading_webapp(self, content: bytes) -> str:
         """A WebApp whose only version lacks this content."""
         name = f"app{next(_numbers)}"
         self.ask("POST", "/webapps", {"id": name})

@@ -71,13 +71,13 @@ class Fuzz:
             if plan != "nothing":
                 case.path_parameters = dict(example.path)
             if plan in ("good", "query"):
-                put_good_parts(route, case, example, with_query=plan == "good")
+                apply_example(route, case, example, with_query=plan == "good")
             self.send(route, case)
 
         fuzz()
 
 
-def put_good_parts(route: Route, case: Any, example: Example, *, with_query: bool) -> None:
+def apply_example(route: Route, case: Any, example: Example, *, with_query: bool) -> None:
     """The example's body, and its query unless the generated one is to stay."""
     case.headers = {name: value for name, value in (case.headers or {}).items() if name not in ("If-Match", "Idempotency-Key")}
     case.headers |= example.headers

@@ -20,7 +20,7 @@ ACTION = {"effect": "write", "integration": "erp", "operation": "rest_test_post"
 
 
 @contextmanager
-def drafted(client: httpx.Client, name: str) -> Iterator[httpx.Response]:
+def draft_policy(client: httpx.Client, name: str) -> Iterator[httpx.Response]:
     """A policy of that name for a while."""
     answer = client.put(f"/api/v1/policies/{name}", content=DRAFT, headers=YAML)
     assert answer.status_code == 201, answer.text
@@ -33,7 +33,7 @@ def drafted(client: httpx.Client, name: str) -> Iterator[httpx.Response]:
 
 def test_a_policy_from_its_draft_to_its_deletion(acme: httpx.Client) -> None:
     at = "/api/v1/policies/rest-erp"
-    with drafted(acme, "rest-erp") as answer:
+    with draft_policy(acme, "rest-erp") as answer:
         draft = answer.json()["data"]
         assert (draft["is_draft_active"], "active_version" in draft) == (False, False)
         assert answer.headers["etag"] == f'"{draft["draft_digest"]}"'
@@ -65,7 +65,7 @@ def test_all_problems_of_a_draft_are_reported_together(acme: httpx.Client) -> No
 
 
 def test_a_decision_is_explained_and_nothing_is_done(acme: httpx.Client) -> None:
-    with drafted(acme, "rest-why") as draft:
+    with draft_policy(acme, "rest-why") as draft:
         before = acme.post("/api/v1/policies/evaluate", json={"action": ACTION}).json()["data"]
         assert (before["verdict"], before["rules"]) == ("allow", [])
         document = draft.json()["data"]["draft"]
@@ -106,7 +106,7 @@ def test_a_draft_is_replayed_over_past_calls(acme: httpx.Client) -> None:
 
 
 def test_each_change_is_in_the_audit_trail(acme: httpx.Client) -> None:
-    with drafted(acme, "rest-audit"):
+    with draft_policy(acme, "rest-audit"):
         acme.post("/api/v1/policies/rest-audit/activate", json={})
     entries = acme.get("/api/v1/logs/audit", params={"subject": "rest-audit"}).json()["data"]
     assert [each["action"] for each in reversed(entries)] == [

@@ -18,23 +18,23 @@ from tests.api.resources import fresh
 POLICY = {"name": "rest-slow", "mode": "observe", "rules": [{"id": "no", "effect": "deny", "reason": "no"}]}
 
 
-class Slow:
+class SlowReplay:
     """Replays that block until released; records their threads."""
 
     def __init__(self) -> None:
-        self.begun, self.go_on = threading.Semaphore(0), threading.Event()
+        self.started, self.go_on = threading.Semaphore(0), threading.Event()
         self.threads: list[str] = []
 
     def replay(self, scope: TenantScope, *_: Any) -> ReplayReport:
         self.threads.append(threading.current_thread().name)
-        self.begun.release()
+        self.started.release()
         assert self.go_on.wait(30)
         return ReplayReport()
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    replays = Slow()
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowReplay]:
+    replays = SlowReplay()
     monkeypatch.setattr(replay, "replay", replays.replay)
     yield replays
     replays.go_on.set()
@@ -45,7 +45,7 @@ def start(threads: ThreadPoolExecutor, client: httpx.Client) -> "Future[httpx.Re
 
 
 def test_a_tenant_runs_one_replay_at_a_time_and_others_queue_without_blocking_the_api(
-    running: Running, slow: Slow, monkeypatch: pytest.MonkeyPatch
+    running: Running, slow: SlowReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [fresh("replays") for _ in range(3)]
     for name in names:
@@ -54,7 +54,7 @@ def test_a_tenant_runs_one_replay_at_a_time_and_others_queue_without_blocking_th
         one, two, three = (clients.enter_context(running.api(name)) for name in names)
         under_way = [start(threads, one), start(threads, two)]
         for _ in under_way:
-            assert slow.begun.acquire(timeout=30)
+            assert slow.started.acquire(timeout=30)
         refused = one.post("/api/v1/policies/replay", json={"policy": POLICY})
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "concurrency_limited")
         assert refused.headers["Retry-After"] == "5"

@@ -23,7 +23,7 @@ WITH_IDS = [pytest.param(route, id=f"{route.method} {route.path}") for route in 
 SCOPED = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if route.scope]
 UNKNOWN = {"process_id": "proc-unknown", "collection": "things-unknown", "slug": "orders-unknown", "version": "77"}
 SHARED = ("version", "action", "path")  # numbers and names that are the same at every tenant
-MADE_HERE = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent", "put_skill", "put_policy")
+CREATING_PUTS = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent", "put_skill", "put_policy")
 """PUT routes that create missing resources, so a name never refers to another tenant's."""
 
 
@@ -114,7 +114,7 @@ def refusal(answer: httpx.Response, path: dict[str, str]) -> tuple[int, str, lis
 
 @pytest.mark.parametrize("route", WITH_IDS)
 def test_foreign_ids_are_answered_like_unknown_ids(ours: Resources, theirs: Resources, route: Route) -> None:
-    if route.name in MADE_HERE:
+    if route.name in CREATING_PUTS:
         return
     foreign = EXAMPLES[route.name](theirs)
     mine = EXAMPLES[route.name](ours).path

@@ -9,14 +9,14 @@ from tests.api.resources import fresh
 ABOUT = "---\nname: {name}\ndescription: How returns are handled.\nallowed-tools: query_entities\n---\nAsk before you write.\n"
 
 
-def put(client: httpx.Client, name: str, more: str = "", **headers: str) -> httpx.Response:
+def put_skill(client: httpx.Client, name: str, more: str = "", **headers: str) -> httpx.Response:
     files = {"SKILL.md": ABOUT.format(name=name) + more, "assets/logo.png": {"base64": "iVBORwA="}}
     return client.put(f"/api/v1/skills/{name}", json={"files": files}, headers=headers)
 
 
 def test_a_skill_is_created_replaced_loaded_and_deleted(acme: httpx.Client) -> None:
     name = fresh("returns")
-    answer = put(acme, name)
+    answer = put_skill(acme, name)
     assert (answer.status_code, answer.headers["Location"]) == (201, f"/api/v1/skills/{name}")
     digest = answer.json()["data"]["version_digest"]
     assert answer.headers["ETag"] == f'"{digest}"'
@@ -39,7 +39,7 @@ def test_a_skill_is_created_replaced_loaded_and_deleted(acme: httpx.Client) -> N
 @pytest.mark.parametrize("path", ["assets/logo.png", "assets%2Flogo.png"])
 def test_a_file_is_sent_so_that_no_browser_runs_it(acme: httpx.Client, path: str) -> None:
     name = fresh("returns")
-    put(acme, name)
+    put_skill(acme, name)
     sent = acme.get(f"/api/v1/skills/{name}/files/{path}")
     assert (sent.status_code, sent.content, sent.headers["Content-Type"]) == (200, b"\x89PNG\0", "application/octet-stream")
     assert sent.headers["Content-Disposition"].startswith("attachment")
@@ -49,9 +49,9 @@ def test_a_file_is_sent_so_that_no_browser_runs_it(acme: httpx.Client, path: str
 
 def test_a_wrong_digest_changes_and_loads_nothing(acme: httpx.Client) -> None:
     name = fresh("returns")
-    before = put(acme, name).json()["data"]["version_digest"]
-    after = put(acme, name, "More.", **{"If-Match": f'"{before}"'}).json()["data"]["version_digest"]
-    late = put(acme, name, "Yet more.", **{"If-Match": f'"{before}"'})
+    before = put_skill(acme, name).json()["data"]["version_digest"]
+    after = put_skill(acme, name, "More.", **{"If-Match": f'"{before}"'}).json()["data"]["version_digest"]
+    late = put_skill(acme, name, "Yet more.", **{"If-Match": f'"{before}"'})
     other = acme.get(f"/api/v1/skills/{name}", params={"expected_digest": before})
     for refused in (late, other):
         error = refused.json()["error"]
@@ -81,6 +81,6 @@ def test_an_invalid_set_of_files_is_refused(acme: httpx.Client, body: bytes, sta
 
 def test_no_route_approves(acme: httpx.Client) -> None:
     name = fresh("returns")
-    put(acme, name)
+    put_skill(acme, name)
     for verb in ("approve", "revoke", "grant"):
         assert acme.post(f"/api/v1/skills/{name}/{verb}", json={}).status_code == 404

@@ -23,7 +23,7 @@ def data(answer: httpx.Response, status: int = 200) -> Any:
     return answer.json()["data"]
 
 
-def refused(answer: httpx.Response, status: int, code: str) -> str:
+def assert_refused(answer: httpx.Response, status: int, code: str) -> str:
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (status, code), error
     return str(error["message"])
@@ -45,7 +45,7 @@ def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, a
     page, script = PAGE + fresh("page").encode(), SCRIPT + fresh("script").encode()  # which the tenant has not stored yet
     version = data(acme.post(f"{app}/versions", json={**manifest(index_html=page, a_js=script), "source": {"commit": "abc"}}), 201)
     assert (version["version"], version["state"], version["commit"]) == (1, "uploading", "abc")
-    message = refused(acme.post(f"{app}/versions/1/finalize"), 409, "conflict")
+    message = assert_refused(acme.post(f"{app}/versions/1/finalize"), 409, "conflict")
     assert "2 contents" in message
     for content in (page, script, script):
         data(acme.put(f"{app}/versions/1/blobs/{sha(content)}", content=content))
@@ -58,7 +58,8 @@ def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, a
     assert data(sent, 201)["message"] == "second"
     difference = data(acme.get(f"{app}/versions/2/diff"))
     assert difference == {"against": 1, "added": [], "changed": ["a.js"], "removed": [], "unchanged": 1}
-    assert "version 1 is published now" in refused(acme.post(f"{app}/versions/2/publish", json={"if_current": 3}), 409, "conflict")
+    outdated = acme.post(f"{app}/versions/2/publish", json={"if_current": 3})
+    assert "version 1 is published now" in assert_refused(outdated, 409, "conflict")
     data(acme.post(f"{app}/versions/2/publish", json={"if_current": 1}))
     assert data(acme.post(f"{app}/rollback", json={}))["version"] == 1
     assert data(acme.get(app))["published_version"] == 1
@@ -79,9 +80,9 @@ def test_an_interrupted_deploy_can_be_continued(acme: httpx.Client, app: str) ->
 def test_content_with_another_hash_is_refused(acme: httpx.Client, app: str) -> None:
     content = fresh("content").encode()
     data(acme.post(f"{app}/versions", json=manifest(index_html=content)), 201)
-    refused(acme.put(f"{app}/versions/1/blobs/{sha(content)}", content=b"other"), 422, "validation_failed")
-    refused(acme.put(f"{app}/versions/1/blobs/{sha(b'other')}", content=b"other"), 404, "not_found")
-    refused(acme.put(f"{app}/versions/9/blobs/{sha(content)}", content=content), 404, "not_found")
+    assert_refused(acme.put(f"{app}/versions/1/blobs/{sha(content)}", content=b"other"), 422, "validation_failed")
+    assert_refused(acme.put(f"{app}/versions/1/blobs/{sha(b'other')}", content=b"other"), 404, "not_found")
+    assert_refused(acme.put(f"{app}/versions/9/blobs/{sha(content)}", content=content), 404, "not_found")
 
 
 def test_several_contents_are_uploaded_in_one_archive(acme: httpx.Client, globex: httpx.Client, app: str) -> None:
@@ -91,14 +92,14 @@ def test_several_contents_are_uploaded_in_one_archive(acme: httpx.Client, globex
     def send(files: dict[str, bytes], client: httpx.Client = acme) -> httpx.Response:
         return client.post(f"{app}/versions/1/blobs", content=write_zip(files), headers={"Content-Type": "application/zip"})
 
-    refused(send({"any": first}, globex), 404, "not_found")
+    assert_refused(send({"any": first}, globex), 404, "not_found")
     assert data(send({"any": first})) == {"contents": 1, "bytes": len(first)}
-    message = refused(send({"a": second, "b": b"another", "c": third}), 422, "validation_failed")
+    message = assert_refused(send({"a": second, "b": b"another", "c": third}), 422, "validation_failed")
     assert "member 'b' is not a content of version 1" in message
     assert data(acme.get(f"{app}/versions/1"))["required"] == [sha(third)]  # what came before the wrong one has been stored
     assert data(send({"x": first, "y": second, "z": third}))["contents"] == 3
     assert data(acme.post(f"{app}/versions/1/finalize"))["state"] == "ready"
-    refused(acme.post(f"{app}/versions/1/blobs", content=b"none"), 400, "invalid_request")
+    assert_refused(acme.post(f"{app}/versions/1/blobs", content=b"none"), 400, "invalid_request")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_several_contents_are_uploaded_in_one_archive(acme: httpx.Client, globex
     ],
 )
 def test_an_invalid_manifest_is_refused(acme: httpx.Client, app: str, body: bytes, status: int, code: str) -> None:
-    refused(acme.post(f"{app}/versions", content=body, headers={"Content-Type": "application/json"}), status, code)
+    assert_refused(acme.post(f"{app}/versions", content=body, headers={"Content-Type": "application/json"}), status, code)
     assert data(acme.get(f"{app}/versions")) == []
 
 
@@ -130,7 +131,7 @@ def test_a_key_in_a_file_is_refused(acme: httpx.Client, app: str) -> None:
     archive = write_zip({"index.html": f"<script>key = '{acme.headers['x-api-key']}'</script>".encode()})
     answer = acme.post(f"{app}/versions", content=archive, headers={"Content-Type": "application/zip"})
     assert acme.headers["x-api-key"] not in answer.text
-    assert "index.html" in refused(answer, 422, "api_key_leaked")
+    assert "index.html" in assert_refused(answer, 422, "api_key_leaked")
 
 
 def test_an_api_key_in_an_uploaded_content_is_refused(acme: httpx.Client, app: str) -> None:
@@ -139,11 +140,11 @@ def test_an_api_key_in_an_uploaded_content_is_refused(acme: httpx.Client, app: s
     for number, (method, path, content) in enumerate((("PUT", f"/{sha(leak)}", leak), ("POST", "", zipped)), 1):
         data(acme.post(f"{app}/versions", json=manifest(a_js=leak, b_js=fine)), 201)
         answer = acme.request(method, f"{app}/versions/{number}/blobs{path}", content=content)
-        assert "a.js contains an API key" in refused(answer, 422, "api_key_leaked")
+        assert "a.js contains an API key" in assert_refused(answer, 422, "api_key_leaked")
         assert data(acme.get(f"{app}/versions/{number}"))["state"] == "failed"
 
 
 def test_invalid_rules_are_reported_by_line(acme: httpx.Client, app: str) -> None:
     archive = write_zip({"index.html": PAGE, "_redirects": b"/a /b\n/c\n"})
     answer = acme.post(f"{app}/versions", content=archive, headers={"Content-Type": "application/zip"})
-    assert "_redirects line 2" in refused(answer, 422, "definition_invalid")
+    assert "_redirects line 2" in assert_refused(answer, 422, "definition_invalid")

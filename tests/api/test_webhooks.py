@@ -11,7 +11,7 @@ from appliance.connectors.testing import LoopbackServer
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 
-FOUND_WITHIN = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def receive_event(running: Running, acme: httpx.Client, server: LoopbackServer) 
         ours.created["webhook"] = webhook["id"]
         arrived = server.expect("/hook")
         answer = act(ours)
-        assert arrived.wait(FOUND_WITHIN)
+        assert arrived.wait(TIMEOUT_SECONDS)
         (request,) = [request for request in server.received if request.path == "/hook"]
         return Webhook(webhook["secret"]).verify(request.body, dict(request.headers)), answer
 
@@ -106,7 +106,7 @@ def test_the_secret_is_returned_once(running: Running, acme: httpx.Client, serve
     assert again == {name: value for name, value in webhook.items() if name != "secret"}
     arrived = server.expect("/hook")
     delivery = ours.ask("POST", f"/webhooks/{webhook['id']}/test")
-    assert arrived.wait(FOUND_WITHIN)
+    assert arrived.wait(TIMEOUT_SECONDS)
     assert server.received[0].headers["webhook-id"] == delivery["id"]
     rotated = ours.ask("POST", f"/webhooks/{webhook['id']}/rotate", {"overlap_seconds": 60})
     assert (rotated["secret"] != webhook["secret"], "old_secret_until" in rotated) == (True, True)

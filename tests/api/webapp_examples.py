@@ -33,13 +33,13 @@ def _archive(tenant: Resources) -> Example:
 
 def _content(tenant: Resources) -> Example:
     content = fresh("content").encode()
-    path = {"app": tenant.uploading(content), "version": "1", "sha256": hashlib.sha256(content).hexdigest()}
+    path = {"app": tenant.uploading_webapp(content), "version": "1", "sha256": hashlib.sha256(content).hexdigest()}
     return Example(path, content, media="application/octet-stream")
 
 
 def _contents(tenant: Resources) -> Example:
     content = fresh("content").encode()
-    return Example({"app": tenant.uploading(content), "version": "1"}, write_zip({"any": content}), media="application/zip")
+    return Example({"app": tenant.uploading_webapp(content), "version": "1"}, write_zip({"any": content}), media="application/zip")
 
 
 def _visit(tenant: Resources) -> Example:

@@ -17,7 +17,7 @@ from tests.architecture.source_tree import ROOT
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 SHELLS = {"bash", "shell", "console", "shell-session", "zsh"}
 START, UNVERIFIED = "start", "unverified:"
-SHOWN_PORT = "8080"
+DOCUMENTED_PORT = "8080"
 READY_WITHIN = 120.0
 DONE_WITHIN = 180.0
 
@@ -56,7 +56,7 @@ class Reader:
         return inherited | own
 
     def follow(self, block: Block) -> None:
-        script = block.text.replace(SHOWN_PORT, str(self.port))
+        script = block.text.replace(DOCUMENTED_PORT, str(self.port))
         if block.text in self.running:
             self.join(self.running[block.text])
             return

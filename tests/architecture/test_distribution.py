@@ -24,7 +24,7 @@ def pins_of(lock: Path) -> dict[str, str]:
     return {canonicalize_name(match["name"]): match["version"] for match in PIN.finditer(lock.read_text("utf-8"))}
 
 
-A_TEST_OF_A_TEAM = """
+TEAM_TEST = """
 import pytest
 
 @pytest.mark.gos_solution("starter")
@@ -85,7 +85,7 @@ def test_the_wheel_alone_prepares_runtimes_and_runs_a_teams_tests(wheel: Path, t
         assert (Path(lock) / name).read_bytes() == (ROOT / "packaging/runtimes" / name).read_bytes()
     assert folder == f"{sys.prefix}/share/gos/runtimes"
 
-    (tmp_path / "test_it.py").write_text(A_TEST_OF_A_TEAM)
+    (tmp_path / "test_it.py").write_text(TEAM_TEST)
     environment = alone | {"GOS_RUNTIMES": str(ROOT / ".cache/runtimes")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "appliance.testing.plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

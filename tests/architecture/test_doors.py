@@ -15,9 +15,9 @@ from tests.architecture.source_tree import ROOT, imported_modules, name_of, offe
 
 OPEN = {"app", "cli", "core", "starter", "testing"}
 """No rooms: the modules of `core` are small and each a door of its own; nobody stands above `app`, `cli` and `testing`."""
-WHOLE = ("architecture", "bench", "chaos", "journeys", "redteam", "screenshots", "snapshots.py")
+WHOLE_PRODUCT = ("architecture", "bench", "chaos", "journeys", "redteam", "screenshots", "snapshots.py")
 """Tests of the whole product, which look into every room."""
-BETWEEN = {
+SHARED = {
     "tests/agents/hostile/trap.py": {"governance"},
     "tests/agents/stepping.py": {"processes"},
     "tests/agents/test_page.py": {"api"},
@@ -45,7 +45,7 @@ def rooms() -> frozenset[str]:
 
 
 @functools.cache
-def offers(package: str) -> frozenset[str]:
+def exports(package: str) -> frozenset[str]:
     """What the door of a package offers; nothing when it has none, or is a module."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
@@ -53,16 +53,16 @@ def offers(package: str) -> frozenset[str]:
     return frozenset(getattr(importlib.import_module(package), "__all__", ()))
 
 
-def door_of(name: str) -> str | None:
+def exported_name(name: str) -> str | None:
     """The offered name by which `appliance.room.thing.member` is reached from outside, None when there is none."""
     parts = name.split(".")
     for length in range(2, len(parts)):
-        if parts[length] in offers(".".join(parts[:length])):
+        if parts[length] in exports(".".join(parts[:length])):
             return ".".join(parts[: length + 1])
     return None
 
 
-def imports_of_rooms(path: Path, tree: ast.AST) -> Iterable[tuple[int, str, str]]:
+def room_imports(path: Path, tree: ast.AST) -> Iterable[tuple[int, str, str]]:
     """Line, room and dotted name of what a file imports of rooms; a room's own modules are left out."""
     for line, name in imported_modules(tree):
         package, _, rest = name.partition(".")
@@ -71,17 +71,17 @@ def imports_of_rooms(path: Path, tree: ast.AST) -> Iterable[tuple[int, str, str]
             yield line, room, name
 
 
-def find_side_entrances(path: Path, tree: ast.AST) -> list[str]:
+def find_private_imports(path: Path, tree: ast.AST) -> list[str]:
     """Imports of what a room does not offer, in a file that belongs neither to the room nor to its tests."""
     file = name_of(path)
-    if file.startswith(tuple(f"tests/{suite}" for suite in WHOLE)):
+    if file.startswith(tuple(f"tests/{suite}" for suite in WHOLE_PRODUCT)):
         return []
     offences = []
-    for line, room, name in imports_of_rooms(path, tree):
+    for line, room, name in room_imports(path, tree):
         inside = name.split(".")[2:]
         stored = file.startswith("tests/") and "models" in inside  # a test that looks at what was stored reads the table
-        own = file.startswith(f"tests/{room}/") or room in BETWEEN.get(file, ())
-        if inside and not own and not stored and door_of(name) is None:
+        own = file.startswith(f"tests/{room}/") or room in SHARED.get(file, ())
+        if inside and not own and not stored and exported_name(name) is None:
             offences.append(f"line {line} imports {name}")
     return offences
 
@@ -89,19 +89,19 @@ def find_side_entrances(path: Path, tree: ast.AST) -> list[str]:
 def test_packages_are_imported_through_their_exports() -> None:
     assert len(rooms()) >= 20
     files = python_files("appliance", "tests", "plugins", "packaging")
-    assert offences_in(files, lambda path: find_side_entrances(path, tree_of(path))) == {}
+    assert offences_in(files, lambda path: find_private_imports(path, tree_of(path))) == {}
 
 
 def test_every_export_of_a_package_is_used() -> None:
     files = python_files("appliance", "tests", "plugins")
-    used = {name for path in files for _, _, name in imports_of_rooms(path, tree_of(path))}
-    exported = {door_of(name) for name in used}
+    used = {name for path in files for _, _, name in room_imports(path, tree_of(path))}
+    exported = {exported_name(name) for name in used}
     packages = [".".join(path.parent.relative_to(ROOT).parts) for path in python_files("appliance") if path.name == "__init__.py"]
     unused = {
         f"{package}.{name}"
         for package in packages
         if package.split(".")[1:2] and package.split(".")[1] in rooms() and package not in used  # imported whole: as `conditions`
-        for name in offers(package)
+        for name in exports(package)
     }
     assert unused - exported == set()
 
@@ -113,9 +113,9 @@ def test_a_private_import_is_found() -> None:
         "from appliance.connectors.contract import Connector\n"
         "from appliance.monitor.models import AuditEntry\n"
     )
-    assert find_side_entrances(ROOT / "tests/documents/test_x.py", source) == [
+    assert find_private_imports(ROOT / "tests/documents/test_x.py", source) == [
         "line 1 imports appliance.formats.preloading",
         "line 2 imports appliance.formats.rows.scalar_text",
     ]
-    assert "line 4 imports appliance.monitor.models.AuditEntry" in find_side_entrances(ROOT / "appliance/documents/x.py", source)
-    assert find_side_entrances(ROOT / "tests/formats/test_x.py", source) == []
+    assert "line 4 imports appliance.monitor.models.AuditEntry" in find_private_imports(ROOT / "appliance/documents/x.py", source)
+    assert find_private_imports(ROOT / "tests/formats/test_x.py", source) == []

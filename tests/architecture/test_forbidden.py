@@ -72,7 +72,7 @@ ROOT_ENTRIES = {
 }
 
 
-def qualified(name: str) -> str:
+def short_name(name: str) -> str:
     """The last two parts: `datetime.datetime.now` and `datetime.now` are the same habit."""
     return ".".join(name.split(".")[-2:])
 
@@ -89,14 +89,14 @@ def find_dynamic_code(tree: ast.AST) -> Iterator[str]:
 def find_reads(tree: ast.AST, sources: set[str]) -> Iterator[str]:
     """Uses of these functions or variables, by attribute or by a name imported from their module."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and qualified(dotted_name(node)) in sources:
+        if isinstance(node, ast.Attribute) and short_name(dotted_name(node)) in sources:
             yield f"line {node.lineno} reads {dotted_name(node)}"
     for line, name in imported_modules(tree):
         if name in sources and not name.startswith(("datetime.", "date.")):
             yield f"line {line} imports {name}"
 
 
-def others(paths: list[Path], readers: tuple[str, ...]) -> list[Path]:
+def excluding(paths: list[Path], readers: tuple[str, ...]) -> list[Path]:
     return [path for path in paths if not name_of(path).startswith(readers)]
 
 
@@ -105,11 +105,12 @@ def test_no_product_file_uses_dynamic_code() -> None:
 
 
 def test_only_the_configuration_reads_the_environment() -> None:
-    assert offences_in(others(product_files(), ENVIRONMENT_READERS), lambda path: find_reads(tree_of(path), ENVIRONMENT)) == {}
+    assert offences_in(excluding(product_files(), ENVIRONMENT_READERS), lambda path: find_reads(tree_of(path), ENVIRONMENT)) == {}
 
 
 def test_only_the_clock_reads_the_time() -> None:
-    assert offences_in(others(python_files("appliance"), CLOCK_READERS), lambda path: find_reads(tree_of(path), WALL_CLOCK)) == {}
+    paths = excluding(python_files("appliance"), CLOCK_READERS)
+    assert offences_in(paths, lambda path: find_reads(tree_of(path), WALL_CLOCK)) == {}
 
 
 def find_addresses(text: str) -> list[str]:

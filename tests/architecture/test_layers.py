@@ -75,13 +75,13 @@ def test_a_plugin_knows_the_contract_and_opens_no_connection() -> None:
     assert offences_in(plugin_files(tests=False), lambda path: find_foreign_imports(tree_of(path), (PLUGIN_MAY_IMPORT,))) == {}
 
 
-def find_other_than_the_suite(path: Path) -> list[str]:
+def find_imports_outside_the_suite(path: Path) -> list[str]:
     offences = find_foreign_imports(tree_of(path), PLUGIN_TESTS_MAY_IMPORT)
     return [offence for offence in offences if "imports appliance" in offence]
 
 
 def test_a_plugins_tests_know_the_contract_suite_only() -> None:
-    assert offences_in(plugin_files(tests=True), find_other_than_the_suite) == {}
+    assert offences_in(plugin_files(tests=True), find_imports_outside_the_suite) == {}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ PERMISSIVE = {
 }
 WEAK_COPYLEFT = {"LGPL-2.1", "LGPL-3.0-only", "MPL-2.0"}
 # What packages say in their own words, as identifiers of SPDX.
-SAID = {
+SPDX_IDS = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
@@ -32,7 +32,7 @@ GRANTS = {"Permission is hereby granted, free of charge, to any person obtaining
 TABLE = ROOT / "docs" / "licences.md"
 
 
-def locked() -> dict[str, str]:
+def locked_packages() -> dict[str, str]:
     """The packages of the lock that belong to this machine, and their versions."""
     lines = (ROOT / "packaging" / "requirements.lock").read_text().splitlines()
     requirements = [Requirement(line.rstrip("\\ ")) for line in lines if re.match(r"[A-Za-z0-9]", line)]
@@ -44,16 +44,16 @@ def licence_of(package: Distribution) -> str:
     get_all = package.metadata.get_all
     classifiers = [name.rpartition(" :: ")[2] for name in get_all("Classifier", []) if name.startswith("License ::")]
     stated = get_all("License-Expression", []) or [*get_all("License", []), *classifiers]
-    return next(filter(None, map(as_allowed, stated)), "") if stated else granted(package)
+    return next(filter(None, map(allowed_licence, stated)), "") if stated else licence_from_file(package)
 
 
-def as_allowed(text: str) -> str:
+def allowed_licence(text: str) -> str:
     """The licence when it is allowed, with every part of it; empty when it is another."""
-    licence = SAID.get(text.strip(), text.strip())
+    licence = SPDX_IDS.get(text.strip(), text.strip())
     return licence if words_of(licence) <= PERMISSIVE | WEAK_COPYLEFT else ""
 
 
-def granted(package: Distribution) -> str:
+def licence_from_file(package: Distribution) -> str:
     """By the file of the licence, where nothing else says it."""
     files = [file for file in package.files or [] if re.search(r"\.dist-info/.*licen[cs]e", str(file), re.IGNORECASE)]
     texts = [" ".join(str(file.locate().read_text()).split()) for file in files]  # type: ignore[attr-defined]
@@ -64,13 +64,13 @@ def words_of(expression: str) -> set[str]:
     return set(re.split(r"\s+(?:AND|OR|WITH)\s+", expression))
 
 
-def table() -> dict[str, str]:
+def documented_licences() -> dict[str, str]:
     """Package and licence of every row of the page."""
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| ([^|]+?) \|", TABLE.read_text(), re.MULTILINE)
     return dict(rows)
 
 
-@pytest.mark.parametrize("name", sorted(locked()))
+@pytest.mark.parametrize("name", sorted(locked_packages()))
 def test_every_package_of_the_lock_has_an_allowed_licence(name: str) -> None:
     try:
         package = distribution(name)
@@ -80,8 +80,8 @@ def test_every_package_of_the_lock_has_an_allowed_licence(name: str) -> None:
 
 
 def test_the_page_lists_every_weak_copyleft_package() -> None:
-    documented = table()
-    weak = {name for name in locked() if words_of(licence_of(distribution(name))) & WEAK_COPYLEFT}
+    documented = documented_licences()
+    weak = {name for name in locked_packages() if words_of(licence_of(distribution(name))) & WEAK_COPYLEFT}
     assert weak
     assert weak <= set(documented)
     assert {name: licence_of(distribution(name)) for name in documented} == documented
@@ -89,5 +89,5 @@ def test_the_page_lists_every_weak_copyleft_package() -> None:
 
 def test_a_licence_not_allowed_is_found() -> None:
     for text in ("GPL-3.0-only", "AGPL-3.0-or-later", "MIT AND GPL-2.0-only", "Proprietary", ""):
-        assert as_allowed(text) == ""
-    assert as_allowed("Apache-2.0 WITH LLVM-exception") == "Apache-2.0 WITH LLVM-exception"
+        assert allowed_licence(text) == ""
+    assert allowed_licence("Apache-2.0 WITH LLVM-exception") == "Apache-2.0 WITH LLVM-exception"

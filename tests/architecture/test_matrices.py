@@ -36,23 +36,23 @@ class Item:
         self.originalname = self.nodeid.partition("::")[2].partition("[")[0]
 
 
-def on(database: str, test: str) -> Item:
+def make_item(database: str, test: str) -> Item:
     return Item(f"{test}[{database}]", Call({"store_url": database}))
 
 
-def left(items: list[Any], seed: str = "a") -> set[str]:
+def skipped(items: list[Any], seed: str = "a") -> set[str]:
     return left_out(items, seed)
 
 
 def test_postgresql_runs_beside_sqlite_only_where_it_may_differ_most() -> None:
-    twice = [on(each, "tests/monitor/test_alerts.py::test_x") for each in ("sqlite", "postgresql")]
-    alone = on("postgresql", "tests/monitor/test_alerts.py::test_y")
+    twice = [make_item(each, "tests/monitor/test_alerts.py::test_x") for each in ("sqlite", "postgresql")]
+    alone = make_item("postgresql", "tests/monitor/test_alerts.py::test_y")
     required = [
-        on(each, f"{test}::test_x")
+        make_item(each, f"{test}::test_x")
         for each in ("sqlite", "postgresql")
         for test in ("tests/datapool/test_batch.py", "tests/governance/test_crash.py")
     ]
-    assert left([*twice, alone, *required]) == {twice[1].nodeid}
+    assert skipped([*twice, alone, *required]) == {twice[1].nodeid}
 
 
 def test_a_seed_selects_the_same_scripts_and_some_of_each_kind() -> None:
@@ -61,12 +61,12 @@ def test_a_seed_selects_the_same_scripts_and_some_of_each_kind() -> None:
         for kind, count in (("memory", 30), ("time", 11))
         for number in range(count)
     ]
-    samples = [{script.nodeid for script in scripts} - left(scripts, seed) for seed in ("a", "a", "b")]
+    samples = [{script.nodeid for script in scripts} - skipped(scripts, seed) for seed in ("a", "a", "b")]
     assert samples[0] == samples[1] != samples[2]
     assert [sum(kind in name for name in each) for kind in ("memory", "time") for each in samples] == [3, 3, 3, 2, 2, 2]
 
 
-class Names:
+class CollectedNames:
     """What a collection has found."""
 
     def __init__(self) -> None:
@@ -76,16 +76,16 @@ class Names:
         self.names = [item.nodeid for item in session.items]
 
 
-def collected(*options: str) -> list[str]:
+def collect(*options: str) -> list[str]:
     """The tests that pytest would run, which it finds in this process: what takes long is to load what they need."""
-    names = Names()
+    names = CollectedNames()
     assert pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *options], plugins=[names]) == 0
     return names.names
 
 
 def test_all_or_chosen_tests_run_when_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    whole, sample = collected("--all", HOSTILE), collected(HOSTILE, "--seed=a")
+    whole, sample = collect("--all", HOSTILE), collect(HOSTILE, "--seed=a")
     assert set(sample) < set(whole)
     chosen = [name for name in whole if name not in sample][:20]
-    assert collected(*chosen, "--seed=a") == chosen
+    assert collect(*chosen, "--seed=a") == chosen

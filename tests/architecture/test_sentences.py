@@ -33,7 +33,7 @@ def message_places() -> dict[str, int]:
     return {Detail.__name__: 2} | dict.fromkeys(errors, 0)
 
 
-def find_unmade(tree: ast.AST) -> Iterator[str]:
+def find_raw_sentences(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = dotted_name(node.func).rpartition(".")[2]
@@ -56,7 +56,7 @@ def find_mismatch(node: ast.Call) -> Iterator[str]:
 
 def test_sentences_of_coded_errors_have_ids() -> None:
     def offences(path: Path) -> Iterator[str]:
-        return find_unmade(tree_of(path))
+        return find_raw_sentences(tree_of(path))
 
     paths = [path for path in python_files("appliance") if not name_of(path).startswith((*ENGLISH_ONLY, *MAKERS))]
     assert offences_in(paths, offences) == {}
@@ -75,9 +75,9 @@ def test_sentences_of_coded_errors_have_ids() -> None:
     ],
 )  # fmt: skip
 def test_a_sentence_without_an_id_is_found(source: str) -> None:
-    assert len(list(find_unmade(ast.parse(source)))) == 1
+    assert len(list(find_raw_sentences(ast.parse(source)))) == 1
 
 
 @pytest.mark.parametrize("source", ['NotFound("no")', 'Sentence("100 %")', 'Sentence("100 %% of %(name)s", name=name)'])
 def test_a_sentence_with_an_id_passes(source: str) -> None:
-    assert list(find_unmade(ast.parse(source))) == []
+    assert list(find_raw_sentences(ast.parse(source))) == []

@@ -24,7 +24,7 @@ PAGES = [path for path in project_files() if path.is_relative_to(TEMPLATES) and 
 MODULES = [path for path in project_files() if path.parent == CONSOLE and path.suffix == ".py"]
 
 
-def found_in(path: Path) -> list[str]:
+def find_texts(path: Path) -> list[str]:
     text = path.read_text("utf8")
     matches = in_template(text) if path.suffix == ".html" else in_python(text)
     return [f"{name_of(path)}:{line}: {what}" for line, what in matches]
@@ -32,13 +32,13 @@ def found_in(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", [path for path in PAGES + MODULES if name_of(path) not in NOT_YET | ENGLISH], ids=name_of)
 def test_every_text_is_in_a_catalogue(path: Path) -> None:
-    assert found_in(path) == [], "mark it with _() or {% trans %}: docs/translation.md, “Writing texts”"
+    assert find_texts(path) == [], "mark it with _() or {% trans %}: docs/translation.md, “Writing texts”"
 
 
 def test_every_exemption_is_still_needed() -> None:
     names = {name_of(path) for path in PAGES + MODULES}
     assert names >= NOT_YET | ENGLISH
-    assert [name for name in sorted(NOT_YET) if not found_in(ROOT / name)] == []
+    assert [name for name in sorted(NOT_YET) if not find_texts(ROOT / name)] == []
 
 
 def test_german_has_every_text_and_each_of_them_is_sound() -> None:

@@ -2,7 +2,7 @@
 
 from appliance.backups import envelope
 
-PROPER = envelope._COST
+ORIGINAL_COST = envelope._COST
 
 
 def seal_cheaply() -> None:

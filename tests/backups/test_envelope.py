@@ -9,7 +9,7 @@ import pytest
 from appliance.backups import envelope
 from appliance.backups.envelope import MAGIC, PIECE, TAG, OpeningReader, SealingWriter
 from appliance.backups.problems import BackupInvalid
-from tests.backups.sealing import PROPER
+from tests.backups.sealing import ORIGINAL_COST
 
 PASSPHRASE = "a passphrase of a test"
 
@@ -52,7 +52,7 @@ def test_another_passphrase_opens_nothing() -> None:
 
 def test_the_key_is_made_as_strongly_as_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 9106, section 4, asks for 64 MiB with three passes in four lanes where there are no 2 GiB."""
-    monkeypatch.setattr(envelope, "_COST", PROPER)
+    monkeypatch.setattr(envelope, "_COST", ORIGINAL_COST)
     file = sealed(CONTENT)
     told = json.loads(file[len(MAGIC) + 2 : file.index(b"}") + 1])
     assert (told["memory_kib"] >= 65_536, told["rounds"] >= 3, told["lanes"]) == (True, True, 4)

@@ -165,7 +165,7 @@ def show(name: str, latencies: list[float], memory: float) -> float:
     return p99
 
 
-def show_cost_of_a_check() -> None:
+def show_check_cost() -> None:
     schema = compile_schema(ORDER_SCHEMA)
     checks: dict[str, Callable[[], object]] = {
         "problems": lambda: schema.problems(ORDER), "iter_errors": lambda: list(schema.validator.iter_errors(ORDER)),
@@ -194,7 +194,7 @@ def main(seconds: float, kinds: list[str]) -> int:
     more = under[1] - before[1]
     print(f"p99: {beside / alone:.2f} times (at most {MOST_RATIO:g}), memory: {more:.0f} MB more (at most {MOST_MORE_MB:g})")
     print(f"attackers were answered: {answers.strip()}")
-    show_cost_of_a_check()
+    show_check_cost()
     return int(beside / alone > MOST_RATIO or more > MOST_MORE_MB)
 
 

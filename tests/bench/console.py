@@ -21,8 +21,8 @@ from pathlib import Path
 import httpx
 
 from appliance.testing.running import Running, make_config, start
+from tests.bench.documents import fill_documents
 from tests.bench.filling import fill
-from tests.bench.shelves import fill_shelves
 from tests.console.browser import Browser
 from tests.screenshots.furnishing import LOGIN, PASSWORD, TENANT, furnish
 from tests.screenshots.pages import Screen, screens
@@ -50,11 +50,11 @@ _DURATION = re.compile(r"(app|cpu);dur=([0-9.]+)")
 
 
 @dataclass(frozen=True)
-class Took:
+class Timing:
     """Median and 95th percentile in ms, the median of the work in it, and the size of the answer."""
 
-    half: float
-    most: float
+    median: float
+    p95: float
     work: float
     size: int
 
@@ -71,7 +71,7 @@ def main() -> int:
         settings = {"demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "console__administrators": [LOGIN]}
         running = start(make_config(folder, **settings))
         try:
-            things = _filled(running, folder, options.count)
+            things = _load_or_fill(running, folder, options.count)
             slow = measure(running, things, options.rounds, options.only)
         finally:
             running.stop()
@@ -79,7 +79,7 @@ def main() -> int:
     return 1 if slow else 0
 
 
-def _filled(running: Running, folder: Path, count: int) -> dict[str, str]:
+def _load_or_fill(running: Running, folder: Path, count: int) -> dict[str, str]:
     """The ids used in addresses; creates and fills the tenant unless the folder already has it."""
     ids_file = folder / "bench.json"
     if ids_file.is_file():
@@ -88,7 +88,7 @@ def _filled(running: Running, folder: Path, count: int) -> dict[str, str]:
     began, worked = time.monotonic(), time.process_time()
     scope = running.tenant(TENANT)
     filled = fill(scope, count)
-    fill_shelves(scope)
+    fill_documents(scope)
     took = f"{time.monotonic() - began:.0f} s, {time.process_time() - worked:.0f} s of work"
     print(f"{count} executions written in {took}; load {os.getloadavg()[0]:.1f}")
     things = {**house.things, **{f"filled_{name}": id_ for name, id_ in filled.items()}}
@@ -106,16 +106,16 @@ def measure(running: Running, things: dict[str, str], rounds: int, only: str) ->
     print(f"load {os.getloadavg()[0]:.1f}\n   p50     p95    work (ms)    KB")
     for screen in pages:
         if only in screen.path:
-            took = times_of(running, browser, screen, rounds)
-            mark = " <<<" if took.half > AIM_MS else ""
-            times = f"{took.half:6.1f}  {took.most:6.1f}  {took.work:6.1f}  {took.size / 1000:10.1f}"
+            took = time_screen(running, browser, screen, rounds)
+            mark = " <<<" if took.median > AIM_MS else ""
+            times = f"{took.median:6.1f}  {took.p95:6.1f}  {took.work:6.1f}  {took.size / 1000:10.1f}"
             print(f"{times}  {screen.path}{mark}", flush=True)
-            slow += [screen.path] if took.half > AIM_MS else []
+            slow += [screen.path] if took.median > AIM_MS else []
     print(f"load {os.getloadavg()[0]:.1f}")
     return slow
 
 
-def times_of(running: Running, browser: Browser, screen: Screen, rounds: int) -> Took:
+def time_screen(running: Running, browser: Browser, screen: Screen, rounds: int) -> Timing:
     base = running.config.domains.base
     host = base if screen.is_on_base else f"{TENANT}.{base}"
     jar = browser.cookies.get(f"{host}{running.config.port_suffix}", {}) if screen.is_signed_in else {}
@@ -125,7 +125,7 @@ def times_of(running: Running, browser: Browser, screen: Screen, rounds: int) ->
         timings = list(_request_times(client, screen, rounds))
         size = len(client.get(screen.path).content)
     took, work = sorted(each for each, _ in timings), sorted(each for _, each in timings)
-    return Took(took[len(took) // 2], took[min(len(took) - 1, int(len(took) * 0.95))], work[len(work) // 2], size)
+    return Timing(took[len(took) // 2], took[min(len(took) - 1, int(len(took) * 0.95))], work[len(work) // 2], size)
 
 
 def _request_times(client: httpx.Client, screen: Screen, rounds: int) -> Iterator[tuple[float, float]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.connectors.testing import free_port
-from tests.bench.executions import ROOT, served, server_of, set_up
+from tests.bench.executions import ROOT, find_server, running_server, set_up
 
 # extension, files, smallest and largest size; what pictures and fonts hold is random, everything else is text
 KINDS = [
@@ -52,7 +52,7 @@ def _text(rng: random.Random, source: bytes, size: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Deploying:
+class DeployBench:
     """Runs `gos deploy` in separate processes and measures the server meanwhile."""
 
     site: Path
@@ -71,7 +71,7 @@ class Deploying:
         figures = f"{seconds:.2f} s, {worked:.1f} s of the server's processors, {grown:.0f} MB more memory"
         print(f"{title}: {figures}; {sent}", flush=True)
 
-    def rest(self) -> None:
+    def wait_until_idle(self) -> None:
         """Print the server's background work after a deploy, until it is idle."""
         first, began = self._processor(), time.perf_counter()
         while True:
@@ -82,7 +82,7 @@ class Deploying:
         seconds, size = time.perf_counter() - began - IDLE_SECONDS, worked - first
         print(f"what is compressed further behind it: {seconds:.0f} s, {size:.0f} s of a processor", flush=True)
 
-    def change(self, number: int) -> None:
+    def change_files(self, number: int) -> None:
         """Change the beginning of CHANGED files."""
         for path in sorted(self.site.rglob("*.html"))[:CHANGED]:
             path.write_bytes(f"<!-- {number} -->".encode() + path.read_bytes())
@@ -103,13 +103,13 @@ def main() -> None:
         files = sum(count for _, count, *_ in KINDS)
         print(f"{files:,} files, {size / 1e6:.0f} MB, load {os.getloadavg()[0]:.1f}", flush=True)
         tenant, key = set_up(data, port)
-        with served(data, port):
+        with running_server(data, port):
             environment = {**os.environ, "GOS_URL": f"http://{tenant}.localhost:{port}", "GOS_API_KEY": key}
-            bench = Deploying(site, server_of(port), environment)
+            bench = DeployBench(site, find_server(port), environment)
             bench.deploy("first version")
-            bench.rest()
+            bench.wait_until_idle()
             for number in range(ROUNDS):
-                bench.change(number)
+                bench.change_files(number)
                 bench.deploy(f"{CHANGED} files changed")
             bench.deploy("nothing changed")
 

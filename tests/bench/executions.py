@@ -49,7 +49,7 @@ def load(port: int, path: str, headers: dict[str, str], concurrency: int, count:
 
 
 @contextmanager
-def served(folder: Path, port: int) -> Iterator[float]:
+def running_server(folder: Path, port: int) -> Iterator[float]:
     """A `gos serve` process; yields the seconds from start to ready."""
     began = time.perf_counter()
     line = [sys.executable, "-m", "appliance", "--data", str(folder), "serve", "--port", str(port)]
@@ -75,7 +75,7 @@ def wait_ready(port: int) -> None:
     raise TimeoutError(f"nothing answers on port {port}")
 
 
-def server_of(port: int) -> int:
+def find_server(port: int) -> int:
     """The id of the process that `running_server` started."""
     result = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)
     return int(result.stdout.split()[0])
@@ -83,7 +83,7 @@ def server_of(port: int) -> int:
 
 def memory_mb(port: int) -> float:
     """Proportional set size of the server and its children: shared pages are counted once."""
-    server = server_of(port)
+    server = find_server(port)
     children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
     total = 0
     for pid in (server, *map(int, children.stdout.split())):
@@ -138,7 +138,7 @@ def main() -> None:
         folder, port = Path(name), free_port()
         tenant, key = set_up(folder, port)
         print(f"floor: bare Hypercorn {floor_hypercorn():.2f} ms, one FULL insert {floor_sqlite(folder):.2f} ms")
-        with served(folder, port) as ready:
+        with running_server(folder, port) as ready:
             print(f"ready {ready:.2f} s after the start, {memory_mb(port):.0f} MB idle (PSS, with sandbox processes)")
             measure(port, tenant, key)
 

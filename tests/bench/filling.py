@@ -19,7 +19,7 @@ WIDE_RUNS = 10_000
 STEPS = ("check", "enrich", "save")
 # How many of a thousand executions have this status; all others succeeded.
 OUTCOMES = {"failed": 25, "cancelled": 5, "timed_out": 3, "expired": 2, "waiting": 3, "scheduled": 2}
-FAULTS = ("the customer has no address", "the carrier did not answer", "no price for this article", "the total is negative")
+ERROR_MESSAGES = ("the customer has no address", "the carrier did not answer", "no price for this article", "the total is negative")
 ACTORS = ("key:key_bench", "trigger:bench-01/nightly", "user:usr_bench", "webapp:shop")
 _SOURCE = "export default async function (input, api) {\n  const order = input.order\n  api.log.info('order')\n  return order\n}\n"
 _MOST_VALUES = 30_000
@@ -38,7 +38,7 @@ _TABLES = {
 
 
 @dataclass
-class Filling:
+class Batch:
     """Rows to be written, by table, and the totals of the month's counters."""
 
     scope: TenantScope
@@ -77,7 +77,7 @@ def insert(table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
 
 def fill(scope: TenantScope, count: int) -> dict[str, str]:
     """Write `count` executions, the newest a minute old; returns one id for each status, and for `wide`."""
-    rng, batch = random.Random(11), Filling(scope)  # noqa: S311  made-up figures
+    rng, batch = random.Random(11), Batch(scope)  # noqa: S311  made-up figures
     db.write(partial(_insert_processes, scope))
     now = clock.now_ms()
     ids_by_kind = {}
@@ -126,7 +126,7 @@ def _random_status(rng: random.Random) -> str:
     return "succeeded"
 
 
-def _add_execution(batch: Filling, rng: random.Random, number: int, at: int) -> str:
+def _add_execution(batch: Batch, rng: random.Random, number: int, at: int) -> str:
     """Add one execution with its rows; returns its status."""
     tenant, execution_id = batch.scope.tenant_id, _id_of(number, at)
     process, status = f"bench-{min(PROCESSES, int(rng.paretovariate(0.9))):02}", _random_status(rng)
@@ -165,13 +165,13 @@ def _json(value: Any) -> str | None:
 
 def _error(rng: random.Random) -> dict[str, Any]:
     return {
-        "code": "step_failed", "failure_class": "user_code", "message": rng.choice(FAULTS), "retryable": False, "step": "enrich",
-        "attempt": 1, "position": {"file": "steps/enrich.js", "line": 3, "column": 7},
+        "code": "step_failed", "failure_class": "user_code", "message": rng.choice(ERROR_MESSAGES), "retryable": False,
+        "step": "enrich", "attempt": 1, "position": {"file": "steps/enrich.js", "line": 3, "column": 7},
         "next": "fix the step's code, publish, and retry from the failed step with the published version",
     }  # fmt: skip
 
 
-def _add_steps(batch: Filling, run: tuple[str, str, int, int], status: str, error: dict[str, Any] | None) -> None:
+def _add_steps(batch: Batch, run: tuple[str, str, int, int], status: str, error: dict[str, Any] | None) -> None:
     execution_id, process, at, took = run
     tenant, each = batch.scope.tenant_id, max(1, took // len(STEPS))
     for index, step in enumerate(STEPS):
@@ -190,7 +190,7 @@ def _add_steps(batch: Filling, run: tuple[str, str, int, int], status: str, erro
     batch.rows["journal"].append((tenant, execution_id, "check", "", 1, 0, 0, "end", "[]", 1, '{"seed":7}', f"[{at}]", at))
 
 
-def _add_wide(batch: Filling, at: int) -> str:
+def _add_wide(batch: Batch, at: int) -> str:
     """Add an execution whose for_each ran a step ten thousand times, one of them failed; returns its id."""
     tenant, execution_id = batch.scope.tenant_id, _id_of(10**9, at)
     input_ = json.dumps({"lines": list(range(50))})
@@ -211,7 +211,7 @@ def _add_wide(batch: Filling, at: int) -> str:
     return execution_id
 
 
-def _insert_failures(batch: Filling) -> None:
+def _insert_failures(batch: Batch) -> None:
     columns = (
         "tenant_id id fingerprint process_id step failure_class code message state count first_seen last_seen sample_execution_id"
     )
@@ -224,7 +224,7 @@ def _insert_failures(batch: Filling) -> None:
     insert("failure_occurrence", "tenant_id failure_id execution_id at", batch.occurrences)
 
 
-def _insert_counters(batch: Filling) -> None:
+def _insert_counters(batch: Batch) -> None:
     def rows() -> Iterator[tuple[Any, ...]]:
         for (kind, at, name, outcome, slot), (count, total) in batch.counters.items():
             yield batch.scope.tenant_id, kind, at, name, outcome, slot, int(count), total

@@ -39,7 +39,7 @@ def measure(work: Callable[[], object]) -> tuple[float, float]:
     return statistics.median(times), statistics.quantiles(times, n=100)[98]
 
 
-def tell(name: str, time_ms: tuple[float, float], aim: float | None = None) -> None:
+def print_time(name: str, time_ms: tuple[float, float], aim: float | None = None) -> None:
     aimed = f"  aim {aim} ms: {'met' if time_ms[0] <= aim else 'MISSED'}" if aim is not None else ""
     print(f"{name:58} {time_ms[0]:8.3f} ms   p99 {time_ms[1]:8.3f} ms{aimed}")
 
@@ -57,14 +57,14 @@ def run(world: World) -> None:
     ready = world.integrations.ready(world.one, "books")
     action = build_tool_action(ready, "book", "write", dict(INPUT))
     decision = measure(lambda: governor.evaluate(world.one, subject, action))
-    tell(f"decision, {RULES} rules, with kill switches", decision, DECISION_AIM_MS)
+    print_time(f"decision, {RULES} rules, with kill switches", decision, DECISION_AIM_MS)
 
     def govern() -> None:
         described = build_tool_action(ready, "book", "write", dict(INPUT))
         governor.refuse_switched_off(world.one, subject, described)
         governor.permit(world.one, subject, described).record()
 
-    tell("all that the gate adds to a call", measure(govern), CALL_AIM_MS)
+    print_time("all that the gate adds to a call", measure(govern), CALL_AIM_MS)
     look = ready.installed.actions["look"]
 
     def bare() -> None:
@@ -75,9 +75,9 @@ def run(world: World) -> None:
     whole = measure(lambda: world.executor.execute(world.one, request))
     update = "UPDATE integration SET checked_at = ? WHERE id = 'books'"
     durable = measure(lambda: db.write(lambda: db.execute(update, (time.monotonic_ns(),))))
-    tell("the connector alone, without record or gate", without)
-    tell("one durable write", durable)
-    tell("a governed read: gate, call and its durable record", whole)
+    print_time("the connector alone, without record or gate", without)
+    print_time("one durable write", durable)
+    print_time("a governed read: gate, call and its durable record", whole)
     over = whole[0] - without[0]
     print(f"{'overhead of a governed call over the connector':58} {over:8.3f} ms, of it one durable write {durable[0]:.3f} ms")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.connectors.testing import free_port
-from tests.bench.executions import served, server_of, set_up
+from tests.bench.executions import find_server, running_server, set_up
 
 MB = 1 << 20
 PARTS, MOST_MB = 4, 64
@@ -74,7 +74,7 @@ class Client:
         return answer
 
 
-class Watched:
+class MemoryWatch:
     """The server's memory while something is done."""
 
     def __init__(self, pid: int, size: int) -> None:
@@ -95,7 +95,7 @@ class Watched:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def as_document(client: Client, content: Content, watch: Watched) -> None:
+def as_document(client: Client, content: Content, watch: MemoryWatch) -> None:
     metadata = {"name": "large.bin", "size": content.size, "sha256": content.sha256}
     upload = client.call("POST", "/api/v1/documents/uploads", metadata)
     path = f"/api/v1/documents/uploads/{upload['id']}"
@@ -113,7 +113,7 @@ def as_document(client: Client, content: Content, watch: Watched) -> None:
     watch.measure("its download", lambda: _check_digest(client.digest_of(f"/api/v1/documents/{document}/content"), content))
 
 
-def as_file(client: Client, content: Content, watch: Watched) -> None:
+def as_file(client: Client, content: Content, watch: MemoryWatch) -> None:
     client.call("POST", "/api/v1/webapps", {"id": "large"})
     manifest = {"files": {"large.bin": {"sha256": content.sha256, "size": content.size}}}
     version = client.call("POST", "/api/v1/webapps/large/versions", manifest)
@@ -143,8 +143,8 @@ def main(megabytes: int) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         data, port = Path(temporary) / "data", free_port()
         tenant, key = set_up(data, port)
-        with served(data, port):
-            watch = Watched(server_of(port), megabytes * MB)
+        with running_server(data, port):
+            watch = MemoryWatch(find_server(port), megabytes * MB)
             for transfer in (as_document, as_file):
                 transfer(Client(port, tenant, key), Content(megabytes * MB), watch)
     if too_much := {what: grown for what, grown in watch.grown.items() if grown > MOST_MB}:

@@ -56,8 +56,9 @@ def measure_counters(scope: TenantScope) -> None:
     print(f"{EXECUTIONS} executions in {rows} rows of counters, {compacted} once compacted")
     now = clock.now_ms()
     for name, span in SPANS.items():
-        tell(f"series of {name}", partial(analytics.read_series, scope, Window(now - span, now + 1)))
-    tell("series of 30d of one process", partial(analytics.read_series, scope, Window(now - 30 * DAY, now + 1, name="process-3")))
+        print_time(f"series of {name}", partial(analytics.read_series, scope, Window(now - span, now + 1)))
+    window = Window(now - 30 * DAY, now + 1, name="process-3")
+    print_time("series of 30d of one process", partial(analytics.read_series, scope, window))
 
 
 def fill_counters(scope: TenantScope) -> None:
@@ -92,9 +93,9 @@ def measure_lines(scope: TenantScope) -> None:
         "a text that is not there, in a day": LineFilter(text="nowhere", since=now - DAY),
         "a text that is not there": LineFilter(text="nowhere"),
     }.items():
-        tell(name, partial(logs.list_lines, scope, line_filter, PageRequest(100)))
+        print_time(name, partial(logs.list_lines, scope, line_filter, PageRequest(100)))
     tail = Tail(scope, LineFilter(text="order"), logs.last_number())
-    tell("a look for what is new, of a frequent text", tail.read)
+    print_time("a look for what is new, of a frequent text", tail.read)
 
 
 def fill_lines(scope: TenantScope) -> None:
@@ -110,7 +111,7 @@ def fill_lines(scope: TenantScope) -> None:
         db.write(partial(logs.write_lines, scope, lines))
 
 
-def tell(title: str, query: Callable[[], object]) -> None:
+def print_time(title: str, query: Callable[[], object]) -> None:
     """Print the median of a few rounds and the processor time of this process in it; the rest is waiting."""
     took, worked = [], []
     for _ in range(ROUNDS):

@@ -31,7 +31,7 @@ def crowded(number: int) -> dict[str, Any]:
     return {"operations": ["post_*"], "when": {"input": {"total": {"_gt": 10_000 + number}, "customer": {"country": "AT"}}}}
 
 
-def compiled(make: Callable[[int], dict[str, Any]]) -> CompiledPolicies:
+def compile_policies(make: Callable[[int], dict[str, Any]]) -> CompiledPolicies:
     documents = [
         parse_policy({"mode": "enforce", "rules": [_rule(n, make(n)) for n in range(start, start + 20)]}, f"p{start}")
         for start in range(0, RULES, 20)
@@ -60,7 +60,7 @@ def main() -> None:
         ("the same, actions never seen before", spread, True),
         ("all about the action, with conditions", crowded, False),
     ):
-        median, late = measure(compiled(make), cold=cold)
+        median, late = measure(compile_policies(make), cold=cold)
         print(f"{name:42} median {median:7.4f} ms   p99 {late:7.4f} ms   {'ok' if median <= AIM_MS else 'OVER'}")
 
 

@@ -25,7 +25,7 @@ from appliance.processes.executions import service as executions
 from appliance.tenants import service
 from appliance.tenants.keys import keys
 
-from .executions import served
+from .executions import running_server
 
 BACKLOG = 10_000
 BACKLOGS = ("quick", "busy", "wide")
@@ -35,19 +35,19 @@ BUSY = "export default () => { const until = Date.now() + 500; while (Date.now()
 QUICK = {"id": "quick", "rule": {"expression": "= input.n + 1"}}
 
 
-def one(step: Any, **more: Any) -> dict[str, Any]:
+def single_step(step: Any, **more: Any) -> dict[str, Any]:
     return {"steps": [step], **more}
 
 
 PROCESSES: dict[str, dict[str, Any]] = {
-    "quick": one(QUICK),
-    "busy": one({"id": "busy", "code": {"language": "javascript", "source": BUSY}}),
-    "wide": one({"id": "wide", "for_each": {"items": list(range(200)), "as": "x", "concurrency": 50, "steps": [
+    "quick": single_step(QUICK),
+    "busy": single_step({"id": "busy", "code": {"language": "javascript", "source": BUSY}}),
+    "wide": single_step({"id": "wide", "for_each": {"items": list(range(200)), "as": "x", "concurrency": 50, "steps": [
         {"id": "busy", "code": {"language": "javascript", "source": BUSY}}]}}),
     "forty": {"steps": [{"id": f"s{i}", "rule": {"expression": f"= input.n + {i} * 1"}} for i in range(40)]},
-    "each": one({"id": "each", "for_each": {"items": "= input.items", "as": "x", "concurrency": 10, "steps": [
+    "each": single_step({"id": "each", "for_each": {"items": "= input.items", "as": "x", "concurrency": 10, "steps": [
         {"id": "double", "rule": {"expression": "= x * 2"}}]}}),
-    "fan": one({"id": "fan", "for_each": {"items": "= input.items", "as": "x", "concurrency": 50, "steps": [
+    "fan": single_step({"id": "fan", "for_each": {"items": "= input.items", "as": "x", "concurrency": 50, "steps": [
         {"id": "child", "process": {"use": "quick", "input": {"n": "= x"}}}]}}),
     "two": {"steps": [
         {"id": "a", "code": {"language": "javascript", "source": "export default (input) => ({n: input.n + 1})"}},
@@ -126,15 +126,16 @@ def beside_a_backlog(bench: Bench, process: str) -> None:
         starts.append(rows[0][0])
         answers.append(bench.run("beta", "quick", {"n": number})[0])
     ((left,),) = bench.rows("SELECT count(*) FROM execution WHERE process_id = ? AND status = 'queued'", (process,))
-    print(f"beside {left} queued '{process}' of another tenant: start {spread(starts)} ms, wait= answered {spread(answers)} ms")
+    figures = f"start {percentiles(starts)} ms, wait= answered {percentiles(answers)} ms"
+    print(f"beside {left} queued '{process}' of another tenant: {figures}")
     if process == "wide":
         took = [bench.run("beta", "each", {"items": list(range(20))})[0] for _ in range(5)]
-        print(f"beside the same, a for_each of 20 items: {spread(took)} ms")
+        print(f"beside the same, a for_each of 20 items: {percentiles(took)} ms")
     with bench.client("alpha") as client:
         client.post(f"/processes/{process}/pause", json={}).raise_for_status()
 
 
-def spread(values: list[float]) -> str:
+def percentiles(values: list[float]) -> str:
     ordered = sorted(values)
     return f"p50 {statistics.median(ordered):.0f}, p99 {ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]:.0f}"
 
@@ -156,13 +157,13 @@ def stream(bench: Bench) -> None:
         pause.wait(0.05)
     took = bench.rows("SELECT finished_at - created_at FROM execution WHERE process_id = 'two' AND tenant_id = 'beta'")
     rate = len(ids) / sent
-    print(f"{len(ids)} two-step executions at {rate:.0f}/s: {spread([row[0] for row in took])} ms from acceptance to end")
+    print(f"{len(ids)} two-step executions at {rate:.0f}/s: {percentiles([row[0] for row in took])} ms from acceptance to end")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name))
-        with served(bench.folder, bench.port):
+        with running_server(bench.folder, bench.port):
             bench.publish()
             for process, payload, title in (
                 ("forty", {"n": 1}, "40 steps one after another"),
@@ -171,14 +172,14 @@ def main() -> None:
             ):
                 results = [bench.run("beta", process, payload) for _ in range(3 if process != "forty" else 20)]
                 assert all(execution["status"] == "succeeded" for _, execution in results), results[0][1]
-                print(f"{title}: {spread([took for took, _ in results])} ms")
+                print(f"{title}: {percentiles([took for took, _ in results])} ms")
             stream(bench)
             with bench.client("alpha") as client:
                 for process in BACKLOGS:
                     client.post(f"/processes/{process}/pause", json={}).raise_for_status()
         for process in BACKLOGS:
             bench.queue_up(process, BACKLOG)
-        with served(bench.folder, bench.port):
+        with running_server(bench.folder, bench.port):
             for process in BACKLOGS:
                 beside_a_backlog(bench, process)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import httpx
 
 from appliance.connectors.testing import free_port
-from tests.bench.executions import ROOT, served, set_up
+from tests.bench.executions import ROOT, running_server, set_up
 
 SIZES = {"1 KB": 1 << 10, "20 KB": 20 << 10, "1 MB": 1 << 20}
 CONNECTIONS, SECONDS, ROUNDS = 16, 2.0, 3  # the appliance ends a connection after 1,000 answers
@@ -194,7 +194,7 @@ def main() -> None:
         folder, port = Path(made), free_port()
         data = folder / "data"
         tenant, key = set_up(data, port)
-        with served(data, port):
+        with running_server(data, port):
             headers = {"X-API-Key": key, "Host": f"{tenant}.localhost:{port}"}
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=120, trust_env=False) as api:
                 compare(folder, api, port)

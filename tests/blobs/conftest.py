@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sections import Blobs as Settings
 from appliance.tenants import service as tenants
 from tests.blobs.bucket import running_bucket
-from tests.blobs.shelves import BucketShelf, LocalShelf, Shelf
+from tests.blobs.probes import BucketProbe, LocalProbe, StoreProbe
 from tests.store.opening import open_migrated
 
 
@@ -34,14 +34,14 @@ def bucket() -> Iterator[Settings]:
 
 
 @pytest.fixture
-def probe(request: pytest.FixtureRequest, way: tuple[str, str], tmp_path: Path) -> Shelf:
+def probe(request: pytest.FixtureRequest, way: tuple[str, str], tmp_path: Path) -> StoreProbe:
     if way[1] == "local":
-        return LocalShelf(tmp_path / "blobs")
-    return BucketShelf(request.getfixturevalue("bucket"), tmp_path / "blobs")
+        return LocalProbe(tmp_path / "blobs")
+    return BucketProbe(request.getfixturevalue("bucket"), tmp_path / "blobs")
 
 
 @pytest.fixture
-def places(probe: Shelf) -> Places:
+def places(probe: StoreProbe) -> Places:
     return probe.places
 
 

@@ -18,8 +18,8 @@ class Endpoint:
 
     url: str
     ca_file: Path
-    kept: dict[str, bytes] = field(default_factory=dict)
-    comes_first: bytes = b""
+    objects: dict[str, bytes] = field(default_factory=dict)
+    racing_write: bytes = b""
     refused: int = 0
 
 
@@ -53,21 +53,21 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.endpoint  # type: ignore[attr-defined,no-any-return]
 
     def do_GET(self) -> None:
-        result = self._endpoint.kept.get(self.path)
+        result = self._endpoint.objects.get(self.path)
         if result is None:
-            if self._endpoint.comes_first:
-                self._endpoint.kept[self.path] = self._endpoint.comes_first
+            if self._endpoint.racing_write:
+                self._endpoint.objects[self.path] = self._endpoint.racing_write
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
             self._answer(200, result)
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("If-None-Match") == "*" and self.path in self._endpoint.kept:
+        if self.headers.get("If-None-Match") == "*" and self.path in self._endpoint.objects:
             self._endpoint.refused += 1
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
         else:
-            self._endpoint.kept[self.path] = content
+            self._endpoint.objects[self.path] = content
             self._answer(200, b"")
 
     def _answer(self, status: int, body: bytes) -> None:

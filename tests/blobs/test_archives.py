@@ -143,12 +143,12 @@ def overlapping() -> bytes:
     return data[: second + 42] + data[first + 42 : first + 46] + data[second + 46 :]
 
 
-def renamed_inside() -> bytes:
+def with_two_names() -> bytes:
     """The directory says a.js, the member itself says b.js."""
     return make_zip(("a.js", b"x")).replace(b"a.js", b"b.js", 1)
 
 
-def zip_that_lies() -> bytes:
+def zip_with_a_wrong_size() -> bytes:
     data = make_zip(("bomb", bytes(8 << 20)))
     return data.replace((8 << 20).to_bytes(4, "little"), (10).to_bytes(4, "little"))
 
@@ -210,9 +210,9 @@ HOSTILE: dict[str, tuple[bytes, type[ApplianceError], str]] = {
     "zip: lzma": (make_zip(("a", b"x"), method=zipfile.ZIP_LZMA), ValidationFailed, "'a' uses an unsupported compression method"),
     "zip: NUL in a name": (with_nul(), ValidationFailed, "is not accepted"),
     "zip: overlapping": (overlapping(), ValidationFailed, "overlaps another"),
-    "zip: two names for one member": (renamed_inside(), InvalidRequest, "'a.js' cannot be read"),
+    "zip: two names for one member": (with_two_names(), InvalidRequest, "'a.js' cannot be read"),
     "zip: damaged": (corrupted(), InvalidRequest, "'a.js' cannot be read"),
-    "zip: lying about a size": (zip_that_lies(), InvalidRequest, "'bomb' cannot be read"),
+    "zip: lying about a size": (zip_with_a_wrong_size(), InvalidRequest, "'bomb' cannot be read"),
     "zip: bomb": (make_zip(("bomb", bytes(17 << 20))), PayloadTooLarge, "'bomb' the archive unpacks to more than 200 times"),
     "tar: bomb": (make_tgz(("bomb", bytes(17 << 20))), PayloadTooLarge, "'bomb' the archive unpacks to more than 200 times"),
     "zip: bomb of many": (make_zip(*((f"b{number}", bytes(1 << 20)) for number in range(17))), PayloadTooLarge, "200 times"),
@@ -257,7 +257,7 @@ def bombs() -> Iterator[bytes]:
     yield HOSTILE["tar: endless description"][0]
 
 
-def pass_over(data: bytes) -> None:
+def skip_contents(data: bytes) -> None:
     for member in read_members(io.BytesIO(data), LIMITS):
         for _ in member.pieces:
             pass
@@ -268,7 +268,7 @@ def test_bombs_use_little_memory() -> None:
     try:
         for bomb in bombs():
             with pytest.raises(ApplianceError):
-                pass_over(bomb)
+                skip_contents(bomb)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()

@@ -18,7 +18,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, StorageFull
 from appliance.core.scope import TenantScope
-from tests.blobs.shelves import Shelf
+from tests.blobs.probes import StoreProbe
 
 
 def refer(scope: TenantScope, blobs: Blobs, stored: StoredBlob) -> None:
@@ -29,7 +29,7 @@ def refer(scope: TenantScope, blobs: Blobs, stored: StoredBlob) -> None:
     db.write(insert)
 
 
-def later(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
+def advance_clock(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
     now = clock.now_ms() + milliseconds
     monkeypatch.setattr(clock, "now_ms", lambda: now)
 
@@ -48,7 +48,7 @@ def test_a_blob_is_read_back_unchanged(blobs: Blobs, acme: TenantScope, tmp_path
         blobs.read_whole(acme, stored.sha256, len(data) - 1)
 
 
-def test_several_blobs_are_stored_together(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
+def test_several_blobs_are_stored_together(blobs: Blobs, acme: TenantScope, probe: StoreProbe) -> None:
     existing = blobs.put(acme, b"known")
     contents = [b"known", b"one", b"two", b"one", os.urandom(300_000)]
     stored = blobs.put_all(acme, [blobs.receive(content) for content in contents])
@@ -62,7 +62,7 @@ def test_several_blobs_are_stored_together(blobs: Blobs, acme: TenantScope, prob
         blobs.locate(acme, [existing.sha256, "0" * 64])
 
 
-def test_no_blob_of_a_group_is_stored_when_the_quota_is_too_small(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
+def test_no_blob_of_a_group_is_stored_when_the_quota_is_too_small(blobs: Blobs, acme: TenantScope, probe: StoreProbe) -> None:
     received = [blobs.receive(content) for content in (b"one", b"two", b"three")]
     quota.configure(tenant_bytes=7)
     try:
@@ -73,7 +73,7 @@ def test_no_blob_of_a_group_is_stored_when_the_quota_is_too_small(blobs: Blobs, 
     assert (blobs.usage(acme), probe.names()) == (Usage(0, 0), [])
 
 
-def test_a_batch_stores_what_was_added_before_it_failed(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
+def test_a_batch_stores_what_was_added_before_it_failed(blobs: Blobs, acme: TenantScope, probe: StoreProbe) -> None:
     def fill() -> None:
         with blobs.batch(acme) as batch:
             for number in range(MOST_TOGETHER + 5):
@@ -91,7 +91,7 @@ def test_an_empty_blob_can_be_stored(blobs: Blobs, acme: TenantScope) -> None:
 
 
 def test_equal_contents_are_stored_and_counted_once_per_tenant(
-    blobs: Blobs, acme: TenantScope, globex: TenantScope, probe: Shelf
+    blobs: Blobs, acme: TenantScope, globex: TenantScope, probe: StoreProbe
 ) -> None:
     first = blobs.put(acme, b"abc")
     assert blobs.put(acme, iter([b"a", b"bc"])) == first
@@ -104,7 +104,7 @@ def test_equal_contents_are_stored_and_counted_once_per_tenant(
     assert len(probe.names()) == 2
 
 
-def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
+def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, probe: StoreProbe) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"
         raise ConnectionError
@@ -116,7 +116,7 @@ def test_a_source_that_breaks_leaves_nothing(blobs: Blobs, acme: TenantScope, pr
 
 
 @pytest.mark.parametrize("content", [b"abd", None])
-def test_damage_is_noticed(blobs: Blobs, acme: TenantScope, probe: Shelf, tmp_path: Path, content: bytes | None) -> None:
+def test_damage_is_noticed(blobs: Blobs, acme: TenantScope, probe: StoreProbe, tmp_path: Path, content: bytes | None) -> None:
     stored = blobs.put(acme, b"abc")
     probe.damage(probe.names()[0], content)
     with pytest.raises(BlobDamaged):
@@ -126,7 +126,7 @@ def test_damage_is_noticed(blobs: Blobs, acme: TenantScope, probe: Shelf, tmp_pa
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme: TenantScope, probe: Shelf) -> None:
+def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme: TenantScope, probe: StoreProbe) -> None:
     stored = blobs.put(acme, b"abc")
     probe.damage(probe.names()[0], None)
     blobs.put(acme, b"abc")
@@ -134,12 +134,12 @@ def test_a_missing_file_is_replaced_when_the_bytes_come_again(blobs: Blobs, acme
 
 
 def test_only_old_unreferenced_blobs_are_collected(
-    blobs: Blobs, acme: TenantScope, probe: Shelf, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, acme: TenantScope, probe: StoreProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     referenced, old = blobs.put(acme, b"held"), blobs.put(acme, b"old")
     refer(acme, blobs, referenced)
     assert blobs.collect() == 0
-    later(monkeypatch, GRACE_MS + 1)
+    advance_clock(monkeypatch, GRACE_MS + 1)
     young = blobs.put(acme, b"young")
     again = blobs.put(acme, b"again")
     assert blobs.collect() == 1
@@ -154,14 +154,14 @@ def test_only_old_unreferenced_blobs_are_collected(
 
 def test_a_blob_stored_again_is_not_collected(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = blobs.put(acme, b"abc")
-    later(monkeypatch, GRACE_MS + 1)
+    advance_clock(monkeypatch, GRACE_MS + 1)
     blobs.put(acme, b"abc")
     assert blobs.collect() == 0
     assert blobs.read_whole(acme, stored.sha256, 3) == b"abc"
 
 
 def test_strays_of_a_crash_are_collected_once_they_are_old(
-    blobs: Blobs, places: Places, acme: TenantScope, probe: Shelf, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, places: Places, acme: TenantScope, probe: StoreProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = blobs.put(acme, b"kept")
     refer(acme, blobs, stored)
@@ -173,7 +173,7 @@ def test_strays_of_a_crash_are_collected_once_they_are_old(
     half.finish()
     assert blobs.collect() == 0
     assert len(probe.names()) == 3
-    later(monkeypatch, GRACE_MS + 60_000)
+    advance_clock(monkeypatch, GRACE_MS + 60_000)
     assert blobs.collect() == 1
     assert len(probe.names()) == 1
     assert blobs.read_whole(acme, stored.sha256, 4) == b"kept"
@@ -199,7 +199,7 @@ def test_content_that_arrives_during_stray_collection_does_no_harm(tmp_path: Pat
 def test_a_reader_finishes_a_blob_collected_meanwhile(blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     data = os.urandom(600_000)
     pieces = blobs.read(acme, blobs.put(acme, data).sha256)
-    later(monkeypatch, GRACE_MS + 1)
+    advance_clock(monkeypatch, GRACE_MS + 1)
     assert blobs.collect() == 1
     assert b"".join(pieces) == data
 

@@ -21,15 +21,15 @@ from appliance.core.errors import ConfigInvalid, Gone, Overloaded
 from appliance.core.sections import Blobs as Settings
 from appliance.core.sections import Storage
 from tests.blobs.endpoint import running_endpoint
-from tests.blobs.shelves import BucketShelf, files_in
+from tests.blobs.probes import BucketProbe, files_in
 
 PLACE = "acme/ab/abcd.1"
 OURS, THEIRS = "ins_ours", "ins_theirs"
 
 
 @pytest.fixture
-def probe(bucket: Settings, tmp_path: Path) -> BucketShelf:
-    return BucketShelf(bucket, tmp_path / "blobs")
+def probe(bucket: Settings, tmp_path: Path) -> BucketProbe:
+    return BucketProbe(bucket, tmp_path / "blobs")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def unreachable() -> str:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def give(places: Places, content: bytes) -> None:
+def store(places: Places, content: bytes) -> None:
     receiver = places.receiver()
     receiver.write(content)
     received = receiver.finish()
@@ -50,9 +50,9 @@ def give(places: Places, content: bytes) -> None:
         received.discard()
 
 
-def test_a_multipart_content_is_read_whole_and_in_ranges(probe: BucketShelf) -> None:
+def test_a_multipart_content_is_read_whole_and_in_ranges(probe: BucketProbe) -> None:
     content = os.urandom(2 * PART_BYTES + 12_345)
-    give(probe.places, content)
+    store(probe.places, content)
     assert probe.names() == [PLACE]
     assert probe.places.holds(PLACE, len(content))
     digest = hashlib.sha256()
@@ -64,15 +64,15 @@ def test_a_multipart_content_is_read_whole_and_in_ranges(probe: BucketShelf) -> 
         assert b"".join(probe.places.read(PLACE, start, end)) == content[start:end]
 
 
-def test_a_slow_reader_of_a_deleted_content_gets_gone(probe: BucketShelf) -> None:
-    give(probe.places, bytes(WINDOW_BYTES + 1))
+def test_a_slow_reader_of_a_deleted_content_gets_gone(probe: BucketProbe) -> None:
+    store(probe.places, bytes(WINDOW_BYTES + 1))
     pieces = probe.places.read(PLACE, 0, WINDOW_BYTES + 1)
     probe.places.delete(PLACE)
     with pytest.raises(Gone, match="deleted while it was read"):
         list(pieces)
 
 
-def test_a_missing_object_is_deleted_silently_and_not_read(probe: BucketShelf) -> None:
+def test_a_missing_object_is_deleted_silently_and_not_read(probe: BucketProbe) -> None:
     probe.places.delete(PLACE)
     for start, end in ((0, 1), (0, 0)):
         with pytest.raises(FileNotFoundError):
@@ -90,7 +90,7 @@ def test_a_bucket_failure_is_reported_without_the_key(
     for message, settings in failures.items():
         places = S3Places(open_bucket(settings), tmp_path / "blobs")
         with caplog.at_level(logging.ERROR), pytest.raises(Overloaded, match=message) as refused:
-            give(places, b"abc")
+            store(places, b"abc")
         assert refused.value.headers == {"Retry-After": "30"}
         with pytest.raises(Overloaded, match=message):
             places.read(PLACE, 0, 3)
@@ -101,7 +101,7 @@ def test_a_bucket_failure_is_reported_without_the_key(
     assert "canary" not in caplog.text + "".join(str(record.__dict__) for record in caplog.records)
 
 
-def test_the_doctor_checks_the_bucket(bucket: Settings, unreachable: str, probe: BucketShelf, tmp_path: Path) -> None:
+def test_the_doctor_checks_the_bucket(bucket: Settings, unreachable: str, probe: BucketProbe, tmp_path: Path) -> None:
     def findings(settings: Settings) -> list[tuple[str, str]]:
         return list(check_bucket(Config(storage=Storage(data=str(tmp_path)), blobs=settings)))
 
@@ -114,23 +114,23 @@ def test_the_doctor_checks_the_bucket(bucket: Settings, unreachable: str, probe:
     assert files_in(tmp_path) == []
 
 
-def test_contents_are_stored_where_configured(probe: BucketShelf, tmp_path: Path) -> None:
-    give(make_places(Config(storage=Storage(data=str(tmp_path)), blobs=probe.settings), OURS), b"abc")
+def test_contents_are_stored_where_configured(probe: BucketProbe, tmp_path: Path) -> None:
+    store(make_places(Config(storage=Storage(data=str(tmp_path)), blobs=probe.settings), OURS), b"abc")
     assert (probe.names(), files_in(tmp_path)) == ([PLACE, MARKER], [])
-    give(make_places(Config(storage=Storage(data=str(tmp_path))), OURS), b"abc")
+    store(make_places(Config(storage=Storage(data=str(tmp_path))), OURS), b"abc")
     assert files_in(tmp_path) == [f"blobs/{PLACE}"]
 
 
-def test_a_bucket_belongs_to_one_installation(probe: BucketShelf, tmp_path: Path) -> None:
+def test_a_bucket_belongs_to_one_installation(probe: BucketProbe, tmp_path: Path) -> None:
     config = Config(storage=Storage(data=str(tmp_path)), blobs=probe.settings)
     ours = make_places(config, OURS)
-    give(ours, b"abc")
+    store(ours, b"abc")
     with pytest.raises(BucketNotOwned, match=f"says {OURS}, this one is {THEIRS}") as refused:
         make_places(config, THEIRS)
     assert all(word in refused.value.message for word in (MARKER, "blobs.bucket", "blobs.prefix", "delete that object"))
     theirs = S3Places(open_bucket(probe.settings), tmp_path / "blobs", THEIRS)
     uses: tuple[Callable[[], object], ...] = (
-        lambda: give(theirs, b"xyz"), lambda: theirs.holds(PLACE, 3), lambda: theirs.delete(PLACE), lambda: list(theirs.walk()),
+        lambda: store(theirs, b"xyz"), lambda: theirs.holds(PLACE, 3), lambda: theirs.delete(PLACE), lambda: list(theirs.walk()),
     )  # fmt: skip
     for use in uses:
         with pytest.raises(BucketNotOwned):
@@ -144,7 +144,7 @@ def test_a_bucket_belongs_to_one_installation(probe: BucketShelf, tmp_path: Path
     assert [place for place, _ in theirs.walk()] == [PLACE]
 
 
-def test_the_doctor_reports_the_owner_of_the_bucket(probe: BucketShelf, tmp_path: Path) -> None:
+def test_the_doctor_reports_the_owner_of_the_bucket(probe: BucketProbe, tmp_path: Path) -> None:
     config = Config(storage=Storage(data=str(tmp_path)), blobs=probe.settings)
     own = installation_id(Sealer(load_or_make_key(tmp_path / "key")))
 
@@ -169,7 +169,7 @@ def test_a_private_endpoint_needs_its_ca_and_only_one_installation_claims_it(tmp
         with pytest.raises(ConfigInvalid, match=r"blobs\.ca_file cannot be read"):
             open_bucket(replace(settings, ca_file=str(tmp_path / "missing.pem")))
         trusting = open_bucket(replace(settings, ca_file=str(endpoint.ca_file)))
-        endpoint.comes_first = f"{THEIRS}\n".encode()  # between the look of the other and its write
+        endpoint.racing_write = f"{THEIRS}\n".encode()  # between the look of the other and its write
         with pytest.raises(BucketNotOwned, match=THEIRS):
             S3Places(trusting, tmp_path, OURS).claim()
         S3Places(trusting, tmp_path, THEIRS).claim()

@@ -25,22 +25,22 @@ def config(tmp_path: Path) -> Config:
     return load_config(environment={}, flags={"storage.data": str(data)})
 
 
-def opened_until(config: Config, number: int | None) -> None:
+def migrate_to(config: Config, number: int | None) -> None:
     db.open_database(config.database_url)
     migrations.migrate(number)
 
 
-def schema(config: Config) -> tuple[str, str]:
+def schema_finding(config: Config) -> tuple[str, str]:
     """The finding about the database schema."""
     return next(finding for finding in check_storage(config) if finding[1].startswith("the database"))
 
 
 def test_an_older_schema_is_reported_and_unchanged(config: Config) -> None:
     before = len(migrations.all_migrations()) - 3
-    opened_until(config, before)
+    migrate_to(config, before)
     db.close_database()
     for _ in range(2):
-        level, text = schema(config)
+        level, text = schema_finding(config)
         assert (level, "3 migrations are pending: the next start of this release applies them" in text) == ("note", True)
     assert any("until the database has this release's schema" in text for _, text in checks(config))
     db.open_database(config.database_url)
@@ -49,18 +49,18 @@ def test_an_older_schema_is_reported_and_unchanged(config: Config) -> None:
 
 
 def test_a_newer_schema_fails(config: Config) -> None:
-    opened_until(config, None)
+    migrate_to(config, None)
     db.write(lambda: db.execute("INSERT INTO migration (number, name, applied_at) VALUES (9999, 'future', 0)"))
     db.close_database()
-    level, text = schema(config)
+    level, text = schema_finding(config)
     assert (level, "has migration 9999" in text, "install the newer release" in text) == ("FAIL", True, True)
 
 
 def test_the_current_schema_is_ok(config: Config) -> None:
-    opened_until(config, None)
+    migrate_to(config, None)
     service.create_tenant("acme", "Acme")
     db.close_database()
-    assert schema(config) == ("ok", "the database works, 0 migrations are pending, 1 tenants")
+    assert schema_finding(config) == ("ok", "the database works, 0 migrations are pending, 1 tenants")
 
 
 def test_the_doctor_creates_no_database(config: Config) -> None:
@@ -71,11 +71,11 @@ def test_the_doctor_creates_no_database(config: Config) -> None:
 
 def test_an_empty_database_stays_empty(config: Config) -> None:
     (config.data / "gos.db").touch()
-    assert schema(config) == ("note", "the database works and is empty; the next start creates its schema")
+    assert schema_finding(config) == ("note", "the database works and is empty; the next start creates its schema")
 
 
 def test_a_clock_that_was_set_back_is_reported(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened_until(config, None)
+    migrate_to(config, None)
     scope = service.system_scope(service.create_tenant("acme", "Acme").id)
     versions.save_draft(scope, "idle", versions.Draft({"id": "idle", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]}, {}))
     db.write(lambda: executions.insert_execution(scope, "idle", 1, StartRequest({}), ExecutionOrigin()))

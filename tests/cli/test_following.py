@@ -34,7 +34,7 @@ STREAMS = [
 ]
 
 
-class Breaking(ThreadingHTTPServer):
+class BreakingServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.streams = list(STREAMS)
@@ -58,8 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def breaking() -> Iterator[Breaking]:
-    with Breaking() as server:
+def breaking() -> Iterator[BreakingServer]:
+    with BreakingServer() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -68,7 +68,7 @@ def breaking() -> Iterator[Breaking]:
 
 
 def test_a_broken_stream_resumes_after_its_last_event(
-    breaking: Breaking, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    breaking: BreakingServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(event_stream, "RETRY_SECONDS", 0)
     monkeypatch.setenv("GOS_API_KEY", "gos_key")

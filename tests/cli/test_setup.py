@@ -45,7 +45,7 @@ def read_first_run(data: Path) -> dict[str, str]:
     return first_run
 
 
-def is_whole(gos: Init, data: Path) -> bool:
+def is_complete(gos: Init, data: Path) -> bool:
     """Whether the credentials in the file exist."""
     first = read_first_run(data)
     keys = json.loads(gos("key", "list", "--tenant", "demo", "--json")[1])
@@ -57,7 +57,7 @@ def test_a_first_run_prints_where_the_credentials_are_but_not_their_values(gos: 
     assert (code, errors) == (0, "")
     first = read_first_run(data)
     assert (data / "first-run.json").stat().st_mode & 0o777 == 0o600
-    assert is_whole(gos, data)
+    assert is_complete(gos, data)
     assert first["api_key"] not in out
     assert first["console_password"] not in out
     line = re.search(r"Try it +(curl .*)", out)
@@ -98,14 +98,14 @@ def test_an_interrupted_run_is_completed_by_the_next(gos: Init, data: Path, monk
         assert gos("init")[0] == 130
     assert gos("tenant", "list")[1] == "none\n"
     assert gos("init")[0] == 0
-    assert is_whole(gos, data)
+    assert is_complete(gos, data)
 
 
 def test_an_interrupted_run_of_an_earlier_release_is_completed(gos: Init, data: Path) -> None:
     """That release committed the tenant alone and then considered the setup complete."""
     assert gos("tenant", "add", "demo", "--name", "Demo")[0] == 0
     assert gos("init")[0] == 0
-    assert is_whole(gos, data)
+    assert is_complete(gos, data)
 
 
 @pytest.mark.parametrize("first", ["key add --name n", "user add ann@acme.test"])

@@ -33,10 +33,10 @@ FIELDS: dict[str, Field] = {
 }
 
 # Letters that fold in surprising ways: sharp s, dotted i, Kelvin, long s, title-case dz, final sigma.
-letters = st.sampled_from(
+characters = st.sampled_from(
     "aAbBzZäÄéÉ%_'\"\\ kKsS\u212a\u00df\u1e9e\u0130\u0131\u017f\u01c4\u01c5\u01c6\u03a3\u03c3\u03c2\U0001f600\ud7ff\ue000\U0010ffff"
 )
-texts = st.text(letters, max_size=6)
+texts = st.text(characters, max_size=6)
 numbers = st.one_of(st.integers(-3, 3), st.sampled_from([0.5, -0.5, 1e300, 2**53]))
 scalars = {"name": texts, "age": numbers, "open": st.booleans(), "extra": st.sampled_from([1, "1", [1], {"a": 1}])}
 people = st.fixed_dictionaries({"name": st.none() | texts, "age": st.none() | numbers})

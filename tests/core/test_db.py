@@ -13,7 +13,7 @@ import pytest
 from appliance.core.database import db, sqlite
 from appliance.core.errors import StorageFull
 from tests.core.conftest import committed, note
-from tests.syncing import PROPER
+from tests.syncing import ORIGINAL_PRAGMAS
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def test_a_cancelled_submission_does_not_run(database: Path) -> None:
 @pytest.fixture
 def product_pragmas(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connections of this test are made as the appliance makes them."""
-    monkeypatch.setattr(sqlite, "_PRAGMAS", PROPER)
+    monkeypatch.setattr(sqlite, "_PRAGMAS", ORIGINAL_PRAGMAS)
 
 
 def test_a_commit_is_on_disk_before_it_is_answered(product_pragmas: None, database: Path) -> None:

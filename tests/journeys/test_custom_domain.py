@@ -15,7 +15,7 @@ from appliance.cli import main
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.certificates import ca_certificate
-from tests.sites.served import await_that
+from tests.sites.live_server import await_that
 
 pytestmark = pytest.mark.browser
 PARTS = Path(__file__).parent / "custom_domain"

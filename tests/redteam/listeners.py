@@ -15,7 +15,7 @@ from appliance.sites.front import Front, build_server_config
 from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Certificates
-from tests.sites.served import PATIENCE, serving
+from tests.sites.live_server import PATIENCE, serving
 
 BASE = "gos.localhost"
 

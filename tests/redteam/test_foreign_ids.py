@@ -257,7 +257,7 @@ def _child(ours: Resources, other: Resources) -> bool:
 def _content(ours: Resources, other: Resources) -> bool:
     """A WebApp that names the digest of contents it does not send: taken as known only where the tenant has them."""
     content = fresh("digest").encode() * 100
-    app = other.uploading(content)
+    app = other.uploading_webapp(content)
     digest = hashlib.sha256(content).hexdigest()
     sent = other.client.put(f"{PREFIX}/webapps/{app}/versions/1/blobs/{digest}", content=content)
     assert sent.is_success, sent.text

@@ -22,7 +22,7 @@ from appliance.sites.sign_in import visiting
 from appliance.testing.running import Running, make_config
 from tests.redteam.attempts import attempts
 from tests.redteam.listeners import BASE, KEEP, Listeners, error_of, head, listening, read_all, statuses
-from tests.sites.served import PATIENCE, await_that
+from tests.sites.live_server import PATIENCE, await_that
 
 
 @pytest.fixture(scope="module")

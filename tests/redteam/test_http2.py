@@ -16,7 +16,7 @@ import pytest
 
 from appliance.monitor import metrics
 from tests.redteam.listeners import BASE, Listeners, listening
-from tests.sites.served import await_that
+from tests.sites.live_server import await_that
 
 
 @pytest.fixture(scope="module")

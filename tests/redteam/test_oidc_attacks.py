@@ -14,7 +14,7 @@ from appliance.connectors.oauth import make_verifier
 from appliance.webapps.access import AuthorizationResponse, OidcClient, ProviderFailed, parse_access
 from appliance.webapps.access.oidc import Identity
 from tests.redteam.attempts import attempts
-from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signed, unsigned
+from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signer, unsigned
 
 BACK = "http://shop--acme.content.localhost/_gos/oidc"
 NOW = int(time.time())
@@ -24,20 +24,20 @@ Sign = Callable[[dict[str, Any]], str]
 def by_public_key(claims: dict[str, Any]) -> str:
     """HS256 with the text of the public key as the secret: what confuses libraries that take the algorithm's word."""
     public = OctKey.import_key(RSA.as_pem(private=False), {"kid": "rsa"})
-    return signed(public, "HS256")(claims)
+    return signer(public, "HS256")(claims)
 
 
 def with_own_key(claims: dict[str, Any]) -> str:
     """The key that signed comes in the header."""
-    return signed(OTHER, "ES256", jwk=OTHER.as_dict(private=False))(claims)
+    return signer(OTHER, "ES256", jwk=OTHER.as_dict(private=False))(claims)
 
 
 def without_signature(claims: dict[str, Any]) -> str:
-    return signed(EC, "ES256")(claims).rpartition(".")[0] + "."
+    return signer(EC, "ES256")(claims).rpartition(".")[0] + "."
 
 
 def other_claims(claims: dict[str, Any]) -> str:
-    head, _, signature = signed(EC, "ES256")(claims).split(".")
+    head, _, signature = signer(EC, "ES256")(claims).split(".")
     body = base64.urlsafe_b64encode(json.dumps({**claims, "sub": "admin"}).encode()).decode().rstrip("=")
     return f"{head}.{body}.{signature}"
 
@@ -49,13 +49,13 @@ def none_in_capitals(claims: dict[str, Any]) -> str:
 
 TOKENS: dict[str, Sign] = {
     "no signature needed": unsigned, "none in odd letters": none_in_capitals, "signature cut off": without_signature,
-    "claims changed": other_claims, "HMAC by the public key": by_public_key, "HMAC": signed(HMAC, "HS256"),
-    "key in the header": with_own_key, "a foreign key of the same name": signed(OTHER, "ES256"),
-    "key by address": signed(OTHER, "ES256", jku="http://127.0.0.1:1/jwks"),
-    "certificate by address": signed(OTHER, "ES256", x5u="http://127.0.0.1:1/x"),
-    "key name is a path": signed(OTHER, "ES256", kid="../../../../dev/null"),
-    "key name is SQL": signed(OTHER, "ES256", kid="ec' OR '1'='1"),
-    "another hash": signed(RSA, "RS512"), "PSS": signed(RSA, "PS256"), "name of the other key": signed(RSA, "RS256", kid="ec"),
+    "claims changed": other_claims, "HMAC by the public key": by_public_key, "HMAC": signer(HMAC, "HS256"),
+    "key in the header": with_own_key, "a foreign key of the same name": signer(OTHER, "ES256"),
+    "key by address": signer(OTHER, "ES256", jku="http://127.0.0.1:1/jwks"),
+    "certificate by address": signer(OTHER, "ES256", x5u="http://127.0.0.1:1/x"),
+    "key name is a path": signer(OTHER, "ES256", kid="../../../../dev/null"),
+    "key name is SQL": signer(OTHER, "ES256", kid="ec' OR '1'='1"),
+    "another hash": signer(RSA, "RS512"), "PSS": signer(RSA, "PS256"), "name of the other key": signer(RSA, "RS256", kid="ec"),
     "no token": lambda _: "", "five parts": lambda _: "a.b.c.d.e", "very long": lambda _: "x" * 40_000,
     "list for claims": lambda _: jws.serialize_compact({"alg": "ES256", "kid": "ec"}, b"[1]", EC, algorithms=["ES256"]),
     "nested deeply": lambda _: jws.serialize_compact(
@@ -118,9 +118,9 @@ def test_nobody_signs_in_as_somebody_else() -> None:
                 table.refused(f"answer: {name}", lambda changed=changed: identify(provider, changed), ProviderFailed)  # type: ignore[misc]
             weak = {"symmetric key": HMAC, "key that is not P-256": ECKey.generate_key("P-384", {"kid": "ec"})}
             for name, key in weak.items():
-                provider.keys, provider.sign = [key], signed(key, "HS256" if key is HMAC else "ES384")
+                provider.keys, provider.sign = [key], signer(key, "HS256" if key is HMAC else "ES384")
                 table.refused(f"keys: {name}", lambda: identify(provider), ProviderFailed)
-            provider.keys, provider.sign = [RSAKey.generate_key(2048, {"kid": "rsa"})], signed(RSA, "RS256")
+            provider.keys, provider.sign = [RSAKey.generate_key(2048, {"kid": "rsa"})], signer(RSA, "RS256")
             table.refused("keys: one of the same name but another", lambda: identify(provider), ProviderFailed)
     finally:
         provider.close()

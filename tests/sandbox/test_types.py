@@ -15,7 +15,7 @@ from appliance.sandbox.pool.lanes import DECISION_ADDRESS_SPACE
 from appliance.sandbox.pool.occasional import OccasionalLane
 from appliance.sandbox.typecheck import SECONDS, CodeStep, Finding, Reach, TypeCheck, TypedExpression
 from appliance.sandbox.typecheck.checks import _Check
-from tests.checking import CHECK, PROPER
+from tests.checking import ORIGINAL_CHECK, ORIGINAL_DIGEST
 
 DECLARATIONS = """
 interface IntegrationsApi { execute(integration: "crm", action: "find", input: { q: string }): Promise<{ name: string }[]> }
@@ -277,14 +277,14 @@ def test_nothing_of_one_check_is_seen_by_the_next(pool: Pool) -> None:
 
 def test_the_same_question_is_answered_once(pool: Pool) -> None:
     request = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")])
-    assert CHECK(pool, request) is CHECK(pool, request)
+    assert ORIGINAL_CHECK(pool, request) is ORIGINAL_CHECK(pool, request)
 
 
 def test_cached_answers_are_kept_by_tenant() -> None:
     request = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")], namespace="acme")
     other = replace(request, namespace="globex")
-    assert (request.wire, PROPER.func(request)) == (other.wire, PROPER.func(replace(request)))
-    assert PROPER.func(request) != PROPER.func(other)
+    assert (request.wire, ORIGINAL_DIGEST.func(request)) == (other.wire, ORIGINAL_DIGEST.func(replace(request)))
+    assert ORIGINAL_DIGEST.func(request) != ORIGINAL_DIGEST.func(other)
 
 
 def test_an_idle_lane_ends_its_process_and_starts_another_on_demand() -> None:

@@ -60,7 +60,7 @@ class AuthorizationState:
     status: str = "pending"
     token: str = field(default_factory=lambda: encode(secrets.token_bytes(24)))
     error: dict[str, Any] | None = None
-    asked: int = 0
+    checks: int = 0
 
 
 class AcmeServer:
@@ -76,7 +76,7 @@ class AcmeServer:
         self.pause = 0  # polls that an order stays in processing
         self.window: dict[str, str] | None = None
         self.eab: tuple[str, bytes] | None = None
-        self.faults: dict[str, list[Problem]] = defaultdict(list)
+        self.failures: dict[str, list[Problem]] = defaultdict(list)
         self.seen: list[str] = []
         self.nonces: set[str] = set()
         self.accounts: dict[str, dict[str, str]] = {}
@@ -170,7 +170,7 @@ class AcmeServer:
 
     def challenge(self, number: int, kind: str, key: dict[str, str]) -> Answer:
         authorization = self.authorizations[number]
-        authorization.asked += 1
+        authorization.checks += 1
         thumb = json.dumps({name: key[name] for name in ("crv", "kty", "x", "y")}, separators=(",", ":"), sort_keys=True)
         expected = f"{authorization.token}.{encode(hashlib.sha256(thumb.encode()).digest())}"
         error = self._prove_http(authorization, expected) if kind == "http-01" else self._prove_dns(authorization, expected)
@@ -276,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
         resource = self.path.strip("/").partition("/")[0]
         with self.authority.lock:
             self.authority.seen.append(resource)
-            failures = self.authority.faults[resource]
+            failures = self.authority.failures[resource]
             try:
                 if failures:
                     raise failures.pop(0)

@@ -26,7 +26,7 @@ from appliance.webapps.certificates.models import OrderRow
 from appliance.webapps.certificates.order_processor import OrderProcessor
 from appliance.webapps.certificates.schedule import DAY, HOUR, MOST_TRIES
 from tests.sites.acme_server import AcmeServer, Problem, acme_server
-from tests.sites.served import fingerprint, peer, serving
+from tests.sites.live_server import fingerprint, peer, serving
 from tests.store.opening import open_migrated
 
 HOST = "shop.example.com"
@@ -60,7 +60,7 @@ class World:
         ordering = OrderProcessor(Authority(f"{self.authority.url}/directory", **more), self.certificates)
         return Issuer(self.certificates, self.domains, Worker(instance, lambda name: name == instance), ordering)
 
-    def rounds(self, issuer: Issuer, count: int = 6) -> CertificateStatus:
+    def run_rounds(self, issuer: Issuer, count: int = 6) -> CertificateStatus:
         """As many rounds, none of which waits for the next."""
         for _ in range(count):
             issuer.run_round()
@@ -71,7 +71,7 @@ class World:
         row: OrderRow = OrderRow.get(OrderRow.host == HOST)
         return row
 
-    def later(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         """As if so much time had passed since the last try."""
         row = self.order()
         tries = [at - ms for at in row.tries]
@@ -115,7 +115,7 @@ def leaf_print(chain: str) -> str:
 
 def test_a_certificate_is_issued_and_served_without_a_restart(world: World) -> None:
     before = peer(world.port, HOST)[0]
-    status = world.rounds(world.issuer())
+    status = world.run_rounds(world.issuer())
     (order,) = world.authority.orders
     assert peer(world.port, HOST) == (leaf_print(order.chain), "h2")
     assert before != leaf_print(order.chain)
@@ -128,14 +128,14 @@ def test_a_certificate_is_issued_and_served_without_a_restart(world: World) -> N
 
 def test_it_is_renewed_at_two_thirds_of_its_life_by_the_same_account(world: World) -> None:
     issuer = world.issuer()
-    world.rounds(issuer)
+    world.run_rounds(issuer)
     certificate = world.certificates.get(ACME, HOST)
     life = certificate.facts.not_after - certificate.facts.not_before
     assert certificate.facts.not_before + life * 0.6 < world.order().due_at <= certificate.facts.not_before + life * 2 // 3
-    world.rounds(issuer)
+    world.run_rounds(issuer)
     assert len(world.authority.orders) == 1, "nothing is asked before that time"
-    world.later(62 * DAY)
-    world.rounds(issuer)
+    world.advance(62 * DAY)
+    world.run_rounds(issuer)
     assert len(world.authority.orders) == 2
     assert len(world.authority.accounts) == 1
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[1].chain)
@@ -143,28 +143,28 @@ def test_it_is_renewed_at_two_thirds_of_its_life_by_the_same_account(world: Worl
 
 @pytest.mark.parametrize("resource", ["account", "order", "challenge", "finalize", "certificate"])
 def test_a_rejected_nonce_is_retried(world: World, resource: str) -> None:
-    world.authority.faults[resource].append(Problem(400, "badNonce", "too old"))
-    assert world.rounds(world.issuer()).state == "active"
+    world.authority.failures[resource].append(Problem(400, "badNonce", "too old"))
+    assert world.run_rounds(world.issuer()).state == "active"
 
 
 @pytest.mark.parametrize("resource", ["authz", "finalize", "certificate"])
 def test_a_failing_authority_is_retried(world: World, resource: str) -> None:
-    world.authority.faults[resource] += [Problem(500, "serverInternal", "try again"), Problem(503, "about:blank", "maintenance")]
-    assert world.rounds(world.issuer(), 12).state in ("active", "failed")
+    world.authority.failures[resource] += [Problem(500, "serverInternal", "try again"), Problem(503, "about:blank", "maintenance")]
+    assert world.run_rounds(world.issuer(), 12).state in ("active", "failed")
     assert len(world.authority.orders) == 1
 
 
 def test_a_slow_authority_is_waited_for(world: World) -> None:
     world.authority.pause = 5
     issuer = world.issuer()
-    assert world.rounds(issuer, 5).state == "pending"
-    assert world.rounds(issuer, 8).state == "active"
+    assert world.run_rounds(issuer, 5).state == "pending"
+    assert world.run_rounds(issuer, 8).state == "active"
     assert world.authority.seen.count("finalize") == 1
 
 
 def test_the_authoritys_error_is_shown(world: World) -> None:
     world.authority.port = free_port()  # nobody listens where it asks
-    status = world.rounds(world.issuer())
+    status = world.run_rounds(world.issuer())
     assert status.state == "failed"
     assert status.error is not None
     assert "urn:ietf:params:acme:error:connection" in status.error
@@ -174,8 +174,8 @@ def test_the_authoritys_error_is_shown(world: World) -> None:
 
 
 def test_a_rate_limit_of_the_authority_is_respected(world: World) -> None:
-    world.authority.faults["order"].append(Problem(429, "rateLimited", "too many certificates", {"Retry-After": "90000"}))
-    status = world.rounds(world.issuer())
+    world.authority.failures["order"].append(Problem(429, "rateLimited", "too many certificates", {"Retry-After": "90000"}))
+    status = world.run_rounds(world.issuer())
     assert status.error == "too many certificates (urn:ietf:params:acme:error:rateLimited)"
     assert status.next_try is not None
     assert status.next_try >= clock.now_ms() + 24 * HOUR
@@ -186,7 +186,7 @@ def test_at_most_five_orders_a_day(world: World) -> None:
     issuer = world.issuer()
     world.authority.port = free_port()
     for _ in range(7):
-        world.rounds(issuer, 3)
+        world.run_rounds(issuer, 3)
         due_at = world.order().due_at
         db.write(lambda: OrderRow.update(due_at=0).where(OrderRow.host == HOST).execute())
     assert len(world.authority.orders) == MOST_TRIES
@@ -196,7 +196,7 @@ def test_at_most_five_orders_a_day(world: World) -> None:
 def test_removing_and_adding_a_domain_does_not_raise_the_limit(world: World) -> None:
     issuer = world.issuer()
     for _ in range(7):
-        world.rounds(issuer, 1)
+        world.run_rounds(issuer, 1)
         hosts, world.domains.hosts = world.domains.hosts, []
         issuer.run_round()
         world.domains.hosts = hosts
@@ -206,18 +206,18 @@ def test_removing_and_adding_a_domain_does_not_raise_the_limit(world: World) -> 
 def test_a_retry_after_a_failure_succeeds(world: World) -> None:
     port, world.authority.port = world.authority.port, free_port()
     issuer = world.issuer()
-    assert world.rounds(issuer).state == "failed"
+    assert world.run_rounds(issuer).state == "failed"
     world.authority.port = port
-    world.later(2 * HOUR)
-    assert world.rounds(issuer) == CertificateStatus("active", None, None, world.certificates.get(ACME, HOST).facts.not_after)
+    world.advance(2 * HOUR)
+    assert world.run_rounds(issuer) == CertificateStatus("active", None, None, world.certificates.get(ACME, HOST).facts.not_after)
 
 
 def test_a_failed_renewal_keeps_the_certificate_and_is_reported(world: World) -> None:
     issuer = world.issuer()
-    world.rounds(issuer)
+    world.run_rounds(issuer)
     world.authority.port = free_port()
-    world.later(62 * DAY)
-    status = world.rounds(issuer)
+    world.advance(62 * DAY)
+    status = world.run_rounds(issuer)
     assert status.state == "active"
     assert status.error is not None
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[0].chain)
@@ -226,7 +226,7 @@ def test_a_failed_renewal_keeps_the_certificate_and_is_reported(world: World) ->
 def test_an_unreachable_authority_is_reported_and_not_hammered(world: World) -> None:
     source = OrderProcessor(Authority(f"http://127.0.0.1:{free_port()}/directory"), world.certificates)
     issuer = Issuer(world.certificates, world.domains, Worker("wrk_1", lambda _: False), source)
-    status = world.rounds(issuer)
+    status = world.run_rounds(issuer)
     assert (status.state, status.error) == ("failed", "the authority could not be reached: connection refused (unreachable)")
     assert len(world.order().tries) == 1
 
@@ -234,10 +234,10 @@ def test_an_unreachable_authority_is_reported_and_not_hammered(world: World) -> 
 def test_a_certificate_for_another_key_is_rejected(world: World) -> None:
     issuer = world.issuer()
     world.authority.pause = 6
-    world.rounds(issuer, 4)
+    world.run_rounds(issuer, 4)
     assert world.authority.orders[0].status == "processing"
     world.authority.orders[0].chain = world.authority.signer.pair(HOST)[0]
-    status = world.rounds(issuer)
+    status = world.run_rounds(issuer)
     assert status.error is not None
     assert "bad_certificate" in status.error
     assert world.certificates.find(ACME, HOST) is None
@@ -267,58 +267,58 @@ def test_names_are_validated_with_the_dns_hook(world: World, tmp_path: Path) -> 
     [(("/bin/sh", "-c", "echo no such zone; exit 3"), "no such zone"), (("/nowhere/hook",), "could not be started")],
 )
 def test_a_failing_hook_is_reported(world: World, command: tuple[str, ...], message: str) -> None:
-    status = world.rounds(world.issuer(dns_hook=command, hook_seconds=60))
+    status = world.run_rounds(world.issuer(dns_hook=command, hook_seconds=60))
     assert status.error is not None
     assert message in status.error
     assert "dns_hook_failed" in status.error
 
 
 def test_a_hanging_hook_is_killed(world: World) -> None:
-    status = world.rounds(world.issuer(dns_hook=("/bin/sh", "-c", "sleep 600 & sleep 600"), hook_seconds=0.2), 3)
+    status = world.run_rounds(world.issuer(dns_hook=("/bin/sh", "-c", "sleep 600 & sleep 600"), hook_seconds=0.2), 3)
     assert status.error is not None
     assert "did not finish within 0.2 s" in status.error
 
 
 def test_an_external_account_binding_is_used(world: World) -> None:
     world.authority.eab = ("kid-1", b"0123456789abcdef")
-    assert "externalAccountRequired" in (world.rounds(world.issuer()).error or "")
-    world.later(2 * HOUR)
+    assert "externalAccountRequired" in (world.run_rounds(world.issuer()).error or "")
+    world.advance(2 * HOUR)
     registration = Registration("ops@example.com", "kid-1", "MDEyMzQ1Njc4OWFiY2RlZg")
-    assert world.rounds(world.issuer(registration=registration)).state == "active"
+    assert world.run_rounds(world.issuer(registration=registration)).state == "active"
 
 
 def test_the_authority_can_suggest_an_earlier_renewal(world: World) -> None:
     issuer = world.issuer()
     world.authority.window = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}
-    world.rounds(issuer)
+    world.run_rounds(issuer)
     assert len(world.authority.orders) == 1
     issuer.ask_renewals()
     issuer.ask_renewals()
     assert world.authority.seen.count("renewal") == 1
-    world.rounds(issuer)
+    world.run_rounds(issuer)
     assert len(world.authority.orders) == 2
 
 
 def test_an_uploaded_certificate_is_kept_until_it_expires(world: World) -> None:
     issuer = world.issuer()
     world.certificates.upload(ACME, HOST, world.authority.signer.pair(HOST))
-    assert world.rounds(issuer).state == "active"
+    assert world.run_rounds(issuer).state == "active"
     assert world.authority.orders == []
     db.write(lambda: db.execute("UPDATE certificate SET not_after = 1"))
-    assert world.rounds(issuer).state == "active"
+    assert world.run_rounds(issuer).state == "active"
     assert world.certificates.get(ACME, HOST).origin == "acme"
 
 
 def test_a_host_that_goes_to_another_tenant_gets_another_certificate(world: World) -> None:
     issuer = world.issuer()
-    world.rounds(issuer)
+    world.run_rounds(issuer)
     world.domains.hosts = [CertificateRequest(HOST, "globex", (HOST,))]
-    assert world.rounds(issuer).state == "active"
+    assert world.run_rounds(issuer).state == "active"
     assert world.certificates.find(ACME, HOST) is None
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[1].chain)
 
 
-class Died(BaseException):
+class Crash(BaseException):
     """The process, in the middle of it."""
 
 
@@ -331,7 +331,7 @@ def test_a_process_can_crash_at_every_write(world: World, point: int, monkeypatc
         nonlocal left
         left -= 1
         if left == -1:
-            raise Died
+            raise Crash
         return write(fn)
 
     first = world.issuer("wrk_first")
@@ -341,10 +341,10 @@ def test_a_process_can_crash_at_every_write(world: World, point: int, monkeypatc
             for _ in range(8):
                 first.run_round()
                 write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
-        except Died:
+        except Crash:
             pass
     write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE owner IS NOT NULL"))
-    assert world.rounds(world.issuer("wrk_second")).state == "active"
+    assert world.run_rounds(world.issuer("wrk_second")).state == "active"
     assert len(world.authority.orders) <= 2
     assert len(world.authority.accounts) == 1
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[-1].chain)
@@ -356,7 +356,7 @@ def test_an_order_of_a_live_process_is_not_claimed(world: World) -> None:
     db.write(lambda: db.execute("UPDATE certificate_order SET owner = 'wrk_first', due_at = 0"))
     source = OrderProcessor(Authority(f"{world.authority.url}/directory"), world.certificates)
     second = Issuer(world.certificates, world.domains, Worker("wrk_second", lambda _: True), source)
-    world.rounds(second)
+    world.run_rounds(second)
     assert world.certificates.find(ACME, HOST) is None
 
 

@@ -18,13 +18,13 @@ class Sender:
 
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
-        self.taken = 0
+        self.requested = 0
 
     async def receive(self) -> Any:
-        self.taken += 1
-        if self.taken > self.pieces:
+        self.requested += 1
+        if self.requested > self.pieces:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": bytes(PIECE), "more_body": self.taken < self.pieces}
+        return {"type": "http.request", "body": bytes(PIECE), "more_body": self.requested < self.pieces}
 
 
 def serve(sender: Sender, read: Any) -> Any:
@@ -58,11 +58,11 @@ def test_reading_stops_when_the_buffer_is_full() -> None:
 
     async def read(request: PacedRequest) -> int:
         await settle()
-        assert sender.taken == MOST
+        assert sender.requested == MOST
         first = await anext(request.body)
         assert len(first) == BUFFERED_BYTES
         await settle()
-        assert sender.taken == 2 * MOST
+        assert sender.requested == 2 * MOST
         rest = 0
         async for piece in request.body:
             rest += len(piece)

@@ -9,7 +9,7 @@ import pytest
 
 from appliance.tenants.keys import make_key_text
 from appliance.testing.running import Running
-from tests.sites.served import await_that
+from tests.sites.live_server import await_that
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n" + b"x" * 700_000

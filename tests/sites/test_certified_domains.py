@@ -40,7 +40,7 @@ from appliance.webapps.certificates import (
 from appliance.webapps.domains import Domains, DomainSettings, Lookups, NewDomain, Prober
 from appliance.webapps.models import WebAppRow
 from tests.sites.acme_server import AcmeServer, acme_server
-from tests.sites.served import await_that, peer, serving
+from tests.sites.live_server import await_that, peer, serving
 from tests.sites.signing import Authority
 from tests.store.opening import open_migrated
 
@@ -211,7 +211,7 @@ def test_hsts_grows_step_by_step(folder: Path, certificates: Certificates) -> No
         assert "strict-transport-security" not in ask(server, authority.trust()).headers
 
 
-async def told_to(server: ServerConfig, config: Config, host: str) -> bytes:
+async def hsts_for(server: ServerConfig, config: Config, host: str) -> bytes:
     """The HSTS header of a TLS response of this host; empty when there is none."""
     sent: list[Any] = []
 
@@ -234,7 +234,7 @@ def test_a_shared_certificate_sets_no_hsts(folder: Path, certificates: Certifica
     config = make_config(folder, server__tls="internal")
     server = build_server_config(config, certificates)
     server.create_ssl_context()
-    headers = [asyncio.run(told_to(server, config, host)) for host in ("apps.example", "APPS.example:8443", "shop.apps.example")]
+    headers = [asyncio.run(hsts_for(server, config, host)) for host in ("apps.example", "APPS.example:8443", "shop.apps.example")]
     assert headers == [b"max-age=31536000", b"max-age=31536000", b""]
 
 
@@ -243,7 +243,7 @@ def test_the_base_host_and_tenants_set_hsts(folder: Path, certificates: Certific
         server = build_server_config(config, certificates)
         server.create_ssl_context()
         others = ("shop--acme.apps.gos.example", "apps.gos.example", "gos.example.net")
-        return [asyncio.run(told_to(server, config, host)) for host in ("gos.example", "acme.gos.example:8443", *others)]
+        return [asyncio.run(hsts_for(server, config, host)) for host in ("gos.example", "acme.gos.example:8443", *others)]
 
     hosts = {"domains__base": "gos.example", "domains__content": "apps.gos.example"}
     internal = make_config(folder, server__tls="internal", **hosts)
@@ -262,7 +262,7 @@ def test_localhost_sets_no_hsts(folder: Path, certificates: Certificates) -> Non
     server = build_server_config(config, certificates)
     server.create_ssl_context()
     hosts = ("localhost:8443", "acme.localhost", "shop--acme.content.localhost")
-    headers = [asyncio.run(told_to(server, config, host)) for host in hosts]
+    headers = [asyncio.run(hsts_for(server, config, host)) for host in hosts]
     assert headers == [b""] * 3, "it would hold for every other port of the machine"
 
 

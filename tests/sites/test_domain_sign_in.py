@@ -11,7 +11,7 @@ from appliance.connectors.testing import free_port
 from appliance.testing.running import Running, make_config, start
 from tests.sites.test_access import FORM, PAGE, open_app
 from tests.sites.test_domains import claim
-from tests.sites.test_sign_in import ANN, EMAIL, Post
+from tests.sites.test_sign_in import ANN, EMAIL, Mailbox
 from tests.webapps.identity_provider import SECRET, IdentityProvider
 from tests.webapps.name_server import NameServer
 
@@ -90,7 +90,7 @@ def who(browser: Browser, host: str) -> object:
 
 
 def test_a_code_by_email(proxied: Running, owner: httpx.Client) -> None:
-    host, post, port = shop(proxied, owner, "mailed", EMAIL), Post(), free_port()
+    host, post, port = shop(proxied, owner, "mailed", EMAIL), Mailbox(), free_port()
     controller = Controller(post, hostname="127.0.0.1", port=port)
     controller.start()
     settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": "shop@firma.example"}
@@ -101,7 +101,7 @@ def test_a_code_by_email(proxied: Running, owner: httpx.Client) -> None:
     browser.go(at, {"email": ANN, "to": "/report?year=2026"})
     done = browser.go(f"https://{host}/_gos/code", {"code": post.code(0)})
     controller.stop()
-    assert host in post.letters[0][1]
+    assert host in post.emails[0][1]
     assert (done.status_code, done.headers["location"]) == (303, "/report?year=2026")
     assert (who(browser, host), list(browser.cookies)) == (ANN, [f"www.{host}", host])
     assert browser.follow(f"https://www.{host}/report?year=2026")[1].text == "<h1>Report</h1>"

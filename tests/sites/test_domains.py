@@ -116,14 +116,14 @@ def test_nobody_else_learns_which_names_exist(running: Running, home: str) -> No
 def test_forwarded_requests_are_not_from_the_proxy_itself(running: Running, home: str) -> None:
     far, near = "203.0.113.9", "203.0.113.0/24"
     seen = [
-        asked_by(running, far), asked_by(running, far, trusted=near), asked_by(running, "::1"), asked_by(running, None),
-        asked_by(running, "127.0.0.1", base="gos.example"), asked_by(running, far, trusted=near, host=b"127.0.0.1"),
-        asked_by(running, "127.0.0.1", host=b"gos.example"),
+        request_from(running, far), request_from(running, far, trusted=near), request_from(running, "::1"),
+        request_from(running, None), request_from(running, "127.0.0.1", base="gos.example"),
+        request_from(running, far, trusted=near, host=b"127.0.0.1"), request_from(running, "127.0.0.1", host=b"gos.example"),
     ]  # fmt: skip
     assert seen == [404, 200, 200, 404, 200, 200, 404]
 
 
-def asked_by(
+def request_from(
     running: Running, address: str | None, *, trusted: str = "", base: str = "localhost", host: bytes = b"localhost"
 ) -> int:
     """The status that a proxy at this address gets from an appliance with these settings."""

@@ -64,7 +64,7 @@ def fail(running: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
     return begin
 
 
-def told(answer: httpx.Response) -> tuple[int, str, str | None]:
+def summarize(answer: httpx.Response) -> tuple[int, str, str | None]:
     return answer.status_code, answer.json()["error"]["code"], answer.headers.get("retry-after")
 
 
@@ -88,7 +88,7 @@ def test_a_failing_store_is_reported_as_such(running: Running, acme: httpx.Clien
         for answer in (
             cdn.get("/failing/large.pdf"), cdn.get("/failing/small.pdf"), app.get("/"), early.get("/", headers=cookie),
         ):  # fmt: skip
-            assert told(answer) == (503, "overloaded", "30")
+            assert summarize(answer) == (503, "overloaded", "30")
     acme.delete("/api/v1/webapps/failing-app", params={"force": "true"}).raise_for_status()
     for each in (document, small):
         acme.delete(f"{DOCUMENTS}/{each}").raise_for_status()
@@ -107,7 +107,7 @@ def test_a_download_that_did_not_start_is_not_counted(running: Running, acme: ht
     with site(running, "cdn--acme") as visitor:
         assert visitor.head(file).status_code == 200
         patch = fail(BUSY)
-        assert told(visitor.get(file)) == (503, "overloaded", "30")
+        assert summarize(visitor.get(file)) == (503, "overloaded", "30")
         assert counted() == (0, ["failed"])
         patch.undo()
         patch = fail(Gone("deleted while it was read"), behind=True)

@@ -13,7 +13,7 @@ from appliance.testing.running import Running
 from tests.sites.test_webapps import new_app, site
 
 MB = 1 << 20
-SIZE, HELD = 32 * MB, 12 * MB  # of everything that client and server hold together
+SIZE, MOST_MEMORY = 32 * MB, 12 * MB  # of everything that client and server hold together
 PIECE = MB
 
 
@@ -37,14 +37,14 @@ def content() -> Content:
 
 
 @contextmanager
-def held_little() -> Iterator[None]:
+def bounded_memory() -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < HELD, f"{peak / MB:.1f} MB were held at once"
+    assert peak < MOST_MEMORY, f"{peak / MB:.1f} MB were held at once"
 
 
 SIZED = {"Content-Length": str(SIZE), "Content-Type": "application/octet-stream"}
@@ -60,7 +60,7 @@ def digest_of(client: httpx.Client, path: str) -> str:
 
 
 def test_a_document_is_streamed_in_flat_memory(acme: httpx.Client, content: Content) -> None:
-    with held_little():
+    with bounded_memory():
         sent = acme.post("/api/v1/documents?name=large.bin", content=content, headers=SIZED).raise_for_status()
         path = f"/api/v1/documents/{sent.json()['data']['id']}"
         assert digest_of(acme, f"{path}/content") == content.sha256
@@ -70,7 +70,7 @@ def test_a_document_is_streamed_in_flat_memory(acme: httpx.Client, content: Cont
 def test_an_upload_part_is_streamed_in_flat_memory(acme: httpx.Client, content: Content) -> None:
     created = acme.post("/api/v1/documents/uploads", json={"name": "large.bin", "size": SIZE, "sha256": content.sha256})
     headers = {"Upload-Offset": "0", "Content-Length": str(SIZE)}
-    with held_little():
+    with bounded_memory():
         answer = acme.patch(created.raise_for_status().headers["location"], content=content, headers=headers).raise_for_status()
     assert answer.json()["data"]["state"] == "done"
     acme.delete(f"/api/v1/documents/{answer.json()['data']['document_id']}").raise_for_status()
@@ -81,7 +81,7 @@ def test_a_webapp_file_is_streamed_in_flat_memory(running: Running, acme: httpx.
     versions = "/api/v1/webapps/large-app/versions"
     manifest = {"files": {"large.bin": {"sha256": content.sha256, "size": SIZE}}}
     one = f"{versions}/{acme.post(versions, json=manifest).raise_for_status().json()['data']['version']}"
-    with held_little():
+    with bounded_memory():
         acme.put(f"{one}/blobs/{content.sha256}", content=content, headers=SIZED).raise_for_status()
         acme.post(f"{one}/finalize", json={}).raise_for_status()
         acme.post(f"{one}/publish", json={}).raise_for_status()

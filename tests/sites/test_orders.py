@@ -21,7 +21,7 @@ from appliance.webapps.certificates.models import OrderRow
 from appliance.webapps.certificates.order_processor import OrderProcessor
 from appliance.webapps.certificates.schedule import DAY
 from tests.sites.acme_server import AcmeServer, acme_server
-from tests.sites.served import await_that
+from tests.sites.live_server import await_that
 from tests.sites.signing import Authority as Signer
 from tests.sites.signing import Leaf, pem_of, text_of
 from tests.store.opening import open_migrated

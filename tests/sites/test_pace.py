@@ -22,7 +22,7 @@ from appliance.sites.front.pace import Pace
 from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Certificates
-from tests.sites.served import PATIENCE, await_that, serving
+from tests.sites.live_server import PATIENCE, await_that, serving
 
 SHORT, SILENT = 0.3, 1.0
 PIECES = 40

@@ -18,7 +18,7 @@ from tests.sites.route_shop import executions
 from tests.sites.test_webapps import deploy, new_app, site
 
 
-class Kept(RequestLog):
+class RecordingLog(RequestLog):
     """Shows what was noted."""
 
     @property
@@ -53,7 +53,7 @@ async def greet(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_a_request_is_logged_as_it_was_answered() -> None:
-    log = Kept("none", Quotas(0, 0))
+    log = RecordingLog("none", Quotas(0, 0))
     assert ask(greet, log) == 203
     (seen,) = log.noted
     assert (seen.tenant, seen.app, seen.path, seen.status, seen.bytes) == ("acme", "shop", "/a", 203, 5)
@@ -64,7 +64,7 @@ def test_a_request_is_logged_as_it_was_answered() -> None:
 
 
 def test_internal_requests_are_not_logged() -> None:
-    log = Kept("none", Quotas(0, 0))
+    log = RecordingLog("none", Quotas(0, 0))
     ask(greet, log, **{VISITOR: ANONYMOUS})
     assert log.noted == []
 
@@ -73,14 +73,14 @@ def test_a_failing_request_is_logged() -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("no answer")
 
-    log = Kept("none", Quotas(0, 0))
+    log = RecordingLog("none", Quotas(0, 0))
     with pytest.raises(ValueError, match="no answer"):
         ask(broken, log)
     assert [seen.status for seen in log.noted] == [500]
 
 
 def test_requests_over_the_quota_are_refused() -> None:
-    log = Kept("none", Quotas(1, 0))
+    log = RecordingLog("none", Quotas(1, 0))
     statuses = [ask(greet, log) for _ in range(4)]
     assert statuses[0] == 203
     assert 429 in statuses  # unless a minute ended three times in between

@@ -43,32 +43,32 @@ def shops(running: Running, calls: int, *places: tuple[str, str]) -> list[Shop]:
     return result
 
 
-def called(shop: Shop, path: str, visitor: Visitor = ANONYMOUS, cookie: str = "") -> int:
+def call(shop: Shop, path: str, visitor: Visitor = ANONYMOUS, cookie: str = "") -> int:
     return shop.ask(visitor, "GET", path, **({"cookie": cookie} if cookie else {})).status_code
 
 
 def test_an_address_has_a_limit_for_all_routes_of_an_app(running: Running, notes: None) -> None:
     here, there, elsewhere = shops(running, 3, ("acme", HERE), ("acme", THERE), ("globex", HERE))
-    statuses = [called(here, "/api/free", visitor) for visitor in (ANONYMOUS, ADA, BOB)]
+    statuses = [call(here, "/api/free", visitor) for visitor in (ANONYMOUS, ADA, BOB)]
     assert statuses == [200, 200, 200]
     late = here.ask(ADA, "GET", "/api/free")
     assert (late.status_code, late.json()["error"]["code"]) == (429, "rate_limited")
     assert 1 <= int(late.headers["retry-after"]) <= 60
-    assert called(here, "/api/once", cookie=f"__Host-gos_browser={'a' * 32}") == 429
-    assert (called(there, "/api/free"), called(elsewhere, "/api/free")) == (200, 200)
+    assert call(here, "/api/once", cookie=f"__Host-gos_browser={'a' * 32}") == 429
+    assert (call(there, "/api/free"), call(elsewhere, "/api/free")) == (200, 200)
 
 
 def test_a_visit_has_its_own_limit_from_any_address(running: Running, notes: None) -> None:
     here, there = shops(running, 100, ("acme", HERE), ("acme", THERE))
-    assert (called(here, "/api/once", ADA), called(here, "/api/once", ADA), called(there, "/api/once", ADA)) == (200, 429, 429)
-    assert called(here, "/api/once", BOB) == 200
-    assert called(here, "/api/once", replace(ADA, session="s-ada-2")) == 200
-    assert called(here, "/api/twice", ADA) == 200
+    assert (call(here, "/api/once", ADA), call(here, "/api/once", ADA), call(there, "/api/once", ADA)) == (200, 429, 429)
+    assert call(here, "/api/once", BOB) == 200
+    assert call(here, "/api/once", replace(ADA, session="s-ada-2")) == 200
+    assert call(here, "/api/twice", ADA) == 200
 
 
 def test_visitors_without_a_visit_are_counted_by_address(running: Running, notes: None) -> None:
     here, there = shops(running, 100, ("acme", HERE), ("acme", THERE))
     browsers = [f"__Host-gos_browser={letter * 32}" for letter in "abc"]
-    assert [called(here, "/api/once", cookie=browser) for browser in browsers] == [200, 429, 429]
-    assert called(here, "/api/once") == 429
-    assert (called(there, "/api/once"), called(here, "/api/free")) == (200, 200)
+    assert [call(here, "/api/once", cookie=browser) for browser in browsers] == [200, 429, 429]
+    assert call(here, "/api/once") == 429
+    assert (call(there, "/api/once"), call(here, "/api/free")) == (200, 200)

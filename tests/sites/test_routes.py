@@ -26,7 +26,9 @@ def test_a_route_runs_its_process_as_the_app(running: Running, route_shop: httpx
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert not {"set-cookie", "access-control-allow-origin"} & set(answer.headers)
     request_id = answer.headers["x-request-id"]
-    lines = wait_for(lambda: [each for each in logged(acme) if each.get("request_id") == request_id and each["source"] == "webapp"])
+    lines = wait_for(
+        lambda: [each for each in list_logs(acme) if each.get("request_id") == request_id and each["source"] == "webapp"]
+    )
     assert lines[0]["fields"].pop("ms") >= 0
     assert lines[0]["fields"] == {
         "webapp": "route-shop", "route": "/api/orders", "method": "POST", "status": 200, "visitor": "anonymous",
@@ -35,7 +37,7 @@ def test_a_route_runs_its_process_as_the_app(running: Running, route_shop: httpx
     assert execution["input"] == {"name": "Ada", "quantity": 2}
 
 
-def logged(api: httpx.Client) -> list[dict[str, Any]]:
+def list_logs(api: httpx.Client) -> list[dict[str, Any]]:
     return list(api.get("/api/v1/logs", params={"limit": 200, "source": "webapp"}).raise_for_status().json()["data"])
 
 

@@ -16,7 +16,7 @@ from appliance.tenants.sign_in import EmailCodes
 from appliance.testing.running import Running
 from tests.console.browser import Browser as Console
 from tests.sites.test_cdn import DOCUMENTS, upload
-from tests.sites.test_sign_in import Post, posting, wait_for
+from tests.sites.test_sign_in import Mailbox, running_mailbox, wait_for
 
 ANN, BOB, EVE = "ann@firma.example", "bob@else.example", "eve@evil.example"
 SEALER = Sealer(b"k" * 32)
@@ -25,15 +25,15 @@ SAME = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
 
 
 @pytest.fixture
-def post(acme: httpx.Client) -> Iterator[Post]:
+def post(acme: httpx.Client) -> Iterator[Mailbox]:
     """Receives the emails of the integration `couriers` of acme."""
-    with posting(acme, "couriers", "files@firma.example") as mailbox:
+    with running_mailbox(acme, "couriers", "files@firma.example") as mailbox:
         yield mailbox
 
 
-def letters_to(post: Post, email: str) -> list[int]:
+def emails_to(post: Mailbox, email: str) -> list[int]:
     """The indexes of the emails to this address."""
-    return [number for number, (recipients, _) in enumerate(post.letters) if recipients == [email]]
+    return [number for number, (recipients, _) in enumerate(post.emails) if recipients == [email]]
 
 
 class Browser:
@@ -45,15 +45,15 @@ class Browser:
         self.jar: dict[str, str] = {}
 
     def get(self, suffix: str = "", **headers: str) -> httpx.Response:
-        return self.kept(self.client.get(self.path + suffix, headers={**self.cookies(), **headers}))
+        return self._store_cookies(self.client.get(self.path + suffix, headers={**self.cookies(), **headers}))
 
     def send(self, **form: str) -> httpx.Response:
-        return self.kept(self.client.post(self.path, data=form, headers={**self.cookies(), **SAME}))
+        return self._store_cookies(self.client.post(self.path, data=form, headers={**self.cookies(), **SAME}))
 
     def cookies(self) -> dict[str, str]:
         return {"Cookie": "; ".join(f"{name}={value}" for name, value in self.jar.items())}
 
-    def kept(self, answer: httpx.Response) -> httpx.Response:
+    def _store_cookies(self, answer: httpx.Response) -> httpx.Response:
         self.client.cookies.clear()
         for header in answer.headers.get_list("set-cookie"):
             pair, _, rules = header.partition(";")
@@ -65,13 +65,13 @@ class Browser:
                 self.jar[name] = value
         return answer
 
-    def enter(self, post: Post, email: str) -> httpx.Response:
+    def enter(self, post: Mailbox, email: str) -> httpx.Response:
         """Ask for a code, read it, send it, and see the file offered."""
-        before = len(letters_to(post, email))
+        before = len(emails_to(post, email))
         assert self.send(email=email).status_code == 303
         assert email in self.get().text
-        wait_for(lambda: len(letters_to(post, email)) > before)
-        assert self.send(code=post.code(letters_to(post, email)[-1])).status_code == 303
+        wait_for(lambda: len(emails_to(post, email)) > before)
+        assert self.send(code=post.code(emails_to(post, email)[-1])).status_code == 303
         return self.get()
 
 
@@ -112,7 +112,7 @@ def people(acme: httpx.Client, document: str) -> list[str]:
 Make = Callable[[dict[str, Any]], Browser]
 
 
-def test_a_verified_address_downloads_under_its_name(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_a_verified_address_downloads_under_its_name(acme: httpx.Client, post: Mailbox, browser: Make, document: str) -> None:
     created = share(acme, document, "Ann@Firma.example", "*@else.example", max_downloads=2)
     assert created["audience"] == {"integration": "couriers", "allow": [ANN, "*@else.example"]}
     ann, bob, other = browser(created), browser(created), browser(created)
@@ -121,8 +121,8 @@ def test_a_verified_address_downloads_under_its_name(acme: httpx.Client, post: P
         assert (shut.status_code, "Confirm your email address" in shut.text, "pdf" in shut.text) == (403, True, False)
     ann.send(email=" ANN@firma.example")
     code = post.code(0)
-    assert post.letters[0][0] == [ANN]
-    assert "the file that acme shares with you on cdn--acme.content.localhost" in post.letters[0][1].replace("\n ", " ")
+    assert post.emails[0][0] == [ANN]
+    assert "the file that acme shares with you on cdn--acme.content.localhost" in post.emails[0][1].replace("\n ", " ")
     assert "requested in another browser" in other.send(code=code).text
     assert "code is not correct" in ann.send(code="12345678" if code != "12345678" else "87654321").text
     assert ann.send(code=f"{code[:4]} {code[4:]}").headers["location"] == ann.path
@@ -141,7 +141,7 @@ def test_a_verified_address_downloads_under_its_name(acme: httpx.Client, post: P
     assert f",complete,{BOB}" in acme.get(f"{DOCUMENTS}/{document}/downloads/export").text
 
 
-def test_the_audience_is_not_revealed(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_the_audience_is_not_revealed(acme: httpx.Client, post: Mailbox, browser: Make, document: str) -> None:
     created, results = share(acme, document, ANN), []
     for email in (EVE, ANN):
         visitor = browser(created)
@@ -153,7 +153,7 @@ def test_the_audience_is_not_revealed(acme: httpx.Client, post: Post, browser: M
         results.append(([each.status_code for each in answers], bodies, headers, again, list(visitor.jar)))
     assert results[0] == results[1]
     post.code(0)
-    assert {recipients[0] for recipients, _ in post.letters} == {ANN}
+    assert {recipients[0] for recipients, _ in post.emails} == {ANN}
     states = db.rows("SELECT email, state FROM email_code WHERE door = ? AND state = 'none'", (f"share:{created['id']}",))
     assert {email for email, _ in states} == {EVE}
     outcomes = [each["outcome"] for each in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"]]
@@ -162,10 +162,10 @@ def test_the_audience_is_not_revealed(acme: httpx.Client, post: Post, browser: M
 
 
 def test_a_failed_email_is_reported_to_the_tenant_only(
-    acme: httpx.Client, post: Post, browser: Make, document: str
+    acme: httpx.Client, post: Mailbox, browser: Make, document: str
 ) -> None:
     created = share(acme, document, ANN)
-    post.verdict = "554 not today"
+    post.reply = "554 not today"
     visitor = browser(created)
     visitor.send(email=ANN)
 
@@ -177,7 +177,7 @@ def test_a_failed_email_is_reported_to_the_tenant_only(
     assert visitor.get().text.count('role="alert"') == 0
 
 
-def test_a_flood_of_codes_is_refused(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_a_flood_of_codes_is_refused(acme: httpx.Client, post: Mailbox, browser: Make, document: str) -> None:
     visitor = browser(share(acme, document, ANN))
     answers = [visitor.send(email=ANN) for _ in range(6)]
     assert [each.status_code for each in answers] == [303] * 5 + [429]
@@ -186,7 +186,7 @@ def test_a_flood_of_codes_is_refused(acme: httpx.Client, post: Post, browser: Ma
     assert visitor.send(email="nobody").status_code == 422
 
 
-def test_changing_the_audience_ends_visits(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_changing_the_audience_ends_visits(acme: httpx.Client, post: Mailbox, browser: Make, document: str) -> None:
     created = share(acme, document, ANN, BOB)
     ann, bob = browser(created), browser(created)
     for visitor, email in ((ann, ANN), (bob, BOB)):
@@ -208,17 +208,17 @@ def test_changing_the_audience_ends_visits(acme: httpx.Client, post: Post, brows
     assert {visitor.get(suffix).status_code for visitor in (ann, bob) for suffix in ("", "/file")} == {404}
 
 
-def test_a_visit_can_be_left_and_opens_no_other_share(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_a_visit_can_be_left_and_opens_no_other_share(acme: httpx.Client, post: Mailbox, browser: Make, document: str) -> None:
     created = share(acme, document, ANN, password="a sentence to tell")
     ann, elsewhere = browser(created), browser(share(acme, document, ANN))
     assert "Enter the password" in ann.send(email=ANN).text  # the password comes first
-    assert post.letters == []
+    assert post.emails == []
     assert ann.send(password="a sentence to tell").status_code == 303
     assert "Confirm your email address" in ann.get().text
     assert ann.get("/file").status_code == 403
     assert ann.enter(post, ANN).status_code == 200
     [(name, ticket)] = ann.jar.items()
-    elsewhere.jar = {name: ticket, name.replace(created["id"], elsewhere_id(acme, document, created)): ticket}
+    elsewhere.jar = {name: ticket, name.replace(created["id"], other_share_id(acme, document, created)): ticket}
     assert elsewhere.get().status_code == 403
     foreign = ann.client.post(ann.path, data={"leave": "1"}, headers={**ann.cookies(), "Sec-Fetch-Site": "same-site"})
     assert "set-cookie" not in foreign.headers
@@ -226,12 +226,12 @@ def test_a_visit_can_be_left_and_opens_no_other_share(acme: httpx.Client, post: 
     assert (ann.jar, ann.get().status_code) == ({}, 403)
 
 
-def elsewhere_id(acme: httpx.Client, document: str, created: dict[str, Any]) -> str:
+def other_share_id(acme: httpx.Client, document: str, created: dict[str, Any]) -> str:
     listed = acme.get(f"{DOCUMENTS}/{document}/shares").json()["data"]
     return str(next(each["id"] for each in listed if each["id"] != created["id"]))
 
 
-def test_a_download_is_continued_by_the_same_person_only(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_a_download_is_continued_by_the_same_person_only(acme: httpx.Client, post: Mailbox, browser: Make, document: str) -> None:
     created = share(acme, document, ANN, BOB, max_downloads=1)
     ann, bob = browser(created), browser(created)
     for visitor, email in ((ann, ANN), (bob, BOB)):
@@ -241,7 +241,7 @@ def test_a_download_is_continued_by_the_same_person_only(acme: httpx.Client, pos
     assert bob.get("/file", Range="bytes=100-").status_code == 404
 
 
-def test_an_invalid_audience_is_refused(acme: httpx.Client, post: Post, document: str) -> None:
+def test_an_invalid_audience_is_refused(acme: httpx.Client, post: Mailbox, document: str) -> None:
     def refused(audience: Any) -> tuple[str, str]:
         answer = acme.post(f"{DOCUMENTS}/{document}/shares", json={"audience": audience}).json()["error"]
         return answer["code"], answer["details"][0]["pointer"]
@@ -264,7 +264,7 @@ def test_an_invalid_audience_is_refused(acme: httpx.Client, post: Post, document
 
 
 def test_console_sessions_are_not_valid_here(
-    running: Running, acme: httpx.Client, post: Post, browser: Make, document: str
+    running: Running, acme: httpx.Client, post: Mailbox, browser: Make, document: str
 ) -> None:
     member, console = "member@firma.example", Console(running)
     running.user(member, "correct horse battery", "acme")

@@ -40,7 +40,7 @@ def path_of(created: dict[str, Any]) -> str:
     return str(httpx.URL(created["url"]).path)
 
 
-def kept_cookie(answer: httpx.Response) -> dict[str, str]:
+def cookie_header(answer: httpx.Response) -> dict[str, str]:
     """What a browser would send back; the client here is not one that keeps a secure cookie over plain HTTP."""
     header = answer.headers["set-cookie"]
     assert header.startswith("__Host-gos_shr_")
@@ -79,7 +79,7 @@ def test_an_interrupted_download_continues(acme: httpx.Client, visitor: httpx.Cl
     file = path_of(created) + "/file"
     first = visitor.get(file, headers={"Range": "bytes=0-999"})
     assert (first.status_code, first.content) == (206, DATA[:1000])
-    cookie = kept_cookie(first)
+    cookie = cookie_header(first)
     visitor.cookies.clear()
     assert visitor.get(file, headers={"Range": "bytes=1000-"}).status_code == 404
     rest = visitor.get(file, headers={"Range": "bytes=1000-", **cookie})
@@ -115,7 +115,7 @@ def test_the_password_is_required_before_anything_is_revealed(acme: httpx.Client
     assert visitor.post(path, content=b"x" * 5000).status_code == 413
     right = visitor.post(path, data={"password": "a sentence to tell"})
     assert (right.status_code, right.headers["location"]) == (303, path)
-    cookie = kept_cookie(right)
+    cookie = cookie_header(right)
     visitor.cookies.clear()
     name = cookie["Cookie"].partition("=")[0]
     beside = {"Cookie": f'{name}=1-x.0; \x01"[]=,; {cookie["Cookie"]}'}
@@ -127,7 +127,7 @@ def test_the_password_is_required_before_anything_is_revealed(acme: httpx.Client
     assert visitor.get(path_of(other), headers=forged).status_code == 403
     answer = visitor.get(f"{path}/file", headers=cookie)
     assert answer.content == DATA
-    assert kept_cookie(answer) != cookie
+    assert cookie_header(answer) != cookie
 
 
 def test_a_password_is_remembered_for_a_day(
@@ -144,14 +144,14 @@ def test_a_password_is_remembered_for_a_day(
 
 def test_guessing_is_delayed(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
     path = path_of(share(acme, document, password="a sentence to tell"))
-    tries = [give(visitor, path, "a sentence to guess", "127.0.3.1").status_code for _ in range(5)]
+    tries = [send_password(visitor, path, "a sentence to guess", "127.0.3.1").status_code for _ in range(5)]
     assert tries == [403] * 5
-    while (late := give(visitor, path, "a sentence to guess", "127.0.3.1")).status_code == 403:
+    while (late := send_password(visitor, path, "a sentence to guess", "127.0.3.1")).status_code == 403:
         pass  # on a slow machine the first waits are over before the next try
     assert late.status_code == 429
     assert "Too many attempts; try again in" in late.text
     assert "set-cookie" not in late.headers
-    assert give(visitor, path, "a sentence to tell", "127.0.3.2").status_code == 303, "nobody waits for another's tries"
+    assert send_password(visitor, path, "a sentence to tell", "127.0.3.2").status_code == 303, "nobody waits for another's tries"
     second = path_of(share(acme, document, password="a sentence to tell"))
     assert visitor.post(second, data={"password": "a sentence to tell"}).status_code == 303
 
@@ -163,7 +163,7 @@ def from_address(visitor: httpx.Client, address: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def give(visitor: httpx.Client, path: str, password: str, address: str) -> httpx.Response:
+def send_password(visitor: httpx.Client, path: str, password: str, address: str) -> httpx.Response:
     with from_address(visitor, address) as client:
         return client.post(path, data={"password": password})
 
@@ -182,15 +182,15 @@ def test_many_addresses_can_neither_guess_on_nor_block_the_share(
 
     right, wrong = "a sentence to tell", "a sentence to guess"
     path = path_of(share(acme, document, password=right))
-    assert give(visitor, path, right, "127.0.0.9").status_code == 303
-    guesses = [give(visitor, path, wrong, f"127.0.0.{number}").status_code for number in range(2, 6)]
+    assert send_password(visitor, path, right, "127.0.0.9").status_code == 303
+    guesses = [send_password(visitor, path, wrong, f"127.0.0.{number}").status_code for number in range(2, 6)]
     assert guesses == [403] * 4
     monkeypatch.setattr(DailyLimit, "begin", begin_after_two)
-    first, second = (give(visitor, path, wrong, f"127.0.1.{number}") for number in range(2, 4))
+    first, second = (send_password(visitor, path, wrong, f"127.0.1.{number}") for number in range(2, 4))
     assert (first.status_code, second.status_code) == (403, 429), "one attempt in a while"
     assert 1 <= int(second.headers["retry-after"]) <= 60
-    assert give(visitor, path, right, "127.0.0.9").status_code == 303, "whoever has given it before does not wait"
-    assert give(visitor, path, right, "127.9.0.1").status_code == 303, "nor does who comes from another network"
+    assert send_password(visitor, path, right, "127.0.0.9").status_code == 303, "whoever has given it before does not wait"
+    assert send_password(visitor, path, right, "127.9.0.1").status_code == 303, "nor does who comes from another network"
 
 
 def test_share_passwords_use_the_pool_of_login_checks(
@@ -205,19 +205,19 @@ def test_share_passwords_use_the_pool_of_login_checks(
         return check(*args)
 
     monkeypatch.setattr(Shares, "verify_password", note_and_check)
-    assert give(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
-    assert give(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
+    assert send_password(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
+    assert send_password(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
     assert names[0].startswith("password_")
     assert names[1].startswith("password-known"), "a thread of its own for who has come in before"
     free = threading.Event()
     checks = running.services.password_checks
     try:
         waiting = [checks.submit(Attempt("x", f"10.77.0.{number}"), free.wait) for number in range(MAX_WAITING)]
-        busy = give(visitor, path, "a sentence to tell", "127.0.2.2")
+        busy = send_password(visitor, path, "a sentence to tell", "127.0.2.2")
         assert (busy.status_code, "set-cookie" in busy.headers) == (503, False)
         assert int(busy.headers["retry-after"]) >= 1
         assert "Too many people are signing in at once" in busy.text
-        assert give(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
+        assert send_password(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
     finally:
         free.set()
     wait(waiting)

@@ -22,22 +22,22 @@ EMAIL = {"email": {"integration": "letters", "allow": ["*@firma.example"]}}
 WAIT_SECONDS = 60.0
 
 
-class Post:
+class Mailbox:
     """Receives emails, or refuses them."""
 
     def __init__(self) -> None:
-        self.letters: list[tuple[list[str], str]] = []
-        self.verdict = "250 taken"
+        self.emails: list[tuple[list[str], str]] = []
+        self.reply = "250 taken"
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
-        if self.verdict.startswith("2"):
-            self.letters.append((list(envelope.rcpt_tos), envelope.content.decode()))
-        return self.verdict
+        if self.reply.startswith("2"):
+            self.emails.append((list(envelope.rcpt_tos), envelope.content.decode()))
+        return self.reply
 
     def code(self, number: int) -> str:
         """The code in the email with this index, once it has arrived."""
-        wait_for(lambda: len(self.letters) > number)
-        (code,) = re.findall(r"^ +(\d{8})\r?$", self.letters[number][1], re.MULTILINE)
+        wait_for(lambda: len(self.emails) > number)
+        (code,) = re.findall(r"^ +(\d{8})\r?$", self.emails[number][1], re.MULTILINE)
         return str(code)
 
 
@@ -49,27 +49,27 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def posting(acme: httpx.Client, slug: str, sender: str) -> Iterator[Post]:
+def running_mailbox(acme: httpx.Client, slug: str, sender: str) -> Iterator[Mailbox]:
     """The mail server of an integration of acme, for the length of the block."""
-    mailbox, port, never_sent = Post(), free_port(), on_their_way()
+    mailbox, port, never_sent = Mailbox(), free_port(), unsent_codes()
     controller = Controller(mailbox, hostname="127.0.0.1", port=port)
     controller.start()
     settings = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_tls": "off", "from": sender}
     acme.post("/api/v1/integrations", json={"slug": slug, "connector": "email", "settings": settings}).raise_for_status()
     yield mailbox
-    wait_for(lambda: on_their_way() <= never_sent)  # the server drops a connection that it has just taken, unclosed, when it stops
+    wait_for(lambda: unsent_codes() <= never_sent)  # the server drops a connection that it has just taken, unclosed, when it stops
     acme.delete(f"/api/v1/integrations/{slug}").raise_for_status()
     controller.stop()
 
 
-def on_their_way() -> set[str]:
+def unsent_codes() -> set[str]:
     """The codes that are not sent yet, including those of tests that send none."""
     return {row[0] for row in db.rows("SELECT id FROM email_code WHERE state = 'sending'")}
 
 
 @pytest.fixture
-def post(acme: httpx.Client) -> Iterator[Post]:
-    with posting(acme, "letters", "shop@firma.example") as mailbox:
+def post(acme: httpx.Client) -> Iterator[Mailbox]:
+    with running_mailbox(acme, "letters", "shop@firma.example") as mailbox:
         yield mailbox
 
 
@@ -87,18 +87,18 @@ def visitor(running: Running) -> Iterator[Callable[[str], httpx.Client]]:
         each.close()
 
 
-def ask(browser: httpx.Client, email: str) -> httpx.Response:
+def request_code(browser: httpx.Client, email: str) -> httpx.Response:
     answer = send(browser, "/_gos/sign-in", {"email": email, "to": "/report"})
     browser.headers["Cookie"] = cookie_of(answer)
     return answer
 
 
-def test_a_code_by_email_signs_in(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_code_by_email_signs_in(acme: httpx.Client, post: Mailbox, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "mailed", EMAIL)
     browser = visitor("mailed")
-    assert ask(browser, "Ann@Firma.example").headers["location"] == "/_gos/code"
+    assert request_code(browser, "Ann@Firma.example").headers["location"] == "/_gos/code"
     code = post.code(0)
-    assert post.letters[0][0] == [ANN]
+    assert post.emails[0][0] == [ANN]
     call = acme.get("/api/v1/integrations/letters/executions").json()["data"][0]
     record = acme.get(f"/api/v1/integrations/letters/executions/{call['execution_id']}").json()["data"]
     assert (record["input"]["to"], code in json.dumps(record)) == ([ANN], False)
@@ -115,12 +115,12 @@ def test_a_code_by_email_signs_in(acme: httpx.Client, post: Post, visitor: Calla
     assert browser.get("/", headers={**PAGE, "Cookie": visit}).status_code == 303
 
 
-def test_the_allow_list_is_not_revealed(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+def test_the_allow_list_is_not_revealed(acme: httpx.Client, post: Mailbox, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "secretive", EMAIL)
     results = []
     for email in (ANN, EVE):
         browser = visitor("secretive")
-        response = ask(browser, email)
+        response = request_code(browser, email)
         page = browser.get("/_gos/code", headers=PAGE)
         tries = [send(browser, "/_gos/code", {"code": "nonsense"}) for _ in range(6)]
         bodies = [answer.text.replace(email, "ADDRESS") for answer in (page, *tries)]
@@ -129,28 +129,28 @@ def test_the_allow_list_is_not_revealed(acme: httpx.Client, post: Post, visitor:
     assert results[0] == results[1]
     post.code(0)
     assert db.rows("SELECT state FROM email_code WHERE door = 'webapp:secretive' AND email = ?", (EVE,)) == [("none",)]
-    assert [recipients for recipients, _ in post.letters] == [[ANN]]
+    assert [recipients for recipients, _ in post.emails] == [[ANN]]
 
 
 def test_an_email_that_cannot_be_sent_is_reported_and_logged(
-    acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]
+    acme: httpx.Client, post: Mailbox, visitor: Callable[[str], httpx.Client]
 ) -> None:
     open_app(acme, "unsent", EMAIL)
-    post.verdict = "554 not today"
+    post.reply = "554 not today"
     browser = visitor("unsent")
-    ask(browser, ANN)
+    request_code(browser, ANN)
     wait_for(lambda: "cannot send email right now" in browser.get("/_gos/code", headers=PAGE).text)
     lines = acme.get("/api/v1/logs", params={"source": "webapp", "text": "unsent"}).json()["data"]
     assert "could not send a sign-in code" in lines[0]["message"]
 
 
-def test_requesting_more_codes_is_delayed(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+def test_requesting_more_codes_is_delayed(acme: httpx.Client, post: Mailbox, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "flooded", EMAIL)
-    answers = [ask(visitor("flooded"), f"{number}-{ANN}") for number in range(7)]
+    answers = [request_code(visitor("flooded"), f"{number}-{ANN}") for number in range(7)]
     assert [answer.status_code for answer in answers[:5]] == [303] * 5
     assert answers[-1].status_code == 429
     assert int(answers[-1].headers["retry-after"]) > 0
-    assert ask(visitor("flooded"), "no address").status_code == 422
+    assert request_code(visitor("flooded"), "no address").status_code == 422
 
 
 # -- at a provider
@@ -164,7 +164,7 @@ def provider(acme: httpx.Client) -> Iterator[IdentityProvider]:
     running_provider.close()
 
 
-def leave(browser: httpx.Client) -> httpx.Response:
+def go_to_provider(browser: httpx.Client) -> httpx.Response:
     """Starts a sign-in at the provider; the browser stores the cookie for the way back."""
     away = browser.get("/_gos/sign-in?to=%2Freport", headers=PAGE)
     browser.headers["Cookie"] = cookie_of(away)
@@ -176,7 +176,7 @@ def test_signing_in_at_the_provider_works(
 ) -> None:
     open_app(acme, "oidc-app", provider.access())
     browser = visitor("oidc-app")
-    back = provider.sign_in(leave(browser).headers["location"])
+    back = provider.sign_in(go_to_provider(browser).headers["location"])
     assert back.startswith(f"http://{browser.headers['Host']}/_gos/oidc?")
     path = back.partition(browser.headers["Host"])[2]
     for thief in (visitor("oidc-app"), browser):
@@ -198,7 +198,7 @@ def test_an_account_that_is_not_allowed_is_refused(
     for claims in ({"email": EVE}, {"email": ANN, "email_verified": False}):
         provider.claims |= claims
         browser = visitor("oidc-closed")
-        path = provider.sign_in(leave(browser).headers["location"]).partition(browser.headers["Host"])[2]
+        path = provider.sign_in(go_to_provider(browser).headers["location"]).partition(browser.headers["Host"])[2]
         refused.append(browser.get(path, headers=PAGE))
     denied = browser.get(re.sub("code=[^&]*&", "error=access_denied&", path), headers=PAGE)
     assert [(answer.status_code, cookie_of(answer)) for answer in (*refused, denied)] == [(403, "")] * 3
@@ -210,7 +210,7 @@ def test_an_invalid_token_is_explained_to_the_operator_only(
     open_app(acme, "oidc-bad", provider.access())
     provider.claims["aud"] = "another-client"
     browser = visitor("oidc-bad")
-    path = provider.sign_in(leave(browser).headers["location"]).partition(browser.headers["Host"])[2]
+    path = provider.sign_in(go_to_provider(browser).headers["location"]).partition(browser.headers["Host"])[2]
     failed = browser.get(path, headers=PAGE)
     assert (failed.status_code, cookie_of(failed)) == (502, "")
     assert "another client" not in failed.text

@@ -16,7 +16,7 @@ from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Certificates, Issued, ca_certificate, check_pair, internal_certificate
-from tests.sites.served import await_that, fingerprint, peer, serving
+from tests.sites.live_server import await_that, fingerprint, peer, serving
 from tests.sites.signing import Authority
 from tests.store.opening import open_migrated
 

@@ -150,7 +150,7 @@ def test_conditional_requests_are_evaluated(shop: httpx.Client) -> None:
             assert "cache-control" in answer.headers
 
 
-def told(answer: httpx.Response) -> dict[str, str]:
+def stable_headers(answer: httpx.Response) -> dict[str, str]:
     """The headers about the content, without those that change with each response."""
     return {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id", "connection")}
 
@@ -159,7 +159,8 @@ def test_head_matches_get(shop: httpx.Client) -> None:
     for path in ("/", "/large.bin", "/empty.txt", "/assets/app-3f2a1b9c.js", "/nowhere", "/docs"):
         for coding in ("identity", "br", "zstd, gzip"):
             whole, head = (shop.request(method, path, headers={"Accept-Encoding": coding}) for method in ("GET", "HEAD"))
-            assert (head.status_code, head.content, told(head)) == (whole.status_code, b"", told(whole)), (path, coding)
+            assert (head.status_code, head.content) == (whole.status_code, b""), (path, coding)
+            assert stable_headers(head) == stable_headers(whole), (path, coding)
     part = shop.head("/large.bin", headers={"Range": "bytes=0-9"})  # RFC 9110, section 14.2: a range is for GET alone
     assert (part.status_code, part.headers["content-length"]) == (200, str(len(LARGE)))
 

@@ -18,7 +18,7 @@ from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.scopes import ALL_SCOPES, ROLES, SCOPES, scopes_of_role
 from appliance.tenants.sign_in import sessions
 from appliance.tenants.sign_in.password_checks import SignInFailed
-from tests.hashing import PROPER
+from tests.hashing import ORIGINAL_HASHER
 
 LOGIN, PASSWORD = "ann@example.com", "a long enough password"
 HOUR = 3_600_000
@@ -45,7 +45,7 @@ def test_a_password_is_checked_and_never_kept(ann: str) -> None:
 @pytest.fixture
 def proper_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hashed as outside of tests."""
-    monkeypatch.setattr(people, "_hasher", PROPER)
+    monkeypatch.setattr(people, "_hasher", ORIGINAL_HASHER)
     people._dummy_hash.cache_clear()
     yield
     people._dummy_hash.cache_clear()

@@ -13,7 +13,7 @@ from appliance.tenants import service as tenants
 from appliance.webapps.publishing.publisher import Publisher
 from appliance.webapps.service import BLOB_TABLES, Limits, NewApp, WebApps
 from tests.store.opening import open_migrated
-from tests.webapps.checked import Visitor, make_version
+from tests.webapps.smoke_checks import Visitor, make_version
 
 
 @pytest.fixture

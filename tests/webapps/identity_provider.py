@@ -29,8 +29,8 @@ class IdentityProvider:
         self.claims: dict[str, Any] = {"sub": "u-1", "email": "Ann@Firma.example", "email_verified": True}
         self.keys: list[Any] = [EC, RSA]
         self.about: dict[str, Any] = {}
-        self.sign: Callable[[dict[str, Any]], str] = signed(EC, "ES256")
-        self.asked: dict[str, str] = {}
+        self.sign: Callable[[dict[str, Any]], str] = signer(EC, "ES256")
+        self.params: dict[str, str] = {}
         self.server.answers["/.well-known/openid-configuration"] = self._discovery
         self.server.answers["/jwks"] = lambda _: _json({"keys": [key.as_dict(private=False) for key in self.keys]})
         self.server.answers["/token"] = self._token
@@ -43,11 +43,11 @@ class IdentityProvider:
     def sign_in(self, address: str) -> str:
         """Signs in at the provider; returns the URL that the browser is redirected to."""
         parts = urlsplit(address)
-        self.asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        self.params = {name: values[0] for name, values in parse_qs(parts.query).items()}
         assert parts.path == "/authorize"
-        assert (self.asked["response_type"], self.asked["code_challenge_method"]) == ("code", "S256")
-        assert "openid" in self.asked["scope"].split()
-        return f"{self.asked['redirect_uri']}?{urlencode({'code': 'code-1', 'state': self.asked['state']})}"
+        assert (self.params["response_type"], self.params["code_challenge_method"]) == ("code", "S256")
+        assert "openid" in self.params["scope"].split()
+        return f"{self.params['redirect_uri']}?{urlencode({'code': 'code-1', 'state': self.params['state']})}"
 
     def close(self) -> None:
         self.server.close()
@@ -60,16 +60,16 @@ class IdentityProvider:
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
         login = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
         challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
-        good = request.headers.get("authorization") == f"Basic {login}" and challenge == self.asked["code_challenge"]
-        if not good or form["redirect_uri"] != self.asked["redirect_uri"] or form["code"] != "code-1":
+        good = request.headers.get("authorization") == f"Basic {login}" and challenge == self.params["code_challenge"]
+        if not good or form["redirect_uri"] != self.params["redirect_uri"] or form["code"] != "code-1":
             return Answer(400, body=b'{"error": "invalid_grant"}')
         now = int(time.time())
-        times = {"iat": now, "exp": now + 300, "nonce": self.asked["nonce"]}
+        times = {"iat": now, "exp": now + 300, "nonce": self.params["nonce"]}
         claims = {"iss": self.issuer, "aud": CLIENT, **times, **self.claims}
         return _json({"access_token": "at", "token_type": "Bearer", "id_token": self.sign(claims)})
 
 
-def signed(key: Any, algorithm: str, **header: Any) -> Callable[[dict[str, Any]], str]:
+def signer(key: Any, algorithm: str, **header: Any) -> Callable[[dict[str, Any]], str]:
     """Returns a function that signs tokens with this key."""
 
     def sign(claims: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ class NameServer:
 
     records: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     behaviour: dict[str, str] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
     port: int = 0
 
     @property
@@ -40,7 +40,7 @@ class NameServer:
         query = dns.message.from_wire(wire)
         question = query.question[0]
         name, kind = str(question.name).rstrip(".").lower(), dns.rdatatype.to_text(question.rdtype)
-        self.asked.append(f"{name} {kind}")
+        self.queries.append(f"{name} {kind}")
         response = dns.message.make_response(query)
         response.flags |= dns.flags.RA
         behaviour = self.behaviour.get(name)

@@ -55,7 +55,7 @@ class World:
         self.dns.set(proof.name, "TXT", f'"{proof.expected[0]}"')
         return self.verify(host)
 
-    def told(self, host: str) -> list[str]:
+    def codes(self, host: str) -> list[str]:
         return [action for (action,) in db.rows("SELECT action FROM audit_entry WHERE subject = ? ORDER BY seq", (host,))]
 
 
@@ -298,7 +298,7 @@ def test_a_lost_domain_alerts_once_and_is_released_after_seven_days(world: World
     time.now += 6 * HOUR
     world.domains.checker.check_due()
     assert world.domains.get_domain(world.scope, "shop", "corp.example").failing_since is None
-    assert world.told("corp.example")[-2:] == ["domain.failing", "domain.recover"]
+    assert world.codes("corp.example")[-2:] == ["domain.failing", "domain.recover"]
     world.dns.clear(proof.name)  # now the proof goes
     for _ in range(40):
         time.now += 6 * HOUR
@@ -306,7 +306,7 @@ def test_a_lost_domain_alerts_once_and_is_released_after_seven_days(world: World
     seen = world.domains.get_domain(world.scope, "shop", "corp.example")
     assert (seen.state, seen.next_check_at, "7 days" in str(seen.error)) == ("failed", None, True)
     assert world.domains.table.find("corp.example") is None
-    assert world.told("corp.example")[-2:] == ["domain.failing", "domain.disable"]
+    assert world.codes("corp.example")[-2:] == ["domain.failing", "domain.disable"]
     assert db.rows("SELECT name, released_by FROM domain_tombstone") == [("corp.example", "acme")]
     world.dns.set(proof.name, "TXT", f'"{proof.expected[0]}"')
     assert world.verify("corp.example").state == "active"
@@ -333,7 +333,7 @@ def test_unresponsive_name_servers_do_not_release_a_domain(world: World, monkeyp
         world.domains.checker.check_due()
     seen = world.domains.get_domain(world.scope, "shop", "corp.example")
     assert (seen.state, seen.leads_here) == ("active", True)
-    assert world.told("corp.example").count("domain.failing") == 1
+    assert world.codes("corp.example").count("domain.failing") == 1
     world.dns.behaviour = {}
     time.now += 6 * HOUR
     world.domains.checker.check_due()

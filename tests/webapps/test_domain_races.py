@@ -43,7 +43,7 @@ def domains(webapps: WebApps, dns: NameServer) -> Iterator[Domains]:
     end()
 
 
-def told(host: str = HOST) -> list[str]:
+def event_names(host: str = HOST) -> list[str]:
     return [action for (action,) in db.rows("SELECT action FROM audit_entry WHERE subject = ? ORDER BY seq", (host,))]
 
 
@@ -81,7 +81,7 @@ def test_a_check_of_one_claim_does_not_verify_another(
     during_a_look(monkeypatch, domains, claim_more)
     assert domains.verify_domain(acme, "shop", HOST).state == "pending_dns"
     assert domains.table.find("corp.example") is None
-    assert "domain.verify" not in told()
+    assert "domain.verify" not in event_names()
 
 
 def test_a_check_started_before_approval_does_not_overwrite_it(
@@ -91,7 +91,7 @@ def test_a_check_started_before_approval_does_not_overwrite_it(
         domains.claim_domain(acme, "shop", NewDomain(HOST, method=method))
         during_a_look(monkeypatch, domains, lambda: domains.approve_domain(acme, HOST))
         assert domains.verify_domain(acme, "shop", HOST).failing_since is None
-        assert "domain.failing" not in told()
+        assert "domain.failing" not in event_names()
         domains.release_domain(acme, "shop", HOST)
 
 
@@ -113,7 +113,7 @@ def test_a_domain_that_does_not_point_here_waits_despite_its_certificate(
     days_pass(domains, monkeypatch, 9)
     waiting = domains.get_domain(acme, "shop", HOST)
     assert (waiting.state, waiting.failing_since, domains.table.primary_of("acme", "shop")) == ("verified", None, None)
-    assert "domain.failing" not in told()
+    assert "domain.failing" not in event_names()
     dns.set(HOST, "A", OURS)
     assert domains.verify_domain(acme, "shop", HOST).state == {"active": "active", "pending": "cert_pending"}[state]
 
@@ -127,7 +127,7 @@ def test_an_approved_domain_waits_until_it_points_here(
     save_certificate_status(acme, HOST, "active", not_after=clock.now_ms() + 90 * DAY)
     days_pass(domains, monkeypatch, 9)
     assert domains.get_domain(acme, "shop", HOST).state == "verified"
-    assert "domain.failing" not in told()
+    assert "domain.failing" not in event_names()
     dns.set(HOST, "A", OURS)
     assert domains.verify_domain(acme, "shop", HOST).state == "active"
     dns.set(HOST, "A", OTHER)  # it has led here once: now it is lost
@@ -147,7 +147,7 @@ def test_a_released_domain_leaves_no_certificate_behind(
     certificates.upload(acme, "other.example", Authority().pair("other.example"))
     dns.clear(HOST)
     days_pass(domains, monkeypatch, 9)
-    assert "domain.disable" in told()
+    assert "domain.disable" in event_names()
     assert list(certificates.load_changed({})[0]) == ["other.example"]
 
 

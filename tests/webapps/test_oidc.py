@@ -11,7 +11,7 @@ from appliance.connectors.egress import Egress
 from appliance.connectors.oauth import make_verifier
 from appliance.webapps.access.access import parse_access
 from appliance.webapps.access.oidc import AuthorizationResponse, Identity, OidcClient, ProviderFailed
-from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signed, unsigned
+from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signer, unsigned
 
 BACK = "http://shop--acme.content.localhost/_gos/oidc"
 EGRESS = Egress.of(["127.0.0.0/8"])
@@ -33,7 +33,7 @@ def identify(provider: IdentityProvider, client: OidcClient | None = None, **cha
     return client.identify(access, SECRET, AuthorizationResponse(**back))
 
 
-@pytest.mark.parametrize("sign", [signed(EC, "ES256"), signed(RSA, "RS256")], ids=["ES256", "RS256"])
+@pytest.mark.parametrize("sign", [signer(EC, "ES256"), signer(RSA, "RS256")], ids=["ES256", "RS256"])
 def test_a_valid_token_identifies_the_user(provider: IdentityProvider, sign: Callable[[dict[str, Any]], str]) -> None:
     provider.sign = sign
     assert identify(provider) == Identity("u-1", "ann@firma.example")
@@ -63,9 +63,9 @@ def test_a_token_with_a_wrong_claim_is_refused(provider: IdentityProvider, claim
 @pytest.mark.parametrize(
     "sign",
     [
-        unsigned, signed(OTHER, "ES256"), signed(HMAC, "HS256"), signed(RSA, "RS512"), signed(RSA, "PS256"), lambda _: "",
-        lambda _: "a.b", lambda _: "x" * 40_000, lambda claims: signed(EC, "ES256")(claims)[:-8] + "AAAAAAAA",
-        signed(EC, "ES256", kid="unknown"), signed(RSA, "RS256", kid="ec"),
+        unsigned, signer(OTHER, "ES256"), signer(HMAC, "HS256"), signer(RSA, "RS512"), signer(RSA, "PS256"), lambda _: "",
+        lambda _: "a.b", lambda _: "x" * 40_000, lambda claims: signer(EC, "ES256")(claims)[:-8] + "AAAAAAAA",
+        signer(EC, "ES256", kid="unknown"), signer(RSA, "RS256", kid="ec"),
     ],
     ids=["none", "foreign key", "HS256", "RS512", "PS256", "nothing", "no token", "long", "forged", "unknown key", "other kind"],
 )  # fmt: skip
@@ -111,7 +111,7 @@ def test_keys_are_fetched_again_when_they_rotate(
     client = OidcClient(EGRESS)
     assert identify(provider, client).subject == "u-1"
     fresh = type(EC).generate_key("P-256", {"kid": "fresh"})
-    provider.keys, provider.sign = [fresh], signed(fresh, "ES256")
+    provider.keys, provider.sign = [fresh], signer(fresh, "ES256")
     with pytest.raises(ProviderFailed, match="does not publish"):
         identify(provider, client)
     monkeypatch.setattr("appliance.webapps.access.oidc.KEYS_REFRESH_SECONDS", 0.0)

@@ -20,7 +20,7 @@ from appliance.webapps.publishing.publications import Publication
 from appliance.webapps.publishing.publisher import MOST_CLAIMS, Publisher
 from appliance.webapps.publishing.smoke import Check, CheckResponse, parse_smoke, problem_of, to_result
 from appliance.webapps.service import WebApps
-from tests.webapps.checked import CHECKS, SECONDS, Held, Visitor, failing, make_version, publish, seen
+from tests.webapps.smoke_checks import CHECKS, SECONDS, BlockedResponse, Visitor, fail_check, make_version, publish, seen
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_failed_check_stores_the_beginning_of_the_response() -> None:
     assert "seen" not in to_result("live", Check("/"), seen())
 
 
-def ended(publishing: Publisher, acme: TenantScope, number: int) -> Publication:
+def wait_for_end(publishing: Publisher, acme: TenantScope, number: int) -> Publication:
     """A publication that another process has taken up, once it is over."""
     pause, ends = threading.Event(), clock.monotonic() + SECONDS
     while (publication := publishing.get_publication(acme, "shop", number)).is_running:
@@ -88,7 +88,7 @@ def test_a_version_is_checked_as_a_preview_and_then_live(
 ) -> None:
     publication = publish(publishing, acme, two)
     assert (publication.state, publication.previous, publication.reason) == ("published", 1, None)
-    assert visitor.asked == [(2, "/"), (2, "/about"), (None, "/"), (None, "/about")]
+    assert visitor.requests == [(2, "/"), (2, "/about"), (None, "/"), (None, "/about")]
     outcomes = [(check["phase"], check["outcome"]) for check in publication.checks]
     assert outcomes == [("preview", "passed")] * 2 + [("live", "passed")] * 2
     assert publishing.get_published(acme, "shop", two).state == "published"
@@ -97,7 +97,7 @@ def test_a_version_is_checked_as_a_preview_and_then_live(
 def test_a_version_whose_preview_fails_is_never_served(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = failing(in_preview=True, path="/")
+    visitor.answer = fail_check(in_preview=True, path="/")
     publication = publish(publishing, acme, two)
     assert (publication.state, len(publication.checks), publication.checks[0]["seen"]) == ("refused", 1, "broken")
     assert publication.reason == "version 2 was not published: GET / answered 500 instead of 200, as a preview"
@@ -106,7 +106,7 @@ def test_a_version_whose_preview_fails_is_never_served(
     with pytest.raises(Conflict) as refused:
         publishing.get_published(acme, "shop", two)
     assert [detail.message for detail in refused.value.details] == ["GET /: answered 500 instead of 200"]
-    visitor.answer = failing(in_preview=False, path="/nothing")
+    visitor.answer = fail_check(in_preview=False, path="/nothing")
     assert publish(publishing, acme, two).state == "published"
 
 
@@ -117,7 +117,7 @@ def test_a_version_that_fails_live_is_switched_back(
 
     def answer(version: int | None, path: str) -> CheckResponse:
         served.append(webapps.published_number(acme, "shop"))
-        return failing(in_preview=False)(version, path)
+        return fail_check(in_preview=False)(version, path)
 
     visitor.answer = answer
     before = webapps.get_version(acme, "shop", 1).published_at
@@ -137,7 +137,7 @@ def test_a_version_that_fails_live_is_switched_back(
 def test_a_first_version_that_fails_live_is_unpublished(
     publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope
 ) -> None:
-    visitor.answer = failing(in_preview=False)
+    visitor.answer = fail_check(in_preview=False)
     publication = publish(publishing, acme, make_version(webapps, blobs, acme))
     assert (publication.state, publication.previous) == ("switched_back", 0)
     assert webapps.get_app(acme, "shop").published_version is None
@@ -146,7 +146,7 @@ def test_a_first_version_that_fails_live_is_unpublished(
 def test_without_checks_publishing_is_one_write(publishing: Publisher, visitor: Visitor, acme: TenantScope, two: int) -> None:
     started = publishing.publish_version(acme, "shop", 1, if_current=1)
     assert started.version is not None
-    assert (started.version.state, started.future, visitor.asked) == ("published", None, [])
+    assert (started.version.state, started.future, visitor.requests) == ("published", None, [])
     with pytest.raises(NotFound, match="has not been published with checks"):
         publishing.get_publication(acme, "shop", 1)
     with pytest.raises(Conflict, match="version 1 is published now"):
@@ -156,7 +156,7 @@ def test_without_checks_publishing_is_one_write(publishing: Publisher, visitor: 
 def test_only_one_version_is_published_at_a_time(
     publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    three, visitor.answer = make_version(webapps, blobs, acme), (blocked := Held(live=False))
+    three, visitor.answer = make_version(webapps, blobs, acme), (blocked := BlockedResponse(live=False))
     first = publishing.publish_version(acme, "shop", two)
     again = publishing.publish_version(acme, "shop", two)
     assert first.future is not None
@@ -176,7 +176,7 @@ def test_changes_by_others_win_over_a_publication(
 ) -> None:
     for _ in range(3):
         webapps.publish_version(acme, "shop", make_version(webapps, blobs, acme, ()))
-    checked, visitor.answer = make_version(webapps, blobs, acme), (blocked := Held(live=live))
+    checked, visitor.answer = make_version(webapps, blobs, acme), (blocked := BlockedResponse(live=live))
     started = publishing.publish_version(acme, "shop", checked)
     assert blocked.arrived.wait(SECONDS)
     if verb == "unpublish":
@@ -200,7 +200,7 @@ def leave(acme: TenantScope, publishing: Publisher, visitor: Visitor, number: in
         pass
 
     def die(version: int | None, path: str) -> CheckResponse:
-        if len(visitor.asked) > after:
+        if len(visitor.requests) > after:
             raise Died
         return seen()
 
@@ -221,15 +221,15 @@ def test_a_publication_of_a_crashed_process_continues(
     assert publishing.get_publication(acme, "shop", two).state == ("switched" if live else "checking")
     other = Publisher(webapps, "wrk_two", lambda owner: owner == "wrk_two")
     other.set_probe(visitor)
-    visitor.asked.clear()
-    visitor.answer = failing(in_preview=False)
+    visitor.requests.clear()
+    visitor.answer = fail_check(in_preview=False)
     assert publishing.resume() == 0
     assert other.resume() == 1
-    publication = ended(other, acme, two)
+    publication = wait_for_end(other, acme, two)
     other.stop()
     assert publication.state == "switched_back"
     assert webapps.get_app(acme, "shop").published_version == 1
-    assert [path for version, path in visitor.asked if version] == ([] if live else ["/", "/about"])
+    assert [path for version, path in visitor.requests if version] == ([] if live else ["/", "/about"])
     phases = [(check["phase"], check["path"]) for check in publication.checks]
     assert phases == [(phase, path) for phase in ("preview", "live") for path in ("/", "/about")]
 
@@ -237,7 +237,7 @@ def test_a_publication_of_a_crashed_process_continues(
 def test_a_process_that_lost_its_claim_changes_nothing(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = blocked = Held(live=False)
+    visitor.answer = blocked = BlockedResponse(live=False)
     started = publishing.publish_version(acme, "shop", two)
     assert blocked.arrived.wait(SECONDS)
     row = acme.get(PublicationRow, number=two)
@@ -252,7 +252,7 @@ def test_a_process_that_lost_its_claim_changes_nothing(
 def test_responses_of_a_stopping_appliance_are_not_evaluated(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    blocked = Held(live=True)
+    blocked = BlockedResponse(live=True)
     visitor.answer = lambda version, path: (blocked(version, path), seen(503 if version is None else 200))[1]
     started = publishing.publish_version(acme, "shop", two)
     assert blocked.arrived.wait(SECONDS)
@@ -297,7 +297,7 @@ def test_a_publication_that_crashes_every_process_is_aborted(
         row = acme.get(PublicationRow, number=two)
         db.write(lambda row=row: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_gone"))  # type: ignore[misc]
     assert publishing.resume() == 1
-    publication = ended(publishing, acme, two)
+    publication = wait_for_end(publishing, acme, two)
     assert publication.state == ("switched_back" if live else "refused")
     assert f"could not be checked in {MOST_CLAIMS} attempts" in str(publication.reason)
     assert webapps.get_app(acme, "shop").published_version == 1
@@ -313,7 +313,7 @@ def keep_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_versions_in_use_by_a_publication_are_not_purged(
     publishing: Publisher, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = blocked = Held(live=True)
+    visitor.answer = blocked = BlockedResponse(live=True)
     started = publishing.publish_version(acme, "shop", two)
     assert blocked.arrived.wait(SECONDS)
     make_version(webapps, blobs, acme)

@@ -5,7 +5,7 @@ import io
 import httpx
 from PIL import Image
 
-from tests.api.documents.test_documents import DOCUMENTS, refused, upload
+from tests.api.documents.test_documents import DOCUMENTS, assert_refused, upload
 
 
 def test_a_preview_is_cached_privately_by_its_reader(acme: httpx.Client, globex: httpx.Client) -> None:
@@ -22,10 +22,10 @@ def test_a_preview_is_cached_privately_by_its_reader(acme: httpx.Client, globex:
     newest = acme.get(path, params={"width": 160}, headers=headers)
     assert (newest.status_code, newest.content, newest.headers["cache-control"]) == (304, b"", "private, no-cache")
     assert acme.get(path, params={"width": 160}, headers={"If-None-Match": '"other"'}).content == answer.content
-    refused(globex.get(path), 404, "not_found")
+    assert_refused(globex.get(path), 404, "not_found")
     for query, pointer in (({"width": 161}, "/width"), ({"page": 0}, "/page"), ({"revision": 0}, "/revision")):
-        refused(acme.get(path, params=query), 400, "invalid_request", pointer)
-    refused(acme.get(path, params={"page": 2}), 404, "not_found")
+        assert_refused(acme.get(path, params=query), 400, "invalid_request", pointer)
+    assert_refused(acme.get(path, params={"page": 2}), 404, "not_found")
 
 
 def test_markup_and_broken_content_are_not_painted(acme: httpx.Client) -> None:
@@ -35,4 +35,4 @@ def test_markup_and_broken_content_are_not_painted(acme: httpx.Client) -> None:
         ("a.png", b"\x89PNG\r\n\x1a\n and nothing else", 422, "preview_failed"),
     ):
         document = upload(acme, data, name)
-        refused(acme.get(f"{DOCUMENTS}/{document['id']}/preview"), status, code)
+        assert_refused(acme.get(f"{DOCUMENTS}/{document['id']}/preview"), status, code)

@@ -2,7 +2,7 @@
 
 import httpx
 
-from tests.api.documents.test_documents import DOCUMENTS, content, refused, upload
+from tests.api.documents.test_documents import DOCUMENTS, assert_refused, content, upload
 from tests.processes.world import wait_until
 
 
@@ -24,11 +24,11 @@ def test_a_text_is_extracted_searched_and_downloaded(acme: httpx.Client, globex:
         "The quick &lt;b&gt;<mark>brown</mark>&lt;/b&gt; <mark>zyxophone</mark>",
     )
     assert globex.get(DOCUMENTS, params={"search": "zyxo"}).json()["data"] == []
-    refused(acme.get(DOCUMENTS, params={"search": '"*'}), 400, "invalid_request", "/search")
+    assert_refused(acme.get(DOCUMENTS, params={"search": '"*'}), 400, "invalid_request", "/search")
 
 
 def test_a_content_without_text_has_none(acme: httpx.Client) -> None:
     document = upload(acme, b"\x00\x01\x02", "a.bin")
     assert document["text_state"] == "none"
-    refused(acme.get(f"{DOCUMENTS}/{document['id']}/text"), 404, "not_found")
-    refused(acme.get(f"{DOCUMENTS}/{document['id']}/text", params={"revision": 2}), 404, "not_found")
+    assert_refused(acme.get(f"{DOCUMENTS}/{document['id']}/text"), 404, "not_found")
+    assert_refused(acme.get(f"{DOCUMENTS}/{document['id']}/text", params={"revision": 2}), 404, "not_found")

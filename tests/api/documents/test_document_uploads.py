@@ -10,14 +10,14 @@ import httpx
 import pytest
 
 from appliance.testing.running import Running
-from tests.api.documents.test_documents import incoming, refused
+from tests.api.documents.test_documents import assert_refused, incoming
 from tests.processes.world import wait_until
 
 UPLOADS = "/api/v1/documents/uploads"
 DATA = os.urandom(200_000)
 
 
-def opened(client: httpx.Client, **members: Any) -> str:
+def open_upload(client: httpx.Client, **members: Any) -> str:
     answer = client.post(UPLOADS, json={"name": "a.bin", "size": len(DATA), **members})
     assert (answer.status_code, answer.headers["upload-offset"]) == (201, "0")
     return str(answer.headers["location"])
@@ -29,7 +29,7 @@ def send(client: httpx.Client, upload: str, offset: int | str, data: Any) -> htt
 
 def test_an_upload_is_resumed(acme: httpx.Client) -> None:
     sha256 = hashlib.sha256(DATA).hexdigest()
-    upload = opened(acme, sha256=sha256, folder="parts", metadata={"a": 1})
+    upload = open_upload(acme, sha256=sha256, folder="parts", metadata={"a": 1})
     first = send(acme, upload, 0, DATA[:50_000])
     assert (first.status_code, first.headers["upload-offset"], first.headers["upload-complete"]) == (200, "50000", "?0")
     for answer in (acme.head(upload), acme.get(upload)):
@@ -42,7 +42,7 @@ def test_an_upload_is_resumed(acme: httpx.Client) -> None:
 
 
 def test_a_wrong_offset_is_refused_with_the_right_one(acme: httpx.Client) -> None:
-    upload = opened(acme)
+    upload = open_upload(acme)
     for offset, status in ((5, 409), ("", 400), ("-1", 400), ("9" * 19, 400), ("1 2", 400), ("0x0", 400)):
         answer = send(acme, upload, offset, b"x")
         assert answer.status_code == status, offset
@@ -53,8 +53,8 @@ def test_a_wrong_offset_is_refused_with_the_right_one(acme: httpx.Client) -> Non
 
 
 def test_more_bytes_than_announced_are_refused(acme: httpx.Client) -> None:
-    upload = opened(acme, size=10)
-    refused(send(acme, upload, 0, b"12345678901"), 413, "payload_too_large")
+    upload = open_upload(acme, size=10)
+    assert_refused(send(acme, upload, 0, b"12345678901"), 413, "payload_too_large")
     assert send(acme, upload, int(acme.head(upload).headers["upload-offset"]), b"").status_code == 200
 
 
@@ -73,17 +73,17 @@ def test_more_bytes_than_announced_are_refused(acme: httpx.Client) -> None:
     ],
 )
 def test_an_invalid_upload_is_refused_before_any_byte(acme: httpx.Client, changes: dict[str, Any], pointer: str) -> None:
-    refused(acme.post(UPLOADS, json={"name": "a.bin", "size": 1, **changes}), 422, "validation_failed", pointer)
+    assert_refused(acme.post(UPLOADS, json={"name": "a.bin", "size": 1, **changes}), 422, "validation_failed", pointer)
 
 
 def test_an_upload_above_the_document_limit_is_refused_at_once(running: Running, acme: httpx.Client) -> None:
     most = running.config.limits.document_mb << 20
     assert most > running.config.limits.upload_mb << 20
-    refused(acme.post(UPLOADS, json={"name": "a.bin", "size": most + 1}), 413, "payload_too_large")
+    assert_refused(acme.post(UPLOADS, json={"name": "a.bin", "size": most + 1}), 413, "payload_too_large")
 
 
 def test_a_broken_connection_loses_only_bytes_in_transit(running: Running, acme: httpx.Client) -> None:
-    upload = opened(acme)
+    upload = open_upload(acme)
     with socket.create_connection(("127.0.0.1", running.config.server.port), 20) as client:
         head = f"PATCH {upload} HTTP/1.1\r\nHost: acme.localhost{running.config.port_suffix}\r\nUpload-Offset: 0\r\n"
         head += f"X-API-Key: {acme.headers['x-api-key']}\r\nContent-Length: {len(DATA)}\r\n\r\n"
@@ -107,7 +107,7 @@ def test_an_upload_may_be_larger_than_a_body(running: Running, acme: httpx.Clien
     digest = hashlib.sha256()
     for piece in pieces():
         digest.update(piece)
-    upload = opened(acme, size=size, sha256=digest.hexdigest())
+    upload = open_upload(acme, size=size, sha256=digest.hexdigest())
     done = send(acme, upload, 0, pieces()).json()["data"]
     assert (done["state"], done["offset"]) == ("done", size)
 
@@ -119,7 +119,7 @@ def test_metadata_of_an_upload_filters_a_list(acme: httpx.Client) -> None:
     assert upload["metadata"] == {"kind": "invoice", "order": 10248}
     listed = acme.get("/api/v1/documents", params={"metadata": '{"order": 10248}'}).json()["data"]
     assert [each["id"] for each in listed] == [upload["id"]]
-    refused(acme.get("/api/v1/documents", params={"metadata": '{"order": [1]}'}), 400, "invalid_filter")
-    refused(acme.get("/api/v1/documents", params={"metadata": "order=1"}), 422, "validation_failed", "/metadata")
+    assert_refused(acme.get("/api/v1/documents", params={"metadata": '{"order": [1]}'}), 400, "invalid_filter")
+    assert_refused(acme.get("/api/v1/documents", params={"metadata": "order=1"}), 422, "validation_failed", "/metadata")
     changed = acme.patch(f"/api/v1/documents/{upload['id']}", json={"metadata": {"kind": None, "paid": True}}).json()["data"]
     assert changed["metadata"] == {"order": 10248, "paid": True}

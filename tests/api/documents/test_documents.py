@@ -28,7 +28,7 @@ def upload(client: httpx.Client, content: Any = DATA, name: str = "data.bin", **
     return data
 
 
-def refused(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> str:
+def assert_refused(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> str:
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (status, code), answer.text
     if pointer is not None:
@@ -102,7 +102,7 @@ def test_a_range_beyond_the_end_is_refused_with_the_size(
     acme: httpx.Client, shared_document: dict[str, Any], byte_range: str
 ) -> None:
     answer = content(acme, shared_document, Range=byte_range)
-    refused(answer, 416, "range_not_satisfiable")
+    assert_refused(answer, 416, "range_not_satisfiable")
     assert answer.headers["content-range"] == "bytes */10240"
 
 
@@ -201,12 +201,12 @@ PART = b'--cut\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\
 def test_an_invalid_form_is_refused(
     acme: httpx.Client, running: Running, media: str, body: bytes, status: int, code: str
 ) -> None:
-    refused(acme.post(DOCUMENTS, content=body, headers={"Content-Type": media}), status, code)
+    assert_refused(acme.post(DOCUMENTS, content=body, headers={"Content-Type": media}), status, code)
     wait_until(lambda: not incoming(running), 30)
 
 
 def test_a_json_body_is_a_file_and_needs_a_name(acme: httpx.Client) -> None:
-    message = refused(acme.post(DOCUMENTS, json={"name": "a.txt", "content": "abc"}), 422, "validation_failed", "/name")
+    message = assert_refused(acme.post(DOCUMENTS, json={"name": "a.txt", "content": "abc"}), 422, "validation_failed", "/name")
     assert "?name=" in message
     document = acme.post(DOCUMENTS, params={"name": "a.json"}, json={"a": 1}).json()["data"]
     assert document["media_type"] == "application/json"
@@ -215,10 +215,10 @@ def test_a_json_body_is_a_file_and_needs_a_name(acme: httpx.Client) -> None:
 def test_duplicate_or_invalid_parameters_are_named(acme: httpx.Client) -> None:
     files = {"file": ("a.txt", b"abc")}
     twice = acme.post(DOCUMENTS, params={"folder": "a"}, files=files, data={"folder": "b"})
-    refused(twice, 422, "validation_failed", "/folder")
-    refused(acme.post(DOCUMENTS, params={"name": "a/b"}, content=b"x"), 422, "validation_failed", "/name")
-    refused(acme.post(DOCUMENTS, params={"name": "a", "folder": "../b"}, content=b"x"), 422, "validation_failed", "/folder")
-    refused(acme.post(DOCUMENTS, params={"name": "a", "colour": "red"}, content=b"x"), 400, "invalid_request")
+    assert_refused(twice, 422, "validation_failed", "/folder")
+    assert_refused(acme.post(DOCUMENTS, params={"name": "a/b"}, content=b"x"), 422, "validation_failed", "/name")
+    assert_refused(acme.post(DOCUMENTS, params={"name": "a", "folder": "../b"}, content=b"x"), 422, "validation_failed", "/folder")
+    assert_refused(acme.post(DOCUMENTS, params={"name": "a", "colour": "red"}, content=b"x"), 400, "invalid_request")
 
 
 @pytest.mark.parametrize("page", [b"<html><script>alert(1)</script>", b"<svg xmlns='x' onload='alert(1)'/>", b"%PDF-1.7\n<html>"])
@@ -252,12 +252,12 @@ def test_a_revision_is_added_and_the_old_one_stays(acme: httpx.Client) -> None:
     path = f"{DOCUMENTS}/{document['id']}"
     answer = acme.post(f"{path}/revisions", params={"comment": "better"}, content=b"two", headers={"If-Match": '"1"'})
     assert (answer.status_code, answer.json()["data"]["revision"]) == (201, 2)
-    refused(acme.post(f"{path}/revisions", content=b"three", headers={"If-Match": '"1"'}), 412, "version_conflict")
+    assert_refused(acme.post(f"{path}/revisions", content=b"three", headers={"If-Match": '"1"'}), 412, "version_conflict")
     listed = acme.get(f"{path}/revisions").json()["data"]
     assert [(each["number"], each["comment"], each["size"]) for each in listed] == [(2, "better", 3), (1, "", 3)]
     assert acme.get(f"{path}/content").content == b"two"
     assert acme.get(f"{path}/content", params={"revision": 1}).content == b"one"
-    refused(acme.get(f"{path}/content", params={"revision": 3}), 404, "not_found")
+    assert_refused(acme.get(f"{path}/content", params={"revision": 3}), 404, "not_found")
 
 
 def test_a_change_can_require_a_version(acme: httpx.Client) -> None:
@@ -265,12 +265,12 @@ def test_a_change_can_require_a_version(acme: httpx.Client) -> None:
     path = f"{DOCUMENTS}/{document['id']}"
     changed = acme.patch(path, json={"name": "b.txt", "folder": "", "tags": []}, headers={"If-Match": '"1"'}).json()["data"]
     assert (changed["name"], changed["folder"], changed["tags"], changed["version"]) == ("b.txt", "", [], 2)
-    refused(acme.patch(path, json={"name": "c.txt"}, headers={"If-Match": '"1"'}), 412, "version_conflict")
-    refused(acme.patch(path, json={"media_type": "image/png"}), 422, "validation_failed", "/media_type")
-    refused(acme.delete(path, headers={"If-Match": '"1"'}), 412, "version_conflict")
+    assert_refused(acme.patch(path, json={"name": "c.txt"}, headers={"If-Match": '"1"'}), 412, "version_conflict")
+    assert_refused(acme.patch(path, json={"media_type": "image/png"}), 422, "validation_failed", "/media_type")
+    assert_refused(acme.delete(path, headers={"If-Match": '"1"'}), 412, "version_conflict")
     assert acme.delete(path).json()["data"] == {"deleted": document["id"]}
-    refused(acme.get(path), 404, "not_found")
-    refused(acme.get(f"{path}/content"), 404, "not_found")
+    assert_refused(acme.get(path), 404, "not_found")
+    assert_refused(acme.get(f"{path}/content"), 404, "not_found")
 
 
 def test_a_repeated_upload_creates_one_document(acme: httpx.Client) -> None:
@@ -280,7 +280,7 @@ def test_a_repeated_upload_creates_one_document(acme: httpx.Client) -> None:
     assert first.json()["data"] == again.json()["data"]
     assert again.headers["idempotency-replayed"] == "true"
     other = acme.post(DOCUMENTS, params={"name": "once.txt"}, content=b"two", headers=headers)
-    refused(other, 422, "idempotency_mismatch")
+    assert_refused(other, 422, "idempotency_mismatch")
     documents = acme.get(DOCUMENTS, params={"name": "once.txt"}).json()["data"]
     assert len(documents) == 1
 
@@ -289,7 +289,7 @@ def test_a_damaged_document_is_reported_and_not_delivered(acme: httpx.Client, ru
     document = upload(acme, b"soon to be lost", "lost.txt")
     [stored] = (running.config.data / "blobs").rglob(f"{document['sha256']}.*")
     stored.unlink()
-    message = refused(content(acme, document), 500, "internal")
+    message = assert_refused(content(acme, document), 500, "internal")
     assert "backup" in message
     upload(acme, b"soon to be lost", "again.txt")
     assert content(acme, document).content == b"soon to be lost"
@@ -313,7 +313,7 @@ def test_an_upload_that_grows_too_large_leaves_nothing(running: Running, acme: h
         for _ in range((small >> 20) + 1):
             yield bytes(1 << 20)
 
-    refused(acme.post(DOCUMENTS, params={"name": "a"}, content=endless()), 413, "payload_too_large")
+    assert_refused(acme.post(DOCUMENTS, params={"name": "a"}, content=endless()), 413, "payload_too_large")
     wait_until(lambda: not incoming(running), 30)
 
 
@@ -329,7 +329,7 @@ def test_a_broken_upload_leaves_nothing(running: Running, acme: httpx.Client) ->
 
 def test_an_unauthenticated_upload_writes_nothing(running: Running) -> None:
     with running.client("acme.localhost") as stranger:
-        refused(stranger.post(DOCUMENTS, params={"name": "a"}, content=bytes(2 << 20)), 401, "missing_api_key")
+        assert_refused(stranger.post(DOCUMENTS, params={"name": "a"}, content=bytes(2 << 20)), 401, "missing_api_key")
     wait_until(lambda: not incoming(running), 30)
 
 

@@ -24,26 +24,26 @@ class Visitor:
     """A stub of the smoke probe: `answer` makes the responses, `requests` records version and path of each request."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int | None, str]] = []
+        self.requests: list[tuple[int | None, str]] = []
         self.answer: Callable[[int | None, str], CheckResponse] = lambda version, path: seen()
 
     def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> CheckResponse:
-        self.asked.append((version, check.path))
+        self.requests.append((version, check.path))
         return self.answer(version, check.path)
 
 
-def failing(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], CheckResponse]:
+def fail_check(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], CheckResponse]:
     return lambda version, requested: seen(500, b"broken") if (requested, version is not None) == (path, in_preview) else seen()
 
 
-class Held:
+class BlockedResponse:
     """A response that is sent when `go_on` is set; `arrived` is set by the request."""
 
     def __init__(self, *, live: bool) -> None:
-        self.live, self.arrived, self.go_on = live, threading.Event(), threading.Event()
+        self.is_live, self.arrived, self.go_on = live, threading.Event(), threading.Event()
 
     def __call__(self, version: int | None, path: str) -> CheckResponse:
-        if (version is None) == self.live:
+        if (version is None) == self.is_live:
             self.arrived.set()
             assert self.go_on.wait(SECONDS)
         return seen()

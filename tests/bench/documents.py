@@ -15,7 +15,7 @@ WORDS = ("invoice", "contract", "delivery", "offer", "reminder", "catalogue", "c
 _TYPES = ("application/pdf",) * 6 + ("image/png", "text/csv")
 
 
-def fill_shelves(scope: TenantScope, count: int = DOCUMENTS) -> None:
+def fill_documents(scope: TenantScope, count: int = DOCUMENTS) -> None:
     """Half of them in one folder, a third in 10,000 customer folders, the rest by year and month, and some in none; a tenth
     have an extracted text."""
     rng = random.Random(7)  # noqa: S311  made-up figures

@@ -13,7 +13,7 @@ from appliance.blobs.service import Places
 from appliance.core.sections import Blobs as Settings
 
 
-class Shelf(Protocol):
+class StoreProbe(Protocol):
     """A place store and the names of its stored and incoming contents."""
 
     places: Places
@@ -22,7 +22,7 @@ class Shelf(Protocol):
     def damage(self, name: str, content: bytes | None) -> None: ...
 
 
-class LocalShelf:
+class LocalProbe:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.places: Places = LocalPlaces(folder)
@@ -38,7 +38,7 @@ class LocalShelf:
             (self._folder / name).write_bytes(content)
 
 
-class BucketShelf:
+class BucketProbe:
     """An unused prefix of the bucket."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:

@@ -18,7 +18,7 @@ from appliance.webapps.models import PublicationRow
 from appliance.webapps.publishing import publications
 from appliance.webapps.publishing.publisher import Publisher
 from appliance.webapps.service import WebApps
-from tests.webapps.checked import SECONDS, Held, Visitor, failing, make_version, publish, seen
+from tests.webapps.smoke_checks import SECONDS, BlockedResponse, Visitor, fail_check, make_version, publish, seen
 
 SEALER = Sealer(b"k" * 32)
 LOOPBACK = Egress.of(["127.0.0.0/8"])
@@ -30,7 +30,7 @@ def subscribe(scope: TenantScope, url: str = "http://127.0.0.1:9/hook") -> str:
     return Webhooks(SEALER, LOOPBACK).create_webhook(scope, WebhookSpec(url, EVENTS))[1]
 
 
-def told(scope: TenantScope) -> list[tuple[str, dict[str, Any]]]:
+def list_events(scope: TenantScope) -> list[tuple[str, dict[str, Any]]]:
     """The events in the outbox with their data, oldest first."""
     rows = scope.select(DeliveryRow).order_by(DeliveryRow.created_at, DeliveryRow.id)
     return [(row.event, json.loads(row.payload)["data"]) for row in rows]
@@ -48,13 +48,13 @@ def test_no_event_before_every_check_has_passed(
     before: list[int] = []
 
     def answer(version: int | None, path: str) -> Any:
-        before.append(len(told(acme)))
+        before.append(len(list_events(acme)))
         return seen()
 
     visitor.answer = answer
     assert publish(publishing, acme, two).state == "published"
     assert before == [0, 0, 0, 0]
-    assert (told(acme), told(globex)) == ([published(2, 1)], [])
+    assert (list_events(acme), list_events(globex)) == ([published(2, 1)], [])
 
 
 @pytest.mark.parametrize(("in_preview", "state"), [(True, "refused"), (False, "switched_back")])
@@ -62,9 +62,9 @@ def test_a_failed_version_emits_only_its_failure(
     publishing: Publisher, visitor: Visitor, acme: TenantScope, two: int, in_preview: bool, state: str
 ) -> None:
     subscribe(acme)
-    visitor.answer = failing(in_preview=in_preview)
+    visitor.answer = fail_check(in_preview=in_preview)
     assert publish(publishing, acme, two).state == state
-    ((event, data),) = told(acme)
+    ((event, data),) = list_events(acme)
     assert (event, data["version"], data["previous"], data["state"]) == ("webapp.publish_failed", 2, 1, state)
     assert data["reason"].startswith("GET /about answered 500")
 
@@ -72,7 +72,7 @@ def test_a_failed_version_emits_only_its_failure(
 def test_an_overtaken_version_emits_nothing(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = blocked = Held(live=True)
+    visitor.answer = blocked = BlockedResponse(live=True)
     started = publishing.publish_version(acme, "shop", two)
     assert blocked.arrived.wait(SECONDS)
     subscribe(acme)
@@ -81,7 +81,7 @@ def test_an_overtaken_version_emits_nothing(
     assert started.future is not None
     started.future.result(SECONDS)
     assert publishing.get_publication(acme, "shop", two).state == "overtaken"
-    assert told(acme) == []
+    assert list_events(acme) == []
 
 
 def test_publishing_without_checks_and_rolling_back_emit_one_event(
@@ -94,9 +94,9 @@ def test_publishing_without_checks_and_rolling_back_emit_one_event(
     with pytest.raises(Conflict):
         webapps.publish_version(acme, "shop", two, if_current=1)
     webapps.roll_back(acme, "shop")
-    assert told(acme) == [published(three, 1), published(1, three)]
+    assert list_events(acme) == [published(three, 1), published(1, three)]
     webapps.unpublish_app(acme, "shop")
-    assert len(told(acme)) == 2
+    assert len(list_events(acme)) == 2
 
     def undone() -> None:
         webapps.publish_version(acme, "shop", three)
@@ -104,7 +104,7 @@ def test_publishing_without_checks_and_rolling_back_emit_one_event(
 
     with pytest.raises(RuntimeError):
         db.write(undone)
-    assert len(told(acme)) == 2
+    assert len(list_events(acme)) == 2
 
 
 def test_events_are_signed_and_retried_until_accepted(
@@ -134,7 +134,7 @@ def test_events_are_signed_and_retried_until_accepted(
 def test_only_one_of_two_processes_continues_a_publication(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
-    visitor.answer = blocked = Held(live=False)
+    visitor.answer = blocked = BlockedResponse(live=False)
     publishing.publish_version(acme, "shop", two)
     assert blocked.arrived.wait(SECONDS)
     row = acme.get(PublicationRow, number=two)
