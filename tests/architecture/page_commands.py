@@ -1,4 +1,4 @@
-"""The command blocks of README and docs, and a way to run them as a reader would."""
+"""Runs the command blocks of README and docs as a reader would."""
 
 import os
 import re
@@ -24,7 +24,7 @@ DONE_WITHIN = 180.0
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of commands: a start runs until the page ends, an unverified one says why it cannot run here."""
+    """One fenced block of commands: a `start` runs until the page ends, an unverified one gives the reason it cannot run here."""
 
     line: int
     text: str
@@ -36,7 +36,7 @@ class Block:
 class Reader:
     """Follows one page from top to bottom: own data folder, own port, failing HTTP answers fail the command.
 
-    Who reads several pages that begin with the same start, starts once: `running` holds who did, by the text of the block.
+    Pages that begin with the same start share one appliance: `running` has the reader that started it, by the block's text.
     """
 
     home: Path
@@ -87,9 +87,9 @@ class Reader:
             pause.wait(0.1)
 
     def join(self, other: "Reader") -> None:
-        """Go on with the appliance of another reader, which still runs."""
+        """Continue with the running appliance of another reader."""
         assert is_ready(other.port), f"it runs no more: {(other.home / 'start.log').read_text()}"
-        assert not self.data.exists(), "commands before a shared start would be about another appliance"
+        assert not self.data.exists(), "commands before a shared start would use another appliance"
         self.port, self.data = other.port, other.data
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ def is_ready(port: int) -> bool:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks that a reader would type: language `sh`, then nothing, `start`, or `unverified: reason`."""
+    """The blocks that a reader would run: language `sh`, then nothing, `start`, or `unverified: reason`."""
     blocks = []
     for match in FENCE.finditer(page):
         language, _, rest = match["info"].strip().partition(" ")

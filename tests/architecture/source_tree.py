@@ -1,4 +1,4 @@
-"""What the architecture tests look at: the project's files, parsed once."""
+"""The project's files for the architecture tests, each parsed once."""
 
 import ast
 import functools
@@ -13,7 +13,7 @@ IGNORED = {".venv", ".cache", ".git", "data", "node_modules", "__pycache__", "bu
 
 @functools.cache
 def project_files() -> tuple[Path, ...]:
-    """Files under version control or about to be; of an unpacked archive, every file that no tool made."""
+    """Files under version control or not ignored; in an unpacked archive, every file outside generated folders."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -40,7 +40,7 @@ def product_files() -> list[Path]:
 
 @functools.cache
 def tree_of(path: Path) -> ast.Module:
-    """Parsed once; the collector has no need to look at what stays to the end."""
+    """The syntax tree, parsed once; trees are never freed, so the garbage collector is off while parsing."""
     gc.disable()
     try:
         return ast.parse(path.read_text("utf-8"), filename=str(path))
@@ -49,7 +49,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def offences_in(paths: Iterable[Path], find: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
-    """What is found in these files, by name: one test for all of them, since a test for each costs more than the looking."""
+    """The offences in these files, by file name: one test for all files is faster than one for each."""
     return {name_of(path): offences for path in paths if (offences := list(find(path)))}
 
 

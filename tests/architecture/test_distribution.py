@@ -1,4 +1,4 @@
-"""What leaves the house: the wheel, the locks, the scripts, the service files."""
+"""What is shipped: the wheel, the locks, the scripts, the service files."""
 
 import os
 import re
@@ -73,7 +73,7 @@ def test_the_wheel_alone_makes_a_first_run(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_alone_prepares_runtimes_and_runs_a_teams_tests(wheel: Path, tmp_path: Path) -> None:
-    """Its lock of the runtimes is the checkout's, they go into the environment, and the kit takes those that GOS_RUNTIMES names."""
+    """The wheel has the runtimes' lock of the checkout, installs into the environment, and the test kit uses GOS_RUNTIMES."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     script = "from appliance.sandbox.runtimes import default_folder, prepare; print(prepare.LOCK, default_folder(), sep='\\n')"

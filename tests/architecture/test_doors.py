@@ -1,7 +1,7 @@
-"""Rooms with doors: from outside, tests of other rooms included, only what a room's `__init__.py` offers is imported.
+"""Other packages, and their tests, import from a package ("room") only what its `__init__.py` exports.
 
-A door is the `__all__` of a package: of a room, and of its sub-rooms. Where it names a module, that module is offered whole.
-import-linter holds the layers; it knows modules, not names, and no tests, so the doors are held here.
+The exports are the `__all__` of a package and of its subpackages. A module in `__all__` is exported as a whole.
+import-linter checks the layers; it knows modules, not names, and no tests, so the exports are checked here.
 """
 
 import ast
@@ -14,9 +14,9 @@ from pathlib import Path
 from tests.architecture.source_tree import ROOT, imported_modules, name_of, offences_in, python_files, tree_of
 
 OPEN = {"app", "cli", "core", "starter", "testing"}
-"""No rooms: the modules of `core` are small and each a door of its own; nobody stands above `app`, `cli` and `testing`."""
+"""Packages without checked exports: the modules of `core` are imported directly; nothing imports `app`, `cli` and `testing`."""
 WHOLE_PRODUCT = ("architecture", "bench", "chaos", "journeys", "redteam", "screenshots", "snapshots.py")
-"""Tests of the whole product, which look into every room."""
+"""Tests of the whole product, which can import anything."""
 SHARED = {
     "tests/agents/hostile/trap.py": {"governance"},
     "tests/agents/stepping.py": {"processes"},
@@ -35,7 +35,7 @@ SHARED = {
     "tests/sites/test_smoke.py": {"webapps"},
     "tests/webapps/test_traffic.py": {"sites"},
 }
-"""Tests of what two rooms do together, and the other room whose inside they know."""
+"""Tests of two rooms together, and the other rooms whose private names they can import."""
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def rooms() -> frozenset[str]:
 
 @functools.cache
 def exports(package: str) -> frozenset[str]:
-    """What the door of a package offers; nothing when it has none, or is a module."""
+    """The `__all__` of a package; empty when it has none, or is a module."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         return frozenset()
@@ -54,7 +54,7 @@ def exports(package: str) -> frozenset[str]:
 
 
 def exported_name(name: str) -> str | None:
-    """The offered name by which `appliance.room.thing.member` is reached from outside, None when there is none."""
+    """The export through which `appliance.room.thing.member` can be imported, or None."""
     parts = name.split(".")
     for length in range(2, len(parts)):
         if parts[length] in exports(".".join(parts[:length])):
@@ -63,7 +63,7 @@ def exported_name(name: str) -> str | None:
 
 
 def room_imports(path: Path, tree: ast.AST) -> Iterable[tuple[int, str, str]]:
-    """Line, room and dotted name of what a file imports of rooms; a room's own modules are left out."""
+    """Line, room and dotted name of what a file imports from other rooms."""
     for line, name in imported_modules(tree):
         package, _, rest = name.partition(".")
         room = rest.partition(".")[0]
@@ -72,7 +72,7 @@ def room_imports(path: Path, tree: ast.AST) -> Iterable[tuple[int, str, str]]:
 
 
 def find_private_imports(path: Path, tree: ast.AST) -> list[str]:
-    """Imports of what a room does not offer, in a file that belongs neither to the room nor to its tests."""
+    """Imports of names that a room does not export, in a file outside the room and its tests."""
     file = name_of(path)
     if file.startswith(tuple(f"tests/{suite}" for suite in WHOLE_PRODUCT)):
         return []

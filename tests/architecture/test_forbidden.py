@@ -45,9 +45,9 @@ WALL_CLOCK = {
     "time.gmtime",
 }
 ENVIRONMENT_READERS = ("appliance/core/config",)
-CLOCK_READERS = ("appliance/core/clock", "appliance/core/ids")  # an id sorts by the microsecond of its making
+CLOCK_READERS = ("appliance/core/clock", "appliance/core/ids")  # ids sort by the microsecond of their creation
 
-# In pieces, so that this file names none of them either.
+# In pieces, so that this file does not contain the names itself.
 REGISTRIES = [
     ("pypi", "org"),
     ("pythonhosted", "org"),
@@ -73,7 +73,7 @@ ROOT_ENTRIES = {
 
 
 def short_name(name: str) -> str:
-    """The last two parts: `datetime.datetime.now` and `datetime.now` are the same habit."""
+    """The last two parts: `datetime.datetime.now` and `datetime.now` are the same."""
     return ".".join(name.split(".")[-2:])
 
 

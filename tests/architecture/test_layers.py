@@ -1,4 +1,4 @@
-"""Who may import whom: the layers of pyproject.toml, private modules of a domain, the one a plugin may know."""
+"""Allowed imports: private modules of a domain, and the contract, the only module for plugins."""
 
 import ast
 from pathlib import Path
@@ -14,7 +14,7 @@ PRIVATE_MODULES: dict[str, set[str]] = {
     "tasks": set(),
     "engine.decide": set(),
     "engine.runner": set(),
-    "calls": {"appliance.governance"},  # the one road to a foreign system
+    "calls": {"appliance.governance"},  # the only way to a foreign system
 }
 PLUGIN_MAY_IMPORT = "appliance.connectors.contract"
 PLUGIN_TESTS_MAY_IMPORT = (PLUGIN_MAY_IMPORT, "appliance.connectors.testing", "appliance.connectors.suites")
@@ -45,7 +45,7 @@ def find_private_imports(graph: grimp.ImportGraph) -> list[str]:
 
 
 def find_foreign_imports(tree: ast.AST, allowed: tuple[str, ...]) -> list[str]:
-    """Imports of the appliance's other modules, and of what opens a connection by itself."""
+    """Imports of other modules of the appliance, and of libraries that open connections."""
     offences = []
     for line, name in imported_modules(tree):
         from_appliance = is_inside(name, "appliance") and not any(is_inside(name, module) for module in allowed)

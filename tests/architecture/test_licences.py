@@ -1,4 +1,4 @@
-"""What the appliance runs on may be shipped with it: every package of the lock has a licence that is allowed."""
+"""Every package of the lock has a licence that allows shipping it with the appliance."""
 
 import re
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -8,13 +8,13 @@ from packaging.requirements import Requirement
 
 from tests.architecture.source_tree import ROOT
 
-# Permissive ones; and those with a weak copyleft, of packages that are used as they are and can be replaced.
+# Permissive licences, and weak copyleft licences of packages that are used unchanged and can be replaced.
 PERMISSIVE = {
     *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD", "CC0-1.0", "ISC", "MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib"),
     "LLVM-exception",
 }
 WEAK_COPYLEFT = {"LGPL-2.1", "LGPL-3.0-only", "MPL-2.0"}
-# What packages say in their own words, as identifiers of SPDX.
+# The SPDX identifiers of licences that packages spell in other ways.
 SPDX_IDS = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
@@ -40,7 +40,7 @@ def locked_packages() -> dict[str, str]:
 
 
 def licence_of(package: Distribution) -> str:
-    """What its metadata says, as an expression of SPDX; empty when nothing in it can be told."""
+    """The licence in the package's metadata as an SPDX expression; empty when it is not recognized."""
     get_all = package.metadata.get_all
     classifiers = [name.rpartition(" :: ")[2] for name in get_all("Classifier", []) if name.startswith("License ::")]
     stated = get_all("License-Expression", []) or [*get_all("License", []), *classifiers]
@@ -48,13 +48,13 @@ def licence_of(package: Distribution) -> str:
 
 
 def allowed_licence(text: str) -> str:
-    """The licence when it is allowed, with every part of it; empty when it is another."""
+    """The SPDX expression when all of its licences are allowed, otherwise empty."""
     licence = SPDX_IDS.get(text.strip(), text.strip())
     return licence if words_of(licence) <= PERMISSIVE | WEAK_COPYLEFT else ""
 
 
 def licence_from_file(package: Distribution) -> str:
-    """By the file of the licence, where nothing else says it."""
+    """The licence recognized by the text of the licence file."""
     files = [file for file in package.files or [] if re.search(r"\.dist-info/.*licen[cs]e", str(file), re.IGNORECASE)]
     texts = [" ".join(str(file.locate().read_text()).split()) for file in files]  # type: ignore[attr-defined]
     return next((name for words, name in GRANTS.items() if any(words in text for text in texts)), "")

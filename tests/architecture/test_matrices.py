@@ -1,4 +1,4 @@
-"""Each run draws a part of the long matrices, the same part for the same seed, and `--all` runs them whole."""
+"""Each run selects a part of the long matrices, the same for the same seed; `--all` runs them completely."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ class Call:
 
 @dataclass
 class Item:
-    """A test as pytest has found it, with its parameters."""
+    """A collected test with its parameters."""
 
     nodeid: str
     callspec: Call
@@ -67,7 +67,7 @@ def test_a_seed_selects_the_same_scripts_and_some_of_each_kind() -> None:
 
 
 class CollectedNames:
-    """What a collection has found."""
+    """Records the names of collected tests."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -77,7 +77,7 @@ class CollectedNames:
 
 
 def collect(*options: str) -> list[str]:
-    """The tests that pytest would run, which it finds in this process: what takes long is to load what they need."""
+    """The tests that pytest would run, collected in this process, where the modules are already loaded."""
     names = CollectedNames()
     assert pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *options], plugins=[names]) == 0
     return names.names

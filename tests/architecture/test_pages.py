@@ -1,4 +1,4 @@
-"""What the README and the docs show, works: their commands are run from top to bottom, against a real appliance."""
+"""The commands in README and docs work: they are run from top to bottom, against a real appliance."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]+)[^)]*\)")
 
 @pytest.fixture(scope="module")
 def shared_readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Reader]]:
-    """Who shared_readers what several pages begin with, by the text of the block."""
+    """The readers that started an appliance for several pages, by the text of the start block."""
     starts = [block for page in PAGES for block in blocks_of(page.read_text("utf-8")) if block.starts]
     pages = Counter(block.text for block in starts)
     readers: dict[str, Reader] = {}

@@ -1,4 +1,4 @@
-"""Every page that the console declares is looked at: it is on the list that pictures and checks of all pages go by."""
+"""Every page of the console is on the list that screenshots and page checks use."""
 
 from appliance.console import blueprint
 from appliance.console.frame.routing import BASE_PAGES, PAGES
@@ -7,7 +7,7 @@ from tests.screenshots.pages import ADDRESSES, BASE_ADDRESSES, NOT_PAGES, SIGNED
 HINT = "add it to tests/screenshots/pages.py with an address, or to NOT_PAGES with what it answers"
 
 
-def test_every_page_is_on_the_list_of_those_looked_at() -> None:
+def test_every_page_is_listed_for_screenshots() -> None:
     assert blueprint.AREAS
     declared = {route.path for route in PAGES if route.method == "GET"} | {each.path for each in BASE_PAGES if each.method == "GET"}
     listed = {*ADDRESSES, *BASE_ADDRESSES, *SIGNED_OUT, *NOT_PAGES}

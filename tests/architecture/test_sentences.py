@@ -1,4 +1,4 @@
-"""The sentence of a coded error is put together from a pattern and its values, so that it has an id in every language."""
+"""The message of a coded error is a pattern with values, so it has a translatable id."""
 
 import ast
 import functools
@@ -11,15 +11,15 @@ from appliance.core.errors import ApplianceError, Detail
 from appliance.core.sentences import PLACEHOLDER, Sentence
 from tests.architecture.source_tree import dotted_name, name_of, offences_in, python_files, tree_of
 
-# What makes Sentences of others, and of marked texts.
+# Modules that build Sentences from others, and from marked texts.
 MAKERS = ("appliance/core/sentences.py", "appliance/core/texts.py")
-# What speaks English only: commands, tests of solutions, and what writes new solutions.
+# English only: commands, tests of solutions, the starter, and migrations.
 ENGLISH_ONLY = ("appliance/cli/", "appliance/testing/", "appliance/starter/", "appliance/core/migrations/")
 
 
 @functools.cache
 def message_places() -> dict[str, int]:
-    """At which argument the calls of these names take a sentence: coded errors, by the names of their classes, and findings."""
+    """The position of the message argument by class name, for coded errors and `Detail`."""
     bases = {
         node.name: {dotted_name(base).rpartition(".")[2] for base in node.bases}
         for path in python_files("appliance")
@@ -68,7 +68,7 @@ def test_sentences_of_coded_errors_have_ids() -> None:
         'NotFound(f"there is no {name}")',
         'errors.NotFound(f"there is no {name}")',
         'Detail("/name", "invalid", f"there is no {name}")',
-        'Sentence(told, name=name)',
+        'Sentence(text, name=name)',
         'Sentence("there is no %(name)s")',
         'Sentence("there is no %(name)s", nam=name)',
         'Sentence("100 % of %(name)s", name=name)',

@@ -1,11 +1,11 @@
-"""What a start loads: libraries that take long, and that most appliances need seldom or never, come with their first use."""
+"""Slow libraries that most appliances rarely need are not loaded at the start, but at their first use."""
 
 import subprocess
 import sys
 
 import pytest
 
-# What is not installed is not loaded either, so the library itself proves that its name is right.
+# A library that is not installed would pass, so each is imported to prove that its name is right.
 SELDOM = ("pydantic_ai", "opentelemetry", "mcp", "mcp_types", "dns.resolver", "graphql", "zeep", "paramiko")
 STARTED = """
 import sys

@@ -1,4 +1,4 @@
-"""Everything that people read stands in a catalogue, and the German one has all of it."""
+"""Every visible text is in a catalogue, and the German catalogue is complete."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ TEMPLATES = ROOT / "ui" / "templates"
 CONSOLE = ROOT / "appliance" / "console"
 # Pages whose texts are not in the catalogues yet. This list only ever gets shorter.
 NOT_YET: set[str] = set()
-# Not for readers of the pages: the explorer of the API is English like the API, and the extraction speaks to translators.
+# Not translated: the API explorer is English like the API, and the extraction is for translators.
 ENGLISH = {"ui/templates/docs/explorer.html", "appliance/console/extraction.py"}
 
 # What stands between the parts of a list.
@@ -42,7 +42,7 @@ def test_every_exemption_is_still_needed() -> None:
 
 
 def test_german_has_every_text_and_each_of_them_is_sound() -> None:
-    """Else: `gos translation update ui/translations/de.po`, and fill in what is empty."""
+    """If it fails, run `gos translation update ui/translations/de.po` and fill in the empty texts."""
     german = read_catalogue(ROOT / "ui" / "translations" / "de.po")
     assert missing_of(german.catalogue, needed(extract())) == []
     assert [str(each.id) for each in german.catalogue if each.fuzzy and each.id] == []
@@ -50,7 +50,7 @@ def test_german_has_every_text_and_each_of_them_is_sound() -> None:
 
 
 def test_a_clause_before_a_semicolon_is_translated() -> None:
-    """A pattern for any first half of a sentence takes this one too, whose first half no catalogue knows by itself."""
+    """A pattern that matches any first clause also matches this sentence, whose first clause is not in a catalogue."""
     german = read_catalogue(ROOT / "ui" / "translations" / "de.po").language
     translated = german.translate(
         "invitations are turned off; ask the operator of this appliance to create the account with `gos user add LOGIN`"
@@ -67,7 +67,7 @@ def test_no_template_writes_a_number_by_itself() -> None:
 
 
 def test_no_text_is_concatenated() -> None:
-    """A text that ends with a space waits for a neighbour whose place another language may not know."""
+    """A text that ends with a space is concatenated, which does not work with the word order of other languages."""
     assert [each for each in extract(with_domains=False) if each.message.endswith(" ") and each.message not in BETWEEN] == []
 
 

@@ -53,7 +53,7 @@ def words_of(identifier: str) -> list[str]:
 
 @functools.cache
 def find_synonyms(text: str) -> list[str]:
-    """`found: say …` for every banned word, or sequence of words, in an identifier."""
+    """`identifier: say …` for every banned word, or sequence of words, in an identifier."""
     words = words_of(text)
     problems = []
     for synonym, word in SYNONYMS.items():

@@ -1,4 +1,4 @@
-"""Finds text that people see and no catalogue knows: in templates, in their attributes and expressions, in console Python."""
+"""Finds visible text that is not in a catalogue: in templates, their attributes and expressions, and in console Python."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ _FILTERS = {"count_of"}
 _SENTENCE = re.compile(r"[A-Za-z,]{2,} [A-Za-z(]")
 # HTML, whole documents such as an example in YAML, and what headers say.
 _CODE = re.compile(r"<|.*\n|Location$|Lax$|.*max-age=")
-# What is no class, no query, no method and no beginning of a name.
+# Not a class, a query, a method or the beginning of a name.
 _WORD = re.compile(r"(?:[(,;:] ?)?[A-Za-z][a-z]+[a-z ,)]*")
 _TITLE = re.compile(r"[A-Z][a-z]{2,}(?!\w*[-_/.:])")
 
@@ -44,7 +44,7 @@ def is_worded(text: str) -> bool:
 
 
 def in_template(source: str) -> Iterator[tuple[int, str]]:
-    """(line, what stands there) for all that a translation would not reach."""
+    """(line, text) for each text that is not translated."""
     for match in TOKEN.finditer(source):
         line = source.count("\n", 0, match.start()) + 1
         text = match[0]
@@ -70,7 +70,7 @@ def _in_expressions(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _answers_of(expression: str) -> Iterator[str]:
-    """The constants that may be all that an expression between tags shows, one word without a capital included."""
+    """The constants that an expression between tags can output, including single lower-case words."""
     waiting: list[nodes.Node] = list(Environment(autoescape=True).parse(expression).find_all(nodes.Output))
     while waiting:
         node = waiting.pop()
@@ -83,7 +83,7 @@ def _answers_of(expression: str) -> Iterator[str]:
 
 
 def _to_look_at(node: nodes.Node) -> list[nodes.Node]:
-    """The parts of a node that may be shown: not what is compared, looked up, or in a catalogue already."""
+    """The parts of a node that can be shown: not those that are compared, looked up, or translated already."""
     if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in FUNCTIONS:
         return []
     if isinstance(node, nodes.Compare | nodes.Test | nodes.Extends | nodes.FromImport | nodes.Include | nodes.Getitem):

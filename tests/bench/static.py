@@ -145,9 +145,9 @@ def measure(peers: list[tuple[str, int, str]]) -> None:
         for _ in range(ROUNDS):
             for name, port, host in peers:
                 rounds[name].append(per_second(port, host, f"/{size}.bin"))
-        found = {name: statistics.median(values) for name, values in rounds.items()}
-        ratios = ", ".join(f"{found['GOS'] / value:.2f} of {name}" for name, value in found.items() if name != "GOS")
-        figures = ", ".join(f"{name} {value:,.0f}/s" for name, value in found.items())
+        medians = {name: statistics.median(values) for name, values in rounds.items()}
+        ratios = ", ".join(f"{medians['GOS'] / value:.2f} of {name}" for name, value in medians.items() if name != "GOS")
+        figures = ", ".join(f"{name} {value:,.0f}/s" for name, value in medians.items())
         print(f"{label:>5}: {figures}; {ratios}", flush=True)
 
 
@@ -155,8 +155,8 @@ def publish(api: httpx.Client, app: str, files: dict[str, bytes]) -> None:
     """Create the app and publish these files as one archive."""
     api.post("/api/v1/webapps", json={"id": app}).raise_for_status()
     sent = {"Content-Type": "application/gzip"}
-    made = api.post(f"/api/v1/webapps/{app}/versions", content=archive(files), headers=sent).raise_for_status().json()["data"]
-    api.post(f"/api/v1/webapps/{app}/versions/{made['version']}/publish", json={}).raise_for_status()
+    version = api.post(f"/api/v1/webapps/{app}/versions", content=archive(files), headers=sent).raise_for_status().json()["data"]
+    api.post(f"/api/v1/webapps/{app}/versions/{version['version']}/publish", json={}).raise_for_status()
 
 
 def redeploy(api: httpx.Client) -> None:
@@ -178,11 +178,11 @@ def send_changes(api: httpx.Client, files: dict[str, bytes]) -> None:
     by_digest = {hashlib.sha256(content).hexdigest(): content for content in files.values()}
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
     manifest = {"files": {path: {"sha256": digests[path], "size": len(content)} for path, content in files.items()}}
-    made = api.post("/api/v1/webapps/large/versions", json=manifest).raise_for_status().json()["data"]
-    if len(made["required"]) != CHANGED:
-        raise SystemExit(f"{len(made['required'])} contents were asked for, not {CHANGED}")
-    one = f"/api/v1/webapps/large/versions/{made['version']}"
-    for sha256 in made["required"]:
+    version = api.post("/api/v1/webapps/large/versions", json=manifest).raise_for_status().json()["data"]
+    if len(version["required"]) != CHANGED:
+        raise SystemExit(f"{len(version['required'])} contents were asked for, not {CHANGED}")
+    one = f"/api/v1/webapps/large/versions/{version['version']}"
+    for sha256 in version["required"]:
         api.put(f"{one}/blobs/{sha256}", content=by_digest[sha256]).raise_for_status()
     api.post(f"{one}/finalize", json={}).raise_for_status()
     api.post(f"{one}/publish", json={}).raise_for_status()
@@ -190,8 +190,8 @@ def send_changes(api: httpx.Client, files: dict[str, bytes]) -> None:
 
 def main() -> None:
     print(f"{CONNECTIONS} keep-alive connections, {SECONDS:.0f} s, medians of {ROUNDS} rounds, load {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory() as made:
-        folder, port = Path(made), free_port()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, port = Path(temporary), free_port()
         data = folder / "data"
         tenant, key = set_up(data, port)
         with running_server(data, port):

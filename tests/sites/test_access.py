@@ -25,7 +25,7 @@ FORM = {"Sec-Fetch-Site": "same-origin", **PAGE}
 
 
 def open_app(acme: httpx.Client, app: str, access: Any) -> None:
-    """An app with this access; with a public folder, so that the settings come along."""
+    """Deploy an app with this access; it has a public folder, so its settings are deployed too."""
     response = acme.get(f"/api/v1/webapps/{app}")
     if response.status_code == 404:
         new_app(acme, app)
@@ -69,7 +69,7 @@ def enter(browser: httpx.Client, to: str = "/") -> httpx.Response:
 
 
 def cookie_of(answer: httpx.Response) -> str:
-    """What a browser sends from now on: `Secure` cookies over HTTP are for localhost only, which this client does not know."""
+    """The Cookie header that a browser would send: the client does not return `Secure` cookies over HTTP, even to localhost."""
     set_now = [each.partition(";")[0] for each in answer.headers.get_list("set-cookie")]
     return "; ".join(each for each in set_now if each.partition("=")[2])
 
@@ -242,7 +242,7 @@ def base(running: Running, club: str) -> Iterator[httpx.Client]:
 
 
 def at_base(browser: httpx.Client, path: str = "/_gos/sign-in") -> tuple[str, str]:
-    """Begins a sign-in: what the base host is asked, and the cookie of this browser."""
+    """Start a sign-in; returns the path on the base host, and the cookie of this browser."""
     away = browser.get(path, headers=PAGE)
     url = urlsplit(away.headers["location"])
     assert (away.status_code, url.hostname, url.path) == (303, "localhost", "/visit")

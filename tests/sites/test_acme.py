@@ -48,7 +48,7 @@ class HostList:
 
 
 class World:
-    """An appliance's listeners, its orders, and an authority that reaches them."""
+    """An appliance's listeners, its orders, and an authority that connects to them."""
 
     def __init__(self, authority: AcmeServer, certificates: Certificates, server: ServerConfig) -> None:
         self.authority, self.certificates, self.server = authority, certificates, server
@@ -56,12 +56,12 @@ class World:
         self.port = int(server.bind[0].rpartition(":")[2])
 
     def issuer(self, instance: str = "wrk_1", **more: Any) -> Issuer:
-        """A process that looks after the orders; every other one is dead."""
+        """A process that works on the orders; all others are dead."""
         ordering = OrderProcessor(Authority(f"{self.authority.url}/directory", **more), self.certificates)
         return Issuer(self.certificates, self.domains, Worker(instance, lambda name: name == instance), ordering)
 
     def run_rounds(self, issuer: Issuer, count: int = 6) -> CertificateStatus:
-        """As many rounds, none of which waits for the next."""
+        """Run `count` rounds without the pauses between them."""
         for _ in range(count):
             issuer.run_round()
             db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
@@ -72,7 +72,7 @@ class World:
         return row
 
     def advance(self, ms: int) -> None:
-        """As if so much time had passed since the last try."""
+        """Move the times of the order back, as if `ms` had passed since the last attempt."""
         row = self.order()
         tries = [at - ms for at in row.tries]
         mine = OrderRow.host == HOST
@@ -96,7 +96,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Certif
 
 
 async def nothing_else(scope: Any, receive: Any, send: Any) -> None:
-    """The rest of the appliance, which no test here asks."""
+    """The rest of the appliance, which these tests do not use."""
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def test_a_host_that_goes_to_another_tenant_gets_another_certificate(world: Worl
 
 
 class Crash(BaseException):
-    """The process, in the middle of it."""
+    """The simulated crash of a process."""
 
 
 @pytest.mark.parametrize("point", range(17))

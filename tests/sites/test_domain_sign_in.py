@@ -20,7 +20,7 @@ LOGIN, WORD = "mia@firma.example", "correct horse battery"
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -> Iterator[Running]:
-    """An appliance that only a proxy on this machine reaches; the world sees its port 443."""
+    """An appliance behind a proxy on this machine, with public port 443."""
     config = make_config(
         tmp_path_factory.mktemp("proxied"), server__trusted_proxies=["127.0.0.0/8"], server__public_port=443,
         egress__allow=["127.0.0.0/8"], domains__resolvers=[name_server.address],
@@ -67,7 +67,7 @@ class Browser:
         return answer
 
     def follow(self, url: str) -> tuple[str, httpx.Response]:
-        """Where redirects lead, as long as they stay with the appliance."""
+        """Follow redirects within the appliance; returns the last URL and its response."""
         for _ in range(10):
             answer = self.go(url)
             if not answer.is_redirect:
@@ -79,7 +79,7 @@ class Browser:
 
 
 def shop(proxied: Running, owner: httpx.Client, app: str, access: object, **more: object) -> str:
-    """An app with this access on a domain of its own, to which `www.` leads; answers the domain."""
+    """Create an app with this access on its own domain, with a redirect from `www.`; returns the domain."""
     open_app(owner, app, access)
     claim(proxied, owner, app, f"{app}.test", redirect_from="www", **more)
     return f"{app}.test"

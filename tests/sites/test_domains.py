@@ -26,7 +26,7 @@ def claim(running: Running, acme: httpx.Client, app: str, host: str, **more: obj
 
 @pytest.fixture(scope="module")
 def home(running: Running, acme: httpx.Client) -> Iterator[str]:
-    """A host that serves an app, `www.` before it redirecting."""
+    """A host that serves an app, with a redirect from `www.`."""
     new_app(acme, "own-home")
     deploy(acme, "own-home", {"index.html": PAGE})
     claim(running, acme, "own-home", "home.test", redirect_from="www")
@@ -105,7 +105,7 @@ def test_a_proxy_can_get_certificates_for_existing_names(running: Running, home:
         assert permitted(running, name) == 404, name
 
 
-def test_nobody_else_learns_which_names_exist(running: Running, home: str) -> None:
+def test_other_callers_do_not_learn_which_names_exist(running: Running, home: str) -> None:
     for header in ("X-Forwarded-For", "Forwarded"):
         assert permitted(running, home, {header: "203.0.113.9"}) == 404
     assert permitted(running, home, host="acme.localhost") == 404

@@ -30,7 +30,7 @@ OWN = {"owner": "$actor.id"}
 
 @dataclass
 class Shop:
-    """The routes as they are served to whoever the gate lets in."""
+    """The routes as served to visitors with access."""
 
     running: Running
     table: RouteTable

@@ -22,7 +22,7 @@ BUSY = Overloaded("the bucket cannot be reached", headers={"Retry-After": "30"})
 
 
 class FailingPlaces:
-    """A bucket that answers with an error, or breaks off behind the first piece."""
+    """A bucket that fails at once, or after the first piece."""
 
     def __init__(self, places: Any, error: ApplianceError, *, behind: bool = False) -> None:
         self._places, self._error, self._behind = places, error, behind
@@ -54,7 +54,7 @@ class BreakingPieces(Pieces):
 
 @pytest.fixture
 def fail(running: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Begin to fail; until the test ends, or the patch is taken away."""
+    """Makes the store fail until the test ends or the patch is undone."""
     blobs = running.services.blobs
 
     def begin(error: ApplianceError, *, behind: bool = False) -> pytest.MonkeyPatch:

@@ -14,7 +14,7 @@ from tests.sites.route_shop import ROUTES, SAME, deploy, executions, go_on, wait
 
 
 def begin_slow(route_shop: httpx.Client, acme: httpx.Client, headers: dict[str, str] | None = None) -> tuple[httpx.Response, str]:
-    """The 202 of a slow route, and the id that only the API tells."""
+    """The 202 response of a slow route, and the execution id, which only the API returns."""
     before = {each["execution_id"] for each in executions(acme, "route-slow")}
     answer = route_shop.post("/api/slow", json={}, headers=headers)
     assert answer.status_code == 202, answer.text
@@ -23,7 +23,7 @@ def begin_slow(route_shop: httpx.Client, acme: httpx.Client, headers: dict[str, 
 
 
 def cookie_of(answer: httpx.Response) -> str:
-    """As a browser on `localhost` would send it back: it is Secure."""
+    """The secure cookie as a browser on `localhost` would send it back."""
     cookie = answer.headers["set-cookie"]
     assert re.fullmatch(r"__Host-gos_browser=[\w-]{32}; Path=/; Max-Age=86400; HttpOnly; Secure; SameSite=Lax", cookie)
     return str(cookie.partition(";")[0])

@@ -13,12 +13,12 @@ from appliance.testing.running import Running
 from tests.sites.test_webapps import new_app, site
 
 MB = 1 << 20
-SIZE, MOST_MEMORY = 32 * MB, 12 * MB  # of everything that client and server hold together
+SIZE, MOST_MEMORY = 32 * MB, 12 * MB  # the limit is for client and server together
 PIECE = MB
 
 
 class Content:
-    """The same bytes each time, and never all of them; those of another are others."""
+    """Yields the same random bytes each time, piece by piece; each instance has different bytes."""
 
     def __init__(self) -> None:
         self._piece = secrets.token_bytes(PIECE)

@@ -39,7 +39,7 @@ def certificates(tmp_path: Path) -> Iterator[Certificates]:
 
 
 class Zone:
-    """An authority that asks for TXT records, and the operator's command that keeps them in files."""
+    """An authority that checks TXT records, and the operator's command that stores them in files."""
 
     def __init__(self, folder: Path, authority: AcmeServer, certificates: Certificates) -> None:
         self.records = authority.records = folder / "records"
@@ -57,7 +57,7 @@ class Zone:
         self.worker = self.process("wrk_1")
 
     def process(self, instance: str) -> Worker:
-        """The next process, which takes the place of the one before."""
+        """A new process that replaces the previous one."""
         self.worker = Worker(instance, lambda name: name == instance)
         settings = Authority(f"{self.authority.url}/directory", dns_hook=(self.command,), hook_seconds=600)
         self.ordering = OrderProcessor(settings, self.certificates, self.worker.stopping)
@@ -80,7 +80,7 @@ class Zone:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """The block runs while the command is adding a record; the round has ended afterwards."""
+        """Runs the block while the command is adding a record; the round has ended afterwards."""
         self.hold.touch()
         thread = threading.Thread(target=self.rounds, args=(2,))
         thread.start()

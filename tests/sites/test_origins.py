@@ -55,7 +55,7 @@ def test_a_link_can_only_read() -> None:
         assert not passes(method, FOLLOWED)
 
 
-def test_clients_other_than_browsers_send_what_no_page_can() -> None:
+def test_without_browser_headers_only_json_without_cookies_passes() -> None:
     assert passes("POST", JSON)
     assert passes("POST", {"content-type": "Application/JSON; charset=utf-8"})
     assert all(passes(method, {}) for method in ("PUT", "PATCH", "DELETE", "GET"))

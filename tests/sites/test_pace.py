@@ -31,7 +31,7 @@ CALM = Pace(PATIENCE, 1)
 
 
 class Shop:
-    """Reads and answers as its path says; `left` says how its requests ended, `sent` what of an endless answer was taken."""
+    """Reads and responds as the path says; `left` records how requests ended, `sent` what was sent of an endless response."""
 
     def __init__(self) -> None:
         self.left: list[str] = []
@@ -98,7 +98,7 @@ class Line:
         self.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\n{fields}\r\n".encode() + body)
 
     def read(self) -> bytes:
-        """What comes until the server closes, however it does."""
+        """Everything received until the server closes the connection."""
         data = b""
         with suppress(ConnectionError):
             while piece := self.socket.recv(1 << 16):
@@ -106,7 +106,7 @@ class Line:
         return data
 
     def drip(self, piece: bytes, times: int = 10_000) -> None:
-        """Send it again and again, slowly, until the server has had enough."""
+        """Send the data again and again, slowly, until the server disconnects."""
         with suppress(ConnectionError):
             for _ in range(times):
                 self.socket.sendall(piece)
@@ -118,7 +118,7 @@ class Line:
 
 
 class Http2:
-    """A client of HTTP/2, by TLS."""
+    """An HTTP/2 client over TLS."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -141,7 +141,7 @@ class Http2:
         return stream
 
     def answer(self, stream: int, *, takes: bool = True) -> tuple[str, bytes]:
-        """Status and body of an answer; as far as it comes without the client taking it."""
+        """Status and body of a response, as far as it arrives without flow control updates."""
         status, body = "", b""
         while piece := self.line.socket.recv(1 << 16):
             for event in self.http.receive_data(piece):

@@ -19,7 +19,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def visitor(running: Running, acme: httpx.Client) -> Iterator[httpx.Client]:
-    """Somebody at the preview of version 2 of an app whose version 1 is published."""
+    """A browser at the preview of version 2 of an app whose version 1 is published."""
     new_app(acme, "looked-at")
     deploy(acme, "looked-at", {"index.html": b"<h1>one</h1>", "assets/old-3f2a1b9c.js": b"let a = 1"})
     deploy(acme, "looked-at", FILES, publish=False)
@@ -37,7 +37,7 @@ def token_of(url: str) -> str:
 
 
 def open_link(client: httpx.Client, url: str) -> dict[str, str]:
-    """The headers by which a browser that has followed the link goes on."""
+    """The headers that a browser sends after it followed the link."""
     answer = client.get(f"/?{urlsplit(url).query}")
     assert answer.status_code == 303
     return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}

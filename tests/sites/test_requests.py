@@ -19,7 +19,7 @@ from tests.sites.test_webapps import deploy, new_app, site
 
 
 class RecordingLog(RequestLog):
-    """Shows what was noted."""
+    """Records the logged requests."""
 
     @property
     def noted(self) -> list[HandledRequest]:
@@ -88,7 +88,7 @@ def test_requests_over_the_quota_are_refused() -> None:
 
 
 def stored_requests(running: Running, api: httpx.Client, app: str, least: int, **query: str) -> list[dict[str, Any]]:
-    """What the log has, as soon as it has so many."""
+    """The logged requests, as soon as there are `count`."""
     ends = time.monotonic() + 30
     while True:
         running.appliance.services.requests.flush()

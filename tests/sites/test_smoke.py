@@ -152,7 +152,7 @@ def test_a_publication_belongs_to_its_tenant(acme: httpx.Client, globex: httpx.C
     assert acme.get(f"/api/v1/webapps/{app}/versions/1/publication").status_code == 404
 
 
-def test_checks_pass_the_gate_of_an_app_and_nobody_else_does(running: Running, acme: httpx.Client, app: str) -> None:
+def test_only_checks_bypass_the_access_control_of_an_app(running: Running, acme: httpx.Client, app: str) -> None:
     files = {"app.yaml": b"access: members\nsmoke: [{path: /, contains: members}]", "public/index.html": b"<h1>members</h1>"}
     number = deploy(acme, app, files, publish=False)
     assert publish(acme, app, number).status_code == 200

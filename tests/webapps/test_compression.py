@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=T
 
 @pytest.fixture
 def unbounded() -> Iterator[None]:
-    """Whatever the test allows a tenant, the next one is as before."""
+    """Restores the quota that a test changes."""
     yield
     quota.configure(tenant_bytes=0)
 

@@ -41,7 +41,7 @@ def odd(bits: int) -> int:
 
 
 def rsa_of(p: int, q: int, d: int = 0, inverse: int = 0) -> str:
-    """An RSA key of these factors, which need be no primes."""
+    """An RSA key with these factors, which need not be primes."""
     e = 65537
     exponent = d or pow(e, -1, math.lcm(p - 1, q - 1))
     inverse = inverse or (pow(q, -1, p) if p & 1 else 1)
@@ -49,7 +49,7 @@ def rsa_of(p: int, q: int, d: int = 0, inverse: int = 0) -> str:
 
 
 def of_composites(bits: int) -> str:
-    """Everything fits together; only primes these are not."""
+    """The key is consistent, but its factors are not primes."""
     while True:
         p, q = odd(bits), odd(bits)
         if math.gcd(p, q) == math.gcd(65537, (p - 1) * (q - 1)) == 1:
@@ -62,13 +62,13 @@ def of_the_wrong_exponent() -> str:
 
 
 def of_an_endless_exponent() -> str:
-    """It would sign, but slowly."""
+    """The key would sign, but slowly."""
     numbers = rsa.generate_private_key(65537, 2048).private_numbers()
     return rsa_of(numbers.p, numbers.q, d=numbers.d + (math.lcm(numbers.p - 1, numbers.q - 1) << 20_000))
 
 
 def of_a_damaged_part() -> str:
-    """It signs all the same: the library goes the longer way round."""
+    """The key still signs, because the library falls back to a slower method."""
     numbers = rsa.generate_private_key(65537, 2048).private_numbers()
     return rsa_of(numbers.p, numbers.q, inverse=numbers.iqmp ^ 2)
 
@@ -117,7 +117,7 @@ def test_a_key_after_its_parameters_is_found() -> None:
 
 
 def patched(old: bytes, new: bytes, whole: str = GOOD) -> str:
-    """A certificate with other bytes in some place, whoever signed it."""
+    """A certificate with some bytes replaced, regardless of its signature."""
     content = ssl.PEM_cert_to_DER_cert(whole)
     assert old in content
     assert len(old) == len(new)

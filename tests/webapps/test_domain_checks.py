@@ -115,7 +115,7 @@ def test_without_public_addresses_it_is_unknown_where_a_name_points(world: World
     assert (seen.state, seen.leads_here, seen.records[1].finding) == ("cert_pending", None, "unchecked")
 
 
-def test_false_dns_answers_prove_nothing_and_break_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_dns_answers_prove_nothing_and_do_no_harm(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "SECONDS", 1.0)  # nonsense is passed over, in case an answer comes after it
     world.claim("shop.corp.example")
     proof = world.domains.get_domain(world.scope, "shop", "shop.corp.example").records[0]
@@ -366,13 +366,13 @@ def test_only_one_process_checks_and_a_late_result_is_dropped(world: World, monk
     second = Domains(SETTINGS, Prober(SETTINGS, Lookups([world.dns.address]), Egress()))
     first = world.domains.checker
     during: list[int] = []
-    look = first._outside.probe
+    probe = first._outside.probe
 
     def slow(*args: object, **more: object) -> object:
-        """While this process looks, another one finds nothing to do, and a person has the domain looked at."""
+        """While this process probes, another one finds nothing due, and a person requests a check."""
         during.append(second.checker.check_due())
         proof = world.domains.get_domain(world.scope, "shop", "corp.example").records[0]
-        seen = look(*args, **more)  # type: ignore[arg-type]
+        seen = probe(*args, **more)  # type: ignore[arg-type]
         world.dns.set(proof.name, "TXT", f'"{proof.expected[0]}"')
         second.verify_domain(world.scope, "shop", "corp.example")
         return seen

@@ -47,15 +47,15 @@ def event_names(host: str = HOST) -> list[str]:
     return [action for (action,) in db.rows("SELECT action FROM audit_entry WHERE subject = ? ORDER BY seq", (host,))]
 
 
-def during_a_look(monkeypatch: pytest.MonkeyPatch, domains: Domains, happens: Callable[[], object]) -> None:
-    """Have something happen when the next look has seen all it looks at, and before that is written."""
+def during_a_probe(monkeypatch: pytest.MonkeyPatch, domains: Domains, action: Callable[[], object]) -> None:
+    """Run something after the next probe has read everything and before its result is written."""
     outside = domains.checker._outside
-    look = outside.probe
+    probe = outside.probe
 
     def slow(*args: object, **more: object) -> object:
-        monkeypatch.setattr(outside, "probe", look)
-        seen = look(*args, **more)  # type: ignore[arg-type]
-        happens()
+        monkeypatch.setattr(outside, "probe", probe)
+        seen = probe(*args, **more)  # type: ignore[arg-type]
+        action()
         return seen
 
     monkeypatch.setattr(outside, "probe", slow)
@@ -78,7 +78,7 @@ def test_a_check_of_one_claim_does_not_verify_another(
         domains.claim_domain(acme, "shop", NewDomain(HOST, redirect_from="apex"))
         assert seen_through(dns).verify_domain(acme, "shop", HOST).state == "pending_dns"
 
-    during_a_look(monkeypatch, domains, claim_more)
+    during_a_probe(monkeypatch, domains, claim_more)
     assert domains.verify_domain(acme, "shop", HOST).state == "pending_dns"
     assert domains.table.find("corp.example") is None
     assert "domain.verify" not in event_names()
@@ -89,7 +89,7 @@ def test_a_check_started_before_approval_does_not_overwrite_it(
 ) -> None:
     for method in ("txt", "operator"):
         domains.claim_domain(acme, "shop", NewDomain(HOST, method=method))
-        during_a_look(monkeypatch, domains, lambda: domains.approve_domain(acme, HOST))
+        during_a_probe(monkeypatch, domains, lambda: domains.approve_domain(acme, HOST))
         assert domains.verify_domain(acme, "shop", HOST).failing_since is None
         assert "domain.failing" not in event_names()
         domains.release_domain(acme, "shop", HOST)
@@ -159,12 +159,12 @@ def test_one_tenant_does_not_use_up_the_checks_of_others(
         domains.claim_domain(scope, "shop", NewDomain(host))
     seen: list[object] = []
 
-    def look_at_others() -> None:
+    def probe_others() -> None:
         with pytest.raises(RateLimited):
             domains.verify_domain(acme, "shop", "more.example")
         seen.append(domains.verify_domain(globex, "shop", "globex.example").checked_at)
 
-    during_a_look(monkeypatch, domains, look_at_others)
+    during_a_probe(monkeypatch, domains, probe_others)
     seen.append(domains.verify_domain(acme, "shop", HOST).checked_at)
     seen.append(domains.verify_domain(acme, "shop", "more.example").checked_at)
     assert None not in seen

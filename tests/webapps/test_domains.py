@@ -40,7 +40,7 @@ SETTINGS = DomainSettings("gos.example", "apps.example", ("192.0.2.10",))
 
 
 def make_domains(settings: DomainSettings) -> Domains:
-    """With a name server that nobody has to ask here."""
+    """Domains whose name server these tests do not use."""
     return Domains(settings, Prober(settings, Lookups(["127.0.0.1:9"]), Egress()))
 
 
@@ -196,7 +196,7 @@ def test_deleting_an_app_or_tenant_releases_its_domains(
 
 
 def test_a_name_held_by_another_domain_is_not_taken_from_it(domains: Domains, acme: TenantScope) -> None:
-    """As when two processes prove both at once: each has looked before the other wrote."""
+    """As if two processes proved both at once: each read before the other wrote."""
     hold(domains, acme, "www.corp.example")
     domains.claim_domain(acme, "shop", NewDomain("corp.example"))
     late = acme.get(DomainRow, host="corp.example")

@@ -71,7 +71,7 @@ def test_a_failed_check_stores_the_beginning_of_the_response() -> None:
 
 
 def wait_for_end(publishing: Publisher, acme: TenantScope, number: int) -> Publication:
-    """A publication that another process has taken up, once it is over."""
+    """The publication that another process continued, once it has ended."""
     pause, ends = threading.Event(), clock.monotonic() + SECONDS
     while (publication := publishing.get_publication(acme, "shop", number)).is_running:
         assert clock.monotonic() < ends, publication
@@ -305,7 +305,7 @@ def test_a_publication_that_crashes_every_process_is_aborted(
 
 @pytest.fixture
 def keep_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an app only its newest version is kept, and what is needed."""
+    """Keeps only the newest version of an app, and those in use."""
     monkeypatch.setattr("appliance.webapps.versions.KEPT_VERSIONS", 1)
 
 

@@ -152,7 +152,7 @@ def test_followed_executions_count_as_one_page(webapps: WebApps, acme: TenantSco
     assert followed == following.PREFIX
     log_of(SEEN, replace(SEEN, path=f"{followed}one", at=NOON + 1), replace(SEEN, path=f"{followed}two", at=NOON + 2))
     assert paths(acme) == [anonymization.FOLLOWED_SHOWN] * 2 + ["/"]
-    old = "UPDATE webapp_request SET path = ? WHERE at = ?"  # as they were kept before
+    old = "UPDATE webapp_request SET path = ? WHERE at = ?"  # as stored by earlier releases
     db.write(lambda: db.execute(old, (f"{followed}old", NOON + 2)))
     day = read_traffic(acme, "shop", Window(NOON, NOON + 3_600_000))
     assert day.paths == {"/_gos/executions/<ticket>": 2, "/": 1}

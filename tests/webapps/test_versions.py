@@ -351,7 +351,7 @@ def test_invalid_settings_are_refused(webapps: WebApps, acme: TenantScope) -> No
 def test_a_crash_at_any_write_leaves_the_old_version_or_the_new(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deploy that ends at its n-th commit is begun again and comes to the same; what is served is never in between."""
+    """A deploy that crashes at its n-th commit can be repeated with the same result; no intermediate state is ever served."""
     deploy(webapps, acme, {"index.html": b"old"})
     publish(webapps, acme, 1)
     write, files = db.write, {"index.html": b"new", "a.js": SCRIPT}
