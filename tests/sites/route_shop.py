@@ -88,7 +88,7 @@ def wait_for(look: Callable[[], Any]) -> Any:
     return result
 
 
-def go_on(acme: httpx.Client, execution_id: str, word: str) -> None:
+def resume(acme: httpx.Client, execution_id: str, word: str) -> None:
     """The event that the slow process waits for has come."""
     path = f"/api/v1/processes/route-slow/executions/{execution_id}"
 

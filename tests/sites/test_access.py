@@ -241,7 +241,7 @@ def base(running: Running, club: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def at_base(browser: httpx.Client, path: str = "/_gos/sign-in") -> tuple[str, str]:
+def start_sign_in(browser: httpx.Client, path: str = "/_gos/sign-in") -> tuple[str, str]:
     """Start a sign-in; returns the path on the base host, and the cookie of this browser."""
     away = browser.get(path, headers=PAGE)
     url = urlsplit(away.headers["location"])
@@ -253,7 +253,7 @@ def test_a_member_signs_in_through_the_base_host(
     running: Running, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
 ) -> None:
     browser = visitor("club--acme")
-    path, cookie = at_base(browser, "/_gos/sign-in?to=%2Freport")
+    path, cookie = start_sign_in(browser, "/_gos/sign-in?to=%2Freport")
     assert cookie.startswith("__Host-gos_ask=")
     back = base.get(path)
     url = urlsplit(back.headers["location"])
@@ -272,9 +272,9 @@ def test_a_member_signs_in_through_the_base_host(
 def test_a_code_is_valid_for_one_host_only(acme: httpx.Client, base: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "second-club", "members")
     browser, other = visitor("club--acme"), visitor("second-club--acme")
-    path, cookie = at_base(browser)
+    path, cookie = start_sign_in(browser)
     url = urlsplit(base.get(path).headers["location"])
-    _, other_cookie = at_base(other)
+    _, other_cookie = start_sign_in(other)
     for jar in (cookie, other_cookie):
         answer = other.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": jar})
         assert (answer.status_code, "set-cookie" in answer.headers) == (400, False)
@@ -293,13 +293,13 @@ def test_the_base_host_redirects_only_to_known_apps(base: httpx.Client, host: st
 def test_only_members_get_a_code_and_only_allowed_roles_a_visit(
     running: Running, acme: httpx.Client, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
 ) -> None:
-    path, _ = at_base(visitor("club--acme"))
+    path, _ = start_sign_in(visitor("club--acme"))
     with running.client("localhost") as elsewhere:
         cookie = cookie_of(send(elsewhere, "/sign-in", {"login": OUTSIDER, "password": WORD}))
         assert elsewhere.get(path, headers={"Cookie": cookie}).status_code == 404
     open_app(acme, "owners-club", {"members": {"roles": ["owner"]}})
     browser = visitor("owners-club--acme")
-    path, cookie = at_base(browser)
+    path, cookie = start_sign_in(browser)
     url = urlsplit(base.get(path).headers["location"])
     refused = browser.get(f"{url.path}?{url.query}", headers={**PAGE, "Cookie": cookie})
     assert refused.status_code == 403
@@ -307,7 +307,7 @@ def test_only_members_get_a_code_and_only_allowed_roles_a_visit(
 
 
 def test_a_base_host_sign_in_continues_to_the_app(running: Running, club: str, visitor: Callable[[str], httpx.Client]) -> None:
-    path, _ = at_base(visitor("club--acme"))
+    path, _ = start_sign_in(visitor("club--acme"))
     with running.client("localhost") as browser:
         form = browser.get(path)
         assert form.headers["location"].startswith("/sign-in?host=club--acme")

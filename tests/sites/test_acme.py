@@ -109,7 +109,7 @@ def world(listening: tuple[Certificates, ServerConfig]) -> Iterator[World]:
         yield World(authority, *listening)
 
 
-def leaf_print(chain: str) -> str:
+def leaf_fingerprint(chain: str) -> str:
     return fingerprint(ssl.PEM_cert_to_DER_cert(chain[: chain.index("-----END")] + "-----END CERTIFICATE-----\n"))
 
 
@@ -117,8 +117,8 @@ def test_a_certificate_is_issued_and_served_without_a_restart(world: World) -> N
     before = peer(world.port, HOST)[0]
     status = world.run_rounds(world.issuer())
     (order,) = world.authority.orders
-    assert peer(world.port, HOST) == (leaf_print(order.chain), "h2")
-    assert before != leaf_print(order.chain)
+    assert peer(world.port, HOST) == (leaf_fingerprint(order.chain), "h2")
+    assert before != leaf_fingerprint(order.chain)
     certificate = world.certificates.get(ACME, HOST)
     assert (status.state, status.error, status.not_after) == ("active", None, certificate.facts.not_after)
     assert (certificate.origin, certificate.facts.names, certificate.facts.issuer) == ("acme", (HOST,), "Loopback authority")
@@ -138,7 +138,7 @@ def test_it_is_renewed_at_two_thirds_of_its_life_by_the_same_account(world: Worl
     world.run_rounds(issuer)
     assert len(world.authority.orders) == 2
     assert len(world.authority.accounts) == 1
-    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[1].chain)
+    assert peer(world.port, HOST)[0] == leaf_fingerprint(world.authority.orders[1].chain)
 
 
 @pytest.mark.parametrize("resource", ["account", "order", "challenge", "finalize", "certificate"])
@@ -220,7 +220,7 @@ def test_a_failed_renewal_keeps_the_certificate_and_is_reported(world: World) ->
     status = world.run_rounds(issuer)
     assert status.state == "active"
     assert status.error is not None
-    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[0].chain)
+    assert peer(world.port, HOST)[0] == leaf_fingerprint(world.authority.orders[0].chain)
 
 
 def test_an_unreachable_authority_is_reported_and_not_hammered(world: World) -> None:
@@ -257,7 +257,7 @@ def test_names_are_validated_with_the_dns_hook(world: World, tmp_path: Path) -> 
         issuer.run_round()
         db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
     assert world.domains.statuses["gos.example.com"].state == "active"
-    served = leaf_print(world.authority.orders[0].chain)
+    served = leaf_fingerprint(world.authority.orders[0].chain)
     assert [peer(world.port, name)[0] for name in ("gos.example.com", "demo.gos.example.com")] == [served, served]
     assert list(records.iterdir()) == []
 
@@ -315,7 +315,7 @@ def test_a_host_that_goes_to_another_tenant_gets_another_certificate(world: Worl
     world.domains.hosts = [CertificateRequest(HOST, "globex", (HOST,))]
     assert world.run_rounds(issuer).state == "active"
     assert world.certificates.find(ACME, HOST) is None
-    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[1].chain)
+    assert peer(world.port, HOST)[0] == leaf_fingerprint(world.authority.orders[1].chain)
 
 
 class Crash(BaseException):
@@ -347,7 +347,7 @@ def test_a_process_can_crash_at_every_write(world: World, point: int, monkeypatc
     assert world.run_rounds(world.issuer("wrk_second")).state == "active"
     assert len(world.authority.orders) <= 2
     assert len(world.authority.accounts) == 1
-    assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[-1].chain)
+    assert peer(world.port, HOST)[0] == leaf_fingerprint(world.authority.orders[-1].chain)
 
 
 def test_an_order_of_a_live_process_is_not_claimed(world: World) -> None:

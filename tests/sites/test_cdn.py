@@ -26,7 +26,7 @@ def publish(client: httpx.Client, document: str, path: str, **more: Any) -> dict
     return dict(answer.json()["data"])
 
 
-def eventually(client: httpx.Client, path: str, expected: tuple[int, bytes]) -> None:
+def wait_for_response(client: httpx.Client, path: str, expected: tuple[int, bytes]) -> None:
     """Return once the path answers as expected: a change may take its time, though not more than a second."""
     ends = time.monotonic() + 20
     while (answer := client.get(path)).status_code != expected[0] or answer.content != expected[1]:
@@ -109,13 +109,13 @@ def test_a_new_revision_and_unpublishing_take_effect_at_once(acme: httpx.Client,
     publish(acme, document, "news.txt")
     assert cdn.get("/news.txt").content == b"one"
     acme.post(f"{DOCUMENTS}/{document}/revisions", content=b"two").raise_for_status()
-    eventually(cdn, "/news.txt", (200, b"two"))
+    wait_for_response(cdn, "/news.txt", (200, b"two"))
     publish(acme, document, "old.txt", revision=1)
     assert cdn.get("/old.txt").content == b"one"
-    eventually(cdn, "/news.txt", (404, b"not found"))
+    wait_for_response(cdn, "/news.txt", (404, b"not found"))
     acme.post(f"{DOCUMENTS}/{document}/unpublish").raise_for_status()
     acme.post(f"{DOCUMENTS}/{document}/unpublish").raise_for_status()
-    eventually(cdn, "/old.txt", (404, b"not found"))
+    wait_for_response(cdn, "/old.txt", (404, b"not found"))
     assert acme.get(f"{DOCUMENTS}/{document}/publication").status_code == 404
 
 
@@ -182,5 +182,5 @@ def test_an_api_key_is_never_delivered(acme: httpx.Client, cdn: httpx.Client) ->
     acme.post(f"{DOCUMENTS}/{document}/revisions", content=b"harmless").raise_for_status()
     assert publish(acme, document, "keys.txt")["serves"] == 2
     acme.post(f"{DOCUMENTS}/{document}/revisions", content=text).raise_for_status()
-    eventually(cdn, "/keys.txt", (404, b"not found"))
+    wait_for_response(cdn, "/keys.txt", (404, b"not found"))
     assert "serves" not in acme.get(f"{DOCUMENTS}/{document}/publication").json()["data"]

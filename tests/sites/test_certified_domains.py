@@ -81,7 +81,7 @@ def issuer_of(config: Config, certificates: Certificates) -> Issuer:
     return build_issuer(config, certificates, Worker("wrk_1", lambda name: name == "wrk_1"))
 
 
-def rounds(issuer: Issuer, count: int = 8) -> None:
+def run_rounds(issuer: Issuer, count: int = 8) -> None:
     for _ in range(count):
         issuer.run_round()
         db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
@@ -102,7 +102,7 @@ def test_a_domain_gets_a_certificate_by_acme_and_becomes_active(folder: Path, do
         with serving(server, Transport(page, config, server)):
             prove(domains, redirect_from="www")
             assert domains.get_domain(ACME, "shop", HOST).state == "cert_pending"
-            rounds(issuer_of(config, certificates))
+            run_rounds(issuer_of(config, certificates))
     domain = domains.get_domain(ACME, "shop", HOST)
     certificate = certificates.get(ACME, HOST)
     assert domain.state == "active"
@@ -115,7 +115,7 @@ def test_a_failed_certificate_is_explained_on_the_domain(folder: Path, domains: 
     with acme_server() as authority:
         config = acme_config(folder, authority)  # nobody listens where the authority asks
         prove(domains)
-        rounds(issuer_of(config, certificates))
+        run_rounds(issuer_of(config, certificates))
     domain = domains.get_domain(ACME, "shop", HOST)
     assert domain.state == "failed"
     assert domain.certificate is not None
@@ -130,7 +130,7 @@ def test_the_builtin_authority_issues_certificates(
 ) -> None:
     config = make_config(folder, server__tls="internal")
     prove(domains)
-    rounds(issuer_of(config, certificates), 2)
+    run_rounds(issuer_of(config, certificates), 2)
     assert domains.get_domain(ACME, "shop", HOST).state == "active"
     server = build_server_config(config, certificates)
     with serving(server, Transport(page, config, server)):
@@ -146,14 +146,14 @@ def test_without_a_source_the_domain_says_what_to_do(folder: Path, domains: Doma
     key.write_text(pair[1])
     config = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key))
     prove(domains)
-    rounds(issuer_of(config, certificates), 1)
+    run_rounds(issuer_of(config, certificates), 1)
     domain = domains.get_domain(ACME, "shop", HOST)
     assert domain.certificate is not None
     assert "upload one" in (domain.certificate.error or "")
     pair = Authority().pair("*.example.com")
     chain.write_text(pair[0])
     key.write_text(pair[1])
-    rounds(issuer_of(config, certificates), 1)
+    run_rounds(issuer_of(config, certificates), 1)
     assert domains.get_domain(ACME, "shop", HOST).state == "active"
 
 
@@ -161,7 +161,7 @@ def test_a_released_domain_leaves_no_key_behind(folder: Path, domains: Domains, 
     config = make_config(folder, server__tls="internal")
     prove(domains, redirect_from="www")
     issuer = issuer_of(config, certificates)
-    rounds(issuer, 2)
+    run_rounds(issuer, 2)
     assert len(certificates.load_changed({})[0]) == 2
     domains.release_domain(ACME, "shop", HOST)
     assert certificates.load_changed({})[0] == {}

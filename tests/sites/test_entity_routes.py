@@ -18,7 +18,7 @@ from appliance.sites.webapps.sending import Sender
 from appliance.testing.running import Running
 from appliance.webapps.access import ANONYMOUS, Visitor
 from appliance.webapps.routes import RouteTable, parse_routes
-from tests.sites.route_shop import ROUTES, deploy, executions, go_on, wait_for
+from tests.sites.route_shop import ROUTES, deploy, executions, resume, wait_for
 
 ADA, BOB = Visitor("user", "usr_ada", "ada@acme.example", "s-ada"), Visitor("user", "usr_bob", "bob@acme.example", "s-bob")
 ALL = ["list", "view", "create", "update", "delete"]
@@ -202,7 +202,7 @@ def test_one_tenant_does_not_use_up_the_slots_for_routes(running: Running, shop:
         busy = mine.ask(BOB, "POST", "/api/orders", {"name": "Bob"})
         assert code(busy) == (503, "overloaded")
         assert theirs.ask(BOB, "POST", "/api/orders", {"name": "Bob"}).status_code == 200
-        go_on(acme, new, "done")
+        resume(acme, new, "done")
         assert data(patient.result(60)) == {"said": "done"}
     assert mine.ask(BOB, "POST", "/api/orders", {"name": "Bob"}).status_code == 200
 

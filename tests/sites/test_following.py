@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from appliance.testing.running import Running
-from tests.sites.route_shop import ROUTES, SAME, deploy, executions, go_on, wait_for
+from tests.sites.route_shop import ROUTES, SAME, deploy, executions, resume, wait_for
 
 
 def begin_slow(route_shop: httpx.Client, acme: httpx.Client, headers: dict[str, str] | None = None) -> tuple[httpx.Response, str]:
@@ -60,7 +60,7 @@ def test_a_long_execution_is_followed_by_its_browser(
     assert stranger.get(follow, headers=foreign).status_code == 403
     assert route_shop.post(follow, headers=mine).status_code == 405
     assert "set-cookie" not in route_shop.post("/api/slow", json={}, headers=mine).headers
-    go_on(acme, execution_id, "at last")
+    resume(acme, execution_id, "at last")
     done = wait_for(
         lambda: [data for data in [route_shop.get(follow, headers=mine).json()["data"]] if data["status"] == "succeeded"]
     )
@@ -89,7 +89,7 @@ def test_progress_is_streamed_and_resumed(route_shop: httpx.Client, acme: httpx.
                 break
     assert seen in (["waiting"], ["running", "waiting"])
     with route_shop.stream("GET", follow, headers={**headers, "Last-Event-ID": "waiting"}) as stream:
-        go_on(acme, execution_id, "go")
+        resume(acme, execution_id, "go")
         events = list(read_events(stream))
     assert [event for event, _ in events if event != "running"] == ["succeeded"]
     assert events[-1][1]["output"] == {"said": "go"}
@@ -106,7 +106,7 @@ def test_an_open_route_of_a_closed_app_is_followed_by_its_browser_only(running: 
         answer, execution_id = begin_slow(browser, acme)
         follow = answer.json()["data"]["follow"]
         assert browser.get(follow).status_code == 404
-        go_on(acme, execution_id, "in")
+        resume(acme, execution_id, "in")
         mine = {"Cookie": cookie_of(answer)}
         wait_for(lambda: browser.get(follow, headers=mine).json()["data"].get("output") == {"said": "in"})
 

@@ -70,7 +70,7 @@ class Zone:
     def report_status(self, request: CertificateRequest, status: object) -> None:
         """Nobody asks."""
 
-    def rounds(self, count: int) -> None:
+    def run_rounds(self, count: int) -> None:
         for _ in range(count):
             self.issuer.run_round()
             db.write(lambda: db.execute("UPDATE certificate_order SET due_at = 0 WHERE order_url IS NOT NULL"))
@@ -82,7 +82,7 @@ class Zone:
     def publishing(self) -> Iterator[None]:
         """Runs the block while the command is adding a record; the round has ended afterwards."""
         self.hold.touch()
-        thread = threading.Thread(target=self.rounds, args=(2,))
+        thread = threading.Thread(target=self.run_rounds, args=(2,))
         thread.start()
         try:
             await_that(lambda: bool(self.names()))
@@ -103,7 +103,7 @@ def zone(tmp_path: Path, certificates: Certificates) -> Iterator[Zone]:
 
 def test_an_ordered_certificate_does_not_replace_an_uploaded_one(zone: Zone) -> None:
     zone.authority.pause = 3
-    zone.rounds(4)
+    zone.run_rounds(4)
     assert zone.authority.orders[0].status == "processing"
     row = orders.claim("wrk_1", lambda name: name == "wrk_1")
     assert row is not None
@@ -111,7 +111,7 @@ def test_an_ordered_certificate_does_not_replace_an_uploaded_one(zone: Zone) -> 
     uploaded = zone.certificates.upload(ACME, HOST, zone.authority.signer.pair(HOST))
     with pytest.raises(orders.OrderLost):
         zone.ordering.advance(row)
-    zone.rounds(3)
+    zone.run_rounds(3)
     assert zone.certificates.get(ACME, HOST) == uploaded
     assert len(zone.authority.orders) == 1
 
@@ -146,10 +146,10 @@ def test_a_missing_chain_can_be_added(tmp_path: Path, certificates: Certificates
 
 
 def test_a_stopping_process_starts_nothing(zone: Zone) -> None:
-    zone.rounds(1)
+    zone.run_rounds(1)
     requests = list(zone.authority.seen)
     zone.worker.stopping.set()
-    zone.rounds(1)
+    zone.run_rounds(1)
     row = orders.claim("wrk_1", lambda name: name == "wrk_1")
     assert row is not None
     with pytest.raises(orders.Stopped):
@@ -164,7 +164,7 @@ def test_a_stopping_process_does_not_wait_for_the_hook(zone: Zone) -> None:
     (row,) = OrderRow.select()
     assert (row.owner, row.failures, row.problem) == (None, 0, None)
     zone.process("wrk_2")
-    zone.rounds(6)
+    zone.run_rounds(6)
     assert zone.certificates.get(ACME, HOST).origin == "acme"
     assert len(zone.authority.orders) == 1
     assert zone.names() == []
@@ -172,7 +172,7 @@ def test_a_stopping_process_does_not_wait_for_the_hook(zone: Zone) -> None:
 
 def test_a_stopping_process_requests_no_renewal_times(zone: Zone) -> None:
     zone.authority.window = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}
-    zone.rounds(6)
+    zone.run_rounds(6)
     zone.worker.stopping.set()
     zone.issuer.ask_renewals()
     assert "renewal" not in zone.authority.seen
@@ -184,7 +184,7 @@ def test_a_stopping_process_requests_no_renewal_times(zone: Zone) -> None:
 @pytest.mark.parametrize("by", ["release", "upload", "other names"])
 def test_a_cancelled_order_removes_what_it_published(zone: Zone, by: str) -> None:
     zone.authority.pause = 9
-    zone.rounds(4)
+    zone.run_rounds(4)
     assert zone.names() == [f"_acme-challenge.{HOST}"]
     if by == "release":
         zone.hosts = []
@@ -206,9 +206,9 @@ def test_records_published_after_a_cancellation_are_removed(zone: Zone) -> None:
 
 
 def test_a_cancelled_order_is_deleted_when_its_attempts_expire(zone: Zone) -> None:
-    zone.rounds(2)
+    zone.run_rounds(2)
     zone.hosts = []
-    zone.rounds(2)
+    zone.run_rounds(2)
     (row,) = OrderRow.select()
     assert (row.due_at, len(row.tries)) == (orders.NEVER, 1)
     tries = [at - DAY for at in row.tries]
@@ -219,7 +219,7 @@ def test_a_cancelled_order_is_deleted_when_its_attempts_expire(zone: Zone) -> No
 
 def test_challenges_of_a_deleted_tenant_are_removed(zone: Zone) -> None:
     zone.authority.pause = 9
-    zone.rounds(4)
+    zone.run_rounds(4)
     write = "INSERT INTO acme_challenge (token, host, order_host, answer) VALUES ('t1', ?, ?, 'a'), ('t2', 'gone', 'gone', 'a')"
     db.write(lambda: db.execute(write, (HOST, HOST)))
     zone.issuer.run_round()

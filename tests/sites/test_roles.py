@@ -12,7 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.testing.running import Running
 from appliance.webapps.access import Visitor, parse_access
 from tests.sites.route_shop import PATIENCE, SAME, deploy
-from tests.sites.test_access import PAGE, at_base, cookie_of, send
+from tests.sites.test_access import PAGE, cookie_of, send, start_sign_in
 
 WORD = "correct horse battery"
 LOGIN = "rita@roles.test"
@@ -71,7 +71,7 @@ def test_a_member_who_signs_in_has_the_roles_of_the_tenant(
     running: Running, acme: httpx.Client, apps: str, browser: Callable[[str], httpx.Client]
 ) -> None:
     member = browser("roles-club")
-    path, cookie = at_base(member)
+    path, cookie = start_sign_in(member)
     with running.client("localhost") as base:
         base.headers["Cookie"] = cookie_of(send(base, "/sign-in", {"login": LOGIN, "password": WORD}))
         back = urlsplit(base.get(path).headers["location"])

@@ -68,12 +68,12 @@ def port_of(server: ServerConfig) -> int:
     return int(server.bind[0].rpartition(":")[2])
 
 
-def print_of(chain: str) -> str:
+def fingerprint_of(chain: str) -> str:
     return fingerprint(ssl.PEM_cert_to_DER_cert(chain[: chain.index("-----END")] + "-----END CERTIFICATE-----\n"))
 
 
 def fallback(folder: Path) -> str:
-    return print_of((folder / "tls" / "server.pem").read_text())
+    return fingerprint_of((folder / "tls" / "server.pem").read_text())
 
 
 def test_a_host_gets_its_own_certificate_and_others_the_fallback(
@@ -83,7 +83,7 @@ def test_a_host_gets_its_own_certificate_and_others_the_fallback(
     pair = authority.pair(HOST)
     certificates.upload(ACME, HOST, pair)
     for name in (HOST, HOST.upper()):
-        assert peer(port_of(server), name) == (print_of(pair[0]), "h2")
+        assert peer(port_of(server), name) == (fingerprint_of(pair[0]), "h2")
     unknown: tuple[str | None, ...] = ("other.example.com", "sub.shop.example.com", None)
     for other in unknown:
         assert peer(port_of(server), other) == (fallback(folder), "h2")
@@ -106,7 +106,7 @@ def test_a_certificate_is_replaced_without_breaking_connections(
         streams = [answer.extensions["network_stream"].get_extra_info("ssl_object") for answer in (before, after)]
     assert (before.text, after.text) == ("1.1", "1.1")
     assert streams[0] is streams[1], "the connection was kept"
-    assert peer(port_of(server), HOST)[0] == print_of(second[0])
+    assert peer(port_of(server), HOST)[0] == fingerprint_of(second[0])
 
 
 def test_http_2_works_with_a_hosts_own_certificate(
@@ -133,7 +133,7 @@ def test_certificates_stored_by_another_process_are_loaded(
     other.upload(ACME, HOST, pair)
     assert peer(port_of(server), HOST)[0] == fallback(folder)
     server.reload()
-    assert peer(port_of(server), HOST)[0] == print_of(pair[0])
+    assert peer(port_of(server), HOST)[0] == fingerprint_of(pair[0])
 
 
 def test_a_certificate_naming_foreign_hosts_serves_only_its_own(
@@ -169,7 +169,7 @@ def test_an_expired_certificate_is_not_served(
     now = clock.now_ms
     monkeypatch.setattr(clock, "now_ms", lambda: now() + 40 * DAY)
     assert peer(port_of(server), HOST)[0] == fallback(folder)
-    assert peer(port_of(server), "shop.apps.example.com")[0] == print_of(chain)
+    assert peer(port_of(server), "shop.apps.example.com")[0] == fingerprint_of(chain)
 
 
 def test_a_broken_key_does_not_affect_other_hosts(
@@ -179,7 +179,7 @@ def test_a_broken_key_does_not_affect_other_hosts(
     Certificates(Sealer(b"another key file".ljust(32))).upload(ACME, HOST, authority.pair(HOST))
     certificates.upload(ACME, "good.example.com", pair)
     assert peer(port_of(server), HOST)[0] == fallback(folder)
-    assert peer(port_of(server), "good.example.com")[0] == print_of(pair[0])
+    assert peer(port_of(server), "good.example.com")[0] == fingerprint_of(pair[0])
 
 
 def test_the_key_is_stored_sealed(certificates: Certificates, authority: Authority) -> None:
@@ -202,10 +202,10 @@ def test_a_renewed_fallback_is_loaded_and_a_broken_one_is_not(
     with serving(server):
         chain.write_text(second[0])  # the key is still the first one's
         server.reload()
-        assert peer(port_of(server), "gos.example.com")[0] == print_of(first[0])
+        assert peer(port_of(server), "gos.example.com")[0] == fingerprint_of(first[0])
         key.write_text(second[1])
         server.reload()
-        assert peer(port_of(server), "gos.example.com")[0] == print_of(second[0])
+        assert peer(port_of(server), "gos.example.com")[0] == fingerprint_of(second[0])
 
 
 def test_the_builtin_authority_is_the_fallback(server: ServerConfig, folder: Path) -> None:

@@ -16,7 +16,9 @@ SECONDS = 60
 CHECKS = ({"path": "/"}, {"path": "/about", "contains": "us"})
 
 
-def seen(status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Mapping[str, str] | None = None) -> CheckResponse:
+def check_response(
+    status: int = 200, body: bytes = b"about us", ms: int = 3, headers: Mapping[str, str] | None = None
+) -> CheckResponse:
     return CheckResponse(status, headers or {"content-type": "text/html"}, body, ms)
 
 
@@ -25,7 +27,7 @@ class Visitor:
 
     def __init__(self) -> None:
         self.requests: list[tuple[int | None, str]] = []
-        self.answer: Callable[[int | None, str], CheckResponse] = lambda version, path: seen()
+        self.answer: Callable[[int | None, str], CheckResponse] = lambda version, path: check_response()
 
     def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> CheckResponse:
         self.requests.append((version, check.path))
@@ -33,7 +35,11 @@ class Visitor:
 
 
 def fail_check(in_preview: bool, path: str = "/about") -> Callable[[int | None, str], CheckResponse]:
-    return lambda version, requested: seen(500, b"broken") if (requested, version is not None) == (path, in_preview) else seen()
+    def respond(version: int | None, requested: str) -> CheckResponse:
+        fails = (requested, version is not None) == (path, in_preview)
+        return check_response(500, b"broken") if fails else check_response()
+
+    return respond
 
 
 class BlockedResponse:
@@ -46,7 +52,7 @@ class BlockedResponse:
         if (version is None) == self.is_live:
             self.arrived.set()
             assert self.go_on.wait(SECONDS)
-        return seen()
+        return check_response()
 
 
 def make_version(webapps: WebApps, blobs: Blobs, acme: TenantScope, smoke: tuple[dict[str, Any], ...] = CHECKS) -> int:

@@ -233,7 +233,7 @@ def attempts(time: Clock) -> Attempts:
     return Attempts(free=3, first=2.0, longest=60.0)
 
 
-def fails(attempts: Attempts, address: str, app: str = "shop") -> bool:
+def is_limited(attempts: Attempts, address: str, app: str = "shop") -> bool:
     try:
         attempts.begin(("acme", app), address)
     except RateLimited as error:
@@ -242,17 +242,17 @@ def fails(attempts: Attempts, address: str, app: str = "shop") -> bool:
 
 
 def test_attempts_are_delayed_per_address_without_delaying_others(attempts: Attempts, time: Clock) -> None:
-    assert [fails(attempts, "192.0.2.1") for _ in range(4)] == [False, False, False, True]
-    assert not fails(attempts, "192.0.2.2")
-    assert not fails(attempts, "192.0.2.1", "other")
+    assert [is_limited(attempts, "192.0.2.1") for _ in range(4)] == [False, False, False, True]
+    assert not is_limited(attempts, "192.0.2.2")
+    assert not is_limited(attempts, "192.0.2.1", "other")
     time.pass_ms(2000)
-    assert not fails(attempts, "192.0.2.1")
+    assert not is_limited(attempts, "192.0.2.1")
     time.pass_ms(2000)
-    assert fails(attempts, "192.0.2.1")  # four seconds now
+    assert is_limited(attempts, "192.0.2.1")  # four seconds now
     time.pass_ms(2000)
-    assert not fails(attempts, "192.0.2.1")
+    assert not is_limited(attempts, "192.0.2.1")
     attempts.succeed(("acme", "shop"), "192.0.2.1")
-    assert not fails(attempts, "192.0.2.1")
+    assert not is_limited(attempts, "192.0.2.1")
 
 
 def test_many_failures_in_a_day_pace_further_attempts(time: Clock) -> None:
@@ -282,11 +282,11 @@ def test_memory_for_failed_attempts_is_bounded(time: Clock, monkeypatch: pytest.
 
 
 def test_an_ipv6_network_counts_as_one_address(attempts: Attempts) -> None:
-    assert [fails(attempts, f"2001:db8:0:1::{number}") for number in range(4)] == [False, False, False, True]
-    assert not fails(attempts, "2001:db8:0:2::1")
-    assert not fails(attempts, "::ffff:192.0.2.1")
+    assert [is_limited(attempts, f"2001:db8:0:1::{number}") for number in range(4)] == [False, False, False, True]
+    assert not is_limited(attempts, "2001:db8:0:2::1")
+    assert not is_limited(attempts, "::ffff:192.0.2.1")
 
 
 def test_many_addresses_share_a_budget_of_attempts(attempts: Attempts) -> None:
-    assert not any(fails(attempts, f"198.51.100.{number}") for number in range(101))
-    assert [fails(attempts, "192.0.2.9") for _ in range(2)] == [False, True]
+    assert not any(is_limited(attempts, f"198.51.100.{number}") for number in range(101))
+    assert [is_limited(attempts, "192.0.2.9") for _ in range(2)] == [False, True]

@@ -26,12 +26,12 @@ GARBAGE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"
 Upload = tuple[str, str, str]
 
 
-def signed(leaf: Leaf, by: Authority = ROOT) -> Upload:
+def signed_pair(leaf: Leaf, by: Authority = ROOT) -> Upload:
     return text_of(by.sign(leaf)), pem_of(leaf.key), ""
 
 
 def good() -> Upload:
-    return signed(Leaf([HOST]))
+    return signed_pair(Leaf([HOST]))
 
 
 def reversed_chain() -> Upload:
@@ -63,11 +63,11 @@ def of_ed25519() -> Upload:
 
 REFUSED: dict[str, tuple[Callable[[], Upload], str, str]] = {
     "another key": (lambda: (good()[0], good()[1], ""), "key_mismatch", "/private_key"),
-    "expired": (lambda: signed(Leaf([HOST], begins=-20, ends=-1)), "expired", "/certificate"),
-    "not yet": (lambda: signed(Leaf([HOST], begins=1)), "not_yet_valid", "/certificate"),
-    "another host": (lambda: signed(Leaf(["other.example.com"])), "host_not_covered", "/certificate"),
-    "a wildcard two labels up": (lambda: signed(Leaf(["*.com"])), "host_not_covered", "/certificate"),
-    "no name at all": (lambda: signed(Leaf([])), "host_not_covered", "/certificate"),
+    "expired": (lambda: signed_pair(Leaf([HOST], begins=-20, ends=-1)), "expired", "/certificate"),
+    "not yet": (lambda: signed_pair(Leaf([HOST], begins=1)), "not_yet_valid", "/certificate"),
+    "another host": (lambda: signed_pair(Leaf(["other.example.com"])), "host_not_covered", "/certificate"),
+    "a wildcard two labels up": (lambda: signed_pair(Leaf(["*.com"])), "host_not_covered", "/certificate"),
+    "no name at all": (lambda: signed_pair(Leaf([])), "host_not_covered", "/certificate"),
     "the issuer first": (reversed_chain, "chain_order", "/certificate"),
     "issuers in another order": (disordered_issuers, "chain_order", "/chain"),
     "an issuer that did not sign": (foreign_issuer, "chain_order", "/chain"),
@@ -79,10 +79,10 @@ REFUSED: dict[str, tuple[Callable[[], Upload], str, str]] = {
     "garbage for a chain": (lambda: (*good()[:2], "no chain"), "unreadable", "/chain"),
     "far too long": (lambda: (good()[0] + " " * 100_000, good()[1], ""), "unreadable", "/certificate"),
     "an endless chain": (lambda: (*good()[:2], text_of(ROOT.certificate) * 11), "unreadable", "/chain"),
-    "RSA of 1024 bits": (lambda: signed(Leaf([HOST], SHORT)), "weak_key", "/private_key"),
-    "a curve of no browser": (lambda: signed(Leaf([HOST], KOBLITZ)), "unsupported_key", "/private_key"),
+    "RSA of 1024 bits": (lambda: signed_pair(Leaf([HOST], SHORT)), "weak_key", "/private_key"),
+    "a curve of no browser": (lambda: signed_pair(Leaf([HOST], KOBLITZ)), "unsupported_key", "/private_key"),
     "Ed25519": (of_ed25519, "unsupported_key", "/private_key"),
-    "for clients": (lambda: signed(Leaf([HOST], usage=ExtendedKeyUsageOID.CLIENT_AUTH)), "not_for_servers", "/certificate"),
+    "for clients": (lambda: signed_pair(Leaf([HOST], usage=ExtendedKeyUsageOID.CLIENT_AUTH)), "not_for_servers", "/certificate"),
 }  # fmt: skip
 
 

@@ -116,7 +116,7 @@ def test_a_key_after_its_parameters_is_found() -> None:
     assert check_pair(HOST, GOOD, parameters + pem_of(LEAF.key))[1].names == (HOST,)
 
 
-def patched(old: bytes, new: bytes, whole: str = GOOD) -> str:
+def patch_certificate(old: bytes, new: bytes, whole: str = GOOD) -> str:
     """A certificate with some bytes replaced, regardless of its signature."""
     content = ssl.PEM_cert_to_DER_cert(whole)
     assert old in content
@@ -126,11 +126,11 @@ def patched(old: bytes, new: bytes, whole: str = GOOD) -> str:
 
 CURVE, SIGNATURE = bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d040302")
 CRAFTED: dict[str, tuple[Callable[[], str], str]] = {
-    "an unknown curve": (lambda: patched(CURVE, CURVE[:-1] + b"\x55"), "unreadable"),
-    "an unknown signature": (lambda: patched(SIGNATURE, SIGNATURE[:-1] + b"\x55"), "unreadable"),
-    "a name that is none": (lambda: patched(HOST.encode(), b"\xff" * len(HOST)), "unreadable"),
-    "names twice": (lambda: patched(bytes.fromhex("551d25"), bytes.fromhex("551d11")), "unreadable"),
-    "an unknown version": (lambda: patched(bytes.fromhex("a003020102"), bytes.fromhex("a003020105")), "unreadable"),
+    "an unknown curve": (lambda: patch_certificate(CURVE, CURVE[:-1] + b"\x55"), "unreadable"),
+    "an unknown signature": (lambda: patch_certificate(SIGNATURE, SIGNATURE[:-1] + b"\x55"), "unreadable"),
+    "a name that is none": (lambda: patch_certificate(HOST.encode(), b"\xff" * len(HOST)), "unreadable"),
+    "names twice": (lambda: patch_certificate(bytes.fromhex("551d25"), bytes.fromhex("551d11")), "unreadable"),
+    "an unknown version": (lambda: patch_certificate(bytes.fromhex("a003020102"), bytes.fromhex("a003020105")), "unreadable"),
     "a key of another kind": (lambda: text_of(ROOT.sign(LEAF, x25519.X25519PrivateKey.generate().public_key())), "unsupported_key"),
 }
 
@@ -142,7 +142,7 @@ def test_a_crafted_certificate_is_refused(case: str) -> None:
 
 
 def test_a_crafted_issuer_is_refused() -> None:
-    root = patched(CURVE, CURVE[:-1] + b"\x55", text_of(ROOT.certificate))
+    root = patch_certificate(CURVE, CURVE[:-1] + b"\x55", text_of(ROOT.certificate))
     assert codes(GOOD, pem_of(LEAF.key), root) == [("unreadable", "/certificate")]
     other = text_of(ROOT.sign(LEAF, x25519.X25519PrivateKey.generate().public_key()))
     assert codes(GOOD, pem_of(LEAF.key), other) == [("unsupported_key", "/chain")]

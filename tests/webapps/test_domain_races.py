@@ -31,13 +31,13 @@ def dns() -> Iterator[NameServer]:
         yield server
 
 
-def seen_through(dns: NameServer) -> Domains:
+def domains_with(dns: NameServer) -> Domains:
     return Domains(SETTINGS, Prober(SETTINGS, Lookups([dns.address]), Egress()))
 
 
 @pytest.fixture
 def domains(webapps: WebApps, dns: NameServer) -> Iterator[Domains]:
-    instance = seen_through(dns)
+    instance = domains_with(dns)
     end = instance.table.watch()
     yield instance
     end()
@@ -76,7 +76,7 @@ def test_a_check_of_one_claim_does_not_verify_another(
     def claim_more() -> None:
         domains.release_domain(acme, "shop", HOST)
         domains.claim_domain(acme, "shop", NewDomain(HOST, redirect_from="apex"))
-        assert seen_through(dns).verify_domain(acme, "shop", HOST).state == "pending_dns"
+        assert domains_with(dns).verify_domain(acme, "shop", HOST).state == "pending_dns"
 
     during_a_probe(monkeypatch, domains, claim_more)
     assert domains.verify_domain(acme, "shop", HOST).state == "pending_dns"
@@ -95,7 +95,7 @@ def test_a_check_started_before_approval_does_not_overwrite_it(
         domains.release_domain(acme, "shop", HOST)
 
 
-def days_pass(domains: Domains, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def pass_days(domains: Domains, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     for _ in range(count):
         now = clock.now_ms() + DAY
         monkeypatch.setattr(clock, "now_ms", lambda now=now: now)
@@ -110,7 +110,7 @@ def test_a_domain_that_does_not_point_here_waits_despite_its_certificate(
     claim(domains, acme, dns, primary=True)
     assert domains.verify_domain(acme, "shop", HOST).state == "verified"
     save_certificate_status(acme, HOST, state, not_after=clock.now_ms() + 90 * DAY)  # type: ignore[arg-type]
-    days_pass(domains, monkeypatch, 9)
+    pass_days(domains, monkeypatch, 9)
     waiting = domains.get_domain(acme, "shop", HOST)
     assert (waiting.state, waiting.failing_since, domains.table.primary_of("acme", "shop")) == ("verified", None, None)
     assert "domain.failing" not in event_names()
@@ -125,13 +125,13 @@ def test_an_approved_domain_waits_until_it_points_here(
     domains.claim_domain(acme, "shop", NewDomain(HOST))
     domains.approve_domain(acme, HOST)
     save_certificate_status(acme, HOST, "active", not_after=clock.now_ms() + 90 * DAY)
-    days_pass(domains, monkeypatch, 9)
+    pass_days(domains, monkeypatch, 9)
     assert domains.get_domain(acme, "shop", HOST).state == "verified"
     assert "domain.failing" not in event_names()
     dns.set(HOST, "A", OURS)
     assert domains.verify_domain(acme, "shop", HOST).state == "active"
     dns.set(HOST, "A", OTHER)  # it has led here once: now it is lost
-    days_pass(domains, monkeypatch, 1)
+    pass_days(domains, monkeypatch, 1)
     assert domains.get_domain(acme, "shop", HOST).failing_since is not None
 
 
@@ -146,7 +146,7 @@ def test_a_released_domain_leaves_no_certificate_behind(
     certificates.upload(acme, HOST, Authority().pair(HOST, "corp.example"), also=["corp.example"])
     certificates.upload(acme, "other.example", Authority().pair("other.example"))
     dns.clear(HOST)
-    days_pass(domains, monkeypatch, 9)
+    pass_days(domains, monkeypatch, 9)
     assert "domain.disable" in event_names()
     assert list(certificates.load_changed({})[0]) == ["other.example"]
 

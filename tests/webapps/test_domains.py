@@ -55,7 +55,7 @@ def domains(webapps: WebApps, globex: TenantScope) -> Iterator[Domains]:
     end()
 
 
-def hold(domains: Domains, scope: TenantScope, host: str, **more: object) -> None:
+def add_verified_domain(domains: Domains, scope: TenantScope, host: str, **more: object) -> None:
     """A domain that is proven."""
     domains.claim_domain(scope, "shop", NewDomain(host, **more))  # type: ignore[arg-type]
     domains.approve_domain(scope, host)
@@ -114,7 +114,7 @@ def test_a_claim_alone_blocks_nobody_and_serves_nothing(domains: Domains, acme: 
 
 
 def test_a_held_name_is_refused_without_naming_its_holder(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
-    hold(domains, acme, "corp.example", redirect_from="www")
+    add_verified_domain(domains, acme, "corp.example", redirect_from="www")
     answers = set()
     for claim in (NewDomain("corp.example"), NewDomain("www.corp.example"), NewDomain("CORP.example", redirect_from="www")):
         with pytest.raises(AlreadyExists) as refused:
@@ -131,7 +131,7 @@ def test_a_held_name_is_refused_without_naming_its_holder(domains: Domains, acme
 def test_a_released_name_is_reserved_and_then_needs_a_new_record(
     domains: Domains, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold(domains, acme, "corp.example")
+    add_verified_domain(domains, acme, "corp.example")
     domains.release_domain(acme, "shop", "corp.example")
     assert domains.table.find("corp.example") is None
     now = clock.now_ms()
@@ -149,7 +149,7 @@ def test_a_proof_from_before_another_tenants_release_does_not_count(
     domains.claim_domain(globex, "shop", NewDomain("corp.example"))
     domains.claim_domain(globex, "shop", NewDomain("other.example", method="http"))
     for host in ("corp.example", "other.example"):
-        hold(domains, acme, host)
+        add_verified_domain(domains, acme, host)
         domains.release_domain(acme, "shop", host)
     now = clock.now_ms()
     monkeypatch.setattr(clock, "now_ms", lambda: now + 31 * DAY)
@@ -167,23 +167,23 @@ def test_a_proof_from_before_another_tenants_release_does_not_count(
 def test_the_releasing_tenant_can_reclaim_at_once_and_the_operator_can_lift(
     domains: Domains, acme: TenantScope, globex: TenantScope
 ) -> None:
-    hold(domains, acme, "corp.example")
+    add_verified_domain(domains, acme, "corp.example")
     domains.release_domain(acme, "shop", "corp.example")
-    hold(domains, acme, "corp.example")
+    add_verified_domain(domains, acme, "corp.example")
     assert db.rows("SELECT count(*) FROM domain_tombstone") == [(0,)]
     domains.release_domain(acme, "shop", "corp.example")
     assert db.write(lambda: name_ownership.remove_tombstone("corp.example"))
-    hold(domains, globex, "corp.example")
+    add_verified_domain(domains, globex, "corp.example")
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_deleting_an_app_or_tenant_releases_its_domains(
     webapps: WebApps, domains: Domains, acme: TenantScope, globex: TenantScope
 ) -> None:
-    hold(domains, acme, "corp.example", redirect_from="www")
+    add_verified_domain(domains, acme, "corp.example", redirect_from="www")
     webapps.delete_app(acme, "shop")
     assert domains.table.find("corp.example") is None
-    hold(domains, globex, "globex.example")
+    add_verified_domain(domains, globex, "globex.example")
     tenants.delete_tenant("globex")
     assert domains.table.find("globex.example") is None
     assert sorted(db.rows("SELECT name, released_by FROM domain_tombstone")) == [
@@ -197,7 +197,7 @@ def test_deleting_an_app_or_tenant_releases_its_domains(
 
 def test_a_name_held_by_another_domain_is_not_taken_from_it(domains: Domains, acme: TenantScope) -> None:
     """As if two processes proved both at once: each read before the other wrote."""
-    hold(domains, acme, "www.corp.example")
+    add_verified_domain(domains, acme, "www.corp.example")
     domains.claim_domain(acme, "shop", NewDomain("corp.example"))
     late = acme.get(DomainRow, host="corp.example")
     late.redirect_from = "www"
@@ -234,9 +234,9 @@ def test_an_app_has_at_most_twenty_domains(domains: Domains, acme: TenantScope) 
 
 
 def test_one_domain_is_primary_while_it_is_active(domains: Domains, acme: TenantScope) -> None:
-    hold(domains, acme, "one.example", primary=True)
+    add_verified_domain(domains, acme, "one.example", primary=True)
     assert domains.table.primary_of("acme", "shop") == "one.example"
-    hold(domains, acme, "two.example", primary=True)
+    add_verified_domain(domains, acme, "two.example", primary=True)
     assert domains.table.primary_of("acme", "shop") == "two.example"
     assert not domains.get_domain(acme, "shop", "one.example").primary
     domains.change_domain(acme, "shop", "two.example", primary=False)
@@ -248,7 +248,7 @@ def test_a_table_notices_changes_by_another_process(
 ) -> None:
     other = make_domains(SETTINGS).table  # watches nothing, as in another process
     assert other.find("corp.example") is None
-    hold(domains, acme, "corp.example")
+    add_verified_domain(domains, acme, "corp.example")
     now = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: now + 1.0)
     assert other.find("corp.example") == CustomHost("acme", "shop", "corp.example")
@@ -257,7 +257,7 @@ def test_a_table_notices_changes_by_another_process(
 def test_every_held_name_needs_a_certificate(webapps: WebApps, acme: TenantScope) -> None:
     domains = make_domains(DomainSettings("gos.example", "apps.example", certificates=True))
     domains.claim_domain(acme, "shop", NewDomain("later.example"))
-    hold(domains, acme, "corp.example", redirect_from="www")
+    add_verified_domain(domains, acme, "corp.example", redirect_from="www")
     hosts = list_certifiable_hosts()
     assert [(each.tenant, each.app, each.host, each.leads_here) for each in hosts] == [
         ("acme", "shop", "corp.example", None), ("acme", "shop", "www.corp.example", None),
@@ -267,7 +267,7 @@ def test_every_held_name_needs_a_certificate(webapps: WebApps, acme: TenantScope
 
 def test_the_state_follows_the_certificate(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
     domains = make_domains(DomainSettings("gos.example", "apps.example", certificates=True))
-    hold(domains, acme, "corp.example", redirect_from="www")
+    add_verified_domain(domains, acme, "corp.example", redirect_from="www")
 
     def report(state: str, error: str | None = None, not_after: int | None = None, host: str = "corp.example") -> object:
         assert save_certificate_status(acme, host, state, error, not_after=not_after)  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ def test_the_state_follows_the_certificate(webapps: WebApps, acme: TenantScope, 
 
 
 def test_every_step_is_in_the_audit_trail(domains: Domains, acme: TenantScope) -> None:
-    hold(domains, acme, "corp.example")
+    add_verified_domain(domains, acme, "corp.example")
     domains.release_domain(acme, "shop", "corp.example")
     actions = [action for (action,) in db.rows("SELECT action FROM audit_entry WHERE subject = 'corp.example' ORDER BY seq")]
     assert actions == ["domain.claim", "domain.verify", "domain.release"]

@@ -18,7 +18,7 @@ from appliance.webapps.models import PublicationRow
 from appliance.webapps.publishing import publications
 from appliance.webapps.publishing.publisher import Publisher
 from appliance.webapps.service import WebApps
-from tests.webapps.smoke_checks import SECONDS, BlockedResponse, Visitor, fail_check, make_version, publish, seen
+from tests.webapps.smoke_checks import SECONDS, BlockedResponse, Visitor, check_response, fail_check, make_version, publish
 
 SEALER = Sealer(b"k" * 32)
 LOOPBACK = Egress.of(["127.0.0.0/8"])
@@ -36,7 +36,7 @@ def list_events(scope: TenantScope) -> list[tuple[str, dict[str, Any]]]:
     return [(row.event, json.loads(row.payload)["data"]) for row in rows]
 
 
-def published(number: int, previous: int | None) -> tuple[str, dict[str, Any]]:
+def published_event(number: int, previous: int | None) -> tuple[str, dict[str, Any]]:
     return "webapp.published", {"tenant_id": "acme", "webapp": "shop", "version": number, "previous": previous}
 
 
@@ -49,12 +49,12 @@ def test_no_event_before_every_check_has_passed(
 
     def answer(version: int | None, path: str) -> Any:
         before.append(len(list_events(acme)))
-        return seen()
+        return check_response()
 
     visitor.answer = answer
     assert publish(publishing, acme, two).state == "published"
     assert before == [0, 0, 0, 0]
-    assert (list_events(acme), list_events(globex)) == ([published(2, 1)], [])
+    assert (list_events(acme), list_events(globex)) == ([published_event(2, 1)], [])
 
 
 @pytest.mark.parametrize(("in_preview", "state"), [(True, "refused"), (False, "switched_back")])
@@ -94,7 +94,7 @@ def test_publishing_without_checks_and_rolling_back_emit_one_event(
     with pytest.raises(Conflict):
         webapps.publish_version(acme, "shop", two, if_current=1)
     webapps.roll_back(acme, "shop")
-    assert list_events(acme) == [published(three, 1), published(1, three)]
+    assert list_events(acme) == [published_event(three, 1), published_event(1, three)]
     webapps.unpublish_app(acme, "shop")
     assert len(list_events(acme)) == 2
 

@@ -20,7 +20,7 @@ from appliance.webapps.publishing.publications import Publication
 from appliance.webapps.publishing.publisher import MOST_CLAIMS, Publisher
 from appliance.webapps.publishing.smoke import Check, CheckResponse, parse_smoke, problem_of, to_result
 from appliance.webapps.service import WebApps
-from tests.webapps.smoke_checks import CHECKS, SECONDS, BlockedResponse, Visitor, fail_check, make_version, publish, seen
+from tests.webapps.smoke_checks import CHECKS, SECONDS, BlockedResponse, Visitor, check_response, fail_check, make_version, publish
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,14 @@ def test_checks_are_read_from_app_yaml() -> None:
 @pytest.mark.parametrize(
     ("check", "answer", "problem"),
     [
-        (Check("/"), seen(), None), (Check("/"), seen(301), "answered 301 instead of 200"),
-        (Check("/", status=404), seen(404), None),
-        (Check("/", contains="us"), seen(), None), (Check("/", contains="them"), seen(), "'them' is not in the response"),
-        (Check("/", header={"Content-Type": "text/html"}), seen(), None),
-        (Check("/", header={"Content-Type": "text"}), seen(), "the header Content-Type is 'text/html' instead of 'text'"),
-        (Check("/", header={"X-A": ""}), seen(), "the header X-A is missing"),
-        (Check("/", max_ms=3), seen(), None), (Check("/", max_ms=2), seen(), "took 3 ms; the limit is 2 ms"),
+        (Check("/"), check_response(), None), (Check("/"), check_response(301), "answered 301 instead of 200"),
+        (Check("/", status=404), check_response(404), None),
+        (Check("/", contains="us"), check_response(), None),
+        (Check("/", contains="them"), check_response(), "'them' is not in the response"),
+        (Check("/", header={"Content-Type": "text/html"}), check_response(), None),
+        (Check("/", header={"Content-Type": "text"}), check_response(), "the header Content-Type is 'text/html' instead of 'text'"),
+        (Check("/", header={"X-A": ""}), check_response(), "the header X-A is missing"),
+        (Check("/", max_ms=3), check_response(), None), (Check("/", max_ms=2), check_response(), "took 3 ms; the limit is 2 ms"),
         (Check("/"), CheckResponse(0, {}, b"", 3, "did not respond"), "did not respond"),
     ],
 )  # fmt: skip
@@ -65,9 +66,9 @@ def test_a_response_is_evaluated(check: Check, answer: CheckResponse, problem: s
 
 
 def test_a_failed_check_stores_the_beginning_of_the_response() -> None:
-    result = to_result("live", Check("/"), seen(500, "é".encode() * 900))
+    result = to_result("live", Check("/"), check_response(500, "é".encode() * 900))
     assert (result["outcome"], result["status"], result["seen"]) == ("failed", 500, "é" * 500)
-    assert "seen" not in to_result("live", Check("/"), seen())
+    assert "seen" not in to_result("live", Check("/"), check_response())
 
 
 def wait_for_end(publishing: Publisher, acme: TenantScope, number: int) -> Publication:
@@ -193,7 +194,7 @@ def test_changes_by_others_win_over_a_publication(
     assert webapps.get_app(acme, "shop").published_version == theirs
 
 
-def leave(acme: TenantScope, publishing: Publisher, visitor: Visitor, number: int, *, after: int) -> None:
+def crash_after(acme: TenantScope, publishing: Publisher, visitor: Visitor, number: int, *, after: int) -> None:
     """A publication whose process has died `after` so many checks; after two the version is served already."""
 
     class Died(BaseException):
@@ -202,7 +203,7 @@ def leave(acme: TenantScope, publishing: Publisher, visitor: Visitor, number: in
     def die(version: int | None, path: str) -> CheckResponse:
         if len(visitor.requests) > after:
             raise Died
-        return seen()
+        return check_response()
 
     visitor.answer = die
     started = publishing.publish_version(acme, "shop", number)
@@ -215,7 +216,7 @@ def leave(acme: TenantScope, publishing: Publisher, visitor: Visitor, number: in
 def test_a_publication_of_a_crashed_process_continues(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, after: int
 ) -> None:
-    leave(acme, publishing, visitor, two, after=after)
+    crash_after(acme, publishing, visitor, two, after=after)
     live = after >= len(CHECKS)
     assert webapps.get_app(acme, "shop").published_version == (two if live else 1)
     assert publishing.get_publication(acme, "shop", two).state == ("switched" if live else "checking")
@@ -253,7 +254,7 @@ def test_responses_of_a_stopping_appliance_are_not_evaluated(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     blocked = BlockedResponse(live=True)
-    visitor.answer = lambda version, path: (blocked(version, path), seen(503 if version is None else 200))[1]
+    visitor.answer = lambda version, path: (blocked(version, path), check_response(503 if version is None else 200))[1]
     started = publishing.publish_version(acme, "shop", two)
     assert blocked.arrived.wait(SECONDS)
     with ThreadPoolExecutor(1) as threads:
@@ -292,7 +293,7 @@ def test_publishing_again_needs_no_second_approval(
 def test_a_publication_that_crashes_every_process_is_aborted(
     publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, live: bool
 ) -> None:
-    leave(acme, publishing, visitor, two, after=2 if live else 0)
+    crash_after(acme, publishing, visitor, two, after=2 if live else 0)
     for _ in range(MOST_CLAIMS):
         row = acme.get(PublicationRow, number=two)
         db.write(lambda row=row: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_gone"))  # type: ignore[misc]
