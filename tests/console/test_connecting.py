@@ -53,7 +53,7 @@ def test_a_connected_integration_can_be_called(owner: Browser, acme: httpx.Clien
     assert urlsplit(owner.url).path == f"/console/integrations/{SLUG}"
     assert "Connected." in done.text
     assert "canary" not in done.text
-    assert (state(acme), works(acme), provider.grants) == ("connected", True, ["authorization_code"])
+    assert (connection_state(acme), can_call(acme), provider.grants) == ("connected", True, ["authorization_code"])
     assert "integration.connect" in acme.get("/api/v1/logs/audit?action=integration.connect").text
     again = owner.get(back)
     assert again.status_code == 409
@@ -69,7 +69,7 @@ def test_a_state_belongs_to_one_browser(
     back = provider.allow(start_connection(owner))
     assert signed_in("builder@acme.test").get(back).status_code == 409
     assert owner.get(back).status_code == 409  # used up by whoever came with it
-    assert (state(acme), provider.grants) == ("not_connected", [])
+    assert (connection_state(acme), provider.grants) == ("not_connected", [])
 
 
 def test_connecting_needs_the_permission_to_change_integrations(
@@ -83,14 +83,14 @@ def test_connecting_needs_the_permission_to_change_integrations(
     elsewhere = back.replace("//acme.", "//globex.")
     assert stranger.get(elsewhere).status_code == 409
     assert stranger.post(stranger.at("globex", f"/console/integrations/{SLUG}/connect"), {}).status_code == 404
-    assert (state(acme), provider.grants) == ("not_connected", [])
+    assert (connection_state(acme), provider.grants) == ("not_connected", [])
 
 
 @pytest.mark.parametrize("query", ["", "state=&code=x", "state=made-up&code=x", "error=access_denied&state=%00"])
 def test_a_forged_answer_connects_nothing(owner: Browser, acme: httpx.Client, provider: Provider, query: str) -> None:
     start_connection(owner)
     assert owner.get(owner.at("acme", f"/console/oauth/callback?{query}")).status_code == 409
-    assert (state(acme), provider.grants) == ("not_connected", [])
+    assert (connection_state(acme), provider.grants) == ("not_connected", [])
 
 
 def test_a_refusal_of_the_provider_is_reported(owner: Browser, acme: httpx.Client, provider: Provider) -> None:
@@ -102,7 +102,7 @@ def test_a_refusal_of_the_provider_is_reported(owner: Browser, acme: httpx.Clien
     page = owner.get(stolen)
     assert page.status_code == 502
     assert "connect again" in page.text
-    assert (state(acme), provider.grants) == ("not_connected", ["authorization_code"])
+    assert (connection_state(acme), provider.grants) == ("not_connected", ["authorization_code"])
 
 
 def test_a_late_or_outdated_answer_connects_nothing(
@@ -128,7 +128,7 @@ def test_a_connection_started_by_a_program_is_confirmed_by_a_person(
     page = builder.get(back)
     assert page.status_code == 200
     assert "Confirm only if you started this yourself" in page.text
-    assert (state(acme), provider.grants) == ("not_connected", [])
+    assert (connection_state(acme), provider.grants) == ("not_connected", [])
     fields = {name: values[0] for name, values in parse_qs(urlsplit(back).query).items()}
     foreign = builder.post(builder.at("acme", "/console/oauth/finish"), fields, **{"Sec-Fetch-Site": "cross-site"})
     assert foreign.status_code == 403
