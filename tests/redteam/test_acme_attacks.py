@@ -132,10 +132,10 @@ def test_neither_strangers_nor_a_lying_authority_yield_a_certificate(world: Worl
             vars(world.authority).clear()
             vars(world.authority).update(honest)
             lie(world)
-            standing = world.run_rounds(world.issuer())
-            taken = world.certificates.find(ACME, HOST)
-            is_taken = taken is not None or standing.state == "active"
-            table.check(f"authority: {name}", is_taken == (name == "control"), (standing, taken))
+            status = world.run_rounds(world.issuer())
+            certificate = world.certificates.find(ACME, HOST)
+            is_issued = certificate is not None or status.state == "active"
+            table.check(f"authority: {name}", is_issued == (name == "control"), (status, certificate))
             table.check(
                 f"authority: {name}: nothing else is proven", not db.rows("SELECT 1 FROM acme_challenge WHERE host <> ?", (HOST,))
             )
