@@ -12,7 +12,7 @@ from appliance.core.json_schema import compile_schema
 from appliance.governance import Subject
 from appliance.governance.policies import Facts, ToolAction, decide
 from tests.architecture.source_tree import ROOT
-from tests.governance.policies.facts import compiled
+from tests.governance.policies.facts import compile_policies
 
 PAGE = (ROOT / "docs" / "agents.md").read_text("utf-8")
 FILES = dict(re.findall(r"```yaml\n# (\w+/[a-z-]+)\.yaml\n(.*?)```", PAGE, re.DOTALL))
@@ -21,7 +21,7 @@ AGENT, POLICY = yaml12.load(FILES["agents/triage"]), yaml12.load(FILES["policies
 
 def decide_tool(tool: str, effect: str = "read", **more: str) -> str:
     subject = Subject("run:r", "agent", "triage", "r")
-    return decide(compiled(desk=POLICY), Facts(subject, ToolAction(tool, effect, {}, **more))).verdict  # type: ignore[arg-type]
+    return decide(compile_policies(desk=POLICY), Facts(subject, ToolAction(tool, effect, {}, **more))).verdict  # type: ignore[arg-type]
 
 
 def test_the_agent_in_the_docs_is_valid() -> None:

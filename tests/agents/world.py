@@ -41,7 +41,7 @@ from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.policies import PolicyService
 from appliance.llm import LanguageModels
 from appliance.tenants import ALL_SCOPES, ApiKey
-from tests.governance.asking import Town
+from tests.governance.asking import TenantFixture
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger
 from tests.integrations.world import World as Company
@@ -110,7 +110,7 @@ class World:
 
     company: Company
     folder: Path
-    town: Town
+    town: TenantFixture
     script: Script
     runs: AgentRuns
     queue: TaskQueue
@@ -237,7 +237,7 @@ def open_world(folder: Path, url: str = "") -> Iterator[World]:
     with open_company(url or f"sqlite:///{folder}/gos.db") as company:
         company.ledger()
         datapool.create_collection(company.one, {"name": "marks", "fields": [{"name": "what", "type": "text"}]})
-        town = Town(company.one)
+        town = TenantFixture(company.one)
         town.person("ann", "owner", approver=True)
         world = World(company, folder, town, Script(), *([None] * 3))  # type: ignore[arg-type]
         world.presence, world.runs, world.queue = world.process()

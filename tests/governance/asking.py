@@ -16,7 +16,7 @@ from appliance.tenants.models import Person
 
 
 @dataclass
-class Town:
+class TenantFixture:
     """A tenant and its people by the name before the @ of their login."""
 
     scope: TenantScope
@@ -54,25 +54,25 @@ class Town:
     def origin(self, execution_id: str) -> Origin:
         return Origin(execution_id, "order-intake", "approve", "lines/approve", "0", 2, 1)
 
-    def ask(self, kind: str = "approval", *, actor: str = "system", **given: Any) -> Approval:
+    def ask(self, kind: str = "approval", *, actor: str = "system", **fields: Any) -> Approval:
         """A request of a new execution that this actor started."""
         origin = self.origin(self.execution(actor))
-        asked = approvals.parse_request({"kind": kind, "title": "Order over limit", **given}, origin, clock.now_ms())
+        request = approvals.parse_request({"kind": kind, "title": "Order over limit", **fields}, origin, clock.now_ms())
         running = self.scope.with_actor(f"execution:{origin.execution_id}")
-        return db.write(lambda: approvals.request_approval(running, asked))
+        return db.write(lambda: approvals.request_approval(running, request))
 
-    def decide(self, name: str, asked: Approval, verdict: Verdict = "approve", **more: Any) -> Approval:
+    def decide(self, name: str, approval: Approval, verdict: Verdict = "approve", **details: Any) -> Approval:
         person = self.people[name]
         assert person.scope is not None
-        return approvals.decide_approval(person.scope, person, asked.id, Decision(verdict, **more))
+        return approvals.decide_approval(person.scope, person, approval.id, Decision(verdict, **details))
 
     def key(self, issuer: TenantScope) -> str:
         """An API key's actor."""
         spec = keys.KeySpec("ci", ["processflow.execute", "keys.write", "keys.read"])
         return f"key:{keys.issue_key(issuer, SEALER, spec)[0].id}"
 
-    def audited(self, approval_id: str) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """(actor, action, fields) of what the audit trail says about a request, oldest first."""
+    def audit_entries(self, approval_id: str) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """(actor, action, fields) of the audit entries about a request, oldest first."""
         rows = db.rows(
             "SELECT actor, action, fields FROM audit_entry WHERE tenant_id = ? AND subject = ? ORDER BY seq",
             (self.scope.tenant_id, approval_id),
@@ -83,13 +83,13 @@ class Town:
 SEALER = Sealer(b"k" * 32)
 
 
-def found(name: str, *, kind: str = "standard") -> Town:
+def make_tenant(name: str, *, kind: str = "standard") -> TenantFixture:
     """A new tenant with ann (owner), bob (builder), olga (operator), victor (viewer) and eve (operator, approver)."""
     service.create_tenant(name, name.title(), kind=kind)
-    town = Town(service.system_scope(name))
+    tenant = TenantFixture(service.system_scope(name))
     for person, role, approver in (
         ("ann", "owner", False), ("bob", "builder", False), ("olga", "operator", False), ("victor", "viewer", False),
         ("eve", "operator", True),
     ):  # fmt: skip
-        town.person(person, role, approver=approver)
-    return town
+        tenant.person(person, role, approver=approver)
+    return tenant

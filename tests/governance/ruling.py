@@ -1,4 +1,4 @@
-"""The gate as the appliance wires it, and policies put into force in one line."""
+"""The governor as the appliance wires it, and a short way to activate policies."""
 
 from typing import Any
 
@@ -24,13 +24,13 @@ def make_governor(sealer: Sealer) -> Governor:
 
 
 def put_rules(scope: TenantScope, *rules: dict[str, Any], name: str = "gate", mode: str = "enforce") -> None:
-    """These rules hold from now on, instead of what was under the name."""
+    """Save and activate a policy with these rules under the name."""
     service, system = PolicyService(), tenants.system_scope(scope.tenant_id)
     service.save_draft(system, name, {"mode": mode, "rules": list(rules)})
     service.activate(system, name)
 
 
-class Broken:
+class FailingPolicies:
     """Policies whose evaluation fails as a bug would."""
 
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:

@@ -49,49 +49,49 @@ EDGES: list[Any] = [
 ]  # fmt: skip
 
 
-def make(dice: random.Random, depth: int = 0) -> Any:
+def make(rng: random.Random, depth: int = 0) -> Any:
     """A value as JSON might hold it, often one of those that are easily taken for another."""
-    kind = dice.random()
+    kind = rng.random()
     if kind < 0.25 and depth < 4:
-        return {str(make_text(dice)): make(dice, depth + 1) for _ in range(dice.randrange(4))}
+        return {str(make_text(rng)): make(rng, depth + 1) for _ in range(rng.randrange(4))}
     if kind < 0.4 and depth < 4:
-        return [make(dice, depth + 1) for _ in range(dice.randrange(4))]
+        return [make(rng, depth + 1) for _ in range(rng.randrange(4))]
     if kind < 0.7:
-        return dice.choice(EDGES)
+        return rng.choice(EDGES)
     if kind < 0.8:
-        return dice.randrange(-(2**70), 2**70)
-    return dice.uniform(-1, 1) * 10.0 ** dice.randrange(-30, 30) if kind < 0.9 else make_text(dice)
+        return rng.randrange(-(2**70), 2**70)
+    return rng.uniform(-1, 1) * 10.0 ** rng.randrange(-30, 30) if kind < 0.9 else make_text(rng)
 
 
-def make_text(dice: random.Random) -> str:
-    return "".join(dice.choice(["a", "gos:", "é", "\ud800", "\U0001f600", "\n", ":", "1"]) for _ in range(dice.randrange(4)))
+def make_text(rng: random.Random) -> str:
+    return "".join(rng.choice(["a", "gos:", "é", "\ud800", "\U0001f600", "\n", ":", "1"]) for _ in range(rng.randrange(4)))
 
 
-def test_generated_inputs_come_back_from_their_text_and_no_two_have_one_digest() -> None:
-    dice = random.Random(7)  # noqa: S311  the same dice each time
+def test_generated_inputs_round_trip_and_have_distinct_digests() -> None:
+    rng = random.Random(7)  # noqa: S311  the same dice each time
     seen: dict[str, Any] = {}
-    inputs = [{"value": value} for value in EDGES] + [{"value": make(dice)} for _ in range(3000)]
-    for given in inputs:
-        action = dataclasses.replace(ACTION, input=given)
+    inputs = [{"value": value} for value in EDGES] + [{"value": make(rng)} for _ in range(3000)]
+    for value_input in inputs:
+        action = dataclasses.replace(ACTION, input=value_input)
         canonical = canonical_action(SCOPE, SUBJECT, action, "p1")
         assert canonical.digest == hashlib.sha256(canonical.text.encode()).hexdigest()
         subject, read, version = read_action(canonical.text)
-        assert same(read.input, given), given
+        assert same(read.input, value_input), value_input
         assert canonical_action(SCOPE, subject, read, version) == canonical
-        assert same(seen.setdefault(canonical.digest, given), given)
+        assert same(seen.setdefault(canonical.digest, value_input), value_input)
     assert len(seen) > 1000
 
 
 def test_the_order_of_members_and_of_skills_makes_no_difference() -> None:
-    turned = dataclasses.replace(ACTION, input={"quantity": 3, "sku": "A"})
-    assert digest_of(action=turned) == digest_of()
+    reordered = dataclasses.replace(ACTION, input={"quantity": 3, "sku": "A"})
+    assert digest_of(action=reordered) == digest_of()
     assert digest_of(subject=dataclasses.replace(SUBJECT, skills=SUBJECT.skills[::-1])) == digest_of()
     assert digest_of(action=dataclasses.replace(ACTION, input={"l": (1, 2)})) == digest_of(
         action=dataclasses.replace(ACTION, input={"l": [1, 2]})
     )
 
 
-def test_the_road_and_what_tainted_the_run_make_no_difference() -> None:
+def test_the_entry_point_and_taint_do_not_change_the_digest() -> None:
     other = dataclasses.replace(SUBJECT, via="rest", tainted_by=("mailbox",))
     assert digest_of(subject=other) == digest_of()
 
@@ -115,10 +115,10 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_whatever_changes_changes_the_digest_and_is_named(name: str) -> None:
+def test_every_change_changes_the_digest_and_is_named(name: str) -> None:
     before = canonical_action(SCOPE, SUBJECT, ACTION, "p1")
-    given: dict[str, Any] = {"scope": SCOPE, "subject": SUBJECT, "action": ACTION, "version": "p1"} | CHANGES[name]
-    after = canonical_action(**given)
+    arguments: dict[str, Any] = {"scope": SCOPE, "subject": SUBJECT, "action": ACTION, "version": "p1"} | CHANGES[name]
+    after = canonical_action(**arguments)
     assert after.digest != before.digest
     assert find_changes(before.text, after.text) == [name]
 
@@ -131,23 +131,23 @@ def test_every_member_of_an_action_is_part_of_its_text() -> None:
     assert content["skills"] == [["billing", "d2"], ["orders", "d1"]]
 
 
-def test_what_json_does_not_know_is_refused() -> None:
+def test_an_input_that_is_not_json_is_refused() -> None:
     deep: Any = []
     for _ in range(sys.getrecursionlimit()):
         deep = [deep]
-    for given in ({"a": b"x"}, {"a": {1: 2}}, {"a": {1, 2}}, {"a": object()}, {"a": deep}):
+    for invalid in ({"a": b"x"}, {"a": {1: 2}}, {"a": {1, 2}}, {"a": object()}, {"a": deep}):
         with pytest.raises(ValidationFailed):
-            digest_of(action=dataclasses.replace(ACTION, input=given))
+            digest_of(action=dataclasses.replace(ACTION, input=invalid))
 
 
-def test_a_summary_is_made_of_the_action_and_nothing_hides_in_it() -> None:
+def test_a_summary_shows_the_action_and_escapes_its_content() -> None:
     assert action_label(ACTION) == "create_order of erp"
-    told = summarize_action(ACTION)
-    assert told == 'create_order of erp (http 1.2) at erp.example:443, which writes: sku = "A", quantity = 3'
-    sly = {"note": "\u202eevil\n\x1b[2Jpay 0", "long": "x" * 500} | {f"m{n}": n for n in range(20)}
-    told = summarize_action(dataclasses.replace(ACTION, input=sly))
-    assert told.isprintable()
-    assert "\\u202eevil" in told
-    assert "x" * 100 not in told
-    assert told.endswith("and 10 more")
+    summary = summarize_action(ACTION)
+    assert summary == 'create_order of erp (http 1.2) at erp.example:443, which writes: sku = "A", quantity = 3'
+    misleading = {"note": "\u202eevil\n\x1b[2Jpay 0", "long": "x" * 500} | {f"m{n}": n for n in range(20)}
+    summary = summarize_action(dataclasses.replace(ACTION, input=misleading))
+    assert summary.isprintable()
+    assert "\\u202eevil" in summary
+    assert "x" * 100 not in summary
+    assert summary.endswith("and 10 more")
     assert summarize_action(ToolAction("publish_webapp", "write", {})) == "publish_webapp, which writes: no input"

@@ -1,4 +1,4 @@
-"""Who decides what, once, and what is kept of it."""
+"""Who may decide a request, that it is decided once, and what is recorded."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from appliance.governance.approvals.deciders import find_decidable
 from appliance.monitor import audit
 from appliance.tenants import SignedIn, people
 from appliance.tenants.keys import keys
-from tests.governance.asking import SEALER, Town, found
+from tests.governance.asking import SEALER, TenantFixture, make_tenant
 from tests.store.opening import open_migrated
 
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "integer", "minimum": 1}}}
@@ -33,34 +33,34 @@ def database(store_url: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def one(database: None) -> Town:
-    return found("one")
+def one(database: None) -> TenantFixture:
+    return make_tenant("one")
 
 
 @pytest.fixture
-def two(database: None) -> Town:
-    return found("two")
+def two(database: None) -> TenantFixture:
+    return make_tenant("two")
 
 
-def let_expire(asked: Approval) -> None:
-    db.write(lambda: db.execute("UPDATE approval SET expires_at = ? WHERE id = ?", (clock.now_ms() - 1, asked.id)))
+def let_expire(approval: Approval) -> None:
+    db.write(lambda: db.execute("UPDATE approval SET expires_at = ? WHERE id = ?", (clock.now_ms() - 1, approval.id)))
 
 
-def test_an_approver_approves_and_the_code_is_told(one: Town) -> None:
-    asked = one.ask(reason="over 1000", details={"total": 1200}, expires="48h")
-    assert (asked.status, asked.request.details, asked.origin.step) == ("pending", {"total": 1200}, "approve")
-    decided = one.decide("eve", asked, comment=" fine \x00")
-    assert decided == approvals.get_approval(one.scope, asked.id)
-    told = approvals.answer_view(decided)
+def test_an_approver_approves_and_the_answer_is_returned(one: TenantFixture) -> None:
+    approval = one.ask(reason="over 1000", details={"total": 1200}, expires="48h")
+    assert (approval.status, approval.request.details, approval.origin.step) == ("pending", {"total": 1200}, "approve")
+    decided = one.decide("eve", approval, comment=" fine \x00")
+    assert decided == approvals.get_approval(one.scope, approval.id)
+    view = approvals.answer_view(decided)
     assert decided.closed_at is not None
-    assert told == {
+    assert view == {
         "status": "approved", "answer": None, "comment": "fine \ufffd", "decided_by": "eve@one.test",
-        "decided_at": clock.rfc3339(decided.closed_at), "request_id": asked.id,
+        "decided_at": clock.rfc3339(decided.closed_at), "request_id": approval.id,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "verdict", "answer", "status"),
+    ("kind", "fields", "verdict", "answer", "status"),
     [
         ("approval", {}, "reject", None, "rejected"),
         ("input", {"schema": SCHEMA}, "answer", {"total": 5}, "answered"),
@@ -68,13 +68,15 @@ def test_an_approver_approves_and_the_code_is_told(one: Town) -> None:
         ("choice", {"choices": ["red", "blue"]}, "answer", "blue", "answered"),
     ],
 )
-def test_every_kind_is_answered_in_its_way(one: Town, kind: str, given: Any, verdict: Any, answer: Any, status: str) -> None:
-    decided = one.decide("ann", one.ask(kind, **given), verdict, answer=answer)
+def test_every_kind_is_answered_in_its_way(
+    one: TenantFixture, kind: str, fields: Any, verdict: Any, answer: Any, status: str
+) -> None:
+    decided = one.decide("ann", one.ask(kind, **fields), verdict, answer=answer)
     assert (decided.status, approvals.answer_view(decided)["answer"]) == (status, answer)
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "verdict", "answer", "pointer"),
+    ("kind", "fields", "verdict", "answer", "pointer"),
     [
         ("approval", {}, "answer", "yes", "/verdict"),
         ("approval", {}, "approve", "yes", "/answer"),
@@ -90,12 +92,14 @@ def test_every_kind_is_answered_in_its_way(one: Town, kind: str, given: Any, ver
         ("choice", {"choices": ["red"]}, "reject", None, "/verdict"),
     ],
 )
-def test_an_answer_fits_what_was_asked(one: Town, kind: str, given: Any, verdict: Any, answer: Any, pointer: str) -> None:
-    asked = one.ask(kind, **given)
+def test_an_answer_that_does_not_fit_the_request_is_refused(
+    one: TenantFixture, kind: str, fields: Any, verdict: Any, answer: Any, pointer: str
+) -> None:
+    approval = one.ask(kind, **fields)
     with pytest.raises(ValidationFailed) as caught:
-        one.decide("ann", asked, verdict, answer=answer)
+        one.decide("ann", approval, verdict, answer=answer)
     assert [detail.pointer for detail in caught.value.details] == [pointer]
-    assert approvals.get_approval(one.scope, asked.id).status == "pending"
+    assert approvals.get_approval(one.scope, approval.id).status == "pending"
 
 
 @pytest.mark.parametrize(
@@ -112,48 +116,48 @@ def test_an_answer_fits_what_was_asked(one: Town, kind: str, given: Any, verdict
         ("choice", ["user:ann@two.test"], set()),
     ],
 )
-def test_who_decides(one: Town, kind: str, approvers: list[str], deciders: set[str]) -> None:
-    able = set()
+def test_who_decides(one: TenantFixture, kind: str, approvers: list[str], deciders: set[str]) -> None:
+    actual = set()
     for name, person in one.people.items():
-        more: dict[str, Any] = {"choices": ["a"]} if kind == "choice" else {}
-        asked = one.ask(kind, approvers=approvers, **more)
+        fields: dict[str, Any] = {"choices": ["a"]} if kind == "choice" else {}
+        approval = one.ask(kind, approvers=approvers, **fields)
         try:
-            one.decide(name, asked, "answer" if more else "approve", answer="a" if more else None)
-            able.add(name)
+            one.decide(name, approval, "answer" if fields else "approve", answer="a" if fields else None)
+            actual.add(name)
         except PolicyDenied:
             assert person.scope is not None
-            assert approvals.get_approval(one.scope, asked.id).status == "pending"
-    assert able == deciders
+            assert approvals.get_approval(one.scope, approval.id).status == "pending"
+    assert actual == deciders
 
 
-def test_a_role_counts_as_it_is_when_the_decision_is_made(one: Town) -> None:
-    asked = one.ask()
+def test_the_current_role_counts_when_a_decision_is_made(one: TenantFixture) -> None:
+    approval = one.ask()
     people.add_member(one.scope, "eve@one.test", "operator", approver=False)
     with pytest.raises(PolicyDenied, match="approver"):
-        one.decide("eve", asked)
+        one.decide("eve", approval)
     people.remove_member(one.scope, one.people["eve"].user_id)
     with pytest.raises(PolicyDenied, match="member"):
-        one.decide("eve", asked)
+        one.decide("eve", approval)
 
 
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements of this thread from now on."""
-    asked: list[str] = []
-    kind, here = type(db.database.obj), threading.get_ident()
+    statements: list[str] = []
+    kind, this_thread = type(db.database.obj), threading.get_ident()
     execute = kind.execute_sql
 
-    def noting(self: Any, sql: str, *more: Any, **named: Any) -> Any:
-        if threading.get_ident() == here:
-            asked.append(sql)
-        return execute(self, sql, *more, **named)
+    def noting(self: Any, sql: str, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == this_thread:
+            statements.append(sql)
+        return execute(self, sql, *args, **kwargs)
 
     monkeypatch.setattr(kind, "execute_sql", noting)
-    return asked
+    return statements
 
 
-def test_what_one_may_decide_of_many_takes_as_many_queries_as_of_few(one: Town, queries: list[str]) -> None:
-    """And is what one may decide of each."""
+def test_finding_decidable_requests_takes_a_constant_number_of_queries(one: TenantFixture, queries: list[str]) -> None:
+    """The result equals checking each request by itself."""
     people_of = {name: person for name, person in one.people.items() if person.scope is not None}
     actors = ["system", *(f"user:{person.user_id}" for person in people_of.values())]
     owner = people_of["ann"].scope
@@ -167,26 +171,26 @@ def test_what_one_may_decide_of_many_takes_as_many_queries_as_of_few(one: Town, 
     let_expire(one.ask())
     voted = one.ask()
     one.decide("eve", voted)
-    found_ = approvals.list_approvals(one.scope, ApprovalFilter("pending"), PageRequest(100)).items
-    assert len(found_) == 3 * len(actors) + 1
-    asked = {each.id: (each.request, each.askers) for each in found_}
+    pending = approvals.list_approvals(one.scope, ApprovalFilter("pending"), PageRequest(100)).items
+    assert len(pending) == 3 * len(actors) + 1
+    requests = {each.id: (each.request, each.askers) for each in pending}
     for person in people_of.values():
-        singly = {each.id for each in found_ if may(one, person, each)}
+        decidable = {each.id for each in pending if can_decide(one, person, each)}
         queries.clear()
-        assert find_decidable(one.scope, person.user_id, asked) == singly
+        assert find_decidable(one.scope, person.user_id, requests) == decidable
         assert len(queries) <= 4, queries  # the member, two generations of keys, the kind of the tenant
     assert find_decidable(one.scope, people_of["ann"].user_id, {}) == set()
 
 
-def may(town: Town, person: SignedIn, asked: Approval) -> bool:
+def can_decide(tenant: TenantFixture, person: SignedIn, approval: Approval) -> bool:
     try:
-        approvals.check_decider(town.scope, person, asked)
+        approvals.check_decider(tenant.scope, person, approval)
     except PolicyDenied:
         return False
     return True
 
 
-def test_the_menu_counts_what_one_may_decide_by_few_queries(one: Town, queries: list[str]) -> None:
+def test_the_menu_counts_decidable_requests_with_few_queries(one: TenantFixture, queries: list[str]) -> None:
     for name in ("bob", "eve", "ann"):
         for _ in range(20):
             one.ask(actor=f"user:{one.people[name].user_id}")
@@ -197,63 +201,63 @@ def test_the_menu_counts_what_one_may_decide_by_few_queries(one: Town, queries: 
     assert len(queries) < 8, queries
 
 
-def test_a_key_never_decides(one: Town) -> None:
-    asked, ann = one.ask(), one.people["ann"]
+def test_a_key_never_decides(one: TenantFixture) -> None:
+    approval, ann = one.ask(), one.people["ann"]
     for actor in (one.key(one.scope), "system", "execution:exe_1", f"user:{one.people['eve'].user_id}"):
         with pytest.raises(PolicyDenied, match="signed-in"):
-            approvals.decide_approval(one.scope.with_actor(actor), ann, asked.id, Decision("approve"))
+            approvals.decide_approval(one.scope.with_actor(actor), ann, approval.id, Decision("approve"))
 
 
-def test_who_started_the_execution_does_not_approve(one: Town) -> None:
+def test_who_started_the_execution_does_not_approve(one: TenantFixture) -> None:
     ann = one.people["ann"].scope
     assert ann is not None
-    issued = one.key(ann)
-    child_key = one.key(TenantScope("one", issued, ann.scopes))
-    rotated = keys.rotate_key(ann.with_actor(issued), SEALER, issued.removeprefix("key:"), 3600)[0].id
-    parent = one.execution(issued)
-    for actor in (ann.actor, issued, child_key, f"key:{rotated}", f"execution:{parent}"):
+    key = one.key(ann)
+    child_key = one.key(TenantScope("one", key, ann.scopes))
+    rotated = keys.rotate_key(ann.with_actor(key), SEALER, key.removeprefix("key:"), 3600)[0].id
+    parent = one.execution(key)
+    for actor in (ann.actor, key, child_key, f"key:{rotated}", f"execution:{parent}"):
         with pytest.raises(PolicyDenied, match="somebody else"):
             one.decide("ann", one.ask(actor=actor))
     assert one.decide("eve", one.ask(actor=ann.actor)).requested_by == ann.actor
     assert one.decide("ann", one.ask(actor=one.key(one.scope))).status == "approved"
 
 
-def test_who_started_the_execution_may_answer_its_questions(one: Town) -> None:
+def test_who_started_the_execution_may_answer_its_questions(one: TenantFixture) -> None:
     ann = one.people["ann"].scope
     assert ann is not None
     assert one.decide("ann", one.ask("input", actor=ann.actor), "answer", answer="42").status == "answered"
 
 
-def test_a_sandbox_tenant_approves_its_own_and_the_trail_says_so(database: None) -> None:
-    sandbox = found("sandbox-1", kind="sandbox")
+def test_self_approval_in_a_sandbox_tenant_is_audited(database: None) -> None:
+    sandbox = make_tenant("sandbox-1", kind="sandbox")
     ann = sandbox.people["ann"].scope
     assert ann is not None
-    asked = sandbox.ask(actor=ann.actor)
-    sandbox.decide("ann", asked)
-    assert sandbox.audited(asked.id)[-1][2]["self_approved"] is True
+    approval = sandbox.ask(actor=ann.actor)
+    sandbox.decide("ann", approval)
+    assert sandbox.audit_entries(approval.id)[-1][2]["self_approved"] is True
     other = sandbox.ask(actor=ann.actor)
     sandbox.decide("eve", other)
-    assert "self_approved" not in sandbox.audited(other.id)[-1][2]
+    assert "self_approved" not in sandbox.audit_entries(other.id)[-1][2]
 
 
-def test_a_decision_is_made_once(one: Town) -> None:
-    asked = one.ask()
-    one.decide("eve", asked, "reject")
+def test_a_decision_is_made_once(one: TenantFixture) -> None:
+    approval = one.ask()
+    one.decide("eve", approval, "reject")
     with pytest.raises(Conflict, match=r"eve@one\.test has already decided this request: rejected"):
-        one.decide("ann", asked)
-    assert approvals.get_approval(one.scope, asked.id).status == "rejected"
+        one.decide("ann", approval)
+    assert approvals.get_approval(one.scope, approval.id).status == "rejected"
 
 
-def test_of_twenty_decisions_at_once_one_counts(one: Town) -> None:
-    asked = one.ask()
-    heard: list[str] = []
-    stop = approvals.on_decided(lambda scope, decided: heard.append(decided.id))
+def test_of_twenty_concurrent_decisions_one_counts(one: TenantFixture) -> None:
+    approval = one.ask()
+    notified: list[str] = []
+    stop = approvals.on_decided(lambda scope, decided: notified.append(decided.id))
     together, results = threading.Barrier(20), []
 
     def decide(number: int) -> None:
         together.wait(10)
         try:
-            one.decide("ann" if number % 2 else "eve", asked, "approve" if number % 3 else "reject")
+            one.decide("ann" if number % 2 else "eve", approval, "approve" if number % 3 else "reject")
             results.append("decided")
         except Conflict:
             results.append("conflict")
@@ -265,35 +269,35 @@ def test_of_twenty_decisions_at_once_one_counts(one: Town) -> None:
         thread.join()
     stop()
     assert sorted(results) == ["conflict"] * 19 + ["decided"]
-    assert heard == [asked.id]
-    assert len(one.audited(asked.id)) == 2
+    assert notified == [approval.id]
+    assert len(one.audit_entries(approval.id)) == 2
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
-def test_a_decision_of_another_process_on_its_way_counts(one: Town, store_url: str) -> None:
-    """This process still sees the request open, waits for the other's commit, and then finds it decided."""
-    asked = one.ask()
+def test_an_uncommitted_decision_of_another_process_counts(one: TenantFixture, store_url: str) -> None:
+    """This process still sees the request as open, waits for the other commit, and then finds it decided."""
+    approval = one.ask()
     results: list[str] = []
 
     def decide() -> None:
         try:
-            one.decide("eve", asked)
+            one.decide("eve", approval)
         except Conflict as error:
             results.append(error.message)
 
-    late = threading.Thread(target=decide)
+    waiting = threading.Thread(target=decide)
     with psycopg.connect(store_url) as other, psycopg.connect(store_url, autocommit=True) as watcher:
-        other.execute("UPDATE approval SET status = 'rejected', decided_login = 'ann' WHERE id = %s", (asked.id,))
-        late.start()
+        other.execute("UPDATE approval SET status = 'rejected', decided_login = 'ann' WHERE id = %s", (approval.id,))
+        waiting.start()
         while not watcher.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():
-            assert late.is_alive()
-    late.join()
+            assert waiting.is_alive()
+    waiting.join()
     assert results == ["ann has already decided this request: rejected"]
-    assert len(one.audited(asked.id)) == 1
+    assert len(one.audit_entries(approval.id)) == 1
 
 
-def test_a_listener_is_part_of_the_decision(one: Town) -> None:
-    asked = one.ask()
+def test_a_failing_listener_rolls_the_decision_back(one: TenantFixture) -> None:
+    approval = one.ask()
     seen: list[tuple[str, str]] = []
 
     def refuse(scope: TenantScope, decided: Approval) -> None:
@@ -302,74 +306,74 @@ def test_a_listener_is_part_of_the_decision(one: Town) -> None:
 
     stop = approvals.on_decided(refuse)
     with pytest.raises(RuntimeError):
-        one.decide("eve", asked)
+        one.decide("eve", approval)
     stop()
     assert seen == [(f"user:{one.people['eve'].user_id}", "approved")]
-    assert approvals.get_approval(one.scope, asked.id).status == "pending"
-    assert [action for _, action, _ in one.audited(asked.id)] == ["approval.request"]
-    assert one.decide("eve", asked).status == "approved"
+    assert approvals.get_approval(one.scope, approval.id).status == "pending"
+    assert [action for _, action, _ in one.audit_entries(approval.id)] == ["approval.request"]
+    assert one.decide("eve", approval).status == "approved"
     assert len(seen) == 1
 
 
-def test_a_request_expires(one: Town) -> None:
-    asked = one.ask(expires="1s")
-    let_expire(asked)
+def test_a_request_expires(one: TenantFixture) -> None:
+    approval = one.ask(expires="1s")
+    let_expire(approval)
     with pytest.raises(Conflict, match="expired"):
-        one.decide("eve", asked)
-    expired = db.write(lambda: approvals.expire_approval(one.scope, asked.id))
+        one.decide("eve", approval)
+    expired = db.write(lambda: approvals.expire_approval(one.scope, approval.id))
     assert approvals.answer_view(expired) == {
-        "status": "expired", "answer": None, "comment": "", "decided_by": None, "decided_at": None, "request_id": asked.id,
+        "status": "expired", "answer": None, "comment": "", "decided_by": None, "decided_at": None, "request_id": approval.id,
     }  # fmt: skip
     with pytest.raises(Conflict, match="expired"):
-        one.decide("eve", asked)
+        one.decide("eve", approval)
 
 
-def test_a_decision_that_came_first_does_not_expire(one: Town) -> None:
-    asked = one.ask(expires="1h")
-    one.decide("eve", asked)
-    assert db.write(lambda: approvals.expire_approval(one.scope, asked.id)).status == "approved"
-    assert [action for _, action, _ in one.audited(asked.id)] == ["approval.request", "approval.approve"]
+def test_a_decided_request_does_not_expire(one: TenantFixture) -> None:
+    approval = one.ask(expires="1h")
+    one.decide("eve", approval)
+    assert db.write(lambda: approvals.expire_approval(one.scope, approval.id)).status == "approved"
+    assert [action for _, action, _ in one.audit_entries(approval.id)] == ["approval.request", "approval.approve"]
 
 
-def test_a_request_nobody_waits_for_is_withdrawn_once(one: Town) -> None:
-    asked, other = one.ask(), one.ask()
+def test_a_request_is_withdrawn_once(one: TenantFixture) -> None:
+    approval, other = one.ask(), one.ask()
     for _ in range(2):
-        db.write(lambda: approvals.withdraw_approval(one.scope, asked.id, "cancelled by ann"))
-    cancelled = approvals.get_approval(one.scope, asked.id)
+        db.write(lambda: approvals.withdraw_approval(one.scope, approval.id, "cancelled by ann"))
+    cancelled = approvals.get_approval(one.scope, approval.id)
     assert (cancelled.status, approvals.get_approval(one.scope, other.id).status) == ("cancelled", "pending")
     with pytest.raises(Conflict, match="cancelled this request"):
-        one.decide("eve", asked)
+        one.decide("eve", approval)
     for unanswered in (cancelled, other):
         with pytest.raises(ValueError, match="apr_"):
             approvals.answer_view(unanswered)
 
 
-def test_the_trail_binds_a_decision_to_what_was_shown(one: Town) -> None:
-    asked = one.ask("choice", choices=["red", "blue"], details={"b": 1, "a": [2]})
-    one.decide("olga", asked, "answer", answer="red", comment="as always")
-    (asker, requested, what), (decider, action, decided) = one.audited(asked.id)
-    assert (asker, requested) == (f"execution:{asked.origin.execution_id}", "approval.request")
+def test_the_audit_trail_binds_a_decision_to_its_request(one: TenantFixture) -> None:
+    approval = one.ask("choice", choices=["red", "blue"], details={"b": 1, "a": [2]})
+    one.decide("olga", approval, "answer", answer="red", comment="as always")
+    (requester, request_action, request_fields), (decider, action, decision_fields) = one.audit_entries(approval.id)
+    assert (requester, request_action) == (f"execution:{approval.origin.execution_id}", "approval.request")
     assert (decider, action) == (f"user:{one.people['olga'].user_id}", "approval.answer")
-    assert what["digest"] == decided["digest"] == asked.digest
-    assert (decided["comment"], len(decided["answer_digest"])) == ("as always", 64)
+    assert request_fields["digest"] == decision_fields["digest"] == approval.digest
+    assert (decision_fields["comment"], len(decision_fields["answer_digest"])) == ("as always", 64)
     assert audit.verify(one.scope).intact
-    assert one.ask("choice", choices=["red", "blue"], details={"b": 1, "a": [3]}).digest != asked.digest
+    assert one.ask("choice", choices=["red", "blue"], details={"b": 1, "a": [3]}).digest != approval.digest
 
 
-def test_requests_are_a_tenants_own(one: Town, two: Town) -> None:
-    asked = one.ask()
+def test_requests_are_isolated_by_tenant(one: TenantFixture, two: TenantFixture) -> None:
+    approval = one.ask()
     stranger = two.people["ann"]
     assert stranger.scope is not None
     with pytest.raises(NotFound):
-        approvals.decide_approval(stranger.scope, stranger, asked.id, Decision("approve"))
+        approvals.decide_approval(stranger.scope, stranger, approval.id, Decision("approve"))
     with pytest.raises(NotFound):
-        approvals.get_approval(two.scope, asked.id)
+        approvals.get_approval(two.scope, approval.id)
     with pytest.raises(NotFound):
-        db.write(lambda: approvals.expire_approval(two.scope, asked.id))
+        db.write(lambda: approvals.expire_approval(two.scope, approval.id))
     forged = TenantScope("one", stranger.scope.actor, stranger.scope.scopes)
     with pytest.raises(PolicyDenied, match="member"):
-        approvals.decide_approval(forged, stranger, asked.id, Decision("approve"))
-    db.write(lambda: approvals.withdraw_approval(two.scope, asked.id, "not theirs"))
+        approvals.decide_approval(forged, stranger, approval.id, Decision("approve"))
+    db.write(lambda: approvals.withdraw_approval(two.scope, approval.id, "not theirs"))
     assert (approvals.count_pending(one.scope), approvals.count_pending(two.scope)) == (1, 0)
     assert list(approvals.list_approvals(two.scope, ApprovalFilter(), PageRequest()).items) == []
     origin = one.origin(two.execution())
@@ -378,21 +382,21 @@ def test_requests_are_a_tenants_own(one: Town, two: Town) -> None:
         db.write(lambda: approvals.request_approval(one.scope, request))
 
 
-def test_requests_are_listed_newest_first_and_narrowed(one: Town) -> None:
+def test_requests_are_listed_newest_first_and_filtered(one: TenantFixture) -> None:
     first, second, third = one.ask(), one.ask("input"), one.ask()
     one.decide("eve", second, "answer", answer="x")
 
-    def listed(page: PageRequest | None = None, **wanted: Any) -> list[str]:
-        found = approvals.list_approvals(one.scope, ApprovalFilter(**wanted), page or PageRequest())
-        return [asked.id for asked in found.items]
+    def list_ids(page: PageRequest | None = None, **filters: Any) -> list[str]:
+        page_of_approvals = approvals.list_approvals(one.scope, ApprovalFilter(**filters), page or PageRequest())
+        return [approval.id for approval in page_of_approvals.items]
 
-    assert listed() == [third.id, second.id, first.id]
-    assert listed(PageRequest(sort="created_at")) == [first.id, second.id, third.id]
-    assert listed(status="pending") == [third.id, first.id]
-    assert listed(execution_id=second.origin.execution_id) == [second.id]
+    assert list_ids() == [third.id, second.id, first.id]
+    assert list_ids(PageRequest(sort="created_at")) == [first.id, second.id, third.id]
+    assert list_ids(status="pending") == [third.id, first.id]
+    assert list_ids(execution_id=second.origin.execution_id) == [second.id]
 
 
-def test_requests_go_with_their_execution(one: Town) -> None:
-    asked = one.ask()
-    db.write(lambda: db.execute("DELETE FROM execution WHERE id = ?", (asked.origin.execution_id,)))
+def test_requests_are_deleted_with_their_execution(one: TenantFixture) -> None:
+    approval = one.ask()
+    db.write(lambda: db.execute("DELETE FROM execution WHERE id = ?", (approval.origin.execution_id,)))
     assert approvals.count_pending(one.scope) == 0

@@ -1,4 +1,4 @@
-"""Plugins that break in every place they are called: the call fails, coded, and nobody else is touched."""
+"""Plugins that fail in any of their methods: the call fails with a code, and no other call is affected."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +22,10 @@ class Broken(Ledger):
         super().__init__(settings)
         self._break("init")
 
-    def _break(self, here: str) -> None:
-        where, _, how = self.settings["label"].partition(" ")
-        if where == here:
-            raise SystemExit(3) if how == "exit" else ZeroDivisionError("a bug")
+    def _break(self, method: str) -> None:
+        failing_method, _, failure = self.settings["label"].partition(" ")
+        if failing_method == method:
+            raise SystemExit(3) if failure == "exit" else ZeroDivisionError("a bug")
 
     def check(self, ctx: Context) -> str:
         self._break("check")
@@ -43,16 +43,16 @@ class Broken(Ledger):
         self._break("close")
 
 
-def broken(world: World, label: str) -> None:
+def install_broken(world: World, label: str) -> None:
     installed = {**world.integrations.registry.installed, "broken": Installed(Broken, "test")}
     world.integrations.registry = Registry(installed)
     world.integrations.create_integration(world.one, "bad", IntegrationSpec("broken", {"token": "tok-1", "label": label}))
 
 
-@pytest.mark.parametrize("where", ["init", "effect_of", "call"])
-@pytest.mark.parametrize("how", ["bug", "exit"])
-def test_the_call_fails_coded_and_the_neighbour_works(world: World, where: str, how: str) -> None:
-    broken(world, f"{where} {how}")
+@pytest.mark.parametrize("method", ["init", "effect_of", "call"])
+@pytest.mark.parametrize("failure", ["bug", "exit"])
+def test_a_broken_plugin_fails_its_call_only(world: World, method: str, failure: str) -> None:
+    install_broken(world, f"{method} {failure}")
     world.ledger()
     with pytest.raises(ActionFailed) as caught:
         world.executor.execute(world.one, ActionRequest("bad", "look", {}))
@@ -61,19 +61,21 @@ def test_the_call_fails_coded_and_the_neighbour_works(world: World, where: str, 
     assert world.executor.execute(world.one, world.request()).status == "executed"
 
 
-@pytest.mark.parametrize("how", ["bug", "exit"])
-def test_a_test_of_its_settings_says_so(world: World, how: str) -> None:
-    broken(world, f"check {how}")
-    found = world.integrations.test_integration(world.one, "bad")
-    assert (found.ok, found.error_class) == (False, "system_error")
+@pytest.mark.parametrize("failure", ["bug", "exit"])
+def test_testing_the_settings_of_a_broken_plugin_fails(world: World, failure: str) -> None:
+    install_broken(world, f"check {failure}")
+    result = world.integrations.test_integration(world.one, "bad")
+    assert (result.ok, result.error_class) == (False, "system_error")
 
 
-@pytest.mark.parametrize("how", ["bug", "exit"])
-def test_one_that_cannot_be_closed_spoils_no_answer(world: World, how: str) -> None:
-    broken(world, f"close {how}")
+@pytest.mark.parametrize("failure", ["bug", "exit"])
+def test_a_plugin_that_fails_to_close_affects_no_result(world: World, failure: str) -> None:
+    install_broken(world, f"close {failure}")
     world.executor.execute(world.one, ActionRequest("bad", "book", {}))
-    world.integrations.replace_integration(world.one, "bad", IntegrationSpec("broken", {"token": "tok-2", "label": f"close {how}"}))
+    world.integrations.replace_integration(
+        world.one, "bad", IntegrationSpec("broken", {"token": "tok-2", "label": f"close {failure}"})
+    )
     world.executor.execute(world.one, ActionRequest("bad", "book", {}))
-    found = history.list_calls(world.one, "bad", CallFilter(), PageRequest()).items
-    assert [(call.status, call.outcome) for call in found] == [("succeeded", "done")] * 2
+    calls = history.list_calls(world.one, "bad", CallFilter(), PageRequest()).items
+    assert [(call.status, call.outcome) for call in calls] == [("succeeded", "done")] * 2
     assert len(Ledger.booked) == 2

@@ -1,4 +1,4 @@
-"""Where rules hide a part of what an integration says, nothing else of the call says it either."""
+"""What a redact rule hides appears nowhere else: not in errors, logs, circuits or the audit trail."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from appliance.governance.executor.requests import ActionFailed
 from appliance.governance.executor.tool_actions import build_tool_action
 from appliance.integrations import FAILURES, IntegrationSpec
 from tests.governance.ruling import put_rules
-from tests.governance.test_governor import refused, rows
+from tests.governance.test_governor import expect_refusal, rows
 from tests.integrations.world import Ledger, World
 
 HIDE = {"id": "hide", "effect": "allow", "reason": "private", "obligations": {"redact": ["/deep/iban"]}}
@@ -24,57 +24,57 @@ QUOTES: dict[str, tuple[Callable[[], Exception], str]] = {
 }
 
 
-def everything(world: World) -> str:
-    """All that is kept of calls, their lines, circuits and the audit trail."""
-    told = []
+def stored_text(world: World) -> str:
+    """Everything stored about calls, their log lines, circuits and the audit trail."""
+    rows = []
     for table in ("integration_call", "log_line", "integration_circuit", "audit_entry", "webhook_delivery"):
-        told += db.rows(f"SELECT * FROM {table} WHERE tenant_id = ?", ("one",))  # noqa: S608 - our own names
-    return str(told)
+        rows += db.rows(f"SELECT * FROM {table} WHERE tenant_id = ?", ("one",))  # noqa: S608 - our own names
+    return str(rows)
 
 
-@pytest.mark.parametrize("how", QUOTES)
-def test_a_failure_says_nothing_of_the_foreign_system(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+@pytest.mark.parametrize("failure", QUOTES)
+def test_with_a_redact_rule_a_failure_does_not_quote_the_foreign_system(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: str
 ) -> None:
     world.ledger()
-    make, told = QUOTES[how]
+    make_error, summary = QUOTES[failure]
 
-    def call(ledger: Ledger, action: str, given: Any, ctx: Context) -> dict[str, Any]:
+    def call(ledger: Ledger, action: str, payload: Any, ctx: Context) -> dict[str, Any]:
         ctx.log("warn", "about DE89", {"iban": "DE89"})
-        raise make()
+        raise make_error()
 
     monkeypatch.setattr(Ledger, "call", call)
     put_rules(world.one, HIDE)
     for number in range(FAILURES + 1):  # the last meets an open circuit, which remembers the failure before
         action = ("look", "book")[number % 2]
-        error = refused(world, world.request(action), ActionFailed)
+        error = expect_refusal(world, world.request(action), ActionFailed)
         assert "DE89" not in error.message + json.dumps(error.extra) + str(error.details)
-    assert "DE89" not in everything(world)
+    assert "DE89" not in stored_text(world)
     assert "DE89" not in caplog.text
-    assert rows(world)[0].error["message"].startswith(f"look of books failed: {told}")
+    assert rows(world)[0].error["message"].startswith(f"look of books failed: {summary}")
 
 
-def test_without_such_a_rule_a_failure_speaks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_redact_rule_a_failure_quotes_the_foreign_system(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
-    make, _ = QUOTES["refusal"]
+    make_error, _ = QUOTES["refusal"]
 
     def call(*_: Any) -> dict[str, Any]:
-        raise make()
+        raise make_error()
 
     monkeypatch.setattr(Ledger, "call", call)
-    assert "DE89" in refused(world, world.request(), ActionFailed).message
-    assert "DE89" in everything(world)
+    assert "DE89" in expect_refusal(world, world.request(), ActionFailed).message
+    assert "DE89" in stored_text(world)
 
 
-def test_hosts_that_only_the_foreign_system_named_are_hidden() -> None:
-    told = {"hosts": ["erp.example:8080", "ERP.example", "de89.example"], "requests": 3}
-    assert redact_hosts(told, "erp.example, other.example") == {"hosts": ["erp.example:8080", "ERP.example"], "requests": 3}
+def test_hosts_named_only_by_the_foreign_system_are_hidden() -> None:
+    traffic = {"hosts": ["erp.example:8080", "ERP.example", "de89.example"], "requests": 3}
+    assert redact_hosts(traffic, "erp.example, other.example") == {"hosts": ["erp.example:8080", "ERP.example"], "requests": 3}
     assert redact_hosts(None, "erp.example") is None
 
 
-def test_whom_a_call_would_reach_is_told_whole_or_not_at_all(world: World) -> None:
+def test_the_host_of_a_call_is_given_in_full_or_left_empty(world: World) -> None:
     for slug, host in (("short", ".".join(["long"] * 200)), ("endless", ".".join(["longer"] * 2000))):
         world.integrations.create_integration(world.one, slug, IntegrationSpec("ledger", {"token": "tok-4711", "host": host}))
-    whole = build_tool_action(world.integrations.ready(world.one, "short"), "look", "read", {})
-    assert whole.host == ".".join(["long"] * 200)
+    action = build_tool_action(world.integrations.ready(world.one, "short"), "look", "read", {})
+    assert action.host == ".".join(["long"] * 200)
     assert build_tool_action(world.integrations.ready(world.one, "endless"), "look", "read", {}).host == ""

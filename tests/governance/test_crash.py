@@ -1,4 +1,4 @@
-"""A process is killed while the foreign system is thinking: what it had sent is not sent again by itself."""
+"""A process killed while waiting for a foreign system: a sent write is not repeated automatically."""
 
 import subprocess
 import sys
@@ -25,9 +25,9 @@ with open_world(sys.argv[1]) as world:
 
 
 def push(execute: Callable[..., object], scope: object, action: str) -> object:
-    """The same request, whoever makes it."""
-    given = {"url": "/orders", "json": {"number": "1"}}
-    request = ActionRequest("erp", action, given, idempotency_key="exe_1.push", origin=Origin("exe_1", "push"))
+    """The same request from every process."""
+    payload = {"url": "/orders", "json": {"number": "1"}}
+    request = ActionRequest("erp", action, payload, idempotency_key="exe_1.push", origin=Origin("exe_1", "push"))
     return execute(scope, request)
 
 
@@ -39,21 +39,21 @@ def server() -> Iterator[LoopbackServer]:
 
 
 def kill_while_sending(url: str, server: LoopbackServer, action: str) -> None:
-    """Kill -9 a process whose request has arrived and is not answered."""
-    arrived, killed = threading.Event(), threading.Event()
+    """Kill -9 a process whose request has arrived and has no answer yet."""
+    request_arrived, killed = threading.Event(), threading.Event()
 
-    def hold(_: Received) -> Answer:
-        arrived.set()
+    def wait_for_kill(_: Received) -> Answer:
+        request_arrived.set()
         killed.wait(20)
         return Answer(201)
 
-    server.answers["/orders"] = hold
+    server.answers["/orders"] = wait_for_kill
     with open_world(url) as world:
         settings = {"base_url": server.url, "retries": {"attempts": 1}}
         world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", settings))
     child = subprocess.Popen([sys.executable, "-c", CHILD, url, action], cwd=ROOT)
     try:
-        assert arrived.wait(20)
+        assert request_arrived.wait(20)
     finally:
         child.kill()
         child.wait()
@@ -61,7 +61,7 @@ def kill_while_sending(url: str, server: LoopbackServer, action: str) -> None:
     server.answer("/orders", 201)
 
 
-def test_a_write_is_not_repeated(store_url: str, server: LoopbackServer) -> None:
+def test_an_interrupted_write_is_not_repeated(store_url: str, server: LoopbackServer) -> None:
     kill_while_sending(store_url, server, "post")
     with open_world(store_url, "instance-2") as world:
         for _ in range(2):
@@ -70,7 +70,7 @@ def test_a_write_is_not_repeated(store_url: str, server: LoopbackServer) -> None
     assert len(server.received) == 1
 
 
-def test_an_idempotent_call_is_repeated_with_its_key(store_url: str, server: LoopbackServer) -> None:
+def test_an_interrupted_idempotent_call_is_repeated_with_its_key(store_url: str, server: LoopbackServer) -> None:
     kill_while_sending(store_url, server, "put")
     with open_world(store_url, "instance-2") as world:
         push(world.executor.execute, world.one, "put")

@@ -1,4 +1,4 @@
-"""Documents in connector calls: as far as the caller may, a piece at a time, until the deadline."""
+"""Documents in connector calls: with the access of the caller, in chunks, until the deadline."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ class Copier(Connector):
         return "never"
 
     def call(self, action: str, input: Any, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        found = ctx.documents.open(input["id"])
-        made = ctx.documents.create(input.get("name", found.name), found.chunks(), found.content_type)
-        return {"made": made, "name": found.name, "size": found.size, "content_type": found.content_type}
+        document = ctx.documents.open(input["id"])
+        document_id = ctx.documents.create(input.get("name", document.name), document.chunks(), document.content_type)
+        return {"made": document_id, "name": document.name, "size": document.size, "content_type": document.content_type}
 
 
 @pytest.fixture
@@ -60,20 +60,20 @@ def executor(world: World, files: Documents) -> Iterator[GovernedExecutor]:
     registry = Registry({"copier": Installed(Copier, "test")})
     integrations = Integrations(registry, world.sealer, lambda scope, name: "", world.integrations.calls)
     integrations.create_integration(world.one, "copy", IntegrationSpec("copier", {}))
-    queued = world.queued.append
+    append_task = world.queued.append
     executor = GovernedExecutor(
         integrations,
         make_governor(world.sealer),
-        Instance("instance-1", lambda *task: queued(task)),
+        Instance("instance-1", lambda *task: append_task(task)),
         CallDocumentsFactory(files, 256 * MB),
     )
     yield executor
     executor.stop()
 
 
-def request(document_id: str, access: frozenset[str] = BOTH, **more: Any) -> ActionRequest:
-    given = {"id": document_id, **more.pop("given", {})}
-    return ActionRequest("copy", "copy", given, documents=access, **more)
+def request(document_id: str, access: frozenset[str] = BOTH, **options: Any) -> ActionRequest:
+    payload = {"id": document_id, **options.pop("given", {})}
+    return ActionRequest("copy", "copy", payload, documents=access, **options)
 
 
 def test_two_hundred_megabytes_pass_in_flat_memory(world: World, files: Documents, executor: GovernedExecutor) -> None:
@@ -87,9 +87,9 @@ def test_two_hundred_megabytes_pass_in_flat_memory(world: World, files: Document
     assert peak < 8 * MB, f"{peak / MB:.1f} MB"
 
 
-def test_what_is_read_and_made_is_told_as_it_is(world: World, files: Documents, executor: GovernedExecutor) -> None:
-    made = files.store_document(world.one, NewDocument("a.csv", "text/csv"), b"a;b\r\n")
-    output = executor.execute(world.one, request(made.id, given={"name": "b/../c.csv"})).output
+def test_documents_keep_their_name_size_and_type(world: World, files: Documents, executor: GovernedExecutor) -> None:
+    document = files.store_document(world.one, NewDocument("a.csv", "text/csv"), b"a;b\r\n")
+    output = executor.execute(world.one, request(document.id, given={"name": "b/../c.csv"})).output
     assert (output["name"], output["size"], output["content_type"]) == ("a.csv", 5, "text/csv")
     copied = files.get_document(world.one, output["made"])
     assert (copied.media_type, copied.created_by) == ("text/csv", world.one.actor)
@@ -97,26 +97,26 @@ def test_what_is_read_and_made_is_told_as_it_is(world: World, files: Documents, 
 
 
 @pytest.mark.parametrize(("access", "missing"), [(frozenset(), "read"), (frozenset({"read"}), "write")])
-def test_what_the_caller_may_not_do_is_refused(
+def test_access_the_caller_lacks_is_refused(
     world: World, files: Documents, executor: GovernedExecutor, access: frozenset[str], missing: str
 ) -> None:
-    made = files.store_document(world.one, NewDocument("a.txt"), b"a")
+    document = files.store_document(world.one, NewDocument("a.txt"), b"a")
     with pytest.raises(ActionFailed, match=f"may not {missing} documents") as caught:
-        executor.execute(world.one, request(made.id, access))
+        executor.execute(world.one, request(document.id, access))
     assert (caught.value.error_class, caught.value.outcome) == ("config_error", "not_done")
 
 
-def test_another_tenants_document_looks_like_none(world: World, files: Documents, executor: GovernedExecutor) -> None:
-    theirs = files.store_document(world.two, NewDocument("a.txt"), b"a")
-    for unknown in (theirs.id, "doc_unknown", ""):
+def test_a_document_of_another_tenant_is_not_found(world: World, files: Documents, executor: GovernedExecutor) -> None:
+    foreign = files.store_document(world.two, NewDocument("a.txt"), b"a")
+    for unknown in (foreign.id, "doc_unknown", ""):
         with pytest.raises(ActionFailed, match="There is no document"):
             executor.execute(world.one, request(unknown))
 
 
-def test_a_queued_call_keeps_what_its_caller_may(world: World, files: Documents, executor: GovernedExecutor) -> None:
-    made = files.store_document(world.one, NewDocument("a.txt"), b"a")
+def test_a_queued_call_keeps_the_access_of_its_caller(world: World, files: Documents, executor: GovernedExecutor) -> None:
+    document = files.store_document(world.one, NewDocument("a.txt"), b"a")
     for access, status in ((BOTH, "succeeded"), (frozenset({"read"}), "failed")):
-        call_id = executor.enqueue(world.one, request(made.id, access, given={"name": status}))
+        call_id = executor.enqueue(world.one, request(document.id, access, given={"name": status}))
         executor.run_queued(world.one, call_id)
         assert history.get_call(world.one, "copy", call_id).status == status
 
@@ -126,13 +126,13 @@ def test_a_check_reaches_no_documents(world: World, executor: GovernedExecutor) 
     assert "documents are available only to actions" in integrations.test_integration(world.one, "copy").message
 
 
-def test_time_and_size_are_kept_to(world: World, files: Documents) -> None:
-    made = files.store_document(world.one, NewDocument("a.txt"), b"a" * 1000)
-    late = CallDocumentsFactory(files, 100).of_call(world.one, BOTH).until(clock.monotonic() - 1)
+def test_time_and_size_limits_hold(world: World, files: Documents) -> None:
+    document = files.store_document(world.one, NewDocument("a.txt"), b"a" * 1000)
+    expired = CallDocumentsFactory(files, 100).of_call(world.one, BOTH).until(clock.monotonic() - 1)
     with pytest.raises(TransientError, match="ran out of time"):
-        b"".join(late.open(made.id).chunks())
+        b"".join(expired.open(document.id).chunks())
     with pytest.raises(TransientError, match="ran out of time"):
-        late.create("b.txt", [b"b"])
+        expired.create("b.txt", [b"b"])
     small = CallDocumentsFactory(files, 100).of_call(world.one, BOTH).until(clock.monotonic() + 60)
     with pytest.raises(Rejected, match="exceeds the maximum"):
         small.create("b.txt", [b"b" * 60, b"b" * 60])

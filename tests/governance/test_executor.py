@@ -1,4 +1,4 @@
-"""The governed executor: judged, recorded, and never sent twice in doubt."""
+"""The governed executor: every call is checked against policies, recorded, and never sent twice in doubt."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.governance.governor import Governor
 from appliance.integrations import CallFilter, CallRecord, IntegrationSpec, Origin, history
 from appliance.monitor import logs
-from tests.governance.ruling import DENY_WRITES, Broken, put_rules
+from tests.governance.ruling import DENY_WRITES, FailingPolicies, put_rules
 from tests.integrations.world import Ledger, World
 
-HERE = Origin("exe_1", "push", "0", 1, 3)
+ORIGIN = Origin("exe_1", "push", "0", 1, 3)
 
 
-def calls(world: World, **wanted: Any) -> list[CallRecord]:
-    return list(history.list_calls(world.one, "books", CallFilter(**wanted), PageRequest()).items)
+def calls(world: World, **filters: Any) -> list[CallRecord]:
+    return list(history.list_calls(world.one, "books", CallFilter(**filters), PageRequest()).items)
 
 
 def class_of(record: CallRecord) -> str:
@@ -39,22 +39,22 @@ def class_of(record: CallRecord) -> str:
     return str(record.error["class"])
 
 
-def failure(world: World, **more: Any) -> ApplianceError:
+def failure(world: World, **options: Any) -> ApplianceError:
     with pytest.raises(ApplianceError) as caught:
-        world.executor.execute(world.one, world.request(**more))
+        world.executor.execute(world.one, world.request(**options))
     return caught.value
 
 
 def test_an_action_is_performed_and_recorded(world: World) -> None:
     world.ledger()
-    result = world.executor.execute(world.one, world.request(input={"amount": 5}, idempotency_key="k", origin=HERE))
+    result = world.executor.execute(world.one, world.request(input={"amount": 5}, idempotency_key="k", origin=ORIGIN))
     assert (result.status, result.effect, result.output) == ("executed", "write", {"n": 1})
     [row] = calls(world)
     assert (row.id, row.status, row.outcome, row.effect, row.connector) == (
         result.call_id, "succeeded", "done", "write", "ledger 1.0",
     )  # fmt: skip
     assert (row.input, row.output, row.key, row.sent_key) == ({"amount": 5}, {"n": 1}, "k", "k")
-    assert row.origin == HERE
+    assert row.origin == ORIGIN
     assert (row.actor, row.tries) == ("key:test", 1)
     assert row.finished_at is not None
     assert row.finished_at >= row.created_at
@@ -71,8 +71,8 @@ def test_a_read_is_recorded_without_a_key(world: World) -> None:
 
 def test_a_preview_judges_and_sends_nothing(world: World) -> None:
     world.ledger()
-    given = {"amount": 5, "note": "tok-4711-secret"}
-    result = world.executor.execute(world.one, world.request(mode="preview", input=given))
+    payload = {"amount": 5, "note": "tok-4711-secret"}
+    result = world.executor.execute(world.one, world.request(mode="preview", input=payload))
     assert (result.status, result.effect, result.call_id) == ("previewed", "write", None)
     assert result.preview == Preview("book", {"amount": 5, "note": "[redacted]"}, ())
     with pytest.raises(ValidationFailed):
@@ -82,7 +82,7 @@ def test_a_preview_judges_and_sends_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "error", "pointer"),
+    ("options", "error", "pointer"),
     [
         ({"action": "steal"}, ValidationFailed, "/action"),
         ({"input": {"amount": "x"}}, ValidationFailed, "/input/amount"),
@@ -93,13 +93,13 @@ def test_a_preview_judges_and_sends_nothing(world: World) -> None:
         ({"seconds": 901}, ValidationFailed, "/seconds"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_is_sent(
-    world: World, more: dict[str, Any], error: type[ApplianceError], pointer: str
+def test_an_invalid_request_is_refused_before_anything_is_sent(
+    world: World, options: dict[str, Any], error: type[ApplianceError], pointer: str
 ) -> None:
     world.ledger()
-    refused = failure(world, **more)
-    assert isinstance(refused, error)
-    assert refused.details[0].pointer == pointer
+    actual = failure(world, **options)
+    assert isinstance(actual, error)
+    assert actual.details[0].pointer == pointer
     assert (Ledger.booked, calls(world)) == ([], [])
 
 
@@ -124,7 +124,7 @@ def test_an_unknown_integration_is_not_found(world: World) -> None:
         ("none", "system_error", False, 502, "waiting"),
     ],
 )
-def test_a_failure_is_coded_classed_and_recorded(
+def test_a_failure_has_a_code_and_class_and_is_recorded(
     world: World, do: str, error_class: str, retryable: bool, status: int, row_status: str
 ) -> None:
     world.ledger()
@@ -144,7 +144,7 @@ def test_a_failure_is_coded_classed_and_recorded(
 @pytest.mark.parametrize(
     ("do", "pointer"), [("lie", "/n"), ("lie deeply", "/deep/[redacted]")]
 )  # fmt: skip
-def test_an_answer_that_breaks_its_schema_is_a_failure_that_names_the_place_and_no_value(
+def test_an_answer_that_violates_its_schema_fails_without_quoting_the_value(
     world: World, do: str, pointer: str
 ) -> None:
     world.ledger(token="tok/4711~secret")
@@ -159,7 +159,7 @@ def test_an_answer_that_breaks_its_schema_is_a_failure_that_names_the_place_and_
     assert world.integrations.health(world.one, "books").failures == 1
 
 
-def test_an_item_that_breaks_its_triggers_schema_is_a_failure_too(world: World) -> None:
+def test_an_item_that_violates_its_triggers_schema_fails(world: World) -> None:
     world.ledger()
     assert world.executor.poll(world.one, PollRequest("books", "entries", {})).items[0].data == {"n": 1}
     with pytest.raises(ActionFailed, match="an item of the trigger entries, at /n: ") as caught:
@@ -168,7 +168,7 @@ def test_an_item_that_breaks_its_triggers_schema_is_a_failure_too(world: World) 
     assert "4711" not in caught.value.message
 
 
-def test_a_write_whose_answer_makes_no_sense_is_not_sent_again(world: World) -> None:
+def test_a_write_with_an_invalid_answer_is_not_sent_again(world: World) -> None:
     world.ledger()
     failure(world, input={"do": "lie"}, idempotency_key="k")
     failure(world, input={"do": "lie"}, idempotency_key="k")
@@ -186,7 +186,7 @@ def test_an_idempotent_call_of_unknown_outcome_may_be_sent_again(world: World) -
     assert (row.tries, row.status) == (2, "failed")
 
 
-def test_a_forbidden_address_is_its_own_code(world: World) -> None:
+def test_a_forbidden_address_has_its_own_code(world: World) -> None:
     world.ledger()
     error = failure(world, input={"do": "AddressNotAllowed"})
     assert isinstance(error, AddressNotAllowed)
@@ -212,7 +212,7 @@ def test_a_policy_that_fails_denies(world: World) -> None:
     world.ledger()
 
     broken = GovernedExecutor(
-        world.integrations, Governor(Broken(), ActionApprovals(world.sealer)), Instance("instance-1", lambda *_: None)
+        world.integrations, Governor(FailingPolicies(), ActionApprovals(world.sealer)), Instance("instance-1", lambda *_: None)
     )
     with pytest.raises(PolicyDenied, match="could not be evaluated"):
         broken.execute(world.one, world.request())
@@ -223,21 +223,21 @@ def test_a_policy_that_fails_denies(world: World) -> None:
 # Secrets
 
 
-def test_secrets_are_blotted_out_of_output_and_log(world: World) -> None:
+def test_secrets_are_redacted_in_the_output(world: World) -> None:
     world.ledger()
     result = world.executor.execute(world.one, world.request(input={"do": "echo", "note": "fine"}))
     assert result.output == {"said": "Bearer [redacted]", "[redacted]": ["fine"]}
 
 
-def test_what_a_connector_logs_and_how_a_call_failed_is_in_the_tenants_log(world: World) -> None:
+def test_connector_messages_and_failures_are_logged_for_the_tenant(world: World) -> None:
     world.ledger()
-    world.executor.execute(world.one, world.request("look", input={"do": "log"}, origin=HERE))
-    error = failure(world, input={"do": "Rejected"}, origin=HERE)
-    failed, said = logs.list_lines(world.one, logs.LineFilter(), PageRequest()).items
-    assert (said.level, said.source, said.message, said.fields) == (
+    world.executor.execute(world.one, world.request("look", input={"do": "log"}, origin=ORIGIN))
+    error = failure(world, input={"do": "Rejected"}, origin=ORIGIN)
+    failed, logged = logs.list_lines(world.one, logs.LineFilter(), PageRequest()).items
+    assert (logged.level, logged.source, logged.message, logged.fields) == (
         "info", "integration", "token [redacted]", {"token": "[redacted]"},
     )  # fmt: skip
-    assert (said.execution_id, said.step) == ("exe_1", "push")
+    assert (logged.execution_id, logged.step) == ("exe_1", "push")
     assert (failed.level, failed.message) == ("error", "book of books failed: no, [redacted]")
     assert failed.fields == {"call_id": error.extra["call_id"], "class": "rejected", "outcome": "not_done"}
     assert logs.list_lines(world.two, logs.LineFilter(), PageRequest()).items == []
@@ -247,8 +247,8 @@ def test_calls_are_counted(world: World) -> None:
     world.ledger()
     world.executor.execute(world.one, world.request())
     failure(world, action="look", input={"do": "Rejected"})
-    counted = db.rows("SELECT tenant_id, kind, name, outcome, count FROM tally ORDER BY outcome")
-    assert counted == [("one", "integration", "books", "failed", 1), ("one", "integration", "books", "succeeded", 1)]
+    tallies = db.rows("SELECT tenant_id, kind, name, outcome, count FROM tally ORDER BY outcome")
+    assert tallies == [("one", "integration", "books", "failed", 1), ("one", "integration", "books", "succeeded", 1)]
 
 
 # The real connector
@@ -260,8 +260,8 @@ def test_the_http_connector_works_through_the_executor(world: World) -> None:
         server.answers["/orders"] = lambda received: Answer(201, {"Content-Type": "application/json"}, received.body)
         settings = {"base_url": server.url, "auth": {"kind": "bearer", "token": "tok-123456"}}
         world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", settings))
-        given = {"url": "/orders", "json": {"number": "1"}}
-        request = ActionRequest("erp", "post", given, idempotency_key="exe_1.push", origin=HERE)
+        payload = {"url": "/orders", "json": {"number": "1"}}
+        request = ActionRequest("erp", "post", payload, idempotency_key="exe_1.push", origin=ORIGIN)
         assert world.executor.execute(world.one, request).output["body"] == {"number": "1"}
         assert world.executor.execute(world.one, request).status == "recorded"
         [received] = server.received
@@ -271,7 +271,7 @@ def test_the_http_connector_works_through_the_executor(world: World) -> None:
         server.close()
 
 
-def test_an_answer_that_utf8_cannot_hold_is_cleaned_and_kept(world: World) -> None:
+def test_an_answer_that_is_not_valid_utf8_is_cleaned_and_stored(world: World) -> None:
     server = LoopbackServer()
     try:
         server.answer("/ok", body=b'{"a\\udfff": "\\ud800", "zero": "\\u0000"}', Content_Type="application/json")
@@ -279,8 +279,8 @@ def test_an_answer_that_utf8_cannot_hold_is_cleaned_and_kept(world: World) -> No
         world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", {"base_url": server.url}))
         result = world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/ok"}, idempotency_key="k"))
         assert result.output["body"] == {"a?": "?", "zero": "\0"}
-        again = world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/ok"}, idempotency_key="k"))
-        assert (again.status, again.output) == ("recorded", result.output)
+        repeated = world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/ok"}, idempotency_key="k"))
+        assert (repeated.status, repeated.output) == ("recorded", result.output)
         with pytest.raises(ActionFailed):
             world.executor.execute(world.one, ActionRequest("erp", "post", {"url": "/bad"}))
     finally:

@@ -41,29 +41,31 @@ def server() -> Iterator[LoopbackServer]:
     server.close()
 
 
-def fails(world: World, do: str, action: str = "look", scope: TenantScope | None = None, **more: object) -> ActionFailed:
+def expect_failure(
+    world: World, do: str, action: str = "look", scope: TenantScope | None = None, **options: object
+) -> ActionFailed:
     with pytest.raises(ActionFailed) as caught:
-        world.executor.execute(scope or world.one, world.request(action, input={"do": do}, **more))
+        world.executor.execute(scope or world.one, world.request(action, input={"do": do}, **options))
     return caught.value
 
 
 def open_circuit(world: World, do: str = "TransientError") -> None:
     for _ in range(FAILURES):
-        fails(world, do)
+        expect_failure(world, do)
 
 
 def health(world: World, scope: TenantScope | None = None) -> Health:
     return world.integrations.health(scope or world.one, "books")
 
 
-def test_a_dead_system_is_left_alone_and_tried_again_by_itself(world: World, time: Time) -> None:
+def test_a_circuit_opens_and_is_probed_again(world: World, time: Time) -> None:
     world.ledger()
     open_circuit(world)
     sent = len(Ledger.booked)
-    told = fails(world, "", "book")
+    error = expect_failure(world, "", "book")
     assert len(Ledger.booked) == sent
-    assert (told.error_class, told.outcome, told.retryable, told.retry_after) == ("transient_error", "not_done", True, 10.0)
-    assert told.extra["foreign"] == {"withheld": "circuit_open"}
+    assert (error.error_class, error.outcome, error.retryable, error.retry_after) == ("transient_error", "not_done", True, 10.0)
+    assert error.extra["foreign"] == {"withheld": "circuit_open"}
     assert (health(world).state, health(world).failures, health(world).reason) == ("open", 5, "no, [redacted]")
     time.now += FIRST_OPEN_MS
     assert health(world).state == "half_open"
@@ -74,45 +76,45 @@ def test_a_dead_system_is_left_alone_and_tried_again_by_itself(world: World, tim
     assert any("is responding again; its circuit is closed" in text for text in texts)
 
 
-def test_a_call_that_was_held_back_is_recorded_and_its_key_may_be_sent_again(world: World, time: Time) -> None:
+def test_a_withheld_call_is_recorded_and_may_be_sent_again_with_its_key(world: World, time: Time) -> None:
     world.ledger()
     open_circuit(world)
-    told = fails(world, "", "book", idempotency_key="k")
-    record = history.get_call(world.one, "books", told.call_id)
+    error = expect_failure(world, "", "book", idempotency_key="k")
+    record = history.get_call(world.one, "books", error.call_id)
     assert (record.status, record.outcome, record.error and record.error["retry_after"]) == ("failed", "not_done", 10.0)
     time.now += FIRST_OPEN_MS
     done = world.executor.execute(world.one, world.request("book", input={"do": ""}, idempotency_key="k"))
-    assert (done.status, done.call_id) == ("executed", told.call_id)
+    assert (done.status, done.call_id) == ("executed", error.call_id)
 
 
-def test_while_one_call_tries_the_others_wait_and_when_it_fails_too(world: World, time: Time) -> None:
+def test_one_probe_is_sent_while_the_circuit_is_half_open(world: World, time: Time) -> None:
     world.ledger()
     open_circuit(world)
     time.now += FIRST_OPEN_MS
     with ThreadPoolExecutor(1) as threads:
         trying = threads.submit(world.executor.execute, world.one, world.request("look", input={"do": "wait"}))
         assert Ledger.arrived.wait(10)
-        assert fails(world, "").retry_after == 2.0
+        assert expect_failure(world, "").retry_after == 2.0
         Ledger.go_on.set()
         trying.result(10)
     assert health(world).state == "closed"
     open_circuit(world)
     time.now += FIRST_OPEN_MS
-    fails(world, "TransientError")
+    expect_failure(world, "TransientError")
     assert (health(world).state, health(world).open_until) == ("open", time.now + 2 * FIRST_OPEN_MS)
 
 
-def test_of_two_processes_that_see_the_circuit_half_open_one_tries(world: World, time: Time) -> None:
+def test_of_two_processes_one_claims_the_probe(world: World, time: Time) -> None:
     world.ledger()
     open_circuit(world)
     time.now += FIRST_OPEN_MS
     refusals = [db.write(lambda: gate._claim_probe(world.one, "books", 30.0)) for _ in range(2)]
-    assert [refused and refused.why for refused in refusals] == [None, "circuit_open"]
+    assert [refusal and refusal.why for refusal in refusals] == [None, "circuit_open"]
     time.now += 30_000
     assert db.write(lambda: gate._claim_probe(world.one, "books", 30.0)) is None, "the process of the first is gone"
 
 
-def test_another_integration_and_another_tenant_are_not_held_back(world: World, time: Time) -> None:
+def test_circuits_are_separate_by_integration_and_tenant(world: World, time: Time) -> None:
     world.ledger()
     world.ledger(world.two)
     world.integrations.create_integration(world.one, "other", IntegrationSpec("ledger", {"token": "tok"}))
@@ -122,7 +124,7 @@ def test_another_integration_and_another_tenant_are_not_held_back(world: World, 
     assert health(world, world.two) == Health()
 
 
-def test_what_a_system_learnt_in_one_process_holds_in_every_other_and_after_a_restart(world: World, time: Time) -> None:
+def test_an_open_circuit_holds_in_other_processes_and_after_a_restart(world: World, time: Time) -> None:
     world.ledger()
     open_circuit(world)
     with pytest.raises(ActionFailed) as caught:
@@ -130,13 +132,13 @@ def test_what_a_system_learnt_in_one_process_holds_in_every_other_and_after_a_re
     assert caught.value.extra["foreign"] == {"withheld": "circuit_open"}
 
 
-def test_patience_that_one_call_was_asked_for_holds_back_the_next(world: World, time: Time) -> None:
+def test_a_retry_after_withholds_the_next_call(world: World, time: Time) -> None:
     world.ledger()
-    fails(world, "RateLimited")
+    expect_failure(world, "RateLimited")
     sent = len(Ledger.booked)
     time.now += 3_000
-    told = fails(world, "", "book")
-    assert (told.error_class, told.retryable, told.retry_after, told.outcome) == ("rate_limited", True, 4.0, "not_done")
+    error = expect_failure(world, "", "book")
+    assert (error.error_class, error.retryable, error.retry_after, error.outcome) == ("rate_limited", True, 4.0, "not_done")
     assert len(Ledger.booked) == sent
     assert health(world).held_until == time.now + 4_000
     time.now += 4_000
@@ -144,21 +146,21 @@ def test_patience_that_one_call_was_asked_for_holds_back_the_next(world: World, 
     assert health(world).held_until is None
 
 
-def test_a_poll_is_held_back_and_learns_like_a_call(world: World, time: Time, server: LoopbackServer) -> None:
+def test_a_poll_respects_the_circuit_like_a_call(world: World, time: Time, server: LoopbackServer) -> None:
     server.answers["/"] = lambda request: Answer(429, {"Retry-After": "30"}, b"")
     settings = {"base_url": server.url, "retries": {"attempts": 1}}
     world.integrations.create_integration(world.one, "books", IntegrationSpec("http", settings))
     request = PollRequest("books", "new_items", {"url": "/", "cursor_field": "id"})
-    asked = []
+    errors = []
     for _ in range(2):
         with pytest.raises(ActionFailed) as caught:
             world.executor.poll(world.one, request)
-        asked.append((caught.value.error_class, caught.value.retry_after))
-    assert asked == [("rate_limited", 30.0)] * 2
+        errors.append((caught.value.error_class, caught.value.retry_after))
+    assert errors == [("rate_limited", 30.0)] * 2
     assert len(server.received) == 1
 
 
-def test_changed_settings_and_a_test_that_succeeds_begin_anew(world: World, time: Time) -> None:
+def test_new_settings_and_a_successful_test_reset_the_circuit(world: World, time: Time) -> None:
     world.ledger()
     open_circuit(world)
     assert world.integrations.test_integration(world.one, "books").ok
@@ -173,12 +175,12 @@ def test_changed_settings_and_a_test_that_succeeds_begin_anew(world: World, time
     assert health(world).state == "open"
 
 
-def test_a_queued_call_stays_queued_while_it_is_held_back(world: World, time: Time) -> None:
+def test_a_queued_call_stays_queued_while_it_is_withheld(world: World, time: Time) -> None:
     world.ledger()
     call_id = world.executor.enqueue(world.one, world.request("book"))
     world.queued.clear()
     time.now += 11_000
-    fails(world, "RateLimited")
+    expect_failure(world, "RateLimited")
     world.executor.run_queued(world.one, call_id)
     assert history.get_call(world.one, "books", call_id).status == "queued"
     time.now += 6_999
@@ -192,21 +194,21 @@ def test_a_queued_call_stays_queued_while_it_is_held_back(world: World, time: Ti
     assert (record.status, record.tries) == ("succeeded", 1)
 
 
-def test_a_queued_call_is_not_held_back_for_ever(world: World, time: Time) -> None:
+def test_a_queued_call_is_not_withheld_forever(world: World, time: Time) -> None:
     world.ledger()
     call_id = world.executor.enqueue(world.one, world.request("book"))
     time.now += 3_600_000
-    fails(world, "RateLimited")
+    expect_failure(world, "RateLimited")
     world.executor.run_queued(world.one, call_id)
     record = history.get_call(world.one, "books", call_id)
     assert (record.status, record.error and record.error["class"]) == ("failed", "rate_limited")
 
 
-def test_calls_of_one_integration_wait_for_a_place_and_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_one_integration_wait_for_a_slot_with_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "MAX_WAIT", 0.05)
     world.ledger()
     world.ledger(world.two)
-    narrow, go_on, inside = Gate(), threading.Event(), threading.Semaphore(0)
+    gate_of_one, go_on, inside = Gate(), threading.Event(), threading.Semaphore(0)
 
     def slow(seconds: float) -> float:
         inside.release()
@@ -214,28 +216,28 @@ def test_calls_of_one_integration_wait_for_a_place_and_not_for_ever(world: World
         return seconds
 
     with ThreadPoolExecutor(4) as threads:
-        running = [threads.submit(narrow.run, world.one, "books", 30.0, slow, 2) for _ in range(2)]
+        running = [threads.submit(gate_of_one.run, world.one, "books", 30.0, slow, 2) for _ in range(2)]
         assert all(inside.acquire(timeout=10) for _ in range(2))
         with pytest.raises(Withheld) as caught:
-            narrow.run(world.one, "books", 30.0, slow, 2)
+            gate_of_one.run(world.one, "books", 30.0, slow, 2)
         assert (caught.value.why, caught.value.outcome) == ("busy", "not_done")
-        assert narrow.run(world.two, "books", 30.0, lambda seconds: seconds, 2) > 29
-        assert narrow.run(world.one, "other", 30.0, lambda seconds: seconds, 2) > 29
+        assert gate_of_one.run(world.two, "books", 30.0, lambda seconds: seconds, 2) > 29
+        assert gate_of_one.run(world.one, "other", 30.0, lambda seconds: seconds, 2) > 29
         monkeypatch.setattr(gate, "MAX_WAIT", 10.0)
-        waiting = threads.submit(narrow.run, world.one, "books", 30.0, slow, 2)
+        waiting = threads.submit(gate_of_one.run, world.one, "books", 30.0, slow, 2)
         go_on.set()
         wait([*running, waiting], 10)
         assert 25 < waiting.result() <= 30, "it goes as soon as a place is free"
 
 
-def test_an_integration_that_is_deleted_while_it_is_asked_leaves_nothing(world: World) -> None:
+def test_an_integration_deleted_during_a_call_leaves_no_circuit(world: World) -> None:
     world.ledger()
     with ThreadPoolExecutor(1) as threads:
-        under_way = threads.submit(Gate().run, world.one, "books", 30.0, wait_and_fail)
+        pending = threads.submit(Gate().run, world.one, "books", 30.0, wait_and_fail)
         assert Ledger.arrived.wait(10)
         world.integrations.delete_integration(world.one, "books")
         Ledger.go_on.set()
-        assert isinstance(under_way.exception(10), TransientError)
+        assert isinstance(pending.exception(10), TransientError)
     assert gate.open_circuits() == 0
 
 
@@ -253,7 +255,7 @@ def wait_and_fail(seconds: float) -> None:
         (Answer(200, {"content-encoding": "gzip"}, b"no gzip"), "system_error"),
     ],
 )
-def test_dead_and_lying_servers_open_the_circuit(
+def test_dead_and_misbehaving_servers_open_the_circuit(
     world: World, time: Time, server: LoopbackServer, answer: Answer, error_class: str
 ) -> None:
     server.answers["/"] = lambda request: answer
@@ -269,7 +271,7 @@ def test_dead_and_lying_servers_open_the_circuit(
     assert len(server.received) == FAILURES
 
 
-def test_a_slow_server_is_waited_for_until_the_deadline_and_then_left_alone(
+def test_a_slow_server_is_waited_for_until_the_deadline(
     world: World, time: Time, server: LoopbackServer
 ) -> None:
     go_on = threading.Event()

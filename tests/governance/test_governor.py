@@ -1,4 +1,4 @@
-"""Nothing passes the gate that the tenant's rules do not let through, and what is approved is done once, exactly as approved."""
+"""The governor enforces the tenant's rules; an approved action is done once, exactly as approved."""
 
 import threading
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ from appliance.governance.governor import ActionNeedsApproval
 from appliance.governance.subjects import Subject
 from appliance.integrations import IntegrationSpec, Origin, OutcomeUnknown
 from appliance.integrations.models import CallRow
-from tests.governance.asking import Town
+from tests.governance.asking import TenantFixture
 from tests.governance.ruling import ASK_FOR_WRITES, DENY_WRITES, make_governor, put_rules
 from tests.integrations.world import Ledger, World
 
-GIVEN = {"amount": 7, "note": "for the roof"}
+PAYLOAD = {"amount": 7, "note": "for the roof"}
 
 
-def needed(world: World, **more: Any) -> ActionNeedsApproval:
+def expect_approval_needed(world: World, **options: Any) -> ActionNeedsApproval:
     """The refusal of a call that nobody has approved."""
     with pytest.raises(ActionNeedsApproval) as caught:
-        world.executor.execute(world.one, world.request(input=GIVEN, **more))
+        world.executor.execute(world.one, world.request(input=PAYLOAD, **options))
     return caught.value
 
 
@@ -36,19 +36,19 @@ def ask(world: World, refusal: ActionNeedsApproval) -> Approval:
     return ActionApprovals(world.sealer).request_action(permit.scope, permit.subject, permit.action, permit.decision)
 
 
-def approved(world: World, refusal: ActionNeedsApproval) -> str:
+def obtain_approval(world: World, refusal: ActionNeedsApproval) -> str:
     """The id of an approval that a person of the tenant has given."""
-    town, asked = Town(world.one), ask(world, refusal)
-    town.person("eve", "operator", approver=True)
-    return town.decide("eve", asked).id
+    tenant, approval = TenantFixture(world.one), ask(world, refusal)
+    tenant.person("eve", "operator", approver=True)
+    return tenant.decide("eve", approval).id
 
 
-def audited(world: World, action: str) -> list[Mapping[str, Any]]:
+def audit_fields(world: World, action: str) -> list[Mapping[str, Any]]:
     rows = db.rows("SELECT fields FROM audit_entry WHERE tenant_id = 'one' AND action = ? ORDER BY seq", (action,))
     return [db.JsonField().python_value(row[0]) for row in rows]
 
 
-def refused(world: World, request: ActionRequest, kind: type[ApplianceError] = PolicyDenied) -> ApplianceError:
+def expect_refusal(world: World, request: ActionRequest, kind: type[ApplianceError] = PolicyDenied) -> ApplianceError:
     with pytest.raises(kind) as caught:
         world.executor.execute(world.one, request)
     return caught.value
@@ -61,177 +61,177 @@ def rows(world: World) -> list[CallRow]:
 # Approvals
 
 
-def test_what_needs_an_approval_is_not_sent_and_says_what_to_ask_for(world: World) -> None:
+def test_an_action_that_needs_approval_is_not_sent_and_names_the_next_step(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    refusal = needed(world)
-    told = refusal.extra
-    assert (refusal.code, told["rules"], told["verdict"]) == ("approval_required", ["gate/ask"], "require_approval")
+    refusal = expect_approval_needed(world)
+    details = refusal.extra
+    assert (refusal.code, details["rules"], details["verdict"]) == ("approval_required", ["gate/ask"], "require_approval")
     assert len(refusal.extra["action_digest"]) == 64
     assert "approval_id" in refusal.extra["next"]
     assert Ledger.booked == []
-    [entry] = audited(world, "policy.require_approval")
+    [entry] = audit_fields(world, "policy.require_approval")
     assert (entry["action_digest"], entry["actor"], entry["via"]) == (refusal.extra["action_digest"], "key:test", "rest")
     assert (entry["rules"], entry["verdict"]) == (["gate/ask"], "require_approval")
     assert "somebody must look" in entry["reasons"][0]
     world.executor.execute(world.one, world.request("look"))
     world.ledger(world.two)
-    world.executor.execute(world.two, world.request(input=GIVEN))
+    world.executor.execute(world.two, world.request(input=PAYLOAD))
     assert [each[0] for each in Ledger.booked] == ["look", "book"]
 
 
 def test_an_approved_action_is_done_once(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    approval_id = approved(world, needed(world))
-    request = world.request(input=GIVEN, approval_id=approval_id)
+    approval_id = obtain_approval(world, expect_approval_needed(world))
+    request = world.request(input=PAYLOAD, approval_id=approval_id)
     assert world.executor.execute(world.one, request).status == "executed"
-    assert refused(world, request).extra["reason"] == "used"
-    assert [each[2] for each in Ledger.booked] == [GIVEN]
+    assert expect_refusal(world, request).extra["reason"] == "used"
+    assert [each[2] for each in Ledger.booked] == [PAYLOAD]
     [row] = rows(world)
     assert (row.approval_id, row.decision["rules"], row.decision["verdict"]) == (approval_id, ["gate/ask"], "require_approval")
-    assert [each["by"] for each in audited(world, "approval.use")] == [f"call:{row.id}"]
+    assert [each["by"] for each in audit_fields(world, "approval.use")] == [f"call:{row.id}"]
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"input": {**GIVEN, "amount": 8}}, "digest_differs"), ({"subject": Subject("key:other", "rest")}, "digest_differs")],
+    [({"input": {**PAYLOAD, "amount": 8}}, "digest_differs"), ({"subject": Subject("key:other", "rest")}, "digest_differs")],
 )
 def test_another_action_than_the_approved_one_is_refused(world: World, change: dict[str, Any], reason: str) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    approval_id = approved(world, needed(world))
-    request = world.request(**{"input": GIVEN, "approval_id": approval_id, **change})
-    assert refused(world, request).extra["reason"] == reason
-    assert audited(world, "approval.refuse")[-1]["reason"] == reason
+    approval_id = obtain_approval(world, expect_approval_needed(world))
+    request = world.request(**{"input": PAYLOAD, "approval_id": approval_id, **change})
+    assert expect_refusal(world, request).extra["reason"] == reason
+    assert audit_fields(world, "approval.refuse")[-1]["reason"] == reason
     assert (Ledger.booked, rows(world)) == ([], [])
 
 
-def test_new_settings_and_new_policies_end_an_approval(world: World) -> None:
+def test_new_settings_and_policies_invalidate_an_approval(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    first, second = approved(world, needed(world)), ask(world, needed(world))
+    first, second = obtain_approval(world, expect_approval_needed(world)), ask(world, expect_approval_needed(world))
     world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "tok-other-secret"}))
-    changed = refused(world, world.request(input=GIVEN, approval_id=first))
+    changed = expect_refusal(world, world.request(input=PAYLOAD, approval_id=first))
     assert (changed.extra["reason"], changed.extra["changed"]) == ("digest_differs", ["credential"])
     put_rules(world.one, {**ASK_FOR_WRITES, "reason": "two must look"})
-    assert "policy" in refused(world, world.request(input=GIVEN, approval_id=second.id)).extra["changed"]
+    assert "policy" in expect_refusal(world, world.request(input=PAYLOAD, approval_id=second.id)).extra["changed"]
     assert Ledger.booked == []
 
 
-def test_who_asks_again_with_its_key_gets_the_recorded_answer(world: World) -> None:
+def test_a_repeated_key_returns_the_recorded_answer(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    approval_id = approved(world, needed(world, idempotency_key="k"))
-    request = world.request(input=GIVEN, approval_id=approval_id, idempotency_key="k")
+    approval_id = obtain_approval(world, expect_approval_needed(world, idempotency_key="k"))
+    request = world.request(input=PAYLOAD, approval_id=approval_id, idempotency_key="k")
     first = world.executor.execute(world.one, request)
     assert world.executor.execute(world.one, request).status == "recorded"
-    again = world.executor.execute(world.one, world.request(input=GIVEN, idempotency_key="k"))
-    assert (again.status, again.output, again.call_id) == ("recorded", first.output, first.call_id)
-    assert len(Ledger.booked) == len(audited(world, "approval.use")) == 1
+    repeated = world.executor.execute(world.one, world.request(input=PAYLOAD, idempotency_key="k"))
+    assert (repeated.status, repeated.output, repeated.call_id) == ("recorded", first.output, first.call_id)
+    assert len(Ledger.booked) == len(audit_fields(world, "approval.use")) == 1
 
 
 def test_a_call_that_was_not_done_is_sent_again_under_its_approval(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    given = {"do": "TransientError not_done"}
+    payload = {"do": "TransientError not_done"}
     with pytest.raises(ActionNeedsApproval) as caught:
-        world.executor.execute(world.one, world.request(input=given, idempotency_key="k"))
-    approval_id = approved(world, caught.value)
-    request = world.request(input=given, idempotency_key="k", approval_id=approval_id)
-    for each in (request, world.request(input=given, idempotency_key="k")):
-        refused(world, each, ApplianceError)
+        world.executor.execute(world.one, world.request(input=payload, idempotency_key="k"))
+    approval_id = obtain_approval(world, caught.value)
+    request = world.request(input=payload, idempotency_key="k", approval_id=approval_id)
+    for each in (request, world.request(input=payload, idempotency_key="k")):
+        expect_refusal(world, each, ApplianceError)
     assert [(each[0], each[1]) for each in Ledger.booked] == [("book", "k")] * 2
-    assert len(audited(world, "approval.use")) == 1
+    assert len(audit_fields(world, "approval.use")) == 1
     put_rules(world.one, {**ASK_FOR_WRITES, "reason": "not like that"})
-    refused(world, world.request(input=given, idempotency_key="k"), ApprovalRequired)
+    expect_refusal(world, world.request(input=payload, idempotency_key="k"), ApprovalRequired)
     assert len(Ledger.booked) == 2
 
 
 @pytest.mark.parametrize("change", ["policies", "subject", "settings"])
-def test_a_used_approval_is_not_honoured_again_for_anything_else(world: World, change: str) -> None:
+def test_a_used_approval_is_refused_for_another_action(world: World, change: str) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    given = {"do": "TransientError not_done"}
+    payload = {"do": "TransientError not_done"}
     with pytest.raises(ActionNeedsApproval) as caught:
-        world.executor.execute(world.one, world.request(input=given))
-    asked: dict[str, Any] = {"input": given, "idempotency_key": "k", "approval_id": approved(world, caught.value)}
-    refused(world, world.request(**asked), ApplianceError)
+        world.executor.execute(world.one, world.request(input=payload))
+    options: dict[str, Any] = {"input": payload, "idempotency_key": "k", "approval_id": obtain_approval(world, caught.value)}
+    expect_refusal(world, world.request(**options), ApplianceError)
     if change == "policies":
         put_rules(world.one, {**ASK_FOR_WRITES, "reason": "not like that"})
     elif change == "subject":
-        asked["subject"] = Subject("key:other", "rest")
+        options["subject"] = Subject("key:other", "rest")
     else:
         world.integrations.replace_integration(world.one, "books", IntegrationSpec("ledger", {"token": "tok-other-secret"}))
-    assert refused(world, world.request(**asked)).extra["reason"] == "digest_differs"
-    assert audited(world, "approval.refuse")[-1]["reason"] == "digest_differs"
+    assert expect_refusal(world, world.request(**options)).extra["reason"] == "digest_differs"
+    assert audit_fields(world, "approval.refuse")[-1]["reason"] == "digest_differs"
     assert (len(Ledger.booked), [row.status for row in rows(world)]) == (1, ["failed"])
 
 
-def test_what_needs_no_approval_any_more_is_sent_again_without_the_used_one(world: World) -> None:
+def test_a_call_that_no_longer_needs_approval_is_sent_again_without_it(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    given = {"do": "TransientError not_done"}
+    payload = {"do": "TransientError not_done"}
     with pytest.raises(ActionNeedsApproval) as caught:
-        world.executor.execute(world.one, world.request(input=given))
-    approval_id = approved(world, caught.value)
-    refused(world, world.request(input=given, idempotency_key="k", approval_id=approval_id), ApplianceError)
+        world.executor.execute(world.one, world.request(input=payload))
+    approval_id = obtain_approval(world, caught.value)
+    expect_refusal(world, world.request(input=payload, idempotency_key="k", approval_id=approval_id), ApplianceError)
     put_rules(world.one, {"id": "all", "effect": "allow", "reason": "trusted"})
-    refused(world, world.request(input=given, idempotency_key="k"), ActionFailed)
+    expect_refusal(world, world.request(input=payload, idempotency_key="k"), ActionFailed)
     assert (len(Ledger.booked), [row.approval_id for row in rows(world)]) == (2, [None])
 
 
-def test_an_outcome_nobody_knows_stays_unknown_though_it_was_approved(world: World) -> None:
+def test_an_approved_call_of_unknown_outcome_stays_unknown(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    given = {"do": "TransientError unknown"}
+    payload = {"do": "TransientError unknown"}
     with pytest.raises(ActionNeedsApproval) as caught:
-        world.executor.execute(world.one, world.request(input=given))
-    request = world.request(input=given, idempotency_key="k", approval_id=approved(world, caught.value))
-    refused(world, request, ApplianceError)
-    refused(world, request, OutcomeUnknown)
+        world.executor.execute(world.one, world.request(input=payload))
+    request = world.request(input=payload, idempotency_key="k", approval_id=obtain_approval(world, caught.value))
+    expect_refusal(world, request, ApplianceError)
+    expect_refusal(world, request, OutcomeUnknown)
     assert (len(Ledger.booked), [row.status for row in rows(world)]) == (1, ["waiting"])
 
 
 def test_of_twenty_calls_under_one_approval_one_is_sent(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    approval_id = approved(world, needed(world))
-    together, came = threading.Barrier(20), []
+    approval_id = obtain_approval(world, expect_approval_needed(world))
+    together, results = threading.Barrier(20), []
 
     def call() -> None:
         together.wait(60)
         try:
-            came.append(world.executor.execute(world.one, world.request(input=GIVEN, approval_id=approval_id)).status)
+            results.append(world.executor.execute(world.one, world.request(input=PAYLOAD, approval_id=approval_id)).status)
         except PolicyDenied as error:
-            came.append(error.extra["reason"])
+            results.append(error.extra["reason"])
 
     threads = [threading.Thread(target=call) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(came) == ["executed", *["used"] * 19]
+    assert sorted(results) == ["executed", *["used"] * 19]
     assert len(Ledger.booked) == len(rows(world)) == 1
 
 
 def test_a_queued_call_uses_its_approval_when_it_is_queued(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    approval_id = approved(world, needed(world))
-    request = world.request(input=GIVEN, approval_id=approval_id)
+    approval_id = obtain_approval(world, expect_approval_needed(world))
+    request = world.request(input=PAYLOAD, approval_id=approval_id)
     call_id = world.executor.enqueue(world.one, request)
     with pytest.raises(PolicyDenied):
         world.executor.enqueue(world.one, request)
     assert len(world.queued) == 1
     world.executor.run_queued(world.one, call_id)
     assert [row.status for row in rows(world)] == ["succeeded"]
-    assert [each[2] for each in Ledger.booked] == [GIVEN]
+    assert [each[2] for each in Ledger.booked] == [PAYLOAD]
 
 
 def test_a_queued_call_is_judged_again_when_it_is_made(world: World) -> None:
     world.ledger()
-    call_id = world.executor.enqueue(world.one, world.request(input=GIVEN))
+    call_id = world.executor.enqueue(world.one, world.request(input=PAYLOAD))
     put_rules(world.one, DENY_WRITES)
     world.executor.run_queued(world.one, call_id)
     [row] = rows(world)
@@ -243,13 +243,13 @@ def test_a_read_that_was_approved_is_made_once(world: World) -> None:
     put_rules(world.one, {**ASK_FOR_WRITES, "effects": ["read"]})
     with pytest.raises(ActionNeedsApproval) as caught:
         world.executor.execute(world.one, world.request("look"))
-    request = world.request("look", approval_id=approved(world, caught.value))
+    request = world.request("look", approval_id=obtain_approval(world, caught.value))
     world.executor.execute(world.one, request)
-    assert refused(world, request).extra["reason"] == "used"
+    assert expect_refusal(world, request).extra["reason"] == "used"
     assert len(Ledger.booked) == 1
 
 
-def test_a_poll_asks_nobody(world: World) -> None:
+def test_a_poll_never_asks_for_approval(world: World) -> None:
     world.ledger()
     put_rules(world.one, {**ASK_FOR_WRITES, "effects": ["read"]})
     with pytest.raises(PolicyDenied):
@@ -259,17 +259,17 @@ def test_a_poll_asks_nobody(world: World) -> None:
 # What comes with permission
 
 
-def test_a_preview_says_what_would_be_decided_and_uses_nothing_up(world: World) -> None:
+def test_a_preview_shows_the_decision_and_consumes_nothing(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    result = world.executor.execute(world.one, world.request(input=GIVEN, mode="preview"))
+    result = world.executor.execute(world.one, world.request(input=PAYLOAD, mode="preview"))
     assert result.ruling is not None
     assert (result.status, result.ruling.decision.verdict) == ("previewed", "require_approval")
-    assert result.ruling.action_digest == needed(world).extra["action_digest"]
+    assert result.ruling.action_digest == expect_approval_needed(world).extra["action_digest"]
     assert Ledger.booked == []
 
 
-def test_what_rules_hide_nobody_sees_and_nothing_keeps(world: World) -> None:
+def test_redacted_members_are_neither_returned_nor_stored(world: World) -> None:
     world.ledger()
     rule = {"id": "hide", "effect": "allow", "reason": "numbers are private", "obligations": {"redact": ["/n", "/said"]}}
     put_rules(world.one, rule)
@@ -279,81 +279,81 @@ def test_what_rules_hide_nobody_sees_and_nothing_keeps(world: World) -> None:
 
 
 @pytest.mark.parametrize("action", ["look", "book"])
-def test_where_rules_hide_something_a_failure_quotes_nothing(world: World, action: str) -> None:
+def test_with_a_redact_rule_a_failure_quotes_nothing(world: World, action: str) -> None:
     world.ledger()
     request = world.request(action, input={"do": "quote"})
-    assert refused(world, request, ActionFailed).extra["foreign"]["excerpt"] == "iban DE89 of Ann"
+    assert expect_refusal(world, request, ActionFailed).extra["foreign"]["excerpt"] == "iban DE89 of Ann"
     put_rules(world.one, {"id": "hide", "effect": "allow", "reason": "private", "obligations": {"redact": ["/iban"]}})
-    assert refused(world, request, ActionFailed).extra["foreign"] == {"status": 409}
+    assert expect_refusal(world, request, ActionFailed).extra["foreign"] == {"status": 409}
     assert sorted(len(row.error["details"]) for row in rows(world)) == [1, 2]
 
 
-def test_what_is_switched_off_meanwhile_is_not_begun(world: World) -> None:
+def test_an_action_switched_off_after_its_permit_is_not_started(world: World) -> None:
     world.ledger()
     put_rules(world.one, ASK_FOR_WRITES)
-    permit = needed(world).permit
-    approval_id = approved(world, needed(world))
-    leave = make_governor(world.sealer).permit(permit.scope, permit.subject, permit.action, approval_id)
+    permit = expect_approval_needed(world).permit
+    approval_id = obtain_approval(world, expect_approval_needed(world))
+    permission = make_governor(world.sealer).permit(permit.scope, permit.subject, permit.action, approval_id)
     kill_switches.switch_off(world.one, "integration", "books", "an incident")
     with pytest.raises(PolicyDenied) as caught:
-        db.write(lambda: leave.consume("call:1"))
+        db.write(lambda: permission.consume("call:1"))
     assert caught.value.extra["rules"] == ["kill-switches/integration"]
-    assert "an incident" in audited(world, "policy.deny")[-1]["reasons"][0]
-    assert (audited(world, "approval.use"), get_approval(world.one, approval_id).status) == ([], "approved")
+    assert "an incident" in audit_fields(world, "policy.deny")[-1]["reasons"][0]
+    assert (audit_fields(world, "approval.use"), get_approval(world.one, approval_id).status) == ([], "approved")
 
 
 def test_parallel_calls_do_not_overrun_a_cap(world: World) -> None:
     world.ledger()
     rule = {"id": "few", "effect": "allow", "reason": "few", "obligations": {"calls_per_hour": 3}}
     put_rules(world.one, rule)
-    together, came = threading.Barrier(12), []
+    together, results = threading.Barrier(12), []
 
     def call() -> None:
         together.wait(60)
         try:
-            came.append(world.executor.execute(world.one, world.request("look")).status)
+            results.append(world.executor.execute(world.one, world.request("look")).status)
         except BudgetExceeded as error:
-            came.append(error.extra["reason"])
+            results.append(error.extra["reason"])
 
     threads = [threading.Thread(target=call) for _ in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(came) == [*["calls_per_hour"] * 9, *["executed"] * 3]
+    assert sorted(results) == [*["calls_per_hour"] * 9, *["executed"] * 3]
     assert len(Ledger.booked) == len(rows(world)) == 3
-    denials = audited(world, "policy.deny")
+    denials = audit_fields(world, "policy.deny")
     assert len(denials) == 9
     assert "few allows 3 calls in one hour" in denials[0]["reasons"][0]
     world.ledger(world.two)
     world.executor.execute(world.two, world.request("look"))
 
 
-def test_the_cap_of_a_rule_that_allows_holds_beside_one_that_asks(world: World) -> None:
+def test_the_cap_of_an_allow_rule_holds_beside_an_approval_rule(world: World) -> None:
     world.ledger()
     caps = {"id": "few", "effect": "allow", "effects": ["write"], "reason": "few", "obligations": {"calls_per_hour": 1}}
     put_rules(world.one, ASK_FOR_WRITES, caps)
-    town = Town(world.one)
-    town.person("eve", "operator", approver=True)
-    first, second = [town.decide("eve", ask(world, needed(world))).id for _ in range(2)]
-    world.executor.execute(world.one, world.request(input=GIVEN, approval_id=first))
-    told = refused(world, world.request(input=GIVEN, approval_id=second), BudgetExceeded)
-    assert told.extra["rules"] == ["gate/few"]
+    tenant = TenantFixture(world.one)
+    tenant.person("eve", "operator", approver=True)
+    first, second = [tenant.decide("eve", ask(world, expect_approval_needed(world))).id for _ in range(2)]
+    world.executor.execute(world.one, world.request(input=PAYLOAD, approval_id=first))
+    error = expect_refusal(world, world.request(input=PAYLOAD, approval_id=second), BudgetExceeded)
+    assert error.extra["rules"] == ["gate/few"]
 
 
-def test_what_must_be_previewed_is_previewed_by_the_same_first(world: World) -> None:
+def test_a_required_preview_must_come_from_the_same_caller(world: World) -> None:
     world.ledger()
     put_rules(world.one, {"id": "look-first", "effect": "allow", "reason": "look", "obligations": {"dry_run_first": True}})
-    assert refused(world, world.request(input=GIVEN)).extra["reason"] == "dry_run_first"
-    world.executor.execute(world.one, world.request(input=GIVEN, mode="preview"))
+    assert expect_refusal(world, world.request(input=PAYLOAD)).extra["reason"] == "dry_run_first"
+    world.executor.execute(world.one, world.request(input=PAYLOAD, mode="preview"))
     other = Subject("key:other", "rest")
-    assert refused(world, world.request(input=GIVEN, subject=other)).extra["reason"] == "dry_run_first"
-    assert refused(world, world.request(input={"amount": 8})).extra["reason"] == "dry_run_first"
-    world.executor.execute(world.one, world.request(input=GIVEN))
-    assert [each[2] for each in Ledger.booked] == [GIVEN]
+    assert expect_refusal(world, world.request(input=PAYLOAD, subject=other)).extra["reason"] == "dry_run_first"
+    assert expect_refusal(world, world.request(input={"amount": 8})).extra["reason"] == "dry_run_first"
+    world.executor.execute(world.one, world.request(input=PAYLOAD))
+    assert [each[2] for each in Ledger.booked] == [PAYLOAD]
 
 
-def test_what_an_execution_does_names_it(world: World) -> None:
+def test_a_call_of_an_execution_names_the_execution(world: World) -> None:
     world.ledger()
     put_rules(world.one, {**ASK_FOR_WRITES, "subject": {"via": ["process"]}})
     running = world.one.with_actor("execution:exe_1")
@@ -368,9 +368,9 @@ def test_changes_by_agents_and_clients_are_audited_also_when_allowed(world: Worl
     put_rules(world.one, {"id": "all", "effect": "allow", "reason": "trusted"})
     agent = Subject("key:test", "agent", agent="triage", run_id="run_1")
     world.executor.execute(world.one, world.request("look", subject=agent))
-    assert audited(world, "policy.allow") == []
+    assert audit_fields(world, "policy.allow") == []
     world.executor.execute(world.one, world.request(subject=agent))
-    [entry] = audited(world, "policy.allow")
+    [entry] = audit_fields(world, "policy.allow")
     assert (entry["agent"], entry["run"], entry["rules"], entry["verdict"]) == ("triage", "run_1", ["gate/all"], "allow")
 
 
@@ -378,7 +378,7 @@ def test_agents_do_nothing_by_default(world: World) -> None:
     world.ledger()
     agent = Subject("key:test", "agent", agent="triage", run_id="run_1")
     for action in ("look", "book"):
-        refused(world, world.request(action, subject=agent))
-    assert (Ledger.booked, len(audited(world, "policy.deny"))) == ([], 2)
+        expect_refusal(world, world.request(action, subject=agent))
+    assert (Ledger.booked, len(audit_fields(world, "policy.deny"))) == ([], 2)
 
 

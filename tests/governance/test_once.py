@@ -24,11 +24,11 @@ from appliance.integrations.models import CallRow
 from tests.governance.ruling import make_governor
 from tests.integrations.world import Ledger, World
 
-HERE = Origin("exe_1", "push", "0", 1, 3)
+ORIGIN = Origin("exe_1", "push", "0", 1, 3)
 
 
-def calls(world: World, **wanted: Any) -> list[CallRecord]:
-    return list(history.list_calls(world.one, "books", CallFilter(**wanted), PageRequest()).items)
+def calls(world: World, **filters: Any) -> list[CallRecord]:
+    return list(history.list_calls(world.one, "books", CallFilter(**filters), PageRequest()).items)
 
 
 def class_of(record: CallRecord) -> str:
@@ -36,23 +36,23 @@ def class_of(record: CallRecord) -> str:
     return str(record.error["class"])
 
 
-def failure(world: World, **more: Any) -> ApplianceError:
+def failure(world: World, **options: Any) -> ApplianceError:
     with pytest.raises(ApplianceError) as caught:
-        world.executor.execute(world.one, world.request(**more))
+        world.executor.execute(world.one, world.request(**options))
     return caught.value
 
 
 def test_a_finished_call_is_answered_from_its_record(world: World) -> None:
     world.ledger()
-    request = world.request(input={"amount": 5}, idempotency_key="k", origin=HERE)
+    request = world.request(input={"amount": 5}, idempotency_key="k", origin=ORIGIN)
     first = world.executor.execute(world.one, request)
-    for executor in (world.executor, world.restart_executor()):
-        again = executor.execute(world.one, request)
-        assert (again.status, again.output, again.call_id) == ("recorded", first.output, first.call_id)
+    for executor in (world.executor, world.restarted()):
+        repeated = executor.execute(world.one, request)
+        assert (repeated.status, repeated.output, repeated.call_id) == ("recorded", first.output, first.call_id)
     assert len(Ledger.booked) == 1
 
 
-def test_keys_are_a_tenants_own(world: World) -> None:
+def test_idempotency_keys_are_scoped_to_a_tenant(world: World) -> None:
     world.ledger()
     world.ledger(world.two)
     for scope in (world.one, world.two):
@@ -67,7 +67,7 @@ def test_without_a_key_every_request_is_its_own(world: World) -> None:
 
 def test_a_failed_call_is_sent_again_with_the_same_key(world: World) -> None:
     world.ledger()
-    request: dict[str, Any] = {"input": {"do": "TransientError not_done"}, "idempotency_key": "k", "origin": HERE}
+    request: dict[str, Any] = {"input": {"do": "TransientError not_done"}, "idempotency_key": "k", "origin": ORIGIN}
     for _ in range(3):
         failure(world, **request)
     assert [key for _, key, _ in Ledger.booked] == ["k"] * 3
@@ -81,10 +81,10 @@ def test_a_key_used_for_another_request_is_a_mismatch(world: World) -> None:
     assert isinstance(failure(world, action="set", input={"amount": 1}, idempotency_key="k"), IdempotencyMismatch)
 
 
-def test_a_repeated_attempt_that_asks_something_else_is_another_call(world: World) -> None:
+def test_a_repeated_attempt_with_another_request_is_another_call(world: World) -> None:
     world.ledger()
-    world.executor.execute(world.one, world.request(input={"amount": 1}, idempotency_key="k", origin=HERE))
-    other = world.executor.execute(world.one, world.request(input={"amount": 2}, idempotency_key="k", origin=HERE))
+    world.executor.execute(world.one, world.request(input={"amount": 1}, idempotency_key="k", origin=ORIGIN))
+    other = world.executor.execute(world.one, world.request(input={"amount": 2}, idempotency_key="k", origin=ORIGIN))
     assert other.status == "executed"
     keys = [key for _, key, _ in Ledger.booked]
     assert keys[0] == "k"
@@ -94,12 +94,12 @@ def test_a_repeated_attempt_that_asks_something_else_is_another_call(world: Worl
 @pytest.mark.parametrize("amount", [1, 2])
 def test_a_write_of_unknown_outcome_is_never_sent_again_by_itself(world: World, amount: int) -> None:
     world.ledger()
-    failed = failure(world, input={"do": "TransientError unknown", "amount": 1}, idempotency_key="k", origin=HERE)
-    for executor in (world.executor, world.restart_executor()):
+    failed = failure(world, input={"do": "TransientError unknown", "amount": 1}, idempotency_key="k", origin=ORIGIN)
+    for executor in (world.executor, world.restarted()):
         with pytest.raises(OutcomeUnknown, match="settle") as caught:
             executor.execute(
                 world.one,
-                world.request(input={"do": "TransientError unknown", "amount": amount}, idempotency_key="k", origin=HERE),
+                world.request(input={"do": "TransientError unknown", "amount": amount}, idempotency_key="k", origin=ORIGIN),
             )
         assert caught.value.extra == {"call_id": failed.extra["call_id"], "outcome": "unknown", "retryable": False}
         assert (caught.value.code, caught.value.status) == ("connector_failed", 502)
@@ -108,7 +108,7 @@ def test_a_write_of_unknown_outcome_is_never_sent_again_by_itself(world: World, 
 
 def crash_while_sending(world: World, action: str) -> ActionRequest:
     """Leave the record as a process does that is killed after sending: running, by an instance that is gone."""
-    request = world.request(action, input={"amount": 1}, idempotency_key="k", origin=HERE)
+    request = world.request(action, input={"amount": 1}, idempotency_key="k", origin=ORIGIN)
     world.executor.execute(world.one, request)
     db.write(lambda: world.one.update(CallRow, status="running", outcome=None, finished_at=None, output=None).execute())
     return request
@@ -182,7 +182,7 @@ def test_slow_calls_of_one_tenant_leave_room_for_others(world: World) -> None:
     assert world.executor.submit(world.one, lambda: "done").result(5) == "done"
 
 
-def test_an_answer_too_large_to_keep_is_given_once(world: World) -> None:
+def test_an_answer_too_large_to_store_is_returned_once(world: World) -> None:
     world.ledger()
     request = world.request(input={"do": "huge"}, idempotency_key="k")
     assert len(world.executor.execute(world.one, request).output["x"]) == 2_000_000
@@ -195,11 +195,11 @@ def test_an_answer_too_large_to_keep_is_given_once(world: World) -> None:
 
 def test_a_person_settles_an_unknown_outcome(world: World) -> None:
     world.ledger()
-    given: dict[str, Any] = {"input": {"do": "TransientError unknown"}, "idempotency_key": "k", "origin": HERE}
-    call_id = failure(world, **given).extra["call_id"]
+    options: dict[str, Any] = {"input": {"do": "TransientError unknown"}, "idempotency_key": "k", "origin": ORIGIN}
+    call_id = failure(world, **options).extra["call_id"]
     settled = history.settle_call(world.one, "books", call_id, done=True, output={"n": 9})
     assert (settled.status, settled.outcome) == ("succeeded", "done")
-    result = world.executor.execute(world.one, world.request(**given))
+    result = world.executor.execute(world.one, world.request(**options))
     assert (result.status, result.output) == ("recorded", {"n": 9})
     with pytest.raises(Conflict, match="succeeded"):
         history.settle_call(world.one, "books", call_id, done=False, output=None)
@@ -209,10 +209,10 @@ def test_a_person_settles_an_unknown_outcome(world: World) -> None:
 
 def test_a_call_settled_as_not_done_may_be_sent_again(world: World) -> None:
     world.ledger()
-    given: dict[str, Any] = {"input": {"do": "TransientError unknown"}, "idempotency_key": "k", "origin": HERE}
-    call_id = failure(world, **given).extra["call_id"]
+    options: dict[str, Any] = {"input": {"do": "TransientError unknown"}, "idempotency_key": "k", "origin": ORIGIN}
+    call_id = failure(world, **options).extra["call_id"]
     history.settle_call(world.one, "books", call_id, done=False, output=None)
-    failure(world, **given)
+    failure(world, **options)
     assert [key for _, key, _ in Ledger.booked] == ["k", "k"]
 
 

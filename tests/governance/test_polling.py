@@ -1,4 +1,4 @@
-"""Polls of triggers: what rules demand of a call they demand of a poll, and what cannot be met refuses it."""
+"""Polls of triggers: policy rules apply as to calls; an obligation that a poll cannot meet refuses it."""
 
 from typing import Any
 
@@ -10,22 +10,22 @@ from appliance.governance import kill_switches
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed
 from tests.governance.ruling import put_rules
-from tests.governance.test_governor import audited
+from tests.governance.test_governor import audit_fields
 from tests.integrations.world import Ledger, World
 
 ENTRIES = PollRequest("books", "entries", {})
 
 
 class Book:
-    """What the ledger has that is new; it counts who asks."""
+    """The new entries of the ledger; counts the polls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Any = None) -> None:
-        self.asked = 0
+        self.polls = 0
         self.answer = answer or {"n": 1, "deep": {"iban": 89}}
-        monkeypatch.setattr(Ledger, "poll", lambda ledger, *given: self.poll(given[-1]))
+        monkeypatch.setattr(Ledger, "poll", lambda ledger, *args: self.poll(args[-1]))
 
     def poll(self, ctx: Context) -> Polled:
-        self.asked += 1
+        self.polls += 1
         ctx.log("info", "the iban is DE89", {"iban": "DE89"})
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -36,13 +36,15 @@ def rule(**obligations: Any) -> dict[str, Any]:
     return {"id": "bound", "effect": "allow", "effects": ["read"], "reason": "bound", "obligations": obligations}
 
 
-def refused(world: World, kind: type[ApplianceError]) -> ApplianceError:
+def expect_refusal(world: World, kind: type[ApplianceError]) -> ApplianceError:
     with pytest.raises(kind) as caught:
         world.executor.poll(world.one, ENTRIES)
     return caught.value
 
 
-def test_what_rules_hide_no_event_has(world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_redacted_members_are_removed_from_events(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     world.ledger()
     Book(monkeypatch)
     put_rules(world.one, rule(redact=["/deep/iban"]))
@@ -53,11 +55,11 @@ def test_what_rules_hide_no_event_has(world: World, monkeypatch: pytest.MonkeyPa
     assert "a rule hides" in caplog.text
 
 
-def test_where_rules_hide_something_a_failed_poll_quotes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_redact_rule_a_failed_poll_quotes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
     Book(monkeypatch, Rejected("the iban DE89 is locked", details={"status": 423, "excerpt": "DE89"}))
     put_rules(world.one, rule(redact=["/deep/iban"]))
-    failed = refused(world, ActionFailed)
+    failed = expect_refusal(world, ActionFailed)
     assert "DE89" not in failed.message + str(failed.extra)
     assert failed.extra["foreign"] == {"status": 423}
 
@@ -68,40 +70,40 @@ def test_polls_count_against_the_cap_of_their_rule(world: World, monkeypatch: py
     put_rules(world.one, rule(calls_per_hour=2))
     for _ in range(2):
         world.executor.poll(world.one, ENTRIES)
-    assert refused(world, BudgetExceeded).extra["reason"] == "calls_per_hour"
-    assert book.asked == 2
+    assert expect_refusal(world, BudgetExceeded).extra["reason"] == "calls_per_hour"
+    assert book.polls == 2
 
 
 @pytest.mark.parametrize(
-    ("demand", "reason"),
+    ("policy_rule", "reason"),
     [
         (rule(dry_run_first=True), "preview_at_poll"),
         ({**rule(), "obligations": {}, "effect": "require_approval"}, "approval_at_poll"),
     ],
 )
-def test_what_no_poll_can_have_refuses_it(
-    world: World, monkeypatch: pytest.MonkeyPatch, demand: dict[str, Any], reason: str
+def test_an_obligation_that_a_poll_cannot_meet_refuses_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, policy_rule: dict[str, Any], reason: str
 ) -> None:
     world.ledger()
     book = Book(monkeypatch)
-    put_rules(world.one, demand)
-    error = refused(world, PolicyDenied)
+    put_rules(world.one, policy_rule)
+    error = expect_refusal(world, PolicyDenied)
     assert (error.extra["reason"], error.extra["rules"]) == (reason, ["gate/bound"])
     assert "add a policy rule that allows this trigger" in error.message
-    assert book.asked == 0
-    assert len(audited(world, "policy.deny") + audited(world, "policy.require_approval")) == 1
+    assert book.polls == 0
+    assert len(audit_fields(world, "policy.deny") + audit_fields(world, "policy.require_approval")) == 1
 
 
-def test_what_is_switched_off_while_a_poll_waits_for_its_turn_is_not_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_integration_switched_off_while_a_poll_waits_is_not_polled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
     book = Book(monkeypatch)
     gate = world.executor._gate
     run = gate.run
 
-    def late(*given: Any) -> Any:
+    def run_switched_off(*args: Any) -> Any:
         kill_switches.switch_off(world.one, "integration", "books", "an incident")
-        return run(*given)
+        return run(*args)
 
-    monkeypatch.setattr(gate, "run", late)
-    assert "an incident" in refused(world, PolicyDenied).message
-    assert book.asked == 0
+    monkeypatch.setattr(gate, "run", run_switched_off)
+    assert "an incident" in expect_refusal(world, PolicyDenied).message
+    assert book.polls == 0

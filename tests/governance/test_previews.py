@@ -31,10 +31,10 @@ def erp(world: World, server: LoopbackServer, **auth: str) -> None:
     world.integrations.create_integration(world.one, "erp", IntegrationSpec("http", settings))
 
 
-def previewed(
-    world: World, action: str, given: dict[str, Any], slug: str = "erp", key: str | None = None
+def preview(
+    world: World, action: str, payload: dict[str, Any], slug: str = "erp", key: str | None = None
 ) -> tuple[SentRequest, ...]:
-    request = ActionRequest(slug, action, given, mode="preview", idempotency_key=key)
+    request = ActionRequest(slug, action, payload, mode="preview", idempotency_key=key)
     result = world.executor.execute(world.one, request)
     assert result.preview is not None
     assert list(history.search_calls(world.one, CallFilter(), PageRequest()).items) == []
@@ -43,27 +43,27 @@ def previewed(
 
 def test_the_exact_request_is_shown_without_credentials(world: World, server: LoopbackServer) -> None:
     erp(world, server)
-    given = {"url": "/orders", "query": {"dry": "a b"}, "json": {"number": 1, "note": TOKEN}, "headers": {"X-Trace": "7"}}
-    [shown] = previewed(world, "post", given, key="order-1")
-    assert (shown.method, shown.url) == ("POST", f"{server.url}/v1/orders?dry=a+b")
-    headers = {name.lower(): value for name, value in shown.headers}
+    payload = {"url": "/orders", "query": {"dry": "a b"}, "json": {"number": 1, "note": TOKEN}, "headers": {"X-Trace": "7"}}
+    [request] = preview(world, "post", payload, key="order-1")
+    assert (request.method, request.url) == ("POST", f"{server.url}/v1/orders?dry=a+b")
+    headers = {name.lower(): value for name, value in request.headers}
     assert (headers["authorization"], headers["x-trace"]) == ("Bearer [redacted]", "7")
     assert (headers["idempotency-key"], headers["host"]) == ("order-1", server.url.removeprefix("http://"))
-    assert (shown.body, shown.encoding) == ('{"number":1,"note":"[redacted]"}', "text")
+    assert (request.body, request.encoding) == ('{"number":1,"note":"[redacted]"}', "text")
     assert server.received == []
 
 
-def test_what_is_shown_is_what_is_sent(world: World, server: LoopbackServer) -> None:
+def test_a_preview_equals_the_request_that_is_sent(world: World, server: LoopbackServer) -> None:
     erp(world, server)
     server.answer("/v1/orders", 200, b"{}")
-    given = {"url": "/orders", "json": {"b": 1, "a": [2]}}
-    [shown] = previewed(world, "put", given, key="k")
-    world.executor.execute(world.one, ActionRequest("erp", "put", given, idempotency_key="k"))
+    payload = {"url": "/orders", "json": {"b": 1, "a": [2]}}
+    [request] = preview(world, "put", payload, key="k")
+    world.executor.execute(world.one, ActionRequest("erp", "put", payload, idempotency_key="k"))
     [sent] = server.received
     hidden = {"authorization", "connection", "gos-egress"}  # the last is how this appliance knows its own calls
-    assert (sent.method, sent.path, sent.body.decode()) == ("PUT", "/v1/orders", shown.body)
-    told = {name.lower(): value for name, value in shown.headers}
-    assert {k: v for k, v in told.items() if k not in hidden} == {k: v for k, v in sent.headers.items() if k not in hidden}
+    assert (sent.method, sent.path, sent.body.decode()) == ("PUT", "/v1/orders", request.body)
+    headers = {name.lower(): value for name, value in request.headers}
+    assert {k: v for k, v in headers.items() if k not in hidden} == {k: v for k, v in sent.headers.items() if k not in hidden}
 
 
 @pytest.mark.parametrize(
@@ -77,47 +77,47 @@ def test_what_is_shown_is_what_is_sent(world: World, server: LoopbackServer) -> 
 )
 def test_no_kind_of_credential_is_shown(world: World, server: LoopbackServer, auth: dict[str, str]) -> None:
     erp(world, server, **auth)
-    [shown] = previewed(world, "get", {"url": "/x"})
+    [request] = preview(world, "get", {"url": "/x"})
     for canary in (TOKEN, "tok-4711", "geheim", "dG9rLTQ3MTE", "YW5uYTp0b2s"):
-        assert canary not in repr(shown)
+        assert canary not in repr(request)
 
 
 def test_a_policy_denies_a_preview_too(world: World, server: LoopbackServer) -> None:
     erp(world, server)
     put_rules(world.one, {"id": "no", "effect": "deny", "reason": "no"})
     with pytest.raises(PolicyDenied):
-        previewed(world, "get", {"url": "/x"})
+        preview(world, "get", {"url": "/x"})
 
 
-def test_what_the_call_would_refuse_the_preview_refuses(world: World, server: LoopbackServer) -> None:
+def test_a_preview_refuses_what_the_call_would_refuse(world: World, server: LoopbackServer) -> None:
     erp(world, server)
     with pytest.raises(ActionFailed) as caught:
-        previewed(world, "get", {"url": "http://elsewhere.example/x"})
+        preview(world, "get", {"url": "http://elsewhere.example/x"})
     assert (caught.value.error_class, caught.value.outcome) == ("config_error", "not_done")
 
 
 class Stubborn(Ledger):
-    """Swallows whatever fails and tries the next door."""
+    """Swallows exceptions and tries the next way to connect."""
 
     name = "stubborn"
     previews = True
-    passed: list[str] = []  # noqa: RUF012
+    connected: list[str] = []  # noqa: RUF012
 
     def call(self, action: str, input: Any, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        for name, door in (("dial", lambda: ctx.dial("127.0.0.1", 1)), ("folder", lambda: getattr(ctx, "open_folder")("/"))):  # noqa: B009
+        for name, connect in (("dial", lambda: ctx.dial("127.0.0.1", 1)), ("folder", lambda: getattr(ctx, "open_folder")("/"))):  # noqa: B009
             try:
-                door()
+                connect()
             except Exception:  # noqa: BLE001 - what a careless plugin does
-                self.passed.append(name)
+                self.connected.append(name)
         return {}
 
 
-def test_a_plugin_that_swallows_failures_comes_past_no_door(world: World) -> None:
+def test_a_plugin_that_swallows_failures_connects_nowhere(world: World) -> None:
     installed = {**world.integrations.registry.installed, "stubborn": Installed(Stubborn, "test")}
     object.__setattr__(world.integrations.registry, "installed", installed)
     world.integrations.create_integration(world.one, "odd", IntegrationSpec("stubborn", {"token": "tok"}))
-    assert previewed(world, "book", {}, "odd") == ()
-    assert Stubborn.passed == []
+    assert preview(world, "book", {}, "odd") == ()
+    assert Stubborn.connected == []
 
 
 def test_a_live_connection_is_not_used_for_a_preview(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What may be asked of a person, and what is refused where it is given."""
+"""Which human requests are valid, and where problems are reported."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ from appliance.core.errors import ValidationFailed
 from appliance.governance.approvals.approvals import HumanRequest, Origin, parse_request
 from appliance.governance.approvals.human_requests import check_answer
 
-HERE = Origin("exe_1", "order-intake", "approve", "approve")
+ORIGIN = Origin("exe_1", "order-intake", "approve", "approve")
 
 
-def parse(**given: Any) -> HumanRequest:
-    return parse_request({"kind": "approval", "title": "Order over limit", **given}, HERE, 1_000)
+def parse(**fields: Any) -> HumanRequest:
+    return parse_request({"kind": "approval", "title": "Order over limit", **fields}, ORIGIN, 1_000)
 
 
 def test_a_request_is_read() -> None:
-    given = {"reason": "r", "details": [1, {"a": None}], "approvers": ["role:owner", "user:Ann@x.test"], "expires": "48h"}
-    asked = parse(**given)
-    assert (asked.reason, asked.details, asked.origin) == ("r", [1, {"a": None}], HERE)
-    assert asked.approvers == ("role:owner", "user:ann@x.test")
-    assert asked.expires_at == 1_000 + 48 * 3_600_000
+    fields = {"reason": "r", "details": [1, {"a": None}], "approvers": ["role:owner", "user:Ann@x.test"], "expires": "48h"}
+    request = parse(**fields)
+    assert (request.reason, request.details, request.origin) == ("r", [1, {"a": None}], ORIGIN)
+    assert request.approvers == ("role:owner", "user:ann@x.test")
+    assert request.expires_at == 1_000 + 48 * 3_600_000
     assert (parse().expires_at, parse().details, parse().approvers) == (None, None, ())
     assert parse(kind="input").schema == {"type": "string", "minLength": 1}
     assert parse(kind="choice", choices=["a", "b"]).choices == ("a", "b")
@@ -35,7 +35,7 @@ def nested(levels: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "pointer"),
+    ("fields", "pointer"),
     [
         ({"kind": "order"}, "/kind"),
         ({"kind": ["approval"]}, "/kind"),
@@ -73,26 +73,26 @@ def nested(levels: int) -> Any:
         ({"expires": 48}, "/expires"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_where_it_is(given: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_request_is_refused_with_its_pointer(fields: dict[str, Any], pointer: str) -> None:
     with pytest.raises(ValidationFailed) as caught:
-        parse(**given)
+        parse(**fields)
     assert [detail.pointer for detail in caught.value.details] == [pointer]
 
 
-@pytest.mark.parametrize("given", [None, "approve?", ["approval"], 1])
-def test_a_request_is_an_object(given: Any) -> None:
+@pytest.mark.parametrize("value", [None, "approve?", ["approval"], 1])
+def test_a_request_is_an_object(value: Any) -> None:
     with pytest.raises(ValidationFailed, match="object"):
-        parse_request(given, HERE, 0)
+        parse_request(value, ORIGIN, 0)
 
 
-def test_a_member_may_be_called_like_a_keyword() -> None:
+def test_a_property_may_be_named_like_a_keyword() -> None:
     schema = {"type": "object", "properties": {"$ref": {"type": "string"}}}
-    asked = parse(kind="input", schema=schema)
-    assert check_answer(asked, {"$ref": "x"}) == {"$ref": "x"}
+    request = parse(kind="input", schema=schema)
+    assert check_answer(request, {"$ref": "x"}) == {"$ref": "x"}
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_redacted() -> None:
     logs.remember_secret("hunter2-hunter2")
-    asked = parse(title="Use hunter2-hunter2?", reason="hunter2-hunter2", details={"key": ["hunter2-hunter2"]})
-    assert "hunter2" not in repr(asked)
-    assert asked.details == {"key": ["[redacted]"]}
+    request = parse(title="Use hunter2-hunter2?", reason="hunter2-hunter2", details={"key": ["hunter2-hunter2"]})
+    assert "hunter2" not in repr(request)
+    assert request.details == {"key": ["[redacted]"]}

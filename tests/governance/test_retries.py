@@ -1,4 +1,4 @@
-"""Failed calls made again: a new record, the same key, and nothing happens twice."""
+"""Retries of failed calls: a new record, the same key, and no duplicate effect."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,13 +12,13 @@ from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
 
 
-def failed(world: World, action: str = "book", do: str = "Rejected", key: str | None = None, **given: object) -> str:
+def make_failed_call(world: World, action: str = "book", do: str = "Rejected", key: str | None = None, **fields: object) -> str:
     with pytest.raises(ActionFailed) as caught:
-        world.executor.execute(world.one, world.request(action, input={"do": do, **given}, idempotency_key=key))
+        world.executor.execute(world.one, world.request(action, input={"do": do, **fields}, idempotency_key=key))
     return caught.value.call_id
 
 
-def mend(monkeypatch: pytest.MonkeyPatch, answer: object = None) -> None:
+def repair(monkeypatch: pytest.MonkeyPatch, answer: object = None) -> None:
     """The foreign system works again."""
 
     def call(self: Ledger, action: str, input: object, ctx: object) -> object:  # noqa: A002 - the contract's word
@@ -38,28 +38,28 @@ def record(world: World, call_id: str) -> CallRecord:
     return history.get_call(world.one, "books", call_id)
 
 
-def test_a_refused_write_is_made_again_as_a_record_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_of_a_refused_write_has_its_own_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
-    first = failed(world, amount=5)
-    mend(monkeypatch)
+    first = make_failed_call(world, amount=5)
+    repair(monkeypatch)
     retry = world.executor.retry(world.one, "books", first)
     assert record(world, retry).status == "queued"
     run_all(world)
-    again = record(world, retry)
-    assert (again.status, again.outcome, again.retry_of, again.input) == (
+    retried = record(world, retry)
+    assert (retried.status, retried.outcome, retried.retry_of, retried.input) == (
         "succeeded",
         "done",
         first,
         {"do": "Rejected", "amount": 5},
     )
-    assert (again.sent_key, record(world, first).retried_as, record(world, first).status) == (first, retry, "failed")
+    assert (retried.sent_key, record(world, first).retried_as, record(world, first).status) == (first, retry, "failed")
     assert [key for _, key, _ in Ledger.booked] == [first, first], "the foreign system sees one key"
 
 
-def test_who_repeats_the_key_of_a_retried_call_gets_the_retrys_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_of_a_retried_call_returns_the_answer_of_the_retry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
-    first = failed(world, key="k")
-    mend(monkeypatch, {"n": 42})
+    first = make_failed_call(world, key="k")
+    repair(monkeypatch, {"n": 42})
     retry = world.executor.retry(world.one, "books", first)
     with pytest.raises(IdempotencyInFlight):
         world.executor.execute(world.one, world.request(input={"do": "Rejected"}, idempotency_key="k"))
@@ -71,7 +71,7 @@ def test_who_repeats_the_key_of_a_retried_call_gets_the_retrys_answer(world: Wor
 
 def test_a_retry_of_unknown_outcome_blocks_the_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
-    first = failed(world, key="k", do="TransientError not_done")
+    first = make_failed_call(world, key="k", do="TransientError not_done")
     monkeypatch.setattr(Ledger, "call", lambda *_: 1 / 0)
     retry = world.executor.retry(world.one, "books", first)
     run_all(world)
@@ -96,7 +96,7 @@ def test_a_retry_of_unknown_outcome_blocks_the_key(world: World, monkeypatch: py
         ("book", "", False),
     ],
 )
-def test_only_what_cannot_happen_twice_is_made_again(world: World, action: str, do: str, may: bool) -> None:
+def test_only_calls_that_cannot_happen_twice_are_retried(world: World, action: str, do: str, may: bool) -> None:
     world.ledger()
     try:
         call_id = world.executor.execute(world.one, world.request(action, input={"do": do})).call_id
@@ -111,9 +111,9 @@ def test_only_what_cannot_happen_twice_is_made_again(world: World, action: str, 
         assert world.queued == []
 
 
-def test_a_call_is_made_again_once_however_many_ask(world: World) -> None:
+def test_concurrent_retries_make_one_call(world: World) -> None:
     world.ledger()
-    first = failed(world)
+    first = make_failed_call(world)
 
     def ask(_: int) -> bool:
         try:
@@ -126,33 +126,33 @@ def test_a_call_is_made_again_once_however_many_ask(world: World) -> None:
     assert len(world.queued) == 1
 
 
-def test_a_retry_that_failed_is_retried_in_its_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_retry_can_be_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
-    first = failed(world)
+    first = make_failed_call(world)
     second = world.executor.retry(world.one, "books", first)
     run_all(world)
     assert record(world, second).status == "failed"
     with pytest.raises(Conflict, match=second):
         world.executor.retry(world.one, "books", first)
-    mend(monkeypatch)
+    repair(monkeypatch)
     third = world.executor.retry(world.one, "books", second)
     run_all(world)
     assert (record(world, third).status, {key for _, key, _ in Ledger.booked}) == ("succeeded", {first})
 
 
-def test_an_input_that_was_not_kept_whole_is_not_made_up(world: World) -> None:
+def test_a_call_whose_input_was_not_stored_in_full_is_not_retried(world: World) -> None:
     world.ledger()
-    blotted = failed(world, note="tok-4711-secret")
-    huge = failed(world, note="x" * 1_100_000)
-    for call_id in (blotted, huge):
+    redacted = make_failed_call(world, note="tok-4711-secret")
+    huge = make_failed_call(world, note="x" * 1_100_000)
+    for call_id in (redacted, huge):
         with pytest.raises(Conflict, match="send a new call instead"):
             world.executor.retry(world.one, "books", call_id)
 
 
-def test_policies_and_tenants_hold_for_retries(world: World) -> None:
+def test_policies_and_tenants_apply_to_retries(world: World) -> None:
     world.ledger()
     world.ledger(world.two)
-    first = failed(world)
+    first = make_failed_call(world)
     with pytest.raises(NotFound):
         world.executor.retry(world.two, "books", first)
     put_rules(world.one, {"id": "no", "effect": "deny", "reason": "no"})
@@ -163,18 +163,18 @@ def test_policies_and_tenants_hold_for_retries(world: World) -> None:
 
 def test_calls_are_found_by_integration_action_outcome_and_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ledger()
-    first = failed(world)
-    second = failed(world, "set", "TransientError unknown")
+    first = make_failed_call(world)
+    second = make_failed_call(world, "set", "TransientError unknown")
     at = record(world, second).created_at
 
-    def found(**wanted: object) -> set[str]:
-        return {row.id for row in history.search_calls(world.one, CallFilter(**wanted), PageRequest()).items}  # type: ignore[arg-type]
+    def search(**filters: object) -> set[str]:
+        return {row.id for row in history.search_calls(world.one, CallFilter(**filters), PageRequest()).items}  # type: ignore[arg-type]
 
-    assert found() == found(integration="books") == {first, second}
-    assert found(integration="other") == set()
-    assert found(outcome="unknown") == found(action="set") == {second}
-    assert found(after=at + 1) == found(before=0) == set()
-    assert second in found(after=at)
+    assert search() == search(integration="books") == {first, second}
+    assert search(integration="other") == set()
+    assert search(outcome="unknown") == search(action="set") == {second}
+    assert search(after=at + 1) == search(before=0) == set()
+    assert second in search(after=at)
     assert history.search_calls(world.two, CallFilter(), PageRequest()).items == []
     with pytest.raises(ApplianceError, match="outcome must be one of done, not_done, unknown"):
-        found(outcome="maybe")
+        search(outcome="maybe")

@@ -1,4 +1,4 @@
-"""What is switched off sends nothing by any road: every way to an effect is tried, and no other way exists."""
+"""A kill switch blocks every way to reach a foreign system, and no other way exists."""
 
 import re
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from appliance.monitor import Deliverer, Webhooks, WebhookSpec, emit
 from appliance.processes.engine import Claim
 from appliance.processes.host import no_models
 from tests.governance.ruling import ASK_FOR_WRITES, put_rules
-from tests.governance.test_governor import approved, needed
+from tests.governance.test_governor import expect_approval_needed, obtain_approval
 from tests.integrations.world import Ledger, World
 
-ROADS = {
+EGRESS_MODULES = {
     "integrations/calls.py": "calls, polls, tests and discoveries of integrations, all behind the governed executor",
     "integrations/connections.py": "the connections that these are made on",
-    "llm/service.py": "questions to models, behind the stretch of a run and ModelReach of a step",
+    "llm/service.py": "requests to models, behind the segment of an agent run and the model access of a step",
     "monitor/deliveries.py": "webhooks, which are held while the tenant is off",
     "connectors/testing.py": "tests of plugins",
     "webapps/access/oidc.py": "the appliance itself: people who sign in at their provider",
@@ -33,8 +33,8 @@ ROADS = {
 }
 """The modules that open a connection to an outside address, and what for."""
 
-Way = Callable[[], Any]
-BY_TIME = ("what was queued before", "what was retried before")
+Attempt = Callable[[], Any]
+QUEUED_BEFORE = ("what was queued before", "what was retried before")
 CLERK = Subject("key:test", "agent", agent="clerk", run_id="run_1")
 ALL = {"id": "all", "effect": "allow", "reason": "in this test"}
 
@@ -50,57 +50,57 @@ def failed_call(world: World, monkeypatch: pytest.MonkeyPatch) -> str:
     return caught.value.call_id
 
 
-def ways(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Way]:
-    """Every way by which somebody, or time, has a foreign system called; what they rest on is made while all is on."""
-    do = world.executor
+def build_attempts(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Attempt]:
+    """Every way a foreign system is called; what they depend on is created while everything is on."""
+    executor = world.executor
     put_rules(world.one, ASK_FOR_WRITES)
-    permitted = approved(world, needed(world))
+    approval_id = obtain_approval(world, expect_approval_needed(world))
     put_rules(world.one, ALL)
     failed = failed_call(world, monkeypatch)
-    queued, retried = do.enqueue(world.one, world.request()), do.retry(world.one, "books", failed)
-    again = failed_call(world, monkeypatch)
-    given = {"amount": 7, "note": "for the roof"}
+    queued, retried = executor.enqueue(world.one, world.request()), executor.retry(world.one, "books", failed)
+    second_failure = failed_call(world, monkeypatch)
+    payload = {"amount": 7, "note": "for the roof"}
     return {
-        "a read": lambda: do.execute(world.one, world.request("look")),
-        "a write": lambda: do.execute(world.one, world.request()),
-        "an agent's call": lambda: do.execute(world.one, world.request(subject=CLERK)),
-        "what was approved before": lambda: do.execute(world.one, world.request(input=given, approval_id=permitted)),
-        "a preview": lambda: do.execute(world.one, world.request(mode="preview")),
-        "queueing": lambda: do.enqueue(world.one, world.request()),
-        "what was queued before": lambda: do.run_queued(world.one, queued),
-        "a retry": lambda: do.retry(world.one, "books", again),
-        "what was retried before": lambda: do.run_queued(world.one, retried),
-        "a call that a process repeats": lambda: do.execute(world.one, world.request(idempotency_key="exe_1.0")),
-        "a poll": lambda: do.poll(world.one, PollRequest("books", "entries", {})),
-        "describing for an approval": lambda: do.describe_action(world.one, world.request()),
-        "a test": lambda: do.test_integration(world.one, "books"),
+        "a read": lambda: executor.execute(world.one, world.request("look")),
+        "a write": lambda: executor.execute(world.one, world.request()),
+        "an agent's call": lambda: executor.execute(world.one, world.request(subject=CLERK)),
+        "what was approved before": lambda: executor.execute(world.one, world.request(input=payload, approval_id=approval_id)),
+        "a preview": lambda: executor.execute(world.one, world.request(mode="preview")),
+        "queueing": lambda: executor.enqueue(world.one, world.request()),
+        "what was queued before": lambda: executor.run_queued(world.one, queued),
+        "a retry": lambda: executor.retry(world.one, "books", second_failure),
+        "what was retried before": lambda: executor.run_queued(world.one, retried),
+        "a call that a process repeats": lambda: executor.execute(world.one, world.request(idempotency_key="exe_1.0")),
+        "a poll": lambda: executor.poll(world.one, PollRequest("books", "entries", {})),
+        "describing for an approval": lambda: executor.describe_action(world.one, world.request()),
+        "a test": lambda: executor.test_integration(world.one, "books"),
     }
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [("tenant", ""), ("integration", "books"), ("tool", "execute_tenant_integration")]
 )
-def test_no_way_leads_to_what_is_switched_off(
+def test_every_attempt_to_use_something_switched_off_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: kill_switches.Kind, name: str
 ) -> None:
     world.ledger()
-    tried = ways(world, monkeypatch)
-    reached: list[str] = []
+    attempts = build_attempts(world, monkeypatch)
+    calls: list[str] = []
     for verb in ("call", "poll", "check"):
-        monkeypatch.setattr(Ledger, verb, lambda *_, verb=verb: reached.append(verb))
+        monkeypatch.setattr(Ledger, verb, lambda *_, verb=verb: calls.append(verb))
     kill_switches.switch_off(world.one, kind, name, "an incident")
-    for what, way in tried.items():
-        if what in BY_TIME:
-            way()  # why it fails is in its record
+    for description, attempt in attempts.items():
+        if description in QUEUED_BEFORE:
+            attempt()  # the failure is in its record
             continue
         with pytest.raises(PolicyDenied, match="an incident"):
-            way()
-    assert reached == []
+            attempt()
+    assert calls == []
     statuses = db.rows("SELECT status FROM integration_call WHERE tenant_id = 'one' AND status NOT IN ('failed', 'succeeded')")
     assert statuses == []
 
 
-def test_webhooks_of_a_tenant_that_is_off_wait_until_it_is_on(world: World) -> None:
+def test_webhooks_of_a_switched_off_tenant_wait(world: World) -> None:
     egress = world.integrations.calls._connections.egress
     Webhooks(world.sealer, egress).create_webhook(world.one, WebhookSpec("http://127.0.0.1:9/", ("approval.requested",)))
     db.write(lambda: emit(world.one, "approval.requested", lambda: {"id": "x"}))
@@ -108,9 +108,9 @@ def test_webhooks_of_a_tenant_that_is_off_wait_until_it_is_on(world: World) -> N
     kill_switches.switch_off(world.one, "tenant", "", "an incident")
     assert deliverer.begin_due() == []
     kill_switches.switch_on(world.one, "tenant", "")
-    begun = deliverer.begin_due()
-    assert len(begun) == 1
-    begun[0].result(30)
+    deliveries = deliverer.begin_due()
+    assert len(deliveries) == 1
+    deliveries[0].result(30)
 
 
 def test_a_step_asks_no_model_while_the_tenant_is_off(world: World) -> None:
@@ -120,7 +120,9 @@ def test_a_step_asks_no_model_while_the_tenant_is_off(world: World) -> None:
         no_models(world.sealer).ask(claim, {"profile": "default", "prompt": "Hello"}, "ask", 1e12)
 
 
-def test_there_is_no_other_road() -> None:
+def test_no_other_module_opens_outside_connections() -> None:
     root = Path(appliance.__file__).parent
-    made = {str(path.relative_to(root)) for path in root.rglob("*.py") if re.search(r"(?<!class )EgressClient\(", path.read_text())}
-    assert made == set(ROADS)
+    actual = {
+        str(path.relative_to(root)) for path in root.rglob("*.py") if re.search(r"(?<!class )EgressClient\(", path.read_text())
+    }
+    assert actual == set(EGRESS_MODULES)

@@ -14,7 +14,7 @@ from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
 
 
-def test_what_is_switched_off_is_not_called_until_it_is_on(world: World) -> None:
+def test_a_switched_off_integration_is_not_called(world: World) -> None:
     world.ledger()
     world.ledger(world.two)
     call_id = world.executor.enqueue(world.one, world.request())
@@ -26,8 +26,8 @@ def test_what_is_switched_off_is_not_called_until_it_is_on(world: World) -> None
     assert history.get_call(world.one, "books", call_id).status == "failed"
     assert Ledger.booked == []
     world.executor.execute(world.two, world.request())
-    told = [(each.kind, each.name, each.set_by) for each in kill_switches.list_switches(world.one)]
-    assert told == [("integration", "books", "key:test")]
+    switches = [(each.kind, each.name, each.set_by) for each in kill_switches.list_switches(world.one)]
+    assert switches == [("integration", "books", "key:test")]
     assert kill_switches.list_switches(world.two) == []
     kill_switches.switch_on(world.one, "integration", "books")
     assert world.executor.execute(world.one, world.request()).status == "executed"
@@ -42,7 +42,7 @@ def test_a_poll_is_refused_too(world: World) -> None:
         world.executor.poll(world.one, PollRequest("books", "new_items", {"url": "/", "cursor_field": "id"}))
 
 
-def test_one_that_is_made_again_under_its_name_stays_off(world: World) -> None:
+def test_an_integration_recreated_under_its_name_stays_off(world: World) -> None:
     world.ledger()
     kill_switches.switch_off(world.one, "integration", "books", "x")
     world.integrations.delete_integration(world.one, "books")
@@ -74,7 +74,7 @@ def test_a_tenant_an_agent_and_a_tool_are_switched_off_too(world: World, kind: k
     world.executor.execute(world.one, world.request(subject=agent))
 
 
-def test_a_name_is_of_one_kind(world: World) -> None:
+def test_a_switch_applies_to_one_kind_only(world: World) -> None:
     kill_switches.switch_off(world.one, "agent", "books", "x")
     world.ledger()
     world.executor.execute(world.one, world.request())

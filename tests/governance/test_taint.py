@@ -9,7 +9,7 @@ from appliance.governance.taint import MAX_SOURCES, add_taint, source_of
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "source"),
+    ("tool", "payload", "source"),
     [
         ("read_document", {"document_id": "doc_1"}, "document:doc_1"), ("search_documents", {"text": "x"}, "documents"),
         ("query_entities", {"collection": "orders"}, "collection:orders"), ("read_logs", {}, "logs"),
@@ -17,38 +17,38 @@ from appliance.governance.taint import MAX_SOURCES, add_taint, source_of
         ("list_tenant_skills", {}, ""), ("get_human_input", {"request_id": "apr_1"}, ""), ("execute_process", {}, ""),
     ],
 )  # fmt: skip
-def test_every_tool_says_where_its_content_comes_from(tool: str, given: dict[str, str], source: str) -> None:
-    assert source_of(ToolAction(tool, "read", given)) == source
+def test_every_tool_says_where_its_content_comes_from(tool: str, payload: dict[str, str], source: str) -> None:
+    assert source_of(ToolAction(tool, "read", payload)) == source
 
 
-def test_what_an_execution_answers_is_from_outside_and_that_it_began_is_not() -> None:
+def test_the_result_of_an_execution_is_tainted_and_its_start_is_not() -> None:
     action = ToolAction("execute_process", "write", {"process_id": "orders", "wait": 5})
-    begun = {"execution_id": "exe_1", "status": "queued", "input": {"a": 1}, "output": None}
-    assert source_of(action, begun) == ""
+    queued = {"execution_id": "exe_1", "status": "queued", "input": {"a": 1}, "output": None}
+    assert source_of(action, queued) == ""
     cases: list[dict[str, object]]
     cases = [{"output": ""}, {"error": {"code": "x", "message": "y"}}, {"waiting_for": {}}, {"aftermath": {}}]
-    for told in cases:
-        assert source_of(action, {**begun, **told}) == "execution:exe_1"
+    for members in cases:
+        assert source_of(action, {**queued, **members}) == "execution:exe_1"
 
 
-def test_whatever_an_integration_answers_is_from_outside() -> None:
+def test_every_answer_of_an_integration_is_tainted() -> None:
     assert source_of(ToolAction("execute_tenant_integration", "write", {}, "erp", "create")) == "integration:erp"
 
 
-def test_a_skill_is_the_tenants_own_only_once_it_is_trusted() -> None:
+def test_a_skill_is_tainted_until_it_is_trusted() -> None:
     action = ToolAction("load_tenant_skill", "read", {"name": "orders"})
     assert source_of(action, {"trust": "trusted"}) == ""
     for result in ({"trust": "untrusted"}, {}, None):
         assert source_of(action, result) == "skill:orders"
 
 
-def test_a_list_of_skills_is_from_outside_when_it_describes_one_that_nobody_trusts() -> None:
+def test_a_list_with_an_untrusted_skill_is_tainted() -> None:
     action, trusted, foreign = ToolAction("list_tenant_skills", "read", {}), {"trust": "trusted"}, {"trust": "untrusted"}
     assert source_of(action, {"items": [trusted, trusted]}) == ""
     assert source_of(action, {"items": [trusted, foreign]}) == "skills"
 
 
-def test_a_run_stays_tainted_by_all_it_has_read() -> None:
+def test_a_run_keeps_all_its_taint_sources() -> None:
     clean = Subject("key:1", "agent", agent="triage")
     assert add_taint(clean, "", "") is clean
     once = add_taint(clean, "integration:erp", "", "integration:erp")
@@ -58,7 +58,7 @@ def test_a_run_stays_tainted_by_all_it_has_read() -> None:
     assert (much.is_tainted, len(much.tainted_by)) == (True, MAX_SOURCES)
 
 
-def test_what_is_hidden_is_gone_wherever_it_is() -> None:
+def test_redacted_members_are_removed_everywhere() -> None:
     value = {"rows": [{"name": "a", "iban": 1}, {"iban": 2}], "a/b": {"~": 1}, "kept": [1, 2]}
     assert redact(value, ["/rows/*/iban", "/a~1b/~0", "/nowhere/0", "/kept/1"]) == {
         "rows": [{"name": "a"}, {}], "a/b": {}, "kept": [1, None],

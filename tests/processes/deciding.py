@@ -10,7 +10,7 @@ from appliance.governance.policies import PolicyService
 from appliance.tenants import SignedIn
 from appliance.tenants import service as tenants
 from appliance.tenants.models import Person
-from tests.governance.asking import Town
+from tests.governance.asking import TenantFixture
 from tests.governance.ruling import put_rules
 
 from .world import World
@@ -32,7 +32,7 @@ def ruled(world: World, *rules: dict[str, Any]) -> Iterator[None]:
 
 def vote(world: World, approval_id: str, verdict: Verdict = "approve") -> None:
     """A person decides; who asked hears of it in the same write, as the composition root has it."""
-    town = Town(tenants.system_scope("acme"))
+    town = TenantFixture(tenants.system_scope("acme"))
     names = list(Person.select().where(Person.login == "eve@acme.test"))
     if names:
         scope = world.scope.with_actor(f"user:{names[0].id}")

@@ -1,4 +1,4 @@
-"""Policies and facts for tests, short to write."""
+"""Short constructors for policies and facts."""
 
 from typing import Any
 
@@ -14,31 +14,31 @@ KEY = Subject("key:key_1", "rest")
 BY_MCP = Subject("key:key_1", "mcp")
 
 
-def rule(effect: str = "allow", **more: Any) -> dict[str, Any]:
-    return {"id": more.pop("id", effect.replace("_", "-")), "effect": effect, "reason": more.pop("reason", "because"), **more}
+def rule(effect: str = "allow", **fields: Any) -> dict[str, Any]:
+    return {"id": fields.pop("id", effect.replace("_", "-")), "effect": effect, "reason": fields.pop("reason", "because"), **fields}
 
 
 def policy(*rules: dict[str, Any], mode: str = "enforce") -> dict[str, Any]:
     return {"mode": mode, "rules": list(rules)}
 
 
-def compiled(**policies: dict[str, Any]) -> CompiledPolicies:
+def compile_policies(**policies: dict[str, Any]) -> CompiledPolicies:
     parsed = [parse_policy(document, name) for name, document in policies.items()]
     return CompiledPolicies(Active(each.name, 1, each.digest(), each.document()) for each in parsed)
 
 
-def action(operation: str = "book", effect: str = "write", **more: Any) -> ToolAction:
-    given = {"integration": "erp", "host": "erp.example.com", "connector": "http 1.0", **more}
-    return ToolAction(given.pop("tool", TOOL), effect, given.pop("input", {}), operation=operation, **given)  # type: ignore[arg-type]
+def action(operation: str = "book", effect: str = "write", **overrides: Any) -> ToolAction:
+    fields = {"integration": "erp", "host": "erp.example.com", "connector": "http 1.0", **overrides}
+    return ToolAction(fields.pop("tool", TOOL), effect, fields.pop("input", {}), operation=operation, **fields)  # type: ignore[arg-type]
 
 
-def judged(subject: Subject, wanted: ToolAction, *rules: dict[str, Any], **others: dict[str, Any]) -> Decision:
-    """By one enforcing policy `p` of these rules, and others."""
+def evaluate(subject: Subject, action: ToolAction, *rules: dict[str, Any], **others: dict[str, Any]) -> Decision:
+    """The decision of one enforcing policy `p` with these rules, and of other policies."""
     policies = {**({"p": policy(*rules)} if rules else {}), **others}
-    return decide(compiled(**policies), Facts(subject, wanted))
+    return decide(compile_policies(**policies), Facts(subject, action))
 
 
-def tainted(subject: Subject, *sources: str) -> Subject:
+def with_taint(subject: Subject, *sources: str) -> Subject:
     return Subject(subject.actor, subject.via, subject.agent, subject.run_id, subject.skills, sources or ("mail:inbox",))
 
 

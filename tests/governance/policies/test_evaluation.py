@@ -9,33 +9,44 @@ from appliance.governance.policies.compiled import Active, CompiledPolicies, nam
 from appliance.governance.policies.decision import Facts, Obligations, ToolAction
 from appliance.governance.policies.evaluation import decide
 from appliance.governance.subjects import SkillUsed, Subject
-from tests.governance.policies.facts import AGENT, BY_MCP, KEY, action, compiled, judged, policy, rule, tainted, with_skills
+from tests.governance.policies.facts import (
+    AGENT,
+    BY_MCP,
+    KEY,
+    action,
+    compile_policies,
+    evaluate,
+    policy,
+    rule,
+    with_skills,
+    with_taint,
+)
 
-READ, WRITE, AGAIN = action("get", "read"), action(), action("put", "idempotent")
+READ, WRITE, IDEMPOTENT = action("get", "read"), action(), action("put", "idempotent")
 TRUSTED, FOREIGN = SkillUsed("orders", "sha256:aa", True), SkillUsed("mail", "sha256:bb")
 
 
 @pytest.mark.parametrize(
-    ("subject", "wanted", "verdict"),
+    ("subject", "requested", "verdict"),
     [
         (AGENT, READ, "deny"),
         (Subject("user:u", "agent"), READ, "deny"),
         (Subject("key:k", "mcp", agent="clerk"), READ, "deny"),
         (BY_MCP, READ, "allow"),
         (BY_MCP, WRITE, "require_approval"),
-        (BY_MCP, AGAIN, "require_approval"),
+        (BY_MCP, IDEMPOTENT, "require_approval"),
         (KEY, WRITE, "allow"),
         (Subject("execution:exe_1", "process"), WRITE, "allow"),
-        (tainted(Subject("execution:exe_1", "process")), READ, "allow"),
-        (tainted(Subject("execution:exe_1", "process")), WRITE, "require_approval"),
-        (tainted(BY_MCP), READ, "allow"),
+        (with_taint(Subject("execution:exe_1", "process")), READ, "allow"),
+        (with_taint(Subject("execution:exe_1", "process")), WRITE, "require_approval"),
+        (with_taint(BY_MCP), READ, "allow"),
     ],
 )
-def test_without_a_rule(subject: Subject, wanted: ToolAction, verdict: str) -> None:
-    decision = judged(subject, wanted)
+def test_without_a_rule(subject: Subject, requested: ToolAction, verdict: str) -> None:
+    decision = evaluate(subject, requested)
     assert (decision.verdict, decision.rules) == (verdict, ())
     assert decision.reasons
-    assert judged(subject, wanted, rule("deny", tools=["read_logs"])).verdict == verdict  # a rule about something else
+    assert evaluate(subject, requested, rule("deny", tools=["read_logs"])).verdict == verdict  # a rule about something else
 
 
 def test_the_stricter_rule_wins_whatever_the_order_and_the_policy() -> None:
@@ -46,11 +57,11 @@ def test_the_stricter_rule_wins_whatever_the_order_and_the_policy() -> None:
         (deny, allow, "deny", "no"),
     ):
         for first, second in ((one, other), (other, one)):
-            decision = judged(AGENT, WRITE, first, q=policy(second))
+            decision = evaluate(AGENT, WRITE, first, q=policy(second))
             assert decision.verdict == verdict
-            assert [told.partition(": ")[2] for told in decision.reasons] == [reason]
+            assert [reason_text.partition(": ")[2] for reason_text in decision.reasons] == [reason]
     for documents in ({"p": policy(allow), "q": policy(allow)}, {"q": policy(allow), "p": policy(allow)}):
-        assert judged(AGENT, WRITE, **documents).rules == ("p/allow", "q/allow")
+        assert evaluate(AGENT, WRITE, **documents).rules == ("p/allow", "q/allow")
 
 
 @pytest.mark.parametrize(
@@ -60,25 +71,25 @@ def test_the_stricter_rule_wins_whatever_the_order_and_the_policy() -> None:
         ({"subject": {"via": ["rest"]}}, (KEY, WRITE), (BY_MCP, WRITE)),
         ({"subject": {"actors": ["key:*"]}}, (KEY, WRITE), (Subject("user:u", "rest"), WRITE)),
         ({"subject": {"agents": ["cl*"]}}, (AGENT, WRITE), (KEY, WRITE)),
-        ({"subject": {"tainted": True}}, (tainted(AGENT), WRITE), (AGENT, WRITE)),
-        ({"subject": {"tainted": False}}, (AGENT, WRITE), (tainted(AGENT), WRITE)),
+        ({"subject": {"tainted": True}}, (with_taint(AGENT), WRITE), (AGENT, WRITE)),
+        ({"subject": {"tainted": False}}, (AGENT, WRITE), (with_taint(AGENT), WRITE)),
         ({"subject": {"skills": ["mail"]}}, (with_skills(AGENT, TRUSTED, FOREIGN), WRITE), (with_skills(AGENT, TRUSTED), WRITE)),
         ({"tools": ["execute_*"]}, (KEY, WRITE), (KEY, action(tool="read_logs"))),
         ({"integrations": ["erp"]}, (KEY, WRITE), (KEY, action(integration="erp-test"))),
         ({"operations": ["b*k"]}, (KEY, WRITE), (KEY, READ)),
-        ({"effects": ["write"]}, (KEY, AGAIN), (KEY, READ)),
-        ({"effects": ["read"]}, (KEY, READ), (KEY, AGAIN)),
+        ({"effects": ["write"]}, (KEY, IDEMPOTENT), (KEY, READ)),
+        ({"effects": ["read"]}, (KEY, READ), (KEY, IDEMPOTENT)),
         ({"hosts": ["*.Example.com"]}, (KEY, action(host="ERP.example.com.")), (KEY, action(host="example.com.evil.org"))),
         ({"when": {"input": {"total": {"_gt": 10}}}}, (KEY, action(input={"total": "11.5"})), (KEY, action(input={"total": 9}))),
         ({"when": {"subject": {"skills": {"name": "mail"}}}}, (with_skills(KEY, FOREIGN), WRITE), (KEY, WRITE)),
         ({"when": {"action": {"credential": "secret:erp"}}}, (KEY, action(credential="secret:erp")), (KEY, WRITE)),
-        ({"when": {"action": {"effect": "write"}}}, (KEY, AGAIN), (KEY, READ)),
+        ({"when": {"action": {"effect": "write"}}}, (KEY, IDEMPOTENT), (KEY, READ)),
     ],
 )
 def test_a_rule_is_about_what_it_names(test: dict[str, Any], fits: Any, fits_not: Any) -> None:
     denying = rule("deny", **test)
-    assert judged(*fits, denying).rules == ("p/deny",)
-    assert judged(*fits_not, denying).rules == ()
+    assert evaluate(*fits, denying).rules == ("p/deny",)
+    assert evaluate(*fits_not, denying).rules == ()
 
 
 def test_an_allowance_for_skills_is_for_runs_that_loaded_nothing_else() -> None:
@@ -91,38 +102,38 @@ def test_an_allowance_for_skills_is_for_runs_that_loaded_nothing_else() -> None:
         (by_digest, (TRUSTED, FOREIGN), "allow"),
         (by_digest, (TRUSTED, other), "deny"),
     ):
-        assert judged(with_skills(AGENT, *skills), WRITE, allowing).verdict == verdict
+        assert evaluate(with_skills(AGENT, *skills), WRITE, allowing).verdict == verdict
 
 
 def test_an_unknown_host_is_never_an_allowed_one() -> None:
-    nowhere, inside = action(host=""), action(host="", integration="", tool="write_entities")
-    assert judged(AGENT, nowhere, rule(hosts=["*"])).verdict == "deny"
-    assert judged(KEY, nowhere, rule("deny", hosts=["evil.org"])).verdict == "deny"
-    assert judged(KEY, inside, rule("deny", hosts=["evil.org"])).verdict == "allow"
+    unknown_host, inside = action(host=""), action(host="", integration="", tool="write_entities")
+    assert evaluate(AGENT, unknown_host, rule(hosts=["*"])).verdict == "deny"
+    assert evaluate(KEY, unknown_host, rule("deny", hosts=["evil.org"])).verdict == "deny"
+    assert evaluate(KEY, inside, rule("deny", hosts=["evil.org"])).verdict == "allow"
 
 
 def test_every_one_of_several_hosts_counts_and_no_port_does() -> None:
-    ours, both = action(host="erp.example.com:8443"), action(host="erp.example.com, evil.org:443")
+    with_port, both = action(host="erp.example.com:8443"), action(host="erp.example.com, evil.org:443")
     allowing, denying = rule(hosts=["*.example.com"]), rule("deny", hosts=["evil.org"])
-    assert [judged(AGENT, each, allowing).verdict for each in (ours, both)] == ["allow", "deny"]
-    assert [judged(KEY, each, denying).verdict for each in (ours, both)] == ["allow", "deny"]
-    assert judged(AGENT, ours, rule(hosts=["erp.example.com:8443"])).verdict == "allow"
-    assert judged(AGENT, ours, rule(hosts=["erp.example.com:443"])).verdict == "deny"
-    assert judged(AGENT, action(host="[::1]:80"), rule(hosts=["[::1]"])).verdict == "allow"
+    assert [evaluate(AGENT, each, allowing).verdict for each in (with_port, both)] == ["allow", "deny"]
+    assert [evaluate(KEY, each, denying).verdict for each in (with_port, both)] == ["allow", "deny"]
+    assert evaluate(AGENT, with_port, rule(hosts=["erp.example.com:8443"])).verdict == "allow"
+    assert evaluate(AGENT, with_port, rule(hosts=["erp.example.com:443"])).verdict == "deny"
+    assert evaluate(AGENT, action(host="[::1]:80"), rule(hosts=["[::1]"])).verdict == "allow"
 
 
 def test_what_cannot_be_evaluated_is_denied_with_its_reason() -> None:
     allowing = rule(id="small", when={"input": {"total": {"_lt": 100}}})
-    decision = judged(KEY, action(input={"total": ["5"]}), allowing)
+    decision = evaluate(KEY, action(input={"total": ["5"]}), allowing)
     assert (decision.verdict, decision.rules) == ("deny", ("p/small",))
     assert "p/small could not be evaluated: total: cannot order a list and a number" in decision.reasons[0]
-    watched = judged(KEY, action(input={"total": ["5"]}), q=policy(allowing, mode="observe"))
+    watched = evaluate(KEY, action(input={"total": ["5"]}), q=policy(allowing, mode="observe"))
     assert (watched.verdict, watched.would_be, watched.would_be_rules) == ("allow", "deny", ("q/small",))
-    assert judged(KEY, action("get", input={"total": ["5"]}), {**allowing, "operations": ["book"]}).verdict == "allow"
+    assert evaluate(KEY, action("get", input={"total": ["5"]}), {**allowing, "operations": ["book"]}).verdict == "allow"
 
 
 def test_a_bug_in_a_rule_denies_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    policies = compiled(p=policy(rule(when={"input": {"a": 1}})))
+    policies = compile_policies(p=policy(rule(when={"input": {"a": 1}})))
 
     def broken(record: Any) -> bool:
         raise ZeroDivisionError
@@ -132,8 +143,8 @@ def test_a_bug_in_a_rule_denies_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (decision.verdict, "ZeroDivisionError" in decision.reasons[0]) == ("deny", True)
 
 
-def _with_when(found: Any, when: Any) -> Any:
-    return replace(found, when=when)
+def _with_when(rule_: Any, when: Any) -> Any:
+    return replace(rule_, when=when)
 
 
 def test_a_version_that_this_release_cannot_read_denies_everything() -> None:
@@ -144,15 +155,15 @@ def test_a_version_that_this_release_cannot_read_denies_everything() -> None:
 
 
 def test_a_write_of_a_tainted_run_needs_a_person_unless_the_rule_speaks_of_tainted_runs() -> None:
-    run = tainted(AGENT, "mail:inbox")
-    decision = judged(run, WRITE, rule(obligations={"redact": ["/iban"], "approvers": ["role:owner"]}))
+    run = with_taint(AGENT, "mail:inbox")
+    decision = evaluate(run, WRITE, rule(obligations={"redact": ["/iban"], "approvers": ["role:owner"]}))
     assert (decision.verdict, decision.rules) == ("require_approval", ("p/allow",))
     assert "mail:inbox" in decision.reasons[0]
     assert decision.obligations == Obligations(approvers=("role:owner",), redact=("/iban",))
-    assert judged(run, READ, rule()).verdict == "allow"
-    assert judged(run, AGAIN, rule()).verdict == "require_approval"
-    assert judged(run, WRITE, rule(), rule(id="knowing", subject={"tainted": True})).verdict == "allow"
-    assert judged(run, WRITE, rule(subject={"tainted": True}), q=policy(rule("require_approval"))).verdict == "require_approval"
+    assert evaluate(run, READ, rule()).verdict == "allow"
+    assert evaluate(run, IDEMPOTENT, rule()).verdict == "require_approval"
+    assert evaluate(run, WRITE, rule(), rule(id="knowing", subject={"tainted": True})).verdict == "allow"
+    assert evaluate(run, WRITE, rule(subject={"tainted": True}), q=policy(rule("require_approval"))).verdict == "require_approval"
 
 
 def test_obligations_add_up_to_the_stricter() -> None:
@@ -162,44 +173,46 @@ def test_obligations_add_up_to_the_stricter() -> None:
         "calls_per_hour": 5, "calls_per_run": 3, "dry_run_first": True,
     })  # fmt: skip
     third = rule("require_approval", id="third", obligations={"approvers": ["role:owner", "user:ann", "user:bob"]})
-    assert judged(AGENT, WRITE, one, other, third).obligations == Obligations(
+    assert evaluate(AGENT, WRITE, one, other, third).obligations == Obligations(
         ("role:owner", "user:ann"), 2, 3 * 86_400, ("/a", "/b"), 5, 3, 2.0, True
     )
-    assert judged(AGENT, WRITE, rule("deny"), one).obligations == Obligations()
-    assert judged(BY_MCP, WRITE).obligations == Obligations()
+    assert evaluate(AGENT, WRITE, rule("deny"), one).obligations == Obligations()
+    assert evaluate(BY_MCP, WRITE).obligations == Obligations()
 
 
 def test_approvers_that_have_nobody_in_common_approve_nothing() -> None:
     ann, owner = ({"approvers": [name]} for name in ("user:ann", "role:owner"))
-    decision = judged(
+    decision = evaluate(
         AGENT, WRITE, rule("require_approval", obligations=ann), q=policy(rule("require_approval", obligations=owner))
     )
     assert (decision.verdict, decision.rules) == ("deny", ("p/require-approval", "q/require-approval"))
     assert "name different approvers" in decision.reasons[0]
-    assert judged(AGENT, WRITE, rule(obligations=ann), q=policy(rule(obligations=owner))).verdict == "allow"
+    assert evaluate(AGENT, WRITE, rule(obligations=ann), q=policy(rule(obligations=owner))).verdict == "allow"
 
 
 def test_a_policy_that_observes_decides_nothing_and_says_what_it_would_have() -> None:
     watching = policy(rule("deny"), rule("require_approval"), mode="observe")
-    decision = judged(AGENT, WRITE, rule(), q=watching)
+    decision = evaluate(AGENT, WRITE, rule(), q=watching)
     assert (decision.verdict, decision.rules, decision.obligations) == ("allow", ("p/allow",), Obligations())
     assert (decision.would_be, decision.would_be_rules) == ("deny", ("q/deny",))
-    same = judged(KEY, WRITE, q=policy(rule(), mode="observe"))
+    same = evaluate(KEY, WRITE, q=policy(rule(), mode="observe"))
     assert (same.verdict, same.would_be, same.would_be_rules) == ("allow", None, ())
-    opened = judged(AGENT, WRITE, q=policy(rule(), mode="observe"))
+    opened = evaluate(AGENT, WRITE, q=policy(rule(), mode="observe"))
     assert (opened.verdict, opened.would_be, opened.would_be_rules) == ("deny", "allow", ("q/allow",))
 
 
 def test_the_version_names_the_set_of_policies_and_nothing_else() -> None:
     one, other = policy(rule()), policy(rule("deny"))
-    assert compiled(a=one, b=other).version == compiled(b=other, a=one).version
-    versions = {compiled().version, compiled(a=one).version, compiled(b=one).version, compiled(a=one, b=other).version}
+    assert compile_policies(a=one, b=other).version == compile_policies(b=other, a=one).version
+    versions = {compile_policies().version, compile_policies(a=one).version, compile_policies(b=one).version, compile_policies(
+        a=one, b=other
+    ).version}
     versions |= {
         CompiledPolicies([Active("a", 2, "sha256:x", one)]).version,
         CompiledPolicies([Active("a", 2, "sha256:y", one)]).version,
     }
     assert len(versions) == 6
-    assert judged(KEY, READ, rule()).version == compiled(p=policy(rule())).version
+    assert evaluate(KEY, READ, rule()).version == compile_policies(p=policy(rule())).version
 
 
 @pytest.mark.parametrize(
@@ -220,17 +233,17 @@ def test_a_pattern_costs_time_in_proportion_to_the_name_only() -> None:
 
 
 def test_what_a_skill_was_not_granted_asks_a_person() -> None:
-    everything, named = rule(), rule(subject={"skills": ["orders"]})
-    for granted, allowing, wanted, verdict in (
+    everything, for_orders = rule(), rule(subject={"skills": ["orders"]})
+    for granted, allowing, requested, verdict in (
         (("execute_tenant_integration",), everything, WRITE, "allow"),
         (("read_logs",), everything, WRITE, "require_approval"),
         ((), everything, WRITE, "require_approval"),
         ((), everything, READ, "allow"),
-        ((), named, WRITE, "allow"),
+        ((), for_orders, WRITE, "allow"),
         (("execute_tenant_integration",), rule("deny"), WRITE, "deny"),
     ):
-        decision = judged(with_skills(AGENT, replace(TRUSTED, granted=granted)), wanted, allowing)
+        decision = evaluate(with_skills(AGENT, replace(TRUSTED, granted=granted)), requested, allowing)
         assert decision.verdict == verdict, (granted, decision)
         assert ("not granted to the skill orders" in decision.reasons[0]) == (verdict == "require_approval")
     both = (replace(TRUSTED, granted=("execute_tenant_integration",)), SkillUsed("mail", "sha256:bb", True, ()))
-    assert judged(with_skills(AGENT, *both), WRITE, everything).verdict == "require_approval"
+    assert evaluate(with_skills(AGENT, *both), WRITE, everything).verdict == "require_approval"

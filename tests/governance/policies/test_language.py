@@ -28,13 +28,13 @@ FULL = {
 }  # fmt: skip
 
 
-def refused(document: Any, name: str = "erp") -> list[tuple[str, str]]:
-    with pytest.raises(ValidationFailed) as found:
+def find_problems(document: Any, name: str = "erp") -> list[tuple[str, str]]:
+    with pytest.raises(ValidationFailed) as caught:
         parse_policy(document, name)
-    return [(detail.pointer, detail.message) for detail in found.value.details]
+    return [(detail.pointer, detail.message) for detail in caught.value.details]
 
 
-def test_everything_a_policy_can_say_is_read_and_written_back() -> None:
+def test_a_full_policy_round_trips() -> None:
     parsed = parse_policy(FULL, "erp")
     assert parsed.document()["rules"][0]["obligations"]["approvers"] == ["role:owner", "user:ann"]
     assert parse_policy(parsed.document(), "erp") == parsed
@@ -78,27 +78,27 @@ def test_everything_a_policy_can_say_is_read_and_written_back() -> None:
         ({"rules": [rule(when={"input": {"x": float("nan")}})]}, "", "not JSON"),
     ],
 )
-def test_what_is_wrong_is_pointed_at_with_what_to_do(changes: dict[str, Any], pointer: str, message: str) -> None:
-    found = refused({**policy(rule()), **changes})
-    assert pointer in [at for at, _ in found]
-    assert message in next(told for at, told in found if at == pointer)
+def test_a_problem_has_its_pointer_and_a_hint(changes: dict[str, Any], pointer: str, message: str) -> None:
+    problems = find_problems({**policy(rule()), **changes})
+    assert pointer in [at for at, _ in problems]
+    assert message in next(text for at, text in problems if at == pointer)
 
 
-def test_every_finding_is_told_at_once() -> None:
-    found = refused({"mode": "strict", "rules": [{"id": "x", "effect": "forbid"}, {}]})
-    assert [at for at, _ in found] == [
+def test_all_problems_are_reported_at_once() -> None:
+    problems = find_problems({"mode": "strict", "rules": [{"id": "x", "effect": "forbid"}, {}]})
+    assert [at for at, _ in problems] == [
         "/mode", "/rules/0/effect", "/rules/0/reason", "/rules/1/id", "/rules/1/effect", "/rules/1/reason",
     ]  # fmt: skip
 
 
-def test_a_policy_has_a_name_and_an_end() -> None:
-    assert refused(policy(rule()), "Erp")[0][0] == "/name"
-    assert refused([])[0] == ("", "a policy must be an object with mode and rules")
+def test_a_policy_needs_a_valid_name_and_has_a_size_limit() -> None:
+    assert find_problems(policy(rule()), "Erp")[0][0] == "/name"
+    assert find_problems([])[0] == ("", "a policy must be an object with mode and rules")
     many = [rule(id=f"r{number}") for number in range(MAX_RULES + 1)]
-    assert refused(policy(*many))[0][0] == "/rules"
+    assert find_problems(policy(*many))[0][0] == "/rules"
 
 
-def test_the_schema_knows_what_the_language_knows() -> None:
+def test_the_schema_matches_the_language() -> None:
     schema = policy_schema()
     assert schema["required"] == ["mode", "rules"]
     assert set(schema["properties"]) == {"name", "description", "mode", "rules"}

@@ -15,7 +15,7 @@ from appliance.governance.policies.language import MAX_BYTES, MAX_RULES, Rule
 from appliance.governance.policies.service import MAX_ACTIVE_RULES, MAX_POLICIES
 from appliance.governance.subjects import SkillUsed, Subject
 from tests.architecture.source_tree import ROOT
-from tests.governance.policies.facts import compiled
+from tests.governance.policies.facts import compile_policies
 
 PAGE = (ROOT / "docs" / "policies.md").read_text("utf-8")
 POLICIES = {
@@ -24,15 +24,15 @@ POLICIES = {
 DECISIONS = re.findall(r"```json\n(.*?)```\n\nanswers `(\w+)` by `([a-z/-]+)`", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize(("asked", "verdict", "rule"), DECISIONS, ids=[verdict for _, verdict, _ in DECISIONS])
-def test_the_decisions_of_the_page_are_made(asked: str, verdict: str, rule: str) -> None:
-    given = json.loads(asked)
-    subject = given["subject"]
+@pytest.mark.parametrize(("facts_json", "verdict", "rule"), DECISIONS, ids=[verdict for _, verdict, _ in DECISIONS])
+def test_the_decisions_of_the_page_are_made(facts_json: str, verdict: str, rule: str) -> None:
+    facts = json.loads(facts_json)
+    subject = facts["subject"]
     skills = tuple(SkillUsed(each["name"], "sha256:aa", each["trusted"]) for each in subject.pop("skills", ()))
-    about = Subject("key:k", skills=skills, tainted_by=tuple(subject.pop("tainted_by", ())), **subject)
-    action = ToolAction("execute_tenant_integration", **{"input": {}, **given["action"]})
+    caller = Subject("key:k", skills=skills, tainted_by=tuple(subject.pop("tainted_by", ())), **subject)
+    action = ToolAction("execute_tenant_integration", **{"input": {}, **facts["action"]})
     assert action.effect in EFFECTS
-    decision = decide(compiled(**POLICIES), Facts(about, action))
+    decision = decide(compile_policies(**POLICIES), Facts(caller, action))
     assert (decision.verdict, decision.rules) == (verdict, (rule,))
 
 

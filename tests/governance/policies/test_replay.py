@@ -1,4 +1,4 @@
-"""What a draft would have changed: recorded calls judged anew, and a plain word where the record does not say enough."""
+"""What a draft would have changed: recorded calls are evaluated again, and marked undecidable where the record lacks data."""
 
 from typing import Any
 
@@ -17,56 +17,56 @@ from appliance.integrations.models import CallRow
 from tests.governance.policies.facts import policy, rule
 from tests.integrations.world import World
 
-SOON = 1 << 45
+FAR_FUTURE = 1 << 45
 
 
-def replayed(world: World, *rules: dict[str, Any], **more: Any) -> ReplayReport:
-    request = ReplayRequest(more.pop("since", 0), more.pop("until", SOON), **more)
+def run_replay(world: World, *rules: dict[str, Any], **options: Any) -> ReplayReport:
+    request = ReplayRequest(options.pop("since", 0), options.pop("until", FAR_FUTURE), **options)
     return replay(world.one, parse_policy(policy(*rules, mode="observe"), "draft"), request)
 
 
-def booked(world: World, *amounts: int) -> None:
+def book_calls(world: World, *amounts: int) -> None:
     world.ledger()
     for amount in amounts:
         world.executor.execute(world.one, world.request(input={"amount": amount}))
 
 
-def recorded(world: World, **changes: Any) -> None:
-    """What a record could say that an agent's call left."""
+def update_records(world: World, **changes: Any) -> None:
+    """Change the stored call records."""
     db.write(lambda: world.one.update(CallRow, **changes).execute())
 
 
 def test_calls_are_judged_without_the_draft_and_with_it(world: World) -> None:
-    booked(world, 5, 50, 500)
-    found = replayed(world, rule("deny", operations=["book"], when={"input": {"amount": {"_gte": 50}}}))
-    assert (found.scanned, dict(found.before), dict(found.after)) == (3, {"allow": 3}, {"allow": 1, "deny": 2})
-    told = [(each.result, each.before, each.after, each.rules, each.call.action, each.call.input) for each in found.changed]
-    assert told == [("changed", "allow", "deny", ("draft/deny",), "book", None)] * 2
-    assert (found.undecidable_count, found.next_cursor) == (0, None)
-    assert replay(world.two, parse_policy(policy(rule("deny")), "draft"), ReplayRequest(0, SOON)).scanned == 0
+    book_calls(world, 5, 50, 500)
+    report = run_replay(world, rule("deny", operations=["book"], when={"input": {"amount": {"_gte": 50}}}))
+    assert (report.scanned, dict(report.before), dict(report.after)) == (3, {"allow": 3}, {"allow": 1, "deny": 2})
+    changes = [(each.result, each.before, each.after, each.rules, each.call.action, each.call.input) for each in report.changed]
+    assert changes == [("changed", "allow", "deny", ("draft/deny",), "book", None)] * 2
+    assert (report.undecidable_count, report.next_cursor) == (0, None)
+    assert replay(world.two, parse_policy(policy(rule("deny")), "draft"), ReplayRequest(0, FAR_FUTURE)).scanned == 0
 
 
-def test_the_draft_takes_the_place_of_what_is_active_under_its_name(world: World) -> None:
-    booked(world, 5)
+def test_a_draft_replaces_the_active_policy_of_its_name(world: World) -> None:
+    book_calls(world, 5)
     policies = PolicyService()
     for name, document in (("draft", policy(rule("require_approval"))), ("other", policy(rule(id="fine")))):
         policies.save_draft(world.one, name, document)
         policies.activate(world.one, name)
-    found = replayed(world, rule(id="open"))
-    assert (dict(found.before), dict(found.after)) == ({"require_approval": 1}, {"allow": 1})
-    assert set(found.changed[0].rules) == {"draft/open", "other/fine"}
+    report = run_replay(world, rule(id="open"))
+    assert (dict(report.before), dict(report.after)) == ({"require_approval": 1}, {"allow": 1})
+    assert set(report.changed[0].rules) == {"draft/open", "other/fine"}
     assert policies.get_policy(world.one, "draft").active_version == 1
 
 
-def test_who_called_is_read_from_the_decision_then(world: World) -> None:
-    booked(world, 5)
+def test_the_caller_is_read_from_the_recorded_decision(world: World) -> None:
+    book_calls(world, 5)
     agent = {"verdict": "allow", "actor": "key:k", "via": "agent", "agent": "clerk", "run": "run_1", "tainted_by": ["mail:x"]}
-    recorded(world, decision=agent)
-    found = replayed(world, rule(subject={"agents": ["clerk"], "tainted": True}))
-    assert (dict(found.before), dict(found.after)) == ({"deny": 1}, {"allow": 1})
-    assert dict(replayed(world, rule()).after) == {"require_approval": 1}
-    recorded(world, decision=None)
-    assert dict(replayed(world, rule("deny", subject={"via": ["rest"]})).after) == {"deny": 1}
+    update_records(world, decision=agent)
+    report = run_replay(world, rule(subject={"agents": ["clerk"], "tainted": True}))
+    assert (dict(report.before), dict(report.after)) == ({"deny": 1}, {"allow": 1})
+    assert dict(run_replay(world, rule()).after) == {"require_approval": 1}
+    update_records(world, decision=None)
+    assert dict(run_replay(world, rule("deny", subject={"via": ["rest"]})).after) == {"deny": 1}
 
 
 @pytest.mark.parametrize(
@@ -80,70 +80,70 @@ def test_who_called_is_read_from_the_decision_then(world: World) -> None:
         ({"traffic": None}, {"when": {"action": {"host": "x"}}}, "was not stored"),
     ],
 )  # fmt: skip
-def test_what_the_record_does_not_say_is_counted_apart(world: World, changes: Any, test: Any, reason: str) -> None:
-    booked(world, 5)
-    recorded(world, traffic={"hosts": ["ledger.example.com"]})
+def test_calls_that_cannot_be_evaluated_are_counted_separately(world: World, changes: Any, test: Any, reason: str) -> None:
+    book_calls(world, 5)
+    update_records(world, traffic={"hosts": ["ledger.example.com"]})
     if changes:
-        recorded(world, **changes)
-    found = replayed(world, rule("deny", **test))
-    assert (found.scanned, found.changed, found.undecidable_count) == (1, [], 1)
-    assert (dict(found.before), dict(found.after)) == ({"allow": 1}, {"undecidable": 1})
-    [unknown] = found.undecidable[0].unknown
+        update_records(world, **changes)
+    report = run_replay(world, rule("deny", **test))
+    assert (report.scanned, report.changed, report.undecidable_count) == (1, [], 1)
+    assert (dict(report.before), dict(report.after)) == ({"allow": 1}, {"undecidable": 1})
+    [unknown] = report.undecidable[0].unknown
     assert unknown.startswith("draft/deny: ")
     assert reason in unknown
-    assert replayed(world, rule("deny", **test), rule("deny", id="all")).changed[0].after == "deny"
-    assert replayed(world, {**rule("deny", **test), "operations": ["look"]}).undecidable_count == 0
+    assert run_replay(world, rule("deny", **test), rule("deny", id="all")).changed[0].after == "deny"
+    assert run_replay(world, {**rule("deny", **test), "operations": ["look"]}).undecidable_count == 0
 
 
 def test_trust_in_skills_is_not_recorded(world: World) -> None:
-    booked(world, 5)
-    recorded(world, decision={"actor": "key:k", "via": "agent", "agent": "clerk", "skills": [["orders", "sha256:aa"]]})
-    assert replayed(world, rule(subject={"skills": ["orders"]})).undecidable_count == 1
-    assert dict(replayed(world, rule(subject={"skills": ["sha256:aa"]})).after) == {"allow": 1}
-    assert dict(replayed(world, rule("deny", subject={"skills": ["orders"]})).after) == {"deny": 1}
+    book_calls(world, 5)
+    update_records(world, decision={"actor": "key:k", "via": "agent", "agent": "clerk", "skills": [["orders", "sha256:aa"]]})
+    assert run_replay(world, rule(subject={"skills": ["orders"]})).undecidable_count == 1
+    assert dict(run_replay(world, rule(subject={"skills": ["sha256:aa"]})).after) == {"allow": 1}
+    assert dict(run_replay(world, rule("deny", subject={"skills": ["orders"]})).after) == {"deny": 1}
 
 
-def test_what_is_open_on_both_sides_alike_changes_nothing(world: World) -> None:
-    booked(world, 5)
-    recorded(world, input=None)
+def test_a_call_undecidable_on_both_sides_is_unchanged(world: World) -> None:
+    book_calls(world, 5)
+    update_records(world, input=None)
     policies = PolicyService()
     policies.save_draft(world.one, "other", policy(rule("deny", when={"input": {"amount": 5}})))
     policies.activate(world.one, "other")
-    found = replayed(world, rule("deny", operations=["look"]))
-    assert (dict(found.before), found.changed, found.undecidable_count) == ({"undecidable": 1}, [], 0)
+    report = run_replay(world, rule("deny", operations=["look"]))
+    assert (dict(report.before), report.changed, report.undecidable_count) == ({"undecidable": 1}, [], 0)
 
 
-def test_a_fault_denies_in_a_replay_too(world: World) -> None:
-    booked(world, 5)
-    found = replayed(world, rule(when={"input": {"amount": {"_starts_with": "x"}}}))
-    assert [each.after for each in found.changed] == ["deny"]
+def test_an_evaluation_error_denies_in_a_replay(world: World) -> None:
+    book_calls(world, 5)
+    report = run_replay(world, rule(when={"input": {"amount": {"_starts_with": "x"}}}))
+    assert [each.after for each in report.changed] == ["deny"]
 
 
 def test_pages_add_up_and_stay_within_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    booked(world, *range(7))
+    book_calls(world, *range(7))
     monkeypatch.setattr(recorded_calls, "_FEW", 2)
     test = rule("deny", when={"input": {"amount": {"_lt": 5}}})
     pages: list[ReplayReport] = []
     cursor: str | None = None
     while not pages or cursor:
-        pages.append(replayed(world, test, limit=2, cursor=cursor))
+        pages.append(run_replay(world, test, limit=2, cursor=cursor))
         cursor = pages[-1].next_cursor
     assert [len(page.changed) for page in pages] == [2, 2, 1]
     assert sum(page.scanned for page in pages) == 7
     assert len({each.call.id for page in pages for each in page.changed}) == 5
     monkeypatch.setattr(module, "MAX_SCANNED", 3)
-    cut = replayed(world, test)
-    assert (cut.scanned, bool(cut.next_cursor)) == (3, True)
+    partial = run_replay(world, test)
+    assert (partial.scanned, bool(partial.next_cursor)) == (3, True)
     monkeypatch.setattr(module, "MAX_SECONDS", -1.0)
-    assert replayed(world, test).scanned == 1
+    assert run_replay(world, test).scanned == 1
     newest = clock.now_ms() + 1
-    assert replayed(world, test, since=newest, until=newest + 1).scanned == 0
+    assert run_replay(world, test, since=newest, until=newest + 1).scanned == 0
 
 
 def test_a_request_that_makes_no_sense_is_refused(world: World) -> None:
     for bad in ({"limit": 0}, {"limit": 501}, {"since": 5, "until": 5}):
         with pytest.raises(ValidationFailed):
-            replayed(world, rule(), **bad)
+            run_replay(world, rule(), **bad)
     for cursor in ("x", encode_cursor(["x", "y"], "replay"), encode_cursor([1, 2], "replay"), encode_cursor([1, "a"], "other")):
         with pytest.raises(InvalidCursor):
-            replayed(world, rule(), cursor=cursor)
+            run_replay(world, rule(), cursor=cursor)

@@ -24,35 +24,35 @@ def verdict(policies: PolicyService, scope: TenantScope, subject: Any = AGENT) -
     return policies.decide(scope, subject, action()).verdict
 
 
-def told(scope: TenantScope) -> list[str]:
-    found = audit.list_entries(scope, audit.AuditFilter(), PageRequest()).items
-    return [f"{entry.action} {entry.subject}" for entry in reversed(found) if entry.action.startswith("policy.")]
+def audit_lines(scope: TenantScope) -> list[str]:
+    entries = audit.list_entries(scope, audit.AuditFilter(), PageRequest()).items
+    return [f"{entry.action} {entry.subject}" for entry in reversed(entries) if entry.action.startswith("policy.")]
 
 
-def test_a_draft_decides_nothing_until_it_is_activated_and_again_when_it_is_not(world: World) -> None:
-    policies, elsewhere = PolicyService(), PolicyService()  # as two processes have them
+def test_a_draft_takes_effect_only_while_it_is_active(world: World) -> None:
+    policies, other_process = PolicyService(), PolicyService()  # as two processes have them
     empty = policies.decide(world.one, AGENT, action()).version
     _, is_new = policies.save_draft(world.one, "erp", ALLOW)
     assert is_new
-    assert verdict(policies, world.one) == verdict(elsewhere, world.one) == "deny"
+    assert verdict(policies, world.one) == verdict(other_process, world.one) == "deny"
     first = policies.activate(world.one, "erp", message="let it book")
     assert (first.number, first.state, first.message, first.created_by) == (1, "active", "let it book", "key:test")
-    assert verdict(policies, world.one) == verdict(elsewhere, world.one) == "allow"
+    assert verdict(policies, world.one) == verdict(other_process, world.one) == "allow"
     assert verdict(policies, world.two) == "deny"
     policies.save_draft(world.one, "erp", DENY)
     assert verdict(policies, world.one, KEY) == "allow"
     assert policies.activate(world.one, "erp").number == 2
-    assert verdict(elsewhere, world.one, KEY) == "deny"
+    assert verdict(other_process, world.one, KEY) == "deny"
     with_deny = policies.decide(world.one, KEY, action()).version
     policies.activate(world.one, "erp", version=1)
-    assert verdict(elsewhere, world.one, KEY) == "allow"
-    assert elsewhere.deactivate(world.one, "erp").active_version is None
+    assert verdict(other_process, world.one, KEY) == "allow"
+    assert other_process.deactivate(world.one, "erp").active_version is None
     assert policies.decide(world.one, AGENT, action()).version == empty != with_deny
     states = [(each.number, each.state) for each in policies.list_versions(world.one, "erp", PageRequest()).items]
     assert states == [(2, "retired"), (1, "retired")]
 
 
-def test_what_is_so_already_makes_no_version_and_no_entry(world: World) -> None:
+def test_unchanged_policies_make_no_version_and_no_audit_entry(world: World) -> None:
     policies = PolicyService()
     policies.save_draft(world.one, "erp", ALLOW)
     assert policies.save_draft(world.one, "erp", {**ALLOW, "name": "erp"})[1] is False
@@ -60,10 +60,10 @@ def test_what_is_so_already_makes_no_version_and_no_entry(world: World) -> None:
     policies.deactivate(world.one, "erp")
     policies.deactivate(world.one, "erp")
     assert policies.activate(world.one, "erp").number == 1
-    assert told(world.one) == ["policy.draft erp", "policy.activate erp", "policy.deactivate erp", "policy.activate erp"]
+    assert audit_lines(world.one) == ["policy.draft erp", "policy.activate erp", "policy.deactivate erp", "policy.activate erp"]
 
 
-def test_what_is_active_is_not_deleted_and_what_is_deleted_is_gone(world: World) -> None:
+def test_an_active_policy_is_not_deleted(world: World) -> None:
     policies = PolicyService()
     policies.save_draft(world.one, "erp", ALLOW)
     policies.activate(world.one, "erp")
@@ -73,10 +73,10 @@ def test_what_is_active_is_not_deleted_and_what_is_deleted_is_gone(world: World)
     policies.delete_policy(world.one, "erp")
     assert policies.list_policies(world.one, PageRequest()).items == []
     assert db.rows("SELECT COUNT(*) FROM policy_version") == [(0,)]
-    assert told(world.one)[-1] == "policy.delete erp"
+    assert audit_lines(world.one)[-1] == "policy.delete erp"
 
 
-def test_nobody_sees_or_changes_the_policies_of_another_tenant(world: World) -> None:
+def test_policies_are_isolated_by_tenant(world: World) -> None:
     policies = PolicyService()
     policies.save_draft(world.one, "erp", ALLOW)
     policies.activate(world.one, "erp")
@@ -139,7 +139,7 @@ def test_limits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         policies.activate(world.one, "a", message="x" * 501)
 
 
-def test_a_stored_version_that_cannot_be_read_denies_and_is_never_activated_again(world: World) -> None:
+def test_an_unreadable_version_denies_and_cannot_be_activated(world: World) -> None:
     policies = PolicyService()
     policies.save_draft(world.one, "erp", ALLOW)
     policies.activate(world.one, "erp")
