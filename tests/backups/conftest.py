@@ -106,9 +106,9 @@ def world(tmp_path: Path) -> World:
     return make_world(tmp_path / "data")
 
 
-def restored(path: Path, target: World, **more: Any) -> RestoreResult:
-    more.setdefault("passphrase", PASSPHRASE)
-    return restore_backup(lambda _: target.config, make_places, RestoreRequest(path, **more))
+def restore(path: Path, target: World, **options: Any) -> RestoreResult:
+    options.setdefault("passphrase", PASSPHRASE)
+    return restore_backup(lambda _: target.config, make_places, RestoreRequest(path, **options))
 
 
 def digests() -> dict[str, str]:
@@ -123,10 +123,10 @@ def digests() -> dict[str, str]:
     return result
 
 
-def rows_of(source: Source, table: str, columns: list[str], where: str = "1 = 1", *params: str) -> list[str]:
+def rows_of(source: Source, table: str, columns: list[str], condition: str = "1 = 1", *params: str) -> list[str]:
     """The rows, the same on either kind of database."""
-    listed = ", ".join(f'"{column}"' for column in columns)
-    rows = source.rows(f'SELECT {listed} FROM "{table}" WHERE {where}', params)  # noqa: S608
+    column_list = ", ".join(f'"{column}"' for column in columns)
+    rows = source.rows(f'SELECT {column_list} FROM "{table}" WHERE {condition}', params)  # noqa: S608
     return sorted(repr([_plain(value) for value in row]) for row in rows)
 
 

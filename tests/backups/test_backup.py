@@ -24,7 +24,7 @@ from appliance.documents.models import DocumentRow
 from appliance.integrations import records
 from appliance.tenants import people, service
 from appliance.tenants.sign_in import sessions
-from tests.backups.conftest import CANARY, PASSPHRASE, World, digests, make_world, restored
+from tests.backups.conftest import CANARY, PASSPHRASE, World, digests, make_world, restore
 
 
 def url_of(kind: str, request: pytest.FixtureRequest) -> str:
@@ -32,7 +32,7 @@ def url_of(kind: str, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(("from_kind", "to_kind"), [("sqlite", "sqlite"), ("postgresql", "sqlite"), ("sqlite", "postgresql")])
-def test_everything_comes_back(from_kind: str, to_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_restored_backup_is_complete(from_kind: str, to_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     source = make_world(tmp_path / "data", url_of(from_kind, request))
     with source.opened():
         source.fill()
@@ -40,7 +40,7 @@ def test_everything_comes_back(from_kind: str, to_kind: str, tmp_path: Path, req
         backup = source.backup(tmp_path / "whole.gosb")
     assert (backup.contents, backup.tables["document"], backup.damaged) == (2, 2, ())
     target = make_world(tmp_path / "elsewhere", url_of(to_kind, request))
-    assert restored(backup.path, target).manifest["tables"] == backup.tables
+    assert restore(backup.path, target).manifest["tables"] == backup.tables
     with target.opened() as sealer:
         assert digests() == before
         scope = service.system_scope("initech")
@@ -53,7 +53,7 @@ def test_everything_comes_back(from_kind: str, to_kind: str, tmp_path: Path, req
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+def stopped_world(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
     """An appliance, stopped, and its encrypted backup beside its data."""
     folder = tmp_path_factory.mktemp("made")
     world = make_world(folder / "data")
@@ -64,14 +64,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
     return world, folder
 
 
-def test_no_secret_is_readable_in_a_backup(made: tuple[World, Path]) -> None:
-    world, folder = made
+def test_no_secret_is_readable_in_a_backup(stopped_world: tuple[World, Path]) -> None:
+    world, folder = stopped_world
     key = (world.config.data / "key").read_bytes().strip()
     with (folder / "open.gosb").open("rb") as file:
-        unpacked = zstandard.ZstdDecompressor().stream_reader(file).read()
-    assert b"the text of initech" in unpacked
-    assert CANARY.encode() not in unpacked
-    assert key not in unpacked
+        content = zstandard.ZstdDecompressor().stream_reader(file).read()
+    assert b"the text of initech" in content
+    assert CANARY.encode() not in content
+    assert key not in content
     sealed = (folder / "whole.gosb").read_bytes()
     assert b"ustar" not in sealed
     with (folder / "whole.gosb").open("rb") as file:
@@ -80,64 +80,66 @@ def test_no_secret_is_readable_in_a_backup(made: tuple[World, Path]) -> None:
     assert CANARY.encode() not in inside
 
 
-def test_a_backup_that_is_not_encrypted_needs_the_key_file(made: tuple[World, Path], tmp_path: Path) -> None:
-    world, folder = made
+def test_a_backup_that_is_not_encrypted_needs_the_key_file(stopped_world: tuple[World, Path], tmp_path: Path) -> None:
+    world, folder = stopped_world
     target = make_world(tmp_path / "data")
     with pytest.raises(BackupInvalid, match="--key"):
-        restored(folder / "open.gosb", target)
+        restore(folder / "open.gosb", target)
     other = make_world(tmp_path / "other")
     with other.opened():
         pass
     with pytest.raises(BackupInvalid, match="the key file belongs to"):
-        restored(folder / "open.gosb", target, key_file=other.config.data / "key")
+        restore(folder / "open.gosb", target, key_file=other.config.data / "key")
     assert not target.config.data.exists()
-    restored(folder / "open.gosb", target, key_file=world.config.data / "key")
+    restore(folder / "open.gosb", target, key_file=world.config.data / "key")
     with target.opened() as sealer:
         assert service.unseal_secret(service.system_scope("hooli"), sealer, "erp") == CANARY
 
 
 @pytest.mark.parametrize("passphrase", [PASSPHRASE, None], ids=["sealed", "open"])
-def test_the_languages_of_the_configuration_come_back(world: World, tmp_path: Path, passphrase: str | None) -> None:
+def test_the_configured_languages_are_restored(world: World, tmp_path: Path, passphrase: str | None) -> None:
     """A configuration that names one whose file is not there would refuse to start."""
     with world.opened():
         (world.config.data / "translations").mkdir()
         (world.config.data / "translations" / "nl.po").write_text('msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n')
         backup = world.backup(tmp_path / "whole.gosb", passphrase)
     target = make_world(tmp_path / "elsewhere")
-    restored(backup.path, target, passphrase=passphrase, key_file=world.config.data / "key")
+    restore(backup.path, target, passphrase=passphrase, key_file=world.config.data / "key")
     assert load_languages([target.config.data / "translations"], "nl").default.tag == "nl"
 
 
-def test_a_damaged_backup_is_refused_and_changes_nothing(made: tuple[World, Path], tmp_path: Path) -> None:
-    content = (made[1] / "open.gosb").read_bytes()
-    key, target = made[0].config.data / "key", make_world(tmp_path / "data")
+def test_a_damaged_backup_is_refused_and_changes_nothing(stopped_world: tuple[World, Path], tmp_path: Path) -> None:
+    content = (stopped_world[1] / "open.gosb").read_bytes()
+    key, target = stopped_world[0].config.data / "key", make_world(tmp_path / "data")
     damaged = tmp_path / "damaged.gosb"
-    changed = [content[: len(content) * part // 8] for part in range(1, 8)]
-    changed += [content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :] for at in range(50, len(content), len(content) // 8)]
-    for each in changed:
+    variants = [content[: len(content) * part // 8] for part in range(1, 8)]
+    variants += [
+        content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :] for at in range(50, len(content), len(content) // 8)
+    ]
+    for each in variants:
         damaged.write_bytes(each)
         with pytest.raises(BackupInvalid):
             verify_backup(damaged, None)
         with pytest.raises(BackupInvalid):
-            restored(damaged, target, key_file=key)
+            restore(damaged, target, key_file=key)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.gosb"]
 
 
-def test_nothing_is_overwritten(made: tuple[World, Path]) -> None:
-    world, folder = made
+def test_nothing_is_overwritten(stopped_world: tuple[World, Path]) -> None:
+    world, folder = stopped_world
     before = (folder / "whole.gosb").read_bytes()
     with world.opened(), pytest.raises(AlreadyExists, match="not overwritten"):
         world.backup(folder / "whole.gosb")
     assert (folder / "whole.gosb").read_bytes() == before
     with pytest.raises(Conflict, match="not empty"):
-        restored(folder / "whole.gosb", world)
+        restore(folder / "whole.gosb", world)
 
 
-def test_what_was_there_is_kept_aside(made: tuple[World, Path], tmp_path: Path) -> None:
+def test_the_previous_data_is_kept(stopped_world: tuple[World, Path], tmp_path: Path) -> None:
     target = make_world(tmp_path / "data")
     with target.opened():
         service.create_tenant("former", "Former")
-    done = restored(made[1] / "whole.gosb", target, replace=True)
+    done = restore(stopped_world[1] / "whole.gosb", target, replace=True)
     assert done.previous_data is not None
     with make_world(done.previous_data).opened():
         assert [tenant.id for tenant in service.list_tenants()] == ["former"]
@@ -145,9 +147,9 @@ def test_what_was_there_is_kept_aside(made: tuple[World, Path], tmp_path: Path) 
         assert [tenant.id for tenant in service.list_tenants()] == ["hooli", "initech"]
 
 
-def test_the_settings_that_a_backup_lacks_stay_when_it_replaces(made: tuple[World, Path], tmp_path: Path) -> None:
+def test_the_settings_that_a_backup_lacks_stay_when_it_replaces(stopped_world: tuple[World, Path], tmp_path: Path) -> None:
     """Without them the appliance would start unconfigured, perhaps on another database."""
-    world, folder = made
+    world, folder = stopped_world
     target = make_world(tmp_path / "data")
     data = target.config.data
     (data / "tls").mkdir(parents=True)
@@ -156,15 +158,15 @@ def test_the_settings_that_a_backup_lacks_stay_when_it_replaces(made: tuple[Worl
     for name, text in settings.items():
         (data / name).write_text(text)
     (data / "key").write_bytes((world.config.data / "key").read_bytes())
-    asked: list[Path | None] = []
+    config_paths: list[Path | None] = []
 
-    def load(stored: Path | None) -> Config:
-        asked.append(stored)
+    def load(config_path: Path | None) -> Config:
+        config_paths.append(config_path)
         return target.config
 
     done = restore_backup(load, make_places, RestoreRequest(folder / "open.gosb", replace=True))
     assert (done.copied, done.missing) == (("config.yaml", "tls", "translations/nl.po"), ())
-    assert asked == [None, None]
+    assert config_paths == [None, None]
     assert done.previous_data is not None
     for name, text in settings.items():
         assert (data / name).read_text() == (done.previous_data / name).read_text() == text
@@ -175,30 +177,30 @@ def test_the_settings_of_a_backup_replace_those_that_were_there(world: World, tm
         (world.config.data / "config.yaml").write_text("server: {port: 9443}\n")
         (world.config.data / "translations").mkdir()
         (world.config.data / "translations" / "fr.po").write_text("a language")
-        whole, bare = world.backup(tmp_path / "whole.gosb"), world.backup(tmp_path / "bare.gosb", None)
+        encrypted, unencrypted = world.backup(tmp_path / "whole.gosb"), world.backup(tmp_path / "bare.gosb", None)
     target = make_world(tmp_path / "elsewhere")
     (target.config.data / "translations").mkdir(parents=True)
     (target.config.data / "translations" / "nl.po").write_text("one that may be what keeps it from starting")
     (target.config.data / "config.yaml").write_text("server: {port: 8443}\n")
-    done = restored(whole.path, target, replace=True)
+    done = restore(encrypted.path, target, replace=True)
     assert (done.copied, done.missing) == ((), ())
     assert (target.config.data / "config.yaml").read_text() == "server: {port: 9443}\n"
     assert [path.name for path in (target.config.data / "translations").iterdir()] == ["fr.po"]
-    done = restored(bare.path, make_world(tmp_path / "empty"), key_file=world.config.data / "key")
+    done = restore(unencrypted.path, make_world(tmp_path / "empty"), key_file=world.config.data / "key")
     assert (done.copied, done.missing) == ((), ("config.yaml",))
 
 
-def test_a_running_appliance_is_not_replaced(made: tuple[World, Path], tmp_path: Path) -> None:
+def test_a_running_appliance_is_not_replaced(stopped_world: tuple[World, Path], tmp_path: Path) -> None:
     target = make_world(tmp_path / "data")
     presence = Presence(target.config.data / "workers")
     try:
         with pytest.raises(Conflict, match="is running"):
-            restored(made[1] / "whole.gosb", target, replace=True)
+            restore(stopped_world[1] / "whole.gosb", target, replace=True)
     finally:
         presence.close()
 
 
-def test_sessions_do_not_come_back(world: World, tmp_path: Path) -> None:
+def test_sessions_are_not_restored(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
         world.fill()
         person = people.check_password("ada", "a password that nobody guesses")
@@ -206,7 +208,7 @@ def test_sessions_do_not_come_back(world: World, tmp_path: Path) -> None:
         assert db.rows("SELECT count(*) FROM session") == [(1,)]
         backup = world.backup(tmp_path / "whole.gosb")
     target = make_world(tmp_path / "elsewhere")
-    restored(backup.path, target)
+    restore(backup.path, target)
     with target.opened():
         assert db.rows("SELECT count(*) FROM session") == [(0,)]
 
@@ -219,13 +221,13 @@ def test_a_newer_schema_is_refused(world: World, tmp_path: Path) -> None:
         verify_backup(tmp_path / "newer.gosb", PASSPHRASE)
 
 
-def test_a_write_under_way_is_unknown_afterwards(world: World, tmp_path: Path) -> None:
+def test_an_interrupted_write_is_unknown_after_a_restore(world: World, tmp_path: Path) -> None:
     with world.opened():
         scope = world.fill()
-        _call_under_way(scope.tenant_id)
+        _insert_running_call(scope.tenant_id)
         backup = world.backup(tmp_path / "whole.gosb")
     target = make_world(tmp_path / "elsewhere")
-    restored(backup.path, target)
+    restore(backup.path, target)
     with target.opened():
         presence = Presence(target.config.data / "workers")
         try:
@@ -235,7 +237,7 @@ def test_a_write_under_way_is_unknown_afterwards(world: World, tmp_path: Path) -
         assert db.rows("SELECT status, outcome FROM integration_call") == [("waiting", "unknown")]
 
 
-def _call_under_way(tenant: str) -> None:
+def _insert_running_call(tenant: str) -> None:
     columns = "(tenant_id, id, name, connector, settings, sealed, version, created_at, updated_at, failed_in_row)"
     integration = f"INSERT INTO integration {columns} "
     call = (
@@ -253,18 +255,18 @@ def _call_under_way(tenant: str) -> None:
     db.write(insert)
 
 
-def test_a_content_that_rotted_is_named_and_the_rest_is_kept(world: World, tmp_path: Path) -> None:
+def test_damaged_content_is_named_and_the_rest_is_restored(world: World, tmp_path: Path) -> None:
     with world.opened():
         world.fill()
-        rotten = next(path for path in (world.config.data / "blobs" / "hooli").rglob("*") if path.is_file())
-        rotten.write_bytes(b"x" * rotten.stat().st_size)
+        damaged = next(path for path in (world.config.data / "blobs" / "hooli").rglob("*") if path.is_file())
+        damaged.write_bytes(b"x" * damaged.stat().st_size)
         backup = world.backup(tmp_path / "whole.gosb")
-    assert backup.damaged == (rotten.relative_to(world.config.data / "blobs").as_posix(),)
+    assert backup.damaged == (damaged.relative_to(world.config.data / "blobs").as_posix(),)
     assert backup.contents == 1
     assert verify_backup(backup.path, PASSPHRASE)["contents"]["damaged"] == list(backup.damaged)
 
 
-def test_contents_of_the_snapshot_are_not_collected_meanwhile(world: World) -> None:
+def test_contents_of_the_snapshot_are_not_garbage_collected(world: World) -> None:
     with world.opened():
         scope = world.fill()
         unused = world.blobs.put(scope, b"nobody refers to this any more")
@@ -283,7 +285,7 @@ sys.exit(main(["--data", sys.argv[2], "backup", sys.argv[3]]))
 """
 
 
-def test_a_full_disk_leaves_nothing_half(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_backup(tmp_path: Path) -> None:
     """In the file itself; the content is random and therefore incompressible."""
     world = make_world(tmp_path / "data")
     with world.opened():

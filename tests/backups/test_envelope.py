@@ -14,7 +14,7 @@ from tests.backups.sealing import ORIGINAL_COST
 PASSPHRASE = "a passphrase of a test"
 
 
-def sealed(content: bytes) -> bytes:
+def seal(content: bytes) -> bytes:
     target = io.BytesIO()
     writer = SealingWriter(target, PASSPHRASE)
     for start in range(0, len(content), 700_001):
@@ -23,40 +23,40 @@ def sealed(content: bytes) -> bytes:
     return target.getvalue()
 
 
-def opened(data: bytes, passphrase: str = PASSPHRASE) -> bytes:
-    reader, found = OpeningReader(io.BytesIO(data), passphrase), b""
+def unseal(data: bytes, passphrase: str = PASSPHRASE) -> bytes:
+    reader, content = OpeningReader(io.BytesIO(data), passphrase), b""
     while piece := reader.read(900_001):
-        found += piece
-    return found
+        content += piece
+    return content
 
 
 CONTENT = random.Random(1).randbytes(2 * PIECE + 77)  # noqa: S311
-FILE = sealed(CONTENT)
+FILE = seal(CONTENT)
 HEAD = len(FILE) - (2 * (PIECE + TAG) + 77 + TAG)
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
-def test_what_was_written_is_read(size: int) -> None:
-    assert opened(sealed(CONTENT[:size])) == CONTENT[:size]
+def test_written_content_is_read_back(size: int) -> None:
+    assert unseal(seal(CONTENT[:size])) == CONTENT[:size]
 
 
-def test_the_file_shows_nothing_of_its_content() -> None:
+def test_the_file_reveals_nothing_of_its_content() -> None:
     assert CONTENT[:16] not in FILE
-    assert sealed(CONTENT)[HEAD:] != FILE[HEAD:]
+    assert seal(CONTENT)[HEAD:] != FILE[HEAD:]
 
 
-def test_another_passphrase_opens_nothing() -> None:
+def test_another_passphrase_is_refused() -> None:
     with pytest.raises(BackupInvalid, match="passphrase is wrong"):
-        opened(FILE, "another passphrase")
+        unseal(FILE, "another passphrase")
 
 
-def test_the_key_is_made_as_strongly_as_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_derived_with_the_recommended_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 9106, section 4, asks for 64 MiB with three passes in four lanes where there are no 2 GiB."""
-    monkeypatch.setattr(envelope, "_COST", ORIGINAL_COST)
-    file = sealed(CONTENT)
-    told = json.loads(file[len(MAGIC) + 2 : file.index(b"}") + 1])
-    assert (told["memory_kib"] >= 65_536, told["rounds"] >= 3, told["lanes"]) == (True, True, 4)
-    assert opened(file) == CONTENT
+    monkeypatch.setattr(envelope, "_COST", PROPER)
+    file = seal(CONTENT)
+    header = json.loads(file[len(MAGIC) + 2 : file.index(b"}") + 1])
+    assert (header["memory_kib"] >= 65_536, header["rounds"] >= 3, header["lanes"]) == (True, True, 4)
+    assert unseal(file) == CONTENT
 
 
 def test_a_short_passphrase_is_refused() -> None:
@@ -78,18 +78,18 @@ def test_a_short_passphrase_is_refused() -> None:
     ],
     ids=range(12),
 )
-def test_what_was_changed_does_not_open(changed: bytes) -> None:
+def test_a_changed_file_is_refused(changed: bytes) -> None:
     with pytest.raises(BackupInvalid):
-        opened(changed)
+        unseal(changed)
 
 
-def test_a_file_cannot_demand_more_than_we_give() -> None:
+def test_a_file_cannot_demand_more_memory_than_allowed() -> None:
     usual = b'"memory_kib":%d' % envelope._COST["memory_kib"]
     assert usual in FILE
-    greedy = FILE.replace(usual, b'"memory_kib":99999999')
+    expensive = FILE.replace(usual, b'"memory_kib":99999999')
     with pytest.raises(BackupInvalid, match="header"):
-        opened(greedy)  # its length is told too
-    told = greedy[13:15]
-    longer = (int.from_bytes(told, "big") + len(greedy) - len(FILE)).to_bytes(2, "big")
+        unseal(expensive)  # its length is told too
+    header_length = expensive[13:15]
+    longer = (int.from_bytes(header_length, "big") + len(expensive) - len(FILE)).to_bytes(2, "big")
     with pytest.raises(BackupInvalid, match="does not support"):
-        opened(greedy[:13] + longer + greedy[15:])
+        unseal(expensive[:13] + longer + expensive[15:])

@@ -27,7 +27,7 @@ OUTSIDE = "of the forger's choice"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
     """An appliance with two tenants, and the export of one."""
     folder = tmp_path_factory.mktemp("hostile")
     world = make_world(folder / "data")
@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
     return world, folder / "initech.gost"
 
 
-def forged(source: Path, target: Path, change: Change, leave_out: str = "nothing") -> Path:
+def forge_export(source: Path, target: Path, change: Change, leave_out: str = "nothing") -> Path:
     """The export with another database and a manifest that matches it."""
     database = target.with_suffix(".db")
     with parts_of(source, None) as parts, new_file(target, None) as written:
@@ -58,15 +58,15 @@ def forged(source: Path, target: Path, change: Change, leave_out: str = "nothing
                 written.add_bytes(f"contents/{place}", content)
             else:
                 size = len(b"".join(part.pieces))
-                left = {"count": 0, "bytes": 0, "gone": [part.name], "damaged": [], "size": size}
+                missing_contents = {"count": 0, "bytes": 0, "gone": [part.name], "damaged": [], "size": size}
         manifest["parts"] = [{"name": own.name, "size": own.size, "sha256": own.sha256}]
         manifest["tables"] = {name: count for name, count in counts.items() if count and name != "migration"}
-        manifest["contents"] = left if leave_out != "nothing" else manifest["contents"]
+        manifest["contents"] = missing_contents if leave_out != "nothing" else manifest["contents"]
         written.finish(manifest)
     return target
 
 
-def taken(world: World, path: Path) -> object:
+def try_import(world: World, path: Path) -> object:
     with world.opened() as sealer:
         try:
             return tenant_imports.import_tenant(
@@ -77,10 +77,10 @@ def taken(world: World, path: Path) -> object:
                 service.delete_tenant("copy")
 
 
-def test_a_forgery_that_changes_nothing_arrives(made: tuple[World, Path], tmp_path: Path) -> None:
+def test_a_forged_export_without_changes_is_imported(exported: tuple[World, Path], tmp_path: Path) -> None:
     """Otherwise the forgeries below might be refused for their format only."""
-    world, file = made
-    assert taken(world, forged(file, tmp_path / "same.gost", lambda _: None))
+    world, file = exported
+    assert try_import(world, forge_export(file, tmp_path / "same.gost", lambda _: None))
 
 
 def _path_as_digest(tmp_path: Path) -> Change:
@@ -90,10 +90,10 @@ def _path_as_digest(tmp_path: Path) -> Change:
     return change
 
 
-def test_a_content_is_kept_under_no_name_of_the_file(made: tuple[World, Path], tmp_path: Path) -> None:
-    world, file = made
+def test_content_is_stored_under_a_new_place(exported: tuple[World, Path], tmp_path: Path) -> None:
+    world, file = exported
     with pytest.raises(BackupInvalid):
-        taken(world, forged(file, tmp_path / "path.gost", _path_as_digest(tmp_path)))
+        try_import(world, forge_export(file, tmp_path / "path.gost", _path_as_digest(tmp_path)))
     assert not (tmp_path / OUTSIDE).exists()
 
 
@@ -101,7 +101,7 @@ def _collection(file: sqlite3.Connection) -> str:
     return str(file.execute("SELECT table_name FROM collection WHERE name = 'orders'").fetchone()[0])
 
 
-def _entities_elsewhere(file: sqlite3.Connection) -> None:
+def _redirect_entities(file: sqlite3.Connection) -> None:
     file.execute("UPDATE collection SET table_name = 'tenant' WHERE name = 'orders'")
 
 
@@ -109,9 +109,9 @@ def _quoted_column(file: sqlite3.Connection) -> None:
     (stored,) = file.execute("SELECT definition FROM collection WHERE name = 'orders'").fetchone()
     column = re.search(r'"column": ?"(c\d+)"', stored)
     assert column
-    evil = column[1] + " "
-    file.execute("UPDATE collection SET definition = replace(definition, ?, ?)", (f'"{column[1]}"', f'"{evil}"'))
-    file.execute(f'ALTER TABLE "{_collection(file)}" RENAME COLUMN "{column[1]}" TO "{evil}"')
+    quoted = column[1] + " "
+    file.execute("UPDATE collection SET definition = replace(definition, ?, ?)", (f'"{column[1]}"', f'"{quoted}"'))
+    file.execute(f'ALTER TABLE "{_collection(file)}" RENAME COLUMN "{column[1]}" TO "{quoted}"')
 
 
 CHANGES: dict[str, Change] = {
@@ -120,7 +120,7 @@ CHANGES: dict[str, Change] = {
     "further_table": lambda file: file.execute("CREATE TABLE further (a)"),
     "trigger": lambda file: file.execute("CREATE TRIGGER t AFTER INSERT ON migration BEGIN DELETE FROM tenant; END"),
     "view": lambda file: file.execute("CREATE VIEW v AS SELECT 1"),
-    "entities_elsewhere": _entities_elsewhere,
+    "entities_elsewhere": _redirect_entities,
     "column_of_entities": _quoted_column,
     "two_tenants": lambda file: file.execute("INSERT INTO tenant SELECT 'more', name, kind, created_at FROM tenant"),
     "type": lambda file: file.execute("UPDATE collection SET definition = '[]'"),
@@ -130,44 +130,44 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES))
-def test_a_database_that_is_not_ours_is_refused(name: str, made: tuple[World, Path], tmp_path: Path) -> None:
-    world, file = made
+def test_a_database_that_is_not_ours_is_refused(name: str, exported: tuple[World, Path], tmp_path: Path) -> None:
+    world, file = exported
     with pytest.raises(BackupInvalid, match="do not use this file"):
-        taken(world, forged(file, tmp_path / "other.gost", CHANGES[name]))
+        try_import(world, forge_export(file, tmp_path / "other.gost", CHANGES[name]))
 
 
-def test_a_content_that_does_not_come_is_not_that_of_another(made: tuple[World, Path], tmp_path: Path) -> None:
+def test_missing_content_is_not_taken_from_another_tenant(exported: tuple[World, Path], tmp_path: Path) -> None:
     """A row that points to another tenant's bytes could read and delete them."""
-    world, file = made
+    world, file = exported
     with world.opened():
         ((place,),) = db.rows("SELECT place FROM blob WHERE tenant_id = 'hooli'")
 
     def steal(database: sqlite3.Connection) -> None:
         database.execute("UPDATE blob SET place = ?", (place,))
 
-    path = forged(file, tmp_path / "steal.gost", steal, leave_out="contents/")
+    path = forge_export(file, tmp_path / "steal.gost", steal, leave_out="contents/")
     with world.opened() as sealer:
         tenant_imports.import_tenant(
             world.places, SecretReplacement(sealer), tenant_imports.ImportRequest(path, None, "thief"), world.config.data
         )
-        ((got,),) = db.rows("SELECT place FROM blob WHERE tenant_id = 'thief'")
+        ((imported_place,),) = db.rows("SELECT place FROM blob WHERE tenant_id = 'thief'")
         service.delete_tenant("thief")
-    assert got.startswith("thief/")
+    assert imported_place.startswith("thief/")
 
 
-def packed(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+def write_tar(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for about, content in members:
-            about.size = len(content)
-            tar.addfile(about, io.BytesIO(content))
+        for info, content in members:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
     path.write_bytes(zstandard.compress(buffer.getvalue()))
     return path
 
 
 def read_all(path: Path, folder: Path) -> None:
-    with parts_of(path, None) as found:
-        for part in found:
+    with parts_of(path, None) as opened_parts:
+        for part in opened_parts:
             parts.store_part(part, folder / part.name)
 
 
@@ -176,9 +176,9 @@ def test_sparse_parts_and_huge_headers_are_refused(tmp_path: Path) -> None:
     sparse.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": "8"}
     huge.pax_headers = {"comment": "x" * (16 << 20)}
     with pytest.raises(BackupInvalid, match="is invalid"):
-        read_all(packed(tmp_path / "sparse.gost", (sparse, b"x")), tmp_path)
+        read_all(write_tar(tmp_path / "sparse.gost", (sparse, b"x")), tmp_path)
     with pytest.raises(BackupInvalid, match="header that is too large"):
-        read_all(packed(tmp_path / "huge.gost", (huge, b"x")), tmp_path)
+        read_all(write_tar(tmp_path / "huge.gost", (huge, b"x")), tmp_path)
 
 
 def test_a_part_that_does_not_fit_is_refused_before_it_is_written(tmp_path: Path) -> None:

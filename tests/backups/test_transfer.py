@@ -37,10 +37,10 @@ from appliance.webapps.domains import name_ownership
 from tests.backups.conftest import CANARY, World, make_world, rows_of
 
 # What is given anew: numbers of the database, places, names of tables; the entry that tells of the import.
-ANEW = {"blob": {"place", "touched_at"}, "collection": {"table_name", "stamp"}}
+REGENERATED = {"blob": {"place", "touched_at"}, "collection": {"table_name", "stamp"}}
 
 
-def held(tenant_id: str) -> dict[str, list[str]]:
+def tenant_rows(tenant_id: str) -> dict[str, list[str]]:
     """What the tenant has in every table that leaves, and in its collections, without what is given anew."""
     result = {}
     with db.snapshot():
@@ -50,7 +50,7 @@ def held(tenant_id: str) -> dict[str, list[str]]:
                 columns = [
                     column
                     for column in source.columns(table)
-                    if column not in {"tenant_id", RENUMBERED.get(table), *ANEW.get(table, ())}
+                    if column not in {"tenant_id", RENUMBERED.get(table), *REGENERATED.get(table, ())}
                 ]
                 result[table] = rows_of(source, table, columns, "tenant_id = ?", tenant_id)
         for name, table in source.rows("SELECT name, table_name FROM collection WHERE tenant_id = ?", (tenant_id,)):
@@ -58,7 +58,7 @@ def held(tenant_id: str) -> dict[str, list[str]]:
     return {name: rows for name, rows in result.items() if rows}
 
 
-def furnish(scope: TenantScope) -> None:
+def add_rows(scope: TenantScope) -> None:
     """Rows of many kinds beside what `World.fill` makes."""
     tenant = scope.tenant_id
 
@@ -77,104 +77,106 @@ def furnish(scope: TenantScope) -> None:
     db.write(write)
 
 
-def exported(world: World, scope: TenantScope, path: Path) -> Path:
+def export(world: World, scope: TenantScope, path: Path) -> Path:
     export_tenant(scope, world.places, path, None)
     return path
 
 
-def imported(world: World, sealer: Sealer, path: Path, name: str | None = None) -> ImportResult:
+def import_copy(world: World, sealer: Sealer, path: Path, name: str | None = None) -> ImportResult:
     return import_tenant(world.places, SecretReplacement(sealer), ImportRequest(path, None, name), world.config.data)
 
 
 @pytest.mark.parametrize(("from_kind", "to_kind"), [("sqlite", "sqlite"), ("postgresql", "sqlite"), ("sqlite", "postgresql")])
-def test_a_tenant_arrives_as_it_left(from_kind: str, to_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_an_imported_tenant_equals_the_exported_one(
+    from_kind: str, to_kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     def url(kind: str) -> str:
         return "" if kind == "sqlite" else str(request.getfixturevalue("cluster").emptied())
 
     source = make_world(tmp_path / "data", url(from_kind))
     with source.opened():
         scope = source.fill()
-        furnish(scope)
-        before = held(scope.tenant_id)
-        file = exported(source, scope, tmp_path / "initech.gost")
+        add_rows(scope)
+        before = tenant_rows(scope.tenant_id)
+        file = export(source, scope, tmp_path / "initech.gost")
     target = make_world(tmp_path / "elsewhere", url(to_kind))
     with target.opened() as sealer:
-        done = imported(target, sealer, file)
-        assert held("initech") == before
+        done = import_copy(target, sealer, file)
+        assert tenant_rows("initech") == before
         assert done.manifest["secrets"] == ["erp"]
         assert done.unknown_logins == ("ada",)
-        arrived = service.system_scope("initech")
-        row = arrived.select(DocumentRow).get()
-        assert b"".join(target.blobs.read_checked(arrived, row.sha256)) == b"the text of initech" * 1000
-        where, word = full_text.condition("document_text", ["report"])
-        assert len(db.rows(f"SELECT 1 FROM document_text WHERE {where}", (word,))) == 1  # noqa: S608
-        new = datapool.create_entity(arrived, "orders", {"number": "another", "total": "1.00"})
-        datapool.create_entity(arrived, "lines", {"order": new["id"]})
-        assert audit.verify(arrived).intact
+        imported_scope = service.system_scope("initech")
+        row = imported_scope.select(DocumentRow).get()
+        assert b"".join(target.blobs.read_checked(imported_scope, row.sha256)) == b"the text of initech" * 1000
+        condition, word = full_text.condition("document_text", ["report"])
+        assert len(db.rows(f"SELECT 1 FROM document_text WHERE {condition}", (word,))) == 1  # noqa: S608
+        new = datapool.create_entity(imported_scope, "orders", {"number": "another", "total": "1.00"})
+        datapool.create_entity(imported_scope, "lines", {"order": new["id"]})
+        assert audit.verify(imported_scope).intact
 
 
-def test_a_trail_that_was_broken_is_said_to_have_been(world: World, tmp_path: Path) -> None:
+def test_a_broken_audit_trail_is_recorded_on_import(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
         scope = world.fill()
         for number in range(3):
             db.write(partial(audit.record, scope, "test.done", "something", {"n": number}))
         db.write(lambda: db.execute("UPDATE audit_entry SET actor = 'nobody' WHERE tenant_id = ? AND seq = 2", ("initech",)))
-        imported(world, sealer, exported(world, scope, tmp_path / "initech.gost"), "copy")
+        import_copy(world, sealer, export(world, scope, tmp_path / "initech.gost"), "copy")
         copy = service.system_scope("copy")
-        (noted,) = audit.list_entries(copy, audit.AuditFilter(action="tenant.import"), PageRequest(10)).items
-        document = json.loads(noted.fields)
+        (entry,) = audit.list_entries(copy, audit.AuditFilter(action="tenant.import"), PageRequest(10)).items
+        document = json.loads(entry.fields)
         assert (document["trail_broken_at"], document["trail_broken"]) == (2, "its content was changed")
         assert audit.verify(copy).intact
 
 
-def test_another_name_and_the_same_appliance(world: World, tmp_path: Path) -> None:
+def test_an_export_is_imported_under_another_name(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
         scope = world.fill()
-        furnish(scope)
-        file = exported(world, scope, tmp_path / "initech.gost")
+        add_rows(scope)
+        file = export(world, scope, tmp_path / "initech.gost")
         with pytest.raises(AlreadyExists, match="another id"):
-            imported(world, sealer, file)
-        before = held("initech")
-        assert imported(world, sealer, file, "copy").unknown_logins == ()
-        assert held("copy") == before == held("initech")
+            import_copy(world, sealer, file)
+        before = tenant_rows("initech")
+        assert import_copy(world, sealer, file, "copy").unknown_logins == ()
+        assert tenant_rows("copy") == before == tenant_rows("initech")
         copy = service.system_scope("copy")
         assert audit.verify(copy).intact
         assert [member.login for member in people.list_members(copy)] == ["ada"]
         datapool.create_entity(copy, "orders", {"number": "only in the copy", "total": "1.00"})
-        assert held("initech") == before
+        assert tenant_rows("initech") == before
         service.delete_tenant("copy")
-        assert held("initech") == before
+        assert tenant_rows("initech") == before
 
 
-def test_secrets_do_not_leave(world: World, tmp_path: Path) -> None:
+def test_secrets_are_not_exported(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
         scope = world.fill()
         sealed = [bytes(row[0]) for row in db.rows("SELECT sealed FROM secret")]
-        file = exported(world, scope, tmp_path / "initech.gost")
-        with file.open("rb") as packed:
-            content = zstandard.ZstdDecompressor().stream_reader(packed).read()
+        file = export(world, scope, tmp_path / "initech.gost")
+        with file.open("rb") as compressed:
+            content = zstandard.ZstdDecompressor().stream_reader(compressed).read()
         assert b"the text of initech" in content
         assert [each for each in (CANARY.encode(), *sealed, b"hooli") if each in content] == []
-        assert imported(world, sealer, file, "copy").manifest["secrets"] == ["erp"]
+        assert import_copy(world, sealer, file, "copy").manifest["secrets"] == ["erp"]
         assert service.list_secrets(service.system_scope("copy")) == []
 
 
 def test_a_damaged_export_leaves_no_tenant(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
-        content = exported(world, world.fill(), tmp_path / "initech.gost").read_bytes()
+        content = export(world, world.fill(), tmp_path / "initech.gost").read_bytes()
         damaged = tmp_path / "damaged.gost"
         for each in (content[:-40], content[: len(content) // 2], content[:9000] + bytes([content[9000] ^ 1]) + content[9001:]):
             damaged.write_bytes(each)
             with pytest.raises(BackupInvalid):
-                imported(world, sealer, damaged, "copy")
+                import_copy(world, sealer, damaged, "copy")
         assert [tenant.id for tenant in service.list_tenants()] == ["hooli", "initech"]
 
 
-def test_what_was_under_way_ends_where_it_arrives(world: World, tmp_path: Path) -> None:
+def test_running_work_ends_on_import(world: World, tmp_path: Path) -> None:
     with world.opened() as sealer:
         scope = world.fill()
-        db.write(lambda: _under_way(scope.tenant_id))
-        done = imported(world, sealer, exported(world, scope, tmp_path / "initech.gost"), "copy")
+        db.write(lambda: _insert_running_rows(scope.tenant_id))
+        done = import_copy(world, sealer, export(world, scope, tmp_path / "initech.gost"), "copy")
         sql = "SELECT status, owner, error FROM execution WHERE tenant_id = ?"
         ((status, owner, error),) = db.rows(sql, ("copy",))
         assert (status, owner) == ("cancelled", None)
@@ -184,7 +186,7 @@ def test_what_was_under_way_ends_where_it_arrives(world: World, tmp_path: Path) 
         assert db.rows("SELECT count(*) FROM process WHERE paused_at IS NULL") == [(1,)]
 
 
-def _under_way(tenant: str) -> None:
+def _insert_running_rows(tenant: str) -> None:
     db.execute(
         "INSERT INTO process (tenant_id, id, name, definition, files, draft_digest, created_at, updated_at) "
         "VALUES (?, 'p', 'P', '{}', '{}', '', 0, 0)",
@@ -203,7 +205,7 @@ def _under_way(tenant: str) -> None:
     )
 
 
-def test_every_table_of_a_tenant_is_thought_of(world: World) -> None:
+def test_every_tenant_table_is_classified(world: World) -> None:
     """A new table must be put into `tenant_tables`: it leaves with an export, or is left for a reason."""
     with world.opened(), db.snapshot():
         source = open_source()
@@ -216,43 +218,45 @@ def test_every_table_of_a_tenant_is_thought_of(world: World) -> None:
             assert {column for column in columns if column.startswith("sealed")} <= instead.keys()
             assert (RENUMBERED.get(table) in columns) == (table in RENUMBERED)
     with closing(sqlite3.connect(world.config.data / "gos.db")) as own_file:
-        numbered = {row[0] for row in own_file.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")}
-    assert numbered & EXPORTED.keys() == RENUMBERED.keys()
+        autoincrement_tables = {
+            row[0] for row in own_file.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")
+        }
+    assert autoincrement_tables & EXPORTED.keys() == RENUMBERED.keys()
 
 
-def test_an_emptied_tenant_keeps_what_was_refused_and_nothing_that_was_allowed(world: World) -> None:
+def test_a_reset_tenant_keeps_revocations_and_no_grants(world: World) -> None:
     with world.opened():
         scope = world.fill()
-        allowed, taken_back = build_access_spec({"datapool": {"orders": ["read"]}}), build_access_spec({"documents": ["read"]})
+        allowed, revoked = build_access_spec({"datapool": {"orders": ["read"]}}), build_access_spec({"documents": ["read"]})
         owner = TenantScope(scope.tenant_id, f"user:{people.find_user('ada').id}", ALL_SCOPES)
         erp = SecretDestination("integration", "erp", hosts="erp.example.com")
 
         def fill() -> None:
             grants.give_grant(scope, "process:orders", allowed)
-            grants.give_grant(scope, "process:orders", taken_back)
-            grants.withdraw_grant(owner, "process:orders", taken_back.digest)
+            grants.give_grant(scope, "process:orders", revoked)
+            grants.withdraw_grant(owner, "process:orders", revoked.digest)
             secret_bindings.bind(scope, "erp", erp)
             for kind in confirmations.KINDS:
                 confirmations.request_confirmation(scope, ConfirmationRequest(kind, "orders", "d", {"reach": allowed.document}))
 
         db.write(fill)
         clear_tenant(scope)
-        assert [grant.digest for grant in grants.list_grants(scope, "process:orders")] == [taken_back.digest]
+        assert [grant.digest for grant in grants.list_grants(scope, "process:orders")] == [revoked.digest]
         assert [each.kind for each in confirmations.list_open(scope)] == ["key"]
         assert secret_bindings.find_unbound(scope, ["erp"], erp) == ["erp"]
 
 
-def test_an_emptied_tenant_keeps_who_may_come_in(world: World) -> None:
+def test_a_reset_tenant_keeps_members_secrets_and_released_names(world: World) -> None:
     with world.opened():
         scope = world.fill()
-        other = held("hooli")
+        other = tenant_rows("hooli")
         db.write(lambda: name_ownership.add_tombstone("given-up.example.com", scope.tenant_id))
         assert clear_tenant(scope) > 0
         name_ownership.check_available(scope, ["given-up.example.com"])
         with pytest.raises(AlreadyExists):
             name_ownership.check_available(service.system_scope("hooli"), ["given-up.example.com"])
-        assert held("initech").keys() <= {"blob"}, "contents that nothing uses go by themselves"
-        assert held("hooli") == other
+        assert tenant_rows("initech").keys() <= {"blob"}, "contents that nothing uses go by themselves"
+        assert tenant_rows("hooli") == other
         assert [row.name for row in service.list_secrets(scope)] == ["erp"]
         assert [member.login for member in people.list_members(scope)] == ["ada"]
         actions = [entry.action for entry in audit.list_entries(scope, audit.AuditFilter(), PageRequest(10)).items]

@@ -24,8 +24,8 @@ class Builder:
         self.api = api
         self.ask("PUT", "/secrets/orders_hook", {"value": SECRET})
 
-    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        answer = self.api.request(method, f"/api/v1{path}", json=body, **more)
+    def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        answer = self.api.request(method, f"/api/v1{path}", json=body, **options)
         assert answer.is_success, answer.text
         return answer.json()["data"]
 
@@ -56,40 +56,40 @@ def sender(running: Running) -> Any:
         yield client
 
 
-def signed(body: str, delivery: str = "msg_1", *, ago: timedelta = timedelta(0)) -> dict[str, str]:
-    moment = datetime.now(UTC) - ago
-    signature = Webhook(SECRET).sign(delivery, moment, body)
-    stamp = {"webhook-timestamp": str(int(moment.timestamp())), "webhook-signature": signature}
+def sign(body: str, delivery: str = "msg_1", *, ago: timedelta = timedelta(0)) -> dict[str, str]:
+    signed_at = datetime.now(UTC) - ago
+    signature = Webhook(SECRET).sign(delivery, signed_at, body)
+    stamp = {"webhook-timestamp": str(int(signed_at.timestamp())), "webhook-signature": signature}
     return {"webhook-id": delivery, "content-type": "application/json", **stamp}
 
 
 STANDARD = {"kind": "standard-webhooks", "secret": "= secrets.orders_hook"}
 
 
-def test_a_delivery_is_answered_with_the_execution_it_became(builder: Builder, sender: httpx.Client) -> None:
+def test_a_delivery_returns_the_execution_it_started(builder: Builder, sender: httpx.Client) -> None:
     path = builder.publish(STANDARD)
     body = json.dumps({"order": 7})
-    headers = signed(body) | {"x-event-type": "order.created", "authorization": "Bearer x", "cookie": "a=b", "x-api-token": "t"}
+    headers = sign(body) | {"x-event-type": "order.created", "authorization": "Bearer x", "cookie": "a=b", "x-api-token": "t"}
     answer = sender.post(f"/hooks/{path}?a=1&b=2&b=3", content=body, headers=headers)
     assert answer.status_code == 202, answer.text
     assert set(answer.json()["data"]) == {"execution_id"}
     execution = builder.ask("GET", f"/processes/{path}/executions/{answer.json()['data']['execution_id']}")
-    given = execution["input"]
-    assert (given["body"], given["raw"], given["raw_encoding"]) == ({"order": 7}, body, "text")
-    assert (given["query"], given["delivery_id"], given["path"]) == ({"a": "1", "b": ["2", "3"]}, "msg_1", path)
-    told = set(given["headers"])
-    assert {"x-event-type", "content-type", "webhook-id"} <= told
-    assert not told & {"authorization", "cookie", "x-api-token", "webhook-signature", "host", "x-forwarded-for"}
+    payload = execution["input"]
+    assert (payload["body"], payload["raw"], payload["raw_encoding"]) == ({"order": 7}, body, "text")
+    assert (payload["query"], payload["delivery_id"], payload["path"]) == ({"a": "1", "b": ["2", "3"]}, "msg_1", path)
+    header_names = set(payload["headers"])
+    assert {"x-event-type", "content-type", "webhook-id"} <= header_names
+    assert not header_names & {"authorization", "cookie", "x-api-token", "webhook-signature", "host", "x-forwarded-for"}
     [firing] = builder.firings(path)
     assert (firing["status"], firing["key"], firing["execution_id"]) == ("started", "msg_1", execution["execution_id"])
 
 
-def test_the_same_delivery_starts_one_execution_however_often_it_comes(builder: Builder, sender: httpx.Client) -> None:
+def test_a_repeated_delivery_starts_one_execution(builder: Builder, sender: httpx.Client) -> None:
     path = builder.publish(STANDARD)
     body = json.dumps({"order": 8})
 
     def send(_: int) -> tuple[int, str]:
-        answer = httpx.post(f"{sender.base_url}/hooks/{path}", content=body, headers=signed(body) | {"host": "acme.localhost"})
+        answer = httpx.post(f"{sender.base_url}/hooks/{path}", content=body, headers=sign(body) | {"host": "acme.localhost"})
         return answer.status_code, answer.json()["data"]["execution_id"]
 
     with ThreadPoolExecutor(8) as threads:
@@ -98,15 +98,15 @@ def test_the_same_delivery_starts_one_execution_however_often_it_comes(builder: 
     assert len(builder.executions(path)) == 1
 
 
-def test_what_is_missing_old_replayed_or_altered_is_refused_alike(builder: Builder, sender: httpx.Client) -> None:
+def test_every_invalid_signature_gets_the_same_answer(builder: Builder, sender: httpx.Client) -> None:
     path = builder.publish(STANDARD)
     body = json.dumps({"order": 9})
-    good = signed(body)
+    good = sign(body)
     tries: list[tuple[str, dict[str, str]]] = [
         (body, {}),
         (body, {name: value for name, value in good.items() if name != "webhook-signature"}),
-        (body, signed(body, ago=timedelta(minutes=6))),
-        (body, signed(body, ago=-timedelta(minutes=6))),
+        (body, sign(body, ago=timedelta(minutes=6))),
+        (body, sign(body, ago=-timedelta(minutes=6))),
         (body + " ", good),
         (body, {**good, "webhook-id": "msg_2"}),
     ]
@@ -116,8 +116,8 @@ def test_what_is_missing_old_replayed_or_altered_is_refused_alike(builder: Build
     assert len({answer.content for answer in answers}) == 1
     assert answers[0].json()["error"]["code"] == "invalid_signature"
     assert builder.executions(path) == []
-    counted = db.rows("SELECT count(*) FROM log_line WHERE process_id = ? AND source = 'trigger'", (path,))
-    assert counted == [(1,)], "strangers write one line a minute at most"
+    line_counts = db.rows("SELECT count(*) FROM log_line WHERE process_id = ? AND source = 'trigger'", (path,))
+    assert line_counts == [(1,)], "strangers write one line a minute at most"
 
 
 def test_signed_content_does_not_come_back_under_another_delivery_id(builder: Builder, sender: httpx.Client) -> None:
@@ -133,7 +133,7 @@ def test_signed_content_does_not_come_back_under_another_delivery_id(builder: Bu
     assert len(builder.executions(path)) == 1
 
 
-def test_an_unknown_path_a_paused_process_and_another_tenant_look_alike(
+def test_an_unknown_path_a_paused_process_and_another_tenant_get_the_same_answer(
     builder: Builder, sender: httpx.Client, running: Running
 ) -> None:
     path = builder.publish({"kind": "none"})
@@ -151,7 +151,7 @@ def test_an_unknown_path_a_paused_process_and_another_tenant_look_alike(
     assert sender.post(f"/hooks/{path}", json={}).status_code == 202
 
 
-def test_a_mapping_makes_the_input_and_what_does_not_fit_is_told_and_recorded(builder: Builder, sender: httpx.Client) -> None:
+def test_a_mapping_builds_the_input_and_a_mismatch_is_recorded(builder: Builder, sender: httpx.Client) -> None:
     schema = {"type": "object", "required": ["order"], "properties": {"order": {"type": "integer"}}}
     verify = {"kind": "header", "secret": "= secrets.orders_hook", "header": "X-Token", "delivery_header": "X-Delivery"}
     path = builder.publish(verify, {"order": "= trigger.body.order"}, schema=schema)
@@ -169,13 +169,13 @@ def test_a_mapping_makes_the_input_and_what_does_not_fit_is_told_and_recorded(bu
     assert builder.ask("GET", f"/processes/{path}/executions/{firing['execution_id']}")["input"] == {"order": 7}
 
 
-def test_a_secret_that_is_not_set_lets_nothing_in_and_is_a_failure(builder: Builder, sender: httpx.Client) -> None:
+def test_a_missing_secret_refuses_deliveries_and_is_a_failure(builder: Builder, sender: httpx.Client) -> None:
     path = builder.publish({"kind": "header", "secret": "= secrets.never_set", "header": "X-Token"})
     assert sender.post(f"/hooks/{path}", json={}, headers={"x-token": ""}).status_code == 401
     [trigger] = builder.ask("GET", f"/processes/{path}/triggers")
     assert trigger["last_error"]["code"] == "secret_missing"
-    found = builder.ask("GET", "/logs/failures")
-    assert [each["code"] for each in found if each["process_id"] == path] == ["secret_missing"]
+    failures = builder.ask("GET", "/logs/failures")
+    assert [each["code"] for each in failures if each["process_id"] == path] == ["secret_missing"]
 
 
 def test_a_path_belongs_to_one_process_of_a_tenant(builder: Builder, globex: httpx.Client) -> None:
@@ -194,7 +194,7 @@ def test_a_path_belongs_to_one_process_of_a_tenant(builder: Builder, globex: htt
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain", ""])
-def test_a_body_is_taken_whatever_it_is(builder: Builder, sender: httpx.Client, content_type: str) -> None:
+def test_any_body_is_accepted(builder: Builder, sender: httpx.Client, content_type: str) -> None:
     path = builder.publish({"kind": "none"}, {"body": "= trigger.body", "raw": "= trigger.raw", "how": "= trigger.raw_encoding"})
     bodies = [b"", b"{", b"[" * 5000 + b"]" * 5000, b'{"a": "\\ud800"}', b"\xff\x00", b"a=1&a=2", b'{"a": NaN}', b'"text"']
     for body in bodies:
@@ -205,7 +205,7 @@ def test_a_body_is_taken_whatever_it_is(builder: Builder, sender: httpx.Client, 
     assert len(builder.executions(path)) == len(bodies)
 
 
-def test_only_post_is_received(builder: Builder, sender: httpx.Client) -> None:
+def test_only_post_is_accepted(builder: Builder, sender: httpx.Client) -> None:
     path = builder.publish({"kind": "none"})
     assert sender.get(f"/hooks/{path}").status_code == sender.get("/hooks/unheard-of").status_code == 405
 

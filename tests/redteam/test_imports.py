@@ -20,7 +20,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.tenants import service
 from tests.backups.conftest import CANARY, PASSPHRASE, World, make_world
-from tests.backups.test_hostile import forged
+from tests.backups.test_hostile import forge_export
 from tests.redteam.attempts import attempts
 
 Manifest = dict[str, Any]
@@ -195,9 +195,9 @@ def test_an_import_makes_a_tenant_of_its_own(exported: tuple[World, Path], tmp_p
     with world.opened() as sealer, attempts() as table:
         theirs = _digest_of_rows("hooli")
         for name, tenant in {"rows of another tenant": "hooli", "rows of nobody": ""}.items():
-            path = forged(source, tmp_path / f"{len(name)}.gost", everything_is(tenant))
-            table.refused(name, lambda: import_copy(world, sealer, path), BackupInvalid)  # noqa: B023
-        import_copy(world, sealer, source)
+            path = forge_export(source, tmp_path / f"{len(name)}.gost", everything_is(tenant))
+            table.refused(name, lambda: take(world, sealer, path), BackupInvalid)  # noqa: B023
+        take(world, sealer, source)
         for name in ("secret", "api_key", "session", "domain", "invitation"):
             came = db.rows(f"SELECT count(*) FROM {name} WHERE tenant_id = 'copy'")  # noqa: S608
             table.check(f"no {name} comes with it", came == [(0,)], came)

@@ -11,7 +11,7 @@ import httpx
 from standardwebhooks import Webhook
 
 from appliance.testing.running import Running
-from tests.hooks.test_receive import SECRET, STANDARD, Builder, signed
+from tests.hooks.test_receive import SECRET, STANDARD, Builder, sign
 from tests.redteam.attempts import attempts
 
 GITHUB = {"kind": "github", "secret": "= secrets.orders_hook"}
@@ -53,9 +53,9 @@ def altered(body: str, good: dict[str, str]) -> dict[str, tuple[str, dict[str, s
         "empty body": ("", good),
         "secret as the signature": (body, {**good, "webhook-signature": f"v1,{SECRET.removeprefix('whsec_')}"}),
         "signed by an empty secret": (body, {**good, "webhook-signature": Webhook(b"\0").sign("msg_1", datetime.now(UTC), body)}),
-        "five minutes and more ago": (body, signed(body, ago=timedelta(seconds=310))),
-        "five minutes and more ahead": (body, signed(body, ago=-timedelta(seconds=320))),
-        "an hour ago": (body, signed(body, ago=timedelta(hours=1))),
+        "five minutes and more ago": (body, sign(body, ago=timedelta(seconds=310))),
+        "five minutes and more ahead": (body, sign(body, ago=-timedelta(seconds=320))),
+        "an hour ago": (body, sign(body, ago=timedelta(hours=1))),
     }
 
 
@@ -65,7 +65,7 @@ def test_a_delivery_counts_once_and_only_as_it_was_signed(running: Running, acme
     twin = builder.publish(STANDARD)
     foreign = other.publish(STANDARD)
     body = json.dumps({"order": 7})
-    good = signed(body)
+    good = sign(body)
     with running.client("acme.localhost") as sender, running.client("globex.localhost") as stranger, attempts(least=30) as table:
 
         def send(client: httpx.Client, where: str, content: Any, headers: dict[str, str]) -> httpx.Response:
@@ -79,7 +79,7 @@ def test_a_delivery_counts_once_and_only_as_it_was_signed(running: Running, acme
             answers = list(threads.map(lambda _: send(sender, path, body, good), range(20)))
         ids = {answer.json()["data"]["execution_id"] for answer in answers}
         table.check("twenty at once", ({answer.status_code for answer in answers}, len(ids)) == ({202}, 1), ids)
-        table.check("signed anew under the same id", send(sender, path, body, signed(body)).json()["data"]["execution_id"] in ids)
+        table.check("signed anew under the same id", send(sender, path, body, sign(body)).json()["data"]["execution_id"] in ids)
         table.check("path of another tenant on this host", send(sender, foreign, body, good).status_code == 404)
         table.check("path of this tenant on another host", send(stranger, path, body, good).status_code == 404)
         table.check("path in capitals", send(sender, path.upper(), body, good).status_code == 404)
@@ -88,7 +88,7 @@ def test_a_delivery_counts_once_and_only_as_it_was_signed(running: Running, acme
         table.check("control: another subscription runs on its own", send(sender, twin, body, good).status_code == 202)
         _attack_content(builder, sender, table.check)
         doubled = '{"order": 1, "order": 2}'
-        table.check("a member twice", send(sender, path, doubled, signed(doubled, "msg_3")).status_code == 400)
+        table.check("a member twice", send(sender, path, doubled, sign(doubled, "msg_3")).status_code == 400)
         table.check("still one execution", len(builder.executions(path)) == 1)
         table.check("nothing at the other tenant", other.executions(foreign) == [])
 

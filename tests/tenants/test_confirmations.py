@@ -16,7 +16,7 @@ from appliance.tenants.models import Membership, Person
 from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
 
 
-def asked(scope: TenantScope, digest: str = "d1", deadline: int | None = None) -> Confirmation:
+def request_one(scope: TenantScope, digest: str = "d1", deadline: int | None = None) -> Confirmation:
     return db.write(
         lambda: confirmations.request_confirmation(
             scope, ConfirmationRequest("grant", "orders", digest, {"needs": ["entities.read"]}, deadline)
@@ -25,11 +25,11 @@ def asked(scope: TenantScope, digest: str = "d1", deadline: int | None = None) -
 
 
 def person(scope: TenantScope, role: str) -> TenantScope:
-    db.write(lambda: hold(scope, role))
+    db.write(lambda: set_role(scope, role))
     return TenantScope(scope.tenant_id, f"user:{role}", scopes_of_role(role))
 
 
-def hold(scope: TenantScope, role: str) -> None:
+def set_role(scope: TenantScope, role: str) -> None:
     """The user of that id has this role."""
     if Person.get_or_none(Person.id == role) is None:
         Person.insert(id=role, login=role, password_hash="", created_at=0, language="").execute()
@@ -37,10 +37,10 @@ def hold(scope: TenantScope, role: str) -> None:
     Membership.create(tenant_id=scope.tenant_id, user_id=role, role=role, approver=False, created_at=0)
 
 
-def test_the_same_thing_is_asked_once_and_listed_with_what_ends_soonest_first(one: TenantScope, two: TenantScope) -> None:
-    first, later, soon = asked(one), asked(one, "d2"), asked(one, "d3", deadline=5)
-    assert asked(one) == first
-    assert [each.id for each in confirmations.list_open(one)] == [soon.id, first.id, later.id]
+def test_a_repeated_request_is_listed_once_and_sorted_by_deadline(one: TenantScope, two: TenantScope) -> None:
+    first, later, expiring_soon = request_one(one), request_one(one, "d2"), request_one(one, "d3", deadline=5)
+    assert request_one(one) == first
+    assert [each.id for each in confirmations.list_open(one)] == [expiring_soon.id, first.id, later.id]
     assert confirmations.find_confirmation(one, "grant", "orders", "d1") == first
     assert confirmations.find_confirmation(one, "secret", "orders", "d1") is None
     assert confirmations.find_confirmation(two, "grant", "orders", "d1") is None
@@ -48,37 +48,37 @@ def test_the_same_thing_is_asked_once_and_listed_with_what_ends_soonest_first(on
 
 
 def test_only_a_signed_in_owner_decides(one: TenantScope, two: TenantScope) -> None:
-    wanted, decisions = asked(one), ConfirmationDecisions()
+    confirmation, decisions = request_one(one), ConfirmationDecisions()
     for other in (one, person(one, "builder"), one.with_actor("key:k"), one.with_actor("execution:e")):
         with pytest.raises(ScopeMissing):
-            decisions.decide(other, wanted.id, True)
+            decisions.decide(other, confirmation.id, True)
     with pytest.raises(NotFound):
-        decisions.decide(person(two, "owner"), wanted.id, True)
-    decided = decisions.decide(person(one, "owner"), wanted.id, True)
+        decisions.decide(person(two, "owner"), confirmation.id, True)
+    decided = decisions.decide(person(one, "owner"), confirmation.id, True)
     assert (decided.state, decided.decided_by) == ("confirmed", "user:owner")
-    assert asked(one) == decided
+    assert request_one(one) == decided
     assert confirmations.list_open(one) == []
-    assert [each.id for each in confirmations.list_decided(one, 10)] == [wanted.id]
+    assert [each.id for each in confirmations.list_decided(one, 10)] == [confirmation.id]
 
 
-def test_who_is_owner_no_more_decides_nothing_with_what_a_request_began_with(one: TenantScope) -> None:
-    wanted, decisions, owner = asked(one), ConfirmationDecisions(), person(one, "owner")
-    mine = (Membership.tenant_id == one.tenant_id) & (Membership.user_id == "owner")
-    db.write(lambda: Membership.update(role="builder").where(mine).execute())
+def test_a_former_owner_cannot_decide(one: TenantScope) -> None:
+    confirmation, decisions, owner = request_one(one), ConfirmationDecisions(), person(one, "owner")
+    own_membership = (Membership.tenant_id == one.tenant_id) & (Membership.user_id == "owner")
+    db.write(lambda: Membership.update(role="builder").where(own_membership).execute())
     with pytest.raises(ScopeMissing):
-        decisions.decide(owner, wanted.id, True)
-    db.write(lambda: Membership.delete().where(mine).execute())
+        decisions.decide(owner, confirmation.id, True)
+    db.write(lambda: Membership.delete().where(own_membership).execute())
     with pytest.raises(ScopeMissing):
-        decisions.decide(owner, wanted.id, True)
+        decisions.decide(owner, confirmation.id, True)
 
 
-def test_a_decision_is_carried_out_with_it_or_not_at_all(one: TenantScope) -> None:
-    wanted, decisions, seen = asked(one), ConfirmationDecisions(), []
+def test_a_decision_and_its_effect_are_one_transaction(one: TenantScope) -> None:
+    confirmation, decisions, seen = request_one(one), ConfirmationDecisions(), []
     decisions.register("grant", lambda scope, decided: seen.append((scope.actor, decided.state)))
     owner = person(one, "owner")
-    decisions.decide(owner, wanted.id, True)
-    decisions.decide(owner, wanted.id, True)
-    decisions.decide(owner, wanted.id, False)
+    decisions.decide(owner, confirmation.id, True)
+    decisions.decide(owner, confirmation.id, True)
+    decisions.decide(owner, confirmation.id, False)
     assert seen == [("user:owner", "confirmed"), ("user:owner", "refused")]
 
     def fail(scope: TenantScope, decided: Confirmation) -> None:
@@ -86,15 +86,15 @@ def test_a_decision_is_carried_out_with_it_or_not_at_all(one: TenantScope) -> No
 
     decisions.register("grant", fail)
     with pytest.raises(Conflict):
-        decisions.decide(owner, wanted.id, True)
-    known = confirmations.find_confirmation(one, "grant", "orders", "d1")
-    assert known is not None
-    assert known.state == "refused"
+        decisions.decide(owner, confirmation.id, True)
+    stored = confirmations.find_confirmation(one, "grant", "orders", "d1")
+    assert stored is not None
+    assert stored.state == "refused"
     actions = [each.action for each in audit.list_entries(one, AuditFilter(subject="orders"), PageRequest(10)).items]
     assert actions == ["grant.refused", "grant.confirmed", "grant.confirmation_requested"]
 
 
-def test_keys_of_keys_count_as_who_they_go_back_to(one: TenantScope, sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_issued_by_keys_count_for_their_root_actor(one: TenantScope, sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmations, "MAX_OPEN", 3)
     owner = person(one, "owner")
     first, _ = keys.issue_key(owner, sealer, KeySpec("ci", sorted(ALL_SCOPES)))
@@ -102,30 +102,30 @@ def test_keys_of_keys_count_as_who_they_go_back_to(one: TenantScope, sealer: Sea
         keys.issue_key(owner.with_actor(f"key:{first.id}"), sealer, KeySpec("child", sorted(ALL_SCOPES)))[0] for _ in range(4)
     ]
     for number, key in enumerate([first, *children]):
-        asked(one.with_actor(f"key:{key.id}"), f"k{number}")
+        request_one(one.with_actor(f"key:{key.id}"), f"k{number}")
     assert {each.digest for each in confirmations.list_open(one)} == {"k2", "k3", "k4"}
 
 
-def test_the_requester_who_has_most_gives_way_once_a_tenant_has_too_many(
+def test_over_the_tenant_limit_the_busiest_requester_loses_its_oldest(
     one: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confirmations, "MAX_OPEN_IN_TENANT", 4)
-    kept = asked(one, "of the appliance")
+    own_request = request_one(one, "of the appliance")
     for number in range(3):
-        asked(one.with_actor("key:busy"), f"busy{number}")
+        request_one(one.with_actor("key:busy"), f"busy{number}")
     for number in range(3):
-        asked(one.with_actor(f"key:quiet{number}"), f"quiet{number}")
-    left = {each.digest for each in confirmations.list_open(one)}
-    assert left == {kept.digest, "busy2", "quiet0", "quiet1", "quiet2"}
+        request_one(one.with_actor(f"key:quiet{number}"), f"quiet{number}")
+    remaining = {each.digest for each in confirmations.list_open(one)}
+    assert remaining == {own_request.digest, "busy2", "quiet0", "quiet1", "quiet2"}
 
 
-def test_nobody_fills_the_page_and_what_is_settled_goes(one: TenantScope) -> None:
-    key, kept = one.with_actor("key:busy"), asked(one, "of the appliance")
+def test_open_requests_are_limited_and_can_be_withdrawn(one: TenantScope) -> None:
+    key, own_request = one.with_actor("key:busy"), request_one(one, "of the appliance")
     for number in range(MAX_OPEN + 3):
-        asked(key, f"k{number}")
-    open_now = {each.digest for each in confirmations.list_open(one)}
-    assert len(open_now) == MAX_OPEN + 1
-    assert {"k0", "k1", "k2"}.isdisjoint(open_now)
-    assert kept.digest in open_now
+        request_one(key, f"k{number}")
+    open_digests = {each.digest for each in confirmations.list_open(one)}
+    assert len(open_digests) == MAX_OPEN + 1
+    assert {"k0", "k1", "k2"}.isdisjoint(open_digests)
+    assert own_request.digest in open_digests
     assert db.write(lambda: confirmations.withdraw_open(one, "grant", "orders", "k9")) == 1
     assert db.write(lambda: confirmations.withdraw_open(one, "grant", "orders")) == MAX_OPEN

@@ -28,9 +28,9 @@ def roles(scope: TenantScope) -> dict[str, tuple[str, ...]]:
     return {member.login: member.roles for member in people.list_members(scope)}
 
 
-def test_somebody_new_chooses_a_password_and_belongs(owner: TenantScope, sealer: Sealer) -> None:
-    made, token = invitations.invite(owner, sealer, NEW)
-    assert (made.login, made.state, made.sending) == ("new@example.com", "open", "link")
+def test_a_new_user_chooses_a_password_and_becomes_a_member(owner: TenantScope, sealer: Sealer) -> None:
+    invitation, token = invitations.invite(owner, sealer, NEW)
+    assert (invitation.login, invitation.state, invitation.sending) == ("new@example.com", "open", "link")
     offer = invitations.read_offer(sealer, token)
     assert (offer.tenant, offer.login, offer.role, offer.has_account) == ("One", "new@example.com", "operator", False)
     with pytest.raises(ValidationFailed, match="12 to 1000"):
@@ -46,14 +46,14 @@ def test_somebody_new_chooses_a_password_and_belongs(owner: TenantScope, sealer:
     assert trail[-3:] == ["invitation.make", "invitation.accept", "member.add"]
 
 
-def test_nothing_readable_of_a_link_is_stored(owner: TenantScope, sealer: Sealer) -> None:
+def test_no_readable_part_of_a_link_is_stored(owner: TenantScope, sealer: Sealer) -> None:
     _, token = invitations.invite(owner, sealer, NEW)
-    stored = [repr(row) for table in ("invitation", "audit_entry") for row in db.rows(f"SELECT * FROM {table}")]  # noqa: S608
-    assert stored
-    assert not [each for each in stored if token in each]
+    rows = [repr(row) for table in ("invitation", "audit_entry") for row in db.rows(f"SELECT * FROM {table}")]  # noqa: S608
+    assert rows
+    assert not [each for each in rows if token in each]
 
 
-def test_an_account_that_there_is_keeps_its_password(owner: TenantScope, sealer: Sealer) -> None:
+def test_an_existing_account_keeps_its_password(owner: TenantScope, sealer: Sealer) -> None:
     _, token = invitations.invite(owner, sealer, NEW)
     people.create_user("new@example.com", PASSWORD)
     assert invitations.read_offer(sealer, token).has_account
@@ -64,7 +64,7 @@ def test_an_account_that_there_is_keeps_its_password(owner: TenantScope, sealer:
     assert "new@example.com" in roles(owner)
 
 
-def test_who_was_given_a_role_meanwhile_joins_by_no_earlier_link(owner: TenantScope, two: TenantScope, sealer: Sealer) -> None:
+def test_an_earlier_link_is_void_after_a_role_was_granted(owner: TenantScope, two: TenantScope, sealer: Sealer) -> None:
     _, token = invitations.invite(owner, sealer, NEW)
     invitations.invite(two, sealer, NEW)
     person = people.create_user("new@example.com", PASSWORD)
@@ -76,7 +76,7 @@ def test_who_was_given_a_role_meanwhile_joins_by_no_earlier_link(owner: TenantSc
     assert "new@example.com" not in roles(owner)
 
 
-def test_who_is_removed_joins_by_no_earlier_link(owner: TenantScope, sealer: Sealer) -> None:
+def test_an_earlier_link_is_void_after_removal(owner: TenantScope, sealer: Sealer) -> None:
     person = people.create_user("new@example.com", PASSWORD)
     _, token = invitations.invite(owner, sealer, NEW)
     now = clock.now_ms()
@@ -87,23 +87,23 @@ def test_who_is_removed_joins_by_no_earlier_link(owner: TenantScope, sealer: Sea
         invitations.accept(sealer, token, PASSWORD)
 
 
-def test_a_letter_that_a_stop_interrupted_is_told_as_failed(
+def test_an_email_interrupted_by_a_stop_is_marked_failed(
     owner: TenantScope, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, _ = invitations.invite(owner, sealer, NEW, "sending")
+    invitation, _ = invitations.invite(owner, sealer, NEW, "sending")
     for seconds, sending in ((60, "sending"), (61, "failed")):
-        monkeypatch.setattr(clock, "now_ms", lambda at=made.created_at + seconds * 1000: at)
-        found = invitations.get_invitation(owner, made.id)
-        assert (found.sending, "invite them again" in found.problem) == (sending, sending == "failed")
+        monkeypatch.setattr(clock, "now_ms", lambda at=invitation.created_at + seconds * 1000: at)
+        failed = invitations.get_invitation(owner, invitation.id)
+        assert (failed.sending, "invite them again" in failed.problem) == (sending, sending == "failed")
 
 
 @pytest.mark.parametrize("end", ["revoked", "replaced", "too old", "the inviter left", "the inviter may less"])
-def test_one_that_is_over_opens_nothing(owner: TenantScope, sealer: Sealer, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, token = invitations.invite(owner, sealer, NEW)
+def test_an_expired_invitation_is_refused(owner: TenantScope, sealer: Sealer, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    invitation, token = invitations.invite(owner, sealer, NEW)
     people.create_user("bob@example.com", PASSWORD)
     people.add_member(owner, "bob@example.com", "owner")
     if end == "revoked":
-        invitations.revoke_invitation(owner, made.id)
+        invitations.revoke_invitation(owner, invitation.id)
     elif end == "replaced":
         invitations.invite(owner, sealer, NEW)
     elif end == "too old":
@@ -114,14 +114,14 @@ def test_one_that_is_over_opens_nothing(owner: TenantScope, sealer: Sealer, end:
         people.remove_member(owner, owner.actor.removeprefix("user:"))
     else:
         people.add_member(owner, "ann@example.com", "viewer")
-    for look in (invitations.read_offer, lambda sealer, token: invitations.accept(sealer, token, PASSWORD)):
+    for operation in (invitations.read_offer, lambda sealer, token: invitations.accept(sealer, token, PASSWORD)):
         with pytest.raises(Gone, match="this invitation is no longer valid"):
-            look(sealer, token)
+            operation(sealer, token)
     with pytest.raises(NotFound):
         people.find_user("new@example.com")
 
 
-def test_nobody_invites_to_more_than_they_may(owner: TenantScope, sealer: Sealer) -> None:
+def test_an_invitation_cannot_grant_more_than_its_sender_has(owner: TenantScope, sealer: Sealer) -> None:
     builder = TenantScope("one", "user:usr_b", scopes_of_role("builder"))
     with pytest.raises(ScopeMissing, match="you cannot make somebody owner"):
         invitations.invite(builder, sealer, InvitationSpec("new@example.com", "owner"))
@@ -131,17 +131,17 @@ def test_nobody_invites_to_more_than_they_may(owner: TenantScope, sealer: Sealer
         invitations.invite(owner, sealer, InvitationSpec("new@example.com", "viewer", days=0))
 
 
-def test_those_of_another_tenant_are_not_there(owner: TenantScope, two: TenantScope, sealer: Sealer) -> None:
-    made, _ = invitations.invite(owner, sealer, NEW)
+def test_invitations_are_isolated_by_tenant(owner: TenantScope, two: TenantScope, sealer: Sealer) -> None:
+    invitation, _ = invitations.invite(owner, sealer, NEW)
     assert invitations.list_invitations(two) == []
     for verb in (invitations.get_invitation, invitations.revoke_invitation):
         with pytest.raises(NotFound):
-            verb(two, made.id)
-    invitations.record_sending(two, made.id, "failed")
-    assert invitations.get_invitation(owner, made.id).sending == "link"
+            verb(two, invitation.id)
+    invitations.record_sending(two, invitation.id, "failed")
+    assert invitations.get_invitation(owner, invitation.id).sending == "link"
 
 
-def test_what_was_over_long_ago_is_forgotten(owner: TenantScope, sealer: Sealer) -> None:
-    made, _ = invitations.invite(owner, sealer, NEW)
-    assert invitations.purge(made.expires_at + invitations.RETENTION_MS - 1) == 0
-    assert invitations.purge(made.expires_at + invitations.RETENTION_MS) == 1
+def test_old_invitations_are_purged(owner: TenantScope, sealer: Sealer) -> None:
+    invitation, _ = invitations.invite(owner, sealer, NEW)
+    assert invitations.purge(invitation.expires_at + invitations.RETENTION_MS - 1) == 0
+    assert invitations.purge(invitation.expires_at + invitations.RETENTION_MS) == 1

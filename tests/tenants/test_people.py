@@ -32,11 +32,11 @@ def ann(one: TenantScope) -> str:
     return str(person.id)
 
 
-def test_a_password_is_checked_and_never_kept(ann: str) -> None:
+def test_a_password_is_verified_and_stored_only_as_a_hash(ann: str) -> None:
     assert people.check_password(" Ann@Example.com ", PASSWORD).id == ann
-    stored = db.rows("SELECT password_hash FROM person")[0][0]
-    assert stored.startswith("$argon2id$")
-    assert PASSWORD not in stored
+    password_hash = db.rows("SELECT password_hash FROM person")[0][0]
+    assert password_hash.startswith("$argon2id$")
+    assert PASSWORD not in password_hash
     for login, password in ((LOGIN, PASSWORD + "x"), ("bob@example.com", PASSWORD)):
         with pytest.raises(SignInFailed, match="the login or the password is wrong"):
             people.check_password(login, password)
@@ -51,25 +51,25 @@ def proper_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     people._dummy_hash.cache_clear()
 
 
-def test_a_password_is_hashed_as_strongly_as_is_recommended(proper_hashes: None, ann: str) -> None:
+def test_a_password_is_hashed_with_the_recommended_parameters(proper_hashes: None, ann: str) -> None:
     """OWASP asks for 19 MiB with two passes, or more."""
-    ((stored,),) = db.rows("SELECT password_hash FROM person")
-    told = extract_parameters(stored)
-    assert (told.type, told.memory_cost >= 19_456, told.time_cost >= 2) == (Type.ID, True, True)
+    ((password_hash,),) = db.rows("SELECT password_hash FROM person")
+    parameters = extract_parameters(password_hash)
+    assert (parameters.type, parameters.memory_cost >= 19_456, parameters.time_cost >= 2) == (Type.ID, True, True)
 
 
 def test_an_unknown_login_takes_as_long_as_a_wrong_password(proper_hashes: None, ann: str) -> None:
     people.find_user(LOGIN)
     times = []
     for login in (LOGIN, "nobody@example.com", "nobody@example.com", LOGIN):
-        began = time.thread_time()  # a hash is computed in the thread that asks; how busy the machine is does not count
+        started_at = time.thread_time()  # a hash is computed in the thread that asks; how busy the machine is does not count
         with pytest.raises(SignInFailed):
             people.check_password(login, "wrong password")
-        times.append(time.thread_time() - began)
+        times.append(time.thread_time() - started_at)
     assert min(times) > max(times) / 5
 
 
-def test_wrong_passwords_lock_no_account(ann: str) -> None:
+def test_wrong_passwords_do_not_lock_the_account(ann: str) -> None:
     for _ in range(12):
         with pytest.raises(SignInFailed):
             people.check_password(LOGIN, "wrong password")
@@ -77,13 +77,13 @@ def test_wrong_passwords_lock_no_account(ann: str) -> None:
 
 
 @pytest.mark.parametrize("login", ["", "   ", "a b", "a\nb", "x" * 255, "a\x00b"])
-def test_a_login_is_one_word(database: None, login: str) -> None:
+def test_an_invalid_login_is_refused(database: None, login: str) -> None:
     with pytest.raises(ValidationFailed):
         people.create_user(login, PASSWORD)
 
 
 @pytest.mark.parametrize("password", ["", "short", "x" * 11, "x" * 1001])
-def test_a_password_has_bounds(database: None, password: str) -> None:
+def test_a_password_has_a_minimum_and_maximum_length(database: None, password: str) -> None:
     with pytest.raises(ValidationFailed):
         people.create_user(LOGIN, password)
 
@@ -93,7 +93,7 @@ def test_a_login_is_taken_once(ann: str) -> None:
         people.create_user("ANN@example.com", PASSWORD)
 
 
-def test_a_role_is_given_changed_and_taken(one: TenantScope, two: TenantScope, ann: str) -> None:
+def test_a_role_is_granted_changed_and_revoked(one: TenantScope, two: TenantScope, ann: str) -> None:
     people.create_user("bob@example.com", PASSWORD)
     for role in ROLES:
         assert people.add_member(one, "bob@example.com", role).role == role
@@ -108,7 +108,7 @@ def test_a_role_is_given_changed_and_taken(one: TenantScope, two: TenantScope, a
         people.remove_member(one, people.find_user("bob@example.com").id)
 
 
-def test_nobody_gives_a_role_that_may_more(one: TenantScope, ann: str) -> None:
+def test_a_higher_role_cannot_be_granted(one: TenantScope, ann: str) -> None:
     builder = TenantScope("one", "user:usr_2", scopes_of_role("builder"))
     with pytest.raises(ScopeMissing):
         people.add_member(builder, LOGIN, "owner")
@@ -116,7 +116,7 @@ def test_nobody_gives_a_role_that_may_more(one: TenantScope, ann: str) -> None:
         people.add_member(one, LOGIN, "emperor")
 
 
-def test_who_lost_a_role_during_the_request_gives_and_takes_none(one: TenantScope, ann: str, sealer: Sealer) -> None:
+def test_a_role_lost_during_the_request_grants_and_revokes_nothing(one: TenantScope, ann: str, sealer: Sealer) -> None:
     people.create_user("bob@example.com", PASSWORD)
     bob = people.add_member(one, "bob@example.com", "owner").user_id
     key, _text = keys.issue_key(one, sealer, KeySpec("ci", sorted(ALL_SCOPES)))
@@ -133,7 +133,7 @@ def test_who_lost_a_role_during_the_request_gives_and_takes_none(one: TenantScop
         people.add_member(stale[0], "bob@example.com", "viewer")
 
 
-def test_roles_grow() -> None:
+def test_each_role_includes_the_scopes_of_the_lower_one() -> None:
     grants = [scopes_of_role(role) for role in ROLES]
     assert all(smaller < larger for smaller, larger in pairwise(grants))
     assert grants[-1] == frozenset(SCOPES)
@@ -143,11 +143,11 @@ def find(sealer: Sealer, token: str, tenant: str | None) -> people.SignedIn | No
     return sessions.find_session(sealer, token, tenant, lifetime_ms=HOUR, request_id="req_1")
 
 
-def test_a_session_is_good_on_its_own_host_only(one: TenantScope, two: TenantScope, ann: str, sealer: Sealer) -> None:
+def test_a_session_is_valid_on_its_own_host_only(one: TenantScope, two: TenantScope, ann: str, sealer: Sealer) -> None:
     token = sessions.create_session(sealer, ann, "one", lifetime_ms=HOUR)
-    found = find(sealer, token, "one")
-    assert found is not None
-    assert found.scope == TenantScope("one", f"user:{ann}", scopes_of_role("owner"), "req_1")
+    session = find(sealer, token, "one")
+    assert session is not None
+    assert session.scope == TenantScope("one", f"user:{ann}", scopes_of_role("owner"), "req_1")
     for tenant in ("two", None):
         assert find(sealer, token, tenant) is None
     assert find(sealer, token + "x", "one") is None
@@ -179,7 +179,7 @@ def test_a_session_ends_with_time_sign_out_role_and_password(one: TenantScope, a
     assert people.check_password(LOGIN, "another long password").id == ann
 
 
-def test_use_prolongs_a_session(ann: str, sealer: Sealer) -> None:
+def test_use_extends_a_session(ann: str, sealer: Sealer) -> None:
     token = sessions.create_session(sealer, ann, "one", lifetime_ms=HOUR // 2)
     before = db.rows("SELECT expires_at FROM session")[0][0]
     assert find(sealer, token, "one") is not None
@@ -187,22 +187,22 @@ def test_use_prolongs_a_session(ann: str, sealer: Sealer) -> None:
     assert db.rows("SELECT expires_at FROM session")[0][0] > before + HOUR // 3
 
 
-def test_a_code_is_good_once_for_its_tenant_and_is_no_session(ann: str, two: TenantScope, sealer: Sealer) -> None:
+def test_a_code_is_valid_once_for_its_tenant_and_is_not_a_session(ann: str, two: TenantScope, sealer: Sealer) -> None:
     code = sessions.create_code(sealer, ann, "one", "enter", root="r")
     assert find(sealer, code, "one") is None
     assert sessions.redeem_code(sealer, code, "two", "enter") is None
-    redeemed = sessions.redeem_code(sealer, code, "one", "enter")
-    assert redeemed is not None
-    assert redeemed.user_id == ann
+    login = sessions.redeem_code(sealer, code, "one", "enter")
+    assert login is not None
+    assert login.user_id == ann
     assert sessions.redeem_code(sealer, code, "one", "enter") is None
     session = sessions.create_session(sealer, ann, "one", lifetime_ms=HOUR)
     assert sessions.redeem_code(sealer, session, "one", "enter") is None
-    leaving = sessions.create_code(sealer, ann, "one", "sign-out", root="")
-    assert sessions.redeem_code(sealer, leaving, "one", "enter") is None
-    assert sessions.redeem_code(sealer, leaving, "one", "sign-out") is not None
-    late = sessions.create_code(sealer, ann, "one", "enter", root="r")
+    sign_out_code = sessions.create_code(sealer, ann, "one", "sign-out", root="")
+    assert sessions.redeem_code(sealer, sign_out_code, "one", "enter") is None
+    assert sessions.redeem_code(sealer, sign_out_code, "one", "sign-out") is not None
+    expired = sessions.create_code(sealer, ann, "one", "enter", root="r")
     clock.move(sessions.CODE_MS + 1)
     try:
-        assert sessions.redeem_code(sealer, late, "one", "enter") is None
+        assert sessions.redeem_code(sealer, expired, "one", "enter") is None
     finally:
         clock.move(-sessions.CODE_MS - 1)

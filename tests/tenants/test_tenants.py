@@ -15,14 +15,14 @@ from appliance.tenants.hosts import HostMatch, match_host, split_host
 from appliance.tenants.scopes import validate_scopes
 
 
-def test_a_tenant_is_made_once(one: TenantScope) -> None:
+def test_a_tenant_is_created_once(one: TenantScope) -> None:
     with pytest.raises(AlreadyExists):
         service.create_tenant("one", "Again")
     assert [tenant.id for tenant in service.list_tenants()] == ["one"]
 
 
 @pytest.mark.parametrize("tenant", ["", "A", "a--b", "api", "cdn", "v1", "v2-x", "x" * 25, "a.b", "-a"])
-def test_a_tenants_name_fits_into_a_host(database: None, tenant: str) -> None:
+def test_a_tenant_name_must_be_a_valid_host_label(database: None, tenant: str) -> None:
     with pytest.raises(ValidationFailed):
         service.create_tenant(tenant, "Name")
 
