@@ -72,7 +72,7 @@ def executor(world: World, files: Documents) -> Iterator[GovernedExecutor]:
 
 
 def request(document_id: str, access: frozenset[str] = BOTH, **options: Any) -> ActionRequest:
-    payload = {"id": document_id, **options.pop("given", {})}
+    payload = {"id": document_id, **options.pop("payload", {})}
     return ActionRequest("copy", "copy", payload, documents=access, **options)
 
 
@@ -89,7 +89,7 @@ def test_two_hundred_megabytes_pass_in_flat_memory(world: World, files: Document
 
 def test_documents_keep_their_name_size_and_type(world: World, files: Documents, executor: GovernedExecutor) -> None:
     document = files.store_document(world.one, NewDocument("a.csv", "text/csv"), b"a;b\r\n")
-    output = executor.execute(world.one, request(document.id, given={"name": "b/../c.csv"})).output
+    output = executor.execute(world.one, request(document.id, payload={"name": "b/../c.csv"})).output
     assert (output["name"], output["size"], output["content_type"]) == ("a.csv", 5, "text/csv")
     copied = files.get_document(world.one, output["made"])
     assert (copied.media_type, copied.created_by) == ("text/csv", world.one.actor)
@@ -116,7 +116,7 @@ def test_a_document_of_another_tenant_is_not_found(world: World, files: Document
 def test_a_queued_call_keeps_the_access_of_its_caller(world: World, files: Documents, executor: GovernedExecutor) -> None:
     document = files.store_document(world.one, NewDocument("a.txt"), b"a")
     for access, status in ((BOTH, "succeeded"), (frozenset({"read"}), "failed")):
-        call_id = executor.enqueue(world.one, request(document.id, access, given={"name": status}))
+        call_id = executor.enqueue(world.one, request(document.id, access, payload={"name": status}))
         executor.run_queued(world.one, call_id)
         assert history.get_call(world.one, "copy", call_id).status == status
 

@@ -1,4 +1,4 @@
-"""A collector on loopback, which reads what is pushed by the classes of the OpenTelemetry project."""
+"""A collector on loopback that parses exports with the classes of the OpenTelemetry project."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ TRACES, METRICS = "/v1/traces", "/v1/metrics"
 
 
 class Collector(LoopbackServer):
-    """Takes everything, until it is told another answer."""
+    """Accepts everything until another answer is configured."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,30 +21,32 @@ class Collector(LoopbackServer):
         self.answer(METRICS, 200, b"")
 
     def spans(self) -> list[Span]:
-        """All that were taken in, in their order."""
-        found = []
+        """All received spans, in order."""
+        spans = []
         for each in self._received(TRACES):
-            pushed = ExportTraceServiceRequest.FromString(each)
-            found += [span for about in pushed.resource_spans for scoped in about.scope_spans for span in scoped.spans]
-        return found
+            request = ExportTraceServiceRequest.FromString(each)
+            spans += [span for resource in request.resource_spans for scoped in resource.scope_spans for span in scoped.spans]
+        return spans
 
     def resource(self) -> dict[str, Any]:
-        return told(ExportTraceServiceRequest.FromString(self._received(TRACES)[0]).resource_spans[0].resource.attributes)
+        return to_dict(ExportTraceServiceRequest.FromString(self._received(TRACES)[0]).resource_spans[0].resource.attributes)
 
     def metrics(self) -> dict[str, Any]:
         """The last push of each metric, by name."""
-        pushed = ExportMetricsServiceRequest.FromString(self._received(METRICS)[-1])
-        return {each.name: each for about in pushed.resource_metrics for scoped in about.scope_metrics for each in scoped.metrics}
+        request = ExportMetricsServiceRequest.FromString(self._received(METRICS)[-1])
+        return {
+            each.name: each for resource in request.resource_metrics for scoped in resource.scope_metrics for each in scoped.metrics
+        }
 
     def bodies(self) -> bytes:
-        """Every byte that came."""
+        """All received bytes."""
         return b"".join(each.body for each in self.received)
 
     def _received(self, path: str) -> list[bytes]:
         return [each.body for each in self.received if each.path == path]
 
 
-def told(attributes: Any) -> dict[str, Any]:
+def to_dict(attributes: Any) -> dict[str, Any]:
     """Attributes as a dictionary."""
-    found: list[KeyValue] = list(attributes)
-    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in found}
+    pairs: list[KeyValue] = list(attributes)
+    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in pairs}

@@ -24,7 +24,9 @@ from tests.monitor.test_api import Api
 from tests.store.opening import migrated
 
 WAITS = {"kind": "queue_age", "longer_than": "10m"}
-TELL = {"id": "tell", "input": {"type": "object", "required": ["alert"]}, "steps": [{"id": "pause", "wait": {"for": "1m"}}]}
+NOTIFY_PROCESS = {
+    "id": "tell", "input": {"type": "object", "required": ["alert"]}, "steps": [{"id": "pause", "wait": {"for": "1m"}}]
+}
 
 
 @pytest.fixture
@@ -48,20 +50,20 @@ def api(database: Appliance) -> Api:
 
 def publish(api: Api, scope: TenantScope) -> None:
     scope = service.system_scope(scope.tenant_id)
-    versions.save_draft(scope, "tell", versions.Draft(TELL, {}))
+    versions.save_draft(scope, "tell", versions.Draft(NOTIFY_PROCESS, {}))
     api.services.processes.publish_process(scope, "tell", versions.PublishRequest())
 
 
-async def test_an_alert_is_made_read_changed_and_deleted(api: Api, acme: TenantScope, other: TenantScope) -> None:
+async def test_an_alert_is_created_read_changed_and_deleted(api: Api, acme: TenantScope, other: TenantScope) -> None:
     _, key = api.key(acme)
     body = {"name": "Queue", "condition": WAITS, "for": "5m", "repeat": "1h"}
-    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
-    at = f"/logs/alerts/{made['id']}"
-    assert {name: made[name] for name in ("name", "condition", "for", "repeat", "state", "enabled", "says")} == {
+    alert = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    at = f"/logs/alerts/{alert['id']}"
+    assert {name: alert[name] for name in ("name", "condition", "for", "repeat", "state", "enabled", "says")} == {
         **body, "state": "ok", "enabled": True, "says": "an execution has been queued for longer than 10m",
     }  # fmt: skip
-    assert made["now"] == "the oldest execution has waited 0 ms, at most 10m allowed"
-    assert await api.ask(key, "GET", at) == made
+    assert alert["now"] == "the oldest execution has waited 0 ms, at most 10m allowed"
+    assert await api.ask(key, "GET", at) == alert
     silenced = await api.ask(key, "PATCH", at, {"silenced_until": "2090-01-01T00:00:00Z"})
     assert silenced["silenced_until"] == "2090-01-01T00:00:00.000Z"
     assert "silenced_until" not in await api.ask(key, "PATCH", at, {"silenced_until": None, "name": "Q"})
@@ -71,26 +73,26 @@ async def test_an_alert_is_made_read_changed_and_deleted(api: Api, acme: TenantS
     assert await api.ask(stranger, "GET", at, status=404) == "not_found"
     assert await api.ask(stranger, "GET", "/logs/alerts") == []
     assert await api.ask(api.key(acme, "logs.read")[1], "POST", "/logs/alerts", body, 403) == "scope_missing"
-    assert await api.ask(key, "DELETE", at) == {"deleted": made["id"]}
+    assert await api.ask(key, "DELETE", at) == {"deleted": alert["id"]}
     assert await api.ask(key, "GET", at, status=404) == "not_found"
 
 
-async def test_an_action_that_cannot_work_is_refused_where_it_stands(api: Api, acme: TenantScope) -> None:
+async def test_an_invalid_action_is_refused(api: Api, acme: TenantScope) -> None:
     _, key = api.key(acme)
-    wrong = (
+    invalid_actions = (
         {"kind": "process"}, {"kind": "process", "process": "nowhere"}, {"kind": "webhook", "webhook": "whk_none"},
         {"kind": "email", "integration": "nowhere"},
     )  # fmt: skip
-    for action in wrong:
+    for action in invalid_actions:
         body = {"name": "Queue", "condition": WAITS, "actions": [action]}
         assert await api.ask(key, "POST", "/logs/alerts", body, 422) == "validation_failed"
-    narrow = api.key(acme, "processflow.write", "logs.read")[1]
+    limited_key = api.key(acme, "processflow.write", "logs.read")[1]
     publish(api, acme)
     body = {"name": "Queue", "condition": WAITS, "actions": [{"kind": "process", "process": "tell"}]}
-    assert await api.ask(narrow, "POST", "/logs/alerts", body, 403) == "scope_missing"
+    assert await api.ask(limited_key, "POST", "/logs/alerts", body, 403) == "scope_missing"
 
 
-async def test_a_turn_starts_a_process_and_sends_letters_once_however_often_it_is_told(api: Api, acme: TenantScope) -> None:
+async def test_an_event_starts_one_process_and_sends_one_email_even_when_repeated(api: Api, acme: TenantScope) -> None:
     _, key = api.key(acme)
     publish(api, acme)
     settings = {"smtp_host": "127.0.0.1", "smtp_port": 9, "smtp_tls": "off", "from": "shop@firma.example"}
@@ -101,27 +103,27 @@ async def test_a_turn_starts_a_process_and_sends_letters_once_however_often_it_i
         people.add_member(service.system_scope("acme"), login, role)
     actions = [{"kind": "process", "process": "tell"}, {"kind": "email", "integration": "post", "members": ["role:owner"]}]
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
-    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    alert = await api.ask(key, "POST", "/logs/alerts", body, 201)
     assert loops.evaluate_all(api.services.alerts.facts) == 1
     for _ in range(2):
         assert loops.send_due(api.services.alerts.reach) == 1
-        untold = everything.update(AlertEventRow, told_at=None)
-        db.write(untold.execute)  # as if it had been stopped before the note
-    (started,) = list(everything.select(Execution))
-    (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
-    assert started.input["alert"] == {
-        "alert_id": made["id"], "name": "Unused", "turn": "firing", "text": event["text"], "condition": made["says"],
+        reset_sent = everything.update(AlertEventRow, told_at=None)
+        db.write(reset_sent.execute)  # as if it had been stopped before the note
+    (execution,) = list(everything.select(Execution))
+    (event,) = await api.ask(key, "GET", f"/logs/alerts/{alert['id']}/history")
+    assert execution.input["alert"] == {
+        "alert_id": alert["id"], "name": "Unused", "turn": "firing", "text": event["text"], "condition": alert["says"],
         "at": event["at"],
     }  # fmt: skip
     assert event["problems"] == []
-    ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
-    assert "ann@firma.example" in letter
-    assert "Condition: an API key or a certificate expires within 365d." in letter
-    assert f"/console/alerts/{made['id']}" in letter
+    ((email,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
+    assert "ann@firma.example" in email
+    assert "Condition: an API key or a certificate expires within 365d." in email
+    assert f"/console/alerts/{alert['id']}" in email
     assert clock.parse_rfc3339(event["at"]) <= clock.now_ms()
 
 
-async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choose_another(api: Api, acme: TenantScope) -> None:
+async def test_an_email_is_in_its_readers_language_and_is_sent_once(api: Api, acme: TenantScope) -> None:
     _, key = api.key(acme)
     settings = {"smtp_host": "127.0.0.1", "smtp_port": 9, "smtp_tls": "off", "from": "shop@firma.example"}
     everything = service.system_scope("acme", "user:usr_1")
@@ -131,55 +133,55 @@ async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choos
     preferences.choose_language(everything, person.id, "de")
     actions = [{"kind": "email", "integration": "post"}]
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
-    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
-    assert made["says"] == "an API key or a certificate expires within 365d"
+    alert = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    assert alert["says"] == "an API key or a certificate expires within 365d"
     assert loops.evaluate_all(api.services.alerts.facts) == 1
     assert loops.send_due(api.services.alerts.reach) == 1
-    ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
+    ((email,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
     for part in ("Unused schl", "Bedingung: ein API-Schl", "innerhalb von 365d l", "Verlauf ansehen oder stumm"):
-        assert part in letter, part
+        assert part in email, part
     preferences.choose_language(everything, person.id, "en")
-    untold = everything.update(AlertEventRow, told_at=None)
-    db.write(untold.execute)
+    reset_sent = everything.update(AlertEventRow, told_at=None)
+    db.write(reset_sent.execute)
     assert loops.send_due(api.services.alerts.reach) == 1
     assert len(db.rows("SELECT id FROM integration_call WHERE tenant_id = ?", ("acme",))) == 1
-    (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
+    (event,) = await api.ask(key, "GET", f"/logs/alerts/{alert['id']}/history")
     assert event["problems"] == []
 
 
-async def test_what_an_alert_cannot_do_any_more_is_told_in_its_history(api: Api, acme: TenantScope) -> None:
+async def test_a_failed_action_is_in_the_history(api: Api, acme: TenantScope) -> None:
     _, key = api.key(acme)
     publish(api, acme)
     body = {"name": "Queue", "condition": WAITS, "actions": [{"kind": "process", "process": "tell"}]}
-    made = await api.ask(key, "POST", "/logs/alerts", body, 201)
+    alert = await api.ask(key, "POST", "/logs/alerts", body, 201)
     versions.delete_process(service.system_scope("acme"), "tell")
-    tried = await api.ask(key, "POST", f"/logs/alerts/{made['id']}/test", status=202)
-    assert tried["turn"] == "test"
+    test_event = await api.ask(key, "POST", f"/logs/alerts/{alert['id']}/test", status=202)
+    assert test_event["turn"] == "test"
     assert loops.send_due(api.services.alerts.reach) == 1
-    (event,) = await api.ask(key, "GET", f"/logs/alerts/{made['id']}/history")
+    (event,) = await api.ask(key, "GET", f"/logs/alerts/{alert['id']}/history")
     assert event["problems"] == ["tell was not started: there is no process 'tell' here"]
 
 
-async def test_what_an_alert_names_and_is_gone_is_in_the_way_of_no_other_change(api: Api, acme: TenantScope) -> None:
+async def test_a_deleted_target_does_not_block_other_changes(api: Api, acme: TenantScope) -> None:
     _, key = api.key(acme)
     publish(api, acme)
     failure = Failure("tell", "exe_1", None, "system", "internal", "it broke")
     group = db.write(lambda: failures.record_failure(acme, failure))
-    gone = {"kind": "process", "process": "tell"}
+    deleted_action = {"kind": "process", "process": "tell"}
     condition = {"kind": "failures", "above": 5, "window": "15m", "failure": group}
-    body = {"name": "Group", "condition": condition, "actions": [gone]}
+    body = {"name": "Group", "condition": condition, "actions": [deleted_action]}
     at = f"/logs/alerts/{(await api.ask(key, 'POST', '/logs/alerts', body, 201))['id']}"
     versions.delete_process(service.system_scope("acme"), "tell")
     failures.purge(clock.now_ms() + 1)
     changed = await api.ask(key, "PATCH", at, {"name": "Renamed", "condition": condition | {"above": 6}})
-    assert (changed["name"], changed["condition"]["above"], changed["actions"]) == ("Renamed", 6, [gone])
-    both = await api.ask(key, "PATCH", at, {"actions": [{"kind": "webhook"}, gone]})
-    assert both["actions"] == [{"kind": "webhook"}, gone]
-    nowhere = {"kind": "process", "process": "nowhere"}
-    assert await api.ask(key, "PATCH", at, {"actions": [gone, nowhere]}, 422) == "validation_failed"
+    assert (changed["name"], changed["condition"]["above"], changed["actions"]) == ("Renamed", 6, [deleted_action])
+    with_webhook = await api.ask(key, "PATCH", at, {"actions": [{"kind": "webhook"}, deleted_action]})
+    assert with_webhook["actions"] == [{"kind": "webhook"}, deleted_action]
+    unknown_action = {"kind": "process", "process": "nowhere"}
+    assert await api.ask(key, "PATCH", at, {"actions": [deleted_action, unknown_action]}, 422) == "validation_failed"
     assert await api.ask(key, "PATCH", at, {"condition": condition | {"failure": "fail_x"}}, 422) == "validation_failed"
     await api.ask(key, "PATCH", at, {"actions": []})
-    assert await api.ask(key, "PATCH", at, {"actions": [gone]}, 422) == "validation_failed", "it is asked for anew"
-    narrow = api.key(acme, "processflow.write", "logs.read")[1]
+    assert await api.ask(key, "PATCH", at, {"actions": [deleted_action]}, 422) == "validation_failed", "it is asked for anew"
+    limited_key = api.key(acme, "processflow.write", "logs.read")[1]
     await api.ask(key, "PATCH", at, {"actions": [{"kind": "webhook"}]})
-    assert await api.ask(narrow, "PATCH", at, {"name": "Theirs"}, 403) == "scope_missing"
+    assert await api.ask(limited_key, "PATCH", at, {"name": "Theirs"}, 403) == "scope_missing"

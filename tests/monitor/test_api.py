@@ -70,7 +70,7 @@ def api(database: Appliance) -> Api:
     return Api(app, database.services)
 
 
-async def test_log_lines_are_listed_filtered_and_kept_apart(api: Api, acme: TenantScope, other: TenantScope) -> None:
+async def test_log_lines_are_listed_filtered_and_isolated_by_tenant(api: Api, acme: TenantScope, other: TenantScope) -> None:
     line = Line(1000, "warn", "step", "late", {"n": 1}, "exe_1", "intake", "check", "req_1")
     db.write(lambda: logs.write_lines(acme, [line, Line(2000, "info", "process", "started")]))
     _, key = api.key(acme)
@@ -101,7 +101,7 @@ async def test_log_lines_are_listed_filtered_and_kept_apart(api: Api, acme: Tena
         ("/logs/failures/fail_none", 404, "not_found"),
     ],
 )
-async def test_what_cannot_be_answered_is_refused(api: Api, acme: TenantScope, query: str, status: int, code: str) -> None:
+async def test_invalid_queries_are_refused(api: Api, acme: TenantScope, query: str, status: int, code: str) -> None:
     assert await api.ask(api.key(acme)[1], "GET", query, status=status) == code
 
 
@@ -172,7 +172,7 @@ async def test_executions_that_cannot_be_retried_are_reported(api: Api, acme: Te
     assert (answer["retried"], answer["remaining"], list(answer["refused"])) == ({}, 0, [execution])
 
 
-async def test_executions_that_are_deleted_by_now_are_passed_over(api: Api, acme: TenantScope) -> None:
+async def test_deleted_executions_are_skipped(api: Api, acme: TenantScope) -> None:
     failure = Failure("intake", "exe_gone", None, "system", "internal", "it broke")
     group = db.write(lambda: failures.record_failure(acme, failure))
     answer = await api.ask(api.key(acme)[1], "POST", f"/logs/failures/{group}/retry-all")
@@ -184,10 +184,10 @@ async def test_the_audit_trail_is_listed_and_verified(api: Api, acme: TenantScop
     key = api.key(acme)[1]
     (entry,) = await api.ask(key, "GET", "/logs/audit?action=key.revoke&since=1h")
     assert (entry["seq"], entry["actor"], json.loads(entry["fields"])) == (1, "user:usr_1", {"reason": "lost"})
-    whole = await api.ask(key, "GET", "/logs/audit/verify")
-    assert whole == {"intact": True, "entries": 2, "first_seq": 1, "last_seq": 2}, "the entry and the issue of the key"
+    status = await api.ask(key, "GET", "/logs/audit/verify")
+    assert status == {"intact": True, "entries": 2, "first_seq": 1, "last_seq": 2}, "the entry and the issue of the key"
     foreign = await api.ask(api.key(other)[1], "GET", "/logs/audit")
-    assert [found["action"] for found in foreign] == ["key.issue"], "of its own key only"
+    assert [entry_["action"] for entry_ in foreign] == ["key.issue"], "of its own key only"
 
 
 def follow(api: Api, scope: TenantScope, query: api_logs.LogQuery, **headers: str) -> AsyncIterator[Any]:
@@ -210,10 +210,10 @@ async def test_following_answers_new_lines_of_this_tenant(
     db.write(lambda: logs.write_lines(acme, lines))
     number, event, data = await asyncio.wait_for(first, 5)
     assert (event, data["message"]) == ("line", "new")
-    again = follow(api, reader, api_logs.LogQuery(follow=True), **{"last-event-id": str(number - 1)})
-    assert (await asyncio.wait_for(anext(again), 5))[2]["message"] == "new"
-    whole = follow(api, reader, api_logs.LogQuery(follow=True, since="1970-01-01T00:00:00Z"))
-    assert (await asyncio.wait_for(anext(whole), 5))[2]["message"] == "old"
+    resumed = follow(api, reader, api_logs.LogQuery(follow=True), **{"last-event-id": str(number - 1)})
+    assert (await asyncio.wait_for(anext(resumed), 5))[2]["message"] == "new"
+    from_start = follow(api, reader, api_logs.LogQuery(follow=True, since="1970-01-01T00:00:00Z"))
+    assert (await asyncio.wait_for(anext(from_start), 5))[2]["message"] == "old"
     # Who comes again names the time it began with; what was kept meanwhile may say an earlier one.
     later = follow(api, reader, api_logs.LogQuery(follow=True, since="2030-01-01T00:00:00Z"), **{"last-event-id": str(number - 1)})
     assert (await asyncio.wait_for(anext(later), 5))[2]["message"] == "new"

@@ -36,7 +36,7 @@ def test_an_empty_trail_is_intact(acme: TenantScope) -> None:
     assert audit.verify(acme) == ChainStatus(True, 0, None, None)
 
 
-def test_anybody_can_recompute_a_hash(acme: TenantScope) -> None:
+def test_a_hash_can_be_recomputed(acme: TenantScope) -> None:
     act(acme, 1)
     (entry,) = audit.list_entries(acme, AuditFilter(), PageRequest()).items
     content = ["acme", 1, entry.at, "user:usr_1", "key.revoke", "key_0", '{"number":0}', "0" * 64]
@@ -55,16 +55,16 @@ def test_anybody_can_recompute_a_hash(acme: TenantScope) -> None:
         ("DELETE FROM audit_entry", 1, "entries up to 5 are missing"),
     ],
 )
-def test_tampering_is_found(acme: TenantScope, other: TenantScope, tamper: str, broken: int, reason: str) -> None:
+def test_tampering_is_detected(acme: TenantScope, other: TenantScope, tamper: str, broken: int, reason: str) -> None:
     act(acme)
     db.write(lambda: db.execute(tamper))
     act(other)
-    verdict = audit.verify(acme)
-    assert (verdict.intact, verdict.broken_seq, verdict.reason) == (False, broken, reason)
+    status = audit.verify(acme)
+    assert (status.intact, status.broken_seq, status.reason) == (False, broken, reason)
     assert audit.verify(other).intact
 
 
-def test_an_entry_put_in_with_a_hash_of_its_own_is_found(acme: TenantScope) -> None:
+def test_an_inserted_entry_with_a_valid_hash_is_detected(acme: TenantScope) -> None:
     act(acme)
     (second,) = [entry for entry in audit.list_entries(acme, AuditFilter(), PageRequest()).items if entry.seq == 2]
     second.subject = "key_other"
@@ -107,8 +107,8 @@ def test_entries_are_found_by_filter(acme: TenantScope) -> None:
     act(acme, 3)
     db.write(lambda: audit.record(acme.with_actor("key:key_9"), "secret.set", "erp_password"))
 
-    def subjects(wanted: AuditFilter) -> list[str]:
-        return [entry.subject for entry in audit.list_entries(acme, wanted, PageRequest()).items]
+    def subjects(filters: AuditFilter) -> list[str]:
+        return [entry.subject for entry in audit.list_entries(acme, filters, PageRequest()).items]
 
     assert subjects(AuditFilter(action="secret.set")) == ["erp_password"]
     assert subjects(AuditFilter(actor="key:key_9")) == ["erp_password"]

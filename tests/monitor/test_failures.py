@@ -21,21 +21,21 @@ def fail(scope: TenantScope, failure: Failure = SAMPLE) -> str:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What failed can be done again by `again(scope, id, token)`, but for what is `done` already or gone."""
+class RetryActions:
+    """Retries failures by `retry_with(scope, id, token)`, except those listed in `done`."""
 
-    again: Callable[[TenantScope, str, str], str] = lambda scope, execution_id, token: f"{execution_id}_again"
+    retry_with: Callable[[TenantScope, str, str], str] = lambda scope, execution_id, token: f"{execution_id}_again"
     done: Sequence[str] = ()
 
     def find_retryable(self, scope: TenantScope, failed_ids: Sequence[str]) -> list[str]:
         return [each for each in failed_ids if each not in self.done]
 
     def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
-        return self.again(scope, failed_id, token)
+        return self.retry_with(scope, failed_id, token)
 
 
-def retried(scope: TenantScope, group: str, done: Sequence[str] = ()) -> list[str]:
-    return sorted(failures.retry_all(scope, group, Work(done=done)).retried)
+def retry_all(scope: TenantScope, group: str, retried_ids: Sequence[str] = ()) -> list[str]:
+    return sorted(failures.retry_all(scope, group, RetryActions(done=retried_ids)).retried)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def retried(scope: TenantScope, group: str, done: Sequence[str] = ()) -> list[st
         ("at 2026-01-01T10:00:00.123Z", "at 2027-11-21T08:30:59.000Z"),
     ],
 )
-def test_what_differs_in_values_only_is_one_failure(one: str, two: str) -> None:
+def test_failures_that_differ_only_in_values_are_one_group(one: str, two: str) -> None:
     assert fingerprint(replace(SAMPLE, message=one)) == fingerprint(replace(SAMPLE, message=two))
 
 
@@ -64,9 +64,9 @@ def test_what_differs_in_values_only_is_one_failure(one: str, two: str) -> None:
         {"process_id": "other"},
     ],
 )
-def test_what_differs_in_kind_is_another_failure(change: dict[str, str]) -> None:
-    known = replace(SAMPLE, message="can't write the order from the customer's file")
-    assert fingerprint(replace(known, **change)) != fingerprint(known)
+def test_failures_that_differ_in_kind_are_separate_groups(change: dict[str, str]) -> None:
+    original = replace(SAMPLE, message="can't write the order from the customer's file")
+    assert fingerprint(replace(original, **change)) != fingerprint(original)
 
 
 def test_occurrences_are_counted_in_one_group(acme: TenantScope, other: TenantScope) -> None:
@@ -101,7 +101,7 @@ def test_another_tenants_failure_is_not_found(acme: TenantScope, other: TenantSc
     with pytest.raises(NotFound):
         failures.set_state(other, group, "resolved")
     with pytest.raises(NotFound):
-        failures.retry_all(other, group, Work())
+        failures.retry_all(other, group, RetryActions())
     assert failures.get_failure(acme, group).state == "open"
 
 
@@ -114,83 +114,83 @@ def test_failures_are_listed_by_state_and_process(acme: TenantScope) -> None:
     assert len(failures.list_failures(acme, PageRequest(), process_id="billing").items) == 1
 
 
-def test_retrying_all_asks_for_each_execution_once_and_reports_refusals(acme: TenantScope) -> None:
+def test_retry_all_retries_each_execution_once_and_reports_refusals(acme: TenantScope) -> None:
     group = fail(acme)
     fail(acme, replace(SAMPLE, execution_id="exe_2"))
     fail(acme, replace(SAMPLE, execution_id="exe_3"))
-    asked: list[str] = []
+    tokens: list[str] = []
 
     def retry(scope: TenantScope, execution_id: str, token: str) -> str:
         assert scope == acme
-        asked.append(token)
+        tokens.append(token)
         if execution_id == "exe_2":
             raise ExecutionFinished("it was retried already")
         return f"{execution_id}_again"
 
-    outcome = failures.retry_all(acme, group, Work(retry))
-    assert sorted(asked) == [f"{group}/exe_1", f"{group}/exe_2", f"{group}/exe_3"]
-    assert outcome.retried == {"exe_1": "exe_1_again", "exe_3": "exe_3_again"}
-    assert outcome.refused == {"exe_2": "it was retried already"}
-    assert failures.retry_all(acme, group, Work(retry)) == failures.BulkRetryResult({}, {}, 0)
+    result = failures.retry_all(acme, group, RetryActions(retry))
+    assert sorted(tokens) == [f"{group}/exe_1", f"{group}/exe_2", f"{group}/exe_3"]
+    assert result.retried == {"exe_1": "exe_1_again", "exe_3": "exe_3_again"}
+    assert result.refused == {"exe_2": "it was retried already"}
+    assert failures.retry_all(acme, group, RetryActions(retry)) == failures.BulkRetryResult({}, {}, 0)
 
 
-def test_a_retry_that_was_cut_short_asks_with_the_same_tokens_again(acme: TenantScope) -> None:
+def test_an_interrupted_retry_uses_the_same_tokens_again(acme: TenantScope) -> None:
     group = fail(acme)
     fail(acme, replace(SAMPLE, execution_id="exe_2"))
-    made: dict[str, str] = {}
+    retries: dict[str, str] = {}
 
     def retry(scope: TenantScope, execution_id: str, token: str) -> str:
-        new = made.setdefault(token, f"{execution_id}_again")
-        if execution_id == "exe_2" and len(made) == 2 and "cut" not in made:
-            made["cut"] = "yes"
+        new = retries.setdefault(token, f"{execution_id}_again")
+        if execution_id == "exe_2" and len(retries) == 2 and "cut" not in retries:
+            retries["cut"] = "yes"
             raise KeyboardInterrupt
         return new
 
     with pytest.raises(KeyboardInterrupt):
-        failures.retry_all(acme, group, Work(retry))
-    assert failures.retry_all(acme, group, Work(retry)).retried == {"exe_1": "exe_1_again", "exe_2": "exe_2_again"}
+        failures.retry_all(acme, group, RetryActions(retry))
+    assert failures.retry_all(acme, group, RetryActions(retry)).retried == {"exe_1": "exe_1_again", "exe_2": "exe_2_again"}
 
 
-def test_what_was_retried_in_another_way_or_is_gone_is_passed_over(acme: TenantScope) -> None:
+def test_executions_already_retried_or_deleted_are_skipped(acme: TenantScope) -> None:
     (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(4)}
-    outcome = failures.retry_all(acme, group, Work(done=["exe_0", "exe_2"]))
-    assert (sorted(outcome.retried), outcome.refused, outcome.remaining) == (["exe_1", "exe_3"], {}, 0)
+    result = failures.retry_all(acme, group, RetryActions(done=["exe_0", "exe_2"]))
+    assert (sorted(result.retried), result.refused, result.remaining) == (["exe_1", "exe_3"], {}, 0)
 
 
-def test_what_is_passed_over_takes_nobodys_place(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_executions_do_not_count_against_the_batch_size(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "BATCH_SIZE", 3)
     (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(8)}
-    assert retried(acme, group, done=[f"exe_{number}" for number in range(7)]) == ["exe_7"]
-    assert retried(acme, group) == []
+    assert retry_all(acme, group, retried_ids=[f"exe_{number}" for number in range(7)]) == ["exe_7"]
+    assert retry_all(acme, group) == []
 
 
-def test_an_appliance_that_shuts_down_leaves_the_rest_for_later(acme: TenantScope) -> None:
+def test_a_draining_appliance_leaves_the_rest_for_later(acme: TenantScope) -> None:
     group = fail(acme)
 
     def refuse(scope: TenantScope, execution_id: str, token: str) -> str:
         raise Draining("it shuts down")
 
     with pytest.raises(Draining):
-        failures.retry_all(acme, group, Work(refuse))
-    assert retried(acme, group) == ["exe_1"]
+        failures.retry_all(acme, group, RetryActions(refuse))
+    assert retry_all(acme, group) == ["exe_1"]
 
 
-def test_what_failed_before_a_resolution_is_not_retried(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_before_a_resolution_are_not_retried(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     now = clock.now_ms()
     monkeypatch.setattr(clock, "now_ms", lambda: now)  # all in one and the same millisecond
     group = fail(acme)
     fail(acme, replace(SAMPLE, execution_id="exe_2"))
     failures.set_state(acme, group, "resolved")
-    assert failures.retry_all(acme, group, Work()) == failures.BulkRetryResult({}, {}, 0)
+    assert failures.retry_all(acme, group, RetryActions()) == failures.BulkRetryResult({}, {}, 0)
     now -= 1000  # the clock is set back
     fail(acme, replace(SAMPLE, execution_id="exe_3"))
     failures.set_state(acme, group, "resolved")
     fail(acme, replace(SAMPLE, execution_id="exe_4"))
     failures.set_state(acme, group, "acknowledged")
-    assert retried(acme, group) == ["exe_4"]
+    assert retry_all(acme, group) == ["exe_4"]
 
 
-def test_a_resolution_that_is_taken_back_settled_nothing(acme: TenantScope) -> None:
+def test_a_reopened_group_retries_the_failures_of_its_undone_resolution(acme: TenantScope) -> None:
     group = fail(acme)
     failures.set_state(acme, group, "resolved")
     fail(acme, replace(SAMPLE, execution_id="exe_2"))
@@ -198,14 +198,14 @@ def test_a_resolution_that_is_taken_back_settled_nothing(acme: TenantScope) -> N
     failures.set_state(acme, group, "resolved")
     failures.set_state(acme, group, "open")
     failures.set_state(acme, group, "open")
-    assert retried(acme, group) == ["exe_2"], "the first resolution stands"
+    assert retry_all(acme, group) == ["exe_2"], "the first resolution stands"
 
 
-def test_many_are_retried_in_portions(acme: TenantScope) -> None:
+def test_many_executions_are_retried_in_batches(acme: TenantScope) -> None:
     (group,) = {fail(acme, replace(SAMPLE, execution_id=f"exe_{number}")) for number in range(250)}
-    first = failures.retry_all(acme, group, Work())
+    first = failures.retry_all(acme, group, RetryActions())
     assert (len(first.retried), first.remaining) == (200, 50)
-    second = failures.retry_all(acme, group, Work())
+    second = failures.retry_all(acme, group, RetryActions())
     assert (len(second.retried), second.remaining) == (50, 0)
 
 
@@ -217,7 +217,7 @@ def test_retention_deletes_groups_not_seen_since(acme: TenantScope) -> None:
     assert db.rows("SELECT COUNT(*) FROM failure_occurrence") == [(0,)]
 
 
-def test_retention_deletes_what_failed_long_ago_of_a_group_that_goes_on(
+def test_retention_deletes_old_occurrences_of_an_active_group(
     acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "CHUNK", 2)
@@ -227,7 +227,7 @@ def test_retention_deletes_what_failed_long_ago_of_a_group_that_goes_on(
         group = fail(acme, replace(SAMPLE, execution_id=f"exe_{minute}"))
         fail(other, replace(SAMPLE, execution_id=f"exe_{minute}"))
     assert failures.purge(now + 5) == 0
-    left = [("acme", "exe_5"), ("acme", "exe_6"), ("other", "exe_5"), ("other", "exe_6")]
-    assert db.rows("SELECT tenant_id, execution_id FROM failure_occurrence ORDER BY 1, 2") == left
+    remaining = [("acme", "exe_5"), ("acme", "exe_6"), ("other", "exe_5"), ("other", "exe_6")]
+    assert db.rows("SELECT tenant_id, execution_id FROM failure_occurrence ORDER BY 1, 2") == remaining
     assert failures.get_failure(acme, group).count == 7
-    assert retried(acme, group) == ["exe_5", "exe_6"]
+    assert retry_all(acme, group) == ["exe_5", "exe_6"]

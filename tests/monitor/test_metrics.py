@@ -30,9 +30,9 @@ def test_counters_and_gauges_are_written_with_help_type_and_labels() -> None:
 
 def test_a_histogram_counts_cumulatively() -> None:
     registry = Registry()
-    took = registry.histogram("took_seconds", "Took.", ("kind",))
+    duration = registry.histogram("took_seconds", "Took.", ("kind",))
     for seconds in (0.001, 0.002, 0.3, 120):
-        took.observe(seconds, "code")
+        duration.observe(seconds, "code")
     lines = registry.render().splitlines()
     assert 'took_seconds_bucket{kind="code",le="0.001"} 1' in lines
     assert 'took_seconds_bucket{kind="code",le="0.5"} 3' in lines

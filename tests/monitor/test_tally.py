@@ -40,17 +40,17 @@ def test_executions_are_counted_by_outcome_and_tenant(acme: TenantScope, other: 
 
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
 def test_a_percentile_is_within_a_tenth_of_the_truth(share: float) -> None:
-    chance = random.Random(7)  # noqa: S311  # the same numbers every time
-    durations = sorted(chance.lognormvariate(4, 1.5) for _ in range(20_000))
+    rng = random.Random(7)  # noqa: S311  # the same numbers every time
+    durations = sorted(rng.lognormvariate(4, 1.5) for _ in range(20_000))
     truth = durations[int(share * len(durations))]
     assert summary_of(durations).percentile(share) == pytest.approx(truth, rel=0.1)
 
 
 def summary_of(durations: Iterable[float]) -> Summary:
-    made = Summary()
+    summary = Summary()
     for duration in durations:
-        made.add("succeeded", tally.slot_of(duration), Extent(1, duration, duration, duration))
-    return made
+        summary.add("succeeded", tally.slot_of(duration), Extent(1, duration, duration, duration))
+    return summary
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_percentiles_of_a_few_are_exact(acme: TenantScope, durations: list[float
 def test_percentiles_stay_exact_when_counters_are_merged(acme: TenantScope) -> None:
     day = (clock.now_ms() - 200 * DAY) // DAY * DAY
     for hour, duration in enumerate((457.0, 480.0, 501.0)):
-        counted = tally.CountedEvents("intake", day + hour * HOUR, "succeeded", tally.slot_of(duration), 1, *[duration] * 3)
-        db.write(partial(tally.add_events, acme, "execution", counted))
+        event = tally.CountedEvents("intake", day + hour * HOUR, "succeeded", tally.slot_of(duration), 1, *[duration] * 3)
+        db.write(partial(tally.add_events, acme, "execution", event))
     assert tally.compact() == 2
     total = analytics.read_total(acme, "execution", "intake", day)
     assert (total.percentile(0.3), total.percentile(0.5), total.percentile(0.95)) == (457, 480, 501)
 
 
-def test_many_alike_lie_between_the_shortest_and_the_longest() -> None:
+def test_percentiles_of_similar_durations_stay_within_their_range() -> None:
     summary = summary_of([450, 460, 470, 480, 490])
     assert [summary.percentile(share) for share in (0.0, 0.5, 1.0)] == [450, 470, 490]
 
@@ -99,7 +99,7 @@ def test_a_duration_lies_in_its_slot() -> None:
     assert tally.percentile({}, 0.5) is None
 
 
-def put(scope: TenantScope, at: int, count: int = 1, kind: str = "execution") -> None:
+def insert_tally(scope: TenantScope, at: int, count: int = 1, kind: str = "execution") -> None:
     db.write(
         lambda: db.execute(
             "INSERT INTO tally (tenant_id, kind, at, name, outcome, slot, count, sum_ms) "
@@ -115,22 +115,22 @@ def test_old_counters_are_merged_without_changing_their_sums(acme: TenantScope, 
     day = (now - 200 * DAY) // DAY * DAY
     fresh = now // MINUTE * MINUTE
     for minute in range(60):
-        put(acme, hour + minute * MINUTE, 2)
-        put(acme, day + minute * 20 * MINUTE, 3)
-        put(other, hour + minute * MINUTE)
-    put(acme, fresh)
-    put(acme, hour + MINUTE, 5, kind="step")
+        insert_tally(acme, hour + minute * MINUTE, 2)
+        insert_tally(acme, day + minute * 20 * MINUTE, 3)
+        insert_tally(other, hour + minute * MINUTE)
+    insert_tally(acme, fresh)
+    insert_tally(acme, hour + MINUTE, 5, kind="step")
     before = analytics.read_series(acme, Window(day, now + MINUTE, DAY)).total
     assert tally.compact() == 59 + 40 + 1 + 59 + 19  # hours of one tenant, then the other's, then the day
     assert tally.compact() == 0
     after = analytics.read_series(acme, Window(day, now + MINUTE, DAY)).total
     assert (after.by_result, after.slots, after.sum_ms) == (before.by_result, before.slots, before.sum_ms)
-    kept = db.rows("SELECT kind, at, count FROM tally WHERE tenant_id = 'acme' ORDER BY kind, at")
-    assert kept == [("execution", day, 180), ("execution", hour, 120), ("execution", fresh, 1), ("step", hour, 5)]
+    rows = db.rows("SELECT kind, at, count FROM tally WHERE tenant_id = 'acme' ORDER BY kind, at")
+    assert rows == [("execution", day, 180), ("execution", hour, 120), ("execution", fresh, 1), ("step", hour, 5)]
     assert db.rows("SELECT at, count FROM tally WHERE tenant_id = 'other'") == [(hour, 60)]
 
 
-def test_points_cover_the_window_also_where_nothing_happened(acme: TenantScope) -> None:
+def test_points_cover_the_window_including_empty_buckets(acme: TenantScope) -> None:
     now = clock.now_ms()
     series = analytics.read_series(acme, Window(now - DAY, now))
     assert series.bucket == 15 * MINUTE
@@ -146,14 +146,14 @@ def test_a_bucket_is_never_finer_than_what_is_kept(acme: TenantScope) -> None:
 
 
 @pytest.mark.parametrize(("span", "bucket"), [(0, None), (-5, None), (DAY, 1), (DAY, 90_000), (DAY, MINUTE), (20_000 * DAY, None)])
-def test_a_window_that_makes_no_sense_is_refused(acme: TenantScope, span: int, bucket: int | None) -> None:
+def test_an_invalid_window_is_refused(acme: TenantScope, span: int, bucket: int | None) -> None:
     now = clock.now_ms()
     with pytest.raises(InvalidRequest):
         analytics.read_series(acme, Window(now - span, now, bucket))
 
 
 def test_retention_deletes_old_counters(acme: TenantScope) -> None:
-    put(acme, MINUTE)
-    put(acme, 2 * MINUTE)
+    insert_tally(acme, MINUTE)
+    insert_tally(acme, 2 * MINUTE)
     assert tally.purge(2 * MINUTE) == 1
     assert db.rows("SELECT at FROM tally") == [(2 * MINUTE,)]

@@ -15,41 +15,41 @@ def of_key(scope: TenantScope, key_id: str) -> TenantScope:
     return TenantScope(scope.tenant_id, f"key:{key_id}")
 
 
-def test_requests_of_a_key_are_counted_with_what_failed_and_was_sent(acme: TenantScope, other: TenantScope) -> None:
-    noted = KeyTraffic()
+def test_requests_of_a_key_are_counted_with_failures_and_bytes(acme: TenantScope, other: TenantScope) -> None:
+    traffic_counter = KeyTraffic()
     for status, ms, sent in ((200, 10.0, 100), (202, 10.0, 50), (404, 10.0, 7), (503, 900.0, 3)):
-        noted.add(of_key(acme, "key_1"), status, ms, sent)
-    noted.add(of_key(acme, "key_2"), 200, 5.0, 1)
-    noted.add(of_key(other, "key_3"), 200, 5.0, 1)
-    noted.add(acme, 200, 5.0, 1)  # a person
-    noted.flush()
-    noted.flush()
+        traffic_counter.add(of_key(acme, "key_1"), status, ms, sent)
+    traffic_counter.add(of_key(acme, "key_2"), 200, 5.0, 1)
+    traffic_counter.add(of_key(other, "key_3"), 200, 5.0, 1)
+    traffic_counter.add(acme, 200, 5.0, 1)  # a person
+    traffic_counter.flush()
+    traffic_counter.flush()
     now = clock.now_ms()
-    found = read_numbers(acme, "key", now - HOUR, now + 1)
-    assert list(found) == ["key_1", "key_2"]
-    first = found["key_1"]
+    numbers = read_numbers(acme, "key", now - HOUR, now + 1)
+    assert list(numbers) == ["key_1", "key_2"]
+    first = numbers["key_1"]
     assert (first.summary.count, first.summary.failures, first.sent) == (4, 2, 160)
     assert dict(first.summary.by_result) == {"succeeded": 2, "refused": 1, "failed": 1}
     assert first.summary.percentile(0.95) == pytest.approx(900, rel=0.2)
     assert read_numbers(acme, "webapp", now - HOUR, now + 1) == {}
 
 
-def test_what_could_not_be_counted_waits(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = KeyTraffic()
-    noted.add(of_key(acme, "key_1"), 200, 10.0, 100)
+def test_counts_that_could_not_be_stored_are_kept(acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic_counter = KeyTraffic()
+    traffic_counter.add(of_key(acme, "key_1"), 200, 10.0, 100)
     with monkeypatch.context() as broken:
         broken.setattr(traffic, "count_requests", lambda answered: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            noted.flush()
-    noted.flush()
+            traffic_counter.flush()
+    traffic_counter.flush()
     now = clock.now_ms()
     assert read_numbers(acme, "key", now - HOUR, now + 1)["key_1"].summary.count == 1
 
 
-def test_a_tenant_that_is_gone_does_not_keep_others_from_being_counted(acme: TenantScope) -> None:
+def test_a_deleted_tenant_does_not_prevent_counting_others(acme: TenantScope) -> None:
     now = clock.now_ms()
-    gone = AnsweredRequest("gone", "key", "key_9", now, 200, 1.0, 1)
-    db.write(lambda: traffic.count_requests([gone, AnsweredRequest("acme", "webapp", "shop", now, 200, 1.0, 9)]))
+    deleted = AnsweredRequest("gone", "key", "key_9", now, 200, 1.0, 1)
+    db.write(lambda: traffic.count_requests([deleted, AnsweredRequest("acme", "webapp", "shop", now, 200, 1.0, 9)]))
     assert read_numbers(acme, "webapp", now - HOUR, now + 1)["shop"].sent == 9
 
 

@@ -42,76 +42,76 @@ class Clock:
 
 
 @dataclass
-class Post:
-    """The verbs, a deliverer whose loop does not run, and a receiver."""
+class WebhookWorld:
+    """The webhook service, a deliverer whose loop does not run, and a receiver."""
 
-    verbs: Webhooks
+    service: Webhooks
     deliverer: Deliverer
     server: LoopbackServer
 
     def subscribe(self, scope: TenantScope, path: str = "/hook", events: tuple[str, ...] = (FAILED,)) -> tuple[str, str]:
         """A webhook's id and secret."""
-        row, secret = self.verbs.create_webhook(scope, WebhookSpec(self.server.url + path, events))
+        row, secret = self.service.create_webhook(scope, WebhookSpec(self.server.url + path, events))
         return row.id, secret
 
     def send_due(self) -> int:
-        """Send what is due and wait for the outcome; answers how many."""
-        begun = self.deliverer.begin_due()
-        wait(begun, 30)
-        return len(begun)
+        """Send what is due, wait for the outcome, and return the number of messages."""
+        deliveries = self.deliverer.begin_due()
+        wait(deliveries, 30)
+        return len(deliveries)
 
     def delivery(self, scope: TenantScope, webhook_id: str) -> Any:
         """The newest message to a webhook."""
-        return self.verbs.list_deliveries(scope, webhook_id, None, PageRequest()).items[0]
+        return self.service.list_deliveries(scope, webhook_id, None, PageRequest()).items[0]
 
 
 @pytest.fixture
-def post() -> Iterator[Post]:
+def world() -> Iterator[WebhookWorld]:
     server = LoopbackServer()
     server.answer("/hook", 204, b"")
     deliverer = Deliverer(LOOPBACK, SEALER)
-    yield Post(Webhooks(SEALER, LOOPBACK), deliverer, server)
+    yield WebhookWorld(Webhooks(SEALER, LOOPBACK), deliverer, server)
     deliverer.stop()
     server.close()
 
 
-def tell(scope: TenantScope, event: str = FAILED, **data: Any) -> None:
+def emit(scope: TenantScope, event: str = FAILED, **data: Any) -> None:
     db.write(partial(webhooks.emit, scope, event, lambda: data))
 
 
-def verified(secret: str, request: Received) -> Any:
-    """What the senders' own library makes of a request."""
+def verify(secret: str, request: Received) -> Any:
+    """The message of a request, verified with the Standard Webhooks library."""
     return Webhook(secret).verify(request.body, dict(request.headers))
 
 
-def test_a_message_is_signed_and_tells_what_happened(post: Post, acme: TenantScope) -> None:
-    webhook_id, secret = post.subscribe(acme)
-    tell(acme, execution_id="exe_1", note="ä \u2028 😀")
-    assert post.send_due() == 1
-    (request,) = post.server.received
-    message = verified(secret, request)
+def test_a_message_is_signed_and_contains_the_event(world: WebhookWorld, acme: TenantScope) -> None:
+    webhook_id, secret = world.subscribe(acme)
+    emit(acme, execution_id="exe_1", note="ä \u2028 😀")
+    assert world.send_due() == 1
+    (request,) = world.server.received
+    message = verify(secret, request)
     assert (message["type"], message["data"]) == (FAILED, {"tenant_id": "acme", "execution_id": "exe_1", "note": "ä \u2028 😀"})
     assert clock.parse_rfc3339(message["timestamp"]) <= clock.now_ms()
-    delivery = post.delivery(acme, webhook_id)
+    delivery = world.delivery(acme, webhook_id)
     assert (delivery.status, delivery.tries, delivery.id) == ("succeeded", 1, request.headers["webhook-id"])
     assert delivery.attempts[0]["status"] == 204
-    assert post.send_due() == 0
+    assert world.send_due() == 0
     with pytest.raises(WebhookVerificationError):
-        verified(webhooks.make_secret(), request)
+        verify(webhooks.make_secret(), request)
 
 
-def test_only_who_asked_is_told_and_no_other_tenant(post: Post, acme: TenantScope, other: TenantScope) -> None:
-    post.server.answer("/other", 204, b"")
-    post.subscribe(acme)
-    post.subscribe(acme, "/other", ("execution.succeeded",))
-    post.subscribe(other, "/other")
-    tell(acme)
-    assert post.send_due() == 1
-    assert [request.path for request in post.server.received] == ["/hook"]
+def test_only_subscribers_of_the_event_and_tenant_get_it(world: WebhookWorld, acme: TenantScope, other: TenantScope) -> None:
+    world.server.answer("/other", 204, b"")
+    world.subscribe(acme)
+    world.subscribe(acme, "/other", ("execution.succeeded",))
+    world.subscribe(other, "/other")
+    emit(acme)
+    assert world.send_due() == 1
+    assert [request.path for request in world.server.received] == ["/hook"]
 
 
-def test_what_is_rolled_back_is_told_to_nobody(post: Post, acme: TenantScope) -> None:
-    post.subscribe(acme)
+def test_a_rolled_back_event_is_not_sent(world: WebhookWorld, acme: TenantScope) -> None:
+    world.subscribe(acme)
 
     def fail() -> None:
         webhooks.emit(acme, FAILED, dict)
@@ -119,200 +119,200 @@ def test_what_is_rolled_back_is_told_to_nobody(post: Post, acme: TenantScope) ->
 
     with pytest.raises(RuntimeError):
         db.write(fail)
-    assert post.send_due() == 0
+    assert world.send_due() == 0
 
 
-def test_the_loop_sends_what_a_commit_has_put_there(post: Post, acme: TenantScope) -> None:
-    post.subscribe(acme)
-    arrived = post.server.expect("/hook")
-    post.deliverer.start()
-    tell(acme)
+def test_the_loop_sends_committed_events(world: WebhookWorld, acme: TenantScope) -> None:
+    world.subscribe(acme)
+    arrived = world.server.expect("/hook")
+    world.deliverer.start()
+    emit(acme)
     assert arrived.wait(20)
 
 
-def test_both_secrets_sign_until_the_old_one_has_had_its_time(
-    post: Post, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+def test_both_secrets_sign_until_the_old_one_expires(
+    world: WebhookWorld, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moved = Clock(monkeypatch)
-    webhook_id, old = post.subscribe(acme)
-    _, new = post.verbs.rotate_secret(acme, webhook_id, 50_000)
-    tell(acme)
-    post.send_due()
-    assert verified(old, post.server.received[0]) == verified(new, post.server.received[0])
-    moved.offset = 50_001
-    tell(acme)
-    post.send_due()
-    signature = post.server.received[1].headers["webhook-signature"]
+    wall_clock = Clock(monkeypatch)
+    webhook_id, old = world.subscribe(acme)
+    _, new = world.service.rotate_secret(acme, webhook_id, 50_000)
+    emit(acme)
+    world.send_due()
+    assert verify(old, world.server.received[0]) == verify(new, world.server.received[0])
+    wall_clock.offset = 50_001
+    emit(acme)
+    world.send_due()
+    signature = world.server.received[1].headers["webhook-signature"]
     assert len(signature.split()) == 1
-    _, newest = post.verbs.rotate_secret(acme, webhook_id, 0)
-    moved.offset = 0
-    tell(acme)
-    post.send_due()
-    assert verified(newest, post.server.received[2])
+    _, newest = world.service.rotate_secret(acme, webhook_id, 0)
+    wall_clock.offset = 0
+    emit(acme)
+    world.send_due()
+    assert verify(newest, world.server.received[2])
     with pytest.raises(WebhookVerificationError):
-        verified(new, post.server.received[2])
+        verify(new, world.server.received[2])
 
 
-def test_a_dead_receiver_is_tried_for_three_days_ever_more_rarely_and_then_disabled(
-    post: Post, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+def test_a_dead_receiver_is_retried_for_three_days_and_then_disabled(
+    world: WebhookWorld, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moved = Clock(monkeypatch)
-    post.server.answer("/hook", 500, b"broken")
-    webhook_id, _ = post.subscribe(acme)
-    tell(acme, number=1)
-    began, moments = clock.now_ms(), []
-    while post.delivery(acme, webhook_id).status == "pending":
-        next_try_at = post.delivery(acme, webhook_id).next_try_at
-        moved.offset += max(0, next_try_at - clock.now_ms())
-        moments.append(clock.now_ms() - began)
-        assert post.send_due() == 1
+    wall_clock = Clock(monkeypatch)
+    world.server.answer("/hook", 500, b"broken")
+    webhook_id, _ = world.subscribe(acme)
+    emit(acme, number=1)
+    started_at, moments = clock.now_ms(), []
+    while world.delivery(acme, webhook_id).status == "pending":
+        next_try_at = world.delivery(acme, webhook_id).next_try_at
+        wall_clock.offset += max(0, next_try_at - clock.now_ms())
+        moments.append(clock.now_ms() - started_at)
+        assert world.send_due() == 1
     assert 20 < len(moments) < 60
     assert abs(moments[-1] - 3 * DAY) < 60_000
-    pauses = [later - sooner for sooner, later in pairwise(moments)]
+    pauses = [later - earlier for earlier, later in pairwise(moments)]
     assert pauses[0] <= FIRST_DELAY_MS + 5_000
     assert all(pause <= MAX_DELAY_MS + 5_000 for pause in pauses)
-    assert len({request.headers["webhook-id"] for request in post.server.received}) == 1
-    row = post.verbs.get_webhook(acme, webhook_id)
+    assert len({request.headers["webhook-id"] for request in world.server.received}) == 1
+    row = world.service.get_webhook(acme, webhook_id)
     assert (row.state, row.failing_since is not None) == ("disabled", True)
     assert row.disabled_reason is not None
     assert "status 500" in row.disabled_reason
     assert audit.list_entries(acme, AuditFilter(action="webhook.disable"), PageRequest()).items[0].subject == webhook_id
     (line,) = list_lines(acme, LineFilter(source="webhook"), PageRequest()).items
     assert "enable the webhook again" in line.message
-    tell(acme, number=2)
-    assert post.send_due() == 0, "a disabled webhook is told nothing"
-    delivery = post.delivery(acme, webhook_id)
+    emit(acme, number=2)
+    assert world.send_due() == 0, "a disabled webhook is told nothing"
+    delivery = world.delivery(acme, webhook_id)
     with pytest.raises(Conflict, match="enable"):
-        post.verbs.redeliver(acme, webhook_id, delivery.id)
-    post.server.answer("/hook", 204, b"")
-    post.verbs.change_webhook(acme, webhook_id, WebhookChange(enabled=True))
-    post.verbs.redeliver(acme, webhook_id, delivery.id)
-    assert post.send_due() == 1
-    assert post.delivery(acme, webhook_id).status == "succeeded"
-    assert post.verbs.get_webhook(acme, webhook_id).failing_since is None
+        world.service.redeliver(acme, webhook_id, delivery.id)
+    world.server.answer("/hook", 204, b"")
+    world.service.change_webhook(acme, webhook_id, WebhookChange(enabled=True))
+    world.service.redeliver(acme, webhook_id, delivery.id)
+    assert world.send_due() == 1
+    assert world.delivery(acme, webhook_id).status == "succeeded"
+    assert world.service.get_webhook(acme, webhook_id).failing_since is None
 
 
-def test_pauses_grow_and_are_spread() -> None:
+def test_retry_delays_grow_and_have_jitter() -> None:
     assert [delay_ms(tries, 0.0) for tries in (1, 2, 3)] == [5_000, 15_000, 45_000]
     assert delay_ms(1000, 0.0) == MAX_DELAY_MS
     assert delay_ms(2, 1.0) == 7_500
 
 
-def test_a_receiver_that_asks_for_patience_gets_it(post: Post, acme: TenantScope) -> None:
-    post.server.answer("/hook", 429, b"", Retry_After="3600")
-    webhook_id, _ = post.subscribe(acme)
-    tell(acme)
-    post.send_due()
-    assert post.delivery(acme, webhook_id).next_try_at >= clock.now_ms() + 3_590_000
+def test_a_retry_after_header_is_honoured(world: WebhookWorld, acme: TenantScope) -> None:
+    world.server.answer("/hook", 429, b"", Retry_After="3600")
+    webhook_id, _ = world.subscribe(acme)
+    emit(acme)
+    world.send_due()
+    assert world.delivery(acme, webhook_id).next_try_at >= clock.now_ms() + 3_590_000
 
 
-def test_a_receiver_that_is_gone_is_told_nothing_more(post: Post, acme: TenantScope) -> None:
-    post.server.answer("/hook", 410, b"")
-    webhook_id, _ = post.subscribe(acme)
-    tell(acme)
-    post.send_due()
-    assert post.verbs.get_webhook(acme, webhook_id).disabled_reason == "its URL responded with 410 Gone"
-    assert post.delivery(acme, webhook_id).status == "failed"
+def test_a_410_response_disables_the_webhook(world: WebhookWorld, acme: TenantScope) -> None:
+    world.server.answer("/hook", 410, b"")
+    webhook_id, _ = world.subscribe(acme)
+    emit(acme)
+    world.send_due()
+    assert world.service.get_webhook(acme, webhook_id).disabled_reason == "its URL responded with 410 Gone"
+    assert world.delivery(acme, webhook_id).status == "failed"
 
 
 def test_a_crash_between_sending_and_recording_sends_again_under_the_same_id(
-    post: Post, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+    world: WebhookWorld, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moved = Clock(monkeypatch)
-    webhook_id, secret = post.subscribe(acme)
-    tell(acme, number=1)
+    wall_clock = Clock(monkeypatch)
+    webhook_id, secret = world.subscribe(acme)
+    emit(acme, number=1)
     (claimed,) = db.write(partial(claim, acme, webhook_id, 5))
-    assert post.deliverer.send(claimed).status == 204  # and the process dies here
-    assert post.send_due() == 0, "nobody else sends it meanwhile"
-    moved.offset = LEASE_MS + 1
-    assert post.send_due() == 1
-    first, second = post.server.received
+    assert world.deliverer.send(claimed).status == 204  # and the process dies here
+    assert world.send_due() == 0, "nobody else sends it meanwhile"
+    wall_clock.offset = LEASE_MS + 1
+    assert world.send_due() == 1
+    first, second = world.server.received
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
-    assert verified(secret, first) == json.loads(second.body)
-    assert post.delivery(acme, webhook_id).status == "succeeded"
+    assert verify(secret, first) == json.loads(second.body)
+    assert world.delivery(acme, webhook_id).status == "succeeded"
 
 
-def test_dead_receivers_delay_nobody_else(post: Post, acme: TenantScope, other: TenantScope) -> None:
-    let_go = threading.Event()
+def test_dead_receivers_do_not_delay_others(world: WebhookWorld, acme: TenantScope, other: TenantScope) -> None:
+    release = threading.Event()
 
-    def hold(_request: Received) -> Answer:
-        let_go.wait(30)
+    def block(_request: Received) -> Answer:
+        release.wait(30)
         return Answer(500, {}, b"")
 
-    post.server.answer("/dead", 500, b"")
+    world.server.answer("/dead", 500, b"")
     for _ in range(40):
-        post.subscribe(acme, "/dead")
-    tell(acme)
+        world.subscribe(acme, "/dead")
+    emit(acme)
     for _ in range(10):
-        post.send_due()  # each has failed once by now
-    post.server.answers["/dead"] = hold
+        world.send_due()  # each has failed once by now
+    world.server.answers["/dead"] = block
     db.write(lambda: db.execute("UPDATE webhook_delivery SET next_try_at = 0 WHERE status = 'pending'"))
-    held = post.deliverer.begin_due()
+    blocked = world.deliverer.begin_due()
     try:
-        assert len(held) == 16
-        webhook_id, _ = post.subscribe(other)
-        tell(other)
-        begun = post.deliverer.begin_due()
-        assert len(begun) == 1
-        assert not wait(begun, 20).not_done
-        assert post.delivery(other, webhook_id).status == "succeeded"
-        assert not any(each.done() for each in held)
+        assert len(blocked) == 16
+        webhook_id, _ = world.subscribe(other)
+        emit(other)
+        deliveries = world.deliverer.begin_due()
+        assert len(deliveries) == 1
+        assert not wait(deliveries, 20).not_done
+        assert world.delivery(other, webhook_id).status == "succeeded"
+        assert not any(each.done() for each in blocked)
     finally:
-        let_go.set()
-        wait(held, 30)
+        release.set()
+        wait(blocked, 30)
 
 
-def test_one_receiver_gets_few_messages_at_once_and_all_in_the_end(post: Post, acme: TenantScope) -> None:
-    let_go = threading.Event()
+def test_one_receiver_gets_a_limited_number_of_concurrent_messages(world: WebhookWorld, acme: TenantScope) -> None:
+    release = threading.Event()
 
-    def hold(_request: Received) -> Answer:
-        let_go.wait(30)
+    def block(_request: Received) -> Answer:
+        release.wait(30)
         return Answer(200, {}, b"")
 
-    post.server.answers["/hook"] = hold
-    post.subscribe(acme)
+    world.server.answers["/hook"] = block
+    world.subscribe(acme)
     for number in range(10):
-        tell(acme, number=number)
-    held = post.deliverer.begin_due()
+        emit(acme, number=number)
+    blocked = world.deliverer.begin_due()
     try:
-        assert (len(held), post.deliverer.begin_due()) == (4, [])
+        assert (len(blocked), world.deliverer.begin_due()) == (4, [])
     finally:
-        let_go.set()
-        wait(held, 30)
-    assert [post.send_due() for _ in range(3)] == [4, 2, 0]
-    assert len({request.headers["webhook-id"] for request in post.server.received}) == 10
+        release.set()
+        wait(blocked, 30)
+    assert [world.send_due() for _ in range(3)] == [4, 2, 0]
+    assert len({request.headers["webhook-id"] for request in world.server.received}) == 10
 
 
-def test_a_redirect_is_a_failure_and_is_not_followed(post: Post, acme: TenantScope) -> None:
-    post.server.answer("/hook", 307, b"", Location="/elsewhere")
-    webhook_id, _ = post.subscribe(acme)
-    tell(acme)
-    post.send_due()
-    assert [request.path for request in post.server.received] == ["/hook"]
-    assert post.delivery(acme, webhook_id).attempts[0]["status"] == 307
+def test_a_redirect_is_a_failure_and_is_not_followed(world: WebhookWorld, acme: TenantScope) -> None:
+    world.server.answer("/hook", 307, b"", Location="/elsewhere")
+    webhook_id, _ = world.subscribe(acme)
+    emit(acme)
+    world.send_due()
+    assert [request.path for request in world.server.received] == ["/hook"]
+    assert world.delivery(acme, webhook_id).attempts[0]["status"] == 307
 
 
-def test_a_long_answer_is_an_answer(post: Post, acme: TenantScope) -> None:
-    post.server.answer("/hook", 200, b"x" * (1 << 20))
-    webhook_id, _ = post.subscribe(acme)
-    tell(acme)
-    post.send_due()
-    assert post.delivery(acme, webhook_id).status == "succeeded"
+def test_a_long_response_is_accepted(world: WebhookWorld, acme: TenantScope) -> None:
+    world.server.answer("/hook", 200, b"x" * (1 << 20))
+    webhook_id, _ = world.subscribe(acme)
+    emit(acme)
+    world.send_due()
+    assert world.delivery(acme, webhook_id).status == "succeeded"
 
 
-def test_an_address_inside_is_refused_when_it_is_given_and_when_a_name_leads_there(post: Post, acme: TenantScope) -> None:
-    closed = Egress(resolver=lambda _host, _port: ["127.0.0.1"])
-    verbs, deliverer = Webhooks(SEALER, closed), Deliverer(closed, SEALER)
+def test_an_internal_address_is_refused_on_creation_and_on_delivery(world: WebhookWorld, acme: TenantScope) -> None:
+    refusing_egress = Egress(resolver=lambda _host, _port: ["127.0.0.1"])
+    verbs, deliverer = Webhooks(SEALER, refusing_egress), Deliverer(refusing_egress, SEALER)
     with pytest.raises(AddressNotAllowed):
-        verbs.create_webhook(acme, WebhookSpec(post.server.url + "/hook", [FAILED]))
-    row, _ = verbs.create_webhook(acme, WebhookSpec(f"http://good.example:{post.server.port}/hook", [FAILED]))
+        verbs.create_webhook(acme, WebhookSpec(world.server.url + "/hook", [FAILED]))
+    row, _ = verbs.create_webhook(acme, WebhookSpec(f"http://good.example:{world.server.port}/hook", [FAILED]))
     with pytest.raises(AddressNotAllowed):
         verbs.change_webhook(acme, row.id, WebhookChange(url="http://[::ffff:169.254.169.254]/"))
-    tell(acme)
+    emit(acme)
     wait(deliverer.begin_due(), 20)
     deliverer.stop()
-    assert "egress.allow" in post.delivery(acme, row.id).attempts[0]["error"]
-    assert post.server.received == []
+    assert "egress.allow" in world.delivery(acme, row.id).attempts[0]["error"]
+    assert world.server.received == []
 
 
 @pytest.mark.parametrize(
@@ -325,43 +325,43 @@ def test_an_address_inside_is_refused_when_it_is_given_and_when_a_name_leads_the
         WebhookSpec("https://a.example/", []), WebhookSpec("https://a.example/", [FAILED, "document.shredded"]),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused(post: Post, acme: TenantScope, spec: WebhookSpec) -> None:
+def test_an_invalid_webhook_is_refused(world: WebhookWorld, acme: TenantScope, spec: WebhookSpec) -> None:
     with pytest.raises(ValidationFailed):
-        post.verbs.create_webhook(acme, spec)
+        world.service.create_webhook(acme, spec)
 
 
-def test_secrets_are_sealed_and_redacted(post: Post, acme: TenantScope) -> None:
+def test_secrets_are_sealed_and_redacted(world: WebhookWorld, acme: TenantScope) -> None:
     logs.remember_secret("tops3cret-canary")
-    webhook_id, secret = post.subscribe(acme)
-    tell(acme, error={"message": "refused tops3cret-canary"})
-    assert "tops3cret-canary" not in post.delivery(acme, webhook_id).payload
+    webhook_id, secret = world.subscribe(acme)
+    emit(acme, error={"message": "refused tops3cret-canary"})
+    assert "tops3cret-canary" not in world.delivery(acme, webhook_id).payload
     stored = db.rows("SELECT url, events, description, sealed FROM webhook")
     assert secret.removeprefix("whsec_") not in repr([[str(bytes(v) if not isinstance(v, str) else v) for v in r] for r in stored])
 
 
-def test_webhooks_of_another_tenant_are_not_there(post: Post, acme: TenantScope, other: TenantScope) -> None:
-    webhook_id, _ = post.subscribe(acme)
-    tell(acme)
-    delivery = post.delivery(acme, webhook_id)
+def test_webhooks_are_isolated_by_tenant(world: WebhookWorld, acme: TenantScope, other: TenantScope) -> None:
+    webhook_id, _ = world.subscribe(acme)
+    emit(acme)
+    delivery = world.delivery(acme, webhook_id)
     for verb in (
-        partial(post.verbs.get_webhook, other, webhook_id), partial(post.verbs.delete_webhook, other, webhook_id),
-        partial(post.verbs.rotate_secret, other, webhook_id, 0), partial(post.verbs.send_test, other, webhook_id),
-        partial(post.verbs.redeliver, other, webhook_id, delivery.id),
-        partial(post.verbs.change_webhook, other, webhook_id, WebhookChange(enabled=False)),
+        partial(world.service.get_webhook, other, webhook_id), partial(world.service.delete_webhook, other, webhook_id),
+        partial(world.service.rotate_secret, other, webhook_id, 0), partial(world.service.send_test, other, webhook_id),
+        partial(world.service.redeliver, other, webhook_id, delivery.id),
+        partial(world.service.change_webhook, other, webhook_id, WebhookChange(enabled=False)),
     ):  # fmt: skip
         with pytest.raises(NotFound):
             verb()
 
 
-def test_what_is_deleted_is_not_sent_and_what_is_old_goes(
-    post: Post, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+def test_deleted_webhooks_get_nothing_and_old_deliveries_are_purged(
+    world: WebhookWorld, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    webhook_id, _ = post.subscribe(acme)
-    tell(acme)
-    post.verbs.delete_webhook(acme, webhook_id)
-    assert post.send_due() == 0
-    post.subscribe(acme)
-    tell(acme)
+    webhook_id, _ = world.subscribe(acme)
+    emit(acme)
+    world.service.delete_webhook(acme, webhook_id)
+    assert world.send_due() == 0
+    world.subscribe(acme)
+    emit(acme)
     assert webhooks.purge(clock.now_ms() + 1) == 0, "what may still be tried stays"
     Clock(monkeypatch).offset = 7 * DAY
     assert webhooks.purge(clock.now_ms() - DAY) == 1

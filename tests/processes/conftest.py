@@ -22,19 +22,19 @@ def editors_schema() -> Schema:
 
 @pytest.fixture(autouse=True)
 def published_schema(editors_schema: Schema, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every definition that a test's appliance takes is valid by the schema that editors are given."""
+    """Every definition that the parser accepts in a test is also valid by the published schema for editors."""
     schema, parse = editors_schema, definition._Parser.process
-    refused: list[object] = []
+    schema_problems: list[object] = []
 
     def watch(parser: definition._Parser, data: object) -> definition.Definition | None:
-        found = parse(parser, data)
-        if found is not None and not parser.problems:
-            refused.extend(schema.problems(data))
-        return found
+        parsed = parse(parser, data)
+        if parsed is not None and not parser.problems:
+            schema_problems.extend(schema.problems(data))
+        return parsed
 
     monkeypatch.setattr(definition._Parser, "process", watch)
     yield
-    assert refused == [], "add what the parser takes to processes/schema.py or schema_kinds.py, and to every_member.yaml"
+    assert schema_problems == [], "add what the parser accepts to processes/schema.py or schema_kinds.py, and to every_member.yaml"
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def model_server() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(model_server: Provider) -> Provider:
-    """A language model's server that has not been asked."""
+    """A language model server without any request so far."""
     model_server.forget()
     return model_server
 

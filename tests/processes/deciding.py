@@ -1,4 +1,4 @@
-"""People of the tenant decide about what an execution may do."""
+"""Policy rules and approval decisions for tests of executions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +19,8 @@ ASK = {"id": "ask", "effect": "require_approval", "operations": ["ring"], "reaso
 
 
 @contextmanager
-def ruled(world: World, *rules: dict[str, Any]) -> Iterator[None]:
-    """These rules hold in the block."""
+def active_rules(world: World, *rules: dict[str, Any]) -> Iterator[None]:
+    """The rules are active within the block."""
     put_rules(world.scope, *rules)
     try:
         yield
@@ -31,22 +31,22 @@ def ruled(world: World, *rules: dict[str, Any]) -> Iterator[None]:
 
 
 def vote(world: World, approval_id: str, verdict: Verdict = "approve") -> None:
-    """A person decides; who asked hears of it in the same write, as the composition root has it."""
-    town = TenantFixture(tenants.system_scope("acme"))
+    """A person decides; the execution is woken in the same transaction, as in the appliance."""
+    tenant = TenantFixture(tenants.system_scope("acme"))
     names = list(Person.select().where(Person.login == "eve@acme.test"))
     if names:
         scope = world.scope.with_actor(f"user:{names[0].id}")
-        town.people["eve"] = SignedIn(names[0].id, names[0].login, "operator", scope)
+        tenant.people["eve"] = SignedIn(names[0].id, names[0].login, "operator", scope)
     else:
-        town.person("eve", "operator", approver=True)
+        tenant.person("eve", "operator", approver=True)
     forget = approvals.on_decided(world.flow.answer_approval)
     try:
-        town.decide("eve", approvals.get_approval(world.scope, approval_id), verdict)
+        tenant.decide("eve", approvals.get_approval(world.scope, approval_id), verdict)
     finally:
         forget()
 
 
-def asked_of(world: World, execution: str) -> list[approvals.Approval]:
-    """What the execution has asked for, oldest first."""
+def list_approvals(world: World, execution: str) -> list[approvals.Approval]:
+    """The approval requests of the execution, oldest first."""
     rows = db.rows("SELECT id FROM approval WHERE execution_id = ? ORDER BY created_at, id", (execution,))
     return [approvals.get_approval(world.scope, row[0]) for row in rows]

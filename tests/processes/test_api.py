@@ -83,18 +83,18 @@ def test_steps_journal_and_logs_are_read_and_belong_to_their_tenant(acme: httpx.
     address = make([code("a", body), rule("b", "= steps.a")], grants={"datapool": {"none-such": ["read"]}})
     view = data(acme.post(f"{address}/execute?wait=10", json={}))
     assert view["output"] == "not_found"
-    here = view["links"]["self"]
-    steps = data(acme.get(f"{here}/steps"))
+    address_of_view = view["links"]["self"]
+    steps = data(acme.get(f"{address_of_view}/steps"))
     assert [(s["step"], s["kind"], s["status"], s["result_source"]) for s in steps] == [
         ("a", "code", "succeeded", "executed"), ("b", "rule", "succeeded", "executed"),
     ]  # fmt: skip
-    journal = data(acme.get(f"{here}/journal"))
+    journal = data(acme.get(f"{address_of_view}/journal"))
     assert [(entry["method"], entry["ok"], entry["answer"].get("code")) for entry in journal] == [
         ("datapool.query", False, "not_found"), ("end", True, None),
     ]  # fmt: skip
-    assert {line["message"] for line in data(acme.get(f"{here}/logs"))} >= {"hello", "careful"}
+    assert {line["message"] for line in data(acme.get(f"{address_of_view}/logs"))} >= {"hello", "careful"}
     for tail in ("", "/steps", "/journal", "/logs", "/events"):
-        foreign, unknown = globex.get(f"{here}{tail}"), globex.get(f"{here[:-3]}abc{tail}")
+        foreign, unknown = globex.get(f"{address_of_view}{tail}"), globex.get(f"{address_of_view[:-3]}abc{tail}")
         assert error(foreign, 404)["code"] == error(unknown, 404)["code"]
 
 
@@ -199,13 +199,13 @@ def test_lists_are_filtered_by_state_label_class_and_time(acme: httpx.Client, ma
 def test_cancel_retry_and_what_is_over(acme: httpx.Client, make: Make) -> None:
     address = make([rule("a", "= 1"), WAIT])
     view = data(acme.post(f"{address}/execute?wait=0.3", json={}), 202)
-    here = view["links"]["self"]
-    waiting = wait_until(lambda: row if (row := data(acme.get(here)))["status"] == "waiting" else None)
+    address_of_view = view["links"]["self"]
+    waiting = wait_until(lambda: row if (row := data(acme.get(address_of_view)))["status"] == "waiting" else None)
     assert (waiting["wait_reason"], waiting["waiting_for"]["step"]) == ("timer", "pause")
-    assert error(acme.post(f"{here}/retry", json={}), 409)["code"] == "conflict"
-    assert data(acme.post(f"{here}/cancel", json={}))["status"] == "cancelled"
-    assert error(acme.post(f"{here}/cancel", json={}), 409)["code"] == "execution_finished"
-    retried = acme.post(f"{here}/retry", json={"from": "failed"})
+    assert error(acme.post(f"{address_of_view}/retry", json={}), 409)["code"] == "conflict"
+    assert data(acme.post(f"{address_of_view}/cancel", json={}))["status"] == "cancelled"
+    assert error(acme.post(f"{address_of_view}/cancel", json={}), 409)["code"] == "execution_finished"
+    retried = acme.post(f"{address_of_view}/retry", json={"from": "failed"})
     again = data(retried, 202)
     assert again["retry_of"] == view["execution_id"]
     assert retried.headers["location"] == again["links"]["self"]
@@ -214,7 +214,7 @@ def test_cancel_retry_and_what_is_over(acme: httpx.Client, make: Make) -> None:
     assert sources == {"a": "reused", "pause": "executed"}
     assert error(acme.delete(address), 409)["code"] == "conflict"
     data(acme.delete(f"{address}?force=true"))
-    assert error(acme.get(here), 404)["code"] == "not_found"
+    assert error(acme.get(address_of_view), 404)["code"] == "not_found"
 
 
 def test_the_same_idempotency_key_is_the_same_execution(acme: httpx.Client, make: Make) -> None:
@@ -288,20 +288,20 @@ def test_an_output_of_null_is_returned(acme: httpx.Client, make: Make) -> None:
 def test_problems_of_structure_and_of_code_are_reported_together(acme: httpx.Client) -> None:
     steps = [{"id": "a", "rule": {"expression": "= 1 +"}}, code("b", "return 1 +"), {"id": "c", "wait": {"for": "soon"}}]
     data(acme.put(f"{BASE}/two-kinds", json={"steps": steps}), 201)
-    found = data(acme.post(f"{BASE}/two-kinds/validate"))["problems"]
-    assert {p["pointer"] for p in found} == {"/steps/0/rule/expression", "/steps/1/code", "/steps/2/wait/for"}
+    problems = data(acme.post(f"{BASE}/two-kinds/validate"))["problems"]
+    assert {p["pointer"] for p in problems} == {"/steps/0/rule/expression", "/steps/1/code", "/steps/2/wait/for"}
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_problems_of_a_yaml_draft_carry_lines(acme: httpx.Client, wrapped: bool) -> None:
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_problems_of_a_yaml_draft_carry_lines(acme: httpx.Client, is_wrapped: bool) -> None:
     text = "id: in-yaml\nsteps:\n  - id: a\n    rule:\n      expression: '= 1'\n  - id: a\n    wait: {for: soon}\n"
-    if wrapped:
+    if is_wrapped:
         text = "definition:\n" + "".join(f"  {line}\n" for line in text.splitlines())
-    data(acme.put(f"{BASE}/in-yaml", content=text, headers={"Content-Type": "application/yaml"}), 200 if wrapped else 201)
+    data(acme.put(f"{BASE}/in-yaml", content=text, headers={"Content-Type": "application/yaml"}), 200 if is_wrapped else 201)
     answer = acme.post(f"{BASE}/in-yaml/validate", content=text, headers={"Content-Type": "application/yaml"})
-    found = {p["pointer"]: p["line"] for p in data(answer)["problems"]}
-    shift = 1 if wrapped else 0
-    assert found == {"/steps/1/id": 6 + shift, "/steps/1/wait/for": 7 + shift}
+    problems = {p["pointer"]: p["line"] for p in data(answer)["problems"]}
+    shift = 1 if is_wrapped else 0
+    assert problems == {"/steps/1/id": 6 + shift, "/steps/1/wait/for": 7 + shift}
 
 
 @pytest.mark.parametrize(
@@ -349,10 +349,10 @@ def test_a_flood_of_calls_or_logs_and_a_loop_end_in_coded_failures(acme: httpx.C
     classes = {}
     for name, body in bodies.items():
         step = code("a", body, limits={"time": "3s", "memory_mb": 16})
-        told = data(acme.post(f"{make([step], name)}/execute?wait=20", json={}))["error"]
-        classes[name] = told["failure_class"]
-        assert told["next"]
-        assert json.dumps(told).count("Traceback") == 0
+        failure = data(acme.post(f"{make([step], name)}/execute?wait=20", json={}))["error"]
+        classes[name] = failure["failure_class"]
+        assert failure["next"]
+        assert json.dumps(failure).count("Traceback") == 0
     assert classes["loop"] == "timeout"
     assert classes["memory"] == "memory"
     assert set(classes.values()) <= {"timeout", "memory", "user_code", "validation"}

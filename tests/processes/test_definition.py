@@ -33,7 +33,7 @@ def of_step(step: Any, **more: Any) -> dict[str, str]:
 
 
 def test_every_problem_is_reported_at_once() -> None:
-    found = problems(
+    actual = problems(
         {
             "id": "Not A Slug", "nmae": "x", "timeout": "soon", "grants": {"datapool": {"orders": ["red"]}},
             "steps": [
@@ -48,8 +48,8 @@ def test_every_problem_is_reported_at_once() -> None:
     assert {
         "/id", "/nmae", "/timeout", "/grants/datapool/orders", "/steps/0/id", "/steps/0/rule/expression", "/steps/1/code/language",
         "/steps/1/code/file", "/steps/2/id", "/steps/2/wait/for", "/steps/3", "/steps/4",
-    } == set(found)  # fmt: skip
-    assert "/steps/1" in found["/steps/2/id"], "a duplicate says where the first one is"
+    } == set(actual)  # fmt: skip
+    assert "/steps/1" in actual["/steps/2/id"], "a duplicate says where the first one is"
 
 
 @pytest.mark.parametrize(
@@ -274,20 +274,20 @@ def test_an_overlong_or_too_deep_value_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "value"),
+    ("text", "is_present", "value"),
     [
         ("input.a[1].b", True, 7), ("input.a.length", False, None), ("input.a[5]", False, None), ("input.missing", False, None),
         ("input.constructor", False, None), ("input.text.length", False, None), ("input", True, {"a": [0, {"b": 7}], "text": "x"}),
         ("input.a['x']", None, None), ("true", False, None),
     ],
 )  # fmt: skip
-def test_a_plain_path_is_resolved_where_json_can_tell(text: str, found: bool | None, value: Any) -> None:
+def test_a_plain_path_is_resolved_where_json_can_tell(text: str, is_present: bool | None, value: Any) -> None:
     expression = compile_template(f"= {text}", "").expressions[0]
-    if found is None:
+    if is_present is None:
         assert expression.path is None
         return
     assert expression.path is not None
-    assert resolve_path(expression.path, {"input": {"a": [0, {"b": 7}], "text": "x"}}) == (found, value)
+    assert resolve_path(expression.path, {"input": {"a": [0, {"b": 7}], "text": "x"}}) == (is_present, value)
 
 
 def test_grants_name_secrets_processes_and_asking_people() -> None:

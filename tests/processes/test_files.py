@@ -37,13 +37,13 @@ def documents(world: World, name: str) -> int:
     )
 
 
-def run(world: World, given: Any, **members: Any) -> Execution:
+def run(world: World, payload: Any, **members: Any) -> Execution:
     """One `file` step."""
-    return world.run([{"id": "it", "file": members}], given)
+    return world.run([{"id": "it", "file": members}], payload)
 
 
-def output(world: World, given: Any, **members: Any) -> Any:
-    result = run(world, given, **members)
+def output(world: World, payload: Any, **members: Any) -> Any:
+    result = run(world, payload, **members)
     assert result.status == "succeeded", result.error
     return result.output
 
@@ -61,13 +61,13 @@ def orders(flow_world: World) -> None:
 def rows(world: World) -> Any:
     """What stands in `orders`; empty at the beginning."""
 
-    def found() -> list[tuple[Any, ...]]:
+    def read_rows() -> list[tuple[Any, ...]]:
         items = datapool.query_entities(world.scope, "orders", {"sort": "number", "limit": 500}).items
         return [(item["number"], item["total"], item["customer"]) for item in items]
 
     for item in datapool.query_entities(world.scope, "orders", {"limit": 500}).items:
         datapool.delete_entity(world.scope, "orders", item["id"])
-    return found
+    return read_rows
 
 
 def test_a_table_becomes_rows(world: World) -> None:
@@ -182,12 +182,14 @@ def test_rows_that_are_not_accepted_are_refused_or_reported(world: World, rows: 
     assert (failed.error["code"], failed.error["failure_class"]) == ("rows_refused", "validation")
     assert "row 3, number" in failed.error["message"]
     assert rows() == []
-    told = output(world, inputs, operation="parse", document="= input.document", to={"collection": "orders", "on_error": "report"})
-    assert (told["created"], told["failed"], told["errors"][0]["row"], told["errors"][0]["field"]) == (3, 1, 3, "number")
+    report = output(
+        world, inputs, operation="parse", document="= input.document", to={"collection": "orders", "on_error": "report"}
+    )
+    assert (report["created"], report["failed"], report["errors"][0]["row"], report["errors"][0]["field"]) == (3, 1, 3, "number")
     lines = "\n".join(json.dumps({"number": n, "total": "1", "customer": None}) for n in (7, "x", 9))
     typed = {"document": store(world, "o.ndjson", lines)}
-    told = output(world, typed, operation="parse", document="= input.document", to={"collection": "orders", "on_error": "report"})
-    assert (told["created"], told["errors"][0]["row"]) == (2, 2)
+    report = output(world, typed, operation="parse", document="= input.document", to={"collection": "orders", "on_error": "report"})
+    assert (report["created"], report["errors"][0]["row"]) == (2, 2)
 
 
 def test_rows_become_a_document_when_they_are_many(world: World) -> None:
@@ -202,7 +204,7 @@ def test_rows_become_a_document_when_they_are_many(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "code", "said"),
+    ("members", "code", "message"),
     [
         ({"operation": "parse", "document": "doc_none"}, "not_found", ""),
         ({"operation": "parse", "document": "= 7"}, "arguments_invalid", "document"),
@@ -219,12 +221,12 @@ def test_rows_become_a_document_when_they_are_many(world: World) -> None:
         ({"operation": "unzip", "document": "= input.csv"}, "content_invalid", "not a readable zip"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_says_why(world: World, members: dict[str, Any], code: str, said: str) -> None:
+def test_an_invalid_file_step_fails_with_the_reason(world: World, members: dict[str, Any], code: str, message: str) -> None:
     inputs = {"csv": store(world, "a.csv", CSV), "odd": store(world, "a.bin", b"\x00\x01"), "txt": store(world, "a.txt", "x")}
     failed = run(world, inputs, **members)
     assert failed.error is not None
     assert (failed.error["code"], failed.error["failure_class"]) == (code, "validation")
-    assert said in failed.error["message"]
+    assert message in failed.error["message"]
 
 
 def test_a_document_of_another_tenant_is_not_found(world: World) -> None:

@@ -41,7 +41,7 @@ def upload(acme: httpx.Client, name: str, content: bytes) -> str:
     return str(data(acme.post(DOCUMENTS, params={"name": name}, content=content), 201)["id"])
 
 
-def test_papers_go_through_a_process(acme: httpx.Client) -> None:
+def test_documents_are_processed_end_to_end(acme: httpx.Client) -> None:
     address = f"{BASE}/paper-work"
     assert acme.put(address, content=PROCESS, headers={"Content-Type": "application/yaml"}).status_code == 201
     data(acme.post(f"{address}/publish", json={}))
@@ -49,9 +49,9 @@ def test_papers_go_through_a_process(acme: httpx.Client) -> None:
     view = data(acme.post(f"{address}/execute", json=input_data), 202)
     execution = view["links"]["self"]
     wait_until(lambda: data(acme.get(execution))["status"] in ("succeeded", "failed"), 180)
-    shown = data(acme.get(execution))
-    assert shown["status"] == "succeeded", shown
-    assert (shown["output"]["document"]["name"], shown["output"]["count"]) == ("rows.xlsx", 2)
+    final_view = data(acme.get(execution))
+    assert final_view["status"] == "succeeded", final_view
+    assert (final_view["output"]["document"]["name"], final_view["output"]["count"]) == ("rows.xlsx", 2)
     steps = {each["step"]: each for each in data(acme.get(f"{execution}/steps"))}
     assert steps["total"]["output"] == "342.00"
     assert re.search(r"2026-0815", steps["seen"]["output"]["text"])
@@ -60,7 +60,7 @@ def test_papers_go_through_a_process(acme: httpx.Client) -> None:
     text = pages[0].get_textpage().get_text_bounded()
     assert "Total 342.00" in text
     assert "Müller" in text
-    assert acme.get(f"{DOCUMENTS}/{shown['output']['document']['id']}/content").content[:2] == io.BytesIO(b"PK").read()
+    assert acme.get(f"{DOCUMENTS}/{final_view['output']['document']['id']}/content").content[:2] == io.BytesIO(b"PK").read()
 
 
 def test_a_replay_takes_files_as_they_were(world: World) -> None:

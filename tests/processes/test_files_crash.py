@@ -28,26 +28,26 @@ def store_csv(world: World, content: str = ROWS) -> str:
 
 def drive_with_a_crash(world: World, execution: str, number: int, when: When) -> bool:
     """Run it to its end with one crash on the way; whether there was one."""
-    cut = False
+    was_cut = False
     try:
         with power_cut(number, when):
             world.runner.drive("acme", execution)
     except PowerCut:
-        cut = True
+        was_cut = True
     while world.get(execution).status not in store.FINISHED:
         world.lose_worker(execution)
         world.runner.drive("acme", execution)
-    return cut
+    return was_cut
 
 
 def crash_everywhere(world: World, start: Callable[[], str], check: Callable[[str, int], None], when: When) -> int:
     """A crash at every write in turn; answers how many there are."""
     for number in range(1, MOST_WRITES):
         execution = start()
-        cut = drive_with_a_crash(world, execution, number, when)
+        was_cut = drive_with_a_crash(world, execution, number, when)
         assert world.get(execution).status == "succeeded", world.get(execution).error
         check(execution, number)
-        if not cut:
+        if not was_cut:
             return number
     raise AssertionError("there is no end of writes")
 
@@ -88,11 +88,11 @@ def test_every_row_exists_once_after_a_crash_at_any_write(idle_world: World, whe
     assert 6 < crash_everywhere(world, start, check, when) < MOST_WRITES
 
 
-def run_twice(world: World, read: dict[str, Any], given: dict[str, Any]) -> str:
+def run_twice(world: World, read: dict[str, Any], payload: dict[str, Any]) -> str:
     """An execution whose step fails once and is tried again."""
     retry = {"max_attempts": 2, "initial": "400ms", "jitter": False, "classes": ["validation"]}
     process = world.publish([{"id": "load", "file": read, "retry": retry}])
-    return world.start(process, given, soon=False)
+    return world.start(process, payload, soon=False)
 
 
 def test_a_retry_continues_after_the_stored_rows(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +101,8 @@ def test_a_retry_continues_after_the_stored_rows(idle_world: World, monkeypatch:
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
     datapool.create_collection(world.scope, {"name": "strict", "fields": [{"name": "what", "type": "text", "unique": True}]})
     obstacle = datapool.create_entity(world.scope, "strict", {"what": "r5"})
-    to = {"collection": "strict", "fields": {"what": "what"}}
-    execution = run_twice(world, {"operation": "parse", "document": "= input.d", "to": to}, {"d": store_csv(world)})
+    target = {"collection": "strict", "fields": {"what": "what"}}
+    execution = run_twice(world, {"operation": "parse", "document": "= input.d", "to": target}, {"d": store_csv(world)})
     world.runner.drive("acme", execution)
     waiting = world.steps(execution)["load"]
     assert (waiting.status, waiting.error["code"]) == ("retrying", "rows_refused")
@@ -124,8 +124,8 @@ def test_a_retry_starts_over_with_another_content(idle_world: World, monkeypatch
     fields = [{"name": "what", "type": "text", "unique": True}, {"name": "note", "type": "integer"}]
     datapool.create_collection(world.scope, {"name": "counted", "fields": fields})
     document = store_csv(world, "what,note\na,1\nb,2\nc,x\n")
-    to = {"collection": "counted", "key": ["what"]}
-    execution = run_twice(world, {"operation": "parse", "document": "= input.d", "to": to}, {"d": document})
+    target = {"collection": "counted", "key": ["what"]}
+    execution = run_twice(world, {"operation": "parse", "document": "= input.d", "to": target}, {"d": document})
     world.runner.drive("acme", execution)
     assert "row 3, note" in world.steps(execution)["load"].error["message"]
     content = documents_of(world).store_content(world.scope, b"what,note\na,10\nb,20\nc,30\n")
@@ -141,14 +141,14 @@ def test_a_worker_that_lost_its_claim_stores_nothing(idle_world: World, monkeypa
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
     read = {"operation": "parse", "document": "= input.d", "to": {"collection": "marks"}}
     execution = world.start(world.publish([{"id": "load", "file": read}]), {"d": store_csv(world)}, soon=False)
-    imported = datapool.import_entities
+    import_entities = datapool.import_entities
 
-    def overtaken(*given: Any) -> Any:
-        report = imported(*given)
+    def import_and_lose_claim(*args: Any) -> Any:
+        report = import_entities(*args)
         db.execute("UPDATE execution SET fence = fence + 1 WHERE id = ?", (execution,))
         return report
 
-    monkeypatch.setattr(datapool, "import_entities", overtaken)
+    monkeypatch.setattr(datapool, "import_entities", import_and_lose_claim)
     world.runner.drive("acme", execution)
     monkeypatch.undo()
     assert len(world.marks()) == 2  # the one batch of which it had the fence

@@ -58,16 +58,16 @@ def row(name: str, *calls: Any, **expected: Any) -> Row:
     return Row(name, [(call[0], list(call[1:])) for call in calls], **expected)
 
 
-MADE = ("datapool.create", "marks", {"what": "a", "note": "ä €"})
+CREATE = ("datapool.create", "marks", {"what": "a", "note": "ä €"})
 ROWS = [
-    row("create", MADE, value={"what": "a", "note": "ä €", "_version": 1}),
+    row("create", CREATE, value={"what": "a", "note": "ä €", "_version": 1}),
     row("find nothing", ("datapool.find", "marks", "ent_none"), value=None),
-    row("query", MADE, ("datapool.query", "marks", {"filter": {"what": {"_eq": "a"}}, "fields": ["what"]}),
+    row("query", CREATE, ("datapool.query", "marks", {"filter": {"what": {"_eq": "a"}}, "fields": ["what"]}),
         value={"items": [{"what": "a"}], "next_cursor": None}),
     row("query everything", ("datapool.query", "marks"), value={"items": [], "next_cursor": None}),
-    row("aggregate", MADE, MADE, ("datapool.query", "marks", {"aggregate": {"n": {"fn": "count"}}}),
+    row("aggregate", CREATE, CREATE, ("datapool.query", "marks", {"aggregate": {"n": {"fn": "count"}}}),
         value={"items": [{"n": 2}], "next_cursor": None}),
-    row("upsert", MADE, ("datapool.upsert", "marks", {"key": ["what"], "values": {"what": "a", "note": "b"}}),
+    row("upsert", CREATE, ("datapool.upsert", "marks", {"key": ["what"], "values": {"what": "a", "note": "b"}}),
         value={"what": "a", "note": "b", "_version": 2}),
     row("batch", ("datapool.batch", {"operations": [{"op": "create", "collection": "marks", "values": {"what": "x"}}]}),
         value=[{"event": "created", "collection": "marks", "entity": {"what": "x", "note": None, "_version": 1}}]),
@@ -114,11 +114,11 @@ ROWS = [
 ]  # fmt: skip
 
 
-def known(value: Any) -> Any:
+def without_generated(value: Any) -> Any:
     """Without what differs between any two runs."""
     if isinstance(value, dict):
-        return {name: known(each) for name, each in value.items() if name not in ("id", "created_at", "updated_at")}
-    return [known(each) for each in value] if isinstance(value, list) else value
+        return {name: without_generated(each) for name, each in value.items() if name not in ("id", "created_at", "updated_at")}
+    return [without_generated(each) for each in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="module")
@@ -135,22 +135,24 @@ def process_of(flow_world: World, model_server: Provider) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("language", SOURCES)
-@pytest.mark.parametrize("wanted", ROWS, ids=lambda each: each.name)
-def test_a_call_answers_the_same_in_every_language(world: World, process_of: dict[str, str], language: str, wanted: Row) -> None:
-    done = world.finish(world.start(process_of[language], {"calls": [[method, args] for method, args in wanted.calls]}))
+@pytest.mark.parametrize("expected_row", ROWS, ids=lambda each: each.name)
+def test_a_call_answers_the_same_in_every_language(
+    world: World, process_of: dict[str, str], language: str, expected_row: Row
+) -> None:
+    done = world.finish(world.start(process_of[language], {"calls": [[method, args] for method, args in expected_row.calls]}))
     assert done.status == "succeeded", done.error
     last = done.output[-1]
-    if wanted.code is None:
-        value = wanted.in_php if language == "php" and wanted.in_php is not None else wanted.value
-        assert {"value": known(last["value"])} == {"value": value}, last
+    if expected_row.code is None:
+        value = expected_row.in_php if language == "php" and expected_row.in_php is not None else expected_row.value
+        assert {"value": without_generated(last["value"])} == {"value": value}, last
         return
-    assert (last["name"], last["code"], last["retryable"]) == ("ApiError", wanted.code, wanted.retryable), last
-    assert wanted.words in last["message"]
+    assert (last["name"], last["code"], last["retryable"]) == ("ApiError", expected_row.code, expected_row.retryable), last
+    assert expected_row.words in last["message"]
 
 
 @pytest.mark.parametrize("language", SOURCES)
 def test_the_journal_lists_the_same_calls_in_every_language(world: World, process_of: dict[str, str], language: str) -> None:
-    calls = [list(MADE), ["datapool.query", "marks", {}], ["integrations.execute", "bell", "ring", {"n": 1}]]
+    calls = [list(CREATE), ["datapool.query", "marks", {}], ["integrations.execute", "bell", "ring", {"n": 1}]]
     calls.append(["secrets.get", "token"])
     execution = world.start(process_of[language], {"calls": [[method, args] for method, *args in calls]})
     assert world.finish(execution).status == "succeeded"

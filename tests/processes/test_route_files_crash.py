@@ -32,14 +32,14 @@ def call(world: World, process: str, folder: str, *texts: bytes) -> None:
     world.flow.start_execution(world.scope, process, StartRequest({**stored.ids, "folder": folder}), write_related=beside)
 
 
-def made(world: World, folder: str) -> set[str]:
+def document_ids(world: World, folder: str) -> set[str]:
     page = world.runner.tools.documents.list_documents(world.scope, DocumentFilter(folder=folder), PageRequest(limit=500))
     return {each.id for each in page.items}
 
 
-def told(world: World, folder: str) -> list[Any]:
+def reported_ids(world: World, folder: str) -> list[Any]:
     inputs = [world.get(execution).input for (execution,) in db.rows("SELECT id FROM execution WHERE tenant_id = 'acme'")]
-    return [document_id for given in inputs if given.get("folder") == folder for document_id in given["photo"]]
+    return [document_id for payload in inputs if payload.get("folder") == folder for document_id in payload["photo"]]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -51,24 +51,24 @@ def test_a_crash_at_any_write_leaves_no_unreported_document(idle_world: World, w
             with power_cut(number, when):
                 call(world, process, folder, f"{when} {number}".encode(), b"always the same")
         except PowerCut:
-            assert sorted(told(world, folder)) == sorted(made(world, folder)), f"crash {when} write {number}"
+            assert sorted(reported_ids(world, folder)) == sorted(document_ids(world, folder)), f"crash {when} write {number}"
         else:
-            assert sorted(told(world, folder)) == sorted(made(world, folder))
+            assert sorted(reported_ids(world, folder)) == sorted(document_ids(world, folder))
             assert number > 3, "files are kept by writes of their own, before the one of the execution"
             return
     raise AssertionError("the call never came to its end")
 
 
-def test_what_the_process_does_not_take_becomes_no_document(idle_world: World) -> None:
+def test_a_refused_request_stores_no_document(idle_world: World) -> None:
     world, folder = idle_world, "sent-in-vain"
     process = world.publish([rule("a", "= input")], input=INPUT)
     with pytest.raises(ApplianceError, match="photo"):
         call(world, process, folder, b"one", b"two", b"three")
     busy = {"limit": 1, "behaviour": "reject"}
-    crowded = world.publish([rule("a", "= input")], input=INPUT, concurrency=busy)
-    call(world, crowded, folder, b"first", b"in")
-    before = made(world, folder)
+    limited = world.publish([rule("a", "= input")], input=INPUT, concurrency=busy)
+    call(world, limited, folder, b"first", b"in")
+    before = document_ids(world, folder)
     assert len(before) == 2
     with pytest.raises(ApplianceError):
-        call(world, crowded, folder, b"second", b"out")
-    assert made(world, folder) == before
+        call(world, limited, folder, b"second", b"out")
+    assert document_ids(world, folder) == before

@@ -15,24 +15,26 @@ from appliance.sandbox import Pool
 from tests.sandbox.test_decisions import model, table
 
 PRICE = table([{"t": "> 1000", "d": "0.1", "c": "'manual'"}, {"d": "0", "c": "'auto'"}])
-GIVEN = {"total": "= input.total", "tier": None}
+INPUT = {"total": "= input.total", "tier": None}
 
 
-def judge(
-    pool: Pool, decision: Any, files: dict[str, str] | None = None, *, given: Any = GIVEN, schema: Any = None, tests: bool = False
+def check(
+    pool: Pool, decision: Any, files: dict[
+        str, str
+    ] | None = None, *, input_data: Any = INPUT, schema: Any = None, tests: bool = False
 ) -> list[Problem]:
-    rule = {"decision": decision} | ({} if given is None else {"input": given})
+    rule = {"decision": decision} | ({} if input_data is None else {"input": input_data})
     definition = {"id": "p", "steps": [{"id": "price", "rule": rule}]} | ({} if schema is None else {"input": schema})
     return find_problems(CheckContext(pool, load_nothing, run_tests=tests), "acme", Draft(definition, files or {}))
 
 
 def of_file(pool: Pool, decision: Any, cases: str, *, tests: bool = True) -> list[Problem]:
     files = {"rules/price.json": json.dumps(decision, indent=1), "rules/price.tests.yaml": cases}
-    return judge(pool, "rules/price.json", files, tests=tests)
+    return check(pool, "rules/price.json", files, tests=tests)
 
 
-def test_a_decision_without_fault_has_no_problem(sandbox: Pool) -> None:
-    assert judge(sandbox, PRICE) == []
+def test_a_valid_decision_has_no_problem(sandbox: Pool) -> None:
+    assert check(sandbox, PRICE) == []
 
 
 def test_the_decision_of_the_page_passes_its_table(sandbox: Pool) -> None:
@@ -40,14 +42,14 @@ def test_the_decision_of_the_page_passes_its_table(sandbox: Pool) -> None:
     lines, cases = (page.split(f"```{language}\n", 1)[1].split("```", 1)[0] for language in ("json", "yaml"))
     input_data = {"total": "= input.total"}
     files = {"rules/price.json": lines, "rules/price.tests.yaml": cases}
-    assert judge(sandbox, "rules/price.json", files, given=input_data, tests=True) == []
+    assert check(sandbox, "rules/price.json", files, input_data=input_data, tests=True) == []
     wrong = files | {"rules/price.tests.yaml": cases.replace("0.05", "0.06")}
-    assert len(judge(sandbox, "rules/price.json", wrong, given=input_data, tests=True)) == 1
+    assert len(check(sandbox, "rules/price.json", wrong, input_data=input_data, tests=True)) == 1
 
 
 def test_a_function_node_is_refused_with_its_pointer(sandbox: Pool) -> None:
     decision = model("functionNode", {"source": "export const handler = async () => fetch('http://x')"})
-    (problem,) = judge(sandbox, decision)
+    (problem,) = check(sandbox, decision)
     assert (problem.pointer, problem.code) == ("/steps/0/rule/decision/nodes/1/type", "decision_invalid")
     assert "use a code step" in problem.message
 
@@ -55,13 +57,13 @@ def test_a_function_node_is_refused_with_its_pointer(sandbox: Pool) -> None:
 @pytest.mark.parametrize("inner", ["functionNode", "customNode"])
 def test_a_graph_inside_a_graph_is_refused_whatever_it_holds(sandbox: Pool, inner: str) -> None:
     decision = model("decisionNode", {"key": "inner", **model(inner, {"source": "x"})})
-    assert [problems.pointer for problems in judge(sandbox, decision)] == ["/steps/0/rule/decision/nodes/1/type"]
+    assert [problems.pointer for problems in check(sandbox, decision)] == ["/steps/0/rule/decision/nodes/1/type"]
 
 
 def test_a_problem_in_a_file_is_reported_with_its_line(sandbox: Pool) -> None:
     decision = table([{"t": ">> 3", "d": "0", "c": "'x'"}], hitPolicy="unique")
     text = json.dumps(decision, indent=1)
-    problems = judge(sandbox, "rules/r.json", {"rules/r.json": text})
+    problems = check(sandbox, "rules/r.json", {"rules/r.json": text})
     lines = text.splitlines()
     sentences = [(each.file, lines[(each.line or 0) - 1].strip()) for each in problems]
     assert sentences == [("rules/r.json", '"hitPolicy": "unique",'), ("rules/r.json", '"t": ">> 3",')]
@@ -70,10 +72,10 @@ def test_a_problem_in_a_file_is_reported_with_its_line(sandbox: Pool) -> None:
 
 def test_a_rule_that_an_earlier_one_precedes_is_a_warning(sandbox: Pool) -> None:
     decision = table([{"t": "> 1", "d": "1", "c": "''"}, {"t": "> 1 ", "d": "2", "c": "''"}, {"d": "3"}, {"t": "< 0", "d": "4"}])
-    problems = judge(sandbox, decision)
+    problems = check(sandbox, decision)
     assert [(each.pointer[-8:], each.severity) for each in problems] == [("/rules/1", "warning"), ("/rules/3", "warning")]
     assert "rule 4 is never reached: rule 3 takes every input" in problems[1].message
-    assert judge(sandbox, table([{"d": "1"}, {"d": "2"}], hitPolicy="collect")) == []
+    assert check(sandbox, table([{"d": "1"}, {"d": "2"}], hitPolicy="collect")) == []
 
 
 CLOSED = {"type": "object", "additionalProperties": False, "properties": {"total": {"type": "number"}}}
@@ -81,7 +83,7 @@ OPEN = {"type": "object", "properties": {"total": {"type": "number"}, "order": C
 
 
 @pytest.mark.parametrize(
-    ("given", "schema", "severities"),
+    ("input_data", "schema", "severities"),
     [
         ({"total": "= input.total"}, None, ["error"]),
         (None, CLOSED, ["error"]),
@@ -93,8 +95,8 @@ OPEN = {"type": "object", "properties": {"total": {"type": "number"}, "order": C
         ("= input.nothing", OPEN, []),
     ],
 )
-def test_a_name_that_the_input_cannot_have_is_found(sandbox: Pool, given: Any, schema: Any, severities: list[str]) -> None:
-    problems = [each for each in judge(sandbox, PRICE, given=given, schema=schema) if each.code == "name_unknown"]
+def test_a_name_that_the_input_cannot_have_is_found(sandbox: Pool, input_data: Any, schema: Any, severities: list[str]) -> None:
+    problems = [each for each in check(sandbox, PRICE, input_data=input_data, schema=schema) if each.code == "name_unknown"]
     assert [each.severity for each in problems] == severities
     assert all("'tier'" in each.message for each in problems)
 
@@ -155,15 +157,15 @@ def test_a_table_without_a_decision_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "pointers"),
+    ("expected", "actual", "pointers"),
     [
         ({"a": 1}, {"a": 1.0, "b": 2}, []), ({"a": 1}, {"a": True}, ["/a"]), ({"a": {"b": 1}}, {"a": {}}, ["/a/b"]),
         ([1, 2], [1], ["/1"]), ([1], [1, 2], ["/1"]), ([{}], [{"a": 1}], []), ("x", "y", [""]), (None, 0, [""]), ({}, [], [""]),
         ({"a/b": 1}, {"a/b": 2}, ["/a~1b"]), (False, 0, [""]),
     ],
 )  # fmt: skip
-def test_only_listed_members_are_compared(expected: Any, found: Any, pointers: list[str]) -> None:
-    assert [each.pointer for each in find_differences(expected, found)] == pointers
+def test_only_listed_members_are_compared(expected: Any, actual: Any, pointers: list[str]) -> None:
+    assert [each.pointer for each in find_differences(expected, actual)] == pointers
 
 
 def test_a_difference_is_described_in_words() -> None:
@@ -178,13 +180,13 @@ def test_a_difference_is_described_in_words() -> None:
 
 def test_validate_and_publish_run_the_tables_when_asked(acme: httpx.Client) -> None:
     body = {
-        "definition": {"id": "priced", "steps": [{"id": "price", "rule": {"decision": "rules/price.json", "input": GIVEN}}]},
+        "definition": {"id": "priced", "steps": [{"id": "price", "rule": {"decision": "rules/price.json", "input": INPUT}}]},
         "files": {"rules/price.json": json.dumps(PRICE), "rules/price.tests.yaml": CASES.replace("discount: 0}", "discount: 1}")},
     }
     assert acme.put("/api/v1/processes/priced", json=body).status_code == 201
-    quiet = acme.post("/api/v1/processes/priced/validate").json()["data"]
+    unchecked = acme.post("/api/v1/processes/priced/validate").json()["data"]
     data = acme.post("/api/v1/processes/priced/validate?tests=true").json()["data"]
-    assert (quiet["valid"], data["valid"], [each["code"] for each in data["problems"]]) == (True, False, ["case_failed"])
+    assert (unchecked["valid"], data["valid"], [each["code"] for each in data["problems"]]) == (True, False, ["case_failed"])
     refused = acme.post("/api/v1/processes/priced/publish", json={"tests": True})
     assert (refused.status_code, refused.json()["error"]["details"][0]["code"]) == (422, "case_failed")
     assert acme.post("/api/v1/processes/priced/publish", json={}).status_code == 200

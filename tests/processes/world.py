@@ -53,7 +53,7 @@ ANYTHING: dict[str, Any] = {"type": "object"}
 
 
 class Bell(Connector):
-    """`ring` notes the call and does what `do` says; `hold` waits until it is let go."""
+    """`ring` records the call; `hold` waits until `go_on` is set."""
 
     contract_version = 1
     name = "bell"
@@ -66,10 +66,10 @@ class Bell(Connector):
         Action("hold", "Ring once it is let go", ANYTHING, {}, "idempotent"),
     )
     triggers = (contract.Trigger("chime", "It chimed", ANYTHING, ANYTHING),)
-    chimes: list[str] = []  # noqa: RUF012 what a poll finds behind its cursor
-    asked: list[Any] = []  # noqa: RUF012 the cursors it was asked with
+    chimes: list[str] = []  # noqa: RUF012 the items that a poll returns after its cursor
+    cursors: list[Any] = []  # noqa: RUF012 the cursors of all polls
     broken: list[contract.ConnectorError] = []  # noqa: RUF012 what the next polls fail with
-    rung: list[tuple[str, Any]] = []  # noqa: RUF012 what every instance noted
+    rung: list[tuple[str, Any]] = []  # noqa: RUF012 the calls of every instance
     seconds: list[float] = []  # noqa: RUF012
     arrived = threading.Semaphore(0)
     go_on = threading.Event()
@@ -96,7 +96,7 @@ class Bell(Connector):
         return {"rung": input}
 
     def poll(self, trigger: str, query: Any, cursor: Any, ctx: Context) -> contract.Polled:
-        self.asked.append(cursor)
+        self.cursors.append(cursor)
         if self.broken:
             raise self.broken.pop(0)
         begin = len(self.chimes) if cursor is None else cursor
@@ -107,7 +107,7 @@ class Bell(Connector):
     @classmethod
     def forget(cls) -> None:
         cls.chimes.clear()
-        cls.asked.clear()
+        cls.cursors.clear()
         cls.broken.clear()
         cls.rung.clear()
         cls.seconds.clear()
@@ -132,9 +132,9 @@ class World:
     def models(self) -> LanguageModels:
         return self.runner.tools.models.models
 
-    def add_profile(self, provider: Provider, slug: str = "default", **more: Any) -> None:
+    def add_profile(self, provider: Provider, slug: str = "default", **fields: Any) -> None:
         """An LLM profile that leads to `provider`; replaced when there is one."""
-        document = {"kind": "openai", "model": "small", "base_url": provider.url, **more}
+        document = {"kind": "openai", "model": "small", "base_url": provider.url, **fields}
         self.models.put_profile(self.scope, slug, Profile.model_validate(document), "sk-canary-123")
 
     @property
@@ -157,9 +157,9 @@ class World:
         draft = Draft({"id": process_id, "grants": GRANTS, "steps": steps, **more}, files or {})
         versions.save_draft(self.scope, process_id, draft)
 
-    def start(self, process_id: str, given: Any = None, *, soon: bool = True, **request: Any) -> str:
-        """The id of a new execution that is set going."""
-        return str(self.flow.start_execution(self.scope, process_id, StartRequest(given or {}, **request), immediate=soon).id)
+    def start(self, process_id: str, payload: Any = None, *, soon: bool = True, **request: Any) -> str:
+        """Start an execution and return its id."""
+        return str(self.flow.start_execution(self.scope, process_id, StartRequest(payload or {}, **request), immediate=soon).id)
 
     def finish(self, execution_id: str, seconds: float = 20.0) -> Execution:
         """The execution once it is finished."""
@@ -169,9 +169,9 @@ class World:
             raise TimeoutError(self.get(execution_id).status)
         return self.get(execution_id)
 
-    def run(self, steps: list[dict[str, Any]], given: Any = None, **more: Any) -> Execution:
+    def run(self, steps: list[dict[str, Any]], payload: Any = None, **more: Any) -> Execution:
         """Publish, execute, and wait for the end."""
-        return self.finish(self.start(self.publish(steps, **more), given))
+        return self.finish(self.start(self.publish(steps, **more), payload))
 
     def get(self, execution_id: str) -> Execution:
         return executions.get_execution(self.scope, execution_id)
@@ -182,18 +182,18 @@ class World:
         return {f"{r.step}@{r.iteration}" if r.iteration else r.step: r for r in executions.list_steps(self.scope, row)}
 
     def marks(self) -> list[tuple[Any, ...]]:
-        """What stands in the collection `marks`, in the order it was written."""
+        """The rows of the collection `marks`, in the order they were written."""
         query = {"sort": "created_at,id", "limit": 500}
         return [(item["what"], item.get("note")) for item in datapool.query_entities(self.scope, "marks", query).items]
 
     def wipe(self) -> None:
-        """Delete every mark, and what was learnt about the bell."""
+        """Delete every mark and reset the circuit of the bell."""
         db.write(lambda: gate.reset_circuit(self.scope, "bell"))
         for item in datapool.query_entities(self.scope, "marks", {"limit": 500}).items:
             datapool.delete_entity(self.scope, "marks", item["id"])
 
     def lose_worker(self, execution_id: str) -> None:
-        """The worker that holds this execution dies: nobody of its name is alive."""
+        """Simulate the death of the worker that holds this execution."""
         db.write(lambda: db.execute("UPDATE execution SET owner = 'wrk_dead' WHERE id = ?", (execution_id,)))
 
     def wait_for_status(self, execution_id: str, status: str) -> Execution:
@@ -203,7 +203,7 @@ class World:
 
 
 class Wall:
-    """Clocks that run ahead: `offset` milliseconds have passed, and the wall clock was set by `jumped` beside."""
+    """Clocks that run ahead: `offset` milliseconds have passed, and the wall clock was also set forward by `jumped`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offset = self.jumped = 0
@@ -212,15 +212,15 @@ class Wall:
         monkeypatch.setattr(clock, "since_boot_ms", lambda: true_boot() + self.offset)
 
 
-def wait_until(found: Any, seconds: float = 15.0) -> Any:
-    """The first true value of `found()`; asked again until there is one."""
+def wait_until(condition: Any, seconds: float = 15.0) -> Any:
+    """The first true value of `condition()`, polled until the timeout."""
     pause = threading.Event()
     for _ in range(int(seconds / 0.02)):
-        value = found()
+        value = condition()
         if value:
             return value
         pause.wait(0.02)
-    raise TimeoutError("it did not happen")
+    raise TimeoutError("the condition did not become true")
 
 
 def code(step_id: str, body: str, **more: Any) -> dict[str, Any]:
@@ -248,9 +248,9 @@ def make_ports(folder: Path, presence: Presence, *, crashes: bool = False) -> Po
     """DataPool, documents, and the bell through the governed executor; with `crashes` no call outlives its process."""
     is_alive = (lambda _: False) if crashes else None
     documents = Documents(Blobs(LocalPlaces(folder / "blobs"), [REVISION_TABLE]))
-    door = CallDocumentsFactory(documents, 1 << 20)
+    call_documents = CallDocumentsFactory(documents, 1 << 20)
     instance = Instance(presence.instance, is_alive=is_alive)
-    executor = GovernedExecutor(make_integrations(), make_governor(SEALER), instance, door)
+    executor = GovernedExecutor(make_integrations(), make_governor(SEALER), instance, call_documents)
     formats = Formats(FormatSettings(folder / "formats", memory_mb=128))
     models = ModelCalls(LanguageModels(Egress.of(["127.0.0.0/8"]), SEALER, open_secret), DocumentReading(documents, formats).read)
     return Ports(DataPoolCalls(), IntegrationCalls(executor), SEALER, documents, formats, executor, models=models)

@@ -21,8 +21,8 @@ Gos = Callable[..., tuple[int, str, str]]
 
 
 @dataclass
-class Place:
-    """A tenant and the verbs on it."""
+class SolutionTenant:
+    """A tenant, with short methods to plan and apply solutions."""
 
     running: Running
     scope: TenantScope
@@ -55,7 +55,7 @@ def pack(files: Mapping[str, str]) -> bytes:
     return write_zip({path: text.encode() for path, text in files.items()})
 
 
-def make_solution(**more: str) -> dict[str, str]:
+def make_solution(**additions: str) -> dict[str, str]:
     """A small valid solution; `more` adds or replaces files, `__` standing for `/` and `_yaml` for the ending."""
     files = {
         "solution.yaml": "name: small\nneeds: {connectors: [http], secrets: [erp_token]}\n",
@@ -66,19 +66,19 @@ def make_solution(**more: str) -> dict[str, str]:
         "  - id: sum\n    code: {language: typescript, file: steps/sum.ts}\n",
         "processes/add/steps/sum.ts": "export default function (input: {a: number}) { return input.a + 1 }\n",
     }
-    return files | more
+    return files | additions
 
 
 @pytest.fixture
-def make_place(running: Running) -> Iterator[Callable[..., Place]]:
+def make_tenant(running: Running) -> Iterator[Callable[..., SolutionTenant]]:
     """Makes fresh tenants."""
     clients = []
 
-    def make(*scopes: str) -> Place:
+    def make(*scopes: str) -> SolutionTenant:
         name = f"place{next(_numbers)}"
         client = running.api(name, scopes) if scopes else running.api(name)
         clients.append(client)
-        return Place(running, running.tenant(name), client)
+        return SolutionTenant(running, running.tenant(name), client)
 
     yield make
     for client in clients:
@@ -86,18 +86,18 @@ def make_place(running: Running) -> Iterator[Callable[..., Place]]:
 
 
 @pytest.fixture
-def place(make_place: Callable[..., Place]) -> Place:
+def tenant(make_tenant: Callable[..., SolutionTenant]) -> SolutionTenant:
     """A fresh tenant that holds the secret of `make_solution`."""
-    instance = make_place()
+    instance = make_tenant()
     instance.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
     return instance
 
 
 @pytest.fixture
-def gos(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
+def gos(tenant: SolutionTenant, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gos:
     """Runs a command as a person with a key of the tenant; answers exit code, output and errors."""
-    monkeypatch.setenv("GOS_URL", place.running.config.tenant_url(place.scope.tenant_id))
-    monkeypatch.setenv("GOS_API_KEY", place.running.key(place.scope.tenant_id))
+    monkeypatch.setenv("GOS_URL", tenant.running.config.tenant_url(tenant.scope.tenant_id))
+    monkeypatch.setenv("GOS_API_KEY", tenant.running.key(tenant.scope.tenant_id))
 
     def run(*argv: object) -> tuple[int, str, str]:
         code = main([str(part) for part in argv])

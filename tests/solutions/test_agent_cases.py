@@ -15,7 +15,7 @@ from appliance.solutions.testing.agent_evaluation import evaluate_run
 from appliance.solutions.testing.cases import Case, read_cases
 from tests.architecture.source_tree import ROOT
 
-GET, PUT = ToolUse("erp:get", {"id": 1}), ToolUse("erp:put", {"id": 1, "total": 9})
+GET_ORDER, PUT_ORDER = ToolUse("erp:get", {"id": 1}), ToolUse("erp:put", {"id": 1, "total": 9})
 QUERY = ToolUse("query_entities", {"collection": "a"})
 TOOL = Tool(
     "say", "Say", "Says it.", {"type": "object", "properties": {"text": {"type": "string"}}},
@@ -35,7 +35,7 @@ def case_of(expect: dict[str, Any], mocks: dict[str, Any] | None = None) -> Agen
     return cases[0]
 
 
-def judged(
+def evaluate(
     expect: dict[str, Any], *created: ToolUse, output: Any = None, status: str = "succeeded", error: Any = None, turns: int = 1
 ) -> list[str]:
     answering = MockedTools(())
@@ -89,54 +89,54 @@ def test_a_problem_of_a_case_is_reported_with_its_pointer(case: dict[str, Any], 
 
 def test_calls_are_as_written_or_in_any_order_or_among_others() -> None:
     expected = {"calls": [{"tool": "erp:get", "input": {"id": 1}}, {"tool": "erp:put"}]}
-    assert judged(expected, GET, PUT) == []
-    assert judged(expected, PUT, GET) != []
-    assert judged(expected, GET) == ['calls/1: expected {"tool": "erp:put", "input": {}}, found nothing']
-    assert judged({**expected, "order": "any"}, PUT, GET) == []
-    assert judged({**expected, "order": "any"}, PUT, GET, QUERY) == [
+    assert evaluate(expected, GET_ORDER, PUT_ORDER) == []
+    assert evaluate(expected, PUT_ORDER, GET_ORDER) != []
+    assert evaluate(expected, GET_ORDER) == ['calls/1: expected {"tool": "erp:put", "input": {}}, found nothing']
+    assert evaluate({**expected, "order": "any"}, PUT_ORDER, GET_ORDER) == []
+    assert evaluate({**expected, "order": "any"}, PUT_ORDER, GET_ORDER, QUERY) == [
         "calls: query_entities was called with {'collection': 'a'}, which is not expected"
     ]
-    assert judged({**expected, "order": "among_others"}, PUT, QUERY, GET) == []
-    assert judged({**expected, "order": "among_others"}, PUT, QUERY) == ["calls/0: erp:get was not called with {'id': 1}"]
+    assert evaluate({**expected, "order": "among_others"}, PUT_ORDER, QUERY, GET_ORDER) == []
+    assert evaluate({**expected, "order": "among_others"}, PUT_ORDER, QUERY) == ["calls/0: erp:get was not called with {'id': 1}"]
 
 
 def test_calls_that_fit_several_expected_ones_are_shared_out_so_that_most_fit() -> None:
     expected = [{"tool": "erp:get"}, {"tool": "erp:get", "input": {"id": 1}}]
     other = ToolUse("erp:get", {"id": 2})
-    assert judged({"calls": expected, "order": "any"}, GET, other) == []
-    assert judged({"calls": expected, "order": "any"}, other, other) == [
+    assert evaluate({"calls": expected, "order": "any"}, GET_ORDER, other) == []
+    assert evaluate({"calls": expected, "order": "any"}, other, other) == [
         "calls/1: erp:get was not called with {'id': 1}", "calls: erp:get was called with {'id': 2}, which is not expected",
     ]  # fmt: skip
 
 
 def test_a_forbidden_call_fails_its_case_only_with_such_arguments() -> None:
-    assert judged({"never": [{"tool": "erp:put", "input": {"total": 9}}]}, PUT) == [
+    assert evaluate({"never": [{"tool": "erp:put", "input": {"total": 9}}]}, PUT_ORDER) == [
         "never: erp:put was called with {'id': 1, 'total': 9}"
     ]
-    assert judged({"never": [{"tool": "erp:put", "input": {"total": 8}}]}, PUT) == []
+    assert evaluate({"never": [{"tool": "erp:put", "input": {"total": 8}}]}, PUT_ORDER) == []
 
 
 def test_outputs_are_judged_exactly_by_schema_and_by_conditions() -> None:
-    assert judged({"output": {"a": 1}}, output={"a": 1, "b": 2}) == []
-    assert judged({"output": {"a": 1}}, output={"a": 2}) == ["output/a: expected 1, found 2"]
+    assert evaluate({"output": {"a": 1}}, output={"a": 1, "b": 2}) == []
+    assert evaluate({"output": {"a": 1}}, output={"a": 2}) == ["output/a: expected 1, found 2"]
     schema = {"output_schema": {"type": "object", "required": ["a"]}}
-    assert judged(schema, output={"a": 1}) == []
-    assert len(judged(schema, output={})) == 1
+    assert evaluate(schema, output={"a": 1}) == []
+    assert len(evaluate(schema, output={})) == 1
     where = {"output_where": {"text": {"_icontains": "approved"}}}
-    assert judged(where, output="It was Approved.") == []
-    assert judged(where, output="No.") == ["output_where: it does not hold for {'text': 'No.'}"]
+    assert evaluate(where, output="It was Approved.") == []
+    assert evaluate(where, output="No.") == ["output_where: it does not hold for {'text': 'No.'}"]
 
 
 def test_status_error_and_turns_are_judged() -> None:
-    failed = {"code": "budget_exceeded", "message": "the budget is used up"}
-    assert judged({"error": {"code": "budget_exceeded", "message": "used up"}}, status="failed", error=failed) == []
-    assert judged({"error": {"code": "conflict"}}, status="failed", error=failed) == [
+    error = {"code": "budget_exceeded", "message": "the budget is used up"}
+    assert evaluate({"error": {"code": "budget_exceeded", "message": "used up"}}, status="failed", error=error) == []
+    assert evaluate({"error": {"code": "conflict"}}, status="failed", error=error) == [
         "error/code: expected 'conflict', found 'budget_exceeded'"
     ]
-    assert judged({}, status="failed", error=failed) == [
+    assert evaluate({}, status="failed", error=error) == [
         "status: expected succeeded, found failed: budget_exceeded: the budget is used up"
     ]
-    assert judged({"most_turns": 2}, turns=3) == ["most_turns: expected at most 2, found 3"]
+    assert evaluate({"most_turns": 2}, turns=3) == ["most_turns: expected at most 2, found 3"]
 
 
 def test_an_answer_that_nothing_asked_for_fails_its_case_and_so_does_a_call_without_one() -> None:

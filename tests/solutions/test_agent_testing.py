@@ -114,8 +114,8 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     assert (cases["asks first"]["kind"], cases["asks first"]["agent"]) == ("agent", "triage")
     assert cases["asks first"]["usage"] == {"input_tokens": 200, "output_tokens": 40, "cost": 0.00024}
     assert cases["writes"]["ok"]
-    told_so = "called erp:post with {'url': '/x'}: would need an approval: triage/ask: a person looks first"
-    assert cases["writes"]["logs"] == [told_so]
+    problem = "called erp:post with {'url': '/x'}: would need an approval: triage/ask: a person looks first"
+    assert cases["writes"]["logs"] == [problem]
     assert cases["asks first"]["logs"] == ["called query_entities with {'collection': 'things'}: allowed"]
     assert cases["writes when asked"]["ok"]
     (wrong,) = cases["writes by itself"]["problems"]
@@ -129,10 +129,10 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     config = load_config(environment={}, flags={"storage.data": str(folder / "data")})
     sealer = open_store(config)
     try:
-        used = make_language_models(config, sealer).get_usage(tenants.system_scope("acme"), "smart").day
+        usage = make_language_models(config, sealer).get_usage(tenants.system_scope("acme"), "smart").day
     finally:
         db.close_database()
-    assert (used.calls, used.cost_nano) == (len(server.requests), len(server.requests) * 120_000)
+    assert (usage.calls, usage.cost_nano) == (len(server.heard), len(server.heard) * 120_000)
 
 
 def test_without_a_tenant_no_model_is_called_and_skipped_cases_are_reported(home: Home, gos_test: GosTest) -> None:

@@ -6,7 +6,7 @@ from appliance.agents import versions
 from appliance.core.errors import Conflict
 from appliance.core.pages import PageRequest
 from appliance.solutions.exporting import export_solution
-from tests.solutions.conftest import Place, make_solution, read
+from tests.solutions.conftest import SolutionTenant, make_solution, read
 from tests.solutions.test_definition import problems_of
 from tests.solutions.test_service import actions_of
 
@@ -17,25 +17,25 @@ def with_agent(text: str = AGENT) -> dict[str, str]:
     return make_solution(**{"agents/triage.yaml": text})
 
 
-def test_an_agent_is_applied_once_and_again_when_it_changed(place: Place) -> None:
-    assert actions_of(place.apply(with_agent()))["agent triage"] == "create"
-    assert actions_of(place.apply(with_agent()))["agent triage"] == "unchanged"
-    change = next(each for each in place.plan(with_agent(AGENT.replace("Sort it", "Sift it"))) if each.kind == "agent")
+def test_an_agent_is_applied_once_and_again_when_it_changed(tenant: SolutionTenant) -> None:
+    assert actions_of(tenant.apply(with_agent()))["agent triage"] == "create"
+    assert actions_of(tenant.apply(with_agent()))["agent triage"] == "unchanged"
+    change = next(each for each in tenant.plan(with_agent(AGENT.replace("Sort it", "Sift it"))) if each.kind == "agent")
     assert (change.action, change.summary) == ("update", "instructions changed; version 2")
-    place.apply(with_agent(AGENT.replace("Sort it", "Sift it")))
-    assert versions.get_version(place.scope, "triage").definition.instructions == "Sift it."
+    tenant.apply(with_agent(AGENT.replace("Sort it", "Sift it")))
+    assert versions.get_version(tenant.scope, "triage").definition.instructions == "Sift it."
 
 
-def test_an_agent_is_written_back_as_it_was_applied(place: Place) -> None:
-    place.apply(with_agent())
-    files = export_solution(place.scope, place.tools.integrations)
+def test_an_agent_is_written_back_as_it_was_applied(tenant: SolutionTenant) -> None:
+    tenant.apply(with_agent())
+    files = export_solution(tenant.scope, tenant.tools.integrations)
     again = read({"solution.yaml": "name: x\n", "agents/triage.yaml": files["agents/triage.yaml"].decode()})
-    assert again.agents["triage"] == versions.get_version(place.scope, "triage").definition
+    assert again.agents["triage"] == versions.get_version(tenant.scope, "triage").definition
 
 
-def test_an_agent_whose_integration_is_nowhere_is_blocked(place: Place) -> None:
+def test_an_agent_whose_integration_is_nowhere_is_blocked(tenant: SolutionTenant) -> None:
     with pytest.raises(Conflict, match=r"integrations/crm\.yaml"):
-        place.apply(with_agent(AGENT.replace("erp:get", "crm:get")))
+        tenant.apply(with_agent(AGENT.replace("erp:get", "crm:get")))
 
 
 def test_a_problem_of_an_agent_is_reported_with_its_line() -> None:
@@ -44,8 +44,8 @@ def test_a_problem_of_an_agent_is_reported_with_its_line() -> None:
     assert problems["agents/triage.yaml"].startswith("agents/triage.yaml:4: /tools/0 ")
 
 
-def test_a_leftover_agent_is_pruned(place: Place) -> None:
-    place.apply(with_agent())
-    assert actions_of(place.apply(make_solution()))["agent triage"] == "leftover"
-    assert actions_of(place.apply(make_solution(), prune=True))["agent triage"] == "delete"
-    assert versions.list_agents(place.scope, PageRequest()).items == []
+def test_a_leftover_agent_is_pruned(tenant: SolutionTenant) -> None:
+    tenant.apply(with_agent())
+    assert actions_of(tenant.apply(make_solution()))["agent triage"] == "leftover"
+    assert actions_of(tenant.apply(make_solution(), prune=True))["agent triage"] == "delete"
+    assert versions.list_agents(tenant.scope, PageRequest()).items == []

@@ -46,7 +46,7 @@ def at_a_terminal(folder: Path, answer: str, *more: str) -> tuple[int, str]:
     return process.returncode, seen.decode()
 
 
-def test_somebody_at_a_terminal_is_shown_the_plan_and_asked(gos: Gos, folder: Path) -> None:
+def test_at_a_terminal_the_plan_is_shown_and_confirmed(gos: Gos, folder: Path) -> None:
     code, seen = at_a_terminal(folder, "n\n")
     assert (code, "+ process add" in seen, "apply this? [y/N]" in seen, "nothing was changed" in seen) == (1, True, True, True)
     code, seen = at_a_terminal(folder, "y\n")
@@ -55,7 +55,7 @@ def test_somebody_at_a_terminal_is_shown_the_plan_and_asked(gos: Gos, folder: Pa
     assert (code, "apply this?" in seen, "small: nothing to change" in seen) == (0, False, True)
 
 
-def test_yes_asks_nothing(gos: Gos, folder: Path) -> None:
+def test_the_yes_option_skips_the_confirmation(gos: Gos, folder: Path) -> None:
     code, seen = at_a_terminal(folder, "", "--yes")
     assert (code, "apply this?" in seen, "small: 4 changed" in seen) == (0, False, True)
 

@@ -132,12 +132,12 @@ def test_too_many_members_are_refused(make: Callable[..., bytes]) -> None:
     "data",
     [b"", b"name: x", b"PK\x03\x04rubbish", b"\x1f\x8brubbish", write_zip(FILES)[:-30], make_tar(*FILES.items())[:-20]],
 )
-def test_what_is_no_archive_is_refused(data: bytes) -> None:
+def test_a_file_that_is_not_an_archive_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidRequest):
         read_archive(data, LIMITS)
 
 
-def test_every_cut_and_flipped_byte_is_an_answer_and_no_crash() -> None:
+def test_truncated_and_corrupted_archives_do_not_crash() -> None:
     for data in (write_zip(FILES), make_tar(*FILES.items())):
         for position in range(len(data)):
             for broken in (data[:position], data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :]):

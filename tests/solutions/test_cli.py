@@ -11,7 +11,7 @@ import pytest
 from appliance.cli import main
 from appliance.solutions.folder import write_folder
 from appliance.solutions.starter import starter_folder
-from tests.solutions.conftest import Gos, Place, make_solution
+from tests.solutions.conftest import Gos, SolutionTenant, make_solution
 
 
 @pytest.fixture
@@ -38,9 +38,11 @@ def test_a_blocked_plan_says_what_to_do_and_fails(gos: Gos, folder: Path) -> Non
     assert errors.startswith("gos: the solution cannot be applied yet: secret other_token")
 
 
-def test_the_address_may_be_given_as_to(gos: Gos, folder: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_may_be_passed_as_an_option(
+    gos: Gos, folder: Path, tenant: SolutionTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GOS_URL", "http://127.0.0.1:9")
-    url = place.running.config.tenant_url(place.scope.tenant_id)
+    url = tenant.running.config.tenant_url(tenant.scope.tenant_id)
     assert gos("apply", folder, "--to", url, "--plan", "--json")[0] == 0
     code, _, errors = gos("apply", folder)
     assert (code, "does not answer" in errors, len(errors.splitlines())) == (1, True, 1)
@@ -54,30 +56,30 @@ def test_a_pulled_tenant_applies_unchanged(gos: Gos, folder: Path, tmp_path: Pat
     assert gos("apply", tmp_path / "pulled")[1].splitlines()[-1].endswith("nothing to change")
 
 
-def test_a_pull_into_the_folder_keeps_what_says_the_same(gos: Gos, folder: Path, place: Place) -> None:
+def test_a_pull_into_the_folder_keeps_what_says_the_same(gos: Gos, folder: Path, tenant: SolutionTenant) -> None:
     process = folder / "processes/add/process.yaml"
     process.write_text(f"# what it is for\n{process.read_text()}")
     before = {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
     gos("apply", folder)
     assert gos("pull", folder)[:2] == (0, "")
     assert {path: path.read_text() for path in folder.rglob("*") if path.is_file()} == before
-    place.api.patch("/api/v1/datapool/things", json={"description": "changed there"}).raise_for_status()
+    tenant.api.patch("/api/v1/datapool/things", json={"description": "changed there"}).raise_for_status()
     settings = {"base_url": "https://x.example", "headers": {"a": "= secrets.more"}}
     more = {"connector": "http", "slug": "other", "name": "other", "settings": settings}
-    place.api.post("/api/v1/integrations", json=more).raise_for_status()
+    tenant.api.post("/api/v1/integrations", json=more).raise_for_status()
     assert gos("pull", folder)[1].splitlines() == ["collections/things.yaml", "integrations/other.yaml", "solution.yaml"]
     root = (folder / "solution.yaml").read_text()
     assert ("name: small" in root, "erp_token" in root, "more" in root) == (True, True, True)
     assert process.read_text() == before[process]
 
 
-def test_a_pulled_tenant_has_the_name_of_its_solution(gos: Gos, folder: Path, tmp_path: Path, place: Place) -> None:
+def test_a_pulled_tenant_has_the_name_of_its_solution(gos: Gos, folder: Path, tmp_path: Path, tenant: SolutionTenant) -> None:
     gos("apply", folder)
     gos("pull", tmp_path / "pulled")
     assert (tmp_path / "pulled/solution.yaml").read_text().startswith("name: small\n")
-    place.apply({"solution.yaml": "name: second\n", "collections/others.yaml": "fields: [{name: a, type: text}]\n"})
+    tenant.apply({"solution.yaml": "name: second\n", "collections/others.yaml": "fields: [{name: a, type: text}]\n"})
     gos("pull", tmp_path / "both")
-    assert (tmp_path / "both/solution.yaml").read_text().startswith(f"name: {place.scope.tenant_id}\n")
+    assert (tmp_path / "both/solution.yaml").read_text().startswith(f"name: {tenant.scope.tenant_id}\n")
 
 
 def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
@@ -91,7 +93,7 @@ def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
     assert "processes/add/steps/sum.ts:2:" in errors
 
 
-def test_check_tells_everything_at_once_and_nothing_twice(gos: Gos, folder: Path) -> None:
+def test_check_reports_every_problem_once(gos: Gos, folder: Path) -> None:
     (folder / "processes/add/steps/sum.ts").write_text("export default () => {\n  const n: number = 'a';\n  return n;\n}\n")
     (folder / "processes/add/rules").mkdir()
     (folder / "processes/add/rules/price.json").write_text('{"nodes": [], "edges": []}')
@@ -117,12 +119,12 @@ def test_a_single_error_is_printed_once(gos: Gos, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "part"),
+    ("argument", "part"),
     [("{", "not JSON"), ("[1]", "must be a JSON object"), ("@/no/such/file", "cannot be read"), ("-", "not JSON")],
 )
-def test_input_that_is_none_is_a_sentence(gos: Gos, monkeypatch: pytest.MonkeyPatch, given: str, part: str) -> None:
+def test_invalid_input_is_reported_in_a_sentence(gos: Gos, monkeypatch: pytest.MonkeyPatch, argument: str, part: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("nonsense"))
-    code, _, errors = gos("execute", "add", "--input", given)
+    code, _, errors = gos("execute", "add", "--input", argument)
     assert (code, part in errors, "Traceback" in errors) == (1, True, False)
 
 

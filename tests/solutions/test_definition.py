@@ -80,7 +80,7 @@ def test_every_problem_is_reported_with_its_file_and_line() -> None:
     ("text", "part"),
     [("a: [1", "invalid_yaml"), ("- x", "mapping"), ("name: x\nname: y", "twice"), ("name: &a [*a]", ""), ("", "mapping")],
 )
-def test_yaml_that_is_none_is_refused(text: str, part: str) -> None:
+def test_invalid_yaml_is_refused(text: str, part: str) -> None:
     assert problems_of(make_solution(**{"solution.yaml": text})).keys() >= {"solution.yaml"}, part
 
 
@@ -99,7 +99,7 @@ def test_a_folder_on_disk_is_read_and_written(tmp_path: Path) -> None:
     assert read_folder(tmp_path) == files
 
 
-def test_a_folder_without_solution_yaml_is_none(tmp_path: Path) -> None:
+def test_a_folder_without_solution_yaml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no solution\.yaml"):
         read_folder(tmp_path)
 

@@ -11,7 +11,7 @@ from appliance.governance.policies import PolicyService, ToolAction
 from appliance.solutions.exporting import export_solution
 from appliance.solutions.schemas import schema_files
 from appliance.solutions.service import ApplyOptions, apply_solution, plan_solution
-from tests.solutions.conftest import Place, make_solution, read
+from tests.solutions.conftest import SolutionTenant, make_solution, read
 from tests.solutions.test_definition import problems_of
 from tests.solutions.test_service import actions_of
 
@@ -28,63 +28,63 @@ def with_policy(text: str = POLICY) -> dict[str, str]:
     return make_solution(**{"policies/clerk.yaml": text})
 
 
-def verdict(place: Place) -> str:
-    return PolicyService().decide(place.scope, CLERK, EXPORT).verdict
+def decide_verdict(tenant: SolutionTenant) -> str:
+    return PolicyService().decide(tenant.scope, CLERK, EXPORT).verdict
 
 
-def summary(place: Place, text: str) -> str:
-    return next(f"{each.action}: {each.summary}" for each in place.plan(with_policy(text)) if each.kind == "policy")
+def summary(tenant: SolutionTenant, text: str) -> str:
+    return next(f"{each.action}: {each.summary}" for each in tenant.plan(with_policy(text)) if each.kind == "policy")
 
 
-def test_what_the_folder_says_judges_once_it_is_applied(place: Place) -> None:
-    assert summary(place, POLICY) == "create: 1 rule, enforce; activated as version 1"
-    assert verdict(place) == "deny"
-    place.apply(with_policy(), message="let it read")
-    assert verdict(place) == "allow"
-    assert PolicyService().get_version(place.scope, "clerk", 1).message == "let it read"
-    assert actions_of(place.apply(with_policy()))["policy clerk"] == "unchanged"
+def test_a_policy_takes_effect_once_applied(tenant: SolutionTenant) -> None:
+    assert summary(tenant, POLICY) == "create: 1 rule, enforce; activated as version 1"
+    assert decide_verdict(tenant) == "deny"
+    tenant.apply(with_policy(), message="let it read")
+    assert decide_verdict(tenant) == "allow"
+    assert PolicyService().get_version(tenant.scope, "clerk", 1).message == "let it read"
+    assert actions_of(tenant.apply(with_policy()))["policy clerk"] == "unchanged"
     narrowed = POLICY.replace("effects: [read]", "effects: [write]").replace("enforce", "observe")
-    assert summary(place, narrowed) == "update: changed mode, changed the rule read; activated as the next version"
-    place.apply(with_policy(narrowed))
-    assert verdict(place) == "deny"
-    PolicyService().deactivate(place.scope, "clerk")
-    assert summary(place, narrowed).startswith("update: 1 rule, observe; not active yet")
-    PolicyService().activate(place.scope, "clerk", version=1)
-    place.apply(with_policy())
-    assert PolicyService().get_policy(place.scope, "clerk").draft["mode"] == "enforce"
+    assert summary(tenant, narrowed) == "update: changed mode, changed the rule read; activated as the next version"
+    tenant.apply(with_policy(narrowed))
+    assert decide_verdict(tenant) == "deny"
+    PolicyService().deactivate(tenant.scope, "clerk")
+    assert summary(tenant, narrowed).startswith("update: 1 rule, observe; not active yet")
+    PolicyService().activate(tenant.scope, "clerk", version=1)
+    tenant.apply(with_policy())
+    assert PolicyService().get_policy(tenant.scope, "clerk").draft["mode"] == "enforce"
 
 
-def test_a_policy_is_written_back_as_it_judges(place: Place) -> None:
-    place.apply(with_policy())
-    PolicyService().save_draft(place.scope, "clerk", {"mode": "observe", "rules": [{"id": "x", "effect": "deny", "reason": "no"}]})
+def test_a_policy_is_exported_as_it_was_applied(tenant: SolutionTenant) -> None:
+    tenant.apply(with_policy())
+    PolicyService().save_draft(tenant.scope, "clerk", {"mode": "observe", "rules": [{"id": "x", "effect": "deny", "reason": "no"}]})
     for drafts, mode in ((False, "enforce"), (True, "observe")):
-        files = export_solution(place.scope, place.tools.integrations, drafts=drafts)
+        files = export_solution(tenant.scope, tenant.tools.integrations, drafts=drafts)
         again = read({"solution.yaml": "name: x\n", "policies/clerk.yaml": files["policies/clerk.yaml"].decode()})
         assert (again.policies["clerk"].mode, again.policies["clerk"].name) == (mode, "clerk")
-    reader = replace(place.scope, scopes=place.scope.scopes - {"policies.read"})
+    reader = replace(tenant.scope, scopes=tenant.scope.scopes - {"policies.read"})
     with pytest.raises(ScopeMissing, match=r"policies\.read"):
-        export_solution(reader, place.tools.integrations)
+        export_solution(reader, tenant.tools.integrations)
 
 
-def test_only_who_may_change_policies_applies_a_change_of_one(place: Place) -> None:
-    builder = replace(place.scope, scopes=place.scope.scopes - {"policies.write"})
+def test_applying_a_policy_change_needs_the_policy_scope(tenant: SolutionTenant) -> None:
+    builder = replace(tenant.scope, scopes=tenant.scope.scopes - {"policies.write"})
     with pytest.raises(ScopeMissing, match=r"policies\.write"):
-        plan_solution(builder, place.tools, read(with_policy()))
-    assert PolicyService().list_policies(place.scope, PageRequest()).items == []
-    place.apply(with_policy())
-    changes = apply_solution(builder, place.tools, read(with_policy()))
+        plan_solution(builder, tenant.tools, read(with_policy()))
+    assert PolicyService().list_policies(tenant.scope, PageRequest()).items == []
+    tenant.apply(with_policy())
+    changes = apply_solution(builder, tenant.tools, read(with_policy()))
     assert actions_of(changes)["policy clerk"] == "unchanged"
     with pytest.raises(ScopeMissing, match=r"policies\.write"):
-        apply_solution(builder, place.tools, read(make_solution()), ApplyOptions(prune=True))
-    assert verdict(place) == "allow"
+        apply_solution(builder, tenant.tools, read(make_solution()), ApplyOptions(prune=True))
+    assert decide_verdict(tenant) == "allow"
 
 
-def test_a_leftover_policy_is_pruned_and_judges_no_more(place: Place) -> None:
-    place.apply(with_policy())
-    assert actions_of(place.apply(make_solution()))["policy clerk"] == "leftover"
-    assert verdict(place) == "allow"
-    assert actions_of(place.apply(make_solution(), prune=True))["policy clerk"] == "delete"
-    assert verdict(place) == "deny"
+def test_a_leftover_policy_is_pruned_and_no_longer_applies(tenant: SolutionTenant) -> None:
+    tenant.apply(with_policy())
+    assert actions_of(tenant.apply(make_solution()))["policy clerk"] == "leftover"
+    assert decide_verdict(tenant) == "allow"
+    assert actions_of(tenant.apply(make_solution(), prune=True))["policy clerk"] == "delete"
+    assert decide_verdict(tenant) == "deny"
 
 
 def test_a_problem_of_a_policy_is_reported_with_its_line() -> None:
@@ -93,11 +93,11 @@ def test_a_problem_of_a_policy_is_reported_with_its_line() -> None:
     assert "/rules/0/effects/0 input should be 'read' or 'write'" in problems["policies/clerk.yaml"]
 
 
-def test_an_empty_policy_is_refused_and_not_overlooked() -> None:
+def test_an_empty_policy_is_refused() -> None:
     assert "/mode this member is required" in problems_of(with_policy("{}\n"))["policies/clerk.yaml"]
 
 
-def test_editors_get_the_schema_of_a_policy(place: Place) -> None:
-    schema = schema_files(place.tools.integrations.registry)["policy.schema.json"]
+def test_editors_get_the_schema_of_a_policy(tenant: SolutionTenant) -> None:
+    schema = schema_files(tenant.tools.integrations.registry)["policy.schema.json"]
     assert (schema["title"], schema["required"]) == ("policy", ["mode", "rules"])
-    assert place.api.get("/api-docs/policy.schema.json").json() == schema
+    assert tenant.api.get("/api-docs/policy.schema.json").json() == schema

@@ -17,41 +17,41 @@ from appliance.solutions.planning import SolutionServices
 from appliance.solutions.resetting import reset_tenant
 from tests.backups.conftest import World, digests, make_world
 
-WANTED = {
+FILES = {
     "solution.yaml": b"name: wanted\n",
     "collections/parts.yaml": b"name: parts\nfields:\n  - {name: number, type: text}\n",
 }
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Iterator[tuple[World, TenantScope, SolutionServices]]:
+def filled_tenant(tmp_path: Path) -> Iterator[tuple[World, TenantScope, SolutionServices]]:
     world = make_world(tmp_path / "data")
     with world.opened() as sealer:
         yield world, world.fill(), SolutionServices(None, make_integrations(world.config, sealer))
 
 
-def wanted() -> Solution:
-    return read_solution(WANTED)
+def build_solution() -> Solution:
+    return read_solution(FILES)
 
 
 def collections(scope: TenantScope) -> list[str]:
     return [each["name"] for each in datapool.list_collections(scope, PageRequest(10)).items]
 
 
-def test_a_reset_leaves_what_the_solution_brings(filled: tuple[World, TenantScope, SolutionServices]) -> None:
-    _, scope, tools = filled
+def test_a_reset_leaves_what_the_solution_brings(filled_tenant: tuple[World, TenantScope, SolutionServices]) -> None:
+    _, scope, tools = filled_tenant
     assert sorted(collections(scope)) == ["lines", "orders"]
-    assert reset_tenant(scope, tools, wanted()).deleted > 0
+    assert reset_tenant(scope, tools, build_solution()).deleted > 0
     assert collections(scope) == ["parts"]
     trail = [row[0] for row in db.rows("SELECT action FROM audit_entry WHERE tenant_id = ? ORDER BY seq", (scope.tenant_id,))]
     assert trail.index("tenant.reset") < trail.index("solution.apply") == len(trail) - 1
 
 
 @pytest.mark.parametrize("error", [StorageFull("the disk is full"), Conflict("something came between")])
-def test_one_that_fails_after_a_good_plan_leaves_everything(
-    filled: tuple[World, TenantScope, SolutionServices], monkeypatch: pytest.MonkeyPatch, error: ApplianceError
+def test_a_reset_that_fails_changes_nothing(
+    filled_tenant: tuple[World, TenantScope, SolutionServices], monkeypatch: pytest.MonkeyPatch, error: ApplianceError
 ) -> None:
-    _, scope, tools = filled
+    _, scope, tools = filled_tenant
     before = digests()
 
     def fail(*_: object) -> None:
@@ -59,6 +59,6 @@ def test_one_that_fails_after_a_good_plan_leaves_everything(
 
     monkeypatch.setattr(solutions, "record_items", fail)  # the last thing that an apply writes
     with pytest.raises(type(error)):
-        reset_tenant(scope, tools, wanted())
+        reset_tenant(scope, tools, build_solution())
     assert digests() == before
     assert sorted(collections(scope)) == ["lines", "orders"]

@@ -13,7 +13,7 @@ from appliance.solutions.archive import write_zip
 from appliance.solutions.definition import read_solution
 from appliance.solutions.folder import write_folder
 from tests.agents.skills.conftest import member
-from tests.solutions.conftest import Gos, Place, make_solution
+from tests.solutions.conftest import Gos, SolutionTenant, make_solution
 from tests.solutions.test_definition import problems_of
 from tests.solutions.test_service import actions_of
 
@@ -24,65 +24,65 @@ def with_skill(about: str = ABOUT, **more: str) -> dict[str, str]:
     return make_solution(**{"SKILLS/returns/SKILL.md": about, "SKILLS/returns/references/limits.md": "3\n"} | more)
 
 
-def skills_of(place: Place) -> Skills:
-    skills: Skills = place.running.services.skills
+def skills_of(tenant: SolutionTenant) -> Skills:
+    skills: Skills = tenant.running.services.skills
     return skills
 
 
-def summary_of(place: Place, files: dict[str, str]) -> str:
-    return next(each.summary for each in place.plan(files) if each.kind == "skill")
+def summary_of(tenant: SolutionTenant, files: dict[str, str]) -> str:
+    return next(each.summary for each in tenant.plan(files) if each.kind == "skill")
 
 
-def test_a_skill_is_applied_once_and_again_when_it_changed(place: Place) -> None:
-    assert summary_of(place, with_skill()) == "2 files; untrusted until a person approves it"
-    assert actions_of(place.apply(with_skill()))["skill returns"] == "create"
-    assert actions_of(place.apply(with_skill()))["skill returns"] == "unchanged"
+def test_a_skill_is_applied_once_and_again_when_it_changed(tenant: SolutionTenant) -> None:
+    assert summary_of(tenant, with_skill()) == "2 files; untrusted until a person approves it"
+    assert actions_of(tenant.apply(with_skill()))["skill returns"] == "create"
+    assert actions_of(tenant.apply(with_skill()))["skill returns"] == "unchanged"
     changed = with_skill(ABOUT + "Then write.\n", **{"SKILLS/returns/scripts/sum.py": "print(1)\n"})
-    assert summary_of(place, changed) == "1 file added, 1 file changed; untrusted until a person approves it"
-    place.apply(changed)
-    assert skills_of(place).load_skill(place.scope, "returns").instructions == "Ask first.\nThen write."
+    assert summary_of(tenant, changed) == "1 file added, 1 file changed; untrusted until a person approves it"
+    tenant.apply(changed)
+    assert skills_of(tenant).load_skill(tenant.scope, "returns").instructions == "Ask first.\nThen write."
 
 
-def test_applying_never_approves_and_ends_what_was_granted(place: Place) -> None:
-    place.apply(with_skill())
-    skills, person = skills_of(place), member(place.scope, f"owner@{place.scope.tenant_id}.example", "owner")
+def test_applying_never_approves_and_ends_what_was_granted(tenant: SolutionTenant) -> None:
+    tenant.apply(with_skill())
+    skills, person = skills_of(tenant), member(tenant.scope, f"owner@{tenant.scope.tenant_id}.example", "owner")
     assert person.scope is not None
-    digest = skills.get_skill(place.scope, "returns").version_digest
+    digest = skills.get_skill(tenant.scope, "returns").version_digest
     approve_skill(person.scope, skills, person, "returns", digest, ["query_entities"])
-    place.apply(with_skill(ABOUT + "Then write.\n"))
-    assert skills.load_skill(place.scope, "returns").granted_tools == ()
-    assert summary_of(place, with_skill()) == "1 file changed; trusted, because this content was approved"
-    place.apply(with_skill())
-    assert skills.load_skill(place.scope, "returns").granted_tools == ("query_entities",)
+    tenant.apply(with_skill(ABOUT + "Then write.\n"))
+    assert skills.load_skill(tenant.scope, "returns").granted_tools == ()
+    assert summary_of(tenant, with_skill()) == "1 file changed; trusted, because this content was approved"
+    tenant.apply(with_skill())
+    assert skills.load_skill(tenant.scope, "returns").granted_tools == ("query_entities",)
 
 
-def test_a_tenant_is_written_back_with_its_skills_byte_by_byte(place: Place) -> None:
+def test_a_tenant_is_written_back_with_its_skills_byte_by_byte(tenant: SolutionTenant) -> None:
     files = {path: text.encode() for path, text in with_skill().items()} | {"SKILLS/returns/assets/a.png": b"\x89PNG\0\r\n"}
-    sent = place.api.post("/api/v1/solutions/apply", content=write_zip(files), headers={"Content-Type": "application/zip"})
+    sent = tenant.api.post("/api/v1/solutions/apply", content=write_zip(files), headers={"Content-Type": "application/zip"})
     assert sent.is_success, sent.text
-    pulled = place.api.get("/api/v1/solutions/export")
+    pulled = tenant.api.get("/api/v1/solutions/export")
     with zipfile.ZipFile(io.BytesIO(pulled.content)) as archive:
         back = {name: archive.read(name) for name in archive.namelist()}
     assert {path: back[path] for path in files if path.startswith("SKILLS/")} == {
         path: content for path, content in files.items() if path.startswith("SKILLS/")
     }
-    assert read_solution(back).skills["returns"].digest == skills_of(place).get_skill(place.scope, "returns").version_digest
+    assert read_solution(back).skills["returns"].digest == skills_of(tenant).get_skill(tenant.scope, "returns").version_digest
 
 
-def test_a_leftover_skill_is_pruned_unless_an_agent_uses_it(place: Place) -> None:
+def test_a_leftover_skill_is_pruned_unless_an_agent_uses_it(tenant: SolutionTenant) -> None:
     agent = "name: Clerk\nmodel: default\ninstructions: Help.\nskills: [returns]\n"
-    place.apply(with_skill(**{"agents/clerk.yaml": agent}))
-    assert actions_of(place.apply(make_solution(**{"agents/clerk.yaml": agent})))["skill returns"] == "leftover"
+    tenant.apply(with_skill(**{"agents/clerk.yaml": agent}))
+    assert actions_of(tenant.apply(make_solution(**{"agents/clerk.yaml": agent})))["skill returns"] == "leftover"
     with pytest.raises(Conflict, match="the agent clerk uses it"):
-        place.apply(make_solution(**{"agents/clerk.yaml": agent}), prune=True)
-    assert actions_of(place.apply(make_solution(), prune=True))["skill returns"] == "delete"
-    assert skills_of(place).list_skills(place.scope) == []
+        tenant.apply(make_solution(**{"agents/clerk.yaml": agent}), prune=True)
+    assert actions_of(tenant.apply(make_solution(), prune=True))["skill returns"] == "delete"
+    assert skills_of(tenant).list_skills(tenant.scope) == []
 
 
-def test_an_agent_whose_skill_is_nowhere_is_blocked(place: Place) -> None:
+def test_an_agent_whose_skill_is_nowhere_is_blocked(tenant: SolutionTenant) -> None:
     agent = "name: Clerk\nmodel: default\ninstructions: Help.\nskills: [returns]\n"
     with pytest.raises(Conflict, match="SKILLS/returns/"):
-        place.apply(make_solution(**{"agents/clerk.yaml": agent}))
+        tenant.apply(make_solution(**{"agents/clerk.yaml": agent}))
 
 
 def test_a_problem_of_a_skill_is_reported_with_its_file() -> None:
@@ -101,13 +101,13 @@ def test_a_folder_is_checked_without_an_appliance(gos: Gos, tmp_path: Path) -> N
     assert "link.md is a link" in gos("check", tmp_path / "shop")[2]
 
 
-def test_a_key_needs_the_scope_of_skills(make_place: Callable[..., Place]) -> None:
-    place = make_place("solutions.apply", "processflow.write", "datapool.admin", "integrations.write")
-    refused = place.send("plan", {"solution.yaml": "name: small\n", "SKILLS/returns/SKILL.md": ABOUT})
+def test_a_key_needs_the_scope_of_skills(make_tenant: Callable[..., SolutionTenant]) -> None:
+    tenant = make_tenant("solutions.apply", "processflow.write", "datapool.admin", "integrations.write")
+    refused = tenant.send("plan", {"solution.yaml": "name: small\n", "SKILLS/returns/SKILL.md": ABOUT})
     assert (refused.status_code, refused.json()["error"]["scope"]) == (403, "skills.write")
 
 
-def test_a_failed_apply_leaves_no_skill(place: Place) -> None:
+def test_a_failed_apply_leaves_no_skill(tenant: SolutionTenant) -> None:
     with pytest.raises(ApplianceError):
-        place.apply(with_skill(**{"integrations/erp.yaml": "connector: nowhere\n"}))
-    assert skills_of(place).list_skills(place.scope) == []
+        tenant.apply(with_skill(**{"integrations/erp.yaml": "connector: nowhere\n"}))
+    assert skills_of(tenant).list_skills(tenant.scope) == []

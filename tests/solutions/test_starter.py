@@ -17,7 +17,7 @@ from appliance.core import clock
 from appliance.solutions import service
 from appliance.solutions.starter import starter_folder, starter_input, starter_solution
 from tests.journeys.order_files import COLUMNS, GOOD, Row, plant, to_csv, total_of
-from tests.solutions.conftest import Place
+from tests.solutions.conftest import SolutionTenant
 
 SAMPLE = json.loads(starter_input().read_text("utf8"))
 SKUS = ("T-100", "C-310")
@@ -64,11 +64,11 @@ class Intake:
 
 
 @pytest.fixture
-def intake(make_place: Callable[..., Place]) -> Iterator[Intake]:
+def intake(make_tenant: Callable[..., SolutionTenant]) -> Iterator[Intake]:
     """A fresh tenant with the starter and its catalogue; whatever a test ran there is replayed without a difference."""
-    place = make_place()
-    service.apply_solution(place.scope, place.tools, starter_solution(place.demo))
-    client = Intake(place.api)
+    tenant = make_tenant()
+    service.apply_solution(tenant.scope, tenant.tools, starter_solution(tenant.demo))
+    client = Intake(tenant.api)
     client.take(to_csv([]), products=SAMPLE["products"])
     yield client
     client.replay_everything()
@@ -101,9 +101,9 @@ def test_the_sample_files_say_the_same() -> None:
 def test_forty_planted_defects_are_reported_by_line_and_field(intake: Intake) -> None:
     rows = [order("good-1"), order("good-1", sku="C-310")]
     expected = []
-    for planted in plant(SKUS):
-        expected.append((len(rows) + 2 + planted.at, planted.field, planted.code))
-        rows += planted.rows
+    for defect in plant(SKUS):
+        expected.append((len(rows) + 2 + defect.at, defect.field, defect.code))
+        rows += defect.rows
     rows += [order("good-2")]
     output = intake.take(to_csv(rows))
     assert len(expected) == 40
@@ -112,7 +112,7 @@ def test_forty_planted_defects_are_reported_by_line_and_field(intake: Intake) ->
     assert [each["number"] for each in intake.entities("orders")] == ["good-1", "good-2"]
 
 
-def test_a_number_that_comes_again_further_down_is_a_defect_and_the_first_one_stays(intake: Intake) -> None:
+def test_a_duplicate_number_is_a_defect_and_the_first_row_is_stored(intake: Intake) -> None:
     rows = [order("1"), order("2"), order("1", quantity="99")]
     assert intake.defects(to_csv(rows)) == [(4, "number", "duplicate_number")]
     assert [(each["number"], each["lines"]) for each in intake.entities("orders")] == [("1", 1), ("2", 1)]
@@ -129,9 +129,9 @@ def test_a_repeated_number_is_a_defect_unless_it_is_replaced(intake: Intake) -> 
 
 
 def test_no_order_loses_a_line_whose_number_cannot_be_read(intake: Intake) -> None:
-    spoilt = [order("1"), order("", sku="C-310"), order("1", sku="H-500")]
+    invalid_rows = [order("1"), order("", sku="C-310"), order("1", sku="H-500")]
     first = [order("=2", customer="OTHER"), order("2", sku="C-310", customer="OTHER")]
-    assert intake.defects(to_csv(spoilt + first)) == [(3, "number", "missing"), (5, "number", "formula")]
+    assert intake.defects(to_csv(invalid_rows + first)) == [(3, "number", "missing"), (5, "number", "formula")]
     assert intake.entities("orders") == []
 
 
@@ -178,17 +178,17 @@ def test_a_file_of_nothing_but_defects_lists_the_first_thousand(intake: Intake) 
     assert output["defect_count"] > 1000
 
 
-def test_whatever_comes_the_execution_succeeds(intake: Intake) -> None:
-    chance = random.Random(20)  # noqa: S311 a repeatable test, not a secret
+def test_any_file_ends_in_a_successful_execution(intake: Intake) -> None:
+    rng = random.Random(20)  # noqa: S311 a repeatable test, not a secret
     pieces = ['"', '""', ",", "\n", "\r\n", "\r", "=", "-", "+", "1", "T-100", "1997-01-01", "9" * 30, "NaN", "1e5", "\u0000",
               "\u2028", "\ufffd", "😀", " ", "\t", "x" * 250, "__proto__", "constructor", "٣"]  # fmt: skip
     for _ in range(40):
-        rows = [order(chance.choice(["1", "2", "", "__proto__"])) for _ in range(chance.randint(1, 6))]
+        rows = [order(rng.choice(["1", "2", "", "__proto__"])) for _ in range(rng.randint(1, 6))]
         for row in rows:
-            row[chance.choice(COLUMNS)] = "".join(chance.choices(pieces, k=chance.randint(0, 3)))
+            row[rng.choice(COLUMNS)] = "".join(rng.choices(pieces, k=rng.randint(0, 3)))
         text = to_csv(rows)
-        at = chance.randrange(len(text))
-        output = intake.take(text[:at] + chance.choice(pieces) + text[at:], on_duplicate=chance.choice(["report", "replace"]))
+        at = rng.randrange(len(text))
+        output = intake.take(text[:at] + rng.choice(pieces) + text[at:], on_duplicate=rng.choice(["report", "replace"]))
         assert output["orders"]["read"] == output["orders"]["accepted"] + output["orders"]["rejected"]
 
 
@@ -216,28 +216,30 @@ def test_totals_are_exact_and_rounded_half_up_once_per_order(intake: Intake) -> 
     assert [line["amount"] for line in intake.entities("order_lines", {"order_number": "half"})] == ["0.095", "0.095"]
 
 
-def test_the_order_system_gets_every_order_once(intake: Intake, make_place: Callable[..., Place]) -> None:
-    place = make_place()
+def test_the_order_system_gets_every_order_once(intake: Intake, make_tenant: Callable[..., SolutionTenant]) -> None:
+    tenant = make_tenant()
     intake.take(to_csv([order("sent-1"), order("sent-2")]))
-    seen = httpx.get(f"{place.demo}/orders/sent-1", trust_env=False).json()
+    seen = httpx.get(f"{tenant.demo}/orders/sent-1", trust_env=False).json()
     assert (seen["total"], seen["approval_class"], len(seen["lines"])) == (str(total_of([order("sent-1")])), "auto", 1)
 
 
-def test_an_order_system_that_is_down_fails_by_its_class_keeps_nothing_and_can_be_retried(make_place: Callable[..., Place]) -> None:
-    place = make_place()
+def test_an_order_system_that_is_down_fails_by_its_class_keeps_nothing_and_can_be_retried(
+    make_tenant: Callable[..., SolutionTenant]
+) -> None:
+    tenant = make_tenant()
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         down = starter_solution(f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        service.apply_solution(place.scope, place.tools, down)
+        service.apply_solution(tenant.scope, tenant.tools, down)
         body = {"orders": to_csv([order("late-1")]), "products": SAMPLE["products"]}
-        failed = place.api.post("/api/v1/processes/order-intake/execute?wait=60", json=body).json()["data"]
+        failed = tenant.api.post("/api/v1/processes/order-intake/execute?wait=60", json=body).json()["data"]
     assert (failed["status"], failed["error"]["failure_class"], failed["error"]["step"]) == ("failed", "connector", "place")
-    intake = Intake(place.api)
+    intake = Intake(tenant.api)
     assert intake.entities("orders") == []
-    service.apply_solution(place.scope, place.tools, starter_solution(place.demo))
+    service.apply_solution(tenant.scope, tenant.tools, starter_solution(tenant.demo))
     again = f"/api/v1/processes/order-intake/executions/{failed['execution_id']}/retry"
-    retried = place.api.post(again, json={}).json()["data"]["execution_id"]
-    with place.api.stream("GET", f"/api/v1/processes/order-intake/executions/{retried}/events") as events:
+    retried = tenant.api.post(again, json={}).json()["data"]["execution_id"]
+    with tenant.api.stream("GET", f"/api/v1/processes/order-intake/executions/{retried}/events") as events:
         *_, last = (line for line in events.iter_lines() if line.startswith("data:"))
     assert '"status": "succeeded"' in last or '"status":"succeeded"' in last
     assert [each["number"] for each in intake.entities("orders")] == ["late-1"]

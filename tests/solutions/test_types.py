@@ -8,7 +8,7 @@ import pytest
 
 from appliance.solutions.folder import write_folder
 from appliance.solutions.starter import starter_folder
-from tests.solutions.conftest import Gos, Place, make_solution
+from tests.solutions.conftest import Gos, SolutionTenant, make_solution
 
 PROCESS = """id: push
 grants:
@@ -82,12 +82,12 @@ def test_a_type_error_against_a_real_schema_is_reported_at_its_line(gos: Gos, fo
     code, _, errors = gos("check", folder)
     lines = [line for line in errors.splitlines() if "send.ts:" in line]
     assert (code, len(lines)) == (1, len(MISTAKES)), errors
-    untold = [
+    unreported = [
         (place, words)
         for place, (_, _, _, words) in zip(places, MISTAKES, strict=True)
         if not any(place in line and words in line for line in lines)
     ]
-    assert untold == [], errors
+    assert unreported == [], errors
 
 
 def where(folder: Path, text: str, process: str = "push") -> str:
@@ -98,11 +98,11 @@ def where(folder: Path, text: str, process: str = "push") -> str:
     return f"{len(before)}:{len(before[-1]) + 1}"
 
 
-def test_apply_refuses_types_that_do_not_fit_and_leaves_nothing(gos: Gos, folder: Path, place: Place) -> None:
+def test_apply_refuses_types_that_do_not_fit_and_leaves_nothing(gos: Gos, folder: Path, tenant: SolutionTenant) -> None:
     change(folder, "weight", "heft")
     code, _, errors = gos("apply", folder)
     assert (code, f"send.ts:{where(folder, 'heft:')}" in errors) == (1, True)
-    assert place.api.get("/api/v1/processes/push").status_code == 404
+    assert tenant.api.get("/api/v1/processes/push").status_code == 404
     change(folder, "heft", "weight")
     assert gos("apply", folder)[0] == 0
 

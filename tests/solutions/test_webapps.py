@@ -16,7 +16,7 @@ from appliance.solutions.kinds.webapp_deployment import load_published
 from appliance.solutions.resetting import reset_tenant
 from appliance.webapps import NewApp, Settings
 from appliance.webapps.domains import NewDomain
-from tests.solutions.conftest import Gos, Place, make_solution, read
+from tests.solutions.conftest import Gos, SolutionTenant, make_solution, read
 from tests.solutions.test_service import actions_of
 
 ROUTES = "routes:\n  - {path: /api/add, method: POST, process: add, access: public}\n"
@@ -34,10 +34,12 @@ def change_of(changes: list[Change]) -> Change:
     return change
 
 
-def numbers(place: Place) -> tuple[int | None, int]:
+def numbers(tenant: SolutionTenant) -> tuple[int | None, int]:
     """What is published, and the latest version."""
-    webapps = place.running.services.webapps
-    return webapps.get_app(place.scope, "shop").published_version, webapps.list_versions(place.scope, "shop", PageRequest(1)).items[
+    webapps = tenant.running.services.webapps
+    return webapps.get_app(tenant.scope, "shop").published_version, webapps.list_versions(
+        tenant.scope, "shop", PageRequest(1)
+    ).items[
         0
     ].number
 
@@ -48,71 +50,73 @@ def problems_of(files: dict[str, str]) -> list[str]:
     return [detail.message for detail in caught.value.details]
 
 
-def test_an_app_is_made_and_published_with_everything_it_leads_to(place: Place) -> None:
-    planned = change_of(place.plan(with_app()))
+def test_an_app_is_made_and_published_with_everything_it_leads_to(tenant: SolutionTenant) -> None:
+    planned = change_of(tenant.plan(with_app()))
     assert (planned.action, planned.summary, planned.blocked) == ("create", "2 files", None)
-    assert change_of(place.apply(with_app())).action == "create"
-    assert numbers(place) == (1, 1)
-    with place.running.client(f"shop--{place.scope.tenant_id}.{place.running.config.domains.content}") as visitor:
+    assert change_of(tenant.apply(with_app())).action == "create"
+    assert numbers(tenant) == (1, 1)
+    with tenant.running.client(f"shop--{tenant.scope.tenant_id}.{tenant.running.config.domains.content}") as visitor:
         assert visitor.get("/").text == "<h1>Shop</h1>"
 
 
-def test_unchanged_content_creates_no_version(place: Place) -> None:
-    place.apply(with_app())
-    assert (change_of(place.apply(with_app())).action, numbers(place)) == ("unchanged", (1, 1))
+def test_unchanged_content_creates_no_version(tenant: SolutionTenant) -> None:
+    tenant.apply(with_app())
+    assert (change_of(tenant.apply(with_app())).action, numbers(tenant)) == ("unchanged", (1, 1))
     later = with_app(**{"index.html": "<h1>New</h1>", "more.html": "more"})
-    assert change_of(place.plan(later)).summary == "1 file added; 1 file changed; 1 file removed; published as the next version"
-    assert (change_of(place.apply(later)).action, numbers(place)) == ("update", (2, 2))
+    assert change_of(tenant.plan(later)).summary == "1 file added; 1 file changed; 1 file removed; published as the next version"
+    assert (change_of(tenant.apply(later)).action, numbers(tenant)) == ("update", (2, 2))
     files = {"index.html": "<h1>New</h1>", "more.html": "more"}
-    assert change_of(place.plan(with_app("spa: false\n", **files))).summary == "app.yaml changed; published as the next version"
-    place.running.services.webapps.roll_back(place.scope, "shop", 1)
-    assert change_of(place.apply(later)).summary == "version 2 has the same content and is published"
-    assert numbers(place) == (2, 2)
+    assert change_of(tenant.plan(with_app("spa: false\n", **files))).summary == "app.yaml changed; published as the next version"
+    tenant.running.services.webapps.roll_back(tenant.scope, "shop", 1)
+    assert change_of(tenant.apply(later)).summary == "version 2 has the same content and is published"
+    assert numbers(tenant) == (2, 2)
 
 
-def test_a_failed_check_fails_the_app_alone_and_is_tried_again_without_a_new_version(place: Place) -> None:
-    place.apply(with_app("smoke: [{path: /, contains: Shop}]\n"))
+def test_a_failed_check_fails_the_app_alone_and_is_tried_again_without_a_new_version(tenant: SolutionTenant) -> None:
+    tenant.apply(with_app("smoke: [{path: /, contains: Shop}]\n"))
     wrong = with_app("smoke: [{path: /, contains: Nowhere}]\n")
-    done = place.apply({**wrong, "collections/more.yaml": "fields: [{name: a, type: text}]\n"})
+    done = tenant.apply({**wrong, "collections/more.yaml": "fields: [{name: a, type: text}]\n"})
     failed = change_of(done).failed or ""
     assert "GET / 'Nowhere' is not in the response" in failed
     assert "it answered: <h1>Shop</h1>" in failed
-    assert (numbers(place), actions_of(done)["collection more"]) == ((1, 2), "create")
-    again = change_of(place.apply(wrong))
+    assert (numbers(tenant), actions_of(done)["collection more"]) == ((1, 2), "create")
+    again = change_of(tenant.apply(wrong))
     assert (again.summary, "Nowhere" in (again.failed or "")) == ("version 2 has the same content and is published", True)
-    assert numbers(place) == (1, 2)
+    assert numbers(tenant) == (1, 2)
 
 
-def test_a_reset_tells_which_app_it_brought_is_not_served(place: Place) -> None:
-    place.apply(with_app())
-    done = reset_tenant(place.scope, place.tools, read(with_app("smoke: [{path: /, contains: Nowhere}]\n")))
+def test_a_reset_reports_apps_that_are_not_served(tenant: SolutionTenant) -> None:
+    tenant.apply(with_app())
+    done = reset_tenant(tenant.scope, tenant.tools, read(with_app("smoke: [{path: /, contains: Nowhere}]\n")))
     assert done.deleted > 0
     assert list(done.failed) == ["shop"]
     assert "Nowhere" in done.failed["shop"]
 
 
-def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = with_app("routes: [{path: /api/x, method: POST, process: gone, access: public}]\n")
-    assert "uses the process 'gone', which is in neither the tenant nor the solution" in (change_of(place.plan(lost)).blocked or "")
+def test_no_app_is_created_when_the_apply_fails(tenant: SolutionTenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = with_app("routes: [{path: /api/x, method: POST, process: gone, access: public}]\n")
+    assert "uses the process 'gone', which is in neither the tenant nor the solution" in (
+        change_of(tenant.plan(files)).blocked or ""
+    )
     with pytest.raises(Conflict, match="webapp shop"):
-        place.apply(lost)
+        tenant.apply(files)
 
     def refuse(scope: TenantScope, *_: Any) -> None:
-        assert place.running.services.webapps.get_app(scope, "shop").published_version == 1
+        assert tenant.running.services.webapps.get_app(scope, "shop").published_version == 1
         raise Conflict("the last write of all is refused")
 
     monkeypatch.setattr(service, "record_items", refuse)
     with pytest.raises(Conflict, match="last write"):
-        place.apply(with_app())
-    assert place.api.get("/api/v1/webapps").json()["data"] == []
-    assert place.api.get("/api/v1/processes").json()["data"] == []
+        tenant.apply(with_app())
+    assert tenant.api.get("/api/v1/webapps").json()["data"] == []
+    assert tenant.api.get("/api/v1/processes").json()["data"] == []
 
 
-def test_an_app_waits_for_the_integration_that_sends_its_codes(place: Place) -> None:
-    asks = "access: {email: {integration: NAME, allow: ['*@a.example']}}\n"
-    blocked = change_of(place.plan(with_app(asks.replace("NAME", "post")))).blocked or ""
+def test_an_app_waits_for_the_integration_that_sends_its_codes(tenant: SolutionTenant) -> None:
+    access = "access: {email: {integration: NAME, allow: ['*@a.example']}}\n"
+    blocked = change_of(tenant.plan(with_app(access.replace("NAME", "post")))).blocked or ""
     assert blocked.startswith("its access uses the integration post, which is in neither the tenant nor the solution")
-    assert change_of(place.plan(with_app(asks.replace("NAME", "erp")))).blocked is None
+    assert change_of(tenant.plan(with_app(access.replace("NAME", "erp")))).blocked is None
 
 
 def test_every_problem_of_an_app_has_its_place() -> None:
@@ -128,59 +132,59 @@ def test_every_problem_of_an_app_has_its_place() -> None:
     ]  # fmt: skip
 
 
-def test_a_page_that_holds_an_api_key_is_refused_before_it_is_sent(place: Place) -> None:
-    assert "an API key" in problems_of(with_app(**{"app.js": f"key = '{place.running.key(place.scope.tenant_id)}'"}))[0]
+def test_a_page_that_holds_an_api_key_is_refused_before_it_is_sent(tenant: SolutionTenant) -> None:
+    assert "an API key" in problems_of(with_app(**{"app.js": f"key = '{tenant.running.key(tenant.scope.tenant_id)}'"}))[0]
 
 
-def test_a_key_needs_the_scopes_of_webapps_only_where_one_changes(make_place: Callable[..., Place]) -> None:
-    place = make_place()
-    place.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
-    held = frozenset({"solutions.apply", "datapool.admin", "integrations.write", "processflow.write", "webapps.write"})
-    limited = Place(place.running, TenantScope(place.scope.tenant_id, "key:ci", held), place.api)
+def test_a_key_needs_the_scopes_of_webapps_only_where_one_changes(make_tenant: Callable[..., SolutionTenant]) -> None:
+    tenant = make_tenant()
+    tenant.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
+    scopes = frozenset({"solutions.apply", "datapool.admin", "integrations.write", "processflow.write", "webapps.write"})
+    limited = SolutionTenant(tenant.running, TenantScope(tenant.scope.tenant_id, "key:ci", scopes), tenant.api)
     with pytest.raises(ScopeMissing, match=r"webapps\.publish"):
         limited.plan(with_app())
-    place.apply(with_app())
+    tenant.apply(with_app())
     assert change_of(limited.apply(with_app())).action == "unchanged"
 
 
-def test_a_prune_deletes_the_app_and_nothing_its_routes_lead_to(place: Place) -> None:
-    place.apply(with_app())
+def test_a_prune_deletes_the_app_and_nothing_its_routes_lead_to(tenant: SolutionTenant) -> None:
+    tenant.apply(with_app())
     without = {"solution.yaml": "name: small\n"}
-    assert change_of(place.plan(without)).action == "leftover"
-    place.running.services.domains.claim_domain(place.scope, "shop", NewDomain("shop.example.com"))
-    assert (change_of(place.plan(without, prune=True)).blocked or "").startswith("it is served at shop.example.com")
-    assert change_of(place.plan(without, prune=True, allow_loss=True)).blocked is None
-    place.running.services.domains.release_domain(place.scope, "shop", "shop.example.com")
-    assert actions_of(place.apply(without, prune=True))["webapp shop"] == "delete"
+    assert change_of(tenant.plan(without)).action == "leftover"
+    tenant.running.services.domains.claim_domain(tenant.scope, "shop", NewDomain("shop.example.com"))
+    assert (change_of(tenant.plan(without, prune=True)).blocked or "").startswith("it is served at shop.example.com")
+    assert change_of(tenant.plan(without, prune=True, allow_loss=True)).blocked is None
+    tenant.running.services.domains.release_domain(tenant.scope, "shop", "shop.example.com")
+    assert actions_of(tenant.apply(without, prune=True))["webapp shop"] == "delete"
     with pytest.raises(NotFound, match="shop"):
-        numbers(place)
-    place.apply(with_app())
-    place.apply({"solution.yaml": "name: other\n", **{k: v for k, v in with_app().items() if k.startswith("webapps")}})
-    blocked = {f"{c.kind} {c.id}": c.blocked or "" for c in place.plan(without, prune=True)}
+        numbers(tenant)
+    tenant.apply(with_app())
+    tenant.apply({"solution.yaml": "name: other\n", **{k: v for k, v in with_app().items() if k.startswith("webapps")}})
+    blocked = {f"{c.kind} {c.id}": c.blocked or "" for c in tenant.plan(without, prune=True)}
     assert blocked["process add"].startswith("the route /api/add of the WebApp shop uses it")
     assert "webapp shop" not in blocked, "another solution brought it too"
 
 
-def test_a_prune_leaves_an_app_that_somebody_else_has_made(place: Place) -> None:
-    webapps = place.running.services.webapps
-    place.apply(with_app())
-    webapps.delete_app(place.scope, "shop", force=True)
+def test_a_prune_leaves_an_app_that_somebody_else_has_made(tenant: SolutionTenant) -> None:
+    webapps = tenant.running.services.webapps
+    tenant.apply(with_app())
+    webapps.delete_app(tenant.scope, "shop", force=True)
     for name in ("shop", "other"):
-        webapps.create_app(place.scope, NewApp(name))
-    place.apply({"solution.yaml": "name: small\n"}, prune=True)
-    assert [app.id for app in webapps.list_apps(place.scope, PageRequest()).items] == ["other", "shop"]
+        webapps.create_app(tenant.scope, NewApp(name))
+    tenant.apply({"solution.yaml": "name: small\n"}, prune=True)
+    assert [app.id for app in webapps.list_apps(tenant.scope, PageRequest()).items] == ["other", "shop"]
 
 
-def test_an_unpublished_version_is_not_pulled(place: Place) -> None:
-    webapps = place.running.services.webapps
-    place.apply(with_app())
-    webapps.add_version(place.scope, "shop", webapps.prepare_version(place.scope, {"index.html": b"draft"}, Settings()))
-    result, left_out = load_published(place.scope, webapps, place.running.services.blobs)
+def test_an_unpublished_version_is_not_pulled(tenant: SolutionTenant) -> None:
+    webapps = tenant.running.services.webapps
+    tenant.apply(with_app())
+    webapps.add_version(tenant.scope, "shop", webapps.prepare_version(tenant.scope, {"index.html": b"draft"}, Settings()))
+    result, left_out = load_published(tenant.scope, webapps, tenant.running.services.blobs)
     assert (result["shop"].files["index.html"], result["shop"].settings.spa, left_out) == (b"<h1>Shop</h1>", True, [])
-    assert change_of(place.apply(with_app())).action == "unchanged"
+    assert change_of(tenant.apply(with_app())).action == "unchanged"
 
 
-def test_a_pulled_app_is_the_one_that_is_served(gos: Gos, place: Place, tmp_path: Path) -> None:
+def test_a_pulled_app_is_the_one_that_is_served(gos: Gos, tenant: SolutionTenant, tmp_path: Path) -> None:
     about = "# the shop\nspa: true\nsmoke: [{path: /}]\n" + ROUTES
     files = with_app(about, **{"index.html": "<h1>Shop</h1>"})
     write_folder(tmp_path / "own", {path: text.encode() for path, text in files.items()})
@@ -192,7 +196,7 @@ def test_a_pulled_app_is_the_one_that_is_served(gos: Gos, place: Place, tmp_path
     assert gos("pull", tmp_path / "new")[0] == 0
     assert (tmp_path / "new/webapps/shop/public/logo.png").read_bytes() == image
     code, out, _ = gos("apply", tmp_path / "new")
-    assert (code, "= webapp shop  version 1" in out.splitlines(), numbers(place)) == (0, True, (1, 1))
+    assert (code, "= webapp shop  version 1" in out.splitlines(), numbers(tenant)) == (0, True, (1, 1))
     assert "1 webapps, no errors" in gos("check", tmp_path / "new")[1]
     (tmp_path / "own/webapps/shop/app.yaml").write_text(about.replace("path: /}", "path: /, status: 204}"))
     code, out, _ = gos("apply", tmp_path / "own")
@@ -200,9 +204,9 @@ def test_a_pulled_app_is_the_one_that_is_served(gos: Gos, place: Place, tmp_path
 
 
 def test_an_app_too_large_for_a_solution_is_listed_and_left_out(
-    gos: Gos, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gos: Gos, tenant: SolutionTenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.apply(with_app())
-    monkeypatch.setattr("appliance.solutions.kinds.webapp_deployment.MAX_EXPORT_BYTES", 10)
+    tenant.apply(with_app())
+    monkeypatch.setattr("appliance.solutions.kinds.webapp_deployment.MOST_PULLED_BYTES", 10)
     code, out, errors = gos("pull", tmp_path / "pulled")
     assert (code, "webapps/" in out, "left out: shop: too large for a solution" in errors) == (0, False, True)

@@ -19,9 +19,9 @@ def most_in_common(old: str, new: str) -> int:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_as_much_as_there_can_be_is_found_in_order(seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311  # the same in every run
+    rng = random.Random(seed)  # noqa: S311  # the same in every run
     for _ in range(100):
-        old, new = ("".join(chance.choices("abc", k=chance.randrange(12))) for _ in range(2))
+        old, new = ("".join(rng.choices("abc", k=rng.randrange(12))) for _ in range(2))
         runs, is_all = find_matches(old, new, WorkBudget(10_000), 10_000)
         assert is_all
         assert [old[run.old : run.old + run.size] for run in runs] == [new[run.new : run.new + run.size] for run in runs]

@@ -32,13 +32,13 @@ Check = Callable[..., list[Problem]]
 def check(sandbox: Pool) -> Check:
     def find(*steps: Mapping[str, Any], files: Mapping[str, str] | None = None, **more: Any) -> list[Problem]:
         draft = Draft({"id": "p", "steps": list(steps), **more}, files or {})
-        return find_problems(CheckContext(sandbox, lambda named: AROUND), "acme", draft)
+        return find_problems(CheckContext(sandbox, lambda slugs: AROUND), "acme", draft)
 
     return find
 
 
-def call(given: Any, action: str = "post", **more: Any) -> dict[str, Any]:
-    return {"id": "call", "integration": {"use": "shop", "action": action, "input": given}, **more}
+def call(payload: Any, action: str = "post", **more: Any) -> dict[str, Any]:
+    return {"id": "call", "integration": {"use": "shop", "action": action, "input": payload}, **more}
 
 
 def code(file: str, step_id: str = "run", **more: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def code(file: str, step_id: str = "run", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("payload", "expected"),
     [
         ({"url": "/orders", "json": {"a": 1}}, []),
         ({"url": "= input.url", "json": "= input"}, []),
@@ -61,12 +61,12 @@ def code(file: str, step_id: str = "run", **more: Any) -> dict[str, Any]:
         ({"url": "/", "lines": ["= input.a", "= input.b"]}, []),
     ],
 )
-def test_literal_input_must_match_the_actions_schema(check: Check, given: Any, found: list[tuple[str, str]]) -> None:
-    problems = check(call(given))
+def test_literal_input_must_match_the_actions_schema(check: Check, payload: Any, expected: list[tuple[str, str]]) -> None:
+    problems = check(call(payload))
     assert [(each.pointer, each.code, each.severity) for each in problems] == [
-        (f"/steps/0/integration/input{pointer}", "input_invalid", "error") for pointer, _ in found
+        (f"/steps/0/integration/input{pointer}", "input_invalid", "error") for pointer, _ in expected
     ]
-    assert all(words in each.message and f"{at}: " in each.message for each, (at, words) in zip(problems, found, strict=True))
+    assert all(words in each.message and f"{at}: " in each.message for each, (at, words) in zip(problems, expected, strict=True))
 
 
 def test_what_depends_on_an_expression_is_left_to_the_execution(check: Check) -> None:

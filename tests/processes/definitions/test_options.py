@@ -45,9 +45,9 @@ def problems(step: dict[str, Any], **more: Any) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_an_invalid_option_is_reported_with_its_pointer(step: Any, pointer: str) -> None:
-    found = problems(step)
-    assert pointer in found
-    assert found[pointer]
+    actual = problems(step)
+    assert pointer in actual
+    assert actual[pointer]
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def problems(sandbox: Pool) -> Callable[..., list[Problem]]:
     return find
 
 
-def places(found: list[Problem]) -> list[tuple[str, int | None, int | None]]:
-    return [(each.code, each.line, each.column) for each in found]
+def places(problems_: list[Problem]) -> list[tuple[str, int | None, int | None]]:
+    return [(each.code, each.line, each.column) for each in problems_]
 
 
 def test_code_that_keeps_to_what_is_there_has_no_problem(problems: Callable[..., list[Problem]]) -> None:
@@ -153,8 +153,8 @@ def test_the_grants_of_a_step_are_its_own_and_its_modules_know_all(problems: Cal
 def test_a_step_has_the_type_of_the_input_it_is_given(problems: Callable[..., list[Problem]]) -> None:
     input_data = {"first": "= input.order", "text": "{{ input.note }}", "steps": "= steps.b", "n": 5, "list": [1, "x"]}
     body = "const n: number = input.n; input.steps.any; const s: string = input.text; return input.first.nummer;"
-    found = problems(typescript("b", "return 1"), typescript("a", body, input=input_data))
-    assert places(found) == [("type_error", 2, 94)]
+    actual = problems(typescript("b", "return 1"), typescript("a", body, input=input_data))
+    assert places(actual) == [("type_error", 2, 94)]
     assert problems(typescript("a", "return input.number.length;", input="= input.order")) == []
 
 
@@ -164,16 +164,16 @@ def test_expressions_are_checked_with_the_names_around_them(problems: Callable[.
         typescript("a", "return 1", when="= input.ordr.number != ''"),
         {"id": "loop", "for_each": {"items": "= input.order.lines", "as": "line", "steps": [inner], "collect": "= line.sku"}},
     ]
-    found = problems(*steps, output="= stps.a + execution.id + tenant.id")
+    actual = problems(*steps, output="= stps.a + execution.id + tenant.id")
     expected = {"/output": 1, "/steps/0/when": 7, "/steps/1/for_each/steps/0/rule/expression": 1}
-    assert {each.pointer: each.column for each in found} == expected
-    assert {each.code for each in found} == {"type_error"}
+    assert {each.pointer: each.column for each in actual} == expected
+    assert {each.code for each in actual} == {"type_error"}
 
 
 def test_without_typescript_findings_are_warnings(problems: Callable[..., list[Problem]]) -> None:
     source = 'export default (input, api) => api.datapool.find("bills", input.ordr);'
-    found = problems({"id": "a", "code": {"language": "javascript", "source": source}, "when": "= inputt"})
-    assert [(each.code, each.severity) for each in found] == [("grant_missing", "warning"), ("type_error", "warning")]
+    actual = problems({"id": "a", "code": {"language": "javascript", "source": source}, "when": "= inputt"})
+    assert [(each.code, each.severity) for each in actual] == [("grant_missing", "warning"), ("type_error", "warning")]
 
 
 def test_the_declarations_are_for_editors_too() -> None:

@@ -17,15 +17,15 @@ def diff(old: Any, new: Any, old_files: Any = None, new_files: Any = None) -> Ve
     return compare_versions(({"steps": old}, old_files or {}), ({"steps": new}, new_files or {}))
 
 
-def told(found: VersionDiff) -> list[tuple[str, str, bool, list[str]]]:
-    return [(change.step, change.happened, change.moved, [each.path for each in change.changes]) for change in found.steps]
+def summarize(diff_: VersionDiff) -> list[tuple[str, str, bool, list[str]]]:
+    return [(change.step, change.happened, change.moved, [each.path for each in change.changes]) for change in diff_.steps]
 
 
 A, B, C = (rule(name, "= 1") for name in "abc")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "wanted"),
+    ("old", "new", "expected"),
     [
         ([A, B], [A, B], []),
         ([A, B], [A, C, B], [("c", "added", False, [""])]),
@@ -44,8 +44,8 @@ A, B, C = (rule(name, "= 1") for name in "abc")
          [("a", "added", False, [""]), ("p", "added", False, [""]), ("q", "added", False, [""])]),
     ],
 )  # fmt: skip
-def test_steps_are_compared_by_their_ids(old: Any, new: Any, wanted: Any) -> None:
-    assert told(diff(old, new)) == wanted
+def test_steps_are_compared_by_their_ids(old: Any, new: Any, expected: Any) -> None:
+    assert summarize(diff(old, new)) == expected
 
 
 def test_files_are_compared_line_by_line() -> None:
@@ -61,12 +61,12 @@ def test_files_made_to_be_slow_are_not_compared_for_long(monkeypatch: pytest.Mon
     """Every step is taken from what all files have together; without any left they are told line by line, or as replaced."""
     left: list[int] = []
 
-    def counted(old: Sequence[str], new: Sequence[str], work: WorkBudget) -> list[Part]:
+    def count_work(old: Sequence[str], new: Sequence[str], work: WorkBudget) -> list[Part]:
         parts = find_parts(old, new, work)
         left.append(work.remaining)
         return parts
 
-    monkeypatch.setattr(version_diff, "find_parts", counted)
+    monkeypatch.setattr(version_diff, "find_parts", count_work)
     old, new = "\n".join(["a", "b"] * 300), "\n".join(["a", "c"] * 300)
     diffs = diff([], [], {str(n): old for n in range(50)}, {str(n): new for n in range(50)})
     assert [change.happened for change in diffs.files] == ["changed"] * 50

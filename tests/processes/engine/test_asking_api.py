@@ -42,12 +42,12 @@ def one_that_waits(acme: httpx.Client, order: str) -> tuple[str, dict[str, Any]]
     """The address of an execution, and the event it waits for when its child is done."""
     view = data(acme.post(f"{order}/execute", json={"number": "7", "amount": 10}), 202)
 
-    def found() -> Any:
-        shown = data(acme.get(view["links"]["self"]))
-        waits = (shown.get("waiting_for") or {}).get("waits", [])
+    def find_event() -> Any:
+        current = data(acme.get(view["links"]["self"]))
+        waits = (current.get("waiting_for") or {}).get("waits", [])
         return waits[0] if [wait["kind"] for wait in waits] == ["event"] else None
 
-    return view["links"]["self"], wait_until(found)
+    return view["links"]["self"], wait_until(find_event)
 
 
 @pytest.mark.parametrize(("sum_", "output"), [(20, {"invoiced": 20, "paid": 20}), (5, {"short_of": 15})])

@@ -17,17 +17,17 @@ from .test_suspend_crash import crash_and_finish
 def test_a_crash_at_any_write_leaves_everything_asked_once(idle_world: World, when: When) -> None:
     world = idle_world
     child = world.publish([rule("double", "= input.n * 2")])
-    ways = {
+    steps_by_kind = {
         "person": [{"id": "approve", "human": {"kind": "approval", "title": "Go on?"}}],
         "event": [{"id": "paid", "wait": {"event": "paid"}}, {"id": "sub", "process": {"use": child, "input": {"n": 4}}}],
     }
     values = {"what": "{{ steps.approve.status }}{{ steps.paid.sum }}:{{ steps.sub }}"}
     write = {"collection": "marks", "create": {"values": values}}
-    process = world.publish([{"id": "all", "parallel": ways}, {"id": "mark", "datapool": write}], grants={})
+    process = world.publish([{"id": "all", "parallel": steps_by_kind}, {"id": "mark", "datapool": write}], grants={})
     for number in range(1, MOST_WRITES):
         world.wipe()
         execution = world.start(process, soon=False)
-        cut = crash_and_finish(world, execution, number, when)
+        was_cut = crash_and_finish(world, execution, number, when)
         row = world.get(execution)
         assert row.status == "succeeded", (number, row.error)
         assert world.marks() == [("approved12:8", None)], number
@@ -37,7 +37,7 @@ def test_a_crash_at_any_write_leaves_everything_asked_once(idle_world: World, wh
         assert [each.status for each in children if each.parent == execution] == ["succeeded"], number
         assert {run.attempt for run in world.steps(execution).values()} == {1}
         assert db.rows("SELECT count(*) FROM pending_call") == [(0,)]
-        if not cut:
+        if not was_cut:
             break
     assert 10 < number < MOST_WRITES
 
@@ -75,11 +75,11 @@ def test_after_a_crash_at_any_write_undecided_requests_expire_and_are_asked_agai
     process = world.publish([{"id": "approve", "human": human, "retry": retry}], grants={})
     for number in range(1, MOST_WRITES):
         execution = world.start(process, soon=False)
-        cut = expire(world, execution, number, when)
+        was_cut = expire(world, execution, number, when)
         row = world.get(execution)
         assert (row.error["code"], row.error["attempt"]) == ("approval_expired", 2), number
         requests = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
         assert [each.status for each in requests.items] == ["expired", "expired"], number
-        if not cut:
+        if not was_cut:
             break
     assert 4 < number < MOST_WRITES

@@ -15,9 +15,9 @@ RING = {"integration": {"use": "bell", "action": "ring", "input": {"n": "= input
 HOUR = {"ttl": "1h"}
 
 
-def run(world: World, process: str, given: Any = None) -> Any:
+def run(world: World, process: str, payload: Any = None) -> Any:
     """How the step `a` of another execution came to what."""
-    step_run = world.steps(world.finish(world.start(process, given)))["a"]
+    step_run = world.steps(world.finish(world.start(process, payload)))["a"]
     return step_run.result_source, step_run.output
 
 

@@ -25,8 +25,8 @@ def start_later(world: World, when_finished: Callable[[], None]) -> str:
 
 def test_callers_are_notified_of_an_end_in_another_process(world: World) -> None:
     over, other = threading.Event(), threading.Event()
-    tell_other = other.set
-    execution, unfinished = start_later(world, over.set), start_later(world, tell_other)
+    notify_other = other.set
+    execution, unfinished = start_later(world, over.set), start_later(world, notify_other)
     finish_elsewhere(execution)
     assert over.wait(10)
     assert not other.is_set()
@@ -34,28 +34,28 @@ def test_callers_are_notified_of_an_end_in_another_process(world: World) -> None
         ("acme", execution) in completion.completion_signal.list_awaited(),
         ("acme", unfinished) in completion.completion_signal.list_awaited(),
     ) == (False, True)
-    completion.completion_signal.unsubscribe(unfinished, tell_other)
+    completion.completion_signal.unsubscribe(unfinished, notify_other)
     world.flow.cancel_execution(world.scope, unfinished)
 
 
-def test_who_stops_waiting_is_looked_for_no_more(idle_world: World) -> None:
-    tell = threading.Event().set
-    execution = start_later(idle_world, tell)
+def test_an_unsubscribed_execution_is_not_watched(idle_world: World) -> None:
+    notify = threading.Event().set
+    execution = start_later(idle_world, notify)
     assert ("acme", execution) in completion.completion_signal.list_awaited()
-    completion.completion_signal.unsubscribe(execution, tell)
+    completion.completion_signal.unsubscribe(execution, notify)
     assert ("acme", execution) not in completion.completion_signal.list_awaited()
 
 
-def test_the_more_wait_the_rarer_are_the_looks(idle_world: World) -> None:
+def test_more_waiting_executions_are_checked_less_often(idle_world: World) -> None:
     """What one process reads for all its callers stays the same."""
-    watch, tell = EndWatch(), threading.Event().set
+    watch, notify = EndWatch(), threading.Event().set
     waiting = [f"exe_{number}" for number in range(10_000)]
     for execution_id in waiting:
-        completion.completion_signal.subscribe("acme", execution_id, tell)
+        completion.completion_signal.subscribe("acme", execution_id, notify)
     try:
         watch.check()
         watch.check()
         assert watch._next - clock.monotonic() > 3
     finally:
         for execution_id in waiting:
-            completion.completion_signal.unsubscribe(execution_id, tell)
+            completion.completion_signal.unsubscribe(execution_id, notify)

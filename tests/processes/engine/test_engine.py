@@ -193,20 +193,22 @@ def test_a_failing_branch_fails_the_parallel_and_a_skipped_one_hides_its_steps()
 def test_a_stop_ends_everything_with_its_output_wherever_it_stands() -> None:
     stop = {"id": "s", "stop": {"output": 1}}
     each = {"id": "e", "for_each": {"items": [1, 2], "concurrency": 2, "steps": [{"id": "i", **RULE}, stop]}}
-    held = define({"id": "p", "parallel": {"left": [each], "right": [{"id": "w", "wait": {"for": "1s"}}]}}, {"id": "z", **RULE})
+    definition = define(
+        {"id": "p", "parallel": {"left": [each], "right": [{"id": "w", "wait": {"for": "1s"}}]}}, {"id": "z", **RULE}
+    )
     open_runs = [
-        run_of(held, "p", "running", state={"branches": ["left", "right"]}),
-        run_of(held, "p/e", "running", state={"items": [1, 2]}),
-        run_of(held, "p/e/i", "failed", "1", error={"code": "x"}),
-        run_of(held, "p/w", "waiting", next_run_at=NOW + 5),
+        run_of(definition, "p", "running", state={"branches": ["left", "right"]}),
+        run_of(definition, "p/e", "running", state={"items": [1, 2]}),
+        run_of(definition, "p/e/i", "failed", "1", error={"code": "x"}),
+        run_of(definition, "p/w", "waiting", next_run_at=NOW + 5),
     ]
-    assert decide(held, *open_runs).failed is not None
-    stopped = run_of(held, "p/e/s", "succeeded", "0", output=7)
-    decision = decide(held, *open_runs, stopped)
+    assert decide(definition, *open_runs).failed is not None
+    stopped = run_of(definition, "p/e/s", "succeeded", "0", output=7)
+    decision = decide(definition, *open_runs, stopped)
     assert (decision.done, decision.stopped, decision.output) == (True, stopped, 7)
     assert (decision.ready, decision.close, decision.failed, decision.wake_at) == ([], [], None, None)
-    passed = decide(held, *open_runs[:2], run_of(held, "p/e/s", "skipped", "0"))
-    assert not passed.done
+    without_stop = decide(definition, *open_runs[:2], run_of(definition, "p/e/s", "skipped", "0"))
+    assert not without_stop.done
 
 
 # -- random processes
@@ -239,18 +241,18 @@ def steps_of(draw: st.DrawFn, depth: int = 0, stops: bool = False) -> list[dict[
     return results
 
 
-def named(steps: list[dict[str, Any]], count: list[int]) -> list[dict[str, Any]]:
+def with_ids(steps: list[dict[str, Any]], count: list[int]) -> list[dict[str, Any]]:
     """The same steps with ids."""
     results = []
     for step in steps:
         count[0] += 1
         copy = {"id": f"s{count[0]}", **step}
         if "branch" in step:
-            copy["branch"] = [{**option, "steps": named(option["steps"], count)} for option in step["branch"]]
+            copy["branch"] = [{**option, "steps": with_ids(option["steps"], count)} for option in step["branch"]]
         if "parallel" in step:
-            copy["parallel"] = {name: named(inner, count) for name, inner in step["parallel"].items()}
+            copy["parallel"] = {name: with_ids(inner, count) for name, inner in step["parallel"].items()}
         if "for_each" in step:
-            copy["for_each"] = {**step["for_each"], "steps": named(step["for_each"]["steps"], count)}
+            copy["for_each"] = {**step["for_each"], "steps": with_ids(step["for_each"]["steps"], count)}
         results.append(copy)
     return results
 
@@ -272,7 +274,7 @@ class Simulation:
                 return decision
             if decision.close:
                 for each in decision.close:
-                    self._put(each.step, each.iteration, "succeeded", output=each.output)
+                    self._store(each.step, each.iteration, "succeeded", output=each.output)
             elif decision.ready:
                 self._perform(decision)
             else:
@@ -284,37 +286,37 @@ class Simulation:
     def _perform(self, decision: Decision) -> None:
         each = self.data.draw(st.sampled_from(decision.ready))
         step, attempt = each.step, each.run.attempt if each.run else 1
-        how = self.data.draw(st.sampled_from(["go", "go", "skip", "retry", "reload"]))
-        if how == "retry" and attempt < 3 and step.kind == "rule":
-            self._put(
+        outcome = self.data.draw(st.sampled_from(["go", "go", "skip", "retry", "reload"]))
+        if outcome == "retry" and attempt < 3 and step.kind == "rule":
+            self._store(
                 step, each.iteration, "retrying", attempt=attempt + 1, next_run_at=self.now + self.data.draw(st.integers(0, 5))
             )
-        elif how == "reload":
+        elif outcome == "reload":
             runs = list(self.history.runs.values())
             self.history = History(self.definition)
             for run in runs:
                 self.history.put(run)
         elif each.run is not None and each.run.is_suspended:
             assert (each.run.next_run_at or 0) <= self.now, "it is asked once, and goes on when it is due"
-            self._put(step, each.iteration, "succeeded", output=step.id)
-        elif how == "skip":
-            self._put(step, each.iteration, "skipped")
+            self._store(step, each.iteration, "succeeded", output=step.id)
+        elif outcome == "skip":
+            self._store(step, each.iteration, "skipped")
         elif step.kind == "wait" and "arguments" in step.templates:
             due = self.now + self.data.draw(st.integers(0, 9))
-            self._put(step, each.iteration, "waiting", next_run_at=due, state={"suspended": True})
+            self._store(step, each.iteration, "waiting", next_run_at=due, state={"suspended": True})
         elif step.kind == "wait":
-            self._put(step, each.iteration, "waiting", next_run_at=self.now + self.data.draw(st.integers(1, 9)))
+            self._store(step, each.iteration, "waiting", next_run_at=self.now + self.data.draw(st.integers(1, 9)))
         elif step.kind == "branch":
             option = self.data.draw(st.integers(0, len(step.blocks) - 1))
-            self._put(step, each.iteration, "running", state={"taken": option})
+            self._store(step, each.iteration, "running", state={"taken": option})
         elif step.kind == "parallel":
-            self._put(step, each.iteration, "running", state={"branches": [block.name for block in step.blocks]})
+            self._store(step, each.iteration, "running", state={"branches": [block.name for block in step.blocks]})
         elif step.kind == "for_each" and step.templates["items"].value:
-            self._put(step, each.iteration, "running", state={"items": step.templates["items"].value})
+            self._store(step, each.iteration, "running", state={"items": step.templates["items"].value})
         else:
-            self._put(step, each.iteration, "succeeded", output=step.id)
+            self._store(step, each.iteration, "succeeded", output=step.id)
 
-    def _put(self, step: Step, iteration: str, status: str, **more: Any) -> None:
+    def _store(self, step: Step, iteration: str, status: str, **more: Any) -> None:
         before = self.history.runs.get((step.path, iteration))
         assert before is None or before.status not in ("succeeded", "skipped"), "what is finished is never touched again"
         more.setdefault("state", before.state if before else None)
@@ -326,7 +328,7 @@ class Simulation:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), steps=steps_of())
 def test_random_processes_end_with_every_step_done_once_and_in_order(data: st.DataObject, steps: list[dict[str, Any]]) -> None:
-    definition = define(*named(steps, [0]))
+    definition = define(*with_ids(steps, [0]))
     simulation = Simulation(definition, data)
     simulation.run()
     assert len(simulation.order) == len(set(simulation.order)), "each (path, iteration) succeeds exactly once"
@@ -342,7 +344,7 @@ def test_random_processes_end_with_every_step_done_once_and_in_order(data: st.Da
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), steps=steps_of(stops=True))
 def test_random_processes_end_with_the_first_stop_they_reach(data: st.DataObject, steps: list[dict[str, Any]]) -> None:
-    definition = define(*named(steps, [0]))
+    definition = define(*with_ids(steps, [0]))
     simulation = Simulation(definition, data)
     decision = simulation.run()
     stops = [run for run in simulation.history.runs.values() if run.kind == "stop" and run.status == "succeeded"]

@@ -6,7 +6,7 @@ from appliance.core.database import db
 from tests.processes.rehearsal.replaying import replay, results
 from tests.processes.world import Bell, World, code, rule, wait_until
 
-from .test_suspend import tell, waiting
+from .test_suspend import send_event, waiting
 
 LONG = {"id": "long", "wait": {"for": "1h"}}
 
@@ -15,8 +15,8 @@ def mark(step_id: str, **more: Any) -> dict[str, Any]:
     return {"id": step_id, "datapool": {"collection": "marks", "create": {"values": {"what": step_id}}}, **more}
 
 
-def ring(step_id: str, action: str = "ring", **given: Any) -> dict[str, Any]:
-    return {"id": step_id, "integration": {"use": "bell", "action": action, "input": given}}
+def ring(step_id: str, action: str = "ring", **payload: Any) -> dict[str, Any]:
+    return {"id": step_id, "integration": {"use": "bell", "action": action, "input": payload}}
 
 
 def test_branches_run_at_the_same_time_and_answer_by_name(world: World) -> None:
@@ -56,7 +56,7 @@ def test_branches_that_wait_are_answered_each_by_itself(world: World) -> None:
     execution = world.start(world.publish([{"id": "both", "parallel": {**ways, "c": [{"id": "c", "wait": {"for": "5ms"}}]}}]))
     tokens = {wait["name"]: wait["token"] for wait in waiting(world, execution, 2)}
     for number, name in enumerate("ba"):
-        tell(world, execution, tokens[name], {"n": number})
+        send_event(world, execution, tokens[name], {"n": number})
     assert world.finish(execution).output == {"a": 1, "b": 0, "c": None}
 
 
@@ -86,8 +86,10 @@ def everything_at_once() -> list[dict[str, Any]]:
         ]}, {"steps": [LONG]}]},
     ]}  # fmt: skip
     event = code("event", "await api.events.wait('never'); await api.datapool.create('marks', {what: 'woken'});")
-    held = [ring("held", "hold"), mark("after")]
-    return [{"id": "all", "parallel": {"each": [{"id": "each", "for_each": each}], "event": [event], "held": held}}, mark("last")]
+    waiting_branch = [ring("held", "hold"), mark("after")]
+    return [{
+        "id": "all", "parallel": {"each": [{"id": "each", "for_each": each}], "event": [event], "held": waiting_branch}
+    }, mark("last")]
 
 
 def test_a_stop_cancels_whatever_else_is_under_way(world: World) -> None:

@@ -24,23 +24,23 @@ HUMAN = {**GRANTS, "human": True}
 PROCESSES = itertools.count(1)
 
 
-def start(world: World, body: str, given: Any = None, **more: Any) -> str:
+def start(world: World, body: str, payload: Any = None, **more: Any) -> str:
     """An execution of one code step that may ask people."""
-    return world.start(world.publish([code("ask", body)], **{"grants": HUMAN, **more}), given)
+    return world.start(world.publish([code("ask", body)], **{"grants": HUMAN, **more}), payload)
 
 
 def waiting(world: World, execution: str, count: int = 1) -> list[dict[str, Any]]:
     """What the execution waits for, once it waits for so many."""
 
-    def found() -> list[dict[str, Any]]:
+    def find_waits() -> list[dict[str, Any]]:
         row = world.get(execution)
         waits = (row.waiting_for or {}).get("waits", []) if row.status == "waiting" else []
         return waits if len(waits) == count else []
 
-    return list(wait_until(found))
+    return list(wait_until(find_waits))
 
 
-def tell(world: World, execution: str, token: str, value: Any = None) -> None:
+def send_event(world: World, execution: str, token: str, value: Any = None) -> None:
     world.flow.resume_execution(world.scope, execution, world.get(execution).process_id, EventAnswer(token, value))
 
 
@@ -93,7 +93,7 @@ def test_three_nested_awaits_are_answered_one_after_another(world: World) -> Non
     for name, value in (("first", {"start": 2}), ("second", {"times": 10}), ("third", {"add": 1})):
         (wait,) = waiting(world, execution)
         assert (wait["kind"], wait["name"]) == ("event", name)
-        tell(world, execution, wait["token"], value)
+        send_event(world, execution, wait["token"], value)
         wait_until(lambda token=wait["token"]: token not in json.dumps(world.get(execution).waiting_for))
     assert world.finish(execution).output == 21
     assert world.marks() == [("21", None)]
@@ -112,9 +112,9 @@ def test_several_waits_at_once_are_listed_and_answered_in_any_order(world: World
         """,
     )
     first, second = waiting(world, execution, 2)
-    tell(world, execution, second["token"], "B")
+    send_event(world, execution, second["token"], "B")
     wait_until(lambda: len((world.get(execution).waiting_for or {}).get("waits", [])) == 1)
-    tell(world, execution, first["token"], "A")
+    send_event(world, execution, first["token"], "A")
     done = world.finish(execution)
     assert done.output["all"] == ["A", "B", None]
     assert done.output["order"] == ["timer", second["name"], first["name"]]
@@ -124,9 +124,9 @@ def test_several_waits_at_once_are_listed_and_answered_in_any_order(world: World
 def test_a_step_sleeps_until_its_time(world: World, call: str) -> None:
     body = f"const from = Date.now(); const nothing = await {call}; return [nothing, Date.now() - from];"
     done = world.finish(start(world, body))
-    nothing, slept = done.output
+    nothing, wake_time = done.output
     assert nothing is None
-    assert 40 <= slept < 5_000
+    assert 40 <= wake_time < 5_000
 
 
 def test_a_child_gives_its_output_to_the_step_that_waits_for_it(world: World) -> None:
@@ -255,7 +255,7 @@ def test_a_request_is_not_answered_by_a_key(world: World) -> None:
     (wait,) = waiting(world, execution)
     assert world.get(execution).wait_reason == "input"
     with pytest.raises(Exception, match="only a person can decide"):
-        tell(world, execution, wait["approval_id"])
+        send_event(world, execution, wait["approval_id"])
 
 
 def test_a_condition_is_not_evaluated_again_when_the_step_resumes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_a_condition_is_not_evaluated_again_when_the_step_resumes(world: World, 
     (wait,) = waiting(world, execution)
     wall.offset = 2 * 3_600_000
     assert world.finish(world.start(process)).output is None, "it holds no longer"
-    tell(world, execution, wait["token"])
+    send_event(world, execution, wait["token"])
     assert world.finish(execution).output == "went"
 
 
@@ -292,7 +292,7 @@ def test_steps_of_a_for_each_sleep_at_the_same_time(world: World) -> None:
     waits = waiting(world, execution, 3)
     assert sorted(wait["iteration"] for wait in waits) == ["0", "1", "2"]
     for wait in reversed(waits):
-        tell(world, execution, wait["token"], {"more": "!"})
+        send_event(world, execution, wait["token"], {"more": "!"})
     assert world.finish(execution).output == ["a!", "b!", "c!"]
 
 
@@ -307,7 +307,7 @@ def test_an_answer_is_taken_while_another_step_of_the_execution_computes(world: 
     wait_until(lambda: [call for call in suspension.open_calls(world.scope, execution) if world.steps(execution).get("each@0")])
     assert Bell.arrived.acquire(timeout=10)
     (pending,) = suspension.open_calls(world.scope, execution)
-    tell(world, execution, pending.token)
+    send_event(world, execution, pending.token)
     wait_until(lambda: world.marks() == [("went on", None)])
     assert world.get(execution).status == "running"
     Bell.go_on.set()
@@ -328,7 +328,7 @@ def test_two_hundred_suspended_steps_hold_no_place_in_the_sandbox(world: World) 
     tokens = {execution: waiting(world, execution)[0]["token"] for execution in started}
     assert world.pool.health()["busy"] == 0
     for execution, token in tokens.items():
-        tell(world, execution, token, {"add": 1000})
+        send_event(world, execution, token, {"add": 1000})
     assert [world.finish(execution).output for execution in started] == [1000 + number for number in range(200)]
 
 
@@ -338,7 +338,7 @@ def test_a_damaged_vm_is_a_clear_failure(world: World) -> None:
     sealed = bytearray(db.rows("SELECT sealed FROM suspended_step")[0][0])
     sealed[len(sealed) // 2] ^= 1
     db.write(lambda: db.execute("UPDATE suspended_step SET sealed = ?", (bytes(sealed),)))
-    tell(world, execution, wait["token"])
+    send_event(world, execution, wait["token"])
     done = world.finish(execution)
     assert (done.status, done.error["failure_class"]) == ("failed", "system")
 

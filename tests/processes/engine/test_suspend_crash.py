@@ -13,7 +13,7 @@ from appliance.processes.executions.service import ExecutionFilter, list_executi
 from tests.processes.host.test_journal import MOST_WRITES, PowerCut, When, power_cut
 from tests.processes.world import GRANTS, World, code, rule, wait_until
 
-from .test_suspend import decide, tell
+from .test_suspend import decide, send_event
 
 PROGRAM = """
 const began = Date.now();
@@ -44,7 +44,7 @@ def finish(world: World, execution: str) -> None:
             if wait["kind"] == "human":
                 decide(world, wait["approval_id"])
             elif wait["kind"] == "event":
-                tell(world, execution, wait["token"], {"sum": 12})
+                send_event(world, execution, wait["token"], {"sum": 12})
             elif wait["kind"] == "child":
                 world.lose_worker(wait["execution_id"])
                 world.runner.drive("acme", wait["execution_id"])

@@ -13,7 +13,7 @@ from appliance.sandbox import Pool, Settings
 from tests.processes.world import World, code, make_world
 from tests.sandbox.older_runtimes import make_older
 
-from .test_suspend import tell, waiting
+from .test_suspend import send_event, waiting
 
 PROCESSES = itertools.count(1)
 
@@ -43,12 +43,14 @@ def test_a_vm_of_a_former_worker_continues_in_another(folder: Path, tmp_path: Pa
         execution = first.start(process)
         (wait,) = waiting(first, execution)
     with flow_of(tmp_path, Settings(processes=1, slots=2)) as second:
-        tell(second, execution, wait["token"], "!")
+        send_event(second, execution, wait["token"], "!")
         assert second.finish(execution).output == "1,2,x!"
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_step_of_an_earlier_release_continues_in_its_template_or_fails(folder: Path, tmp_path: Path, *, kept: bool) -> None:
+@pytest.mark.parametrize("keep_template", [True, False])
+def test_a_step_of_an_earlier_release_continues_in_its_template_or_fails(
+    folder: Path, tmp_path: Path, *, keep_template: bool
+) -> None:
     """The appliance is updated while a step sleeps; without its template it fails clearly, and never wakes in another."""
     (tmp_path / "older").mkdir()
     make_older(tmp_path / "older")
@@ -60,12 +62,12 @@ def test_a_step_of_an_earlier_release_continues_in_its_template_or_fails(folder:
         before.flow.publish_process(before.scope, process, PublishRequest())
         execution = before.start(process)
         (wait,) = waiting(before, execution)
-    if not kept:
+    if not keep_template:
         shutil.rmtree(templates)
     with flow_of(tmp_path, Settings(processes=1, slots=2, templates=templates)) as after:
-        tell(after, execution, wait["token"])
+        send_event(after, execution, wait["token"])
         done = after.finish(execution)
-    if kept:
+    if keep_template:
         assert done.output == ["older", "older"]
     else:
         assert (done.status, done.error["failure_class"], done.error["code"]) == ("failed", "system", "snapshot_template_missing")

@@ -8,7 +8,7 @@ import pytest
 
 from appliance.testing.running import Running, make_config, start
 from tests.console.browser import Browser
-from tests.monitor.collector import Collector, told
+from tests.monitor.collector import Collector, to_dict
 from tests.processes.world import code, rule
 
 SECRET = "canary-in-the-input"
@@ -37,7 +37,7 @@ def spans(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> lis
         visit(live)
     finally:
         live.stop()
-    return [(span, told(span.attributes)) for span in collector.spans()]
+    return [(span, to_dict(span.attributes)) for span in collector.spans()]
 
 
 def work(client: httpx.Client, collector: Collector) -> None:
@@ -77,25 +77,31 @@ def only(spans: list[Any], name: str) -> Any:
 
 
 def test_the_trace_of_a_caller_continues_into_the_call_of_a_step(spans: list[Any]) -> None:
-    mine = [each for each in spans if each[0].trace_id.hex() == TRACE]
-    request, about = only(mine, "POST /api/v1/processes/<process_id>/execute")
-    execution, told_of_it = only(mine, "execute order")
-    step, told_of_step = only(mine, "step fetch")
-    call, told_of_call = only(mine, "call erp.get")
-    other, _ = only(mine, "step double")
-    assert len(mine) == 5
+    trace = [each for each in spans if each[0].trace_id.hex() == TRACE]
+    request, attributes = only(trace, "POST /api/v1/processes/<process_id>/execute")
+    execution, execution_attributes = only(trace, "execute order")
+    step, step_attributes = only(trace, "step fetch")
+    call, call_attributes = only(trace, "call erp.get")
+    other, _ = only(trace, "step double")
+    assert len(trace) == 5
     assert request.parent_span_id.hex() == CALLER
     assert [each.parent_span_id for each in (execution, step, other, call)] == [
         request.span_id, execution.span_id, execution.span_id, step.span_id,
     ]  # fmt: skip
     assert [each.kind for each in (request, execution, step, call)] == [2, 1, 1, 3]
-    ids = {"gos.tenant": "acme", "gos.process": "order", "gos.execution": told_of_it["gos.execution"]}
+    ids = {"gos.tenant": "acme", "gos.process": "order", "gos.execution": execution_attributes["gos.execution"]}
     assert ids["gos.execution"].startswith("exe_")
-    assert {**told_of_it, **ids} == told_of_it
-    assert {**told_of_step, **ids} == told_of_step
-    assert (told_of_it["gos.status"], told_of_step["gos.step"], told_of_step["gos.step.kind"]) == ("succeeded", "fetch", "code")
-    assert (told_of_call["gos.integration"], told_of_call["gos.action"], told_of_call["gos.tenant"]) == ("erp", "get", "acme")
-    assert (about["http.response.status_code"], about["gos.tenant"], about["http.request.method"]) == (200, "acme", "POST")
+    assert {**execution_attributes, **ids} == execution_attributes
+    assert {**step_attributes, **ids} == step_attributes
+    assert (
+        execution_attributes["gos.status"], step_attributes["gos.step"], step_attributes["gos.step.kind"]
+    ) == ("succeeded", "fetch", "code")
+    assert (
+        call_attributes["gos.integration"], call_attributes["gos.action"], call_attributes["gos.tenant"]
+    ) == ("erp", "get", "acme")
+    assert (
+        attributes["http.response.status_code"], attributes["gos.tenant"], attributes["http.request.method"]
+    ) == (200, "acme", "POST")
     assert execution.start_time_unix_nano <= step.start_time_unix_nano <= step.end_time_unix_nano
 
 
@@ -105,10 +111,10 @@ def test_a_process_within_a_process_is_in_the_same_trace(spans: list[Any]) -> No
 
 
 def test_a_failed_span_has_its_failure_class(spans: list[Any]) -> None:
-    execution, about = only(spans, "execute broken")
-    step, told_of_step = only(spans, "step boom")
-    assert (execution.status.code, about["error.type"], about["gos.status"]) == (2, "user_code", "failed")
-    assert (step.status.code, step.status.message, told_of_step["error.type"]) == (2, "", "user_code")
+    execution, attributes = only(spans, "execute broken")
+    step, step_attributes = only(spans, "step boom")
+    assert (execution.status.code, attributes["error.type"], attributes["gos.status"]) == (2, "user_code", "failed")
+    assert (step.status.code, step.status.message, step_attributes["error.type"]) == (2, "", "user_code")
     assert execution.trace_id != bytes.fromhex(TRACE)
 
 
@@ -117,8 +123,8 @@ def test_what_a_caller_does_not_trace_is_not_traced_here(spans: list[Any]) -> No
 
 
 def test_pages_of_the_console_have_spans_too(spans: list[Any]) -> None:
-    page, about = only(spans, "GET /console/processes/<process_id>")
-    assert (about["gos.area"], about["gos.tenant"], page.kind) == ("console", "acme", 2)
+    page, attributes = only(spans, "GET /console/processes/<process_id>")
+    assert (attributes["gos.area"], attributes["gos.tenant"], page.kind) == ("console", "acme", 2)
 
 
 def test_no_value_leaves(spans: list[Any], collector: Collector) -> None:
@@ -127,7 +133,7 @@ def test_no_value_leaves(spans: list[Any], collector: Collector) -> None:
     pushed = b"".join(each.body for each in collector.received if each.path.startswith("/v1/"))
     assert SECRET.encode() not in pushed
     assert TOKEN.encode() not in pushed
-    assert any(about.get("http.response.status_code") == 404 for _, about in spans)
+    assert any(attributes.get("http.response.status_code") == 404 for _, attributes in spans)
 
 
 def test_what_is_counted_is_pushed_as_well(spans: list[Any], collector: Collector) -> None:

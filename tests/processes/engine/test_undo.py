@@ -28,7 +28,7 @@ def done(step_id: str, **more: Any) -> dict[str, Any]:
     return {**rule(step_id, f"= '{step_id}'"), "undo": mark("= 'no ' + output", note="= error?.code ?? 'cancelled'"), **more}
 
 
-def told(world: World, execution: Any) -> Any:
+def get_compensation(world: World, execution: Any) -> Any:
     return world.get(execution if isinstance(execution, str) else execution.id).aftermath
 
 
@@ -65,8 +65,8 @@ def test_a_failed_execution_is_undone_in_reverse_and_stays_failed(world: World) 
     execution = world.run([done("one"), done("two"), GATE, done("three")], {"open": False})
     assert (execution.status, execution.error["step"]) == ("failed", "gate")
     assert world.marks() == [("no two", execution.error["code"]), ("no one", execution.error["code"])]
-    assert [place["path"] for place in told(world, execution)["undone"]] == ["two", "one"]
-    assert told(world, execution)["not_undone"] == []
+    assert [place["path"] for place in get_compensation(world, execution)["undone"]] == ["two", "one"]
+    assert get_compensation(world, execution)["not_undone"] == []
     runs = {run.path: run.status for run in world.steps(execution).values()}
     well = dict.fromkeys(("one", "two", "two/undo/undo_two", "one/undo/undo_one"), "succeeded")
     assert runs == {**well, "gate": "failed"}
@@ -79,7 +79,7 @@ def test_a_failed_undo_is_reported_and_does_not_prevent_others(world: World) -> 
     execution = world.run([done("one"), broken, GATE], {})
     assert execution.status == "failed"
     assert execution.error["step"] == "gate", "why it failed stays what is told"
-    (left,) = told(world, execution)["not_undone"]
+    (left,) = get_compensation(world, execution)["not_undone"]
     assert (left["path"], left["error"]["code"]) == ("two", "connector_failed")
     assert [what for what, _ in world.marks()] == ["no one"]
 
@@ -89,7 +89,7 @@ def test_items_that_were_done_are_undone_each_with_its_own_output(world: World) 
     steps = [step, code("check", "if (input === 3) throw new Error('three')", input="= line")]
     execution = world.run([{"id": "each", "for_each": {"items": [1, 2, 3], "as": "line", "steps": steps}}])
     assert (execution.status, [what for what, _ in world.marks()]) == ("failed", ["3032", "2021", "1010"])
-    assert [place["iteration"] for place in told(world, execution)["undone"]] == ["2", "1", "0"]
+    assert [place["iteration"] for place in get_compensation(world, execution)["undone"]] == ["2", "1", "0"]
 
 
 def test_a_waiting_execution_that_is_cancelled_is_undone_first(world: World) -> None:
@@ -168,7 +168,7 @@ def test_a_process_is_started_with_what_failed_and_its_own_failure_ends_there(wo
     ended = world.finish(row.id)
     assert (ended.status, ended.input["input"], ended.parent) == ("failed", {"open": False, "n": 4}, failed.id)
     assert ended.input["execution"]["id"] == failed.id
-    assert told(world, failed)["handler"] == {"process_id": handler, "execution_id": row.id}
+    assert get_compensation(world, failed)["handler"] == {"process_id": handler, "execution_id": row.id}
     assert world.marks() == [("gate", "failed")]
     assert handlers_of(world, ended.id) == [], "a handler's failure is not handled"
     assert handlers_of(world, world.run([GATE], {"open": True}, on_failure={"process": handler}).id) == []
@@ -177,7 +177,7 @@ def test_a_process_is_started_with_what_failed_and_its_own_failure_ends_there(wo
 def test_a_handler_that_cannot_be_started_is_reported_and_does_not_block_the_end(world: World) -> None:
     failed = world.run([GATE], {}, on_failure={"process": "nobody"})
     assert failed.status == "failed"
-    assert told(world, failed)["handler"]["error"]["code"] == "not_found"
+    assert get_compensation(world, failed)["handler"]["error"]["code"] == "not_found"
     lines = logs.list_lines(world.scope, logs.LineFilter(execution_id=failed.id), PageRequest()).items
     assert any("nobody" in line.message for line in lines)
 
@@ -207,10 +207,10 @@ def test_nothing_is_retried_from_what_only_follows_a_failure(world: World) -> No
 def test_a_retry_undoes_reused_steps_that_became_undoable(world: World) -> None:
     broken = {**rule("two", "= 2"), "undo": {"integration": {"use": "bell", "action": "ring", "input": {"fail": 1}}}}
     failed = world.run([broken, GATE], {})
-    assert told(world, failed)["undone"] == []
+    assert get_compensation(world, failed)["undone"] == []
     again = world.finish(world.flow.retry_execution(world.scope, failed.id).id)
     assert world.steps(again)["two"].result_source == "reused"
-    assert [place["path"] for place in told(world, again)["not_undone"]] == ["two"]
+    assert [place["path"] for place in get_compensation(world, again)["not_undone"]] == ["two"]
 
 
 def test_an_undone_execution_replays_as_it_was(world: World) -> None:

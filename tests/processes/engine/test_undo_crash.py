@@ -28,17 +28,17 @@ def test_a_crash_at_any_write_undoes_everything_once(idle_world: World, when: Wh
     world = idle_world
     handler = world.publish([rule("seen", "= 1")])
     pausing = {**rule("two", "= 2"), "undo": [{"id": "rest", "wait": {"for": "2ms"}}, {"id": "gone", **mark("two is gone")}]}
-    noted = {"steps": [{"id": "note", **mark("noted")}], "process": handler}
-    process = world.publish([done("one"), pausing, GATE], on_failure=noted)
+    on_failure = {"steps": [{"id": "note", **mark("noted")}], "process": handler}
+    process = world.publish([done("one"), pausing, GATE], on_failure=on_failure)
     for number in range(1, MOST_WRITES):
         world.wipe()
         execution = world.start(process, {}, soon=False)
-        cut = False
+        was_cut = False
         try:
             with power_cut(number, when):
                 drive(world, execution)
         except PowerCut:
-            cut = True
+            was_cut = True
         drive(world, execution)
         row = world.get(execution)
         assert (row.status, row.error["step"]) == ("failed", "gate"), (number, row.error)
@@ -46,7 +46,7 @@ def test_a_crash_at_any_write_undoes_everything_once(idle_world: World, when: Wh
         assert [place["path"] for place in row.aftermath["undone"]] == ["two", "one"], number
         items = list_executions(world.scope, ExecutionFilter(process_id=handler), PageRequest(limit=500)).items
         assert len([each for each in items if each.handles == execution]) == 1, number
-        if not cut:
+        if not was_cut:
             break
     assert 8 < number < MOST_WRITES
 
@@ -60,18 +60,18 @@ def test_a_crash_at_any_write_of_a_cancelled_execution_undoes_it_once(idle_world
         execution = world.start(process, {}, soon=False)
         world.runner.drive("acme", execution)
         assert world.get(execution).status == "waiting"
-        cut = False
+        was_cut = False
         try:
             with power_cut(number, when):
                 world.flow.cancel_execution(world.scope, execution)
                 drive(world, execution)
         except PowerCut:
-            cut = True
+            was_cut = True
         if world.get(execution).status == "waiting":
             world.flow.cancel_execution(world.scope, execution)
         drive(world, execution)
         assert (world.get(execution).status, world.marks()) == ("cancelled", [("no one", "cancelled")]), number
-        if not cut:
+        if not was_cut:
             break
     assert 3 < number < MOST_WRITES
 

@@ -17,27 +17,27 @@ from tests.processes.world import World, rule
 PAUSE = [{"id": "pause", "wait": {"for": "1h"}}]
 
 
-def act(world: World, wanted: ExecutionFilter, action: bulk.Action, scope: TenantScope | None = None) -> BulkResult:
-    return bulk.run_bulk(world.flow, scope or world.scope, wanted, action)
+def act(world: World, filters: ExecutionFilter, action: bulk.Action, scope: TenantScope | None = None) -> BulkResult:
+    return bulk.run_bulk(world.flow, scope or world.scope, filters, action)
 
 
 def test_a_filter_cancels_what_it_names_and_nothing_else(world: World) -> None:
     process, other = world.publish(PAUSE), world.publish(PAUSE)
     red = [world.start(process, label="red") for _ in range(3)]
-    spared = [world.start(process, label="blue"), world.start(other, label="red")]
-    for each in (*red, *spared):
+    others = [world.start(process, label="blue"), world.start(other, label="red")]
+    for each in (*red, *others):
         world.wait_for_status(each, "waiting")
     expected = ExecutionFilter(process, label="red")
     assert act(world, expected, "cancel", world.other) == BulkResult()
     assert act(world, expected, "cancel") == BulkResult(matched=3, done=3)
     assert {world.get(each).status for each in red} == {"cancelled"}
-    assert {world.get(each).status for each in spared} == {"waiting"}
+    assert {world.get(each).status for each in others} == {"waiting"}
     assert act(world, expected, "cancel") == BulkResult()
     for process_id in (process, other):
         act(world, ExecutionFilter(process_id), "cancel")
 
 
-def test_what_failed_is_retried_once_however_often_it_is_asked_for(world: World) -> None:
+def test_a_failed_execution_is_retried_once(world: World) -> None:
     process = world.publish([rule("one", "= input.missing.deep")])
     failed = [world.start(process) for _ in range(3)]
     assert {world.finish(each).status for each in failed} == {"failed"}

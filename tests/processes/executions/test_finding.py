@@ -24,7 +24,7 @@ from tests.processes.test_api import BASE, data, error
 from tests.processes.world import World, code, rule
 
 
-def found(world: World, search: str, process: str | None = None) -> set[str]:
+def search_ids(world: World, search: str, process: str | None = None) -> set[str]:
     rows = list_executions(world.scope, ExecutionFilter(process, search=search), PageRequest(limit=500)).items
     return {row.id for row in rows}
 
@@ -35,22 +35,24 @@ def test_an_execution_is_found_by_a_value_of_its_input(world: World) -> None:
     order["lines"] = [{"sku": "S-1"}, {"sku": "S-2"}]
     one = world.start(process, {"order": order})
     other = world.start(process, {"order": {"number": "90001"}, "note": "x=S-1"})
-    assert found(world, "90001") == found(world, "order.number=90001") == {one, other}
-    assert found(world, "order.lines.sku=S-2") == found(world, "S-2") == {one}
-    assert found(world, "order.paid=true") == found(world, "order.total=12.50") == found(world, "order.at=7") == {one}
-    assert found(world, "order.customer.name=Ann = Bo") == found(world, "=Ann = Bo") == {one}
-    assert found(world, "=x=S-1") == {other}
-    assert found(world, "x=S-1") == found(world, "9000") == found(world, "number=90001") == set()
-    assert found(world, "90001", "none") == set()
-    theirs = list_executions(world.other, ExecutionFilter(search="90001"), PageRequest()).items
-    assert theirs == []
-    for wrong in ("order.number=", "=", "x" * 201):
+    assert search_ids(world, "90001") == search_ids(world, "order.number=90001") == {one, other}
+    assert search_ids(world, "order.lines.sku=S-2") == search_ids(world, "S-2") == {one}
+    assert search_ids(world, "order.paid=true") == search_ids(
+        world, "order.total=12.50"
+    ) == search_ids(world, "order.at=7") == {one}
+    assert search_ids(world, "order.customer.name=Ann = Bo") == search_ids(world, "=Ann = Bo") == {one}
+    assert search_ids(world, "=x=S-1") == {other}
+    assert search_ids(world, "x=S-1") == search_ids(world, "9000") == search_ids(world, "number=90001") == set()
+    assert search_ids(world, "90001", "none") == set()
+    foreign = list_executions(world.other, ExecutionFilter(search="90001"), PageRequest()).items
+    assert foreign == []
+    for invalid in ("order.number=", "=", "x" * 201):
         with pytest.raises(ValidationFailed):
-            found(world, wrong)
+            search_ids(world, invalid)
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("payload", "expected"),
     [
         ({"a": {"b": {"c": {"d": {"e": 1, "f": {"g": 2}}}}}}, [("a.b.c.d.e", "1")]),
         ({"deep": {"inner": 1}, "outer": 2}, [("outer", "2"), ("deep.inner", "1")]),
@@ -63,8 +65,8 @@ def test_an_execution_is_found_by_a_value_of_its_input(world: World) -> None:
         ([1], [("", "1")]),
     ],
 )
-def test_the_first_values_of_an_input_are_indexed(given: Any, wanted: list[tuple[str, str]]) -> None:
-    assert list(iter_values(given)) == wanted
+def test_the_first_values_of_an_input_are_indexed(payload: Any, expected: list[tuple[str, str]]) -> None:
+    assert list(iter_values(payload)) == expected
 
 
 def test_numbers_are_indexed_as_they_are_written() -> None:
@@ -85,7 +87,7 @@ def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "indexes"),
+    ("filters", "indexes"),
     [
         (ExecutionFilter(), ["execution_newest"]),
         (ExecutionFilter(status="failed"), ["execution_state"]),
@@ -95,8 +97,8 @@ def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world:
     ],
     ids=["newest", "failed", "queued", "step", "text"],
 )
-def test_lists_are_read_from_indexes(world: World, wanted: ExecutionFilter, indexes: list[str]) -> None:
-    query = matching_query(world.scope, wanted).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
+def test_lists_are_read_from_indexes(world: World, filters: ExecutionFilter, indexes: list[str]) -> None:
+    query = matching_query(world.scope, filters).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
     sql, values = query.sql()
     result = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
     assert [name for name in indexes if name not in result] == [], result

@@ -30,19 +30,19 @@ def plan(world: World, row: Execution, start_from: str = "failed", *, published:
     return world.flow.plan_retry(world.scope, row.id, start_from=start_from, published=published)
 
 
-def fates(told: RetryPlan) -> dict[str, str]:
-    return {f"{step.step}@{step.iteration}" if step.iteration else step.step: step.fate for step in told.steps}
+def fates(retry_plan: RetryPlan) -> dict[str, str]:
+    return {f"{step.step}@{step.iteration}" if step.iteration else step.step: step.fate for step in retry_plan.steps}
 
 
-def test_the_plan_is_what_the_retry_does(world: World) -> None:
+def test_the_retry_follows_its_plan(world: World) -> None:
     _, failed = failing_once(world)
     for start_from in ("failed", "start", "ring", "mark", "end"):
         planned = fates(plan(world, world.get(failed), start_from))
         again = world.finish(world.flow.retry_execution(world.scope, failed, start_from=start_from).id)
         sources = {name: run.result_source for name, run in world.steps(again).items()}
         assert {name for name, fate in planned.items() if fate == "reused"} == {n for n, s in sources.items() if s == "reused"}
-        ran = {name for name, source in sources.items() if source == "executed"}
-        assert ran <= {name for name, fate in planned.items() if fate != "reused"}
+        executed = {name for name, source in sources.items() if source == "executed"}
+        assert executed <= {name for name, fate in planned.items() if fate != "reused"}
     assert fates(plan(world, world.get(failed))) == {
         "mark": "reused", "each": "continued", "ring@0": "reused", "ring@1": "again", "end": "first",
     }  # fmt: skip
@@ -99,9 +99,11 @@ def test_the_plan_over_http(acme: httpx.Client, globex: httpx.Client) -> None:
     data(acme.post(f"{address}/publish", json={}))
     view = data(acme.post(f"{address}/execute?wait=10", json={}))
     one = view["links"]["self"]
-    told = data(acme.get(f"{one}/retry-plan", params={"from": "b"}))
-    assert (told["from"], told["version"], told["counts"], told["effects"]) == ("b", 1, {"reused": 1, "again": 1}, [])
-    assert told["steps"][0] == {"step": "a", "path": "a", "kind": "rule", "fate": "reused"}
+    plan_view = data(acme.get(f"{one}/retry-plan", params={"from": "b"}))
+    assert (
+        plan_view["from"], plan_view["version"], plan_view["counts"], plan_view["effects"]
+    ) == ("b", 1, {"reused": 1, "again": 1}, [])
+    assert plan_view["steps"][0] == {"step": "a", "path": "a", "kind": "rule", "fate": "reused"}
     assert error(acme.get(f"{one}/retry-plan?from=c"), 422)["details"][0]["pointer"] == "/from"
     assert error(acme.get(f"{one}/retry-plan?version=9"), 400)["code"] == "invalid_request"
     assert error(globex.get(f"{one}/retry-plan"), 404)["code"] == "not_found"

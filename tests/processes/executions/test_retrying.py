@@ -33,7 +33,7 @@ def retry(world: World, row: Execution, start_from: str, **more: Any) -> tuple[E
 
 
 @pytest.mark.parametrize(
-    ("start_from", "wanted"),
+    ("start_from", "expected"),
     [
         ("first", "first one@0 one@1 odd@0 even0@1 even@1 three@0 three@1 l1 l2 r1 r2 last"),
         ("each", "one@0 one@1 odd@0 even0@1 even@1 three@0 three@1 l1 l2 r1 r2 last"),
@@ -46,13 +46,13 @@ def retry(world: World, row: Execution, start_from: str, **more: Any) -> tuple[E
         ("last", "last"),
     ],
 )
-def test_a_retry_from_any_step(world: World, start_from: str, wanted: str) -> None:
+def test_a_retry_from_any_step(world: World, start_from: str, expected: str) -> None:
     row = world.run(nested(), output="= [steps.each.length, steps.both.left.what]")
     world.wipe()
     again, ran = retry(world, row, start_from)
     assert (again.status, again.output) == ("succeeded", row.output), again.error
-    assert ran == set(wanted.split())
-    assert sorted(what for what, _ in world.marks()) == sorted(name.split("@")[0] for name in wanted.split())
+    assert ran == set(expected.split())
+    assert sorted(what for what, _ in world.marks()) == sorted(name.split("@")[0] for name in expected.split())
     assert set(world.steps(again)) == set(world.steps(row))
     assert replay(world, again).is_identical
 

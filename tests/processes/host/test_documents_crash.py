@@ -43,10 +43,10 @@ def test_a_worker_that_has_lost_its_claim_stores_no_document(idle_world: World, 
         [code("a", "return (await api.documents.create({name: 'a.txt', content: 'one', folder: 'fenced'})).id")], grants=DOCUMENTS
     )
     execution = world.start(process, soon=False)
-    put = Blobs.put
+    original_put = Blobs.put
 
     def slow(self: Blobs, *args: Any) -> Any:
-        stored = put(self, *args)
+        stored = original_put(self, *args)
         db.write(lambda: db.execute("UPDATE execution SET fence = fence + 1 WHERE id = ?", (execution,)))
         return stored
 

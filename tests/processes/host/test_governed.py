@@ -9,7 +9,7 @@ from appliance.core.database import db
 from appliance.processes.engine import store
 from appliance.processes.host.host_calls import MAX_REAPPROVALS
 from tests.governance.ruling import put_rules
-from tests.processes.deciding import ASK, asked_of, ruled, vote
+from tests.processes.deciding import ASK, active_rules, list_approvals, vote
 from tests.processes.world import Bell, World, code, wait_until
 
 RING = {"id": "ring", "integration": {"use": "bell", "action": "ring", "input": {"n": "= input.n", "at": "= Date.now()"}}}
@@ -28,8 +28,8 @@ try { return await api.integrations.execute('bell', 'ring', {n: 1}); } catch (er
 
 
 @pytest.fixture
-def asking(world: World) -> Iterator[World]:
-    with ruled(world, ASK):
+def asking_world(world: World) -> Iterator[World]:
+    with active_rules(world, ASK):
         yield world
 
 
@@ -39,7 +39,7 @@ def waiting(world: World, execution: str, count: int = 1) -> list[str]:
     def result() -> list[str]:
         row = world.get(execution)
         assert row.status not in store.FINISHED, row.error
-        pending = [each.id for each in asked_of(world, execution) if each.status == "pending"]
+        pending = [each.id for each in list_approvals(world, execution) if each.status == "pending"]
         return pending if row.status == "waiting" and len(pending) >= count else []
 
     ids: list[str] = wait_until(result, 30)
@@ -53,50 +53,50 @@ def rung() -> list[Any]:
 # Steps
 
 
-def test_a_step_waits_and_does_what_was_approved(asking: World) -> None:
-    execution = asking.start(asking.publish([RING]), {"n": 5})
-    [request] = waiting(asking, execution)
-    row = asking.get(execution)
+def test_a_step_waits_and_does_what_was_approved(asking_world: World) -> None:
+    execution = asking_world.start(asking_world.publish([RING]), {"n": 5})
+    [request] = waiting(asking_world, execution)
+    row = asking_world.get(execution)
     assert (row.wait_reason, Bell.rung) == ("approval", [])
     [wait] = row.waiting_for["waits"] if row.waiting_for else []
     assert (wait["approval_id"], wait["step"]) == (request, "ring")
-    [asked] = asked_of(asking, execution)
-    assert asked.about.summary.startswith("ring of bell (bell 1.0), which writes")
-    vote(asking, request)
-    done = asking.finish(execution)
+    [approval] = list_approvals(asking_world, execution)
+    assert approval.about.summary.startswith("ring of bell (bell 1.0), which writes")
+    vote(asking_world, request)
+    done = asking_world.finish(execution)
     assert done.status == "succeeded", done.error
     [(key, payload)] = Bell.rung
-    assert (key, payload["n"], f"at = {payload['at']}" in asked.about.summary) == (f"{execution}.ring", 5, True)
-    assert [each.status for each in asked_of(asking, execution)] == ["used"]
+    assert (key, payload["n"], f"at = {payload['at']}" in approval.about.summary) == (f"{execution}.ring", 5, True)
+    assert [each.status for each in list_approvals(asking_world, execution)] == ["used"]
 
 
-def test_what_nobody_approves_fails_the_step_with_a_reason(asking: World) -> None:
-    process = asking.publish([RING])
-    execution = asking.start(process, {"n": 5})
-    vote(asking, waiting(asking, execution)[0], "reject")
-    row = asking.finish(execution)
+def test_what_nobody_approves_fails_the_step_with_a_reason(asking_world: World) -> None:
+    process = asking_world.publish([RING])
+    execution = asking_world.start(process, {"n": 5})
+    vote(asking_world, waiting(asking_world, execution)[0], "reject")
+    row = asking_world.finish(execution)
     assert row.error is not None
     assert (row.status, row.error["code"], row.error["failure_class"]) == ("failed", "approval_rejected", "policy")
     assert "eve@acme.test" in row.error["message"]
-    late = asking.start(process, {"n": 6})
-    waiting(asking, late)
-    db.write(lambda: let_time_pass(late))
-    asking.flow.runner.drive("acme", late)
-    row = asking.finish(late)
+    expired = asking_world.start(process, {"n": 6})
+    waiting(asking_world, expired)
+    db.write(lambda: let_time_pass(expired))
+    asking_world.flow.runner.drive("acme", expired)
+    row = asking_world.finish(expired)
     assert row.error is not None
     assert (row.status, row.error["code"]) == ("failed", "approval_expired")
-    assert [each.status for each in asked_of(asking, late)] == ["expired"]
+    assert [each.status for each in list_approvals(asking_world, expired)] == ["expired"]
     assert Bell.rung == []
 
 
-def test_a_retried_step_does_not_ask_again(asking: World) -> None:
+def test_a_retried_step_does_not_ask_again(asking_world: World) -> None:
     retry = [{"max_attempts": 3, "initial": "1ms", "classes": ["connector"]}]
     step = {"id": "ring", "integration": {"use": "bell", "action": "ring", "input": {"n": 1, "fail": 1}}, "retry": retry}
-    execution = asking.start(asking.publish([step]))
-    vote(asking, waiting(asking, execution)[0])
-    row = asking.finish(execution)
+    execution = asking_world.start(asking_world.publish([step]))
+    vote(asking_world, waiting(asking_world, execution)[0])
+    row = asking_world.finish(execution)
     assert row.status == "succeeded", row.error
-    assert (rung(), len(asked_of(asking, execution)), asking.steps(execution)["ring"].attempt) == ([1, 1], 1, 2)
+    assert (rung(), len(list_approvals(asking_world, execution)), asking_world.steps(execution)["ring"].attempt) == ([1, 1], 1, 2)
 
 
 def other_rules(world: World, number: int = 0) -> None:
@@ -104,91 +104,91 @@ def other_rules(world: World, number: int = 0) -> None:
 
 
 @pytest.mark.parametrize("step", [RING, code("a", "return await api.integrations.execute('bell', 'ring', {n: input.n});")])
-def test_other_rules_in_the_meantime_have_it_asked_again_once_for_each_change(asking: World, step: Any) -> None:
-    execution = asking.start(asking.publish([step]), {"n": 5})
-    [first] = waiting(asking, execution)
-    other_rules(asking)
-    vote(asking, first)
-    [second] = wait_until(lambda: [each for each in waiting(asking, execution) if each != first], 30)
+def test_other_rules_in_the_meantime_have_it_asked_again_once_for_each_change(asking_world: World, step: Any) -> None:
+    execution = asking_world.start(asking_world.publish([step]), {"n": 5})
+    [first] = waiting(asking_world, execution)
+    other_rules(asking_world)
+    vote(asking_world, first)
+    [second] = wait_until(lambda: [each for each in waiting(asking_world, execution) if each != first], 30)
     assert Bell.rung == []
-    vote(asking, second)
-    row = asking.finish(execution)
+    vote(asking_world, second)
+    row = asking_world.finish(execution)
     assert (row.status, rung()) == ("succeeded", [5]), row.error
-    assert {each.id: each.status for each in asked_of(asking, execution)} == {first: "cancelled", second: "used"}
+    assert {each.id: each.status for each in list_approvals(asking_world, execution)} == {first: "cancelled", second: "used"}
     result = db.rows("SELECT fields FROM audit_entry WHERE subject = ? AND action = 'approval.cancel'", (first,))
     assert ["policies_changed" in fields for (fields,) in result] == [True]
 
 
-def test_rules_that_allow_it_in_the_meantime_are_enough(asking: World) -> None:
-    execution = asking.start(asking.publish([RING]), {"n": 5})
-    [first] = waiting(asking, execution)
-    put_rules(asking.scope, {**ASK, "effect": "allow", "obligations": None} | {"reason": "go on"})
-    vote(asking, first)
-    assert (asking.finish(execution).status, rung()) == ("succeeded", [5])
-    assert [each.status for each in asked_of(asking, execution)] == ["cancelled"]
+def test_rules_that_allow_it_in_the_meantime_are_enough(asking_world: World) -> None:
+    execution = asking_world.start(asking_world.publish([RING]), {"n": 5})
+    [first] = waiting(asking_world, execution)
+    put_rules(asking_world.scope, {**ASK, "effect": "allow", "obligations": None} | {"reason": "go on"})
+    vote(asking_world, first)
+    assert (asking_world.finish(execution).status, rung()) == ("succeeded", [5])
+    assert [each.status for each in list_approvals(asking_world, execution)] == ["cancelled"]
 
 
-def test_rules_that_never_settle_end_the_step(asking: World) -> None:
-    execution = asking.start(asking.publish([RING]), {"n": 5})
+def test_rules_that_never_settle_end_the_step(asking_world: World) -> None:
+    execution = asking_world.start(asking_world.publish([RING]), {"n": 5})
     done: set[str] = set()
     for number in range(MAX_REAPPROVALS + 1):
-        [request] = wait_until(lambda: [each for each in waiting(asking, execution) if each not in done], 30)
+        [request] = wait_until(lambda: [each for each in waiting(asking_world, execution) if each not in done], 30)
         done.add(request)
-        other_rules(asking, number)
-        vote(asking, request)
-    row = asking.finish(execution)
+        other_rules(asking_world, number)
+        vote(asking_world, request)
+    row = asking_world.finish(execution)
     assert row.error is not None
     assert (row.status, row.error["code"], Bell.rung) == ("failed", "policy_denied", [])
     assert "once they no longer change" in row.error["message"]
 
 
 def test_what_is_denied_asks_nobody(world: World) -> None:
-    with ruled(world, {**ASK, "effect": "deny"}):
+    with active_rules(world, {**ASK, "effect": "deny"}):
         row = world.run([RING], {"n": 5})
     assert row.error is not None
     assert (row.error["code"], row.error["failure_class"]) == ("policy_denied", "policy")
-    assert (asked_of(world, row.id), Bell.rung) == ([], [])
+    assert (list_approvals(world, row.id), Bell.rung) == ([], [])
 
 
 # Step code
 
 
-def test_code_sleeps_until_its_actions_are_approved(asking: World) -> None:
-    execution = asking.start(asking.publish([code("a", PROGRAM)]))
-    first, second = waiting(asking, execution, 2)
-    vote(asking, second)
+def test_code_sleeps_until_its_actions_are_approved(asking_world: World) -> None:
+    execution = asking_world.start(asking_world.publish([code("a", PROGRAM)]))
+    first, second = waiting(asking_world, execution, 2)
+    vote(asking_world, second)
     wait_until(lambda: len(Bell.rung) == 1, 30)
-    vote(asking, first)
-    row = asking.finish(execution)
+    vote(asking_world, first)
+    row = asking_world.finish(execution)
     assert row.status == "succeeded", row.error
     assert (row.output["rung"], sorted(rung())) == ([1, 2], [1, 2])
-    assert asking.marks() == [("before", str(row.output["before"])), ("after", "true")]
-    assert [each.status for each in asked_of(asking, execution)] == ["used", "used"]
+    assert asking_world.marks() == [("before", str(row.output["before"])), ("after", "true")]
+    assert [each.status for each in list_approvals(asking_world, execution)] == ["used", "used"]
 
 
-@pytest.mark.parametrize(("verdict", "fault"), [("reject", "approval_rejected"), (None, "approval_expired")])
-def test_code_can_catch_that_nobody_approved(asking: World, verdict: Any, fault: str) -> None:
-    execution = asking.start(asking.publish([code("a", CAUGHT)]))
-    [request] = waiting(asking, execution)
+@pytest.mark.parametrize(("verdict", "error_code"), [("reject", "approval_rejected"), (None, "approval_expired")])
+def test_code_can_catch_that_nobody_approved(asking_world: World, verdict: Any, error_code: str) -> None:
+    execution = asking_world.start(asking_world.publish([code("a", CAUGHT)]))
+    [request] = waiting(asking_world, execution)
     if verdict:
-        vote(asking, request, verdict)
+        vote(asking_world, request, verdict)
     else:
         db.write(lambda: let_time_pass(execution))
-        asking.flow.runner.drive("acme", execution)
-    row = asking.finish(execution)
-    assert (row.status, row.output["code"], Bell.rung) == ("succeeded", fault, [])
+        asking_world.flow.runner.drive("acme", execution)
+    row = asking_world.finish(execution)
+    assert (row.status, row.output["code"], Bell.rung) == ("succeeded", error_code, [])
 
 
-def test_php_cannot_wait_and_says_so(asking: World) -> None:
+def test_php_cannot_wait_and_says_so(asking_world: World) -> None:
     source = """return function (array $input, $api) {
         try { return $api->integrations->execute('bell', 'ring', ['n' => 1]); }
         catch (\\Throwable $error) { return ['told' => $error->getMessage()]; }
     };"""
     step = {"id": "a", "code": {"language": "php", "source": source}}
-    row = asking.run([step])
+    row = asking_world.run([step])
     assert row.status == "succeeded", row.error
     assert "needs an approval" in row.output["told"]
-    assert (asked_of(asking, row.id), Bell.rung) == ([], [])
+    assert (list_approvals(asking_world, row.id), Bell.rung) == ([], [])
 
 
 def let_time_pass(execution: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.processes.engine import store
-from tests.processes.deciding import ASK, asked_of, ruled, vote
+from tests.processes.deciding import ASK, active_rules, list_approvals, vote
 from tests.processes.world import Bell, World, code, wait_until
 
 from .test_governed import PROGRAM, RING
@@ -33,7 +33,7 @@ def finish(world: World, execution: str) -> None:
 @pytest.mark.parametrize("kind", ["step", "code"])
 def test_after_a_crash_at_any_write_it_is_asked_and_done_once(idle_world: World, kind: str, when: When) -> None:
     world = idle_world
-    with ruled(world, ASK):
+    with active_rules(world, ASK):
         process = world.publish([RING] if kind == "step" else [code("a", PROGRAM)])
         for number in range(1, MOST_WRITES):
             world.wipe()
@@ -52,7 +52,7 @@ def test_after_a_crash_at_any_write_it_is_asked_and_done_once(idle_world: World,
             assert len({key for key, _ in Bell.rung}) == len(expected), number
             assert sorted({payload["n"] for _, payload in Bell.rung}) == expected, number
             assert len({db.dump_json(payload) for _, payload in Bell.rung}) == len(expected), number
-            assert [each.status for each in asked_of(world, execution)] == ["used"] * len(expected), number
+            assert [each.status for each in list_approvals(world, execution)] == ["used"] * len(expected), number
             calls = db.rows("SELECT status, approval_id FROM integration_call WHERE execution_id = ?", (execution,))
             assert [each[0] for each in calls] == ["succeeded"] * len(expected), number
             assert len({each[1] for each in calls}) == len(expected), number

@@ -34,11 +34,11 @@ def power_cut(number: int, when: When) -> Iterator[None]:
     def write_until_dark(fn: Callable[[], Any]) -> Any:
         if db._writer_state.inside:
             return write(fn)
-        mine = next(numbers)
-        if mine == number and when == "before":
+        position = next(numbers)
+        if position == number and when == "before":
             raise PowerCut
         result = write(fn)
-        if mine == number:
+        if position == number:
             raise PowerCut
         return result
 

@@ -15,7 +15,7 @@ from appliance.processes.host.model_calls import GENERATE
 from appliance.processes.host.vault import redact_answer
 from appliance.processes.rehearsal.dry_run import DryRunRequest
 from tests.llm.provider import Provider, Say
-from tests.processes.deciding import ruled
+from tests.processes.deciding import active_rules
 from tests.processes.rehearsal.replaying import replay, results
 from tests.processes.world import World, code, rule
 
@@ -99,15 +99,15 @@ def test_an_answer_that_never_fits_fails_as_validation_with_its_exchanges(world:
 def test_a_step_that_is_asked_for_patience_is_tried_again_then(world: World, profile: Provider) -> None:
     profile.say(Say(status=429, headers={"Retry-After": "0.4"}), "now")
     retry = {"max_attempts": 2, "initial": "1ms", "classes": ["connector"]}
-    began = clock.now_ms()
+    started_at = clock.now_ms()
     done = world.run([ask(prompt="?", options={"retry": retry})])
     assert (done.output, world.steps(done)["ask"].attempt) == ("now", 2)
-    assert clock.now_ms() - began >= 400
+    assert clock.now_ms() - started_at >= 400
     assert [entry.get("code") or entry["exchanges"][0].get("response") for entry in journal(world, done)] == [None, "now"]
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "failure_class"),
+    ("response", "code", "failure_class"),
     [
         (Say(status=429), "connector_failed", "connector"),
         (Say(status=401), "connector_failed", "connector"),
@@ -115,8 +115,8 @@ def test_a_step_that_is_asked_for_patience_is_tried_again_then(world: World, pro
         (Say("no", finish="length"), "answer_invalid", "validation"),
     ],
 )
-def test_failures_have_their_class(world: World, profile: Provider, said: Say, code: str, failure_class: str) -> None:
-    profile.say(said)
+def test_failures_have_their_class(world: World, profile: Provider, response: Say, code: str, failure_class: str) -> None:
+    profile.say(response)
     done = world.run([ask(prompt="?")])
     assert (done.error["code"], done.error["failure_class"]) == (code, failure_class)
 
@@ -132,7 +132,7 @@ def test_an_execution_whose_models_have_cost_too_much_calls_nothing(world: World
     profile.say("yes", "yes")
     frugal = {"id": "frugal", "effect": "allow", "reason": "as long as it is cheap", "obligations": {"cost_per_run": 0.0012}}
     ring = {"id": "ring", "integration": {"use": "bell", "action": "ring", "input": {"n": 1}}}
-    with ruled(world, frugal):  # an answer costs 0.0012
+    with active_rules(world, frugal):  # an answer costs 0.0012
         done = world.run([ring, ask(prompt="?")])
         assert done.status == "succeeded", done.error
         done = world.run([ask(prompt="?"), ring])
@@ -221,8 +221,8 @@ def answer(world: World, execution: str, value: Any) -> None:
 
 def test_a_person_may_answer_in_place_of_the_model(world: World) -> None:
     execution = parked(world, prompt="What is the total?", system="Read well.", input={"n": 1}, output=ORDER)
-    (asked,) = approvals.list_approvals(world.scope, ApprovalFilter(execution_id=execution), PageRequest()).items
-    request = asked.request
+    (approval,) = approvals.list_approvals(world.scope, ApprovalFilter(execution_id=execution), PageRequest()).items
+    request = approval.request
     assert (request.kind, request.schema, request.title) == ("input", ORDER, "Answer in place of the LLM profile absent")
     assert request.details["question"] == 'Read well.\n\nWhat is the total?\n\nInput: {"n":1}'
     answer(world, execution, {"total": 8})
@@ -288,9 +288,9 @@ def test_code_that_does_not_catch_it_is_tried_again_when_the_model_asked(world: 
     profile.say(Say(status=429, headers={"Retry-After": "0.4"}), "now")
     retry = {"max_attempts": 2, "initial": "1ms", "classes": ["connector", "user_code"]}
     step = code("a", "return await api.llm.generate({profile: 'default', prompt: '?'});", retry=retry)
-    began = clock.now_ms()
+    started_at = clock.now_ms()
     done = world.run([step], grants=PROFILE_GRANT)
-    assert (done.output, clock.now_ms() - began >= 400) == ("now", True), done.error
+    assert (done.output, clock.now_ms() - started_at >= 400) == ("now", True), done.error
 
 
 def test_questions_of_code_are_asked_side_by_side(world: World, profile: Provider) -> None:

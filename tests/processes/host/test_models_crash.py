@@ -35,7 +35,7 @@ return [first, second];
         row = world.get(execution)
         assert row.status == "succeeded", (number, row.error)
         assert world.marks() == [("hello", None), ("hello", None)], number
-        requests = [heard.texts[-1] for heard in provider.requests]
+        requests = [request.texts[-1] for request in provider.requests]
         assert sorted(set(requests)) == ["one", "three", "two: hello"], number
         assert len(requests) <= 4, "a crash costs one call at most"
         sums = db.rows("SELECT calls FROM llm_execution_usage WHERE execution_id = ?", (execution,))

@@ -38,7 +38,7 @@ def by_step(test_run: DryRun) -> dict[str, Any]:
     return {f"{s.run.path}@{s.run.iteration}" if s.run.iteration else s.run.path: s.run for s in test_run.steps}
 
 
-def told_calls(calls: list[DryCall]) -> list[tuple[str, str, str]]:
+def describe_calls(calls: list[DryCall]) -> list[tuple[str, str, str]]:
     return [(call.step, call.method, call.answered_by) for call in calls]
 
 
@@ -49,7 +49,7 @@ def test_a_draft_runs_without_any_effect(world: World) -> None:
     assert (test_run.status, test_run.version, test_run.output) == ("succeeded", "draft", ["a", None, "approved"])
     assert {run.result_source for name, run in by_step(test_run).items() if name != "end"} == {"mocked"}
     assert by_step(test_run)["end"].result_source == "executed"
-    assert told_calls(test_run.effects) == [
+    assert describe_calls(test_run.effects) == [
         ("mark", "datapool.create", "default"), ("ring", "integrations.execute", "default"), ("pause", "wait.until", "default"),
         ("ask", "human.request", "default"), ("event", "events.wait", "default"),
     ]  # fmt: skip

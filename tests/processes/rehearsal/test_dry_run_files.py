@@ -7,7 +7,7 @@ from appliance.documents import NewDocument
 from appliance.processes.rehearsal.dry_run import DryRunRequest
 from tests.processes.world import World, rule
 
-from .test_dry_run import by_step, told_calls
+from .test_dry_run import by_step, describe_calls
 
 
 def steps(document: str) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def test_a_document_is_read_and_none_is_made(world: World) -> None:
     test_run = world.flow.test_process(world.scope, process, DryRunRequest())
     assert (test_run.status, test_run.output) == ("succeeded", [2, None, {"id": "doc_test", "name": "made.json"}]), test_run.error
     expected = [("rows", "file.parse", "live"), ("load", "file.load", "default"), ("made", "file.write", "default")]
-    assert told_calls(test_run.calls) == expected
+    assert describe_calls(test_run.calls) == expected
     assert [call.step for call in test_run.effects] == ["load", "made"]
     assert (by_step(test_run)["rows"].result_source, by_step(test_run)["made"].result_source) == ("executed", "mocked")
     mocked = world.flow.test_process(

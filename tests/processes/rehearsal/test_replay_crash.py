@@ -35,8 +35,8 @@ def test_a_step_run_seen_running_before_the_crash_notes_its_later_moment(idle_wo
     claim = world.runner.claim("acme", execution)
     assert claim is not None
     early = clock.now_ms() - 5_000
-    shown = StepRun("a", "", "a", "rule", "running", 1, started_at=early)
-    db.write(lambda: store.save_run(claim.scope, execution, shown))
+    run = StepRun("a", "", "a", "rule", "running", 1, started_at=early)
+    db.write(lambda: store.save_run(claim.scope, execution, run))
     world.lose_worker(execution)
     world.runner.drive("acme", execution)
     row = world.get(execution)

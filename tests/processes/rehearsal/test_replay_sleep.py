@@ -6,7 +6,7 @@ import pytest
 
 from appliance.core.database import db
 from appliance.tenants import service as tenants
-from tests.processes.engine.test_suspend import HUMAN, decide, tell
+from tests.processes.engine.test_suspend import HUMAN, decide, send_event
 from tests.processes.world import GRANTS, SEALER, World, code, rule, wait_until
 
 from .replaying import change, first, replay, results
@@ -27,7 +27,7 @@ return [...seen, Math.random(), api.now()];
 def settle(world: World, execution: str) -> None:
     """A person approves, and the event comes."""
     decide(world, waits_for(world, execution, "human")["approval_id"])
-    tell(world, execution, waits_for(world, execution, "event")["token"], {"sum": 7})
+    send_event(world, execution, waits_for(world, execution, "event")["token"], {"sum": 7})
 
 
 def waits_for(world: World, execution: str, kind: str) -> dict[str, Any]:

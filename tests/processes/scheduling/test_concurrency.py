@@ -22,25 +22,25 @@ def states(world: World, *ids: str) -> list[str]:
     return [f"{row.status}/{row.wait_reason}" if row.wait_reason else row.status for row in rows]
 
 
-def begun(world: World, process: str, **request: Any) -> str:
+def start_and_wait(world: World, process: str, **request: Any) -> str:
     """An execution that is in the middle of its step."""
     execution = world.start(process, {"n": 1, "who": "a"}, **request)
     assert Bell.arrived.acquire(timeout=10)
     return execution
 
 
-@pytest.mark.parametrize("soon", [True, False])
-def test_what_finds_no_slot_waits_for_it_in_its_order(world: World, soon: bool) -> None:
+@pytest.mark.parametrize("immediate", [True, False])
+def test_what_finds_no_slot_waits_for_it_in_its_order(world: World, immediate: bool) -> None:
     process = limited(world)
-    first = begun(world, process)
-    others = [world.start(process, {"n": n}, soon=soon) for n in (2, 3)]
-    urgent = world.start(process, {"n": 4}, soon=soon, priority=5)
+    first = start_and_wait(world, process)
+    others = [world.start(process, {"n": n}, soon=immediate) for n in (2, 3)]
+    urgent = world.start(process, {"n": 4}, soon=immediate, priority=5)
     assert states(world, *others, urgent) == ["queued/slot"] * 3
     row = world.get(others[1])
     assert row.waiting_for == {"concurrency": {"key": "", "limit": 1}}
-    place = find_queue_place(row)
-    assert place is not None
-    assert (place.position, place.ahead) == (3, 2)
+    queue_place = find_queue_place(row)
+    assert queue_place is not None
+    assert (queue_place.position, queue_place.ahead) == (3, 2)
     Bell.go_on.set()
     for each in (first, *others, urgent):
         assert world.finish(each).status == "succeeded"
@@ -49,7 +49,7 @@ def test_what_finds_no_slot_waits_for_it_in_its_order(world: World, soon: bool) 
 
 def test_every_key_has_slots_of_its_own(world: World) -> None:
     process = limited(world, key="= input.who")
-    first = begun(world, process)
+    first = start_and_wait(world, process)
     same = world.start(process, {"n": 2, "who": "a"})
     other = world.start(process, {"n": 3, "who": "b"})
     assert Bell.arrived.acquire(timeout=10)
@@ -71,7 +71,7 @@ def test_an_execution_that_waits_keeps_its_slot(world: World) -> None:
 
 def test_reject_answers_at_once_and_leaves_nothing(world: World) -> None:
     process = limited(world, behaviour="reject")
-    first = begun(world, process)
+    first = start_and_wait(world, process)
     with pytest.raises(ConcurrencyLimited, match="at most 1 at once"):
         world.start(process, {"n": 2})
     count = "SELECT count(*) FROM execution WHERE process_id = ?"
@@ -83,7 +83,7 @@ def test_reject_answers_at_once_and_leaves_nothing(world: World) -> None:
 
 def test_cancel_running_cancels_the_older_ones_and_begins_when_they_have_stopped(world: World) -> None:
     process = limited(world, behaviour="cancel_running")
-    first = begun(world, process)
+    first = start_and_wait(world, process)
     second = world.start(process, {"n": 2})
     third = world.start(process, {"n": 3})
     assert states(world, first, second, third) == ["cancelling", "cancelled", "queued/slot"]
@@ -106,7 +106,7 @@ def test_cancel_running_cancels_what_waits_in_the_same_transaction(world: World)
 def test_a_scheduled_one_takes_no_slot_before_its_time(world: World) -> None:
     process = limited(world)
     tomorrow = world.start(process, {"n": 9}, run_at=clock.now_ms() + 86_400_000)
-    first = begun(world, process)
+    first = start_and_wait(world, process)
     due = world.start(process, {"n": 2}, run_at=clock.now_ms() + 100)
     wait_until(lambda: states(world, due) == ["queued/slot"])
     Bell.go_on.set()
@@ -116,7 +116,7 @@ def test_a_scheduled_one_takes_no_slot_before_its_time(world: World) -> None:
 
 def test_a_slot_is_passed_on_while_the_process_is_paused_but_nothing_begins(world: World) -> None:
     process = limited(world)
-    first = begun(world, process)
+    first = start_and_wait(world, process)
     second, third = (world.start(process, {"n": n}) for n in (2, 3))
     world.flow.pause_process(world.scope, process)
     Bell.go_on.set()

@@ -30,14 +30,14 @@ def test_a_tenant_is_served_in_order_and_gets_every_answer_and_error() -> None:
 
 
 def test_what_waits_when_it_is_shut_down_is_cancelled() -> None:
-    threads, go_on, begun = FairThreadPool(1, "test"), threading.Event(), threading.Event()
+    threads, go_on, started = FairThreadPool(1, "test"), threading.Event(), threading.Event()
 
-    def hold() -> bool:
-        begun.set()
+    def block() -> bool:
+        started.set()
         return go_on.wait(20)
 
-    first, second = threads.submit("a", hold), threads.submit("a", lambda: True)
-    assert begun.wait(10)
+    first, second = threads.submit("a", block), threads.submit("a", lambda: True)
+    assert started.wait(10)
     threads.shutdown()
     go_on.set()
     assert first.result(10)

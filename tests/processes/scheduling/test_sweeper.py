@@ -106,7 +106,7 @@ def test_what_came_too_late_never_runs(backlog: Backlog) -> None:
 
 
 def test_what_has_begun_does_not_expire(backlog: Backlog) -> None:
-    begun = backlog.add(expires_ms=1_000)
-    backlog.change(begun, expires_at=clock.now_ms() - 1, started_at=clock.now_ms() - 500)
+    started = backlog.add(expires_ms=1_000)
+    backlog.change(started, expires_at=clock.now_ms() - 1, started_at=clock.now_ms() - 500)
     assert backlog.sweeper.sweep() == 0
-    assert backlog.get(begun).status == "queued"
+    assert backlog.get(started).status == "queued"

@@ -52,35 +52,35 @@ def test_the_line_of_a_tenant_goes_by_priority_then_age(idle_world: World) -> No
     world = idle_world
     usual, low, high, later = queue_up(world)
     assert world.scope.tenant_id in fair_share.ready_tenants()
-    ahead = {}
+    ahead_by_id = {}
     for each in (usual, low, high, later):
-        place = find_queue_place(world.get(each))
-        assert place is not None
-        ahead[each] = place.ahead
-    assert [ahead[b] - ahead[a] for a, b in pairwise((high, usual, later, low))] == [1, 1, 1]
-    taken = []
+        queue_place = find_queue_place(world.get(each))
+        assert queue_place is not None
+        ahead_by_id[each] = queue_place.ahead
+    assert [ahead_by_id[b] - ahead_by_id[a] for a, b in pairwise((high, usual, later, low))] == [1, 1, 1]
+    order = []
     while (claim := world.flow.intake.claim_next()) is not None:
-        taken.append(claim.execution_id)
+        order.append(claim.execution_id)
         world.runner.run(claim)
         world.flow._fair_queue.release("acme")
-    assert [each for each in taken if each in ahead] == [high, usual, later, low]
+    assert [each for each in order if each in ahead_by_id] == [high, usual, later, low]
 
 
 def test_a_child_has_its_turn_with_the_parent_that_waits_for_it(idle_world: World) -> None:
     """Queued behind everything accepted since, a parent would have to wait for the whole queue."""
     world = idle_world
     child = world.publish([rule("one", "= 1")])
-    ways = {wait: world.publish([{"id": "sub", "process": {"use": child, "wait": wait}}]) for wait in (True, False)}
-    parents = [world.start(process, soon=False) for process in ways.values()]
+    parents_by_wait = {wait: world.publish([{"id": "sub", "process": {"use": child, "wait": wait}}]) for wait in (True, False)}
+    parents = [world.start(process, soon=False) for process in parents_by_wait.values()]
     later = world.start(child, soon=False)
-    taken = []
+    order = []
     while (claim := world.flow.intake.claim_next()) is not None:
-        taken.append(claim.execution_id)
+        order.append(claim.execution_id)
         world.runner.run(claim)
         world.flow._fair_queue.release("acme")
-    born = {row.parent: row.id for row in (world.get(each) for each in taken) if row.parent}
-    awaited, other = (born[parent] for parent in parents)
-    assert taken.index(awaited) < taken.index(later) < taken.index(other)
+    children = {row.parent: row.id for row in (world.get(each) for each in order) if row.parent}
+    awaited, other = (children[parent] for parent in parents)
+    assert order.index(awaited) < order.index(later) < order.index(other)
 
 
 def test_the_index_answers_without_looking_at_the_backlog(idle_world: World) -> None:

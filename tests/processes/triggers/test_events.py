@@ -157,8 +157,8 @@ def test_processes_that_end_into_each_other_are_cut_off(world: World) -> None:
 
 
 def test_a_document_is_an_event(world: World, folder: Path) -> None:
-    named = {"what": "= `${trigger.event} ${trigger.document.name} ${trigger.document.revision}`"}
-    process_id = listen(world, {"document": {"events": ["created", "updated"], "filter": {"folder": "inbox"}, "input": named}})
+    mapping = {"what": "= `${trigger.event} ${trigger.document.name} ${trigger.document.revision}`"}
+    process_id = listen(world, {"document": {"events": ["created", "updated"], "filter": {"folder": "inbox"}, "input": mapping}})
     files = Documents(Blobs(LocalPlaces(folder / "blobs"), [REVISION_TABLE]))
     stored = files.store_document(world.scope, NewDocument("a.txt", folder="inbox"), b"one")
     files.store_document(world.scope, NewDocument("b.txt", folder="elsewhere"), b"two")

@@ -30,8 +30,8 @@ def ms(text: str) -> int:
 
 def due(expression: str, after: str, count: int, zone: str = BERLIN) -> list[str]:
     """The next due times as the zone's clocks show them."""
-    found = Cron(expression, zone).due_after(ms(after))
-    times = [datetime.fromtimestamp(next(found) / 1000, UTC) for _ in range(count)]
+    due_times = Cron(expression, zone).due_after(ms(after))
+    times = [datetime.fromtimestamp(next(due_times) / 1000, UTC) for _ in range(count)]
     return [moment.astimezone(ZoneInfo(zone)).isoformat() for moment in times]
 
 
@@ -231,12 +231,12 @@ def test_a_poll_that_was_put_off_by_years_is_asked_again(watch: Watch) -> None:
     process_id = watch.publish({"cron": "*/10 * * * *"})
     settings = db.dump_json({"use": "mail", "trigger": "new", "query": {}, "every_ms": 60_000})
     sql = "UPDATE trigger_state SET kind = 'integration', settings = ?, next_due = ? WHERE process_id = ?"
-    for days, asked in ((1, False), (400, True)):
-        put_off = watch.wall.now + days * 24 * HOUR
-        db.write(partial(db.execute, sql, (settings, put_off, process_id)))
+    for days, is_polled in ((1, False), (400, True)):
+        postponed = watch.wall.now + days * 24 * HOUR
+        db.write(partial(db.execute, sql, (settings, postponed, process_id)))
         watch.world.flow.triggers.clockwork.restore_due_times(watch.wall.now)
         due = watch.world.scope.get(TriggerState, process_id=process_id, trigger_id="schedule").next_due
-        assert due == (watch.wall.now + MINUTE if asked else put_off)
+        assert due == (watch.wall.now + MINUTE if is_polled else postponed)
 
 
 def test_a_paused_process_does_not_fire_and_its_policy_decides_afterwards(watch: Watch) -> None:
