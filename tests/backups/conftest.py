@@ -112,7 +112,7 @@ def restore(path: Path, target: World, **options: Any) -> RestoreResult:
 
 
 def digests() -> dict[str, str]:
-    """What every table of the open database holds, whatever its kind and however rows and columns lie in it."""
+    """The row count and digest of every table of the open database, independent of engine and row order."""
     result = {}
     with db.snapshot():
         source = open_source()

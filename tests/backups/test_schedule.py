@@ -243,7 +243,7 @@ def test_a_backup_that_cannot_be_restored_is_a_failure(scheduled: World, monkeyp
 
 
 def test_a_backup_with_missing_contents_deletes_no_older_one(scheduled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The older ones may contain what it lacks."""
+    """Older backups may still have the missing contents."""
     with scheduled.opened():
         scope = scheduled.fill()
         own = Schedule(scheduled.config, scheduled.places)
@@ -276,7 +276,7 @@ def test_an_unexpected_exception_is_reported(scheduled: World) -> None:
 
 
 class _StoppingPlaces:
-    """Contents first read just when the appliance is told to stop."""
+    """Contents whose first read stops the schedule."""
 
     def __init__(self, world: World) -> None:
         self.places = world.places

@@ -41,7 +41,7 @@ REGENERATED = {"blob": {"place", "touched_at"}, "collection": {"table_name", "st
 
 
 def tenant_rows(tenant_id: str) -> dict[str, list[str]]:
-    """What the tenant has in every table that leaves, and in its collections, without what is given anew."""
+    """The rows of the tenant in all exported tables and collections, without regenerated columns."""
     result = {}
     with db.snapshot():
         source = open_source()
@@ -59,7 +59,7 @@ def tenant_rows(tenant_id: str) -> dict[str, list[str]]:
 
 
 def add_rows(scope: TenantScope) -> None:
-    """Rows of many kinds beside what `World.fill` makes."""
+    """Add rows of many kinds beyond those of `World.fill`."""
     tenant = scope.tenant_id
 
     def write() -> None:

@@ -68,9 +68,7 @@ def test_an_approver_approves_and_the_answer_is_returned(one: TenantFixture) -> 
         ("choice", {"choices": ["red", "blue"]}, "answer", "blue", "answered"),
     ],
 )
-def test_every_kind_is_answered_in_its_way(
-    one: TenantFixture, kind: str, fields: Any, verdict: Any, answer: Any, status: str
-) -> None:
+def test_every_kind_has_its_answer(one: TenantFixture, kind: str, fields: Any, verdict: Any, answer: Any, status: str) -> None:
     decided = one.decide("ann", one.ask(kind, **fields), verdict, answer=answer)
     assert (decided.status, approvals.answer_view(decided)["answer"]) == (status, answer)
 
@@ -92,9 +90,7 @@ def test_every_kind_is_answered_in_its_way(
         ("choice", {"choices": ["red"]}, "reject", None, "/verdict"),
     ],
 )
-def test_an_answer_that_does_not_fit_the_request_is_refused(
-    one: TenantFixture, kind: str, fields: Any, verdict: Any, answer: Any, pointer: str
-) -> None:
+def test_an_invalid_answer_is_refused(one: TenantFixture, kind: str, fields: Any, verdict: Any, answer: Any, pointer: str) -> None:
     approval = one.ask(kind, **fields)
     with pytest.raises(ValidationFailed) as caught:
         one.decide("ann", approval, verdict, answer=answer)

@@ -1,4 +1,4 @@
-"""Inbound webhooks over HTTP: stored before they are answered, once each, and silent about what is not there."""
+"""Inbound webhooks over HTTP: stored once before the response, without revealing which paths exist."""
 
 import hmac
 import json

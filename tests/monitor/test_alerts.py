@@ -1,4 +1,4 @@
-"""Alerts: each turn is kept and told once, whoever finds it and whenever they are cut short."""
+"""Alerts: each transition is stored and notified once, even with concurrent evaluation and interruptions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +87,7 @@ def world() -> World:
 
 @pytest.fixture
 def clock_offset(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How far the clock stands ahead, in ms."""
+    """The offset of the clock, in ms."""
     offset, true_now = [0], clock.now_ms
     monkeypatch.setattr(clock, "now_ms", lambda: true_now() + offset[0])
     return offset

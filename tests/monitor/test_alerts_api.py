@@ -1,4 +1,4 @@
-"""Alerts over HTTP, and what they do in the appliance: letters, processes, webhooks, each once."""
+"""Alerts over HTTP and their actions: e-mails, processes and webhooks, each once."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How full the disk is, and what of it is ours."""
+"""Disk usage, and the appliance's share of it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pushing to a collector: what arrives, and what becomes of spans when it does not."""
+"""Export to a collector: what it receives, and what happens to spans that cannot be delivered."""
 
 import json
 import subprocess

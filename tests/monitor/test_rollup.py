@@ -1,4 +1,4 @@
-"""What is summed up over wider times says the same as the counters it was made of."""
+"""Rolled-up sums equal the counters they were made from."""
 
 import random
 from collections.abc import Callable
@@ -85,14 +85,14 @@ def test_unfinished_periods_are_not_rolled_up(acme: TenantScope, monkeypatch: py
 
 
 def count_at(scope: TenantScope, monkeypatch: pytest.MonkeyPatch, now: int, *, times: int = 1) -> None:
-    """As an execution that ends when the clock says `now`."""
+    """Count executions that end at `now`."""
     monkeypatch.setattr(clock, "now_ms", lambda: now)
     for _ in range(times):
         db.write(lambda: tally.add(scope, "execution", "intake:succeeded", 5))
 
 
 def counts_since(scope: TenantScope, since: int) -> tuple[int, int, int, int]:
-    """What is counted from `since` on: by the points, all together, of the names, and for an alert."""
+    """The counts since `since`: by points, in total, by names, and as an alert reads them."""
     now = clock.now_ms()
     series = read_series(scope, Window(since, now + 1))
     points, names = sum(point.count for _, point in series.points), sum(each.count for each in series.names.values())

@@ -1,4 +1,4 @@
-"""What came with a key and to an app is counted whole, for its own tenant, and is not lost when it cannot be counted at once."""
+"""Requests per key and web app are counted for their tenant, and kept when they cannot be stored at once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Outbound webhooks: signed, at least once, for three days, and nobody waits for somebody else's dead receiver."""
+"""Outbound webhooks: signed, delivered at least once, retried for three days; dead receivers do not delay others."""
 
 import json
 import threading

@@ -196,7 +196,7 @@ def test_lists_are_filtered_by_state_label_class_and_time(acme: httpx.Client, ma
     assert len(data(acme.get(f"/api/v1/executions?process_id={slug}&status=succeeded"))) == 1
 
 
-def test_cancel_retry_and_what_is_over(acme: httpx.Client, make: Make) -> None:
+def test_cancel_retry_and_forced_delete(acme: httpx.Client, make: Make) -> None:
     address = make([rule("a", "= 1"), WAIT])
     view = data(acme.post(f"{address}/execute?wait=0.3", json={}), 202)
     address_of_view = view["links"]["self"]

@@ -306,7 +306,7 @@ def test_grants_name_secrets_processes_and_asking_people() -> None:
         {"human": {"kind": "input", "title": "x", "schema": {"type": "object"}, "details": ["= input.n"], "on_timeout": "fail"}},
     ],
 )
-def test_what_waits_may_have_expressions_in_it_and_a_former_wait_a_limit(step: dict[str, Any]) -> None:
+def test_waits_may_contain_expressions_and_have_a_timeout(step: dict[str, Any]) -> None:
     assert of_step({"id": "a", **step}) == {}
 
 

@@ -59,7 +59,7 @@ def orders(flow_world: World) -> None:
 
 @pytest.fixture
 def rows(world: World) -> Any:
-    """What stands in `orders`; empty at the beginning."""
+    """Reads the rows of `orders`; deletes them first."""
 
     def read_rows() -> list[tuple[Any, ...]]:
         items = datapool.query_entities(world.scope, "orders", {"sort": "number", "limit": 500}).items

@@ -89,14 +89,14 @@ def test_every_row_exists_once_after_a_crash_at_any_write(idle_world: World, whe
 
 
 def run_twice(world: World, read: dict[str, Any], payload: dict[str, Any]) -> str:
-    """An execution whose step fails once and is tried again."""
+    """An execution whose step fails once and is retried."""
     retry = {"max_attempts": 2, "initial": "400ms", "jitter": False, "classes": ["validation"]}
     process = world.publish([{"id": "load", "file": read, "retry": retry}])
     return world.start(process, payload, soon=False)
 
 
 def test_a_retry_continues_after_the_stored_rows(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row that stands in the way in the first attempt is taken away before the second."""
+    """The conflicting row of the first attempt is deleted before the second."""
     world = idle_world
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
     datapool.create_collection(world.scope, {"name": "strict", "fields": [{"name": "what", "type": "text", "unique": True}]})

@@ -56,7 +56,7 @@ def pack(files: Mapping[str, str]) -> bytes:
 
 
 def make_solution(**additions: str) -> dict[str, str]:
-    """A small valid solution; `more` adds or replaces files, `__` standing for `/` and `_yaml` for the ending."""
+    """A small valid solution; `additions` adds or replaces files by their paths."""
     files = {
         "solution.yaml": "name: small\nneeds: {connectors: [http], secrets: [erp_token]}\n",
         "collections/things.yaml": "fields:\n  - {name: code, type: text, unique: true}\n  - {name: weight, type: integer}\n",
@@ -87,7 +87,7 @@ def make_tenant(running: Running) -> Iterator[Callable[..., SolutionTenant]]:
 
 @pytest.fixture
 def tenant(make_tenant: Callable[..., SolutionTenant]) -> SolutionTenant:
-    """A fresh tenant that holds the secret of `make_solution`."""
+    """A fresh tenant with the secret that `make_solution` needs."""
     instance = make_tenant()
     instance.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
     return instance

@@ -1,4 +1,4 @@
-"""Cases of agents: what a file of them may say, and how a run is judged by it."""
+"""Test cases of agents: the format of their files, and how a run is evaluated."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`gos apply` for people and for CI: it asks when somebody is there, deletes nothing unasked, and follows a folder."""
+"""`gos apply` for people and CI: confirms at a terminal, deletes nothing without an option, and watches a folder."""
 
 import io
 import json
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def at_a_terminal(folder: Path, answer: str, *more: str) -> tuple[int, str]:
-    """Exit code and what a person saw, who typed `answer`."""
+    """The exit code and output for a person who types `answer`."""
     outer, inner = pty.openpty()
     with subprocess.Popen([*APPLY, str(folder), *more], stdin=inner, stdout=inner, stderr=inner) as process:
         os.close(inner)
@@ -91,7 +91,7 @@ def watching(folder: Path, *more: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def read_until(process: "subprocess.Popen[str]", part: str) -> str:
-    """What it says up to the line that holds `part`."""
+    """The output up to the line that contains `part`."""
     assert isinstance(process.stdout, io.TextIOWrapper)
     output_text = ""
     for line in process.stdout:

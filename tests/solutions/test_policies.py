@@ -1,4 +1,4 @@
-"""Policies in a solution folder: what it says judges once it is applied; written back, pruned, and refused without the scope."""
+"""Policies in a solution folder: applied, exported, pruned, and refused without the scope."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Prune: what a solution brought and holds no more goes, where nothing needs it; what others made stays."""
+"""Prune: deletes what a solution created and no longer contains, unless something needs it or others made it."""
 
 from collections.abc import Callable
 

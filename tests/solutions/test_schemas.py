@@ -1,4 +1,4 @@
-"""The schemas of a solution's files say what reading the folder says."""
+"""The JSON schemas of a solution's files agree with the reader of the folder."""
 
 import copy
 import json
@@ -59,7 +59,7 @@ BEYOND_A_SCHEMA = (
 
 
 def refusals(kind: str, document: Any) -> list[str]:
-    """What reading and checking a folder with this document says."""
+    """The problems of reading and checking a folder with this document."""
     files = make_solution(**{FILES[kind]: yaml12.dump(document)})
     try:
         solution = read(files)

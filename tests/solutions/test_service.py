@@ -21,7 +21,7 @@ def actions_of(changes: Any) -> dict[str, str]:
 
 
 def list_contents(tenant: SolutionTenant) -> list[str]:
-    """What the tenant holds."""
+    """The contents of the tenant."""
     results = []
     for path, name in (("processes", "id"), ("datapool", "name"), ("integrations", "slug")):
         results += [f"{path} {item[name]}" for item in tenant.api.get(f"/api/v1/{path}").json()["data"]]

@@ -1,4 +1,4 @@
-"""`gos check` and `gos apply` hold step code against the schemas of connectors and the fields of collections."""
+"""`gos check` and `gos apply` check step code against connector schemas and collection fields."""
 
 import json
 import shutil
@@ -70,7 +70,7 @@ MISTAKES = [
 
 
 def test_a_type_error_against_a_real_schema_is_reported_at_its_line(gos: Gos, folder: Path) -> None:
-    """Each in a process of its own, all in one check; of each exactly one is told."""
+    """Each mistake is in its own process; one check reports each exactly once."""
     places = []
     for number, (old, new, at, _) in enumerate(MISTAKES):
         process = f"push-{number}"

@@ -35,7 +35,7 @@ def change_of(changes: list[Change]) -> Change:
 
 
 def numbers(tenant: SolutionTenant) -> tuple[int | None, int]:
-    """What is published, and the latest version."""
+    """The published and the latest version."""
     webapps = tenant.running.services.webapps
     return webapps.get_app(tenant.scope, "shop").published_version, webapps.list_versions(
         tenant.scope, "shop", PageRequest(1)

@@ -1,4 +1,4 @@
-"""What waits for an owner: asked once, decided by a signed-in owner only, carried out in the same write."""
+"""Confirmations: requested once, decided only by a signed-in owner, applied in the same transaction."""
 
 import pytest
 

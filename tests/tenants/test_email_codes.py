@@ -1,4 +1,4 @@
-"""Codes that come by e-mail: good once, for one door and one browser, and telling nothing about who is allowed."""
+"""E-mail codes: valid once, for one target and browser, without revealing which addresses are allowed."""
 
 import pytest
 

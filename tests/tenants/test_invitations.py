@@ -1,4 +1,4 @@
-"""An invitation opens a tenant once, to whoever holds its link, as long as whoever invited still may."""
+"""An invitation is accepted once by the holder of its link, while the inviter still has the right to invite."""
 
 import pytest
 

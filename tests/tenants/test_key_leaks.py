@@ -1,4 +1,4 @@
-"""API keys are found in what everybody could read, however it comes in pieces."""
+"""API keys are detected in public content, also across chunk boundaries."""
 
 import pytest
 

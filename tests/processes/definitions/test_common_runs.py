@@ -18,7 +18,7 @@ def most_in_common(old: str, new: str) -> int:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_as_much_as_there_can_be_is_found_in_order(seed: int) -> None:
+def test_the_longest_common_runs_are_found_in_order(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311  # the same in every run
     for _ in range(100):
         old, new = ("".join(rng.choices("abc", k=rng.randrange(12))) for _ in range(2))
@@ -30,7 +30,7 @@ def test_as_much_as_there_can_be_is_found_in_order(seed: int) -> None:
         assert sum(run.size for run in runs) == most_in_common(old, new)
 
 
-def test_without_enough_steps_the_ends_are_found() -> None:
+def test_without_enough_work_budget_only_the_ends_are_found() -> None:
     work = WorkBudget(100)
     assert find_matches("a" + "bc" * 50 + "z", "a" + "cd" * 60 + "z", work, 60) == ([Match(0, 0, 1), Match(101, 121, 1)], False)
     assert work.remaining == 40

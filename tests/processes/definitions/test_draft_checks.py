@@ -69,7 +69,7 @@ def test_literal_input_must_match_the_actions_schema(check: Check, payload: Any,
     assert all(words in each.message and f"{at}: " in each.message for each, (at, words) in zip(problems, expected, strict=True))
 
 
-def test_what_depends_on_an_expression_is_left_to_the_execution(check: Check) -> None:
+def test_input_that_depends_on_an_expression_is_not_checked(check: Check) -> None:
     assert check(call({"kind": "= input.kind"}, "either")) == []
     assert [each.pointer for each in check(call({"kind": "a"}, "either"))] == ["/steps/0/integration/input/b"]
 
@@ -142,7 +142,7 @@ def test_an_unused_file_is_checked_but_only_gives_warnings(check: Check) -> None
     assert {(each.file, each.line, each.severity) for each in problems} == {("steps/new.ts", 1, "warning")}
 
 
-def test_what_a_step_imports_is_an_error_as_before(check: Check) -> None:
+def test_an_error_in_an_imported_file_is_an_error(check: Check) -> None:
     files = {"steps/run.ts": "import '../lib/x.ts';\nexport default () => 1;\n", "lib/x.ts": "export const n: number = 'text';\n"}
     (problem,) = check(code("steps/run.ts"), files=files)
     assert (problem.file, problem.line, problem.severity) == ("lib/x.ts", 1, "error")

@@ -32,7 +32,7 @@ def test_lines_without_anything_in_common_are_not_marked() -> None:
     assert [line.pieces for line in hunk.lines] == [(Piece("export default 1;"),), (Piece("name: Claims"),)]
 
 
-def test_what_lies_between_two_changes_is_counted() -> None:
+def test_unchanged_lines_between_changes_are_counted() -> None:
     lines = [str(index) for index in range(60)]
     changed = ["first", *lines[1:50], "late", *lines[51:]]
     first, second = hunks("\n".join(lines), "\n".join(changed))
@@ -76,7 +76,7 @@ def test_texts_made_to_be_slow_take_no_more_steps_than_there_are(monkeypatch: py
 
 
 @pytest.mark.parametrize(("old", "new"), [*REPETITIVE, ("", "<&>" * 100_000), ("", "\n".join('"' * 300 for _ in range(3000)))])
-def test_what_is_shown_has_a_size_and_what_is_not_is_counted(old: str, new: str) -> None:
+def test_a_diff_is_limited_in_size_and_counts_the_rest(old: str, new: str) -> None:
     diffs = compare_texts([("a", old, new), ("b", old, new), ("c", "1", "2")])
     lines = [line for each in diffs for hunk in each.hunks for line in hunk.lines]
     assert sum(len(escape(piece.text)) for line in lines for piece in line.pieces) <= 80_000
@@ -98,7 +98,7 @@ def test_a_completely_changed_long_text_alternates_old_and_new_lines() -> None:
     assert [line.old for line in hunk.lines if line.old] == list(range(1, 101))
 
 
-def test_where_the_steps_do_not_suffice_lines_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_enough_work_budget_lines_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_diff, "MAX_WORK", 10)
     (same,) = compare_texts([("a", "1\n2\n3\n4\n5", "x\n2\ny\n4\nz")])
     assert (same.removed, same.added) == (3, 3)

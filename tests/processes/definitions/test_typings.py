@@ -65,7 +65,7 @@ def places(problems_: list[Problem]) -> list[tuple[str, int | None, int | None]]
     return [(each.code, each.line, each.column) for each in problems_]
 
 
-def test_code_that_keeps_to_what_is_there_has_no_problem(problems: Callable[..., list[Problem]]) -> None:
+def test_code_that_uses_existing_members_has_no_problem(problems: Callable[..., list[Problem]]) -> None:
     body = """
   const made = await api.integrations.execute("erp", "create_order", { number: input.order.number, lines: [{ sku: 1 }] });
   const id: string | undefined = made.id;
@@ -195,7 +195,7 @@ def test_a_step_says_itself_what_an_input_without_properties_has(sandbox: Pool) 
     assert type_problems(sandbox, "acme", Checkable(definition, {}, AROUND)) == []
 
 
-def test_validate_lists_what_publish_refuses(world: World) -> None:
+def test_validate_lists_the_problems_that_publish_refuses(world: World) -> None:
     steps = [typescript("a", 'const rows = await api.datapool.query("marks", { filter: { nme: 1 } });\nreturn rows;')]
     world.save("typed", steps, grants={"datapool": {"marks": ["read"]}})
     with pytest.raises(DefinitionInvalid) as caught:

@@ -155,7 +155,7 @@ def test_a_stop_ends_at_a_commit_and_the_next_start_resumes(folder: Path, sandbo
     after.presence.close()
 
 
-def test_the_more_important_go_first(idle_world: World) -> None:
+def test_higher_priorities_run_first(idle_world: World) -> None:
     world = idle_world
     process = world.publish([{"id": "w", "datapool": {"collection": "marks", "create": {"values": {"what": "= input.n"}}}}])
     db.write(lambda: db.execute("DELETE FROM task"))

@@ -67,7 +67,7 @@ def test_an_item_that_was_cancelled_is_not_passed_over() -> None:
     assert not decision.close
 
 
-def test_what_holds_the_failed_step_of_an_item_fails_with_it() -> None:
+def test_the_steps_around_a_failed_step_fail_with_it() -> None:
     inner = {"left": [{"id": "l", **PLAIN}], "right": [{"id": "r", **PLAIN}]}
     flow = define(each([{"id": "both", "parallel": inner}], on_error="continue"))
     runs = [
@@ -82,7 +82,7 @@ def test_what_holds_the_failed_step_of_an_item_fails_with_it() -> None:
     assert [close.errors for close in second.close] == [{0: ERROR}]
 
 
-def test_only_what_failed_counts_as_passed_over() -> None:
+def test_a_failed_run_without_an_error_is_not_tolerated() -> None:
     run = StepRun("a", "", "a", "rule", "failed")
     flow = define({"id": "a", "continue_on_error": True, **PLAIN})
     assert decide(flow, run).failed is not None, "a run that was closed with the execution has no error"

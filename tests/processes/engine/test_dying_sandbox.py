@@ -45,7 +45,7 @@ def test_steps_of_two_tenants_go_on_at_once_in_the_same_attempt_and_ring_once(wo
     assert (spun.attempt, spun.output) == (1, "done")
 
 
-def test_what_no_sandbox_could_check_is_not_called_wrong(world: World) -> None:
+def test_code_that_could_not_be_checked_is_not_reported_as_wrong(world: World) -> None:
     stopped = Pool(Settings(processes=1))
     stopped.start()
     stopped.stop()
@@ -55,6 +55,6 @@ def test_what_no_sandbox_could_check_is_not_called_wrong(world: World) -> None:
         versions.publish_process(world.scope, context, "unseen", PublishRequest())
 
 
-def test_nor_is_a_solution_of_which_it_is_a_part() -> None:
+def test_a_solution_with_unchecked_code_is_not_reported_as_wrong() -> None:
     with pytest.raises(Overloaded, match="try again"):
         raise_problems([SolutionProblem("processes/a/process.yaml", "sandbox_lost", "gone")])

@@ -12,12 +12,12 @@ from tests.processes.world import World
 
 
 def finish_elsewhere(execution_id: str) -> None:
-    """As a worker of another process does it: the row says so, and nobody here is told."""
+    """As a worker of another process does it: only the row changes, this process is not notified."""
     db.write(lambda: db.execute("UPDATE execution SET status = 'succeeded' WHERE id = ?", (execution_id,)))
 
 
 def start_later(world: World, when_finished: Callable[[], None]) -> str:
-    """An execution for whose end somebody waits, and which this process will not begin."""
+    """An execution with a subscriber for its end, which this process will not start."""
     request = StartRequest({}, run_at=clock.now_ms() + 3_600_000)
     process_id = world.publish([{"id": "a", "rule": {"expression": "= 1"}}])
     return str(world.flow.start_execution(world.scope, process_id, request, on_finished=when_finished).id)
@@ -47,7 +47,7 @@ def test_an_unsubscribed_execution_is_not_watched(idle_world: World) -> None:
 
 
 def test_more_waiting_executions_are_checked_less_often(idle_world: World) -> None:
-    """What one process reads for all its callers stays the same."""
+    """The load of one process stays constant for any number of callers."""
     watch, notify = EndWatch(), threading.Event().set
     waiting = [f"exe_{number}" for number in range(10_000)]
     for execution_id in waiting:

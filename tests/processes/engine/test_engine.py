@@ -258,7 +258,7 @@ def with_ids(steps: list[dict[str, Any]], count: list[int]) -> list[dict[str, An
 
 
 class Simulation:
-    """Performs what is ready in an order of its own; attempts skip, wait, retry or succeed; sometimes everything is reloaded."""
+    """Performs ready steps in a random order; attempts skip, wait, retry or succeed; sometimes the history is reloaded."""
 
     def __init__(self, definition: Definition, data: st.DataObject) -> None:
         self.definition, self.data = definition, data

@@ -172,7 +172,7 @@ def test_a_retry_from_the_start_or_from_a_step(world: World) -> None:
         world.flow.retry_execution(world.scope, failed, start_from="rang")
 
 
-def test_what_cannot_be_retried(world: World) -> None:
+def test_executions_that_cannot_be_retried_are_refused(world: World) -> None:
     process = world.publish([{"id": "a", "wait": {"for": "1h"}}])
     execution = world.start(process)
     with pytest.raises(Conflict):

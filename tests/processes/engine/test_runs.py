@@ -78,7 +78,7 @@ def test_a_failing_expression_names_step_member_and_column(world: World) -> None
 
 
 @pytest.mark.parametrize("expression", ["= input.missing", "= 0 / 0", "= steps.later", "= undefined", "= () => 1"])
-def test_what_is_no_json_value_is_a_validation_failure(world: World, expression: str) -> None:
+def test_a_value_that_is_not_json_is_a_validation_failure(world: World, expression: str) -> None:
     assert world.run([rule("a", expression), rule("later", "= 1")]).failure_class == "validation"
 
 

@@ -30,7 +30,7 @@ def start(world: World, body: str, payload: Any = None, **more: Any) -> str:
 
 
 def waiting(world: World, execution: str, count: int = 1) -> list[dict[str, Any]]:
-    """What the execution waits for, once it waits for so many."""
+    """The waits of the execution, once there are `count` of them."""
 
     def find_waits() -> list[dict[str, Any]]:
         row = world.get(execution)
@@ -269,7 +269,7 @@ def test_a_condition_is_not_evaluated_again_when_the_step_resumes(world: World, 
     assert world.finish(execution).output == "went"
 
 
-def test_what_a_step_used_before_it_slept_counts_once_for_the_executions_timeout(world: World) -> None:
+def test_time_used_before_a_wait_counts_once_for_the_execution_timeout(world: World) -> None:
     body = 'await api.integrations.execute("bell", "hold", {}); await api.wait.for("10ms"); return "in time";'
     for seconds in (2, 20):  # a busy machine may take the time that is left
         Bell.go_on.clear()

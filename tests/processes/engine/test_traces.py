@@ -118,7 +118,7 @@ def test_a_failed_span_has_its_failure_class(spans: list[Any]) -> None:
     assert execution.trace_id != bytes.fromhex(TRACE)
 
 
-def test_what_a_caller_does_not_trace_is_not_traced_here(spans: list[Any]) -> None:
+def test_an_unsampled_caller_is_not_traced(spans: list[Any]) -> None:
     assert [each[0].name for each in spans if each[0].trace_id.hex() == "7" * 32] == []
 
 
@@ -127,7 +127,7 @@ def test_pages_of_the_console_have_spans_too(spans: list[Any]) -> None:
     assert (attributes["gos.area"], attributes["gos.tenant"], page.kind) == ("console", "acme", 2)
 
 
-def test_no_value_leaves(spans: list[Any], collector: Collector) -> None:
+def test_spans_contain_no_values(spans: list[Any], collector: Collector) -> None:
     """Paths and queries are values too: the route's template stands for them."""
     assert spans
     pushed = b"".join(each.body for each in collector.received if each.path.startswith("/v1/"))
@@ -136,7 +136,7 @@ def test_no_value_leaves(spans: list[Any], collector: Collector) -> None:
     assert any(attributes.get("http.response.status_code") == 404 for _, attributes in spans)
 
 
-def test_what_is_counted_is_pushed_as_well(spans: list[Any], collector: Collector) -> None:
+def test_metrics_are_exported_too(spans: list[Any], collector: Collector) -> None:
     assert spans
     ended = collector.metrics()["gos_executions_total"].sum.data_points
     assert sum(point.as_double for point in ended) >= 3

@@ -62,7 +62,7 @@ def test_monitor_and_bulk_retry_what_failed_once_between_them(world: World) -> N
     assert work.find_retryable(world.other, failed) == set()
 
 
-def test_more_than_fit_are_done_by_asking_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_one_batch_is_done_by_repeating_the_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "MAX_EXECUTIONS", 2)
     process = world.publish(PAUSE)
     for each in [world.start(process) for _ in range(5)]:
@@ -84,7 +84,7 @@ def test_refusals_are_counted_and_listed(world: World) -> None:
     world.flow.cancel_execution(world.scope, holder)
 
 
-def test_what_a_limit_refused_is_asked_again_by_the_next_retry_of_all(world: World) -> None:
+def test_a_retry_refused_by_a_limit_is_repeated_by_the_next_retry_of_all(world: World) -> None:
     process = world.publish([rule("one", "= input.missing.deep")], concurrency={"limit": 1, "behaviour": "reject"})
     failed = [world.finish(world.start(process)).id for _ in range(2)]
     [group] = failures.list_failures(world.scope, PageRequest(), process_id=process).items
@@ -148,7 +148,7 @@ def test_a_group_of_children_is_resolved_with_the_executions_that_waited_for_the
     assert (state_of(world, child)[0], state_of(world, parent)[0]) == ("resolved", "resolved")
 
 
-def test_what_is_deleted_keeps_no_group_open(world: World) -> None:
+def test_deleted_executions_keep_no_failure_group_open(world: World) -> None:
     process = world.publish([rule("one", "= input.missing.deep")])
     removed, failed = (world.finish(world.start(process)).id for _ in range(2))
     db.write(world.scope.delete(Execution).where(Execution.id == removed).execute)

@@ -34,7 +34,7 @@ def run(world: World, body: str, payload: Any = None, grants: Any = None) -> Any
     return world.finish(world.start(process, payload or {}))
 
 
-def test_what_is_text_is_read_as_text_and_anything_as_base64(world: World) -> None:
+def test_text_is_read_as_text_and_any_content_as_base64(world: World) -> None:
     text, binary = store(world, "a.csv", "ä;b\r\n".encode("utf-8-sig")), store(world, "b.bin", ANYTHING)
     body = "return [await api.documents.read(input.text), await api.documents.read(input.binary), "
     body += "await api.documents.read(input.text, {encoding: 'base64'})]"
@@ -94,7 +94,7 @@ def test_every_call_needs_its_grant(world: World, grants: Any, call: str, missin
         ("create({name: 'a', content: '', folder: '../x'})", "folder"),
     ],
 )
-def test_a_call_that_cannot_be_says_what_would_be(world: World, call: str, words: str) -> None:
+def test_an_invalid_call_says_what_is_valid(world: World, call: str, words: str) -> None:
     done = run(world, f"return api.documents.{call}", {"binary": store(world, "b.bin", ANYTHING)})
     assert (done.status, done.error["failure_class"]) == ("failed", "validation"), done.error
     assert words in done.error["message"]
@@ -114,7 +114,7 @@ def test_a_document_of_another_tenant_is_not_there(world: World) -> None:
 
 
 @pytest.mark.parametrize("size", [6_500_000, 9_000_000])
-def test_what_does_not_fit_into_an_answer_is_refused_with_the_limit(world: World, size: int) -> None:
+def test_content_too_large_for_an_answer_is_refused_with_the_limit(world: World, size: int) -> None:
     """8 MiB: the one is too large as base64, the other as it is."""
     document = store(world, "large.bin", os.urandom(size))
     done = run(world, "return api.documents.read(input.id)", {"id": document})

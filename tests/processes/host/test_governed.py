@@ -70,7 +70,7 @@ def test_a_step_waits_and_does_what_was_approved(asking_world: World) -> None:
     assert [each.status for each in list_approvals(asking_world, execution)] == ["used"]
 
 
-def test_what_nobody_approves_fails_the_step_with_a_reason(asking_world: World) -> None:
+def test_an_unapproved_action_fails_the_step_with_a_reason(asking_world: World) -> None:
     process = asking_world.publish([RING])
     execution = asking_world.start(process, {"n": 5})
     vote(asking_world, waiting(asking_world, execution)[0], "reject")
@@ -142,7 +142,7 @@ def test_rules_that_never_settle_end_the_step(asking_world: World) -> None:
     assert "once they no longer change" in row.error["message"]
 
 
-def test_what_is_denied_asks_nobody(world: World) -> None:
+def test_a_denied_action_asks_nobody(world: World) -> None:
     with active_rules(world, {**ASK, "effect": "deny"}):
         row = world.run([RING], {"n": 5})
     assert row.error is not None
@@ -167,7 +167,7 @@ def test_code_sleeps_until_its_actions_are_approved(asking_world: World) -> None
 
 
 @pytest.mark.parametrize(("verdict", "error_code"), [("reject", "approval_rejected"), (None, "approval_expired")])
-def test_code_can_catch_that_nobody_approved(asking_world: World, verdict: Any, error_code: str) -> None:
+def test_code_can_catch_a_missing_approval(asking_world: World, verdict: Any, error_code: str) -> None:
     execution = asking_world.start(asking_world.publish([code("a", CAUGHT)]))
     [request] = waiting(asking_world, execution)
     if verdict:

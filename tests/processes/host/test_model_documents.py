@@ -67,7 +67,7 @@ def test_texts_pdf_and_pictures_go_to_the_model(world: World, profile: Provider)
         ("long.txt", b"x" * ((1 << 20) + 1), "payload_too_large", ""),
     ],
 )
-def test_what_no_model_reads_is_a_failure(
+def test_content_that_no_model_reads_is_a_failure(
     world: World, profile: Provider, name: str, content: bytes, code_: str, words: str
 ) -> None:
     document = store(world, name, content)

@@ -127,7 +127,7 @@ def test_an_action_that_only_reads_is_called(world: World) -> None:
     assert [call.step for call in test_run.effects] == ["ring"]
 
 
-def test_what_would_be_refused_is_refused(world: World) -> None:
+def test_a_dry_run_refuses_what_an_execution_would_refuse(world: World) -> None:
     wrong = {"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"colour": "red"}}}}
     test_run = dry(world, [wrong])
     assert (test_run.status, (test_run.error or {})["failure_class"]) == ("failed", "validation")
@@ -232,12 +232,12 @@ def test_a_wrong_mock_is_pointed_at(world: World, mocks: Any, pointer: str) -> N
     assert caught.value.details[0].pointer == pointer
 
 
-def test_mocks_that_nothing_asks_for_are_named(world: World) -> None:
+def test_unused_mocks_are_named(world: World) -> None:
     mocks = {"ring": {"output": 1}, "datapool.create/marks": {"output": 1}, "b": {"calls": {"x.y": {"output": 1}}}}
     assert dry(world, [RING, rule("b", "= 1")], mocks=mocks).unused_mocks == ["b/calls/x.y", "datapool.create/marks"]
 
 
-def test_what_cannot_be_tested_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_tested_is_refused_with_a_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     process_id = world.publish([rule("a", "= input.n")], input={"type": "object", "required": ["n"]})
     with pytest.raises(ValidationFailed, match="does not match"):
         try_out(world, process_id)
@@ -278,7 +278,7 @@ def test_a_process_that_takes_too_long_is_timed_out(world: World) -> None:
     assert (test_run.error or {})["failure_class"] == "timeout"
 
 
-def test_it_goes_on_behind_failures_as_an_execution_does(world: World) -> None:
+def test_a_dry_run_continues_after_failures_like_an_execution(world: World) -> None:
     calm = {**RING, "continue_on_error": True}
     each = {"items": [1, 2, 3], "on_error": "collect", "steps": [rule("half", "= item === 2 ? item.no.thing : item")]}
     both = {"a": [rule("broken", "= input.no.thing")], "b": [ASK, rule("after", "= 1")]}

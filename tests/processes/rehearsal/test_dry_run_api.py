@@ -45,7 +45,7 @@ def test_one_step_and_wrong_requests(acme: httpx.Client, globex: httpx.Client, a
     assert error(globex.post(f"{address}/test", json={}), 404)["code"] == "not_found"
 
 
-def test_much_is_shown_by_its_beginning(acme: httpx.Client) -> None:
+def test_long_values_are_shown_truncated(acme: httpx.Client) -> None:
     address = f"{BASE}/much-is-shown"
     each = {"items": list(range(30)), "steps": [rule("long", "= 'x'.repeat(500000)")], "collect": "= 1"}
     assert acme.put(address, json={"steps": [{"id": "each", "for_each": each}]}).is_success

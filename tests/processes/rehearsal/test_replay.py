@@ -181,7 +181,7 @@ def test_only_a_few_replays_run_at_once(world: World) -> None:
     assert replay(world, row).is_identical
 
 
-def test_what_was_done_beside_a_step_that_failed_is_replayed_too(world: World) -> None:
+def test_work_beside_a_failed_step_is_replayed_too(world: World) -> None:
     """The first item fails last, after the others have started."""
     body = "if (input === 1) { await api.integrations.execute('bell', 'hold', {}); throw new Error('late'); } return input;"
     each = {"items": "= [1, 2, 3, 4]", "concurrency": 2, "steps": [code("a", body, input="= item")]}

@@ -65,7 +65,9 @@ def test_the_draft_shows_the_changes_with_their_nulls(acme: httpx.Client, change
     assert ([step["path"] for step in one["steps"]], one["identical"], "output" in one) == (["b"], True, False)
 
 
-def test_what_cannot_be_replayed_is_said(acme: httpx.Client, globex: httpx.Client, changed: str) -> None:
+def test_a_replay_that_is_not_possible_is_refused(
+    acme: httpx.Client, globex: httpx.Client, changed: str
+) -> None:
     assert error(acme.post(f"{changed}/replay", json={"version": 77}), 404)["code"] == "not_found"
     assert error(acme.post(f"{changed}/replay", json={"version": "latest"}), 422)["code"] == "validation_failed"
     assert error(acme.post(f"{changed}/replay", json={"step": "zzz"}), 422)["details"][0]["pointer"] == "/step"

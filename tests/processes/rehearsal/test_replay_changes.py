@@ -21,7 +21,7 @@ def recorded_pair(world: World) -> tuple[str, Any]:
     return process, world.finish(world.start(process))
 
 
-def test_other_code_that_comes_to_the_same_is_identical(world: World) -> None:
+def test_other_code_with_the_same_result_is_identical(world: World) -> None:
     process, row = recorded_pair(world)
     body = "for (const what of ['a', 'b']) await api.datapool.create('marks', {what}); return 2 - 1"
     change(world, process, [code("a", body), rule("b", "= 1 + steps.a")])
@@ -151,7 +151,7 @@ def test_steps_that_were_added_removed_or_became_another_kind(world: World) -> N
     assert (report.recorded_output, report.replayed_output) == (3, 9)
 
 
-def test_one_step_alone_gets_what_it_got_then(world: World) -> None:
+def test_a_single_step_is_replayed_with_its_recorded_input(world: World) -> None:
     inner = code("inner", "return item_of(input) * 2; function item_of(i: any) { return i.item }", input="= {item, a: steps.a}")
     steps = [
         code("a", "return Math.random()"),

@@ -27,7 +27,7 @@ def sweep(world: World) -> None:
         world.flow._sweeper.sweep()
 
 
-def test_nothing_is_early_and_nothing_happens_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_clock_jump_nothing_runs_early_or_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     wall = Wall(monkeypatch)
     busy = world.start(world.publish([HOLD]))
     assert Bell.arrived.acquire(timeout=10)

@@ -126,7 +126,7 @@ def test_processes_of_one_machine_move_what_lasts_once(rows: Rows, store_url: st
     assert rows.due(lasts) == 3
 
 
-def test_what_another_machine_measures_stays(rows: Rows) -> None:
+def test_durations_measured_by_another_machine_are_not_moved(rows: Rows) -> None:
     """The same holds for durations from before a reboot, which follow the wall clock."""
     other = rows.add(rows.run(1, measured_by="another boot"))
     rows.process()
@@ -174,7 +174,7 @@ def test_leases_and_what_waits_beside_work_are_moved_and_what_is_over_is_not(row
     assert (seen(busy), seen(over)) == ((-2, -1), (0, 1))
 
 
-def test_small_steps_add_up_and_are_told_once(rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
+def test_small_clock_steps_add_up_and_are_logged_once(rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
     first = rows.process()
     lasts = rows.add(rows.run(0, measured_by=clock.boot_id()))
     for jumped in (500, 1_000, 1_500):

@@ -30,7 +30,7 @@ def start_and_wait(world: World, process: str, **request: Any) -> str:
 
 
 @pytest.mark.parametrize("immediate", [True, False])
-def test_what_finds_no_slot_waits_for_it_in_its_order(world: World, immediate: bool) -> None:
+def test_an_execution_without_a_slot_waits_in_order(world: World, immediate: bool) -> None:
     process = limited(world)
     first = start_and_wait(world, process)
     others = [world.start(process, {"n": n}, soon=immediate) for n in (2, 3)]
@@ -47,7 +47,7 @@ def test_what_finds_no_slot_waits_for_it_in_its_order(world: World, immediate: b
     assert [payload["n"] for _, payload in Bell.rung] == [1, 4, 2, 3]
 
 
-def test_every_key_has_slots_of_its_own(world: World) -> None:
+def test_every_concurrency_key_has_its_own_slots(world: World) -> None:
     process = limited(world, key="= input.who")
     first = start_and_wait(world, process)
     same = world.start(process, {"n": 2, "who": "a"})

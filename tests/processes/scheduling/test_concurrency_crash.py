@@ -10,7 +10,7 @@ from tests.processes.world import World, rule
 
 
 @pytest.mark.parametrize("end", ["cancel", "expire", "delete"])
-def test_whatever_ends_an_execution_passes_its_slot_on(idle_world: World, end: str) -> None:
+def test_every_end_of_an_execution_frees_its_slot(idle_world: World, end: str) -> None:
     """Nothing runs here: the slot of one that was queued first goes to the next."""
     world = idle_world
     process = limited(world)

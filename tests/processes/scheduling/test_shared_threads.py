@@ -29,7 +29,7 @@ def test_a_tenant_is_served_in_order_and_gets_every_answer_and_error() -> None:
     threads.shutdown()
 
 
-def test_what_waits_when_it_is_shut_down_is_cancelled() -> None:
+def test_waiting_calls_are_cancelled_on_shutdown() -> None:
     threads, go_on, started = FairThreadPool(1, "test"), threading.Event(), threading.Event()
 
     def block() -> bool:

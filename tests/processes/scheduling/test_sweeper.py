@@ -62,7 +62,7 @@ def backlog(tmp_path: Path) -> Iterator[Backlog]:
         presence.close()
 
 
-def test_what_may_begin_without_any_message_gets_one(backlog: Backlog) -> None:
+def test_a_ready_execution_without_a_message_gets_one(backlog: Backlog) -> None:
     assert backlog.sweeper.sweep() == 0
     assert backlog.woken == [], "nothing is there, nobody is woken"
     backlog.add()
@@ -73,7 +73,7 @@ def test_what_may_begin_without_any_message_gets_one(backlog: Backlog) -> None:
     assert len(backlog.woken) == 1, "while there is a message, none is added"
 
 
-def test_what_is_due_is_queued_in_its_turn(backlog: Backlog) -> None:
+def test_due_executions_are_queued_in_order(backlog: Backlog) -> None:
     due, later = backlog.add(run_at=clock.now_ms() + 60_000), backlog.add(run_at=clock.now_ms() + 60_000)
     backlog.change(due, next_run_at=clock.now_ms() - 1)
     assert backlog.sweeper.sweep() == 1
@@ -81,7 +81,7 @@ def test_what_is_due_is_queued_in_its_turn(backlog: Backlog) -> None:
     assert backlog.woken == [due]
 
 
-def test_what_a_dead_worker_held_is_queued_and_what_it_was_cancelling_has_a_worker_of_its_own(backlog: Backlog) -> None:
+def test_executions_of_a_dead_worker_are_queued_or_cancelled(backlog: Backlog) -> None:
     running, cancelling = backlog.add(), backlog.add()
     for one, status in ((running, "running"), (cancelling, "cancelling")):
         backlog.change(one, status=status, owner="wrk_dead", started_at=1, lease_until=clock.now_ms() + 60_000)
@@ -90,7 +90,7 @@ def test_what_a_dead_worker_held_is_queued_and_what_it_was_cancelling_has_a_work
     assert (backlog.woken, backlog.cancelled) == ([running], [cancelling])
 
 
-def test_what_came_too_late_never_runs(backlog: Backlog) -> None:
+def test_an_expired_execution_never_runs(backlog: Backlog) -> None:
     late, early, scheduled = (
         backlog.add(expires_ms=1_000),
         backlog.add(expires_ms=60_000),
@@ -105,7 +105,7 @@ def test_what_came_too_late_never_runs(backlog: Backlog) -> None:
     assert (backlog.get(early).status, backlog.get(scheduled).status) == ("queued", "expired")
 
 
-def test_what_has_begun_does_not_expire(backlog: Backlog) -> None:
+def test_a_started_execution_does_not_expire(backlog: Backlog) -> None:
     started = backlog.add(expires_ms=1_000)
     backlog.change(started, expires_at=clock.now_ms() - 1, started_at=clock.now_ms() - 500)
     assert backlog.sweeper.sweep() == 0

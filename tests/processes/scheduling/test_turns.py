@@ -48,7 +48,7 @@ def queue_up(world: World) -> list[str]:
     return [world.start(process, soon=False, priority=priority) for priority in (0, -2, 7, 0)]
 
 
-def test_the_line_of_a_tenant_goes_by_priority_then_age(idle_world: World) -> None:
+def test_the_queue_of_a_tenant_is_sorted_by_priority_then_age(idle_world: World) -> None:
     world = idle_world
     usual, low, high, later = queue_up(world)
     assert world.scope.tenant_id in fair_share.ready_tenants()
@@ -66,7 +66,7 @@ def test_the_line_of_a_tenant_goes_by_priority_then_age(idle_world: World) -> No
     assert [each for each in order if each in ahead_by_id] == [high, usual, later, low]
 
 
-def test_a_child_has_its_turn_with_the_parent_that_waits_for_it(idle_world: World) -> None:
+def test_a_child_takes_the_queue_position_of_its_waiting_parent(idle_world: World) -> None:
     """Queued behind everything accepted since, a parent would have to wait for the whole queue."""
     world = idle_world
     child = world.publish([rule("one", "= 1")])

@@ -74,7 +74,7 @@ def test_a_filter_chooses_and_a_broken_one_is_a_failure(world: World) -> None:
     assert (failed.status, failed.error["code"]) == ("failed", "invalid_filter")
 
 
-def test_imports_and_batches_are_events_and_what_is_taken_back_is_none(world: World) -> None:
+def test_imports_and_batches_are_events_and_rolled_back_writes_are_not(world: World) -> None:
     process_id = listen(world, {"datapool": {**MARKS, "input": {"what": "= trigger.entity.what"}}})
     data = b'{"what": "i1"}\n{"what": 7, "note": []}\n{"what": "i2"}\n'
     assert datapool.import_entities(world.scope, "marks", BytesIO(data), ImportOptions("ndjson")).created == 2
@@ -99,14 +99,14 @@ def test_writes_of_step_code_are_events_with_their_execution_behind_them(world: 
     assert [each.depth for each in settled(world, process_id)] == [1, 1]
 
 
-def test_another_tenants_changes_are_none(world: World) -> None:
+def test_changes_of_another_tenant_are_not_events(world: World) -> None:
     datapool.create_collection(world.other, {"name": "marks", "fields": [{"name": "what", "type": "text"}]})
     process_id = listen(world, {"datapool": MARKS})
     datapool.create_entity(world.other, "marks", {"what": "theirs"})
     assert settled(world, process_id) == []
 
 
-def test_a_paused_process_is_not_told(world: World) -> None:
+def test_a_paused_process_gets_no_events(world: World) -> None:
     process_id = listen(world, {"datapool": MARKS})
     world.flow.pause_process(world.scope, process_id)
     datapool.create_entity(world.scope, "marks", {"what": "unseen"})

@@ -69,7 +69,7 @@ def test_each_item_starts_one_execution_and_the_cursor_moves_on(trigger: Polling
     assert (trigger.received(), trigger.row.cursor, Bell.cursors) == (["one", "two"], 3, [None, 1, 3])
 
 
-def test_what_is_left_over_is_asked_for_at_once(trigger: PollingTrigger) -> None:
+def test_remaining_items_are_polled_at_once(trigger: PollingTrigger) -> None:
     trigger.publish(query={"most": 2})
     trigger.poll()
     Bell.chimes += ["a", "b", "c", "d", "e"]
@@ -89,7 +89,7 @@ def test_an_item_that_comes_again_is_the_same(trigger: PollingTrigger) -> None:
     assert (trigger.received(), Bell.cursors[-1]) == (["a"], 0)
 
 
-def test_errors_are_told_and_backed_off_from_and_lose_nothing(trigger: PollingTrigger) -> None:
+def test_errors_are_reported_with_backoff_and_lose_no_items(trigger: PollingTrigger) -> None:
     trigger.publish()
     trigger.poll()
     Bell.chimes += ["a"]
@@ -107,7 +107,7 @@ def test_errors_are_told_and_backed_off_from_and_lose_nothing(trigger: PollingTr
     assert (trigger.received(), trigger.row.failed_in_row) == (["a"], 0)
 
 
-def test_a_service_that_asks_for_patience_gets_it(trigger: PollingTrigger) -> None:
+def test_a_retry_after_of_a_polled_service_is_honoured(trigger: PollingTrigger) -> None:
     trigger.publish()
     Bell.broken.append(contract.RateLimited("Too loud.", retry_after=900))
     trigger.poll()
@@ -115,7 +115,7 @@ def test_a_service_that_asks_for_patience_gets_it(trigger: PollingTrigger) -> No
 
 
 @pytest.mark.parametrize("broken", [{"trigger": "nothing"}, {"use": "no-such"}])
-def test_what_is_not_there_is_a_failure(trigger: PollingTrigger, broken: dict[str, Any]) -> None:
+def test_a_missing_integration_or_trigger_is_a_failure(trigger: PollingTrigger, broken: dict[str, Any]) -> None:
     trigger.publish(**broken)
     trigger.poll()
     assert trigger.row.last_error["code"] in ("validation_failed", "not_found")
@@ -169,7 +169,7 @@ def test_an_answer_that_comes_after_the_lease_is_thrown_away(trigger: PollingTri
     assert (trigger.received(), trigger.row.cursor) == (["a"], 1)
 
 
-def test_a_paused_process_asks_nobody(trigger: PollingTrigger) -> None:
+def test_a_paused_process_does_not_poll(trigger: PollingTrigger) -> None:
     trigger.publish()
     trigger.poll()
     trigger.world.flow.pause_process(trigger.world.scope, trigger.process_id)
@@ -181,7 +181,7 @@ def test_a_paused_process_asks_nobody(trigger: PollingTrigger) -> None:
     assert trigger.received() == ["a"]
 
 
-def test_a_process_that_may_run_no_more_asks_nobody_and_loses_nothing(trigger: PollingTrigger) -> None:
+def test_a_process_that_may_not_start_does_not_poll_and_loses_nothing(trigger: PollingTrigger) -> None:
     trigger.publish()
     trigger.poll()
     allow(trigger, trigger.now)

@@ -78,7 +78,9 @@ def test_a_zone_is_a_name_of_the_database(name: str) -> None:
     hours=st.integers(1, 72),
     most=st.integers(1, 30),
 )
-def test_looking_back_finds_what_looking_ahead_would_have(expression: str, zone: str, begin: int, hours: int, most: int) -> None:
+def test_looking_back_finds_the_same_due_times_as_looking_ahead(
+    expression: str, zone: str, begin: int, hours: int, most: int
+) -> None:
     schedule = Cron(expression, zone)
     until = begin + hours * HOUR
     in_a_day = takewhile(lambda each: each <= until + 24 * HOUR, schedule.due_after(begin))  # beyond until, for one out of order
@@ -251,7 +253,7 @@ def test_a_paused_process_does_not_fire_and_its_policy_decides_afterwards(watch:
     assert watch.run(process_id) == ["08:10", "08:20"]
 
 
-def test_publishing_again_keeps_what_is_unchanged_and_begins_anew_what_is_not(watch: Watch) -> None:
+def test_republishing_keeps_unchanged_schedules_and_restarts_changed_ones(watch: Watch) -> None:
     process_id = watch.publish({"cron": "*/10 * * * *"})
     watch.go(10)
     scope = watch.world.scope

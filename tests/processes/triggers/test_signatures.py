@@ -74,12 +74,12 @@ def is_genuine(name: str, headers: Mapping[str, str], body: bytes = BODY, secret
 
 
 @EVERY
-def test_what_the_sender_signed_passes(name: str) -> None:
+def test_a_valid_signature_is_accepted(name: str) -> None:
     assert is_genuine(name, SENDERS[name][1](NOW_S))
 
 
 @EVERY
-def test_a_missing_or_altered_header_does_not(name: str) -> None:
+def test_a_missing_or_altered_header_is_refused(name: str) -> None:
     headers = SENDERS[name][1](NOW_S)
     signing = [each for each in headers if each not in ("x-id", "x-github-delivery")]
     for each in signing:
@@ -89,19 +89,19 @@ def test_a_missing_or_altered_header_does_not(name: str) -> None:
 
 
 @EVERY
-def test_another_secret_does_not(name: str) -> None:
+def test_another_secret_is_refused(name: str) -> None:
     other = "whsec_" + base64.b64encode(b"t" * 24).decode()
     assert not is_genuine(name, SENDERS[name][1](NOW_S), secret=other)
 
 
 @pytest.mark.parametrize("name", [each for each in SENDERS if each != "header"])
-def test_an_altered_body_does_not(name: str) -> None:
+def test_an_altered_body_is_refused(name: str) -> None:
     for body in (BODY + b" ", BODY[:-1], b"", BODY.replace(b"440", b"441")):
         assert not is_genuine(name, SENDERS[name][1](NOW_S), body)
 
 
 @TIMED
-def test_what_is_old_or_ahead_does_not(name: str) -> None:
+def test_an_old_or_future_timestamp_is_refused(name: str) -> None:
     make = SENDERS[name][1]
     assert is_genuine(name, make(NOW_S - TOLERANCE_S))
     assert is_genuine(name, make(NOW_S + TOLERANCE_S))
@@ -110,7 +110,7 @@ def test_what_is_old_or_ahead_does_not(name: str) -> None:
 
 
 @TIMED
-def test_a_fresh_time_on_an_old_signature_does_not(name: str) -> None:
+def test_a_fresh_timestamp_on_an_old_signature_is_refused(name: str) -> None:
     old, new = SENDERS[name][1](NOW_S - 3600), SENDERS[name][1](NOW_S)
     for each in [each for each in old if old[each] != new[each] and len(old) > 1]:
         assert not is_genuine(name, {**old, each: new[each]})
@@ -118,7 +118,7 @@ def test_a_fresh_time_on_an_old_signature_does_not(name: str) -> None:
     assert not is_genuine(name, {**old, "stripe-signature": stamped})
 
 
-def test_the_examples_that_senders_publish_pass() -> None:
+def test_the_published_examples_of_senders_are_accepted() -> None:
     example = {"x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}
     verify({"kind": "github"}, "It's a Secret to Everybody", Request("x", example, b"Hello, World!"), 0)
     body = (
