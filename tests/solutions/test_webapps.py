@@ -207,6 +207,6 @@ def test_an_app_too_large_for_a_solution_is_listed_and_left_out(
     gos: Gos, tenant: SolutionTenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant.apply(with_app())
-    monkeypatch.setattr("appliance.solutions.kinds.webapp_deployment.MOST_PULLED_BYTES", 10)
+    monkeypatch.setattr("appliance.solutions.kinds.webapp_deployment.MAX_EXPORT_BYTES", 10)
     code, out, errors = gos("pull", tmp_path / "pulled")
     assert (code, "webapps/" in out, "left out: shop: too large for a solution" in errors) == (0, False, True)
