@@ -52,7 +52,7 @@ def test_another_passphrase_is_refused() -> None:
 
 def test_the_key_is_derived_with_the_recommended_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 9106, section 4, asks for 64 MiB with three passes in four lanes where there are no 2 GiB."""
-    monkeypatch.setattr(envelope, "_COST", PROPER)
+    monkeypatch.setattr(envelope, "_COST", ORIGINAL_COST)
     file = seal(CONTENT)
     header = json.loads(file[len(MAGIC) + 2 : file.index(b"}") + 1])
     assert (header["memory_kib"] >= 65_536, header["rounds"] >= 3, header["lanes"]) == (True, True, 4)

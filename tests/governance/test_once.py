@@ -46,7 +46,7 @@ def test_a_finished_call_is_answered_from_its_record(world: World) -> None:
     world.ledger()
     request = world.request(input={"amount": 5}, idempotency_key="k", origin=ORIGIN)
     first = world.executor.execute(world.one, request)
-    for executor in (world.executor, world.restarted()):
+    for executor in (world.executor, world.restart_executor()):
         repeated = executor.execute(world.one, request)
         assert (repeated.status, repeated.output, repeated.call_id) == ("recorded", first.output, first.call_id)
     assert len(Ledger.booked) == 1
@@ -95,7 +95,7 @@ def test_a_repeated_attempt_with_another_request_is_another_call(world: World) -
 def test_a_write_of_unknown_outcome_is_never_sent_again_by_itself(world: World, amount: int) -> None:
     world.ledger()
     failed = failure(world, input={"do": "TransientError unknown", "amount": 1}, idempotency_key="k", origin=ORIGIN)
-    for executor in (world.executor, world.restarted()):
+    for executor in (world.executor, world.restart_executor()):
         with pytest.raises(OutcomeUnknown, match="settle") as caught:
             executor.execute(
                 world.one,

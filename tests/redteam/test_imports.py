@@ -196,8 +196,8 @@ def test_an_import_makes_a_tenant_of_its_own(exported: tuple[World, Path], tmp_p
         theirs = _digest_of_rows("hooli")
         for name, tenant in {"rows of another tenant": "hooli", "rows of nobody": ""}.items():
             path = forge_export(source, tmp_path / f"{len(name)}.gost", everything_is(tenant))
-            table.refused(name, lambda: take(world, sealer, path), BackupInvalid)  # noqa: B023
-        take(world, sealer, source)
+            table.refused(name, lambda: import_copy(world, sealer, path), BackupInvalid)  # noqa: B023
+        import_copy(world, sealer, source)
         for name in ("secret", "api_key", "session", "domain", "invitation"):
             came = db.rows(f"SELECT count(*) FROM {name} WHERE tenant_id = 'copy'")  # noqa: S608
             table.check(f"no {name} comes with it", came == [(0,)], came)

@@ -132,7 +132,7 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
         usage = make_language_models(config, sealer).get_usage(tenants.system_scope("acme"), "smart").day
     finally:
         db.close_database()
-    assert (usage.calls, usage.cost_nano) == (len(server.heard), len(server.heard) * 120_000)
+    assert (usage.calls, usage.cost_nano) == (len(server.requests), len(server.requests) * 120_000)
 
 
 def test_without_a_tenant_no_model_is_called_and_skipped_cases_are_reported(home: Home, gos_test: GosTest) -> None:
