@@ -79,20 +79,20 @@ class MockedTools:
     problems: list[str] = field(default_factory=list)
     _used: dict[int, int] = field(default_factory=dict)
 
-    def note(self, tool: Tool, arguments: Mapping[str, Any], judge: Evaluate = _no_decision) -> ToolUse:
+    def note(self, tool: Tool, arguments: Mapping[str, Any], evaluate: Evaluate = _no_decision) -> ToolUse:
         """Record a call with the decision of the policies; raises ValidationFailed as the real tool would."""
         problems = compile_schema(tool.input_schema).problems(dict(arguments))
         if problems:
             raise ValidationFailed(
                 Sentence("the arguments of %(name)s do not match its input schema", name=tool.name), details=problems
             )
-        decision, why = judge()
+        decision, why = evaluate()
         self.calls.append(replace(to_tool_use(tool.name, arguments), decision=decision, why=why))
         return self.calls[-1]
 
-    def answer(self, tool: Tool, arguments: Mapping[str, Any], judge: Evaluate = _no_decision) -> dict[str, Any]:
+    def answer(self, tool: Tool, arguments: Mapping[str, Any], evaluate: Evaluate = _no_decision) -> dict[str, Any]:
         """Return the mocked result of a call, or raise its mocked error; raises Unanswered if no answer matches."""
-        use = self.note(tool, arguments, judge)
+        use = self.note(tool, arguments, evaluate)
         for place, answer in enumerate(self.answers):
             if answer.tool == use.tool and not any(find_differences(answer.when, use.input)):
                 number = self._used[place] = self._used.get(place, 0) + 1

@@ -35,7 +35,7 @@ SECONDS = 30.0
 MOST_READERS = 50
 _RETRY_LATER = (Draining, Overloaded, StorageFull)
 _TARGET_FIELDS = {"email": "integration", "webhook": "webhook", "process": "process"}
-_ENDING_KEY, _ENDING_CERTIFICATE = mark_error("the API key %(name)s"), mark_error("the certificate of %(host)s")
+_EXPIRING_KEY, _EXPIRING_CERTIFICATE = mark_error("the API key %(name)s"), mark_error("the certificate of %(host)s")
 _SUBJECTS = {
     "firing": mark("%(tenant)s: %(alert)s is firing"),
     "repeated": mark("%(tenant)s: %(alert)s is still firing"),
@@ -58,25 +58,25 @@ class AlertDependencies:
     disk: DiskGauge
 
 
-def make_alerts(config: Config, flow: ProcessFlow, writing: EmailDependencies, dependencies: AlertDependencies) -> Alerts:
+def make_alerts(config: Config, flow: ProcessFlow, email: EmailDependencies, dependencies: AlertDependencies) -> Alerts:
     """Build the alerts with the facts they check and the actions they can trigger."""
     facts = DataSources(
         queue_age_ms=lambda scope: flow.queue_state(scope)["oldest_age_ms"], last_execution=executions.last_created,
         failing_integrations=gate.list_failing, expiring=find_expiring, disk_used=lambda: dependencies.disk.read().used_percent,
     )  # fmt: skip
-    delivery = _AlertDelivery(config, flow, writing, dependencies)
+    delivery = _AlertDelivery(config, flow, email, dependencies)
     return Alerts(facts, Notifier(delivery.check, delivery.send_emails, delivery.start_process))
 
 
 def find_expiring(scope: TenantScope, until: int) -> list[str]:
     """The API keys that have not been rotated and the domain certificates that expire before `until` (epoch ms)."""
-    expiring: list[str] = [_ENDING_KEY % {"name": key.name} for key in keys.expiring_keys(scope, until)]
-    return expiring + [_ENDING_CERTIFICATE % {"host": host} for host in expiring_hosts(scope, until)]
+    expiring: list[str] = [_EXPIRING_KEY % {"name": key.name} for key in keys.expiring_keys(scope, until)]
+    return expiring + [_EXPIRING_CERTIFICATE % {"host": host} for host in expiring_hosts(scope, until)]
 
 
 class _AlertDelivery:
-    def __init__(self, config: Config, flow: ProcessFlow, writing: EmailDependencies, dependencies: AlertDependencies) -> None:
-        self._config, self._flow, self._writing, self._dependencies = config, flow, writing, dependencies
+    def __init__(self, config: Config, flow: ProcessFlow, email: EmailDependencies, dependencies: AlertDependencies) -> None:
+        self._config, self._flow, self._email, self._dependencies = config, flow, email, dependencies
 
     def check(self, scope: TenantScope, action: Action) -> None:
         """ValidationFailed when the action names an integration, webhook, process or member that does not exist."""
@@ -98,7 +98,7 @@ class _AlertDelivery:
             executions.resolve_version(scope, action.process, None)
         if action.kind == "email":
             slug = action.integration or ""
-            if "send" not in (self._writing.integrations.find_actions(scope, slug) or ()):
+            if "send" not in (self._email.integrations.find_actions(scope, slug) or ()):
                 raise NotFound(Sentence(
                     "there is no integration %(slug)s with the action `send`; create one with the connector `email`",
                     slug=repr(slug[:80]),
@@ -112,14 +112,14 @@ class _AlertDelivery:
         if not addressed:
             problems.append("no e-mail was sent: none of the recipients has an e-mail address as login")
         for member, email in addressed:
-            with use_language(self._writing.languages.choose(member.language)):
+            with use_language(self._email.languages.choose(member.language)):
                 email_input = self._build_email(scope, notice, email)
             request = ActionRequest(
                 action.integration or "", "send", email_input,
                 idempotency_key=f"{notice.key}/{action.integration}/{member.user_id}", seconds=SECONDS,
             )  # fmt: skip
             try:
-                self._writing.executor.enqueue(scope, request)
+                self._email.executor.enqueue(scope, request)
             except _RETRY_LATER:
                 raise
             except IdempotencyMismatch:  # Already queued, before the alert was renamed or the recipient changed the language.

@@ -28,8 +28,8 @@ def _apply_grant_decision(webapps: WebApps, scope: TenantScope, confirmation: Co
     if kind == "process":
         version_grants.apply_decision(scope, name, confirmation)
         if confirmation.state == "confirmed":
-            reach = confirmation.details["reach"]
-            secret_bindings.bind_process(scope, name, reach.get("secrets", ()), reach.get("webhook_secrets", ()))
+            access = confirmation.details["reach"]
+            secret_bindings.bind_process(scope, name, access.get("secrets", ()), access.get("webhook_secrets", ()))
     else:
         served_grants.apply_decision(scope, webapps, name, confirmation)
 

@@ -16,7 +16,7 @@ from appliance.connectors.redaction import BLOT, SHORTEST, Redactor
 from appliance.core.json_schema import pointer_token
 
 _FORMAT = 1
-_KEPT_HEADERS = re.compile(r"content-type|link|retry-after|location|etag|last-modified|(x-)?ratelimit-[a-z-]+|x-rate-limit-[a-z-]+")
+_RECORDED_HEADERS = re.compile(r"content-type|link|retry-after|location|etag|last-modified|(x-)?ratelimit-[a-z-]+|x-rate-limit-[a-z-]+")
 _SECRET_NAMES = {
     "accesstoken", "refreshtoken", "idtoken", "token", "apikey", "apitoken", "password", "passwd", "secret", "clientsecret",
     "authorization", "cookie", "setcookie", "session", "sessionid", "sessiontoken", "privatekey", "signature", "sig", "jwt",
@@ -238,7 +238,7 @@ class Recorder:
                 scrub.text(_url_of(request)),
                 _stored_body(request.content, scrub),
                 answer.status,
-                {name: scrub.text(value) for name, value in answer.headers.items() if _KEPT_HEADERS.fullmatch(name)},
+                {name: scrub.text(value) for name, value in answer.headers.items() if _RECORDED_HEADERS.fullmatch(name)},
                 _stored_body(answer.content, scrub),
             )
         )

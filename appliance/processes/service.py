@@ -93,8 +93,8 @@ class ProcessFlow:
         self._sweeper.is_running_here = self.runner.active.__contains__
         self._sweeper.jumps = self.runner.jumps
         queue.declare(WAKE, self.intake.handle_message)
-        reach = TriggerDependencies(self._load, self._enqueue, partial(secret_bindings.open_for_webhook, ports.sealer), ports.polls)
-        self.triggers = Triggers(pool, queue, reach)
+        dependencies = TriggerDependencies(self._load, self._enqueue, partial(secret_bindings.open_for_webhook, ports.sealer), ports.polls)
+        self.triggers = Triggers(pool, queue, dependencies)
 
     def start(self) -> None:
         """Start the timers, the sweeper and the queue's workers."""

@@ -211,12 +211,12 @@ def _integration(scope: TenantScope, tools: SolutionServices, slug: str, integra
     ]
     if not changed:
         return Change("integration", slug, "unchanged", "")
-    kept_secrets = set(find_markers(current.settings)) if current.connector == spec.connector else set()
+    unchanged_secrets = set(find_markers(current.settings)) if current.connector == spec.connector else set()
     installed = tools.integrations.registry.find(spec.connector)
     targets = secret_targets(installed.connector.settings_schema) if installed else []
     if any(value_at(current.settings, path) != value_at(spec.settings, path) for path in targets):
-        kept_secrets = set()
-    sealed = next((pointer for pointer in find_markers(spec.settings) if pointer not in kept_secrets), None)
+        unchanged_secrets = set()
+    sealed = next((pointer for pointer in find_markers(spec.settings) if pointer not in unchanged_secrets), None)
     return Change("integration", slug, "update", f"{', '.join(changed)} changed", _missing_secret(sealed))
 
 

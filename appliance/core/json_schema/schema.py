@@ -44,9 +44,9 @@ from .values import Work, as_json, exact_work, quick_work
 _MASK = "the value"
 _TOO_DEEP = "The value is nested too deeply, or holds something that JSON cannot."
 # A larger value goes to the worker without counting its members first.
-_MOST_LOOKED_AT = 1 << 18
-_MOST_KEPT_BYTES = 1 << 16
-_MOST_NAMED = 30
+_MAX_INLINE_BYTES = 1 << 18
+_MAX_CACHED_BYTES = 1 << 16
+_MAX_NAMED = 30
 
 
 class SchemaInvalid(ValueError):
@@ -102,7 +102,7 @@ class Schema:
 
     def _looked_at(self, value: Any, text: bytes | None, work: Work) -> Work:
         """The work more exactly, if that does not take long itself."""
-        return exact_work(value, self.costs) if text is None or len(text) <= _MOST_LOOKED_AT else work
+        return exact_work(value, self.costs) if text is None or len(text) <= _MAX_INLINE_BYTES else work
 
     def _ask_worker(self, value: Any, text: bytes | None, work: Work, under: str, namespace: str) -> list[Detail]:
         worker = current_worker()
@@ -126,7 +126,7 @@ class Schema:
             name = part.replace("~1", "/").replace("~0", "~")
             schema = inner.get(name) if isinstance(inner, Mapping) and name in inner else _items(schema, part)
         known = sorted(schema.get("properties") or ()) if isinstance(schema, Mapping) else []
-        if not 0 < len(known) <= _MOST_NAMED:
+        if not 0 < len(known) <= _MAX_NAMED:
             return detail
         return Detail(
             detail.pointer, detail.code, Sentence("This member is not known here; known are %(known)s.", known=", ".join(known))
@@ -147,7 +147,7 @@ def compile_schema(schema: Mapping[str, Any]) -> Schema:
         source = dict(schema)
         document = read_document(source)  # first, because shared parts may be endless once written out
         text = as_json(source)
-        if text is None or len(text) > _MOST_KEPT_BYTES:
+        if text is None or len(text) > _MAX_CACHED_BYTES:
             return _compile(source, document)
         return _compile_text(text)
     except (TooLarge, TooManyPatterns) as error:

@@ -59,8 +59,8 @@ class ExecutionRecord:
         """The calls of the last attempt, and its closing line."""
         run = recorded.run
         lines = store.load_lines(self.scope, recorded.claim.execution_id, (run.path, run.iteration, run.attempt))
-        closing_line = next((line for line in lines if line.call == CLOSING_LINE), None)
-        return [line for line in lines if line.call != CLOSING_LINE], parse_final_entry(closing_line)
+        final_line = next((line for line in lines if line.call == CLOSING_LINE), None)
+        return [line for line in lines if line.call != CLOSING_LINE], parse_final_entry(final_line)
 
 
 def _is_original(run: StepRun, reused: StepRun) -> bool:

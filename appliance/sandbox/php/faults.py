@@ -10,7 +10,7 @@ from appliance.sandbox.outcome import STACK_CHARACTERS, Failure, Position
 from appliance.sandbox.php.files import ROOT
 from appliance.sandbox.reasons import Reasons
 
-_SAID = re.compile(r"PHP (Fatal error|Parse error|Recoverable fatal error|Compile error|Warning|Notice|Deprecated): +")
+_MESSAGE = re.compile(r"PHP (Fatal error|Parse error|Recoverable fatal error|Compile error|Warning|Notice|Deprecated): +")
 _FATAL = ("Fatal error", "Parse error", "Recoverable fatal error", "Compile error")
 _PLACE = re.compile(r" in (?P<file>[^\s()]+(?:\(\d+\) : [^:]+ code)?)(?: on line |:)(?P<line>\d{1,9})\s*\Z")
 # Code that eval() was given, and what is in it: the file and line of the eval.
@@ -51,23 +51,23 @@ def shown(text: str) -> str:
     return text.replace(ROOT, "")
 
 
-def _fatal(said: str) -> tuple[str, str] | None:
+def _fatal(output: str) -> tuple[str, str] | None:
     """The kind and text of the first fatal error among what PHP has said."""
-    found = list(_SAID.finditer(said))
-    for number, each in enumerate(found):
+    messages = list(_MESSAGE.finditer(output))
+    for number, each in enumerate(messages):
         if each[1] in _FATAL:
-            end = found[number + 1].start() if number + 1 < len(found) else len(said)
-            return each[1], said[each.end() : end].strip()
+            end = messages[number + 1].start() if number + 1 < len(messages) else len(output)
+            return each[1], output[each.end() : end].strip()
     return None
 
 
 def _located(message: str) -> tuple[str, Position | None]:
     """A message without its place, and the place when it is in the author's own files."""
-    found = _PLACE.search(message)
-    if found is None:
+    match = _PLACE.search(message)
+    if match is None:
         return shown(message), None
-    position = _position(found["file"], int(found["line"]))
-    return shown(message[: found.start()]), position
+    position = _position(match["file"], int(match["line"]))
+    return shown(message[: match.start()]), position
 
 
 def _position(file: str, line: int) -> Position | None:
@@ -81,20 +81,20 @@ def _position(file: str, line: int) -> Position | None:
 
 
 def is_fatal(line: str) -> bool:
-    found = _SAID.match(line)
-    return found is not None and found[1] in _FATAL
+    match = _MESSAGE.match(line)
+    return match is not None and match[1] in _FATAL
 
 
 def warning(line: str) -> str:
     """A line of PHP's own error log as a log line."""
-    return shown(_SAID.sub(lambda found: f"{found[1]}: ", line, count=1))
+    return shown(_MESSAGE.sub(lambda found: f"{found[1]}: ", line, count=1))
 
 
-def ended(said: str, reasons: Reasons) -> Failure:
+def ended(output: str, reasons: Reasons) -> Failure:
     """Why a script ended that neither returned nor threw."""
-    fatal = _fatal(said)
+    fatal = _fatal(output)
     if fatal is None:
-        if "Out of memory" in said.splitlines():  # what the allocator says where it cannot say more
+        if "Out of memory" in output.splitlines():  # what the allocator says where it cannot say more
             return reasons.memory()
         return Failure("user_code", "Exited", EXITED, code="exited")
     if _MEMORY.match(fatal[1]):
@@ -104,9 +104,9 @@ def ended(said: str, reasons: Reasons) -> Failure:
     return Failure("user_code", name, message, _stack([("", position)] if position else []), None, position=position)
 
 
-def refused(said: str) -> Failure | None:
+def refused(output: str) -> Failure | None:
     """What a check of a file's syntax found."""
-    fatal = _fatal(said)
+    fatal = _fatal(output)
     if fatal is None:
         return None
     message, position = _located(fatal[1])
@@ -145,6 +145,6 @@ def _stack(lines: list[tuple[str, Position]]) -> str:
 
 
 def _hint(message: str) -> str:
-    found = _UNDEFINED.match(message)
-    instead = _INSTEAD.get(found[1] or found[2]) if found else None
+    match = _UNDEFINED.match(message)
+    instead = _INSTEAD.get(match[1] or match[2]) if match else None
     return f": {instead}" if instead else ""

@@ -74,8 +74,8 @@ class Files:
     # ---- by path
 
     def _find(self, path: str) -> bytes | bytearray | None:
-        found = self.sources.get(path)
-        return found if found is not None else self._tmp.get(path)
+        content = self.sources.get(path)
+        return content if content is not None else self._tmp.get(path)
 
     def stat(self, path: str) -> bytes:
         path = _normal(path)
@@ -83,10 +83,10 @@ class Files:
             return _stat(FOLDER)
         if path == "/dev/urandom" and self.draw is not None:
             return _stat(DEVICE)
-        found = self._find(path)
-        if found is None:
+        content = self._find(path)
+        if content is None:
             raise FileFault(ENOENT)
-        return _stat(READ_ONLY_FILE if path in self.sources else FILE, len(found))
+        return _stat(READ_ONLY_FILE if path in self.sources else FILE, len(content))
 
     def access(self, path: str) -> None:
         self.stat(path)
@@ -104,35 +104,35 @@ class Files:
     def _open_to_read(self, path: str) -> _Open:
         if path == "/dev/urandom" and self.draw is not None:
             return _Open("random")
-        found = b"" if path.endswith(OPENSSL) else self._find(path)
-        if found is None:
+        content = b"" if path.endswith(OPENSSL) else self._find(path)
+        if content is None:
             raise FileFault(EISDIR if path in self._folders else ENOENT)
-        return _Open("file", found)
+        return _Open("file", content)
 
     def _open_to_write(self, path: str, flags: int) -> _Open:
         if path.startswith("/request/"):  # the runtime throws all output away when it cannot leave its headers there
             return _Open("nothing")
         if posixpath.dirname(path) != "/tmp":  # noqa: S108  the step's own, in memory
             raise FileFault(EACCES)
-        found = self._tmp.get(path)
-        if found is None:
+        content = self._tmp.get(path)
+        if content is None:
             if not flags & CREATE:
                 raise FileFault(ENOENT)
             if len(self._tmp) >= TMP_FILES:
                 raise FileFault(ENOSPC)
-            found = self._tmp[path] = bytearray()
+            content = self._tmp[path] = bytearray()
         elif flags & CREATE and flags & EXCLUSIVE:
             raise FileFault(EEXIST)
-        opened = _Open("file", found, writes=True, appends=bool(flags & APPEND))
+        opened = _Open("file", content, writes=True, appends=bool(flags & APPEND))
         if flags & TRUNCATE:
-            self._resize(found, 0)
+            self._resize(content, 0)
         return opened
 
     def unlink(self, path: str) -> None:
-        gone = self._tmp.pop(_normal(path), None)
-        if gone is None:
+        deleted = self._tmp.pop(_normal(path), None)
+        if deleted is None:
             raise FileFault(EACCES if _normal(path) in self.sources else ENOENT)
-        self._release(gone)
+        self._release(deleted)
 
     def rename(self, path: str, target: str) -> None:
         """Within /tmp; what had the new name before is gone."""
@@ -143,59 +143,59 @@ class Files:
             raise FileFault(EACCES)
         if path == target:
             return
-        gone, self._tmp[target] = self._tmp.get(target), self._tmp.pop(path)
-        if gone is not None:
-            self._release(gone)
+        replaced, self._tmp[target] = self._tmp.get(target), self._tmp.pop(path)
+        if replaced is not None:
+            self._release(replaced)
 
     def _release(self, data: bytes | bytearray) -> None:
         """Count bytes no more that nobody can reach: a removed file lives on while it is open."""
-        held = [*self._tmp.values(), *(each.data for each in self._open.values())]
-        if isinstance(data, bytearray) and not any(each is data for each in held):
+        contents = [*self._tmp.values(), *(each.data for each in self._open.values())]
+        if isinstance(data, bytearray) and not any(each is data for each in contents):
             self._tmp_bytes -= len(data)
 
     # ---- by descriptor
 
     def _at(self, descriptor: int) -> _Open:
-        found = self._open.get(descriptor)
-        if found is None:
+        file = self._open.get(descriptor)
+        if file is None:
             raise FileFault(ESPIPE if 0 <= descriptor < STANDARD else EBADF)
-        return found
+        return file
 
     def stat_open(self, descriptor: int) -> bytes:
         if 0 <= descriptor < STANDARD:
             return _stat(DEVICE)
-        found = self._at(descriptor)
-        return _stat(DEVICE if found.kind == "random" else FILE, len(found.data))
+        file = self._at(descriptor)
+        return _stat(DEVICE if file.kind == "random" else FILE, len(file.data))
 
     def read(self, descriptor: int, count: int) -> bytes:
         if descriptor == 0:
             return b""
-        found = self._at(descriptor)
-        if found.kind == "random":
+        file = self._at(descriptor)
+        if file.kind == "random":
             return self.draw(count) if self.draw is not None else b""
-        data = bytes(found.data[found.at : found.at + count])
-        found.at += len(data)
+        data = bytes(file.data[file.at : file.at + count])
+        file.at += len(data)
         return data
 
     def write(self, descriptor: int, data: bytes) -> None:
-        found = self._at(descriptor)
-        if found.kind == "nothing":
+        file = self._at(descriptor)
+        if file.kind == "nothing":
             return
-        buffer = found.buffer()
-        at = len(buffer) if found.appends else found.at
+        buffer = file.buffer()
+        at = len(buffer) if file.appends else file.at
         if at + len(data) > len(buffer):
             self._resize(buffer, at + len(data))
         buffer[at : at + len(data)] = data
-        found.at = at + len(data)
+        file.at = at + len(data)
 
     def seek(self, descriptor: int, offset: int, whence: int) -> int:
-        found = self._at(descriptor)
+        file = self._at(descriptor)
         if not 0 <= whence <= 2:  # SEEK_SET, SEEK_CUR, SEEK_END
             raise FileFault(EINVAL)
-        at = offset + (0, found.at, len(found.data))[whence]
+        at = offset + (0, file.at, len(file.data))[whence]
         if not 0 <= at <= TMP_BYTES:
             raise FileFault(EINVAL)
-        found.at = at
+        file.at = at
         return at
 
     def truncate(self, descriptor: int, size: int) -> None:

@@ -75,8 +75,8 @@ class PhpPrograms:
         channel.send(end, *results)
 
     def _compile(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
-        asked = json.loads(parts[0])
-        entry, files = asked["entry"], asked["files"]
+        request = json.loads(parts[0])
+        entry, files = request["entry"], request["files"]
         failures, sources = refuse_program(entry, files), None
         if not failures:
             sources = PhpSources.of(entry, files)
@@ -87,8 +87,8 @@ class PhpPrograms:
     def _check(self, sources: PhpSources) -> list[Failure]:
         """Every file is compiled on its own, so that all errors are found at once."""
         end = time.monotonic() + CHECK_SECONDS
-        found = [self._check_file(path, text, end) for path, text in sources.scripts.items()]
-        failures = [each for each in found if each is not None]
+        results = [self._check_file(path, text, end) for path, text in sources.scripts.items()]
+        failures = [each for each in results if each is not None]
         missing = None if failures else sources.missing_function()
         return [missing] if missing else failures
 

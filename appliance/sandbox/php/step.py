@@ -49,7 +49,7 @@ class PhpRun(Visit):
         super().__init__(request, channel)
         self._engine, self._boot, self._sources = engine, boot, sources
         self._random = Randomness(request.seed)
-        self._printed = self._said = b""
+        self._printed = self._output_tail = b""
         self._has_failed = False
 
     def run(self) -> tuple[Header, list[bytes]]:
@@ -78,12 +78,12 @@ class PhpRun(Visit):
         except Stopped as stopped:
             return self._reasons.stopped(str(stopped))
         except Exited:
-            return faults.ended(self._said.decode("utf-8", "replace"), self._reasons)
+            return faults.ended(self._output_tail.decode("utf-8", "replace"), self._reasons)
         except Trapped as trapped:
             return self._reasons.trapped(str(trapped), "PHP")
         if self._thrown is not None:
             return faults.thrown(self._thrown, self._reasons)
-        return None if self._output is not None else faults.ended(self._said.decode("utf-8", "replace"), self._reasons)
+        return None if self._output is not None else faults.ended(self._output_tail.decode("utf-8", "replace"), self._reasons)
 
     # ---- what the guest says
 
@@ -122,7 +122,7 @@ class PhpRun(Visit):
         if stream == PRINTED:
             self._print(self._printed + data)
             return
-        self._said = (self._said + data)[-SAID_BYTES:]
+        self._output_tail = (self._output_tail + data)[-SAID_BYTES:]
         for line in data.decode("utf-8", "replace").splitlines():
             self._has_failed = self._has_failed or faults.is_fatal(line)
             if line and not self._has_failed:

@@ -145,8 +145,8 @@ def _processor() -> str:
     """What native code may use here: the flags the kernel names, else the bare architecture."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text(errors="replace") if cpuinfo.exists() else ""
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    return platform.machine() + " " + digest(found.group(1).encode())[:16] if found else platform.machine()
+    match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    return platform.machine() + " " + digest(match.group(1).encode())[:16] if match else platform.machine()
 
 
 def _machine() -> dict[str, str]:
@@ -173,10 +173,10 @@ def circumstances() -> dict[str, str]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What the manifest says; empty where there is none, or none that can be read."""
     try:
-        found = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def load(folder: Path) -> Runtimes:

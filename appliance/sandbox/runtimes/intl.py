@@ -73,9 +73,9 @@ def pack(modules: Path, quickjs: bytes) -> Iterator[tuple[str, bytes]]:
 
 def prune(modules: Path) -> None:
     """Remove the data of languages that are not packed: most of the packages' bytes."""
-    wanted = {f"{tag}.js" for tag in LANGUAGES}
+    names = {f"{tag}.js" for tag in LANGUAGES}
     for path in modules.glob("@formatjs/*/locale-data/*"):
-        if path.name not in wanted:
+        if path.name not in names:
             path.unlink()
 
 
@@ -115,10 +115,10 @@ def _locale_file(modules: Path, package: str, tag: str) -> str:
 
 
 def _read_data(modules: Path, package: str, tag: str) -> str:
-    found = _DATA.search(_locale_file(modules, package, tag))
-    if found is None:
+    match = _DATA.search(_locale_file(modules, package, tag))
+    if match is None:
         raise DataMalformed(f"@formatjs/intl-{package} has no data of {tag} in the form that is expected")
-    return found[1]
+    return match[1]
 
 
 def _read_plurals(modules: Path, tag: str) -> str:
@@ -131,10 +131,10 @@ def _read_plurals(modules: Path, tag: str) -> str:
 
 
 def _read_dates(modules: Path, tag: str) -> Any:
-    found = _TEXT.search(_locale_file(modules, "datetimeformat", tag))
-    if found is None:
+    match = _TEXT.search(_locale_file(modules, "datetimeformat", tag))
+    if match is None:
         raise DataMalformed(f"@formatjs/intl-datetimeformat has no data of {tag} in the form that is expected")
-    value = json.loads(json.loads(found[1]))
+    value = json.loads(json.loads(match[1]))
     # What a range may leave out ("3. to 5. Mai") is most of the data: a range shows both of its ends in full.
     value["data"]["intervalFormats"] = {"intervalFormatFallback": value["data"]["intervalFormats"]["intervalFormatFallback"]}
     return value
@@ -142,10 +142,10 @@ def _read_dates(modules: Path, tag: str) -> Any:
 
 def _read_zones(modules: Path) -> Iterator[tuple[str, list[list[Any]]]]:
     """Of each zone when (seconds, None for ever before) which abbreviation, offset and daylight saving began."""
-    found = _ZONES.search((modules / "@formatjs/intl-datetimeformat" / "add-all-tz.js").read_text())
-    if found is None:
+    match = _ZONES.search((modules / "@formatjs/intl-datetimeformat" / "add-all-tz.js").read_text())
+    if match is None:
         raise DataMalformed("@formatjs/intl-datetimeformat has no time zones in the form that is expected")
-    data = json.loads(found[1])
+    data = json.loads(match[1])
     names, offsets = data["abbrvs"].split("|"), [int(each, 36) for each in data["offsets"].split("|")]
     for packed in data["zones"]:
         zone, *rows = packed.split("|")

@@ -53,9 +53,9 @@ def _step(what: str) -> Iterator[None]:
 def fetch(out: Path, npm: str | None) -> Path:
     """`npm ci` of the lock into the cache, unless the same one was fetched before; answers node_modules."""
     work = out / "npm"
-    wanted = (LOCK / "package-lock.json").read_bytes()
+    lock = (LOCK / "package-lock.json").read_bytes()
     stamp, modules = work / "fetched", work / "node_modules"
-    if stamp.is_file() and stamp.read_text() == runtimes.digest(wanted) and modules.is_dir():
+    if stamp.is_file() and stamp.read_text() == runtimes.digest(lock) and modules.is_dir():
         return modules
     npm = npm or shutil.which("npm")
     if npm is None:
@@ -71,16 +71,16 @@ def fetch(out: Path, npm: str | None) -> Path:
             raise PreparationFailed(f"npm could not fetch the packages: {done.stderr.strip()[-600:]}")
         prune(modules)
         intl.prune(modules)
-        stamp.write_text(runtimes.digest(wanted))
+        stamp.write_text(runtimes.digest(lock))
     return modules
 
 
 def _swc_binary(package: Path) -> bytes:
     """The package carries its module as base64 inside its JavaScript."""
-    found = re.search(r"'([A-Za-z0-9+/=]{100000,})'", (package / "wasm.js").read_text())
-    if found is None:
+    match = re.search(r"'([A-Za-z0-9+/=]{100000,})'", (package / "wasm.js").read_text())
+    if match is None:
         raise PreparationFailed(f"{package} holds no WebAssembly module; is it the version that the lock names?")
-    return base64.b64decode(found.group(1))
+    return base64.b64decode(match.group(1))
 
 
 def _versions(modules: Path, names: Iterable[str] = SANDBOX) -> dict[str, str]:
@@ -186,22 +186,22 @@ def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS) -> N
 
 def _prepare_editor(modules: Path, out: Path, known: dict[str, Any]) -> dict[str, Any]:
     """What a page of the console loads; nothing of the sandbox depends on it."""
-    wanted = {"packages": _versions(modules, EDITOR), "sources": editor.sources()}
-    if {name: known.get(name) for name in wanted} == wanted and _are_there(out, known["files"]):
+    inputs = {"packages": _versions(modules, EDITOR), "sources": editor.sources()}
+    if {name: known.get(name) for name in inputs} == inputs and _are_there(out, known["files"]):
         return dict(known)
     with _step("bundling the editor"):
         files = editor.bundle(modules, out) + _copy_notices(modules, out, editor.PACKAGES)
-    return {**wanted, "files": runtimes.digests_of(out, files)}
+    return {**inputs, "files": runtimes.digests_of(out, files)}
 
 
 def _prepare_part(modules: Path, out: Path, part: runtimes.Part, make: Maker, before: dict[str, Any]) -> dict[str, Any]:
     known = before.get(part.name, {})
     packages = {name: version for name, version in _versions(modules).items() if name in part.packages}
-    wanted = {"circumstances": part.circumstances(), "packages": packages}
-    if {name: known.get(name) for name in wanted} == wanted and _are_there(out, known["files"]):
+    inputs = {"circumstances": part.circumstances(), "packages": packages}
+    if {name: known.get(name) for name in inputs} == inputs and _are_there(out, known["files"]):
         return dict(known)
     files, facts = make(modules, out)
-    return {**wanted, "files": runtimes.digests_of(out, files), "facts": facts}
+    return {**inputs, "files": runtimes.digests_of(out, files), "facts": facts}
 
 
 @contextmanager

@@ -120,14 +120,14 @@ class KeptFindings:
     def __init__(self, most: int = 64) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, list[Finding]] = OrderedDict()
+        self._findings: OrderedDict[str, list[Finding]] = OrderedDict()
 
     def get(self, digest: str) -> list[Finding] | None:
         with self._lock:
-            return self._kept.get(digest)
+            return self._findings.get(digest)
 
     def put(self, digest: str, findings: list[Finding]) -> None:
         with self._lock:
-            self._kept[digest] = findings
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._findings[digest] = findings
+            while len(self._findings) > self._most:
+                self._findings.popitem(last=False)

@@ -79,8 +79,8 @@ class Checks:
 
 def _failure(answer: bytes) -> Failure:
     """Out of memory, out of time and a fault of the compiler itself: what was given is too much for it."""
-    told = json.loads(answer[1:]) if answer else {}
-    if told.get("name") not in (None, "InternalError", "RangeError"):
-        text = f"The type checker failed: {told.get('message')}"
-        return Failure("system", "CheckerFault", text, str(told.get("stack")), "sandbox_fault")
+    message = json.loads(answer[1:]) if answer else {}
+    if message.get("name") not in (None, "InternalError", "RangeError"):
+        text = f"The type checker failed: {message.get('message')}"
+        return Failure("system", "CheckerFault", text, str(message.get("stack")), "sandbox_fault")
     return Failure("validation", "TooLarge", _TOO_MUCH, code="types_too_large")

@@ -73,8 +73,8 @@ class Instance:
 
     def _look_up(self, name: str) -> Any:
         encoded = name.encode()
-        found = native.export_get(self._context, addressof(self._instance), encoded, len(encoded), addressof(self._export))
-        if not found:
+        is_found = native.export_get(self._context, addressof(self._instance), encoded, len(encoded), addressof(self._export))
+        if not is_found:
             raise KeyError(name)
         return (c_uint64 * 4)(*self._export[1:5])
 
@@ -132,6 +132,6 @@ class Instance:
 
     def global_value(self, name: str) -> int:
         """An exported i32 global."""
-        found, value = self._look_up(name), (c_uint64 * 4)()
-        native.global_get(self._context, addressof(found), addressof(value))
+        is_found, value = self._look_up(name), (c_uint64 * 4)()
+        native.global_get(self._context, addressof(is_found), addressof(value))
         return int(value[1]) & 0xFFFFFFFF

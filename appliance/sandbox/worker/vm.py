@@ -85,13 +85,13 @@ class VM(Instance):
         """Collect what nobody holds and write zeros over it: by taking all that the allocator has free, and giving it back."""
         self.call("qjs_run_gc")
         self.bound_memory(self.measure())  # so that it gives what it has, and does not grow
-        taken: list[int] = []
+        blocks: list[int] = []
         for length in SCRUBBED:
-            while len(taken) < SCRUBBED_BLOCKS and (pointer := self.call("wasm_malloc", length)):
-                taken.append(pointer)
+            while len(blocks) < SCRUBBED_BLOCKS and (pointer := self.call("wasm_malloc", length)):
+                blocks.append(pointer)
                 self.within(pointer, length)
                 memset(self._base + pointer, 0, length)
-        for pointer in taken:
+        for pointer in blocks:
             self.call("wasm_free", pointer)
         self.bound_memory(self._heap + MEMORY_SLACK)
 
@@ -140,12 +140,12 @@ class VM(Instance):
     def describe(self, value: int) -> dict[str, Any]:
         fault = {}
         for name in ("name", "message", "stack", "code"):
-            text = self._shown(self.property(value, name))
+            text = self._to_text(self.property(value, name))
             if text is not None:
                 fault[name] = text
-        return fault if "message" in fault else {"name": "Thrown", "message": self._shown(value) or "undefined"}
+        return fault if "message" in fault else {"name": "Thrown", "message": self._to_text(value) or "undefined"}
 
-    def _shown(self, value: int) -> str | None:
+    def _to_text(self, value: int) -> str | None:
         """A value as text, unless it is undefined or refuses."""
         pointer = self.call("qjs_get_string_len", value, SCRATCH)
         text = self.read(pointer, self.read_u32(SCRATCH)).decode("utf-8", "replace") if pointer else None

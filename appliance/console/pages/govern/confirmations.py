@@ -49,9 +49,9 @@ def describe_need(need: Need) -> str:
     return _(need.text, name=need.names["name"], detail=_("every action") if detail == "*" else detail)
 
 
-def permission_lines(reach: AccessSpec, exceeding: Sequence[str] = ()) -> list[Line]:
+def permission_lines(access: AccessSpec, exceeding: Sequence[str] = ()) -> list[Line]:
     """All permissions of a grant; those that the requester does not hold come first."""
-    lines = [Line(describe_need(need), need.scope, need.scope in exceeding) for need in reach.needs]
+    lines = [Line(describe_need(need), need.scope, need.scope in exceeding) for need in access.needs]
     return sorted(lines, key=lambda line: not line.exceeds)
 
 

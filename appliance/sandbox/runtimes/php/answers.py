@@ -109,22 +109,22 @@ def _typed(keyword: str, kinds: str) -> str:
 
 
 def _answer(space: str, name: str, signature: Signature) -> str:
-    found = _BODIES.get(name)
-    if found is not None:
-        return found
+    body = _BODIES.get(name)
+    if body is not None:
+        return body
     if not signature.results:
         return "nop"
     return _number(_ENOSYS if space.startswith("wasi") else -_ENOSYS)
 
 
-def answering_module(wanted: dict[str, tuple[str, Signature]], pages: int) -> str:
+def answering_module(functions: dict[str, tuple[str, Signature]], pages: int) -> str:
     """WebAssembly text that exports everything that is `wanted` (name: module it was asked of, and its types)."""
     out = ["(module"]
     for space, name, parameters, answer, _ in IMPORTS:
         out.append(f'(import "{space}" "{name}" (func ${name} {_typed("param", parameters)} {_typed("result", answer)}))')
     out.append('(import "php" "malloc" (func $malloc (param i32) (result i32)))')
     out.append(f'(import "php" "memory" (memory {pages}))')
-    for name, (space, signature) in sorted(wanted.items()):
+    for name, (space, signature) in sorted(functions.items()):
         types = " ".join(
             f"({keyword} {' '.join(kinds)})"
             for keyword, kinds in (("param", signature.parameters), ("result", signature.results))

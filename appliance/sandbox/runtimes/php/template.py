@@ -52,9 +52,9 @@ def make_template(translated: bytes) -> tuple[bytes, PhpBoot]:
     sections = {each.id: each for each in wasmfile.read_sections(translated)}
     exports = wasmfile.read_exports(sections[wasmfile.EXPORT].body)
     variables = read_globals(sections[wasmfile.GLOBAL].body)
-    named = {each.name: each.index for each in exports if each.kind == GLOBAL}
-    entries = {name.removesuffix(ENTRY): variables[index].value or 0 for name, index in named.items() if name.endswith(ENTRY)}
-    mutable = {name: index for name, index in named.items() if variables[index].mutable}
+    globals_by_name = {each.name: each.index for each in exports if each.kind == GLOBAL}
+    entries = {name.removesuffix(ENTRY): variables[index].value or 0 for name, index in globals_by_name.items() if name.endswith(ENTRY)}
+    mutable = {name: index for name, index in globals_by_name.items() if variables[index].mutable}
     engine = PhpEngine(lambda wasm: wasmtime.Module(wasm, translated))
     # No random numbers: whatever PHP seeds now would be every step's seed.
     files = Files({"/php.ini": (SOURCES / "php.ini").read_bytes()}, None)
@@ -108,11 +108,11 @@ def _freeze(sections: list[Section], memory: bytes, values: dict[int, int], expo
     """The module with all of its memory as one stretch of data: wasmtime maps that, and copies only what a step writes."""
     data = memory.rstrip(b"\0")
     data += bytes(-len(data) % PAGE)
-    kept = [each for each in exports if each.kind != GLOBAL]
+    remaining = [each for each in exports if each.kind != GLOBAL]
     changed = {
         wasmfile.MEMORY: _memory(len(memory) // wasmfile.PAGE, sections),
         wasmfile.GLOBAL: write_globals(read_globals(_body(sections, wasmfile.GLOBAL)), values),
-        wasmfile.EXPORT: wasmfile.write_exports(kept),
+        wasmfile.EXPORT: wasmfile.write_exports(remaining),
         wasmfile.DATA_COUNT: unsigned(1),
         wasmfile.DATA: unsigned(1) + b"\0\x41" + signed(0) + b"\x0b" + unsigned(len(data)) + data,
     }

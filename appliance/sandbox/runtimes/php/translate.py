@@ -80,9 +80,9 @@ def translated_path(modules: Path, packages: dict[str, str]) -> Path:
 
 def prune(modules: Path) -> None:
     """Remove what came with the packages and nobody reads: most of their bytes."""
-    for name, kept in NEEDED.items():
+    for name, paths in NEEDED.items():
         for path in sorted((modules / name).rglob("*"), reverse=True):
-            if path.is_file() and path.relative_to(modules / name).as_posix() not in kept:
+            if path.is_file() and path.relative_to(modules / name).as_posix() not in paths:
                 path.unlink()
             elif path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
@@ -97,8 +97,8 @@ def translate(modules: Path, target: Path) -> None:
         run = _Binaryen(modules, work)
         # Exceptions as PHP's compiler wrote them are a proposal that was given up; wasmtime knows the one that replaced it.
         run("wasm-opt", "--emit-exnref", "--translate-to-exnref", str(modules / PHP / BINARY), "-o", "exnref.wasm")
-        exported, wanted = _narrow(work / "exnref.wasm", work / "php.wasm")
-        (work / "answers.wat").write_text(wanted)
+        exported, functions = _narrow(work / "exnref.wasm", work / "php.wasm")
+        (work / "answers.wat").write_text(functions)
         run("wasm-as", "answers.wat", "-o", "answers.wasm")
         run("wasm-merge", "php.wasm", "php", "answers.wasm", "env", "-o", "merged.wasm")
         _keep_exports(work / "merged.wasm", exported, work / "done.wasm")
@@ -116,26 +116,26 @@ def _narrow(source: Path, target: Path) -> tuple[frozenset[str], str]:
     missing = KEEP - {each.name for each in exports}
     if missing:
         raise TranslationFailed(f"this build of PHP does not export {', '.join(sorted(missing))}")
-    asked = [ImportedFunction("env", each.name, each.type) for each in imports]
-    changed = {wasmfile.IMPORT: write_imports(asked), wasmfile.EXPORT: wasmfile.write_exports(exports)}
+    imported = [ImportedFunction("env", each.name, each.type) for each in imports]
+    changed = {wasmfile.IMPORT: write_imports(imported), wasmfile.EXPORT: wasmfile.write_exports(exports)}
     _rewrite(sections, changed, target)
-    wanted = {each.name: (each.space, types[each.type]) for each in imports}
-    return frozenset(each.name for each in exports), answering_module(wanted, _PAGES)
+    functions = {each.name: (each.space, types[each.type]) for each in imports}
+    return frozenset(each.name for each in exports), answering_module(functions, _PAGES)
 
 
 def _keep_exports(source: Path, names: frozenset[str], target: Path) -> None:
     sections = wasmfile.read_sections(source.read_bytes())
     bodies = {each.id: each.body for each in sections}
-    asked = [each for each in read_imports(bodies[wasmfile.IMPORT]) if each.space != "host" or each.name not in IMPORTED]
-    if asked:
-        raise MalformedWasm(f"PHP still asks for {', '.join(each.name for each in asked)}")
+    imported = [each for each in read_imports(bodies[wasmfile.IMPORT]) if each.space != "host" or each.name not in IMPORTED]
+    if imported:
+        raise MalformedWasm(f"PHP still asks for {', '.join(each.name for each in imported)}")
     exports = [each for each in wasmfile.read_exports(bodies[wasmfile.EXPORT]) if each.name in names]
     _rewrite(sections, {wasmfile.EXPORT: wasmfile.write_exports(exports)}, target)
 
 
 def _rewrite(sections: list[Section], changed: dict[int, bytes], target: Path) -> None:
-    kept = [Section(each.id, changed.get(each.id, each.body)) for each in sections if each.id != wasmfile.CUSTOM]
-    target.write_bytes(wasmfile.write_sections(kept))
+    remaining = [Section(each.id, changed.get(each.id, each.body)) for each in sections if each.id != wasmfile.CUSTOM]
+    target.write_bytes(wasmfile.write_sections(remaining))
 
 
 def global_name(number: int) -> str:
