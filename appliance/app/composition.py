@@ -293,7 +293,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("datapool-storage", 60.0, StorageUsage().update),
         Periodic("log-words", 60.0, log_lines.index_older),
         Periodic("alerts", 10.0, lambda: evaluate_all(services.alerts.facts)),
-        Periodic("alert-notices", 2.0, lambda: send_due(services.alerts.reach)),
+        Periodic("alert-notices", 2.0, lambda: send_due(services.alerts.notifier)),
         Periodic("publishing", 2.0, services.publishing.resume),
         Compression(services.webapps, services.blobs),
         Periodic("blobs", 3600.0, services.blobs.collect),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from appliance.agents.skills import MOST_SKILLS
+from appliance.agents.skills import MAX_SKILLS
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
@@ -38,7 +38,7 @@ _BOUNDED: Mapping[str, tuple[str, str, Callable[[], int]]] = {
     "invitation": ("invitation", "expires_at > {now}", lambda: MAX_OPEN),
     "collection": ("collection", "", lambda: MAX_COLLECTIONS),
     "webapp": ("webapp", "", lambda: MOST_APPS),
-    "skill": ("skill", "", lambda: MOST_SKILLS),
+    "skill": ("skill", "", lambda: MAX_SKILLS),
     "policy": ("policy", "", lambda: MAX_POLICIES),
     "alert": ("alert", "", lambda: MAX_ALERTS),
     "webhook": ("webhook", "", lambda: MAX_WEBHOOKS),

@@ -55,15 +55,15 @@ class Backup:
 
 @dataclass
 class Contents:
-    """The contents written; `gone` lists those deleted meanwhile, `damaged` those that have changed or are missing."""
+    """The contents written; `deleted` lists those deleted meanwhile, `damaged` those that have changed or are missing."""
 
     count: int = 0
     bytes: int = 0
-    gone: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
-        return {"count": self.count, "bytes": self.bytes, "gone": self.gone, "damaged": self.damaged}
+        return {"count": self.count, "bytes": self.bytes, "gone": self.deleted, "damaged": self.damaged}
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def write_contents(places: StoppableReader, parts: PartsWriter, file: sqlite3.Co
                 digest = hashlib.sha256(b"nothing")
             if digest.hexdigest() != sha256:
                 sql = "SELECT 1 FROM blob WHERE tenant_id = ? AND sha256 = ? AND place = ?"
-                (contents.damaged if db.rows(sql, (tenant_id, sha256, place)) else contents.gone).append(place)
+                (contents.damaged if db.rows(sql, (tenant_id, sha256, place)) else contents.deleted).append(place)
                 continue
             spool.seek(0)
             parts.add(f"{CONTENTS}{place}", size, iter(partial(spool.read, 1 << 20), b""))

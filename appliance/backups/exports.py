@@ -21,7 +21,7 @@ from .problems import JobControl
 from .tenant_exports import export_tenant
 
 FOLDER = "exports"
-KEPT_MS = 24 * 3_600_000
+RETENTION_MS = 24 * 3_600_000
 _STAMP = r"-(\d{8}T\d{6})Z\.gost"
 
 
@@ -37,7 +37,7 @@ class Export:
 
     @property
     def ends_at(self) -> int:
-        return self.made_at + KEPT_MS
+        return self.made_at + RETENTION_MS
 
 
 def make_export(config: Config, places: Places, scope: TenantScope, passphrase: str | None, course: JobControl) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def delete_export(config: Config, scope: TenantScope, name: str) -> None:
 
 def delete_expired(config: Config) -> None:
     """Deletes expired exports, also of deleted tenants, and the remains of killed processes."""
-    folder, before = config.data / FOLDER, clock.now_ms() - KEPT_MS
+    folder, before = config.data / FOLDER, clock.now_ms() - RETENTION_MS
     for path in folder.iterdir() if folder.is_dir() else ():
         with suppress(OSError):
             if path.stat().st_mtime * 1000 < before:

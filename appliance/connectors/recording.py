@@ -16,7 +16,9 @@ from appliance.connectors.redaction import BLOT, SHORTEST, Redactor
 from appliance.core.json_schema import pointer_token
 
 _FORMAT = 1
-_RECORDED_HEADERS = re.compile(r"content-type|link|retry-after|location|etag|last-modified|(x-)?ratelimit-[a-z-]+|x-rate-limit-[a-z-]+")
+_RECORDED_HEADERS = re.compile(
+    r"content-type|link|retry-after|location|etag|last-modified|(x-)?ratelimit-[a-z-]+|x-rate-limit-[a-z-]+"
+)
 _SECRET_NAMES = {
     "accesstoken", "refreshtoken", "idtoken", "token", "apikey", "apitoken", "password", "passwd", "secret", "clientsecret",
     "authorization", "cookie", "setcookie", "session", "sessionid", "sessiontoken", "privatekey", "signature", "sig", "jwt",

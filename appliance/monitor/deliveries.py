@@ -25,7 +25,7 @@ from . import webhooks
 from .logs import Line, write_lines
 from .models import DeliveryRow, WebhookRow
 from .storable import storable_text
-from .webhooks import KEEP_TRYING_MS, outbox_signal, seal_context
+from .webhooks import RETRY_PERIOD_MS, outbox_signal, seal_context
 
 log = logging.getLogger(__name__)
 # A private generator: code that seeds the shared one for reproducibility is not affected by deliveries.
@@ -255,7 +255,7 @@ def record_attempt(claimed: Claimed, attempt: Attempt) -> None:
         health = {"failed_in_row": 0, "failing_since": None, "last_success_at": now}
         scope.update(WebhookRow, **health).where(WebhookRow.id == webhook.id).execute()
     else:
-        tried_since = row.give_up_at - KEEP_TRYING_MS
+        tried_since = row.give_up_at - RETRY_PERIOD_MS
         _record_failure(scope, webhook, attempt, nothing_arrives=given_up and (webhook.last_success_at or 0) < tried_since)
 
 

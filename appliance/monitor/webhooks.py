@@ -31,7 +31,7 @@ EVENTS = (
     "webapp.publish_failed", "domain.failing", "document.approved", "alert.firing", "alert.resolved",
 )
 TEST_EVENT = "webhook.test"
-KEEP_TRYING_MS = 3 * 86_400_000
+RETRY_PERIOD_MS = 3 * 86_400_000
 MAX_WEBHOOKS = 100
 _DATA_BYTES = 16 << 10
 _URL_LENGTH = 2_000
@@ -101,7 +101,7 @@ def _enqueue(scope: TenantScope, webhook_id: str, event: str, data: Mapping[str,
     payload = db.dump_json({"type": event, "timestamp": clock.rfc3339(now), "data": payload_data})
     scope.insert(
         DeliveryRow, id=delivery_id, webhook_id=webhook_id, event=event, payload=payload, status="pending", tries=0,
-        attempts=[], next_try_at=now, give_up_at=now + KEEP_TRYING_MS, created_at=now,
+        attempts=[], next_try_at=now, give_up_at=now + RETRY_PERIOD_MS, created_at=now,
     )  # fmt: skip
     db.after_commit(outbox_signal.announce)
     return delivery_id
@@ -220,7 +220,8 @@ class Webhooks:
             _check_enabled(scope.get(WebhookRow, id=webhook_id))
             scope.get(DeliveryRow, webhook_id=webhook_id, id=delivery_id)
             now = clock.now_ms()
-            changes = {"status": "pending", "tries": 0, "next_try_at": now, "give_up_at": now + KEEP_TRYING_MS, "finished_at": None}
+            give_up_at = now + RETRY_PERIOD_MS
+            changes = {"status": "pending", "tries": 0, "next_try_at": now, "give_up_at": give_up_at, "finished_at": None}
             scope.update(DeliveryRow, **changes).where(DeliveryRow.id == delivery_id).execute()
             audit.record(scope, "webhook.redeliver", webhook_id, {"delivery_id": delivery_id})
             db.after_commit(outbox_signal.announce)
@@ -269,7 +270,7 @@ def disable(scope: TenantScope, webhook_id: str, reason: str) -> None:
 
 def purge(before_ms: int) -> int:
     """Delete every tenant's deliveries from before `before_ms`, except those that may still be retried; returns their number."""
-    return delete_older("webhook_delivery", "id", "created_at", min(before_ms, clock.now_ms() - 2 * KEEP_TRYING_MS))
+    return delete_older("webhook_delivery", "id", "created_at", min(before_ms, clock.now_ms() - 2 * RETRY_PERIOD_MS))
 
 
 def _validate_events(events: Sequence[str]) -> list[str]:

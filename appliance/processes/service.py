@@ -93,7 +93,8 @@ class ProcessFlow:
         self._sweeper.is_running_here = self.runner.active.__contains__
         self._sweeper.jumps = self.runner.jumps
         queue.declare(WAKE, self.intake.handle_message)
-        dependencies = TriggerDependencies(self._load, self._enqueue, partial(secret_bindings.open_for_webhook, ports.sealer), ports.polls)
+        open_secret = partial(secret_bindings.open_for_webhook, ports.sealer)
+        dependencies = TriggerDependencies(self._load, self._enqueue, open_secret, ports.polls)
         self.triggers = Triggers(pool, queue, dependencies)
 
     def start(self) -> None:

@@ -16,7 +16,7 @@ from .files.preparation import IDENTITY, EncodedForm
 from .models import FileRow, FormRow, VersionRow, WebAppRow
 from .records import Difference, FileSpec, NewVersion, Settings, Source, State, Version
 
-KEPT_VERSIONS = 50
+MAX_VERSIONS = 50
 _ROWS_AT_ONCE = 500
 
 
@@ -165,10 +165,10 @@ def compare(scope: TenantScope, app_id: str, number: int, against: int) -> Diffe
 
 
 def purge_old(scope: TenantScope, app_id: str, needed: AbstractSet[int]) -> int:
-    """Delete the oldest versions beyond KEPT_VERSIONS, except the published one and those in `needed`; returns how many."""
+    """Delete the oldest versions beyond MAX_VERSIONS, except the published one and those in `needed`; returns how many."""
     app = scope.get(WebAppRow, id=app_id)
     rows = scope.select(VersionRow, VersionRow.number).where(VersionRow.app_id == app_id).order_by(VersionRow.number.desc())
-    old = [row.number for row in rows][KEPT_VERSIONS:]
+    old = [row.number for row in rows][MAX_VERSIONS:]
     old = [number for number in old if number != app.published_version and number not in needed]
     if not old:
         return 0

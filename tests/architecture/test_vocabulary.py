@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_tree import ROOT, name_of, offences_in, product_files, project_files, tree_of
+from tests.architecture.source_tree import ROOT, name_of, offences_in, product_files, project_files, python_files, tree_of
 
 # synonym (words in sequence, singular) -> the word of this project
 SYNONYMS: dict[tuple[str, ...], str] = {
@@ -39,6 +39,46 @@ SYNONYMS: dict[tuple[str, ...], str] = {
     ("sign", "off"): "approval",
     ("web", "hook"): "webhook",
 }
+# A past participle alone does not say what a thing is; the second column is what it could be instead.
+PARTICIPLES = {
+    "asked": "request, query",
+    "begun": "started, a run",
+    "found": "match, rows, entity",
+    "given": "value, arguments, input",
+    "gone": "deleted, missing",
+    "heard": "events, messages",
+    "held": "lock, reservation, value",
+    "judged": "decision, result",
+    "kept": "stored, cached, files",
+    "made": "created, result",
+    "meant": "expected, target",
+    "named": "names, properties",
+    "said": "message, text",
+    "shown": "visible, text",
+    "taken": "used, claimed",
+    "told": "message, view, recipients",
+    "wanted": "expected, filter, selection",
+}
+# Words that only this project used -> what the field calls it
+DIALECT = {
+    "aftermath": "compensation",
+    "crowding": "request limits",
+    "grounds": "dependencies",
+    "hearer": "recipient, subscriber",
+    "judging": "evaluation, validation",
+    "likeness": "details",
+    "loan": "lease",
+    "particular": "details",
+    "road": "transport",
+    "shelf": "cache",
+    "standing": "status, state",
+    "stretch": "run segment",
+    "surrounding": "context, environment",
+    "wish": "filter, spec, request",
+}
+# Names of columns and of stored or public members stay.
+STORED = ("models.py", "migrations", "manifests.py")
+PUBLIC = {"Gone"}
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Words of the glossary that are written with a capital in their middle.
 ONE_WORD = {"WebApp": "Webapp", "DataPool": "Datapool", "ProcessFlow": "Processflow"}
@@ -63,7 +103,7 @@ def find_synonyms(text: str) -> list[str]:
     return problems
 
 
-def identifiers_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def defined_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and name of everything this code names: functions, classes, parameters, variables, attributes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -74,7 +114,13 @@ def identifiers_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.attr
-        elif isinstance(node, ast.keyword) and node.arg:
+
+
+def identifiers_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """What this code names, and the keywords of its calls."""
+    yield from defined_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg:
             yield node.value.lineno, node.arg
 
 
@@ -83,6 +129,36 @@ def find_other_words(path: Path) -> Iterator[str]:
         yield from (f"line {line}: {problem}" for problem in find_synonyms(name))
     for part in path.relative_to(ROOT).parts:
         yield from find_synonyms(part.removesuffix(".py"))
+
+
+def find_riddles(path: Path) -> Iterator[str]:
+    """Names that are a bare past participle, and names of modules, classes and functions in words of our own."""
+    if not set(STORED).isdisjoint(path.parts):
+        return
+    for line, name in defined_names(tree_of(path)):
+        bare = name.strip("_").lower()
+        if bare in PARTICIPLES and name not in PUBLIC:
+            yield f"line {line}: {name}: say what it is ({PARTICIPLES[bare]})"
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("test_"):
+            yield from (f"line {node.lineno}: {problem}" for problem in find_dialect(node.name))
+    for part in path.relative_to(ROOT).parts:
+        yield from find_dialect(part.removesuffix(".py"))
+
+
+@functools.cache
+def find_dialect(name: str) -> list[str]:
+    """`name: say …` for every word of the dialect in it."""
+    return [f"{name}: say {DIALECT[word]}" for word in words_of(name) if word in DIALECT]
+
+
+def test_names_say_what_a_thing_is() -> None:
+    assert offences_in(python_files("appliance", "plugins", "tests"), find_riddles) == {}
+
+
+@pytest.mark.parametrize("source", ["found = 1", "def f(given): ...", "def _told(): ...", "class Asked: ...", "self.kept = 1"])
+def test_a_bare_participle_is_a_riddle(source: str) -> None:
+    assert [name for _, name in defined_names(ast.parse(source)) if name.strip("_").lower() in PARTICIPLES]
 
 
 def test_identifiers_use_the_words_of_the_glossary() -> None:

@@ -21,7 +21,7 @@ def test_an_export_is_kept_for_a_day_and_no_longer(world: World) -> None:
         left.write_bytes(b"half of one")
         exports.delete_expired(world.config)
         assert (export.path.is_file(), left.is_file()) == (True, True), "nobody knows yet whether it is still written"
-        yesterday = (clock.now_ms() - exports.KEPT_MS) / 1000 - 1
+        yesterday = (clock.now_ms() - exports.RETENTION_MS) / 1000 - 1
         for path in (export.path, left):
             os.utime(path, (yesterday, yesterday))
         old = export.path.rename(export.path.with_name("initech-20260101T000000Z.gost"))

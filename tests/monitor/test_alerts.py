@@ -66,7 +66,7 @@ class World:
         return loops.evaluate_all(self.alerts.facts)
 
     def send_due(self) -> int:
-        return loops.send_due(self.alerts.reach)
+        return loops.send_due(self.alerts.notifier)
 
 
 BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)

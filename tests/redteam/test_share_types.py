@@ -15,12 +15,12 @@ def test_one_tenant_has_few_type_checks_under_way() -> None:
     share = Share()
     with ExitStack() as stack:
         for _ in range(PER_TENANT):
-            stack.enter_context(share.taken("acme"))
+            stack.enter_context(share.slot("acme"))
         with pytest.raises(ConcurrencyLimited, match="type checks of this tenant") as refused:
-            stack.enter_context(share.taken("acme"))
+            stack.enter_context(share.slot("acme"))
         assert refused.value.headers["Retry-After"] == "5"
-        stack.enter_context(share.taken("globex"))
-    with share.taken("acme"):
+        stack.enter_context(share.slot("globex"))
+    with share.slot("acme"):
         pass
 
 

@@ -221,7 +221,7 @@ def test_an_api_key_in_a_large_file_is_found(blobs: Blobs, webapps: WebApps, acm
 
 @BOTH
 def test_version_numbers_are_never_reused(webapps: WebApps, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "KEPT_VERSIONS", 2)
+    monkeypatch.setattr(versions, "MAX_VERSIONS", 2)
     for number in (1, 2, 3, 4):
         assert deploy(webapps, acme, {"index.html": str(number).encode()}).number == number
         if number == 1:
@@ -245,7 +245,7 @@ def test_contents_in_use_are_kept_and_others_collected(
     blobs.collect()
     for sha256, _ in forms.files["a.js"].forms.values():
         assert b"".join(blobs.read_checked(acme, sha256))
-    monkeypatch.setattr(versions, "KEPT_VERSIONS", 1)
+    monkeypatch.setattr(versions, "MAX_VERSIONS", 1)
     deploy(webapps, acme, {"index.html": PAGE})
     later += GRACE_MS + 60_000
     assert blobs.collect() == 4

@@ -10,7 +10,7 @@ from .records import Skill as Skill
 from .records import SkillFile as SkillFile
 from .records import file_document as file_document
 from .service import LARGEST_CONTENT as LARGEST_CONTENT
-from .service import MOST_SKILLS as MOST_SKILLS
+from .service import MAX_SKILLS as MAX_SKILLS
 from .service import Skills as Skills
 from .service import has_skill as has_skill
 from .service import read_archive as read_archive

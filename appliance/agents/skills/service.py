@@ -22,8 +22,8 @@ __all__ = [
     "read_archive",
 ]  # fmt: skip
 HOLDERS = ("skill_file",)  # the table that refers to blobs
-MOST_SKILLS = 500
-KEPT_VERSIONS = 20
+MAX_SKILLS = 500
+MAX_VERSIONS = 20
 NOT_DESCRIBED = "(not approved: not described)"
 LARGEST_CONTENT = 256 << 10  # bytes of a text file that a model may load
 
@@ -172,9 +172,9 @@ class Skills:
         if before == parsed.digest:
             return
         if row is None:
-            if scope.select(SkillRow).count() >= MOST_SKILLS:
+            if scope.select(SkillRow).count() >= MAX_SKILLS:
                 raise Conflict(
-                    Sentence("a tenant may have at most %(most_skills)s skills; delete an unused one", most_skills=MOST_SKILLS)
+                    Sentence("a tenant may have at most %(most_skills)s skills; delete an unused one", most_skills=MAX_SKILLS)
                 )
             facts = {"created_at": now, "updated_at": now, "updated_by": scope.actor}
             scope.insert(SkillRow, name=parsed.name, digest=parsed.digest, **facts)
@@ -282,6 +282,6 @@ def _purge(scope: TenantScope, name: str) -> None:
     row = scope.get(SkillRow, name=name)
     rows = scope.select(SkillVersionRow).where(SkillVersionRow.name == name)
     ordered = sorted(rows, key=lambda each: (each.digest not in (row.digest, row.approved_digest), -each.used_at, each.digest))
-    old = [each.digest for each in ordered[KEPT_VERSIONS:]]
+    old = [each.digest for each in ordered[MAX_VERSIONS:]]
     if old:
         scope.delete(SkillVersionRow).where(SkillVersionRow.name == name, SkillVersionRow.digest.in_(old)).execute()

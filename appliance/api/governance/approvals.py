@@ -31,7 +31,7 @@ class ApprovalsQuery(ListQuery):
     execution_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
 
-class WantedActionBody(Body):
+class RequestedActionBody(Body):
     """The exact call to approve: a tool, such as `execute_tenant_integration` with `{integration, operation, params}`."""
 
     tool: Annotated[str, Field(min_length=1, max_length=100)]
@@ -46,7 +46,7 @@ class HumanInputBody(Body):
     kind: Literal["approval", "input", "choice"]
     title: Annotated[str, Field(max_length=200)] = ""
     reason: Annotated[str, Field(max_length=4000)] = ""
-    action: WantedActionBody | None = None
+    action: RequestedActionBody | None = None
     answer_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     choices: list[str] | None = None
     ttl_seconds: int | None = None

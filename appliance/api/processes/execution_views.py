@@ -32,7 +32,7 @@ class UndoneView(View):
     error: dict[str, Any] | None = None
 
 
-class AftermathView(View):
+class CompensationView(View):
     """What follows a failure or cancellation: the steps that were undone, those that could not be, and the execution that
     handles the failure.  Until the execution is finished, `status` and `error` say how it will end.
     """
@@ -59,7 +59,7 @@ class ExecutionView(View):
     retry_of: str | None = None
     parent: str | None = None
     handles: str | None = None
-    aftermath: AftermathView | None = None
+    aftermath: CompensationView | None = None
     run_at: str | None = None
     expires_at: str | None = None
     created_at: str
@@ -134,7 +134,7 @@ def execution_view(row: Execution) -> ExecutionView:
     return ExecutionView(
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
         waiting_for=row.waiting_for, input=row.input, output=_output(row), error=row.error, label=row.label_text,
-        retry_of=row.retry_of, parent=row.parent, handles=row.handles, aftermath=_aftermath(row),
+        retry_of=row.retry_of, parent=row.parent, handles=row.handles, aftermath=_to_compensation(row),
         queue=place_view(place) if place else None,
         run_at=clock.optional_rfc3339(row.next_run_at) if row.status == "scheduled" else None,
         expires_at=clock.optional_rfc3339(row.expires_at) if row.started_at is None else None,
@@ -145,11 +145,11 @@ def execution_view(row: Execution) -> ExecutionView:
     )  # fmt: skip
 
 
-def _aftermath(row: Execution) -> AftermathView | None:
+def _to_compensation(row: Execution) -> CompensationView | None:
     stored = row.aftermath
     if stored is None:
         return None
-    return AftermathView(
+    return CompensationView(
         status=stored.get("status"), error=stored.get("error"), handler=stored.get("handler"),
         undone=[UndoneView(**each) for each in stored.get("undone", ())],
         not_undone=[UndoneView(**each) for each in stored.get("not_undone", ())],

@@ -38,7 +38,7 @@ _QUOTED_OR_PLACEHOLDER = re.compile(r"""'[^']*'|"[^"]*"|\?|%""")
 @lru_cache(maxsize=2048)
 def convert_placeholders(sql: str) -> str:
     """Convert `?` to the driver's `%s`, except in quotes, and escape `%`."""
-    return _QUOTED_OR_PLACEHOLDER.sub(lambda found: "%s" if found[0] == "?" else found[0].replace("%", "%%"), sql)
+    return _QUOTED_OR_PLACEHOLDER.sub(lambda match: "%s" if match[0] == "?" else match[0].replace("%", "%%"), sql)
 
 
 class _BooleanDumper(adapt.Dumper):

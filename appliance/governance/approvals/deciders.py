@@ -23,10 +23,10 @@ def check_may_decide(scope: TenantScope, user_id: str, request: HumanRequest, as
     return _check(member, request, askers, partial(lineage.people_behind, scope), partial(_is_sandbox, scope))
 
 
-AskedRequest = tuple[HumanRequest, Sequence[str]]
+RequestWithAskers = tuple[HumanRequest, Sequence[str]]
 
 
-def find_decidable(scope: TenantScope, user_id: str, requests: Mapping[str, AskedRequest]) -> set[str]:
+def find_decidable(scope: TenantScope, user_id: str, requests: Mapping[str, RequestWithAskers]) -> set[str]:
     """The keys of the requests, given with their askers, that this person may decide; the number of queries is constant."""
     if not requests:
         return set()

@@ -56,7 +56,7 @@ class Alerts:
     """Operations on alerts; `facts` and `reach` connect them to the rest of the appliance."""
 
     def __init__(self, facts: DataSources, notifier: Notifier) -> None:
-        self.facts, self.reach = facts, notifier
+        self.facts, self.notifier = facts, notifier
 
     def create_alert(self, scope: TenantScope, spec: AlertSpec) -> AlertRow:
         """Create an alert, which is evaluated from now on.  ValidationFailed, ScopeMissing, Conflict."""
@@ -165,7 +165,7 @@ class Alerts:
                 get_failure(scope, spec.condition.failure)
             except NotFound as error:
                 raise ValidationFailed(error.message, pointer="/condition/failure") from error
-        validate_actions(scope, spec.actions, self.reach, () if old is None else actions_of(old))
+        validate_actions(scope, spec.actions, self.notifier, () if old is None else actions_of(old))
 
 
 def purge(before_ms: int) -> int:

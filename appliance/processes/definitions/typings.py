@@ -149,7 +149,7 @@ def _grant_set(grants: Grants) -> str:
         integrations.append(f"{member_name(slug)}: {chosen};")
     groups = {access: [name for name in sorted(grants.datapool) if access in grants.datapool[name]] for access in ("read", "write")}
     groups |= {"secrets": sorted(grants.secrets), "processes": sorted(grants.processes), "llm": sorted(grants.llm)}
-    listed = " ".join(f"{member}: {union(json.dumps(name) for name in found)};" for member, found in groups.items())
+    listed = " ".join(f"{member}: {union(json.dumps(name) for name in names)};" for member, names in groups.items())
     return f"{{ integrations: {{ {' '.join(integrations)} }}; {listed} }}"
 
 

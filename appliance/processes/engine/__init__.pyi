@@ -5,7 +5,7 @@ from .attempts import LONGEST_RETRY_AFTER_S as LONGEST_RETRY_AFTER_S
 from .children import MAX_DEPTH as MAX_DEPTH
 from .completion import on_withdrawn as on_withdrawn
 from .failures import raise_if_unchecked as raise_if_unchecked
-from .store import CLOSING_LINE as CLOSING_LINE
+from .store import FINAL_LINE as FINAL_LINE
 from .store import FINISHED as FINISHED
 from .store import OPEN as OPEN
 from .store import Claim as Claim

@@ -14,7 +14,7 @@ from .decide import StepRun
 
 OPEN = ("scheduled", "queued", "running", "waiting", "cancelling")
 FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
-CLOSING_LINE = 0  # the number of a journal's closing line; calls count from 1
+FINAL_LINE = 0  # the number of a journal's closing line; calls count from 1
 
 
 class Fenced(Exception):
@@ -231,7 +231,7 @@ def add_clock(claim: Claim, run_key: tuple[str, str, int], values: Sequence[int]
 
 def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
     """The recorded host calls of (path, iteration, attempt) in the order of their answers."""
-    return [entry for entry in load_lines(scope, execution_id, run_key) if entry.call != CLOSING_LINE]
+    return [entry for entry in load_lines(scope, execution_id, run_key) if entry.call != FINAL_LINE]
 
 
 def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:

@@ -7,7 +7,7 @@ from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.engine import store
 from appliance.processes.engine.decide import Key, StepRun
 from appliance.processes.engine.runner import claim_of
-from appliance.processes.engine.store import CLOSING_LINE, Claim, JournalEntry
+from appliance.processes.engine.store import FINAL_LINE, Claim, JournalEntry
 from appliance.processes.host.final_entries import FinalEntry, parse_final_entry
 from appliance.processes.models import Execution
 
@@ -59,8 +59,8 @@ class ExecutionRecord:
         """The calls of the last attempt, and its closing line."""
         run = recorded.run
         lines = store.load_lines(self.scope, recorded.claim.execution_id, (run.path, run.iteration, run.attempt))
-        final_line = next((line for line in lines if line.call == CLOSING_LINE), None)
-        return [line for line in lines if line.call != CLOSING_LINE], parse_final_entry(final_line)
+        final_line = next((line for line in lines if line.call == FINAL_LINE), None)
+        return [line for line in lines if line.call != FINAL_LINE], parse_final_entry(final_line)
 
 
 def _is_original(run: StepRun, reused: StepRun) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from appliance.processes.engine.store import CLOSING_LINE, JournalEntry
+from appliance.processes.engine.store import FINAL_LINE, JournalEntry
 from appliance.sandbox import Outcome
 
 END = "end"
@@ -33,13 +33,13 @@ def build_final_entry(result: Outcome, seed: int, wall_ms: int, position: int, u
         return []
     # A seed has 256 bits, more than a JSON number can hold.
     answer = {"seed": str(seed), "random": result.random, "clock_reads": len(result.clock), "wall_ms": wall_ms}
-    return [JournalEntry(CLOSING_LINE, position, END, [], True, answer, unrecorded)]
+    return [JournalEntry(FINAL_LINE, position, END, [], True, answer, unrecorded)]
 
 
 def with_evaluation_time(journal: list[JournalEntry], now: int) -> list[JournalEntry]:
     """The journal with `now` recorded as the time of evaluation, for an attempt that did not evaluate at its start."""
-    lines = [line for line in journal if line.call != CLOSING_LINE]
-    final = next((line for line in journal if line.call == CLOSING_LINE), JournalEntry(CLOSING_LINE, 0, END, [], True, {}, []))
+    lines = [line for line in journal if line.call != FINAL_LINE]
+    final = next((line for line in journal if line.call == FINAL_LINE), JournalEntry(FINAL_LINE, 0, END, [], True, {}, []))
     return [*lines, replace(final, answer={**final.answer, "now": now})]
 
 

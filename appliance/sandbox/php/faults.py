@@ -46,8 +46,8 @@ EXITED = (
 )
 
 
-def shown(text: str) -> str:
-    """A message with the paths that the author knows."""
+def strip_root(text: str) -> str:
+    """A message with paths relative to the solution, as the author knows them."""
     return text.replace(ROOT, "")
 
 
@@ -65,9 +65,9 @@ def _located(message: str) -> tuple[str, Position | None]:
     """A message without its place, and the place when it is in the author's own files."""
     match = _PLACE.search(message)
     if match is None:
-        return shown(message), None
+        return strip_root(message), None
     position = _position(match["file"], int(match["line"]))
-    return shown(message[: match.start()]), position
+    return strip_root(message[: match.start()]), position
 
 
 def _position(file: str, line: int) -> Position | None:
@@ -87,7 +87,7 @@ def is_fatal(line: str) -> bool:
 
 def warning(line: str) -> str:
     """A line of PHP's own error log as a log line."""
-    return shown(_MESSAGE.sub(lambda found: f"{found[1]}: ", line, count=1))
+    return strip_root(_MESSAGE.sub(lambda match: f"{match[1]}: ", line, count=1))
 
 
 def ended(output: str, reasons: Reasons) -> Failure:
@@ -116,11 +116,11 @@ def refused(output: str) -> Failure | None:
 
 def thrown(fault: Mapping[str, Any], reasons: Reasons) -> Failure:
     """What the code threw; everything in it may be forged."""
-    name, message = str(fault.get("name", "Error")), shown(str(fault.get("message", "")))
+    name, message = str(fault.get("name", "Error")), strip_root(str(fault.get("message", "")))
     lines = [each for each in map(_line, _listed(fault.get("lines"))) if each is not None]
     stack = _stack(lines)
     if fault.get("cause"):
-        stack += f"\ncaused by {shown(str(fault['cause']))}"
+        stack += f"\ncaused by {strip_root(str(fault['cause']))}"
     return reasons.passed_on(fault, (name, message + _hint(message)), stack, lines[0][1] if lines else None)
 
 
@@ -140,7 +140,7 @@ def _stack(lines: list[tuple[str, Position]]) -> str:
     out = []
     for function, position in lines:
         where = f"{position.file}:{position.line}"
-        out.append(f"    at {shown(function)} ({where})" if function else f"    at {where}")
+        out.append(f"    at {strip_root(function)} ({where})" if function else f"    at {where}")
     return "\n".join(out)[:STACK_CHARACTERS]
 
 

@@ -32,7 +32,7 @@ class _Checking:
 
     def __init__(self, end: float) -> None:
         self._end = end
-        self.said = b""
+        self.output = b""
 
     def overdue(self) -> str | None:
         return OVER_WALL if time.monotonic() > self._end else None
@@ -41,7 +41,7 @@ class _Checking:
         return None
 
     def on_output(self, stream: int, data: bytes) -> None:
-        self.said += data
+        self.output += data
 
     def read_clock(self) -> int:
         return 0
@@ -100,4 +100,4 @@ class PhpPrograms:
         except (OutOfMemory, Stopped, Trapped):
             message = f"{path} is too large or nested too deeply to compile; split it"
             return Failure("validation", "TooLarge", message, code="program_size", position=Position(path, 1, 1))
-        return faults.refused(owner.said.decode("utf-8", "replace"))
+        return faults.refused(owner.output.decode("utf-8", "replace"))

@@ -35,11 +35,11 @@ class Randomness:
     """Bytes that are the same whenever a step with this seed asks for them: SHAKE-256 of the seed and a counter."""
 
     def __init__(self, seed: int) -> None:
-        self._seed, self.drawn = seed.to_bytes(max(8, (seed.bit_length() + 7) // 8), "little"), 0
+        self._seed, self.position = seed.to_bytes(max(8, (seed.bit_length() + 7) // 8), "little"), 0
 
     def draw(self, count: int) -> bytes:
-        self.drawn += 1
-        return hashlib.shake_256(self._seed + self.drawn.to_bytes(8, "little")).digest(count)
+        self.position += 1
+        return hashlib.shake_256(self._seed + self.position.to_bytes(8, "little")).digest(count)
 
 
 class PhpRun(Visit):
@@ -58,7 +58,7 @@ class PhpRun(Visit):
             self._print(self._printed, whole=True)
         except LimitReached as reached:
             failure = failure or reached.failure
-        self._seeded = self._random.drawn > 0
+        self._seeded = self._random.position > 0
         return self._end(failure), [(self._output or b"null") if failure is None else b"null", b""]
 
     def _attempt(self) -> Failure | None:
@@ -135,7 +135,7 @@ class PhpRun(Visit):
         self._printed = rest
         for line in lines:
             if line:
-                self.note("info", faults.shown(line.decode("utf-8", "replace")))
+                self.note("info", faults.strip_root(line.decode("utf-8", "replace")))
 
 
 def _sleeps(body: bytes) -> bool:

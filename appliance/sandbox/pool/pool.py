@@ -22,7 +22,7 @@ from appliance.sandbox.pool.protections import Protections, weakest
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
 from appliance.sandbox.runtimes import RuntimesMissing
 from appliance.sandbox.typecheck import LONGEST_SECONDS as TYPES_SECONDS
-from appliance.sandbox.typecheck import Finding, KeptFindings, TypeCheck
+from appliance.sandbox.typecheck import Finding, FindingsCache, TypeCheck
 from appliance.sandbox.typecheck.share import Share
 from appliance.sandbox.wire import Header, encode_json
 from appliance.sandbox.worker.snapshot import Unusable, check
@@ -57,7 +57,7 @@ class Pool:
         self.templates, self._code, self._former = lanes.templates, lanes.code, lanes.former
         self._decisions, self._types = lanes.decisions, lanes.types
         self.schemas = SchemaChecker(lanes.schemas)
-        self._findings, self._type_checks = KeptFindings(), Share()
+        self._findings, self._type_checks = FindingsCache(), Share()
         self._compiled = CompiledPrograms()
         self._observer: Observer = NullObserver()
 
@@ -234,7 +234,7 @@ class Pool:
         """
         findings = self._findings.get(check.digest)
         if findings is None:
-            with self._type_checks.taken(check.namespace):
+            with self._type_checks.slot(check.namespace):
                 _, parts, failure = self._ask_types(check)
             if failure is not None:
                 return failure

@@ -114,7 +114,7 @@ class Finding:
         )
 
 
-class KeptFindings:
+class FindingsCache:
     """The answers to the most recent checks: what validates a draft and then publishes it asks twice."""
 
     def __init__(self, most: int = 64) -> None:

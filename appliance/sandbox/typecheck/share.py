@@ -21,7 +21,7 @@ class Share:
         self._running: Counter[str] = Counter()
 
     @contextmanager
-    def taken(self, tenant_id: str) -> Iterator[None]:
+    def slot(self, tenant_id: str) -> Iterator[None]:
         """ConcurrencyLimited while as many of this tenant are under way as may be."""
         with self._lock:
             if self._running[tenant_id] >= PER_TENANT:

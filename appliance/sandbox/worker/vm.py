@@ -129,9 +129,9 @@ class VM(Instance):
 
     def property(self, value: int, name: str) -> int:
         key = self.allocate(name.encode())
-        found = self.call("qjs_get_prop_string", value, key)
+        member = self.call("qjs_get_prop_string", value, key)
         self.call("wasm_free", key)
-        return found
+        return member
 
     def exception(self) -> dict[str, Any]:
         """What was thrown last, described without running the prelude."""

@@ -27,7 +27,7 @@ LONGEST_MS = 7 * 86_400_000
 CACHE_SECONDS = 1.0
 SEEN_UPDATE_MS = 300_000  # `seen_at` is updated at most this often
 MAX_CACHED = 10_000
-SIGN_IN_KEPT_MS = 3_600_000
+SIGN_IN_RETENTION_MS = 3_600_000
 
 Key = tuple[str, str, bytes]
 
@@ -175,7 +175,7 @@ def purge(now: int, most: int = 5000) -> int:
         return lambda: db.execute(f"DELETE FROM {table} WHERE (tenant_id, id) IN ({expired})", values)  # noqa: S608
 
     visits = db.write(delete("webapp_visit", "expires_at <= ? OR seen_at <= ?", (now, now - IDLE_MS)))
-    return visits + db.write(delete("webapp_sign_in", "created_at <= ?", (now - SIGN_IN_KEPT_MS,)))
+    return visits + db.write(delete("webapp_sign_in", "created_at <= ?", (now - SIGN_IN_RETENTION_MS,)))
 
 
 def _to_visit(row: VisitRow) -> Visit:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.agents.skills.comparison import DiffLine, compare_texts
-from appliance.agents.skills.service import KEPT_VERSIONS, LARGEST_CONTENT, Skills, read_archive
+from appliance.agents.skills.service import LARGEST_CONTENT, MAX_VERSIONS, Skills, read_archive
 from appliance.blobs import GRACE_MS, Blobs
 from appliance.core import clock
 from appliance.core.database import db
@@ -131,16 +131,16 @@ def test_versions_are_kept_by_digest_and_compared(skills: Skills, acme: TenantSc
 def test_old_versions_go_and_their_contents_are_collected(
     skills: Skills, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    digests = [skills.put_skill(acme, "returns", skill(n=str(n).encode()))[0].version_digest for n in range(KEPT_VERSIONS + 2)]
+    digests = [skills.put_skill(acme, "returns", skill(n=str(n).encode()))[0].version_digest for n in range(MAX_VERSIONS + 2)]
     with pytest.raises(NotFound, match="no version"):
         skills.list_files(acme, "returns", digests[0])
     assert skills.read_files(acme, "returns", digests[2]) == skill(n=b"2")
     later = clock.now_ms() + GRACE_MS + 1
     monkeypatch.setattr(clock, "now_ms", lambda: later)
     assert blobs.collect() == 2
-    assert skills.load_skill(acme, "returns", "references/n.md").content == str(KEPT_VERSIONS + 1)
+    assert skills.load_skill(acme, "returns", "references/n.md").content == str(MAX_VERSIONS + 1)
     skills.delete_skill(acme, "returns")
-    assert blobs.collect() == KEPT_VERSIONS + 1
+    assert blobs.collect() == MAX_VERSIONS + 1
     assert blobs.usage(acme).blobs == 0
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from appliance.agents.skills.service import KEPT_VERSIONS, Skills
+from appliance.agents.skills.service import MAX_VERSIONS, Skills
 from appliance.agents.skills.trust import approve_skill, find_refusal, revoke_skill
 from appliance.core.errors import NotFound, PolicyDenied, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
@@ -71,7 +71,7 @@ def test_a_changed_skill_is_untrusted_and_has_no_tools_until_it_is_approved_anew
 def test_an_approved_version_is_trusted_again_when_restored(skills: Skills, acme: TenantScope, ann: SignedIn) -> None:
     first = store_skill(skills, acme)
     approve_skill(scope_of(ann), skills, ann, "returns", first, ["query_entities"])
-    for number in range(KEPT_VERSIONS + 2):
+    for number in range(MAX_VERSIONS + 2):
         store_skill(skills, acme, f"license: '{number}'\n")
     assert skills.list_files(acme, "returns", first)  # the approved version is kept to be compared with
     store_skill(skills, acme)

@@ -8,7 +8,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.processes.engine import store
-from appliance.processes.engine.store import CLOSING_LINE, JournalEntry
+from appliance.processes.engine.store import FINAL_LINE, JournalEntry
 from appliance.processes.host.final_entries import END, parse_final_entry
 from appliance.sandbox import Pool
 from tests.processes.world import Bell, World, code, make_world, rule
@@ -22,7 +22,7 @@ def lines(world: World, execution: str, step: str = "a", attempt: int = 1) -> li
 
 
 def closing_line(world: World, execution: str, step: str = "a", attempt: int = 1) -> JournalEntry:
-    (result,) = [line for line in lines(world, execution, step, attempt) if line.call == CLOSING_LINE]
+    (result,) = [line for line in lines(world, execution, step, attempt) if line.call == FINAL_LINE]
     assert result.method == END
     return result
 

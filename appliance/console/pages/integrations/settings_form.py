@@ -18,7 +18,7 @@ from appliance.integrations import is_marker
 
 DRAFT = "draft"
 FORGET = "forget:"
-KEPT_MS = 3_600_000
+RETENTION_MS = 3_600_000
 TYPED, SEALED, FORGOTTEN = "typed", "sealed", "forgotten"
 
 
@@ -103,7 +103,7 @@ class SettingsForm:
             draft = json.loads(self._visit.services.sealer.open(base64.urlsafe_b64decode(sent), self._context))
         except (ConfigInvalid, binascii.Error, ValueError):
             draft = {"at": 0}
-        self.has_lost = clock.now_ms() - draft["at"] > KEPT_MS
+        self.has_lost = clock.now_ms() - draft["at"] > RETENTION_MS
         return {} if self.has_lost else draft["secrets"]
 
 

@@ -11,7 +11,7 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext
 from appliance.processes import Execution, JournalRow
 from appliance.processes.definitions import versions
-from appliance.processes.engine import CLOSING_LINE
+from appliance.processes.engine import FINAL_LINE
 from appliance.processes.executions import overview
 from appliance.processes.executions import service as executions
 from appliance.processes.host import redact_answer
@@ -39,7 +39,7 @@ class Line:
 
     @property
     def is_final(self) -> bool:
-        return self.call == CLOSING_LINE
+        return self.call == FINAL_LINE
 
 
 def _line(row: JournalRow) -> Line:

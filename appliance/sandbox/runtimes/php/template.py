@@ -52,9 +52,9 @@ def make_template(translated: bytes) -> tuple[bytes, PhpBoot]:
     sections = {each.id: each for each in wasmfile.read_sections(translated)}
     exports = wasmfile.read_exports(sections[wasmfile.EXPORT].body)
     variables = read_globals(sections[wasmfile.GLOBAL].body)
-    globals_by_name = {each.name: each.index for each in exports if each.kind == GLOBAL}
-    entries = {name.removesuffix(ENTRY): variables[index].value or 0 for name, index in globals_by_name.items() if name.endswith(ENTRY)}
-    mutable = {name: index for name, index in globals_by_name.items() if variables[index].mutable}
+    indexes = {each.name: each.index for each in exports if each.kind == GLOBAL}
+    entries = {name.removesuffix(ENTRY): variables[index].value or 0 for name, index in indexes.items() if name.endswith(ENTRY)}
+    mutable = {name: index for name, index in indexes.items() if variables[index].mutable}
     engine = PhpEngine(lambda wasm: wasmtime.Module(wasm, translated))
     # No random numbers: whatever PHP seeds now would be every step's seed.
     files = Files({"/php.ini": (SOURCES / "php.ini").read_bytes()}, None)
