@@ -89,6 +89,7 @@ def _priorities(client: Http2) -> bytes:
 CALM = int(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
 FLOODS: list[tuple[str, Callable[[Http2], bytes]]] = [
     ("rapid resets", _rapid_resets),
+    ("forced resets", _forced_resets),
     ("settings", lambda client: raw(4, b"\0\x04\0\0\0\x64") * 5000),
     ("empty settings", lambda client: raw(4) * 5000),
     ("pings", lambda client: raw(6, bytes(8)) * 50_000),
