@@ -58,7 +58,7 @@ def markdown(listed: Sequence[Entry]) -> str:
     """Render the catalogue as a Markdown page of the documentation."""
     lines = [
         "# Catalogue of connectors", "",
-        "Made by `gos connector catalogue` from what connectors declare. Behind each action stands its effect: r reads, i may be",
+        "Made by `gos connector catalogue` from the connectors' declarations. Behind each action, its effect: r reads, i may be",
         "repeated without harm, w writes.", "",
         "| connector | actions | triggers | credentials | tested against |", "|---|---|---|---|---|",
     ]  # fmt: skip

@@ -83,15 +83,13 @@ def _by_status(answer: HttpAnswer, title: str) -> ConnectorError | None:
         return AuthError(f"{title} does not accept the credentials ({status}); give others in the integration.", details=details)
     after = _retry_after(answer, None)
     if status == 429 or (status == 503 and after is not None):
-        return RateLimited(
-            Sentence("%(title)s asks to wait (%(status)s).", title=title, status=status), retry_after=after, details=details
-        )
+        message = Sentence("%(title)s limits the rate of requests (%(status)s).", title=title, status=status)
+        return RateLimited(message, retry_after=after, details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
         return TransientError(f"{title} failed ({status}); try again later.", outcome=_outcome(status), details=details)
     if 300 <= status < 400:
-        return Rejected(
-            Sentence("%(title)s points elsewhere (%(status)s) and was not followed.", title=title, status=status), details=details
-        )
+        message = Sentence("%(title)s redirects elsewhere (%(status)s), which was not followed.", title=title, status=status)
+        return Rejected(message, details=details)
     return Rejected(
         Sentence("%(title)s refused the request (%(status)s); the details hold its reason.", title=title, status=status),
         details=details,

@@ -159,7 +159,7 @@ TRIGGERS: tuple[Trigger, ...] = (
                 "default": "*",
                 "description": "A shell pattern such as *.csv",
             },
-            begin={"enum": ["now", "start"], "default": "now", "description": "Whether what is there already counts as new"},
+            begin={"enum": ["now", "start"], "default": "now", "description": "Whether existing files count as new"},
         ),
         _ENTRY,
         {},

@@ -51,7 +51,7 @@ class HttpConnector(Connector):
     name = "http"
     title = "HTTP"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback"
+    tested_against = "a loopback test server"
     previews = True
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS

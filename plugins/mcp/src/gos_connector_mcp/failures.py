@@ -79,7 +79,7 @@ def error_of_status(answer: HttpAnswer, *, changes: bool) -> ConnectorError | No
         return AuthError(f"The server does not accept the credentials, or they lack a permission ({status}).", details=details)
     after = retry_after(answer)
     if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"The server asks to wait ({status}).", retry_after=after, details=details)
+        return RateLimited(f"The server limits the rate of requests ({status}).", retry_after=after, details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
         # 503, 408 and 425 say that the work was not started; after any other 5xx the outcome is unknown.
         outcome: Outcome = "unknown" if changes and status not in (408, 425, 503) else "not_done"

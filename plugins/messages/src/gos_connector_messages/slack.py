@@ -49,7 +49,7 @@ class SlackConnector(Connector):
     name = "slack"
     title = "Slack"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback that follows what Slack publishes"
+    tested_against = "a loopback test server that follows what Slack publishes"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
 

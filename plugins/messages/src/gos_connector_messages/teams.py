@@ -27,7 +27,7 @@ class TeamsConnector(Connector):
     name = "teams"
     title = "Microsoft Teams"
     version = "0.1.0"
-    tested_against = "a server of the test on loopback that follows what Microsoft publishes"
+    tested_against = "a loopback test server that follows what Microsoft publishes"
     settings_schema: ClassVar[Json] = {
         "type": "object",
         "required": ["url"],

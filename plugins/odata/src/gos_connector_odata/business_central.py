@@ -62,7 +62,7 @@ class BusinessCentralConnector(OdataConnector):
     title = "Business Central"
     version = "0.1.0"
     tested_against = (
-        "a service of the test on loopback, generated from a description ($metadata) written for it, "
+        "a loopback test service, generated from a description ($metadata) written for it, "
         "that follows the documentation of Business Central API v2.0"
     )
     settings_schema: ClassVar[Json] = SETTINGS

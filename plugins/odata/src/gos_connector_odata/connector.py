@@ -25,7 +25,7 @@ class OdataConnector(Connector):
     name = "odata"
     title = "OData"
     version = "0.1.0"
-    tested_against = "a service of the test on loopback that follows OData 4"
+    tested_against = "a loopback test service that follows OData 4"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
 

@@ -112,7 +112,7 @@ class Dynamics365Connector(OdataConnector):
     title = "Dynamics 365"
     version = "0.1.0"
     tested_against = (
-        "a service of the test on loopback, generated from a description ($metadata) written for it, "
+        "a loopback test service, generated from a description ($metadata) written for it, "
         "that follows the documentation of Dataverse Web API 9.2"
     )
     settings_schema: ClassVar[Json] = SETTINGS

@@ -46,7 +46,7 @@ class SapConnector(OdataConnector):
     title = "SAP S/4HANA"
     version = "0.1.0"
     tested_against = (
-        "a service of the test on loopback, generated from a description ($metadata) written for it, "
+        "a loopback test service, generated from a description ($metadata) written for it, "
         "that follows the documentation of SAP S/4HANA"
     )
     settings_schema: ClassVar[Json] = SETTINGS

@@ -117,14 +117,14 @@ def error_of(answer: HttpAnswer, who: str = "The service") -> ConnectorError | N
     details = {"status": status, "body": answer.content[:_EXCERPT].decode("utf-8", "replace")}
     wait_s = _wait_seconds(answer)
     if status == 429 or (status in (403, 503) and wait_s is not None):
-        return RateLimited(f"{who} asks to wait ({status}){message}", retry_after=wait_s, details=details)
+        return RateLimited(f"{who} limits the rate of requests ({status}){message}", retry_after=wait_s, details=details)
     if status in (401, 403):
         return AuthError(f"{who} does not accept the credentials ({status}){message}", details=details)
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
         outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
         return TransientError(f"{who} failed ({status}){message}", outcome=outcome, details=details)
     if 300 <= status < 400:
-        return Rejected(f"{who} points elsewhere ({status}) and was not followed.", details=details)
+        return Rejected(f"{who} redirects elsewhere ({status}), which was not followed.", details=details)
     return Rejected(f"{who} refused the request ({status}){message}", details=details)
 
 

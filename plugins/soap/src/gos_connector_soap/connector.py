@@ -17,7 +17,7 @@ class SoapConnector(Connector):
     name = "soap"
     title = "SOAP"
     version = "0.1.0"
-    tested_against = "a service of the test on loopback that follows its WSDL (SOAP 1.1 and 1.2)"
+    tested_against = "a loopback test service that follows its WSDL (SOAP 1.1 and 1.2)"
     settings_schema: ClassVar[Json] = SETTINGS
     actions: ClassVar[tuple[Action, ...]] = ACTIONS
 

@@ -79,7 +79,6 @@ class PostgresqlSession:
 
     def __init__(self, connector: PostgresqlConnector, ctx: Context) -> None:
         self._deadline = ctx.deadline
-        self._writes = False
         tls = connector.tls()
         settings = connector.settings
         self._socket = ctx.dial(connector.host, connector.port)
@@ -100,7 +99,6 @@ class PostgresqlSession:
 
     def begin(self, ctx: Context, *, read_only: bool) -> None:
         self._deadline = ctx.deadline
-        self._writes = not read_only
         self._run_text("BEGIN READ ONLY" if read_only else "BEGIN")
         self._run_text(f"SET LOCAL statement_timeout = {self._remaining_ms()}")
 
