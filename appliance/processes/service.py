@@ -88,8 +88,7 @@ class ProcessFlow:
         self.runner = Runner(config, presence, tools, self._timers)
         self._fair_queue = FairShare(config.queue.workers)
         self.intake = Intake(self.runner, self._fair_queue, queue, self._draining)
-        silence_seconds = config.queue.lease_seconds * 2 / 3
-        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, silence_seconds)
+        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, config.queue.lease_seconds * 2 / 3)
         self._sweeper.is_running_here = self.runner.active.__contains__
         self._sweeper.jumps = self.runner.jumps
         queue.declare(WAKE, self.intake.handle_message)

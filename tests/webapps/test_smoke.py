@@ -307,7 +307,7 @@ def test_a_publication_that_crashes_every_process_is_aborted(
 @pytest.fixture
 def keep_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps only the newest version of an app, and those in use."""
-    monkeypatch.setattr("appliance.webapps.versions.KEPT_VERSIONS", 1)
+    monkeypatch.setattr("appliance.webapps.versions.MAX_VERSIONS", 1)
 
 
 @pytest.mark.usefixtures("keep_one_version")
