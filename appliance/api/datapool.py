@@ -5,149 +5,47 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
 from werkzeug.http import parse_options_header
 
 from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, UnsupportedMediaType, VersionConflict
 from appliance.core.json_text import load_json
-from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
+from appliance.core.pages import Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.tenants.grants import continued_access
 
-from .frame.routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
+from .datapool_views import (
+    BatchBody,
+    ChangeQuery,
+    ChangeView,
+    CollectionView,
+    DeleteQuery,
+    Entity,
+    EntityListQuery,
+    EntityQuery,
+    ExportQuery,
+    HistoryQuery,
+    ImportQuery,
+    ImportView,
+    OutcomeView,
+    change_view,
+    collection_view,
+)
+from .frame.routing import Acts, Answer, Call, Events, Json, route
 from .frame.tool_arguments import batch_arguments, operation_arguments
 from .tenants.tenants import DeletedView, NoQuery
 
-Entity = dict[str, Any]
 POLL_SECONDS = 0.3
 EVENTS_AT_ONCE = 200
+NEW_COLLECTION = Json("document", "The definition of the collection; JSON or YAML.")
+CHANGES = Json("document", "The members of the definition to change; `fields` is the complete new list. JSON or YAML.")
+VALUES = Json("object", "The values of the entity, by field.")
+QUERY = Json("object", "The query; `{}` lists every entity, the newest first.")
+ROWS = Json("lines", "CSV with a header line that names the fields, or NDJSON with one object for each entity.")
 MEDIA: dict[str, Literal["csv", "ndjson"]] = {"text/csv": "csv", "application/x-ndjson": "ndjson", "application/jsonl": "ndjson"}
-
-
-class StepView(View):
-    """One step of a schema change: it loses `lost` values, and `blocked` entities prevent it."""
-
-    field: str
-    change: str
-    message: str
-    lost: int
-    blocked: int
-
-
-class CollectionView(View):
-    """A collection's definition."""
-
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
-
-    name: str
-    description: str | None = None
-    fields: list[dict[str, Any]]
-    indexes: list[dict[str, Any]]
-    search: list[str]
-    access: dict[str, Any]
-    created_at: str
-    updated_at: str
-    version: Annotated[int, Field(serialization_alias="_version")]
-    steps: list[StepView] | None = None
-
-
-class ChangeQuery(Query):
-    dry_run: bool = False
-    allow_loss: bool = False
-
-
-class DeleteQuery(Query):
-    allow_loss: bool = False
-
-
-class EntityQuery(Query):
-    fields: str | None = None
-    expand: str | None = None
-
-
-class EntityListQuery(ListQuery, EntityQuery):
-    """`filter` is a filter as JSON; `fields` and `expand` are comma-separated names."""
-
-    filter: str | None = None
-    search: str | None = None
-
-
-class BatchBody(Body):
-    operations: list[Any]
-    dry_run: bool = False
-
-
-class OutcomeView(View):
-    """The result of one operation of a batch."""
-
-    event: Literal["created", "updated", "unchanged", "deleted"]
-    collection: str
-    entity: Entity
-
-
-class ImportQuery(Query):
-    """`key` lists the fields, comma-separated, that identify an entity: rows are then upserted.  `decimal` is the decimal
-    separator of a CSV's numbers: with a comma, `1.234,50` is read."""
-
-    key: str = ""
-    on_error: Literal["report", "refuse"] = "report"
-    dry_run: bool = False
-    delimiter: Annotated[str, Field(pattern="^[,;|\t]?$")] = ""
-    decimal: Literal[".", ","] = "."
-
-
-class ImportErrorView(View):
-    line: int
-    field: str | None = None
-    code: str
-    message: str
-
-
-class ImportView(View):
-    """Counts of imported rows; `errors` lists the first 1,000 errors, `error_count` counts all of them."""
-
-    rows: int
-    created: int
-    updated: int
-    unchanged: int
-    failed: int
-    stored: bool
-    ignored_columns: list[str]
-    error_count: int
-    errors: list[ImportErrorView]
-
-
-class HistoryQuery(Query):
-    limit: int = DEFAULT_LIMIT
-    cursor: str | None = None
-
-
-class ChangeView(View):
-    """One change of an entity; `entity` is its state after the change, or before a deletion."""
-
-    event: Literal["created", "updated", "deleted"]
-    version: int
-    at: str
-    actor: str
-    entity: Entity
-
-
-class ExportQuery(Query):
-    format: Literal["csv", "ndjson"] = "csv"
-    filter: str | None = None
-
-
-def collection_view(collection: dict[str, Any]) -> CollectionView:
-    members = {("version" if name == "_version" else name): value for name, value in collection.items()}
-    return CollectionView(**members)
-
-
-def change_view(change: datapool.Change) -> ChangeView:
-    return ChangeView.model_validate(asdict(change))
 
 
 def entity_answer(entity: Entity, status: int | None = None, location: str = "") -> Answer:
@@ -182,13 +80,19 @@ def read_filter(call: Call, text: str | None) -> Any:
 
 @route("GET", "/datapool", scope="entities.read", returns=CollectionView, listed=True)
 def list_collections(call: Call) -> Page[CollectionView]:
-    """List the collections."""
+    """List the collections of the tenant.
+
+    Each comes with its whole definition. Sorted by `name`; `sort` also takes `created_at` and `updated_at`.
+    """
     return datapool.list_collections(call.scope, call.query.page).map(collection_view)
 
 
-@route("POST", "/datapool", scope="datapool.admin", body=Json("document"), returns=CollectionView, status=201)
+@route("POST", "/datapool", scope="datapool.admin", body=NEW_COLLECTION, returns=CollectionView, status=201)
 def create_collection(call: Call) -> Answer:
-    """Create a collection."""
+    """Create a collection.
+
+    The body is its definition: `{name, description?, fields, indexes?, search?, access?}`. A tenant has at most 500 collections.
+    """
     created = datapool.create_collection(call.scope, call.body.data)
     return Answer(
         collection_view(created), headers={"Location": f"/api/v1/datapool/{created['name']}"}, etag=str(created["_version"])
@@ -200,10 +104,11 @@ def create_collection(call: Call) -> Answer:
     acts=Acts("write_entities", arguments=batch_arguments),
 )  # fmt: skip
 def run_batch(call: Call) -> list[OutcomeView]:
-    """Create, update, upsert and delete up to 1,000 entities: all or nothing.
+    """Change up to 1,000 entities at once.
 
-    An operation is `{op: create|update|upsert|delete, collection, id?, key?, values?, if_version?}`. Results come in the order
-    of the operations; if any fails, the error lists all problems with a JSON pointer to each.
+    All operations are stored, or none. An operation is `{op: create|update|upsert|delete, collection, id?, key?, values?,
+    if_version?}`. Results come in the order of the operations; if any fails, the error lists all problems with a JSON pointer to
+    each.
     """
     outcomes = datapool.run_batch(call.scope, call.body.operations, dry_run=call.body.dry_run)
     return [OutcomeView(event=o.event, collection=o.collection, entity=o.entity) for o in outcomes]
@@ -211,12 +116,15 @@ def run_batch(call: Call) -> list[OutcomeView]:
 
 @route("GET", "/datapool/{collection}", scope="entities.read", returns=CollectionView)
 def get_collection(call: Call, collection: str) -> Answer:
-    """Show a collection's definition."""
+    """Show a collection's definition.
+
+    The ETag is the version of the definition, which conditional changes name.
+    """
     definition = datapool.get_collection(call.scope, collection)
     return Answer(collection_view(definition), etag=str(definition["_version"]))
 
 
-@route("PATCH", "/datapool/{collection}", scope="datapool.admin", body=Json("document"), query=ChangeQuery, returns=CollectionView)
+@route("PATCH", "/datapool/{collection}", scope="datapool.admin", body=CHANGES, query=ChangeQuery, returns=CollectionView)
 def change_collection(call: Call, collection: str) -> Answer:
     """Change a collection's definition and migrate its entities.
 
@@ -232,7 +140,10 @@ def change_collection(call: Call, collection: str) -> Answer:
 
 @route("DELETE", "/datapool/{collection}", scope="datapool.admin", query=DeleteQuery, returns=DeletedView)
 def delete_collection(call: Call, collection: str) -> DeletedView:
-    """Delete a collection; one that has entities only with `allow_loss`."""
+    """Delete a collection with its entities.
+
+    One that has entities is deleted only with `allow_loss`.
+    """
     datapool.delete_collection(call.scope, collection, allow_loss=call.query.allow_loss)
     return DeletedView(deleted=collection)
 
@@ -242,17 +153,23 @@ def delete_collection(call: Call, collection: str) -> DeletedView:
     acts=Acts("query_entities"),
 )  # fmt: skip
 def list_entities(call: Call, collection: str) -> Page[Entity]:
-    """List entities with filter, search and sorting, page by page; newest first unless sorted."""
+    """List, filter and search entities.
+
+    The newest come first unless `sort` says otherwise; sorting is by fields of the collection, with `-` for descending.
+    """
     parameters = call.query.model_dump(exclude_none=True, exclude={"filter"})
     return datapool.query_entities(call.scope, collection, {**parameters, "filter": read_filter(call, call.query.filter)})
 
 
 @route(
-    "POST", "/datapool/{collection}/entities", scope="entities.write", body=Json(), returns=Entity, status=201,
+    "POST", "/datapool/{collection}/entities", scope="entities.write", body=VALUES, returns=Entity, status=201,
     acts=Acts("write_entities", arguments=operation_arguments("create")),
 )  # fmt: skip
 def create_entity(call: Call, collection: str) -> Answer:
-    """Create an entity from its values."""
+    """Create an entity from its values.
+
+    Fields that are left out get their default; all problems with the values are listed at once.
+    """
     entity = datapool.create_entity(call.scope, collection, call.body)
     return entity_answer(entity, 201, f"/api/v1/datapool/{collection}/entities/{entity['id']}")
 
@@ -262,27 +179,36 @@ def create_entity(call: Call, collection: str) -> Answer:
     acts=Acts("query_entities"),
 )  # fmt: skip
 def get_entity(call: Call, collection: str, entity_id: str) -> Answer:
-    """Show an entity."""
+    """Show an entity.
+
+    The ETag is its `_version`, which conditional changes name.
+    """
     query = datapool.parse_query(call.query.model_dump(exclude_none=True))
     return entity_answer(datapool.get_entity(call.scope, collection, entity_id, query=query))
 
 
 @route(
-    "PATCH", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity,
+    "PATCH", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=VALUES, returns=Entity,
     acts=Acts("write_entities", arguments=operation_arguments("update")),
 )  # fmt: skip
 def update_entity(call: Call, collection: str, entity_id: str) -> Answer:
-    """Merge values into an entity (RFC 7396). Takes If-Match."""
+    """Merge values into an entity.
+
+    A JSON merge patch (RFC 7396): fields that are left out stay, null removes a value. Takes If-Match.
+    """
     version = expected_version(call)
     return entity_answer(datapool.update_entity(call.scope, collection, entity_id, call.body, if_version=version))
 
 
 @route(
-    "PUT", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=Json(), returns=Entity,
+    "PUT", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", body=VALUES, returns=Entity,
     acts=Acts("write_entities", arguments=operation_arguments("replace")),
 )  # fmt: skip
 def replace_entity(call: Call, collection: str, entity_id: str) -> Answer:
-    """Replace all values of an entity. Takes If-Match."""
+    """Replace all values of an entity.
+
+    Fields that are left out get their default, or no value. Takes If-Match.
+    """
     version = expected_version(call)
     return entity_answer(datapool.replace_entity(call.scope, collection, entity_id, call.body, if_version=version))
 
@@ -292,7 +218,10 @@ def replace_entity(call: Call, collection: str, entity_id: str) -> Answer:
     acts=Acts("write_entities", arguments=operation_arguments("delete")),
 )  # fmt: skip
 def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
-    """Delete an entity that no other entity refers to. Takes If-Match."""
+    """Delete an entity.
+
+    Refused while another entity refers to it. Takes If-Match.
+    """
     datapool.delete_entity(call.scope, collection, entity_id, if_version=expected_version(call))
     return DeletedView(deleted=entity_id)
 
@@ -302,7 +231,10 @@ def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
     listed=True, acts=Acts("query_entities"),
 )  # fmt: skip
 def list_entity_history(call: Call, collection: str, entity_id: str) -> Page[ChangeView]:
-    """List the changes of an entity, newest first; a deleted entity keeps its history."""
+    """List the changes of an entity.
+
+    The newest come first; a deleted entity keeps its history.
+    """
     page = PageRequest(call.query.limit, call.query.cursor)
     return datapool.list_entity_history(call.scope, collection, entity_id, page).map(change_view)
 
@@ -344,7 +276,7 @@ def _changes_after(scope: TenantScope, collection: str, number: int) -> list[dat
 
 
 @route(
-    "POST", "/datapool/{collection}/query", scope="entities.read", body=Json(), query=NoQuery, returns=Entity, listed=True,
+    "POST", "/datapool/{collection}/query", scope="entities.read", body=QUERY, query=NoQuery, returns=Entity, listed=True,
     acts=Acts("query_entities", "read"),
 )  # fmt: skip
 def query_entities(call: Call, collection: str) -> Page[Entity]:
@@ -356,13 +288,14 @@ def query_entities(call: Call, collection: str) -> Page[Entity]:
     return datapool.query_entities(call.scope, collection, call.body)
 
 
-@route("POST", "/datapool/{collection}/import", scope="entities.write", body=Json("lines"), query=ImportQuery, returns=ImportView)
+@route("POST", "/datapool/{collection}/import", scope="entities.write", body=ROWS, query=ImportQuery, returns=ImportView)
 def import_entities(call: Call, collection: str) -> ImportView:
-    """Import CSV (`text/csv`, with an optional `charset`) or NDJSON (`application/x-ndjson`).
+    """Import entities from CSV or NDJSON.
 
-    Every row is stored, or reported with its line and field. With `on_error=refuse`, nothing is stored unless every row is
-    valid; otherwise the answer is 422 with the first 100 problems as details (a dry run returns the report).
-    An import in one transaction (`refuse`, `dry_run`, an Idempotency-Key) may have at most 20,000 lines.
+    CSV is `text/csv`, with an optional `charset`; NDJSON is `application/x-ndjson`. Every row is stored, or reported with its
+    line and field. With `on_error=refuse`, nothing is stored unless every row is valid; otherwise the answer is 422 with the
+    first 100 problems as details (a dry run returns the report). An import in one transaction (`refuse`, `dry_run`, an
+    Idempotency-Key) may have at most 20,000 lines.
     """
     media, parameters = parse_options_header(call.headers.get("content-type", ""))
     media = media.strip().lower()
@@ -386,7 +319,10 @@ def import_entities(call: Call, collection: str) -> ImportView:
     acts=Acts("query_entities"),
 )  # fmt: skip
 def export_entities(call: Call, collection: str) -> Answer:
-    """Export entities as a CSV or NDJSON file, oldest first."""
+    """Export entities as CSV or NDJSON.
+
+    The oldest come first. A text that a spreadsheet would execute gets an apostrophe in CSV, which the import removes.
+    """
     format_ = call.query.format
     filters = read_filter(call, call.query.filter)
     data = b"".join(datapool.export_entities(call.scope, collection, format_, filter_document=filters))

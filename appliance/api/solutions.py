@@ -25,16 +25,22 @@ ARCHIVE = Json("archive", "The solution folder as zip or tar.gz.")
 
 
 class PlanQuery(Query):
-    allow_loss: bool = False
-    prune: bool = False
+    allow_loss: Annotated[bool, Field(description="Accept that changes of collections lose values.")] = False
+    prune: Annotated[
+        bool, Field(description="Delete what this solution created and no longer contains, unless something still needs it.")
+    ] = False
 
 
 class ApplyQuery(PlanQuery):
-    message: Annotated[str, Field(max_length=500)] = ""
+    message: Annotated[
+        str, Field(max_length=500, description="What changed, for the lists of versions; at most 500 characters.")
+    ] = ""
 
 
 class ExportQuery(Query):
-    drafts: bool = False
+    drafts: Annotated[bool, Field(description=(
+        "Export drafts of processes and policies instead of what is published, also of those never published."
+    ))] = False
 
 
 class PlannedChangeView(View):
@@ -44,21 +50,29 @@ class PlannedChangeView(View):
     `prune` it is deleted. `failed` says why the new version of a WebApp was not published.
     """
 
-    kind: Kind
-    id: str
-    action: Action
-    summary: str
-    blocked: str | None = None
-    failed: str | None = None
+    kind: Annotated[Kind, Field(description="What kind of thing the item is.")]
+    id: Annotated[str, Field(description="The slug or name of the item, unique among those of its kind.")]
+    action: Annotated[Action, Field(description=(
+        "What applying does with the item; `missing` is a connector or secret that the solution needs and the tenant lacks."
+    ))]
+    summary: Annotated[str, Field(description="The change in words.")]
+    blocked: Annotated[
+        str | None, Field(description="What to do before the solution can be applied. Absent if nothing prevents it.")
+    ] = None
+    failed: Annotated[
+        str | None, Field(description="Why the new version of a WebApp was not published. Absent otherwise and in a plan.")
+    ] = None
 
 
 class PlanView(View):
     """The changes of a solution; `applied` says whether they have been made or are only planned."""
 
-    solution: str
-    applied: bool
-    blocked: bool
-    changes: list[PlannedChangeView]
+    solution: Annotated[str, Field(description="The name of the solution, from its `solution.yaml`.")]
+    applied: Annotated[bool, Field(description="Whether the changes have been made.")]
+    blocked: Annotated[bool, Field(description="Whether any change is blocked, so that nothing can be applied.")]
+    changes: Annotated[list[PlannedChangeView], Field(description=(
+        "All items of the solution, also those that stay unchanged, and what the solution needs and the tenant lacks."
+    ))]
 
 
 def plan_view(solution: Solution, changes: list[Change], *, applied: bool) -> PlanView:
@@ -87,10 +101,11 @@ def tools_of(call: Call) -> SolutionServices:
     acts=READS,
 )  # fmt: skip
 def plan_solution(call: Call) -> PlanView:
-    """Show what applying a solution would change and what blocks it; nothing is changed.
+    """Show what applying a solution would change.
 
-    Besides solutions.apply, the key needs the scopes for the solution's contents: processflow.write, datapool.admin and
-    integrations.write; and webapps.write and webapps.publish if it changes a WebApp.
+    Nothing is changed; what would block the solution is listed. Besides solutions.apply, the key needs the scopes for the
+    solution's contents: processflow.write, datapool.admin and integrations.write; and webapps.write and webapps.publish if it
+    changes a WebApp.
     """
     solution = read_body(call)
     options = ApplyOptions(allow_loss=call.query.allow_loss, prune=call.query.prune)
@@ -99,9 +114,10 @@ def plan_solution(call: Call) -> PlanView:
 
 @route("POST", "/solutions/apply", scope="solutions.apply", body=ARCHIVE, query=ApplyQuery, returns=PlanView, atomic=False)
 def apply_solution(call: Call) -> PlanView:
-    """Apply a solution, all or nothing; items that are already up to date stay unchanged.
+    """Apply a solution, all or nothing.
 
-    With `prune`, items that this solution once created and no longer contains are deleted, unless something still needs them.
+    Items that are already up to date stay unchanged. With `prune`, items that this solution once created and no longer contains
+    are deleted, unless something still needs them.
 
     Besides solutions.apply, the key needs the scopes for the solution's contents. If something blocks the solution, the answer
     is a conflict. A WebApp with checks is published after everything else; `failed` says why its checks did not pass.
@@ -113,10 +129,11 @@ def apply_solution(call: Call) -> PlanView:
 
 @route("GET", "/solutions/export", scope="solutions.apply", query=ExportQuery, media="application/zip")
 def export_solution(call: Call) -> Answer:
-    """Export the tenant as a solution folder (zip) with published versions or drafts; secrets are never exported.
+    """Export the tenant as a solution folder.
 
-    Besides solutions.apply, the key needs processflow.read, integrations.read and entities.read, and webapps.read if a WebApp is
-    published. The header `GOS-Left-Out` names WebApps and skills that are too large for a solution.
+    The answer is a zip with published versions or drafts; secrets are never exported. Besides solutions.apply, the key needs
+    processflow.read, integrations.read and entities.read, and webapps.read if a WebApp is published. The header `GOS-Left-Out`
+    names WebApps and skills that are too large for a solution.
     """
     apps, left_out = load_published(call.scope, call.services.webapps, call.services.blobs)
     skills, too_large = load_skills(call.scope, call.services.skills)

@@ -34,10 +34,18 @@ class Settings(BaseModel):
 class Parameters(Settings):
     """Defaults for calls that do not set them; `extra` members are passed to the provider unchanged."""
 
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    extra: dict[str, JsonValue] = Field(default_factory=dict)
+    temperature: Annotated[
+        float | None, Field(ge=0, le=2, description="How much answers vary, 0 to 2; default: the provider's.")
+    ] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1, description=(
+        "The share of likely words to choose from, above 0 up to 1; default: the provider's."
+    ))] = None
+    max_tokens: Annotated[
+        int | None, Field(ge=1, le=1_000_000, description="The most tokens of one answer, 1 to 1,000,000; default 4,096.")
+    ] = None
+    extra: Annotated[dict[str, JsonValue], Field(description=(
+        "Further members of the provider's request, by name; none that the appliance sets itself."
+    ))] = Field(default_factory=dict)
 
     @field_validator("extra")
     @classmethod
@@ -50,32 +58,44 @@ class Parameters(Settings):
 class Prices(Settings):
     """The price of a million tokens, in the tenant's own currency."""
 
-    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
-    input: Price
-    output: Price
+    currency: Annotated[
+        str, Field(pattern="^[A-Z]{3}$", description="The currency of the prices and of all costs, an ISO 4217 code.")
+    ] = "USD"
+    input: Annotated[Price, Field(description="The price of a million tokens sent, 0 to 1,000,000.")]
+    output: Annotated[Price, Field(description="The price of a million tokens received, 0 to 1,000,000.")]
 
 
 class Budget(Settings):
     """The most that may be used; an absent member is not limited."""
 
-    tokens: Tokens | None = None
-    cost: Amount | None = None
+    tokens: Annotated[
+        Tokens | None, Field(description="The most tokens, sent and received together; null or left out for no limit.")
+    ] = None
+    cost: Annotated[Amount | None, Field(description=(
+        "The most cost in the currency of the prices, above 0 up to 1,000,000,000; null or left out for no limit. Needs a price."
+    ))] = None
 
 
 class Budgets(Settings):
     """Limits of the profile per day and month (UTC), and per execution."""
 
-    day: Budget = Budget()
-    month: Budget = Budget()
-    execution: Budget = Budget()
+    day: Annotated[Budget, Field(description="The most that may be used on one day, UTC.")] = Budget()
+    month: Annotated[Budget, Field(description="The most that may be used in one month, UTC.")] = Budget()
+    execution: Annotated[Budget, Field(description="The most that one execution, or one run of an agent, may use.")] = Budget()
 
 
 class Pattern(Settings):
     """A pattern to redact: a built-in kind of value (`use`), or a regular expression in RE2 syntax with a `name`."""
 
-    name: Annotated[str, Field(pattern="^[A-Z][A-Z0-9_]{0,30}$")] | None = None
-    use: str | None = None
-    pattern: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    name: Annotated[str | None, Field(pattern="^[A-Z][A-Z0-9_]{0,30}$", description=(
+        "The name that placeholders show, such as `CUSTOMER` in `[CUSTOMER_1]`; required with `pattern`."
+    ))] = None
+    use: Annotated[
+        str | None, Field(description="A built-in kind of value: `email`, `iban`, `card`, `phone` or `ip`; instead of `pattern`.")
+    ] = None
+    pattern: Annotated[str | None, Field(min_length=1, max_length=1000, description=(
+        "A regular expression in RE2 syntax, at most 1,000 characters; instead of `use`."
+    ))] = None
 
     @model_validator(mode="after")
     def _is_one(self) -> "Pattern":
@@ -96,24 +116,36 @@ class Pattern(Settings):
 class Redaction(Settings):
     """The values to replace in prompts before they are sent; `restore` is the default for putting them back into answers."""
 
-    patterns: Annotated[list[Pattern], Field(max_length=50)] = Field(default_factory=list)
-    restore: bool = False
+    patterns: Annotated[
+        list[Pattern], Field(max_length=50, description="The values to replace, at most 50 patterns.")
+    ] = Field(default_factory=list)
+    restore: Annotated[
+        bool, Field(description="Put the values back into the model's answers, unless a call says otherwise.")
+    ] = False
 
 
 class Profile(Settings):
     """A tenant's access to a model, without the key.  `structured` is how JSON answers are requested."""
 
-    kind: Kind
-    model: Annotated[str, Field(min_length=1, max_length=200)]
-    name: Annotated[str, Field(max_length=200)] = ""
-    base_url: Annotated[str, Field(max_length=500)] = ""
-    parameters: Parameters = Parameters()
-    timeout: str = "60s"
-    structured: Structured = "native"
-    price: Prices | None = None
-    budgets: Budgets = Budgets()
-    redaction: Redaction = Redaction()
-    fallbacks: Annotated[list[str], Field(max_length=5)] = Field(default_factory=list)
+    kind: Annotated[Kind, Field(description="The protocol: `openai` for every server compatible with OpenAI, or `anthropic`.")]
+    model: Annotated[str, Field(min_length=1, max_length=200, description="The model to ask, by the provider's name.")]
+    name: Annotated[str, Field(max_length=200, description="The name for people, at most 200 characters; default: the slug.")] = ""
+    base_url: Annotated[str, Field(max_length=500, description=(
+        "The address of the provider's API, http or https, at most 500 characters; default: the provider's own."
+    ))] = ""
+    parameters: Annotated[Parameters, Field(description="Defaults for calls that do not set them.")] = Parameters()
+    timeout: Annotated[
+        str, Field(description="The longest one request may take; a duration such as `90s`, 1 ms to 15 minutes.")
+    ] = "60s"
+    structured: Annotated[Structured, Field(description=(
+        "How JSON answers are requested: `native` by schema, `json` by the JSON mode, `prompt` by words in the prompt."
+    ))] = "native"
+    price: Annotated[Prices | None, Field(description="What tokens cost; without it the cost is not counted.")] = None
+    budgets: Annotated[Budgets, Field(description="The most that may be used before calls are refused.")] = Budgets()
+    redaction: Annotated[Redaction, Field(description="What is replaced in prompts before they are sent.")] = Redaction()
+    fallbacks: Annotated[
+        list[str], Field(max_length=5, description="The profiles to ask in turn when this one fails, at most 5 slugs.")
+    ] = Field(default_factory=list)
 
     @field_validator("base_url")
     @classmethod

@@ -17,6 +17,7 @@ from appliance.core.pages import Page
 from appliance.tenants.grants import continued_access
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+EntryKind = Literal["asked", "answered", "unanswered", "called", "dispatched", "returned", "waiting", "resumed", "ended"]
 _RUN_PATH = "/agents/{agent_id}/runs/{run_id}"
 
 
@@ -26,77 +27,112 @@ class StartRun(Body):
     `tainted_by` names outside sources that parts of the input come from, such as `mail`; the run then starts tainted.
     """
 
-    input: Annotated[str, Field(min_length=1)] | dict[str, Any]
-    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    tainted_by: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=20)] = Field(default=[])
+    input: Annotated[Annotated[str, Field(min_length=1)] | dict[str, Any], Field(description=(
+        "The agent's task: a text, or an object that the model receives as JSON; at most 256 KiB."
+    ))]
+    version: Annotated[
+        int | None, Field(ge=1, le=10**9, description="The version of the agent to run; default: its latest.")
+    ] = None
+    tainted_by: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=20, description=(
+        "The outside sources of parts of the input, such as `mail`; at most 20 names of 1 to 200 characters."
+    ))] = Field(default=[])
 
 
 class RunsQuery(ListQuery):
-    status: Status | None = None
+    status: Annotated[Status | None, Field(description="Only runs with this status.")] = None
 
 
 class RunUsage(View):
     """Usage of a run so far; `cost` is in the currency of the model's prices."""
 
-    turns: int
-    tool_calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: float
+    turns: Annotated[int, Field(description="How many times the model was called to continue the run.")]
+    tool_calls: Annotated[int, Field(description="How many tool calls the model has made.")]
+    input_tokens: Annotated[int, Field(description="The tokens sent to the model.")]
+    output_tokens: Annotated[int, Field(description="The tokens the model has answered with.")]
+    cost: Annotated[
+        float, Field(description="The cost of these tokens, in the currency of the model's prices; 0 if it has no prices.")
+    ]
 
 
 class LoadedView(View):
     """A skill that a run has loaded."""
 
-    name: str
-    digest: str
-    is_trusted: bool
+    name: Annotated[str, Field(description="The name of the skill.")]
+    digest: Annotated[str, Field(description="The digest of the skill's files when it was loaded; `sha256:…`.")]
+    is_trusted: Annotated[
+        bool, Field(description="Whether a person had approved this digest, so that reading it did not taint the run.")
+    ]
 
 
 class StepOriginView(View):
     """The process step that started a run and waits for its result."""
 
-    execution_id: str
-    process_id: str
-    step: str
-    path: str
-    iteration: str
-    attempt: int
+    execution_id: Annotated[str, Field(description="The execution that the step belongs to; `exe_…`.")]
+    process_id: Annotated[str, Field(description="The slug of the execution's process.")]
+    step: Annotated[str, Field(description="The id of the step in the definition.")]
+    path: Annotated[str, Field(description=(
+        "The place of the step in the definition: the ids of the blocks around it and its own, joined by `/`."
+    ))]
+    iteration: Annotated[str, Field(description=(
+        "The index of the `for_each` item, from 0; nested ones joined by dots, outermost first. Empty elsewhere."
+    ))]
+    attempt: Annotated[int, Field(description="The attempt of the step that started the run, from 1.")]
 
 
 class RunView(View):
     """A run of an agent.  `tainted_by` lists the outside sources it has read, `waiting_for` says what it is waiting for, and
     `origin` is the process step that started it."""
 
-    run_id: str
-    agent_id: str
-    version: int
-    status: Status
-    waiting_for: dict[str, Any] | None = None
-    input: Any
-    output: Any = None
-    error: dict[str, Any] | None = None
-    usage: RunUsage
-    skills: list[LoadedView]
-    tainted_by: list[str]
-    started_by: str
-    origin: StepOriginView | None = None
-    is_cancelling: bool
-    created_at: str
-    started_at: str | None = None
-    finished_at: str | None = None
-    links: dict[str, str]
+    run_id: Annotated[str, Field(description="Identifies the run; `run_…`.")]
+    agent_id: Annotated[str, Field(description="The slug of the agent.")]
+    version: Annotated[int, Field(description="The version of the agent that the run follows to its end.")]
+    status: Annotated[Status, Field(description="The stage of the run; the last three are final.")]
+    waiting_for: Annotated[dict[str, Any] | None, Field(description=(
+        "What the run waits for: `reason` (`approval`, `input`, `retry` or `call`) and more by reason. Absent otherwise."
+    ))] = None
+    input: Annotated[Any, Field(description="The task that the run was started with: a text or an object.")]
+    output: Annotated[Any, Field(description=(
+        "The agent's answer: a text, or an object by the `output` schema of its definition. Absent until it succeeds."
+    ))] = None
+    error: Annotated[
+        dict[str, Any] | None, Field(description="Why the run failed: `code`, `message` and more by code. Absent unless it failed.")
+    ] = None
+    usage: Annotated[RunUsage, Field(description="What the run has used so far.")]
+    skills: Annotated[list[LoadedView], Field(description="The skills that the run has loaded, in that order.")]
+    tainted_by: Annotated[list[str], Field(description=(
+        "The outside sources whose content the run has read. Once there is one, writes need an approval unless a rule allows it."
+    ))]
+    started_by: Annotated[
+        str, Field(description="Who started the run, and whose scopes bound it: `key:<id>`, `user:<id>` or `execution:<id>`.")
+    ]
+    origin: Annotated[
+        StepOriginView | None, Field(description="The process step that waits for the run. Absent if no step started it.")
+    ] = None
+    is_cancelling: Annotated[bool, Field(description="Whether the run has been cancelled and still ends its current turn or call.")]
+    created_at: Annotated[str, Field(description="When the run was requested; RFC 3339, UTC.")]
+    started_at: Annotated[str | None, Field(description="When the run first began to work; RFC 3339, UTC. Absent before.")] = None
+    finished_at: Annotated[
+        str | None, Field(description="When the run reached a final status; RFC 3339, UTC. Absent before.")
+    ] = None
+    links: Annotated[dict[str, str], Field(description="Paths on this host for the run: `self`, `trace` and `events`.")]
 
 
 class TraceView(View):
     """One event in a run's trace; `call` numbers the tool calls of a turn, starting at 1."""
 
-    number: int
-    kind: Literal["asked", "answered", "unanswered", "called", "dispatched", "returned", "waiting", "resumed", "ended"]
-    turn: int
-    call: int
-    at: str
-    data: dict[str, Any]
+    number: Annotated[int, Field(description="The number of the event in the run, from 1.")]
+    kind: Annotated[EntryKind, Field(description=(
+        "`asked`, `answered`, `unanswered`: a model turn, its answer or failure. `called`, `dispatched`, `returned`: a tool call, "
+        "its effect, its result. `waiting`, `resumed`: a call waits for a person, who has decided."
+    ))]
+    turn: Annotated[
+        int, Field(description="The model turn that the event belongs to, from 1; 0 if the run ended before its first.")
+    ]
+    call: Annotated[int, Field(description="The tool call of the turn, from 1; 0 for events of the turn itself.")]
+    at: Annotated[str, Field(description="When it happened; RFC 3339, UTC.")]
+    data: Annotated[dict[str, Any], Field(description=(
+        "What belongs to the kind of event: for a call its tool and arguments, for an end its status."
+    ))]
 
 
 def run_view(run: Run) -> RunView:
@@ -130,10 +166,11 @@ def trace_view(entry: Entry) -> TraceView:
 
 @route("POST", "/agents/{agent_id}/runs", scope="agents.run", body=StartRun, returns=RunView, status=202)
 def start_run(call: Call, agent_id: str) -> Answer:
-    """Queue a run of an agent, with its latest version unless `version` names another.
+    """Queue a run of an agent.
 
-    The run acts within the scopes of this key and uses only the tools its definition lists; policies check every call.
-    Repeating a request with the same Idempotency-Key returns the same run.
+    The run follows the latest version unless `version` names another. It acts within the scopes of this key and uses only the
+    tools its definition lists; policies check every call. Repeating a request with the same Idempotency-Key returns the same
+    run.
     """
     body: StartRun = call.body
     request = RunRequest(body.input, body.version, call.token, tainted_by=body.tainted_by)
@@ -144,27 +181,37 @@ def start_run(call: Call, agent_id: str) -> Answer:
 
 @route("GET", "/agents/{agent_id}/runs", scope="agents.read", query=RunsQuery, returns=RunView, listed=True)
 def list_runs(call: Call, agent_id: str) -> Page[RunView]:
-    """List the runs of an agent, newest first."""
+    """List the runs of an agent.
+
+    The newest come first; `sort` takes `created_at` and `id`. Finished runs are deleted after the retention time of the
+    configuration.
+    """
     return runs.list_runs(call.scope, agent_id, call.query.page, call.query.status).map(run_view)
 
 
 @route("GET", _RUN_PATH, scope="agents.read", returns=RunView)
 def get_run(call: Call, agent_id: str, run_id: str) -> RunView:
-    """Show a run: its status, what it is waiting for, its output or error, and its usage."""
+    """Show a run of an agent.
+
+    The answer has its status, what it is waiting for, its output or error, and its usage.
+    """
     return run_view(runs.get_run(call.scope, agent_id, run_id))
 
 
 @route("GET", f"{_RUN_PATH}/trace", scope="agents.read", returns=TraceView, listed=True)
 def list_trace(call: Call, agent_id: str, run_id: str) -> Page[TraceView]:
-    """List everything a run did, in order: model turns, tool calls with arguments and results, waits, and the end."""
+    """List everything a run did, in order.
+
+    Model turns, tool calls with arguments and results, waits, and the end; `sort=-number` begins with the newest.
+    """
     return runs.list_entries(call.scope, agent_id, run_id, call.query.page).map(trace_view)
 
 
 @route("GET", f"{_RUN_PATH}/events", scope="agents.read", media="text/event-stream", query=NoQuery)
 async def follow_run(call: Call, agent_id: str, run_id: str) -> Answer:
-    """Stream the entries of a run's trace as server-sent events until the run finishes.
+    """Stream the trace of a run.
 
-    Send `Last-Event-ID` to resume an interrupted stream.
+    Server-sent events, until the run finishes. Send `Last-Event-ID` to resume an interrupted stream.
     """
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(call.services.threads, partial(runs.get_run, call.scope, agent_id, run_id))
@@ -192,5 +239,8 @@ async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int
 
 @route("POST", f"{_RUN_PATH}/cancel", scope="agents.run", returns=RunView)
 def cancel_run(call: Call, agent_id: str, run_id: str) -> RunView:
-    """Cancel a run. A waiting run ends at once and withdraws its open requests; a running one stops before its next step."""
+    """Cancel a run of an agent.
+
+    A waiting run ends at once and withdraws its open requests; a running one stops before its next step.
+    """
     return run_view(runs.cancel_run(call.scope, agent_id, run_id))

@@ -19,69 +19,90 @@ class SealedKey(Settings):
 
     model_config = ConfigDict(extra="ignore")
 
-    sealed: Literal[True]
+    sealed: Annotated[Literal[True], Field(description="Always true; says that the stored key is kept.")]
 
 
 class PutProfile(Profile):
     """An LLM profile.  `api_key` is a key, `= secrets.<name>`, or the placeholder that reading returned, which keeps the stored
     key; without it, requests to the model carry no key."""
 
-    api_key: Annotated[str, Field(min_length=1, max_length=10_000)] | SealedKey | None = None
+    api_key: Annotated[Annotated[str, Field(min_length=1, max_length=10_000)] | SealedKey | None, Field(description=(
+        "The key of the provider, `= secrets.<name>`, or the placeholder that reading returned, which keeps the stored key; "
+        "default: no key."
+    ))] = None
 
 
 class CreateProfile(PutProfile):
-    slug: str
+    """A new LLM profile with its name."""
+
+    slug: Annotated[
+        str, Field(description="The name that steps and agents use: at most 63 lower-case letters, digits and single hyphens.")
+    ]
 
 
 class SealedView(View):
-    sealed: Literal[True] = True
-    updated_at: str
+    """Stands for a stored key."""
+
+    sealed: Annotated[Literal[True], Field(description="Always true: the key is stored, and never read back.")] = True
+    updated_at: Annotated[str, Field(description="When the key was last stored; RFC 3339, UTC.")]
 
 
 class ProfileView(View):
     """An LLM profile; `api_key` is shown as `{"sealed": true, "updated_at"}` or as a reference to a secret."""
 
-    slug: str
-    name: str
-    kind: Literal["openai", "anthropic"]
-    model: str
-    base_url: str
-    api_key: SealedView | str | None = None
-    parameters: Parameters
-    timeout: str
-    structured: Literal["native", "json", "prompt"]
-    price: Prices | None = None
-    budgets: Budgets
-    redaction: Redaction
-    fallbacks: list[str]
-    version: int
-    created_at: str
-    updated_at: str
+    slug: Annotated[str, Field(description="Identifies the profile in the tenant; steps and agents name it.")]
+    name: Annotated[str, Field(description="The name for people; by default the slug.")]
+    kind: Annotated[Literal["openai", "anthropic"], Field(description=(
+        "The protocol: `openai` for every server compatible with OpenAI, or `anthropic`."
+    ))]
+    model: Annotated[str, Field(description="The model to ask, by the provider's name.")]
+    base_url: Annotated[str, Field(description="The address of the provider's API; by default the provider's own.")]
+    api_key: Annotated[SealedView | str | None, Field(description=(
+        "The placeholder of a stored key, or `= secrets.<name>`. Absent if requests carry no key."
+    ))] = None
+    parameters: Annotated[Parameters, Field(description="Defaults for calls that do not set them.")]
+    timeout: Annotated[str, Field(description="The longest one request may take; a duration such as `60s`, at most 15 minutes.")]
+    structured: Annotated[Literal["native", "json", "prompt"], Field(description=(
+        "How JSON answers are requested: `native` by schema, `json` by the JSON mode, `prompt` by words in the prompt."
+    ))]
+    price: Annotated[Prices | None, Field(description="What tokens cost. Absent if the cost is not counted.")] = None
+    budgets: Annotated[Budgets, Field(description="The most that may be used before calls are refused.")]
+    redaction: Annotated[Redaction, Field(description="What is replaced in prompts before they are sent.")]
+    fallbacks: Annotated[list[str], Field(description="The profiles to ask in turn when this one fails, at most 5 slugs.")]
+    version: Annotated[int, Field(description="The number of changes of the profile, from 1. The ETag of the profile.")]
+    created_at: Annotated[str, Field(description="When the profile was created; RFC 3339, UTC.")]
+    updated_at: Annotated[str, Field(description="When the profile last changed; RFC 3339, UTC.")]
 
 
 class SumView(View):
     """Calls, tokens and cost in the profile's currency; a call in progress counts with the most it may use."""
 
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: float
+    calls: Annotated[int, Field(description="The number of requests to the model.")]
+    input_tokens: Annotated[int, Field(description="The tokens sent to the model.")]
+    output_tokens: Annotated[int, Field(description="The tokens the model has answered with.")]
+    cost: Annotated[float, Field(description="The cost in the profile's currency; 0 for requests without a price.")]
 
 
 class DayView(SumView):
-    day: str
+    """The usage of one day."""
+
+    day: Annotated[str, Field(description="The day in UTC, such as `2026-11-24`.")]
 
 
 class UsageView(View):
     """Usage of a profile: days are UTC days, and `days` covers the last 31."""
 
-    profile: str
-    currency: str | None = None
-    day: SumView
-    month: SumView
-    in_flight: SumView
-    budgets: Budgets
-    days: list[DayView]
+    profile: Annotated[str, Field(description="The slug of the profile.")]
+    currency: Annotated[
+        str | None, Field(description="The currency of all costs, a code such as `EUR`. Absent if the profile has no price.")
+    ] = None
+    day: Annotated[SumView, Field(description="The usage since midnight UTC.")]
+    month: Annotated[SumView, Field(description="The usage since the first of the month, UTC.")]
+    in_flight: Annotated[SumView, Field(description="The most that calls in progress may still use; not part of the other sums.")]
+    budgets: Annotated[Budgets, Field(description="The limits that the usage is compared with.")]
+    days: Annotated[
+        list[DayView], Field(description="The usage by day, oldest first; the last 31 days, without those that had none.")
+    ]
 
 
 def profile_view(stored: StoredProfile) -> ProfileView:
@@ -109,16 +130,20 @@ def _answer(stored: StoredProfile, *, is_new: bool = False) -> Answer:
 
 @route("GET", "/llm-profiles", scope="integrations.read", returns=ProfileView, listed=True)
 def list_llm_profiles(call: Call) -> Page[ProfileView]:
-    """List the tenant's LLM profiles."""
+    """List the tenant's LLM profiles.
+
+    Sorted by `id`, which is the slug; `sort` also takes `created_at`. Keys are shown as placeholders or as references to
+    secrets, never themselves.
+    """
     return call.services.llm.list_profiles(call.scope, call.query.page).map(profile_view)
 
 
 @route("POST", "/llm-profiles", scope="integrations.write", body=CreateProfile, returns=ProfileView, status=201)
 def create_llm_profile(call: Call) -> Answer:
-    """Create an LLM profile: a model that steps and code may call by this name.
+    """Create an LLM profile.
 
-    The key is sealed and never read back. Executions that wait for a profile of this name continue. An address outside the
-    public internet must be listed in the operator's `egress.allow`.
+    A profile is a model that steps and code may call by this name. The key is sealed and never read back. Executions that wait
+    for a profile of this name continue. An address outside the public internet must be listed in the operator's `egress.allow`.
     """
     body: CreateProfile = call.body
     profile, key = _profile_and_key(body)
@@ -129,7 +154,10 @@ def create_llm_profile(call: Call) -> Answer:
 
 @route("GET", "/llm-profiles/{slug}", scope="integrations.read", returns=ProfileView)
 def get_llm_profile(call: Call, slug: str) -> Answer:
-    """Show an LLM profile."""
+    """Show an LLM profile.
+
+    The ETag is its version. The key is a placeholder or a reference to a secret, never the key itself.
+    """
     return _answer(call.services.llm.get_profile(call.scope, slug))
 
 
@@ -155,7 +183,10 @@ def _version(etag: str) -> int:
 
 @route("DELETE", "/llm-profiles/{slug}", scope="integrations.write", returns=DeletedView)
 def delete_llm_profile(call: Call, slug: str) -> DeletedView:
-    """Delete an LLM profile; its recorded usage stays and counts again for a new profile of the same name."""
+    """Delete an LLM profile.
+
+    Its recorded usage stays and counts again for a new profile of the same name.
+    """
     call.services.llm.delete_profile(call.scope, slug)
     return DeletedView(deleted=slug)
 
@@ -163,17 +194,20 @@ def delete_llm_profile(call: Call, slug: str) -> DeletedView:
 class LlmTrialView(View):
     """A profile's answer to a short test question, or why there was none; `cost` is in the profile's currency."""
 
-    ok: bool
-    message: str
-    duration_ms: int
-    input_tokens: int
-    output_tokens: int
-    cost: float
+    ok: Annotated[bool, Field(description="Whether the model answered.")]
+    message: Annotated[str, Field(description="The answer of the model, or why there was none.")]
+    duration_ms: Annotated[int, Field(description="How long the request took, in milliseconds.")]
+    input_tokens: Annotated[int, Field(description="The tokens sent to the model.")]
+    output_tokens: Annotated[int, Field(description="The tokens the model has answered with.")]
+    cost: Annotated[float, Field(description="The cost in the profile's currency; 0 without a price.")]
 
 
 @route("POST", "/llm-profiles/{slug}/test", scope="integrations.write", returns=LlmTrialView, atomic=False)
 async def test_llm_profile(call: Call, slug: str) -> LlmTrialView:
-    """Ask the profile's model a short test question, which counts as usage; a failure is reported as a result, not as an error."""
+    """Ask the profile's model a test question.
+
+    The question is short and counts as usage; a failure is reported as a result, not as an error.
+    """
     trial = await asyncio.wrap_future(try_profile(call.services, call.scope, slug))
     return LlmTrialView(
         ok=trial.ok, message=trial.message, duration_ms=trial.ms, input_tokens=trial.used.input_tokens,
@@ -183,7 +217,10 @@ async def test_llm_profile(call: Call, slug: str) -> LlmTrialView:
 
 @route("GET", "/llm-profiles/{slug}/usage", scope="integrations.read", returns=UsageView)
 def get_llm_usage(call: Call, slug: str) -> UsageView:
-    """Show what an LLM profile has cost today, this month and on each of the last 31 days, with its budgets."""
+    """Show what an LLM profile has cost.
+
+    The answer has today, this month and each of the last 31 days, with the profile's budgets.
+    """
     usage = call.services.llm.get_usage(call.scope, slug)
     return UsageView(
         profile=slug, currency=usage.currency, day=SumView(**_sums(usage.day)), month=SumView(**_sums(usage.month)),

@@ -1,6 +1,6 @@
 """Views of executions and their step runs, log lines and journal."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,21 +15,38 @@ SHOWN_TIMES = 100
 Status = Literal[
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired"
 ]
+StepId = Annotated[str, Field(description="Identifies the step within the definition of its process.")]
+StepPath = Annotated[
+    str, Field(description="The place of the step in the definition: the ids of the blocks around it and its own, joined by `/`.")
+]
+Iteration = Annotated[str | None, Field(description=(
+    "The index of the `for_each` item, from 0; nested ones joined by dots, outermost first (`3.0`). Absent elsewhere."
+))]
+StepKind = Annotated[str, Field(description="What the step does, such as `code`, `rule`, `integration`, `for_each` or `human`.")]
+StepError = Annotated[dict[str, Any] | None, Field(description=(
+    "Why the step failed: `code`, `failure_class`, `message`, `retryable` and `next`. Absent unless it failed."
+))]
 
 
 class PlaceView(View):
-    position: int
-    ahead: int
-    enqueued_at: str
+    """The place of a queued execution in its queue."""
+
+    position: Annotated[int, Field(description=(
+        "The place in the tenant's queue, from 1; executions that wait for a slot or a paused process queue apart."
+    ))]
+    ahead: Annotated[int, Field(description="How many executions of that queue start before this one.")]
+    enqueued_at: Annotated[str, Field(description="When the execution joined the queue; RFC 3339, UTC.")]
 
 
 class UndoneView(View):
     """A step run that was undone, or with `error`, one that could not be undone."""
 
-    step: str
-    path: str
-    iteration: str | None = None
-    error: dict[str, Any] | None = None
+    step: StepId
+    path: StepPath
+    iteration: Iteration = None
+    error: Annotated[dict[str, Any] | None, Field(description=(
+        "Why the step could not be undone: `code` and `message`. Absent if it was undone."
+    ))] = None
 
 
 class CompensationView(View):
@@ -37,64 +54,125 @@ class CompensationView(View):
     handles the failure.  Until the execution is finished, `status` and `error` say how it will end.
     """
 
-    status: str | None = None
-    error: dict[str, Any] | None = None
-    undone: list[UndoneView] = Field(default_factory=list)
-    not_undone: list[UndoneView] = Field(default_factory=list)
-    handler: dict[str, Any] | None = None
+    status: Annotated[str | None, Field(description=(
+        "The status that the execution ends with, such as `failed`. Absent if there was nothing to undo."
+    ))] = None
+    error: Annotated[dict[str, Any] | None, Field(description=(
+        "The error that the execution ends with. Absent if it was cancelled or there was nothing to undo."
+    ))] = None
+    undone: Annotated[list[UndoneView], Field(description="The step runs whose `undo` succeeded.")] = Field(default_factory=list)
+    not_undone: Annotated[
+        list[UndoneView], Field(description="The step runs whose `undo` failed or was not reached, each with its error.")
+    ] = Field(default_factory=list)
+    handler: Annotated[dict[str, Any] | None, Field(description=(
+        "The execution that handles the failure: `process_id` and `execution_id`, or `error` if it could not be started."
+    ))] = None
 
 
 class ExecutionView(View):
-    execution_id: str
-    process_id: str
-    version: int
-    status: Status
-    wait_reason: str | None = None
-    waiting_for: dict[str, Any] | None = None
-    input: dict[str, Any]
-    output: Any = None
-    error: dict[str, Any] | None = None
-    queue: PlaceView | None = None
-    label: str | None = None
-    retry_of: str | None = None
-    parent: str | None = None
-    handles: str | None = None
-    aftermath: CompensationView | None = None
-    run_at: str | None = None
-    expires_at: str | None = None
-    created_at: str
-    started_at: str | None = None
-    finished_at: str | None = None
-    duration_ms: int | None = None
-    links: dict[str, str]
+    """One run of a process version. Members that do not apply yet are absent."""
+
+    execution_id: Annotated[str, Field(description="Identifies the execution; `exe_…`.")]
+    process_id: Annotated[str, Field(description="The slug of the process that was executed.")]
+    version: Annotated[int, Field(description="The number of the process version that runs.")]
+    status: Annotated[Status, Field(description=(
+        "The stage of the execution; the last five are final, and `cancelling` lasts until the current step stops."
+    ))]
+    wait_reason: Annotated[str | None, Field(description=(
+        "What it waits for: `approval`, `input`, `timer`, `event`, `retry`, `child`, `slot` or `paused`. Absent if it does not "
+        "wait."
+    ))] = None
+    waiting_for: Annotated[dict[str, Any] | None, Field(description=(
+        "What it waits for in detail: `until` and, for each open call, an entry in `waits` with its token or approval. Absent "
+        "otherwise."
+    ))] = None
+    input: Annotated[
+        dict[str, Any], Field(description="The input that the execution was started with, which matches the schema of the process.")
+    ]
+    output: Annotated[
+        Any, Field(description="What the execution returned; null if it succeeded without a result, absent until it succeeds.")
+    ] = None
+    error: Annotated[dict[str, Any] | None, Field(description=(
+        "Why it failed: `code`, `failure_class`, `message`, `retryable`, `next` and, where known, `step` and `position`. Absent "
+        "otherwise."
+    ))] = None
+    queue: Annotated[PlaceView | None, Field(description="The place in the queue; absent unless the status is `queued`.")] = None
+    label: Annotated[str | None, Field(description=(
+        "A text of the caller's to find the execution by, 1 to 200 characters. Absent if it has none."
+    ))] = None
+    retry_of: Annotated[
+        str | None, Field(description="The execution that this one retries; `exe_…`. Absent if it is not a retry.")
+    ] = None
+    parent: Annotated[str | None, Field(description=(
+        "The execution whose step started this one; `exe_…`. Absent if a caller or a trigger started it."
+    ))] = None
+    handles: Annotated[str | None, Field(description=(
+        "The failed execution that this one handles as its `on_failure`; `exe_…`. Absent if there is none."
+    ))] = None
+    aftermath: Annotated[CompensationView | None, Field(description=(
+        "What was undone after a failure or cancellation, and what handles it. Absent if there was nothing to undo or handle."
+    ))] = None
+    run_at: Annotated[
+        str | None, Field(description="When it is due to start; RFC 3339, UTC. Only while the status is `scheduled`.")
+    ] = None
+    expires_at: Annotated[str | None, Field(description=(
+        "If it has not started by then it ends as `expired`; RFC 3339, UTC. Absent without such a limit and once started."
+    ))] = None
+    created_at: Annotated[str, Field(description="When the request to execute was accepted; RFC 3339, UTC.")]
+    started_at: Annotated[str | None, Field(description="When its first step began; RFC 3339, UTC. Absent before.")] = None
+    finished_at: Annotated[str | None, Field(description="When it reached a final status; RFC 3339, UTC. Absent before.")] = None
+    duration_ms: Annotated[int | None, Field(description=(
+        "Milliseconds from `started_at` to `finished_at`, waiting included. Absent until it is finished."
+    ))] = None
+    links: Annotated[
+        dict[str, str], Field(description="Paths on this host for the execution: `self`, `steps`, `logs` and `events`.")
+    ]
 
 
 class StepRunView(View):
-    step: str
-    path: str
-    iteration: str | None = None
-    kind: str
-    status: str
-    attempt: int
-    result_source: str
-    input: Any = None
-    output: Any = None
-    error: dict[str, Any] | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-    duration_ms: int | None = None
-    next_run_at: str | None = None
+    """One step of an execution with all its attempts; inside a `for_each` there is one for each item."""
+
+    step: StepId
+    path: StepPath
+    iteration: Iteration = None
+    kind: StepKind
+    status: Annotated[str, Field(description=(
+        "The stage of the step run, such as `running`, `waiting`, `retrying`, `succeeded`, `failed`, `skipped` or `cancelled`."
+    ))]
+    attempt: Annotated[int, Field(description="The number of the current or last attempt, from 1.")]
+    result_source: Annotated[str, Field(description=(
+        "Where the output comes from: `executed`, `cached`, `mocked`, `replayed`, or `reused` from the retried execution."
+    ))]
+    input: Annotated[Any, Field(description="The input of the step; absent where it is that of the execution.")] = None
+    output: Annotated[
+        Any, Field(description="What the step returned; null if it succeeded without a result or was skipped, absent until then.")
+    ] = None
+    error: StepError = None
+    started_at: Annotated[str | None, Field(description="When the first attempt began; RFC 3339, UTC. Absent before.")] = None
+    finished_at: Annotated[str | None, Field(description="When the step run ended; RFC 3339, UTC. Absent before.")] = None
+    duration_ms: Annotated[int | None, Field(description=(
+        "Milliseconds from `started_at` to `finished_at`, pauses between attempts included. Absent until it ended."
+    ))] = None
+    next_run_at: Annotated[
+        str | None, Field(description="When the next attempt or the end of a timed wait is due; RFC 3339, UTC. Absent otherwise.")
+    ] = None
 
 
 class LogLineView(View):
-    at: str
-    level: str
-    source: str
-    message: str
-    fields: Any = None
-    execution_id: str | None = None
-    step: str | None = None
-    request_id: str | None = None
+    """One line of an execution's log."""
+
+    at: Annotated[str, Field(description="When the line was written; RFC 3339, UTC.")]
+    level: Annotated[str, Field(description="The severity: `debug`, `info`, `warn` or `error`.")]
+    source: Annotated[str, Field(description="The part of the appliance that wrote the line, such as `step` for code.")]
+    message: Annotated[str, Field(description="The text of the line.")]
+    fields: Annotated[Any, Field(description="Structured data that was logged with the message; absent if there was none.")] = None
+    execution_id: Annotated[str | None, Field(description="The execution that the line belongs to; `exe_…`.")] = None
+    step: Annotated[
+        str | None, Field(description="The id of the step that wrote the line; absent for lines about the whole execution.")
+    ] = None
+    request_id: Annotated[
+        str | None, Field(description="The request that caused the line; equal to its `X-Request-Id`. Absent if no request did.")
+    ] = None
 
 
 class JournalView(View):
@@ -105,18 +183,32 @@ class JournalView(View):
     Long values are cut; `shortened` has their full sizes, in bytes or in number of clock values.
     """
 
-    path: str
-    iteration: str | None = None
-    attempt: int
-    call: int
-    position: int
-    method: str
-    args: Any
-    ok: bool
-    answer: Any = None
-    clock: list[str]
-    shortened: dict[str, int] | None = None
-    at: str
+    path: StepPath
+    iteration: Iteration = None
+    attempt: Annotated[int, Field(description="The attempt of the step that made the call, from 1.")]
+    call: Annotated[
+        int, Field(description="The number of the call within the attempt, from 1; 0 for the entry that closes the attempt.")
+    ]
+    position: Annotated[
+        int, Field(description="The order in which the code received the answers of the attempt; -1 while there is no answer.")
+    ]
+    method: Annotated[
+        str, Field(description="The host function that was called, such as `datapool.query`; `end` closes an attempt.")
+    ]
+    args: Annotated[
+        Any, Field(description="The arguments of the call, with secrets sealed; the start of their JSON if they exceed 64 KiB.")
+    ]
+    ok: Annotated[bool, Field(description="Whether the call succeeded; if not, `answer` is the error that the code received.")]
+    answer: Annotated[Any, Field(description=(
+        "What the code received: the result or the error. The start of its JSON if it exceeds 64 KiB; null if there was none."
+    ))] = None
+    clock: Annotated[list[str], Field(description=(
+        "The times that the code read before this call, oldest first; RFC 3339, UTC. At most 100 are shown."
+    ))]
+    shortened: Annotated[dict[str, int] | None, Field(description=(
+        "The full sizes of what was cut: `args` and `answer` in bytes, `clock` as a number of times. Absent if nothing was cut."
+    ))] = None
+    at: Annotated[str, Field(description="When the entry was recorded; RFC 3339, UTC.")]
 
 
 def place_view(place: executions.QueuePlace) -> PlaceView:

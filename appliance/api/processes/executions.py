@@ -53,36 +53,62 @@ class ExecuteQuery(Query):
 
 
 class ExecutionsQuery(ListQuery):
-    status: Status | None = None
-    label: str | None = None
-    failure_class: FailureClass | None = None
-    since: str | None = None
-    until: str | None = None
-    q: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)] | None = None
-    failed_step: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    took_at_least: Annotated[str, Field(max_length=30)] | None = None
-    started_by: StartedBy | None = None
+    status: Annotated[Status | None, Field(description="Only executions with this status.")] = None
+    label: Annotated[str | None, Field(description="Only executions with exactly this label.")] = None
+    failure_class: Annotated[FailureClass | None, Field(description="Only executions that failed for this kind of reason.")] = None
+    since: Annotated[str | None, Field(description="Only executions created at or after this time; RFC 3339.")] = None
+    until: Annotated[str | None, Field(description="Only executions created before this time; RFC 3339.")] = None
+    q: Annotated[str | None, Field(min_length=1, max_length=500, description=(
+        "A value of the input, such as `10248`, or a path and its value, such as `order.number=10248`; whole values match."
+    ))] = None
+    version: Annotated[int | None, Field(ge=1, le=10**9, description="Only executions of this version of the process.")] = None
+    text: Annotated[str | None, Field(min_length=1, max_length=MAX_TEXT, description=(
+        "An execution's id, a part of its label, an error code or a value of its input; at most 200 characters."
+    ))] = None
+    failed_step: Annotated[
+        str | None, Field(min_length=1, max_length=200, description="Only executions that failed at the step with this id.")
+    ] = None
+    took_at_least: Annotated[str | None, Field(max_length=30, description=(
+        "Only finished executions that took this long or longer, from start to end; a duration such as `10s` or `5m`."
+    ))] = None
+    started_by: Annotated[StartedBy | None, Field(description=(
+        "Only executions started by a person, an API key, a trigger, a WebApp's visitor, an agent's run or another execution."
+    ))] = None
 
 
 class SearchQuery(ExecutionsQuery):
-    process_id: str | None = None
-    execution_id: str | None = None
+    process_id: Annotated[str | None, Field(description="Only executions of the process with this slug.")] = None
+    execution_id: Annotated[str | None, Field(description="Only the execution with this id; `exe_…`.")] = None
 
 
 class Retry(Body):
-    from_: Annotated[str, Field(alias="from", min_length=1, max_length=500)] = "failed"
-    version: Literal["original", "published"] = "original"
+    """Where a retry starts, and which version it runs."""
+
+    from_: Annotated[str, Field(alias="from", min_length=1, max_length=500, description=(
+        "`failed` keeps every step that succeeded, `start` keeps none, and a step's id or path keeps the steps before it."
+    ))] = "failed"
+    version: Annotated[Literal["original", "published"], Field(description=(
+        "`original` runs the version that was executed, `published` the version that is published now."
+    ))] = "original"
 
 
 class Relabel(Body):
-    label: Annotated[str, Field(min_length=1, max_length=200)] | None
+    """The label to give an execution."""
+
+    label: Annotated[
+        str | None, Field(min_length=1, max_length=200, description="The new label, 1 to 200 characters; null removes it.")
+    ]
 
 
 class Resume(Body):
-    token: Annotated[str, Field(min_length=1, max_length=100)]
-    input: Any = None
+    """The event to deliver."""
+
+    token: Annotated[str, Field(min_length=1, max_length=100, description=(
+        "The token of the awaited event, from `waiting_for.waits` of the execution; `wai_…`."
+    ))]
+    input: Annotated[Any, Field(description=(
+        "The data of the event, which becomes the answer of `api.events.wait` or the output of the step; any JSON, default null."
+    ))] = None
 
 
 def _start_request(call: Call) -> StartRequest:
@@ -104,8 +130,8 @@ def _start_request(call: Call) -> StartRequest:
 async def execute_process(call: Call, process_id: str) -> Answer:
     """Execute a process.
 
-    Answers 202 with the position in the queue, or 200 with the result when the execution finishes within `wait` seconds.
-    An execution that fails within `wait` is still answered with 200, with `status: failed` and `error`.
+    Answers 202 with the position in the queue, or 200 with the result when the execution finishes within `wait` seconds. An
+    execution that fails within `wait` is still answered with 200, with `status: failed` and `error`.
     """
     wait: float = call.query.wait
     loop = asyncio.get_running_loop()
@@ -150,12 +176,11 @@ def _filter(query: Any, process_id: str | None, execution_id: str | None = None)
     "GET", "/processes/{process_id}/executions", scope="processflow.read", query=ExecutionsQuery, returns=ExecutionView, listed=True
 )
 def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
-    """List the executions of a process, newest first.
+    """List the executions of a process.
 
-    `q` finds executions by a value of their input: `q=10248` anywhere, `q=order.number=10248` in that member. Up to twenty
-    values of each input are indexed, outer ones first: texts of at most 200 characters, numbers and booleans. `text` matches an
-    id, part of a label, an error code or a value of the input; `failed_step` the step that failed; `took_at_least` a duration
-    such as 10s; `started_by` a person, a key, a trigger, a WebApp's visitor, an agent's run or another execution.
+    The newest come first; `sort` takes `created_at` and `id`. `q` finds executions by a value of their input: `q=10248`
+    anywhere, `q=order.number=10248` in that member. Up to twenty values of each input are indexed, outer ones first: texts of at
+    most 200 characters, numbers and booleans. The other parameters narrow the list further.
     """
     versions.get_process(call.scope, process_id)
     return executions.list_executions(call.scope, _filter(call.query, process_id), call.query.page).map(execution_view)
@@ -163,7 +188,11 @@ def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
 
 @route("GET", "/executions", scope="processflow.read", query=SearchQuery, returns=ExecutionView, listed=True)
 def search_executions(call: Call) -> Page[ExecutionView]:
-    """Search the executions of all processes, newest first; `q` finds them by a value of their input."""
+    """Search the executions of all processes.
+
+    The newest come first; `sort` takes `created_at` and `id`. `q` finds executions by a value of their input, as in the list of
+    one process.
+    """
     filters = _filter(call.query, call.query.process_id, call.query.execution_id)
     return executions.list_executions(call.scope, filters, call.query.page).map(execution_view)
 
@@ -173,29 +202,38 @@ _EXECUTION_PATH = "/processes/{process_id}/executions/{execution_id}"
 
 @route("GET", _EXECUTION_PATH, scope="processflow.read", returns=ExecutionView, acts=Acts("get_execution"))
 def get_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
-    """Show an execution; while it is queued, with its position in the queue."""
+    """Show an execution.
+
+    While it is queued, the answer has its position in the queue.
+    """
     return execution_view(executions.get_execution(call.scope, execution_id, process_id))
 
 
 @route("PATCH", _EXECUTION_PATH, scope="processflow.execute", body=Relabel, returns=ExecutionView)
 def change_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
-    """Change the label of an execution, or remove it with null.
+    """Change or remove the label of an execution.
 
-    The execution's own code still sees the label it was started with.
+    Null removes it. The execution's own code still sees the label it was started with.
     """
     return execution_view(executions.change_label(call.scope, execution_id, process_id, call.body.label))
 
 
 @route("GET", f"{_EXECUTION_PATH}/steps", scope="processflow.read", returns=StepRunView, listed=True)
 def list_steps(call: Call, process_id: str, execution_id: str) -> Page[StepRunView]:
-    """List the step runs of an execution in the order they started."""
+    """List the step runs of an execution.
+
+    They come in the order in which they started, with input, output, attempts and errors.
+    """
     row = executions.get_execution(call.scope, execution_id, process_id)
     return executions.page_steps(call.scope, row, call.query.page).map(step_view)
 
 
 @route("GET", f"{_EXECUTION_PATH}/logs", scope="processflow.read", returns=LogLineView, listed=True)
 def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[LogLineView]:
-    """List the log lines of an execution, newest first unless sorted."""
+    """List the log lines of an execution.
+
+    The newest come first; `sort=at` begins with the oldest.
+    """
     executions.get_execution(call.scope, execution_id, process_id)
     filters = logs.LineFilter(execution_id=execution_id)
     return logs.list_lines(call.scope, filters, call.query.page).map(log_line_view)
@@ -203,14 +241,21 @@ def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[
 
 @route("GET", f"{_EXECUTION_PATH}/journal", scope="processflow.read", returns=JournalView, listed=True)
 def list_journal(call: Call, process_id: str, execution_id: str) -> Page[JournalView]:
-    """List the recorded host calls of an execution with their answers, clock values and seeds."""
+    """List the recorded host calls of an execution.
+
+    Each has its answer and the clock values that the code read; the entry that closes an attempt has the seed of its random
+    numbers.
+    """
     row = executions.get_execution(call.scope, execution_id, process_id)
     return executions.list_journal(call.scope, row, call.query.page).map(journal_view)
 
 
 @route("GET", f"{_EXECUTION_PATH}/events", scope="processflow.read", media="text/event-stream", query=NoQuery)
 async def follow_execution(call: Call, process_id: str, execution_id: str) -> Answer:
-    """Stream the events of an execution until it finishes; send `Last-Event-ID` to resume an interrupted stream."""
+    """Stream the events of an execution.
+
+    Server-sent events, until the execution is finished. Send `Last-Event-ID` to resume an interrupted stream.
+    """
     loop = asyncio.get_running_loop()
     read = partial(executions.get_execution, call.scope, execution_id, process_id)
     await loop.run_in_executor(call.services.threads, read)
@@ -256,7 +301,10 @@ def _is_over(call: Call, execution_id: str) -> bool:
 
 @route("POST", f"{_EXECUTION_PATH}/cancel", scope="processflow.execute", returns=ExecutionView)
 def cancel_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
-    """Cancel an execution; one in progress is `cancelling` until its step stops."""
+    """Cancel an execution.
+
+    One in progress is `cancelling` until its step stops; what it has done and can be undone is then undone.
+    """
     return execution_view(call.services.processes.cancel_execution(call.scope, execution_id, process_id))
 
 
@@ -279,10 +327,10 @@ def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
 
 @route("POST", f"{_EXECUTION_PATH}/resume", scope="processflow.execute", body=Resume, returns=ExecutionView, status=202)
 def resume_execution(call: Call, process_id: str, execution_id: str) -> Answer:
-    """Deliver the event that an execution is waiting for.
+    """Deliver an event that an execution awaits.
 
-    `token` is the event's token in `waiting_for.waits`; `input` becomes the answer of `api.events.wait`. Decisions by people
-    are made in the console instead.
+    `token` is the event's token in `waiting_for.waits`; `input` becomes the answer of `api.events.wait`. Decisions by people are
+    made in the console instead.
     """
     body: Resume = call.body
     row = call.services.processes.resume_execution(call.scope, execution_id, process_id, EventAnswer(body.token, body.input))

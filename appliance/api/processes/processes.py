@@ -15,50 +15,88 @@ from appliance.processes.definitions import Draft, PublishRequest, versions
 from appliance.processes.triggers import parse_stored_triggers, preview_due_times
 
 DRAFT = Json("document", "`{definition, files}`, or the definition alone; JSON or YAML.")
+ProcessId = Annotated[str, Field(description=(
+    "Identifies the process in the tenant: a slug of at most 63 lower-case letters, digits and single hyphens."
+))]
+ProcessName = Annotated[str, Field(description="The name for people, as the draft has it; by default the id.")]
+DraftDigest = Annotated[str, Field(description=(
+    "A hash of definition and files, 64 hexadecimal digits; formatting does not change it. The ETag of the draft."
+))]
+PublishedVersion = Annotated[
+    int | None, Field(description="The number of the version that executes. Absent while none is published.")
+]
+CreatedAt = Annotated[str, Field(description="When the process was created; RFC 3339, UTC.")]
+UpdatedAt = Annotated[str, Field(description="When the draft was last saved; RFC 3339, UTC.")]
 
 
 class ProcessView(View):
-    id: str
-    name: str
-    definition: dict[str, Any]
-    files: dict[str, str]
-    draft_digest: str
-    published_version: int | None = None
-    paused_at: str | None = None
-    created_at: str
-    updated_at: str
+    """A process with its draft."""
+
+    id: ProcessId
+    name: ProcessName
+    definition: Annotated[dict[str, Any], Field(description=(
+        "The definition of the draft, which may be incomplete; its JSON Schema is `/api-docs/process.schema.json`."
+    ))]
+    files: Annotated[dict[str, str], Field(description="The texts of the draft's files, such as `steps/push.ts`, by path.")]
+    draft_digest: DraftDigest
+    published_version: PublishedVersion = None
+    paused_at: Annotated[
+        str | None, Field(description="When the process was paused; RFC 3339, UTC. Absent while it is not paused.")
+    ] = None
+    created_at: CreatedAt
+    updated_at: UpdatedAt
 
 
 class ProcessSummary(View):
-    id: str
-    name: str
-    draft_digest: str
-    published_version: int | None = None
-    paused_at: str | None = None
-    created_at: str
-    updated_at: str
+    """A process without its draft."""
+
+    id: ProcessId
+    name: ProcessName
+    draft_digest: DraftDigest
+    published_version: PublishedVersion = None
+    paused_at: Annotated[
+        str | None, Field(description="Not filled in lists; show the process to learn whether it is paused.")
+    ] = None
+    created_at: CreatedAt
+    updated_at: UpdatedAt
 
 
 class VersionView(View):
-    version: int
-    draft_digest: str
-    message: str
-    created_at: str
-    created_by: str
-    definition: dict[str, Any] | None = None
-    files: dict[str, str] | None = None
+    """A published, immutable version of a process."""
+
+    version: Annotated[
+        int, Field(description="The number of the version: 1 for the first, then one more each time a changed draft is published.")
+    ]
+    draft_digest: Annotated[
+        str, Field(description="The hash of the definition and files that were published, 64 hexadecimal digits.")
+    ]
+    message: Annotated[str, Field(description="What the publisher said about the version; empty if nothing.")]
+    created_at: Annotated[str, Field(description="When the version was first published; RFC 3339, UTC.")]
+    created_by: Annotated[str, Field(description="Who published it first: `user:<id>` or `key:<id>`.")]
+    definition: Annotated[
+        dict[str, Any] | None, Field(description="The definition as it was published. Absent in lists and after publishing.")
+    ] = None
+    files: Annotated[
+        dict[str, str] | None, Field(description="The texts of its files, by path. Absent in lists and after publishing.")
+    ] = None
 
 
 class ProblemView(View):
     """One problem of a draft."""
 
-    pointer: str
-    code: str
-    message: str
-    file: str | None = None
-    line: int | None = None
-    column: int | None = None
-    severity: Literal["error", "warning"] = "error"
+    pointer: Annotated[str, Field(description="The JSON pointer to the place in the definition, such as `/steps/0/code`.")]
+    code: Annotated[str, Field(description="What kind of problem it is, such as `unknown_member` or `type_error`; stable.")]
+    message: Annotated[str, Field(description="What is wrong and what to do next.")]
+    file: Annotated[
+        str | None, Field(description="The path of the file that has the problem. Absent if it is the definition.")
+    ] = None
+    line: Annotated[
+        int | None, Field(description="The line in `file`, or in the YAML that was sent, from 1. Absent where it is not known.")
+    ] = None
+    column: Annotated[int | None, Field(description="The column in `file`, from 1. Absent where it is not known.")] = None
+    severity: Annotated[
+        Literal["error", "warning"], Field(description="An `error` prevents publishing, a `warning` does not.")
+    ] = "error"
 
 
 class ValidationView(View):
@@ -67,27 +105,39 @@ class ValidationView(View):
     `due` lists the next times of a valid draft's schedules, by trigger.
     """
 
-    valid: bool
-    problems: list[ProblemView]
-    due: dict[str, list[str]]
+    valid: Annotated[bool, Field(description="Whether the draft has no errors and could be published.")]
+    problems: Annotated[list[ProblemView], Field(description="Everything that was found, errors and warnings.")]
+    due: Annotated[dict[str, list[str]], Field(description=(
+        "The next due times of each schedule, at most 3, by trigger id; RFC 3339, UTC. Empty for an invalid draft."
+    ))]
 
 
 class Publish(Body):
-    message: Annotated[str, Field(max_length=500)] = ""
-    if_current: Annotated[int, Field(ge=0, le=10**9)] | None = None
-    tests: bool = False
+    """How to publish the draft."""
+
+    message: Annotated[
+        str, Field(max_length=500, description="What changed, for the list of versions; at most 500 characters.")
+    ] = ""
+    if_current: Annotated[int | None, Field(ge=0, le=10**9, description=(
+        "Refuse with `version_conflict` unless this version is published now; 0 stands for none. Default: no such check."
+    ))] = None
+    tests: Annotated[
+        bool, Field(description="Run the test tables of decisions first, and refuse to publish if a case fails.")
+    ] = False
 
 
 class RollBack(Body):
-    version: Annotated[int, Field(ge=1, le=10**9)]
+    """The version to return to."""
+
+    version: Annotated[int, Field(ge=1, le=10**9, description="The number of the version to publish again.")]
 
 
 class DeleteQuery(Query):
-    force: bool = False
+    force: Annotated[bool, Field(description="Delete even while executions are active; they end as cancelled.")] = False
 
 
 class ValidateQuery(Query):
-    tests: bool = False
+    tests: Annotated[bool, Field(description="Run the test tables of decisions as well; a case that fails is an error.")] = False
 
 
 def read_draft(body: Document) -> Draft:
@@ -132,13 +182,20 @@ def version_view(row: ProcessVersion, *, with_content: bool = False) -> VersionV
 
 @route("GET", "/processes", scope="processflow.read", returns=ProcessSummary, listed=True)
 def list_processes(call: Call) -> Page[ProcessSummary]:
-    """List the tenant's processes."""
+    """List the tenant's processes.
+
+    Sorted by `id`; `sort` also takes `name`, `created_at` and `updated_at`. Definitions and files are shown with the process
+    itself.
+    """
     return versions.list_processes(call.scope, call.query.page).map(process_summary)
 
 
 @route("POST", "/processes", scope="processflow.write", body=DRAFT, returns=ProcessView, status=201)
 def create_process(call: Call) -> Answer:
-    """Create a process from a draft; an existing process with this id is left unchanged."""
+    """Create a process from a draft.
+
+    An existing process with this id is left unchanged.
+    """
     draft = read_draft(call.body)
     process_id = draft.definition.get("id")
     if not isinstance(process_id, str):
@@ -149,7 +206,10 @@ def create_process(call: Call) -> Answer:
 
 @route("GET", "/processes/{process_id}", scope="processflow.read", returns=ProcessView)
 def get_process(call: Call, process_id: str) -> Answer:
-    """Show a process with its draft."""
+    """Show a process with its draft.
+
+    The ETag is the digest of the draft, which conditional changes name.
+    """
     row = versions.get_process(call.scope, process_id)
     return Answer(process_view(row), etag=row.draft_digest)
 
@@ -168,7 +228,10 @@ def put_process(call: Call, process_id: str) -> Answer:
 
 @route("DELETE", "/processes/{process_id}", scope="processflow.write", query=DeleteQuery, returns=DeletedView)
 def delete_process(call: Call, process_id: str) -> DeletedView:
-    """Delete a process with its versions and executions; refused while executions are active, unless forced."""
+    """Delete a process with its versions and executions.
+
+    It is refused while executions are active, unless `force` is true.
+    """
     call.services.processes.delete_process(call.scope, process_id, force=call.query.force)
     return DeletedView(deleted=process_id)
 
@@ -178,9 +241,10 @@ def delete_process(call: Call, process_id: str) -> DeletedView:
     body=Json("document", "A draft to check; default (also for `{}`): the stored draft.", optional=True),
 )  # fmt: skip
 def validate_process(call: Call, process_id: str) -> ValidationView:
-    """Validate a draft and list all problems, with a JSON pointer and, where known, a line.
+    """Validate a draft and list all problems.
 
-    With `tests`, the test tables of its decisions run as well; a case that fails is an error.
+    Each has a JSON pointer and, where known, a line. With `tests`, the test tables of its decisions run as well; a case that
+    fails is an error.
     """
     row = versions.get_process(call.scope, process_id)
     body: Document = call.body
@@ -201,9 +265,10 @@ def validate_process(call: Call, process_id: str) -> ValidationView:
 
 @route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)
 def publish_process(call: Call, process_id: str) -> VersionView:
-    """Publish the draft as the next version, which then executes; an unchanged draft returns the existing version.
+    """Publish the draft as the next version.
 
-    With `tests`, the test tables of its decisions run first, and publishing is refused if a case fails.
+    That version then executes; an unchanged draft returns the existing version. With `tests`, the test tables of its decisions
+    run first, and publishing is refused if a case fails.
     """
     body: Publish = call.body
     request = PublishRequest(body.message, body.if_current, body.tests)
@@ -212,34 +277,47 @@ def publish_process(call: Call, process_id: str) -> VersionView:
 
 @route("POST", "/processes/{process_id}/rollback", scope="processflow.write", body=RollBack, returns=VersionView)
 def roll_back_process(call: Call, process_id: str) -> VersionView:
-    """Roll back to an older version, which then executes."""
+    """Roll back to an older version.
+
+    That version then executes. The draft stays as it is.
+    """
     return version_view(versions.roll_back(call.scope, process_id, call.body.version))
 
 
 @route("POST", "/processes/{process_id}/pause", scope="processflow.execute", returns=ProcessView)
 def pause_process(call: Call, process_id: str) -> ProcessView:
-    """Pause a process: its triggers do not fire and queued executions do not start; running executions continue.
+    """Pause a process.
 
-    New executions are still accepted; they are `queued` with the wait reason `paused` until the process resumes.
+    Its triggers do not fire and queued executions do not start; running executions continue. New executions are still accepted;
+    they are `queued` with the wait reason `paused` until the process resumes.
     """
     return process_view(call.services.processes.pause_process(call.scope, process_id))
 
 
 @route("POST", "/processes/{process_id}/resume-triggers", scope="processflow.execute", returns=ProcessView)
 def resume_triggers(call: Call, process_id: str) -> ProcessView:
-    """Resume a paused process: queued executions start in order, and its triggers fire again."""
+    """Resume a paused process.
+
+    Queued executions start in order, and its triggers fire again.
+    """
     return process_view(call.services.processes.resume_process(call.scope, process_id))
 
 
 @route("GET", "/processes/{process_id}/versions", scope="processflow.read", returns=VersionView, listed=True)
 def list_versions(call: Call, process_id: str) -> Page[VersionView]:
-    """List the versions of a process, newest first."""
+    """List the versions of a process.
+
+    The newest come first, without definitions and files; `sort` takes `version` and `created_at`.
+    """
     return versions.list_versions(call.scope, process_id, call.query.page).map(version_view)
 
 
 @route("GET", "/processes/{process_id}/versions/{version}", scope="processflow.read", returns=VersionView)
 def get_version(call: Call, process_id: str, version: str) -> VersionView:
-    """Show one version with its definition and files."""
+    """Show one version with its definition and files.
+
+    A version does not change, and is kept until the process is deleted.
+    """
     return version_view(versions.get_version(call.scope, process_id, version_number(version)), with_content=True)
 
 

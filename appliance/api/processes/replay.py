@@ -8,14 +8,22 @@ from appliance.api.frame.routing import NULL, Body, Call, View, route
 from appliance.processes.host import shorten
 from appliance.processes.rehearsal import Change, Replay, ReplayRequest, StepReplay
 
+from .execution_views import Iteration, StepId, StepKind, StepPath
+
 # Only this many differing step runs are listed with outputs and changes; the others only with their result.
 DETAILED = 100
 CHANGE_BYTES = 4_000
 
 
 class ReplayBody(Body):
-    version: Annotated[int, Field(ge=1, le=10**9)] | Literal["draft"] | None = None
-    step: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """What to replay, and with which version."""
+
+    version: Annotated[Annotated[int, Field(ge=1, le=10**9)] | Literal["draft"] | None, Field(description=(
+        "Another version to replay with, or `draft`; default: the version that was executed."
+    ))] = None
+    step: Annotated[str | None, Field(min_length=1, max_length=500, description=(
+        "The id or path of the only step to replay, with its recorded input; default: the whole execution."
+    ))] = None
 
 
 class DifferenceView(View):
@@ -23,53 +31,91 @@ class DifferenceView(View):
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
-    op: Literal["add", "remove", "replace"]
-    path: str
-    from_: Annotated[Any, Field(alias="from")] = None
-    to: Any = None
+    op: Annotated[Literal["add", "remove", "replace"], Field(description="What happened to the value at `path`.")]
+    path: Annotated[str, Field(description="The JSON pointer of the value; empty for the whole.")]
+    from_: Annotated[Any, Field(alias="from", description=(
+        "The value before; absent with `add`. The start of its JSON if it exceeds 4,000 bytes."
+    ))] = None
+    to: Annotated[
+        Any, Field(description="The value after; absent with `remove`. The start of its JSON if it exceeds 4,000 bytes.")
+    ] = None
 
 
 class DivergenceView(View):
     """Where a step diverged: at host call `call`, or in its choice, request or result; null stands for nothing."""
 
-    step: str
-    path: str
-    iteration: str | None = None
-    call: int | None = None
-    recorded: Any
-    replayed: Any
+    step: StepId
+    path: StepPath
+    iteration: Iteration = None
+    call: Annotated[int | None, Field(description=(
+        "The number of the host call that diverged, from 1. Absent if it was the choice, request or result of the step."
+    ))] = None
+    recorded: Annotated[
+        Any, Field(description="What the execution did there; null for nothing. The start of its JSON if it exceeds 64 KiB.")
+    ]
+    replayed: Annotated[
+        Any, Field(description="What the replay did there; null for nothing. The start of its JSON if it exceeds 64 KiB.")
+    ]
 
 
 class StepReplayView(View):
     """One step run and its differences; `error` is the replay's error, `recorded_error` that of the recorded run."""
 
-    step: str
-    path: str
-    iteration: str | None = None
-    kind: str
-    result: Literal["identical", "output_differs", "diverged", "not_recorded", "skipped"]
-    recorded_output: Any = None
-    replayed_output: Any = None
-    diff: list[DifferenceView]
-    divergence: DivergenceView | None = None
-    recorded_error: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
+    step: StepId
+    path: StepPath
+    iteration: Iteration = None
+    kind: StepKind
+    result: Annotated[Literal["identical", "output_differs", "diverged", "not_recorded", "skipped"], Field(description=(
+        "How the step compares with its record; `not_recorded` is new to the replay, `skipped` one that the replay did not reach."
+    ))]
+    recorded_output: Annotated[
+        Any, Field(description="The output of the execution, where it differs; the start of its JSON if it exceeds 64 KiB.")
+    ] = None
+    replayed_output: Annotated[
+        Any, Field(description="The output of the replay, where it differs; the start of its JSON if it exceeds 64 KiB.")
+    ] = None
+    diff: Annotated[list[DifferenceView], Field(description=(
+        "The changes from the recorded to the replayed output, at most 200; empty beyond the first 100 steps that differ."
+    ))]
+    divergence: Annotated[DivergenceView | None, Field(description=(
+        "Where the step diverged. Absent if it did not, and beyond the first 100 steps that differ."
+    ))] = None
+    recorded_error: Annotated[dict[str, Any] | None, Field(description=(
+        "The error of the execution's step run, where it differs: `code`, `failure_class`, `message`."
+    ))] = None
+    error: Annotated[
+        dict[str, Any] | None, Field(description="The error of the replay, where it differs: `code`, `failure_class`, `message`.")
+    ] = None
 
 
 class OutputView(View):
-    recorded: Any
-    replayed: Any
-    diff: list[DifferenceView]
+    """The outputs of the whole process, compared."""
+
+    recorded: Annotated[
+        Any, Field(description="What the execution returned; null without a result. The start of its JSON if it exceeds 64 KiB.")
+    ]
+    replayed: Annotated[
+        Any, Field(description="What the replay returned; null without a result. The start of its JSON if it exceeds 64 KiB.")
+    ]
+    diff: Annotated[list[DifferenceView], Field(description="The changes from the recorded to the replayed output, at most 200.")]
 
 
 class ReplayView(View):
-    execution_id: str
-    version: int
-    replayed_version: int | Literal["draft"]
-    identical: bool
-    first_divergence: DivergenceView | None = None
-    steps: list[StepReplayView]
-    output: OutputView | None = None
+    """How a replay compares with the recorded execution."""
+
+    execution_id: Annotated[str, Field(description="The execution that was replayed; `exe_…`.")]
+    version: Annotated[int, Field(description="The version that was executed.")]
+    replayed_version: Annotated[int | Literal["draft"], Field(description="The version that was replayed, or `draft`.")]
+    identical: Annotated[bool, Field(description="Whether every step run and the end of the execution had the same result.")]
+    first_divergence: Annotated[DivergenceView | None, Field(description=(
+        "The divergence of the first step that differs. Absent if it did not diverge or nothing differs."
+    ))] = None
+    steps: Annotated[
+        list[StepReplayView], Field(description="The step runs in the order of the replay, each compared with its record.")
+    ]
+    output: Annotated[
+        OutputView | None, Field(description="The outputs of the process, compared. Absent if only one step was replayed.")
+    ] = None
 
 
 def _shortened(value: Any) -> Any:
@@ -125,11 +171,11 @@ def replay_view(replay: Replay) -> ReplayView:
     returns=ReplayView, atomic=False,
 )  # fmt: skip
 def replay_execution(call: Call, process_id: str, execution_id: str) -> ReplayView:
-    """Replay a finished execution against its journal and report where it diverges.
+    """Replay a finished execution against its journal.
 
-    The replay uses the execution's own version, another `version` or the `draft`, for the whole execution or for one `step` (an
-    id or a path) with its recorded input. Calls are answered from the journal and effects only compared, so nothing is changed.
-    The answer shows recorded values, so the key also needs processflow.read.
+    The answer says where it diverges. The replay uses the execution's own version, another `version` or the `draft`, for the
+    whole execution or for one `step` (an id or a path) with its recorded input. Calls are answered from the journal and effects
+    only compared, so nothing is changed. The answer shows recorded values, so the key also needs processflow.read.
     """
     call.scope.require("processflow.read")
     body: ReplayBody = call.body

@@ -1,6 +1,8 @@
 """/api/v1/processes/{process_id}/triggers: the triggers of a process and their firings."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from appliance.api.frame.routing import Call, View, route
 from appliance.core import clock
@@ -12,9 +14,9 @@ from appliance.processes.triggers import service as triggers
 class FaultView(View):
     """Why an event started no execution."""
 
-    code: str
-    failure_class: str
-    message: str
+    code: Annotated[str, Field(description="The stable error code, such as `validation_failed`.")]
+    failure_class: Annotated[str, Field(description="The kind of reason, such as `connector`, `validation` or `system`.")]
+    message: Annotated[str, Field(description="What is wrong and what to do next.")]
 
 
 class TriggerStateView(View):
@@ -25,31 +27,51 @@ class TriggerStateView(View):
     passed once and are skipped, so that none runs twice.
     """
 
-    id: str
-    kind: str
-    settings: dict[str, Any]
-    paused: bool
-    path: str | None = None
-    due: list[str]
-    resumes_at: str | None = None
-    last_fired_at: str | None = None
-    last_execution_id: str | None = None
-    failed_in_row: int
-    last_error: FaultView | None = None
-    last_error_at: str | None = None
+    id: Annotated[str, Field(description=(
+        "Identifies the trigger in its process: the definition's `id`, else its kind with a number from the second on."
+    ))]
+    kind: Annotated[
+        str, Field(description="What fires it: `schedule`, `webhook`, `integration`, `datapool`, `process` or `document`.")
+    ]
+    settings: Annotated[dict[str, Any], Field(description=(
+        "The settings of the kind, as the definition has them with defaults filled in; durations in milliseconds."
+    ))]
+    paused: Annotated[bool, Field(description="Whether the process is paused, so that the trigger does not fire.")]
+    path: Annotated[str | None, Field(description=(
+        "The path on this host that receives the webhook, such as `/hooks/orders`. Absent for other kinds."
+    ))] = None
+    due: Annotated[list[str], Field(description=(
+        "The next due times of a schedule, at most 3, or the next poll of an integration; RFC 3339, UTC. Empty for other kinds."
+    ))]
+    resumes_at: Annotated[str | None, Field(description=(
+        "The first due time that runs again after the clock was set back; RFC 3339, UTC. Absent otherwise."
+    ))] = None
+    last_fired_at: Annotated[str | None, Field(description="When it last fired; RFC 3339, UTC. Absent if it never has.")] = None
+    last_execution_id: Annotated[
+        str | None, Field(description="The execution that it started last; `exe_…`. Absent if it has started none.")
+    ] = None
+    failed_in_row: Annotated[int, Field(description="How many times it has failed since it last started an execution.")]
+    last_error: Annotated[FaultView | None, Field(description="The reason of its last failure. Absent if there is none.")] = None
+    last_error_at: Annotated[str | None, Field(description="When it last failed; RFC 3339, UTC. Absent if it has not.")] = None
 
 
 class FiringView(View):
     """One event of a trigger: `pending` until its execution is recorded, then `started`; or `failed` with a reason, or
     `skipped`."""
 
-    id: str
-    status: Literal["pending", "started", "failed", "skipped"]
-    key: str
-    at: str
-    due_at: str | None = None
-    execution_id: str | None = None
-    error: FaultView | None = None
+    id: Annotated[str, Field(description="Identifies the event; `fir_…`.")]
+    status: Annotated[Literal["pending", "started", "failed", "skipped"], Field(description="What became of the event.")]
+    key: Annotated[str, Field(description=(
+        "Identifies the event at its source, such as a delivery id or a due time; the same key starts no second execution."
+    ))]
+    at: Annotated[str, Field(description="When the event was recorded; RFC 3339, UTC.")]
+    due_at: Annotated[str | None, Field(description=(
+        "The due time of a schedule that the event stands for; RFC 3339, UTC. Absent for other kinds."
+    ))] = None
+    execution_id: Annotated[
+        str | None, Field(description="The execution that the event started; `exe_…`. Absent unless the status is `started`.")
+    ] = None
+    error: Annotated[FaultView | None, Field(description="Why the event started no execution. Absent unless it failed.")] = None
 
 
 def _fault(error: Any) -> FaultView | None:
@@ -79,11 +101,17 @@ def firing_view(row: Firing) -> FiringView:
 
 @route("GET", "/processes/{process_id}/triggers", scope="processflow.read", returns=list[TriggerStateView])
 def list_triggers(call: Call, process_id: str) -> list[TriggerStateView]:
-    """List the triggers of the published version, with next due times, last firing and last error."""
+    """List the triggers of a process.
+
+    Those of the published version, with next due times, last firing and last error.
+    """
     return [trigger_view(view) for view in triggers.list_triggers(call.scope, process_id)]
 
 
 @route("GET", "/processes/{process_id}/triggers/{trigger_id}/firings", scope="processflow.read", returns=FiringView, listed=True)
 def list_firings(call: Call, process_id: str, trigger_id: str) -> Page[FiringView]:
-    """List the events of a trigger, newest first, each with the execution it started or the reason why it started none."""
+    """List the events of a trigger.
+
+    The newest come first, each with the execution it started or the reason why it started none.
+    """
     return triggers.list_firings(call.scope, process_id, trigger_id, call.query.page).map(firing_view)
