@@ -163,7 +163,9 @@ class HistoryQuery(Query):
 class ChangeView(View):
     """One change of an entity; `entity` is its state after the change, or before a deletion."""
 
-    event: Annotated[Literal["created", "updated", "deleted"], Field(description="What happened to the entity.")]
+    event: Annotated[
+        Literal["created", "updated", "deleted"], Field(description="Whether the entity was created, updated or deleted.")
+    ]
     version: Annotated[int, Field(description="The `_version` of the entity after the change, or its last before a deletion.")]
     at: Annotated[str, Field(description="When the change was made; RFC 3339, UTC.")]
     actor: Annotated[str, Field(description="Who made it, such as `user:<id>`, `key:<id>` or `execution:<id>`.")]

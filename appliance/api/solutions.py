@@ -50,12 +50,12 @@ class PlannedChangeView(View):
     `prune` it is deleted. `failed` says why the new version of a WebApp was not published.
     """
 
-    kind: Annotated[Kind, Field(description="What kind of thing the item is.")]
+    kind: Annotated[Kind, Field(description="The type of the item, within which its `id` is unique.")]
     id: Annotated[str, Field(description="The slug or name of the item, unique among those of its kind.")]
     action: Annotated[Action, Field(description=(
         "What applying does with the item; `missing` is a connector or secret that the solution needs and the tenant lacks."
     ))]
-    summary: Annotated[str, Field(description="The change in words.")]
+    summary: Annotated[str, Field(description="What changes, in words for people.")]
     blocked: Annotated[
         str | None, Field(description="What to do before the solution can be applied. Absent if nothing prevents it.")
     ] = None

@@ -57,7 +57,7 @@ class RunUsage(View):
 class LoadedView(View):
     """A skill that a run has loaded."""
 
-    name: Annotated[str, Field(description="The name of the skill.")]
+    name: Annotated[str, Field(description="Identifies the skill among those of the tenant.")]
     digest: Annotated[str, Field(description="The digest of the skill's files when it was loaded; `sha256:…`.")]
     is_trusted: Annotated[
         bool, Field(description="Whether a person had approved this digest, so that reading it did not taint the run.")

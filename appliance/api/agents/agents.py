@@ -73,7 +73,7 @@ class AgentSummary(View):
 class AgentView(AgentSummary):
     """An agent with the definition of its latest version, which new runs follow."""
 
-    definition: Annotated[DefinitionView, Field(description="The definition of the latest version.")]
+    definition: Annotated[DefinitionView, Field(description="What the agent has to do and may use, as its latest version says.")]
 
 
 class AgentVersionView(View):

@@ -63,7 +63,7 @@ class DryCallView(View):
     method: Annotated[
         str, Field(description="The host function that was called, such as `datapool.create` or `integrations.execute`.")
     ]
-    args: Annotated[Any, Field(description="The arguments of the call.")]
+    args: Annotated[Any, Field(description="What the code passed to the call, in order.")]
     effect: Annotated[Literal["read", "idempotent", "write", "wait"], Field(description=(
         "What the call would do outside: `read` nothing, `idempotent` the same when repeated, `write` a change, `wait` time."
     ))]
@@ -79,7 +79,7 @@ class TestLineView(View):
 
     at: Annotated[str, Field(description="When the line was written; RFC 3339, UTC.")]
     level: Annotated[str, Field(description="The severity: `debug`, `info`, `warn` or `error`.")]
-    message: Annotated[str, Field(description="The text of the line.")]
+    message: Annotated[str, Field(description="What was logged, as text for people; structured data is in `fields`.")]
     fields: Annotated[Any, Field(description="Structured data that was logged with the message; absent if there was none.")] = None
 
 
@@ -100,7 +100,7 @@ class StepTestView(View):
     duration_ms: Annotated[
         int | None, Field(description="Milliseconds from the start of the step to its end. Absent if it did not run.")
     ] = None
-    calls: Annotated[list[DryCallView], Field(description="The calls that the step made, in order.")]
+    calls: Annotated[list[DryCallView], Field(description="What the step asked of the appliance and of foreign systems, in order.")]
     logs: Annotated[list[TestLineView], Field(description="The lines that the step logged, in order.")]
 
 
@@ -224,7 +224,7 @@ class SampleSummary(View):
 class SampleView(SampleSummary):
     """A sample with its values."""
 
-    input: Annotated[dict[str, Any], Field(description="The pinned input object.")]
+    input: Annotated[dict[str, Any], Field(description="The input object that tests with this sample start from.")]
     steps: Annotated[dict[str, Any], Field(description="The pinned outputs, by step id; null for a step without a result.")]
 
 

@@ -163,8 +163,10 @@ class LogLineView(View):
 
     at: Annotated[str, Field(description="When the line was written; RFC 3339, UTC.")]
     level: Annotated[str, Field(description="The severity: `debug`, `info`, `warn` or `error`.")]
-    source: Annotated[str, Field(description="The part of the appliance that wrote the line, such as `step` for code.")]
-    message: Annotated[str, Field(description="The text of the line.")]
+    source: Annotated[
+        str, Field(description="What wrote the line, such as `step` for code, `process`, `integration` or `trigger`.")
+    ]
+    message: Annotated[str, Field(description="What was logged, as text for people; structured data is in `fields`.")]
     fields: Annotated[Any, Field(description="Structured data that was logged with the message; absent if there was none.")] = None
     execution_id: Annotated[str | None, Field(description="The execution that the line belongs to; `exe_…`.")] = None
     step: Annotated[

@@ -59,7 +59,8 @@ class ExecutionsQuery(ListQuery):
     since: Annotated[str | None, Field(description="Only executions created at or after this time; RFC 3339.")] = None
     until: Annotated[str | None, Field(description="Only executions created before this time; RFC 3339.")] = None
     q: Annotated[str | None, Field(min_length=1, max_length=500, description=(
-        "A value of the input, such as `10248`, or a path and its value, such as `order.number=10248`; whole values match."
+        "A value of the input, such as `10248`, or a path and its value, such as `order.number=10248`; whole values of up to 200 "
+        "characters."
     ))] = None
     version: Annotated[int | None, Field(ge=1, le=10**9, description="Only executions of this version of the process.")] = None
     text: Annotated[str | None, Field(min_length=1, max_length=MAX_TEXT, description=(

@@ -85,7 +85,7 @@ class ProblemView(View):
     """One problem of a draft."""
 
     pointer: Annotated[str, Field(description="The JSON pointer to the place in the definition, such as `/steps/0/code`.")]
-    code: Annotated[str, Field(description="What kind of problem it is, such as `unknown_member` or `type_error`; stable.")]
+    code: Annotated[str, Field(description="What kind of problem it is, such as `type_error` or `action_unknown`; stable.")]
     message: Annotated[str, Field(description="What is wrong and what to do next.")]
     file: Annotated[
         str | None, Field(description="The path of the file that has the problem. Absent if it is the definition.")

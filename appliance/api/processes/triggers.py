@@ -50,7 +50,7 @@ class TriggerStateView(View):
     last_execution_id: Annotated[
         str | None, Field(description="The execution that it started last; `exe_…`. Absent if it has started none.")
     ] = None
-    failed_in_row: Annotated[int, Field(description="How many times it has failed since it last started an execution.")]
+    failed_in_row: Annotated[int, Field(description="How many times it has failed in a row; 0 after a success.")]
     last_error: Annotated[FaultView | None, Field(description="The reason of its last failure. Absent if there is none.")] = None
     last_error_at: Annotated[str | None, Field(description="When it last failed; RFC 3339, UTC. Absent if it has not.")] = None
 
@@ -60,7 +60,9 @@ class FiringView(View):
     `skipped`."""
 
     id: Annotated[str, Field(description="Identifies the event; `fir_…`.")]
-    status: Annotated[Literal["pending", "started", "failed", "skipped"], Field(description="What became of the event.")]
+    status: Annotated[Literal["pending", "started", "failed", "skipped"], Field(description=(
+        "`pending` until its execution is recorded, then `started`; `failed` with an error, or `skipped` as the definition says."
+    ))]
     key: Annotated[str, Field(description=(
         "Identifies the event at its source, such as a delivery id or a due time; the same key starts no second execution."
     ))]

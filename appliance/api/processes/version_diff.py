@@ -54,8 +54,8 @@ class DiffView(View):
     to: Annotated[int | Literal["draft"], Field(description="The newer side: a version, or `draft`.")]
     identical: Annotated[bool, Field(description="Whether both sides have the same definition and files.")]
     changes: Annotated[list[DifferenceView], Field(description="The changes of the definition outside of its steps.")]
-    steps: Annotated[list[StepChangeView], Field(description="The steps that differ.")]
-    files: Annotated[list[FileChangeView], Field(description="The files that differ.")]
+    steps: Annotated[list[StepChangeView], Field(description="The steps that were added, removed, changed or moved, by id.")]
+    files: Annotated[list[FileChangeView], Field(description="The files that were added, removed or changed, by path.")]
 
 
 def _step(change: StepChange) -> StepChangeView:
