@@ -369,3 +369,11 @@ def test_a_draining_appliance_takes_nothing_new(running: Running, acme: httpx.Cl
     finally:
         flow._draining.clear()
     data(acme.post(f"{address}/execute?wait=5", json={}))
+
+
+def test_the_list_says_which_processes_are_paused(acme: httpx.Client, make: Make) -> None:
+    address = make([rule("a", "= 1")])
+    paused_at = data(acme.post(f"{address}/pause"))["paused_at"]
+    listed = {each["id"]: each for each in data(acme.get(f"{BASE}?limit=500"))}
+    assert listed[address.rpartition("/")[2]]["paused_at"] == paused_at
+    assert data(acme.post(f"{address}/resume-triggers")).get("paused_at") is None

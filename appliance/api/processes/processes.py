@@ -27,6 +27,7 @@ PublishedVersion = Annotated[
 ]
 CreatedAt = Annotated[str, Field(description="When the process was created; RFC 3339, UTC.")]
 UpdatedAt = Annotated[str, Field(description="When the draft was last saved; RFC 3339, UTC.")]
+PausedAt = Annotated[str | None, Field(description="When the process was paused; RFC 3339, UTC. Absent while it is not paused.")]
 
 
 class ProcessView(View):
@@ -40,9 +41,7 @@ class ProcessView(View):
     files: Annotated[dict[str, str], Field(description="The texts of the draft's files, such as `steps/push.ts`, by path.")]
     draft_digest: DraftDigest
     published_version: PublishedVersion = None
-    paused_at: Annotated[
-        str | None, Field(description="When the process was paused; RFC 3339, UTC. Absent while it is not paused.")
-    ] = None
+    paused_at: PausedAt = None
     created_at: CreatedAt
     updated_at: UpdatedAt
 
@@ -54,9 +53,7 @@ class ProcessSummary(View):
     name: ProcessName
     draft_digest: DraftDigest
     published_version: PublishedVersion = None
-    paused_at: Annotated[
-        str | None, Field(description="Not filled in lists; show the process to learn whether it is paused.")
-    ] = None
+    paused_at: PausedAt = None
     created_at: CreatedAt
     updated_at: UpdatedAt
 
@@ -169,7 +166,8 @@ def process_view(row: Process) -> ProcessView:
 def process_summary(row: Process) -> ProcessSummary:
     return ProcessSummary(
         id=row.id, name=row.name, draft_digest=row.draft_digest, published_version=row.published_version,
-        created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
+        paused_at=clock.optional_rfc3339(row.paused_at), created_at=clock.rfc3339(row.created_at),
+        updated_at=clock.rfc3339(row.updated_at),
     )  # fmt: skip
 
 
