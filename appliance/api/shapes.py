@@ -7,14 +7,14 @@ from pydantic import TypeAdapter
 
 from appliance.agents.tools import Shape, Shapes
 
-from .documents.documents import DocumentView, document_view
+from .documents.document_views import DocumentView, document_view
 from .frame.openapi import AnswerSchemas
 from .frame.routing import View
 from .integrations.integrations import PreviewView, preview_view
 from .monitor.logs import LineView, line_view
 from .processes.execution_views import ExecutionView, execution_view
 from .webapps.publishing import WebAppPublicationView, publication_view
-from .webapps.webapps import WebAppVersionView, version_view
+from .webapps.webapp_views import WebAppVersionView, version_view
 
 
 def make_shapes() -> Shapes:

@@ -5,20 +5,37 @@ from urllib.parse import quote
 
 from pydantic import Field
 
+from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.documents.sharing import NewPublication, Publication
 
+from .document_views import DocumentId
+
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
-RevisionChoice = Number | Literal["latest", "latest_approved"]
-Cache = Annotated[int, Field(ge=0, le=31_536_000)] | Literal["immutable", "revalidate"]
+RevisionChoice = Annotated[
+    Number | Literal["latest", "latest_approved"],
+    Field(description="Which content is delivered: a fixed number, always the `latest`, or the `latest_approved` by a review."),
+]
+Cache = Annotated[
+    Annotated[int, Field(ge=0, le=31_536_000)] | Literal["immutable", "revalidate"],
+    Field(
+        description="How long browsers and proxies may keep the file: seconds up to a year, `immutable` (a year, for a numbered "
+        "revision "
+        "only), or `revalidate` (ask each time)."
+    ),
+]
+PublicPath = Annotated[
+    str,
+    Field(description="Path on the CDN host without leading slash, such as `reports/2026/summary.pdf`, at most 500 characters."),
+]
 
 
 class PublishDocument(Body):
     """`path` is on the CDN host; `cache: immutable` needs a numbered revision, other cache settings take any revision."""
 
-    path: str
+    path: PublicPath
     revision: RevisionChoice = "latest"
     cache: Cache = "revalidate"
 
@@ -26,14 +43,17 @@ class PublishDocument(Body):
 class PublicationView(View):
     """Where a document is public; `serves` is the revision delivered now, absent when no revision may be delivered."""
 
-    document_id: str
-    path: str
-    url: str
+    document_id: DocumentId
+    path: PublicPath
+    url: Annotated[str, Field(description="Complete address that anyone can open.")]
     revision: RevisionChoice
     cache: Cache
-    serves: int | None = None
-    created_at: str
-    created_by: str
+    serves: Annotated[
+        int | None,
+        Field(description="Number of the revision delivered now; absent while none may be, and the address answers 404."),
+    ] = None
+    created_at: CreatedAt
+    created_by: CreatedBy
 
 
 def _view(call: Call, publication: Publication) -> PublicationView:

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Answer, Body, Call, Json, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
@@ -15,11 +16,15 @@ from appliance.core.errors import ApplianceError, InvalidRequest, ValidationFail
 from appliance.core.sentences import Sentence
 from appliance.documents import LIFETIME_MS, NewDocument, NewUpload, Part, Upload, offset_header
 
-from .documents import MediaType
+from .document_views import DocumentId, Folder, MediaType, Metadata, Name, Tags
 
 log = logging.getLogger(__name__)
 
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-f]{64}$"),
+    Field(description="SHA-256 of the whole content, 64 lower-case hexadecimal digits; other content is refused at the end."),
+]
 _OFFSET = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -27,29 +32,48 @@ class OpenUpload(Body):
     """What will be uploaded: a new document (`name`, `folder`, `tags`, `media_type`, `metadata`), or the next revision of
     `document_id` (`media_type`, `comment`)."""
 
-    size: Annotated[int, Field(ge=0, le=2**50)]
+    size: Annotated[
+        int,
+        Field(ge=0, le=2**50, description="Length of the whole content in bytes, at most `limits.document_mb` of the appliance."),
+    ]
     sha256: Sha256 | None = None
-    name: str | None = None
-    folder: str | None = None
-    tags: list[str] | None = None
-    metadata: dict[str, Any] | None = None
-    document_id: Annotated[str, StringConstraints(max_length=80)] | None = None
-    comment: str | None = None
+    name: Name | None = None
+    folder: Folder | None = None
+    tags: Tags | None = None
+    metadata: Metadata | None = None
+    document_id: Annotated[
+        str,
+        StringConstraints(max_length=80),
+        Field(description="The document that gets a further revision; instead of `name`, `folder`, `tags` and `metadata`."),
+    ] | None = None
+    comment: Annotated[
+        str | None, Field(description="What changed in the revision, at most 1,000 characters; only with `document_id`.")
+    ] = None
     media_type: MediaType | None = None
 
 
 class UploadView(View):
     """An upload; `offset` of `size` bytes have been received. `document_id` and `revision` name the finished document."""
 
-    id: str
-    name: str
-    size: int
-    offset: int
-    state: Literal["open", "done", "refused"]
-    document_id: str | None = None
-    revision: int | None = None
-    created_at: str
-    expires_at: str
+    id: Annotated[str, Field(description="Identifies the upload; `upl_…`.")]
+    name: Annotated[str, Field(description="File name of the document that is created or gets a revision.")]
+    size: Annotated[int, Field(description="Length of the whole content in bytes, as announced.")]
+    offset: Annotated[int, Field(description="Number of bytes received so far, where the next part begins.")]
+    state: Annotated[
+        Literal["open", "done", "refused"],
+        Field(
+            description="`open` takes further bytes, `done` has become a document, `refused` was infected, or not the content of "
+            "the announced SHA-256."
+        ),
+    ]
+    document_id: Annotated[
+        DocumentId | None, Field(description="The finished document, or the one that gets a revision; `doc_…`. Absent before.")
+    ] = None
+    revision: Annotated[int | None, Field(description="Number of the revision that was created; absent until then.")] = None
+    created_at: CreatedAt
+    expires_at: Annotated[
+        str, Field(description="When the upload is deleted unless continued: 24 hours after the last part, RFC 3339 in UTC.")
+    ]
 
 
 def upload_view(upload: Upload) -> UploadView:

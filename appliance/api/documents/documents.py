@@ -1,151 +1,35 @@
 """/api/v1/documents: documents, their contents, revisions and folders."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, StringConstraints
 
 from appliance.api.frame.contents import CACHE, answer_content
-from appliance.api.frame.routing import Acts, Answer, Body, Call, Json, ListQuery, Query, Upload, View, route
+from appliance.api.frame.routing import Acts, Answer, Call, Json, Upload, route
 from appliance.api.tenants.tenants import DeletedView
-from appliance.core import clock
 from appliance.core.database.full_text import parse_search
 from appliance.core.errors import ValidationFailed, VersionConflict
-from appliance.core.pages import DEFAULT_LIMIT, PageRequest
+from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
-from appliance.documents import Changes, Document, DocumentFilter, NewDocument, Revision, clean_name, read_metadata
+from appliance.documents import Changes, Document, DocumentFilter, NewDocument, clean_name, read_metadata
 from appliance.documents.contents import texts
 
-MediaType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+*-]{1,100}$")]
+from .document_views import (
+    ChangeDocument,
+    ContentQuery,
+    DocumentListQuery,
+    DocumentView,
+    FolderListQuery,
+    FolderView,
+    MovedView,
+    MoveFolder,
+    RevisionListQuery,
+    RevisionQuery,
+    RevisionView,
+    UploadQuery,
+    document_view,
+    revision_view,
+)
+
 FILE = Json("file", "The file itself, or a form with the field `file`.")
-
-
-class DocumentView(View):
-    """A document; `size`, `sha256` and `media_type` describe its newest `revision`."""
-
-    id: str
-    name: str
-    folder: str
-    tags: list[str]
-    media_type: str
-    size: int
-    sha256: str
-    revision: int
-    version: int
-    created_at: str
-    created_by: str
-    updated_at: str
-    metadata: dict[str, Any]
-    review: Literal["none", "pending", "approved", "rejected"]
-    approved_revision: int | None = None
-    text_state: Literal["none", "pending", "ready", "failed"]
-    snippet: str | None = None
-
-
-class FolderView(View):
-    """A folder; `documents` counts those directly in it, `total` also those in subfolders."""
-
-    path: str
-    documents: int
-    total: int
-
-
-class MovedView(View):
-    moved: int
-
-
-class RevisionView(View):
-    """One revision of a document's content."""
-
-    number: int
-    media_type: str
-    size: int
-    sha256: str
-    comment: str
-    created_at: str
-    created_by: str
-
-
-class DocumentListQuery(ListQuery):
-    """`name` matches part of the name, `folder` exactly that folder, `under` a folder and its subfolders, `media_type` a type such
-    as `image/png` or `image/*`. `metadata` is a JSON object whose members must be in the document's metadata, such as
-    `{"customer": "ACME"}`; `search` matches words of the text, or part of the name."""
-
-    name: str | None = None
-    tag: str | None = None
-    folder: str | None = None
-    under: str | None = None
-    media_type: MediaType | None = None
-    metadata: str | None = None
-    search: Annotated[str, StringConstraints(max_length=500)] | None = None
-
-
-class FolderListQuery(Query):
-    """Only folders below `under`; without it, all folders."""
-
-    under: str = ""
-    limit: int = DEFAULT_LIMIT
-    cursor: str | None = None
-    count: Literal["exact"] | None = None
-
-
-class UploadQuery(Query):
-    """Attributes of the new document; `tags` is comma-separated, `metadata` a JSON object.  A form may send them as fields
-    instead."""
-
-    name: str | None = None
-    folder: str | None = None
-    tags: str | None = None
-    media_type: MediaType | None = None
-    metadata: str | None = None
-
-
-class RevisionQuery(Query):
-    comment: str | None = None
-    media_type: MediaType | None = None
-
-
-class ContentQuery(Query):
-    revision: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-
-
-class RevisionListQuery(Query):
-    limit: int = DEFAULT_LIMIT
-    cursor: str | None = None
-
-
-class ChangeDocument(Body):
-    """A JSON merge patch (RFC 7396), also within `metadata`, where null removes a member; `tags` is the complete new list."""
-
-    name: str | None = None
-    folder: str | None = None
-    tags: list[str] | None = None
-    media_type: MediaType | None = None
-    metadata: dict[str, Any] | None = None
-
-
-class MoveFolder(Body):
-    """The paths before and after: `{"from": "inbox/2026", "to": "archive/2026"}`."""
-
-    source: Annotated[str, Field(alias="from")]
-    target: Annotated[str, Field(alias="to")]
-
-
-def document_view(document: Document, snippet: str | None = None) -> DocumentView:
-    return DocumentView(
-        id=document.id, name=document.name, folder=document.folder, tags=list(document.tags), media_type=document.media_type,
-        size=document.size, sha256=document.sha256, revision=document.revision, version=document.version,
-        created_at=clock.rfc3339(document.created_at), created_by=document.created_by,
-        updated_at=clock.rfc3339(document.updated_at), metadata=dict(document.metadata),
-        review=document.review, approved_revision=document.approved_revision, text_state=document.text_state, snippet=snippet,
-    )  # fmt: skip
-
-
-def revision_view(revision: Revision) -> RevisionView:
-    return RevisionView(
-        number=revision.number, media_type=revision.media_type, size=revision.size, sha256=revision.sha256,
-        comment=revision.comment, created_at=clock.rfc3339(revision.created_at), created_by=revision.created_by,
-    )  # fmt: skip
 
 
 def document_answer(document: Document, status: int | None = None) -> Answer:

@@ -9,7 +9,7 @@ from appliance.api.frame.contents import CACHE
 from appliance.api.frame.routing import Answer, Call, route
 from appliance.documents.contents import MEDIA_TYPE, MOST_PAGE
 
-from .documents import ContentQuery
+from .document_views import ContentQuery
 
 LASTING = "private, max-age=86400, immutable"
 
@@ -17,8 +17,10 @@ LASTING = "private, max-age=86400, immutable"
 class PreviewQuery(ContentQuery):
     """Pages count from 1; images other than TIFF have one page.  `width` is in pixels; smaller images are not enlarged."""
 
-    page: Annotated[int, Field(ge=1, le=MOST_PAGE)] = 1
-    width: Literal["160", "320", "640", "1280"] = "320"
+    page: Annotated[int, Field(ge=1, le=MOST_PAGE, description="Which page of a PDF or TIFF, counted from 1.")] = 1
+    width: Annotated[
+        Literal["160", "320", "640", "1280"], Field(description="Width of the picture in pixels; a smaller original keeps its own.")
+    ] = "320"
 
 
 @route(

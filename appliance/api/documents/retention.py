@@ -4,59 +4,87 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from appliance.api.frame.fields import UpdatedAt
 from appliance.api.frame.routing import Body, Call, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.documents import FolderRule, Retention, folder_rules, retention
 
+from .document_views import DocumentId
+
+RuleFolder = Annotated[
+    str, Field(description="Path of the folder, such as `contracts/2026`, at most 500 characters; empty for all documents.")
+]
+Reason = Annotated[str, Field(description="Why the document is held, 1 to 1,000 characters.")]
+Review = Annotated[
+    Literal["none", "required"],
+    Field(
+        description="With `required`, only approved revisions are published or shared, in subfolders too; `none` asks for no "
+        "review."
+    ),
+]
+DeletionDays = Annotated[
+    int,
+    Field(
+        description="Days after its newest revision when a document is deleted, unless retained or held; absent or null: never. A "
+        "subfolder may have its own."
+    ),
+]
+
 
 class LegalHoldView(View):
     """A legal hold: its reason, and who set it when."""
 
-    reason: str
-    held_at: str
-    held_by: str
+    reason: Reason
+    held_at: Annotated[str, Field(description="Since when, RFC 3339 in UTC with milliseconds.")]
+    held_by: Annotated[str, Field(description="Who set the hold or last changed its reason: `user:…` or `key:…`.")]
 
 
 class RetentionView(View):
     """What prevents a document from being deleted; a member is absent where nothing is set."""
 
-    document_id: str
-    retain_until: str | None = None
-    legal_hold: LegalHoldView | None = None
+    document_id: DocumentId
+    retain_until: Annotated[
+        str | None, Field(description="Until when it cannot be deleted or moved, RFC 3339 in UTC; absent if it is not retained.")
+    ] = None
+    legal_hold: Annotated[
+        LegalHoldView | None, Field(description="The hold that prevents deletion until it is released; absent if there is none.")
+    ] = None
 
 
 class RetainDocument(Body):
     """`retain_until` is an RFC 3339 time; null ends the retention."""
 
-    retain_until: str | None
+    retain_until: Annotated[
+        str | None, Field(description="RFC 3339 time in the future, at most 100 years ahead; null ends the retention.")
+    ]
 
 
 class HoldDocument(Body):
-    reason: str
+    reason: Reason
 
 
 class FolderRuleView(View):
     """The rule of a folder; it also applies to its subfolders."""
 
-    folder: str
-    review: Literal["none", "required"]
-    delete_after_days: int | None = None
-    updated_at: str
-    updated_by: str
+    folder: RuleFolder
+    review: Review
+    delete_after_days: DeletionDays | None = None
+    updated_at: UpdatedAt
+    updated_by: Annotated[str, Field(description="Who set the rule last: `user:…`, `key:…` or `system`.")]
 
 
 class PutFolderRule(Body):
     """With `review: required`, only approved revisions may be published or shared. `delete_after_days` counts from a document's
     newest revision."""
 
-    folder: str
-    review: Literal["none", "required"] = "none"
-    delete_after_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    folder: RuleFolder
+    review: Review = "none"
+    delete_after_days: Annotated[DeletionDays, Field(ge=1, le=36_500)] | None = None
 
 
 class FolderQuery(Query):
-    folder: str
+    folder: RuleFolder
 
 
 def _view(state: Retention) -> RetentionView:

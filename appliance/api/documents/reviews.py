@@ -4,52 +4,68 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from appliance.api.frame.fields import CreatedAt, Cursor, Limit
 from appliance.api.frame.routing import Answer, Body, Call, Query, View, route
 from appliance.core import clock
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
 from appliance.documents.reviews import NewReview, Review, reviews
+
+from .document_views import DocumentId, RevisionNumber, Sha256
 
 
 class AskReview(Body):
     """The `revision` to review (default: the newest), the logins of the `reviewers`, how many of them must approve (`needed`),
     and the deadline (`due`, RFC 3339)."""
 
-    reviewers: list[str]
-    revision: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    needed: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
-    due: str | None = None
-    note: str | None = None
+    reviewers: Annotated[
+        list[str], Field(description="Logins of 1 to 20 members of the tenant, none of whom contributed to the revision.")
+    ]
+    revision: RevisionNumber | None = None
+    needed: Annotated[
+        int, Field(ge=1, le=2**31 - 1, description="How many reviewers must approve, at most as many as are named.")
+    ] = 1
+    due: Annotated[
+        str | None, Field(description="When the review expires: RFC 3339 time at most 365 days ahead; after 30 days if left out.")
+    ] = None
+    note: Annotated[str | None, Field(description="What the reviewers should know, at most 1,000 characters.")] = None
 
 
 class ReviewListQuery(Query):
-    limit: int = DEFAULT_LIMIT
-    cursor: str | None = None
+    limit: Limit = DEFAULT_LIMIT
+    cursor: Cursor = None
 
 
 class VoteView(View):
-    reviewer: str
-    decision: Literal["approve", "reject"]
-    comment: str
-    at: str
+    reviewer: Annotated[str, Field(description="Login of the person who decided.")]
+    decision: Annotated[Literal["approve", "reject"], Field(description="Whether this person approves the content.")]
+    comment: Annotated[str, Field(description="The person's reasons, at most 1,000 characters; empty if none were given.")]
+    at: Annotated[str, Field(description="When the person decided, RFC 3339 in UTC with milliseconds.")]
 
 
 class ReviewView(View):
     """A review of the content with this `sha256`; the reviewers decide at `review_url`."""
 
-    id: str
-    document_id: str
-    revision: int
-    sha256: str
-    status: Literal["pending", "approved", "rejected", "expired", "withdrawn"]
-    needed: int
-    reviewers: list[str]
-    decisions: list[VoteView]
-    note: str
-    due: str
-    requested_by: str
-    created_at: str
-    closed_at: str | None = None
-    review_url: str
+    id: Annotated[str, Field(description="Identifies the review; `rev_…`.")]
+    document_id: DocumentId
+    revision: Annotated[int, Field(description="Number of the revision under review.")]
+    sha256: Sha256
+    status: Annotated[
+        Literal["pending", "approved", "rejected", "expired", "withdrawn"],
+        Field(
+            description="`pending` until enough reviewers approve, so many reject that they cannot, `due` passes (`expired`), or "
+            "the "
+            "request is taken back (`withdrawn`)."
+        ),
+    ]
+    needed: Annotated[int, Field(description="How many approvals make the review `approved`.")]
+    reviewers: Annotated[list[str], Field(description="Logins of the people who are asked to decide.")]
+    decisions: Annotated[list[VoteView], Field(description="What the reviewers have decided so far, each once.")]
+    note: Annotated[str, Field(description="What the reviewers were told, at most 1,000 characters; empty if nothing was.")]
+    due: Annotated[str, Field(description="When the review expires without enough decisions, RFC 3339 in UTC.")]
+    requested_by: Annotated[str, Field(description="Who asked for the review: `user:…` or `key:…`.")]
+    created_at: CreatedAt
+    closed_at: Annotated[str | None, Field(description="When the review ended, RFC 3339 in UTC; absent while `pending`.")] = None
+    review_url: Annotated[str, Field(description="Page of the console where the reviewers sign in and decide.")]
 
 
 def review_view(call: Call, row: Review) -> ReviewView:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
@@ -12,85 +13,128 @@ from appliance.core.sentences import Sentence
 from appliance.documents.sharing import AudienceChange, Download, NewShare, Share, downloads
 
 from .delivery import RevisionChoice
+from .document_views import DocumentId
+
+Sender = Annotated[str, Field(description="Slug of the integration whose action `send` delivers the one-time codes by e-mail.")]
+AllowList = Annotated[
+    list[str], Field(description="E-mail addresses, and `*@example.com` for everybody of a domain; 1 to 500 entries.")
+]
+Note = Annotated[str, Field(description="What the share is for, at most 1,000 characters; shown to members only.")]
+MaxDownloads = Annotated[int, Field(description="How many downloads end the share; absent for any number.")]
 
 
 class CreateAudience(Body):
     """`allow` lists e-mail addresses and `*@domain`; the action `send` of `integration` sends their one-time codes."""
 
-    integration: str
-    allow: list[str]
+    integration: Sender
+    allow: AllowList
 
 
 class ChangeAudience(Body):
     """Members that are left out stay unchanged."""
 
-    integration: str = ""
-    allow: list[str] = Field(default_factory=list)
+    integration: Sender = ""
+    allow: AllowList = Field(default_factory=list)
 
 
 class CreateShare(Body):
     """`expires_at` is at most 366 days ahead (default: 14 days); with an `audience`, only those people may download."""
 
     revision: RevisionChoice = "latest"
-    expires_at: str | None = None
-    password: str | None = None
-    max_downloads: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    audience: CreateAudience | None = None
-    note: str = ""
+    expires_at: Annotated[
+        str | None, Field(description="When the link ends: RFC 3339 time at most 366 days ahead; after 14 days if left out.")
+    ] = None
+    password: Annotated[
+        str | None,
+        Field(description="What visitors must enter before they can download, 8 to 200 characters; it cannot be read back."),
+    ] = None
+    max_downloads: Annotated[MaxDownloads, Field(ge=1, le=1_000_000)] | None = None
+    audience: Annotated[
+        CreateAudience | None, Field(description="The only people who may download; left out, everybody who has the link.")
+    ] = None
+    note: Note = ""
 
 
 class UpdateShare(Body):
     """The new audience, in effect at once."""
 
-    audience: ChangeAudience
+    audience: Annotated[ChangeAudience, Field(description="What to change about who may download; members left out stay.")]
 
 
 class AudienceView(View):
     """Who may download, and the integration that sends their one-time codes."""
 
-    integration: str
-    allow: list[str]
+    integration: Sender
+    allow: AllowList
 
 
 class ShareView(View):
     """A share without its link."""
 
-    id: str
-    document_id: str
+    id: Annotated[str, Field(description="Identifies the share; `shr_…`. It is not part of the link.")]
+    document_id: DocumentId
     revision: RevisionChoice
-    state: Literal["active", "expired", "used_up", "revoked"]
-    expires_at: str
-    has_password: bool
-    audience: AudienceView | None = None
-    max_downloads: int | None = None
-    downloads: int
-    note: str
-    created_at: str
-    created_by: str
-    revoked_at: str | None = None
+    state: Annotated[
+        Literal["active", "expired", "used_up", "revoked"],
+        Field(description="Whether the link works; if not: its time is over, `max_downloads` is reached, or a member ended it."),
+    ]
+    expires_at: Annotated[str, Field(description="When the link stops working by itself, RFC 3339 in UTC.")]
+    has_password: Annotated[bool, Field(description="Whether visitors must enter a password.")]
+    audience: Annotated[
+        AudienceView | None, Field(description="The only people who may download; absent if everybody with the link may.")
+    ] = None
+    max_downloads: MaxDownloads | None = None
+    downloads: Annotated[int, Field(description="Number of downloads so far that delivered at least the first byte.")]
+    note: Note
+    created_at: CreatedAt
+    created_by: CreatedBy
+    revoked_at: Annotated[
+        str | None, Field(description="When a member ended the share, RFC 3339 in UTC; absent if nobody has.")
+    ] = None
 
 
 class NewShareView(ShareView):
     """The share with its links, which are shown only once: `url` is a page for people, `file_url` the file itself."""
 
-    url: str | None = None
-    file_url: str | None = None
+    url: Annotated[
+        str | None, Field(description="Link to a page for people; absent when an Idempotency-Key repeats an earlier answer.")
+    ] = None
+    file_url: Annotated[
+        str | None, Field(description="Link straight to the file, for programs; absent when an earlier answer is repeated.")
+    ] = None
 
 
 class DownloadView(View):
     """A download through a share; `person` is the verified e-mail address where the share has an audience.  Without `share_id`, it
     stands for the `count` deliveries from the public path within one minute."""
 
-    id: str
-    at: str
-    share_id: str | None = None
-    revision: int
-    count: int
-    bytes: int
-    address: str
-    agent: str
-    outcome: str
-    person: str | None = None
+    id: Annotated[str, Field(description="Identifies the entry of the download log; `dwl_…`, or `pub_…` for the public path.")]
+    at: Annotated[str, Field(description="When the download began, RFC 3339 in UTC; for the public path, the minute it counts.")]
+    share_id: Annotated[str | None, Field(description="The share that was used; absent for the public path.")] = None
+    revision: Annotated[int, Field(description="Number of the revision that was delivered.")]
+    count: Annotated[int, Field(description="How many deliveries the entry stands for; 1 for a share.")]
+    bytes: Annotated[int, Field(description="Bytes sent in all, including continued downloads.")]
+    address: Annotated[
+        str,
+        Field(
+            description="Network of the visitor (/24 for IPv4, /48 for IPv6) instead of the full address; empty for the public "
+            "path."
+        ),
+    ]
+    agent: Annotated[
+        str, Field(description="Family of the browser or program, such as `Firefox`, `curl` or `bot`; empty for the public path.")
+    ]
+    outcome: Annotated[
+        str,
+        Field(
+            description="`started`, `complete`, `broken_off`, `failed` before the first byte, or why nothing was sent: "
+            "`wrong_password`, "
+            "`wrong_code`."
+        ),
+    ]
+    person: Annotated[
+        str | None, Field(description="E-mail address that the visitor verified; absent for a share without an audience.")
+    ] = None
 
 
 def _members(share: Share) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _header(name: str, description: str, longest: int, pattern: str = "^[!-~]{1,
 
 
 def _query_parameters(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    schema = query.model_json_schema(ref_template=_REF, mode="validation")
+    schema = query.model_json_schema(ref_template=_REF, mode="validation", schema_generator=AnswerSchemas)
     _add_schemas(schemas, schema.pop("$defs", {}))
     required = set(schema.get("required", ()))
     parameters = []
@@ -174,12 +174,21 @@ def _success(route: Route, returns: Any, schemas: dict[str, Any]) -> dict[str, A
 
 
 class AnswerSchemas(GenerateJsonSchema):
-    """Makes members with a default optional, because answers omit members that are null."""
+    """Makes members with a default optional, because answers omit members that are null, and keeps their descriptions on top."""
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         if self.mode == "serialization" and "default" in field["schema"]:
             return False
         return super().field_is_required(field, total)
+
+    def nullable_schema(self, schema: Any) -> dict[str, Any]:
+        """As inherited, with the description of a described type on the member itself, where explorers show it."""
+        result = dict(super().nullable_schema(schema))
+        choices = [dict(choice) for choice in result.get("anyOf", ())]
+        described = [choice for choice in choices if "description" in choice]
+        if len(choices) == 2 and len(described) == 1:
+            result |= {"anyOf": choices, "description": described[0].pop("description")}
+        return result
 
 
 def _add_schemas(schemas: dict[str, Any], definitions: Mapping[str, Any]) -> None:

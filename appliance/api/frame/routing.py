@@ -14,6 +14,8 @@ from appliance.core.scope import TenantScope
 from appliance.solutions import Services
 from appliance.tenants import SCOPES, AdmissionSlot, NoSlot, RequestKey, release_nothing
 
+from .fields import Cursor, ExactCount, Limit, Sort
+
 H = TypeVar("H", bound=Callable[..., Any])
 PREFIX = "/api/v1"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -34,10 +36,10 @@ class Query(BaseModel):
 class ListQuery(Query):
     """The parameters of every list; `page` is the same as the domains' PageRequest."""
 
-    limit: int = DEFAULT_LIMIT
-    cursor: str | None = None
-    sort: str | None = None
-    count: Literal["exact"] | None = None
+    limit: Limit = DEFAULT_LIMIT
+    cursor: Cursor = None
+    sort: Sort = None
+    count: ExactCount = None
 
     @property
     def page(self) -> PageRequest:

@@ -1,39 +1,52 @@
 """/api/v1/invitations: invite people who have no account yet."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
+from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.core import clock
 from appliance.core.pages import Page
 from appliance.tenants import Invitation, InvitationSpec, invitations
 
-from .tenants import DeletedView, NoQuery
+from .tenants import Approver, DeletedView, Login, NoQuery, Role, RoleName
 
 
 class Invite(Body):
-    login: Annotated[str, Field(min_length=1, max_length=254)]
-    role: Literal["viewer", "operator", "builder", "owner"]
-    approver: bool = False
-    days: Annotated[int, Field(ge=1, le=invitations.MAX_DAYS)] = 7
-    by_email: bool | None = None
+    login: Annotated[Login, Field(min_length=1, max_length=254)]
+    role: Role
+    approver: Approver = False
+    days: Annotated[int, Field(ge=1, le=invitations.MAX_DAYS, description="How many days the link works.")] = 7
+    by_email: Annotated[
+        bool | None,
+        Field(
+            description="Whether the link is sent to `login` by e-mail instead of returned; by default if the tenant can send "
+            "e-mails."
+        ),
+    ] = None
 
 
 class InvitationView(View):
     """An invitation to a role; `link` is shown only once, if the invitation is not sent by e-mail."""
 
-    id: str
-    login: str
-    role: str
-    approver: bool
-    state: str
-    sending: str
-    problem: str | None = None
-    invited_by: str
-    created_at: str
-    expires_at: str
-    link: str | None = None
+    id: Annotated[str, Field(description="Identifies the invitation; `inv_…`. It is not part of the link.")]
+    login: Login
+    role: RoleName
+    approver: Approver
+    state: Annotated[str, Field(description="`open` while the link works, `expired` for 30 days after that.")]
+    sending: Annotated[
+        str,
+        Field(description="State of the e-mail: `sending`, `sent` or `failed`; `link` if there is none and you pass the link on."),
+    ]
+    problem: Annotated[str | None, Field(description="Why the e-mail could not be sent, as a sentence; else absent.")] = None
+    invited_by: Annotated[str, Field(description="Who made the invitation: `user:…`, `key:…` or `system`.")]
+    created_at: CreatedAt
+    expires_at: Annotated[str, Field(description="When the link stops working, RFC 3339 in UTC.")]
+    link: Annotated[
+        str | None,
+        Field(description="Address for the invited person; only in the answer that made it, and not if it was sent by e-mail."),
+    ] = None
 
 
 def invitation_view(row: Invitation, link: str = "") -> InvitationView:

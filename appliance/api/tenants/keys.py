@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
@@ -11,23 +12,43 @@ from appliance.core.pages import Page
 from appliance.tenants import ApiKey
 from appliance.tenants.keys import Issuers, KeyKind, adoption, keys, lineage
 
+KeyName = Annotated[str, Field(description="What the key is for, 1 to 200 printable characters.")]
+Scopes = Annotated[
+    list[str], Field(description="What the key may do at most, such as `documents.read`; the contract lists all scopes.")
+]
+Environment = Annotated[
+    str, Field(description="Word in the key's text that tells keys apart, such as `live` or `test`: 1 to 12 letters or digits.")
+]
+AllowedIps = Annotated[
+    list[str],
+    Field(description="IP addresses or networks such as `192.0.2.0/24` from which the key works; empty for all addresses."),
+]
+Kind = Annotated[
+    KeyKind,
+    Field(description="`agent` for a key of an agent or assistant: MCP accepts no other, and its writes need an approval."),
+]
+Requests = Annotated[int, Field(description="How many requests the key may make within the window.")]
+WindowSeconds = Annotated[int, Field(description="Length of the window in seconds, at most a day.")]
+
 
 class RateLimit(Body):
-    requests: Annotated[int, Field(ge=1, le=1_000_000)]
-    window_s: Annotated[int, Field(ge=1, le=86_400)]
+    requests: Annotated[Requests, Field(ge=1, le=1_000_000)]
+    window_s: Annotated[WindowSeconds, Field(ge=1, le=86_400)]
 
 
 class IssueKey(Body):
-    name: Annotated[str, Field(min_length=1, max_length=200)]
-    scopes: list[str]
-    environment: Annotated[str, Field(pattern="^[A-Za-z0-9]{1,12}$")] = "live"
-    expires_at: str | None = None
-    rate_limit: RateLimit | None = None
-    allowed_ips: list[str] = Field(default_factory=list)
-    kind: Annotated[
-        KeyKind,
-        Field(description="`agent` for a key of an agent or assistant: MCP accepts no other, and its writes need an approval."),
-    ] = "service"
+    name: Annotated[KeyName, Field(min_length=1, max_length=200)]
+    scopes: Scopes
+    environment: Annotated[Environment, Field(pattern="^[A-Za-z0-9]{1,12}$")] = "live"
+    expires_at: Annotated[
+        str | None, Field(description="When the key ends: RFC 3339 time at most 730 days ahead; after 365 days if left out.")
+    ] = None
+    rate_limit: Annotated[
+        RateLimit | None,
+        Field(description="How often the key may be used; by default 600 requests in 60 s unless the operator sets others."),
+    ] = None
+    allowed_ips: AllowedIps = Field(default_factory=list)
+    kind: Kind = "service"
 
 
 class ChangeKey(Body):
@@ -35,12 +56,15 @@ class ChangeKey(Body):
 
 
 class RotateKey(Body):
-    overlap_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 0
+    overlap_seconds: Annotated[
+        int,
+        Field(ge=0, le=2_592_000, description="For how many seconds the old key still works, at most 30 days; 0 ends it at once."),
+    ] = 0
 
 
 class RateLimitView(View):
-    requests: int
-    window_s: int
+    requests: Requests
+    window_s: WindowSeconds
 
 
 class KeyView(View):
@@ -50,26 +74,41 @@ class KeyView(View):
     issuer.
     """
 
-    id: str
-    name: str
-    kind: KeyKind
-    environment: str
-    prefix: str
-    last4: str
-    scopes: list[str]
-    created_at: str
-    expires_at: str
-    rate_limit: RateLimitView
-    allowed_ips: list[str]
-    created_by: str
-    issuer: str
-    effective_scopes: list[str]
-    ended: str | None = None
-    last_used_at: str | None = None
-    rotated_from: str | None = None
-    grace_until: str | None = None
-    revoked_at: str | None = None
-    key: str | None = None
+    id: Annotated[str, Field(description="Identifies the key; `key_…`. It is not the key's text.")]
+    name: KeyName
+    kind: Kind
+    environment: Environment
+    prefix: Annotated[str, Field(description="Beginning of the key's text, to recognise it, such as `gos_live_Ab3x`.")]
+    last4: Annotated[str, Field(description="The last four characters of the key's text.")]
+    scopes: Scopes
+    created_at: CreatedAt
+    expires_at: Annotated[str, Field(description="When the key ends by itself, RFC 3339 in UTC.")]
+    rate_limit: Annotated[RateLimitView, Field(description="How often the key may be used before requests get 429.")]
+    allowed_ips: AllowedIps
+    created_by: CreatedBy
+    issuer: Annotated[
+        str,
+        Field(
+            description="On whose authority it rests now: `user:…`, `key:…`, or `system` for the command line and the first run."
+        ),
+    ]
+    effective_scopes: Annotated[
+        list[str], Field(description="What it may do now: those of its scopes that its issuer also has, sorted.")
+    ]
+    ended: Annotated[
+        str | None, Field(description="Why it ended with its issuer, as a sentence; absent while the issuer can vouch for it.")
+    ] = None
+    last_used_at: Annotated[
+        str | None, Field(description="When it was last used, exact to a minute, RFC 3339 in UTC; absent if never.")
+    ] = None
+    rotated_from: Annotated[str | None, Field(description="Id of the key it replaced; absent for a first one.")] = None
+    grace_until: Annotated[
+        str | None, Field(description="Until when it works after it was replaced, RFC 3339 in UTC; absent if it was not.")
+    ] = None
+    revoked_at: Annotated[str | None, Field(description="When it was revoked, RFC 3339 in UTC; absent if it was not.")] = None
+    key: Annotated[
+        str | None, Field(description="Text to send in `X-API-Key`; only in the answer that issued it, and never again.")
+    ] = None
 
 
 def key_view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -> KeyView:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import NotFound
@@ -16,46 +17,69 @@ from appliance.tenants.grants import Binding, Kind, SecretDestination, secret_bi
 from .tenants import DeletedView, NoQuery
 
 Target = Annotated[str, Field(min_length=1, max_length=80)]
-Hosts = Annotated[str, Field(min_length=1, max_length=500)]
+Hosts = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=500,
+        description="Host names that may receive the secret, separated by commas, such as `api.example.com`."
+    ),
+]
+DestinationKind = Annotated[
+    Kind, Field(description="What uses the secret; `process` is its code, `webhook` the check of calls that start a process.")
+]
+Destination = Annotated[str, Field(description="Slug of the integration or LLM profile, or id of the process or WebApp.")]
 
 
 class BindingView(View):
     """A destination the secret may be sent to: `hosts` are those of an integration or LLM profile; it may end at `expires_at`."""
 
-    id: str
-    kind: Kind
-    target: str
-    hosts: str | None = None
-    bound_by: str
-    created_at: str
-    expires_at: str | None = None
+    id: Annotated[str, Field(description="Identifies the destination among those of its secret; `sbd_…`.")]
+    kind: DestinationKind
+    target: Destination
+    hosts: Annotated[
+        str | None,
+        Field(description="Where an integration or LLM profile may send it, separated by commas; absent for other kinds."),
+    ] = None
+    bound_by: Annotated[str, Field(description="Who added the destination: `user:…`, `key:…` or `system`.")]
+    created_at: CreatedAt
+    expires_at: Annotated[
+        str | None, Field(description="When the destination ends by itself, RFC 3339 in UTC; absent if it does not.")
+    ] = None
 
 
 class SecretView(View):
     """A secret with the destinations it may be sent to, without its value."""
 
-    name: str
-    updated_at: str
-    bindings: list[BindingView]
+    name: Annotated[str, Field(description="How processes and settings refer to it: at most 63 letters, digits and underscores.")]
+    updated_at: Annotated[str, Field(description="When its value was last set, RFC 3339 in UTC with milliseconds.")]
+    bindings: Annotated[list[BindingView], Field(description="The only destinations that may receive the value.")]
 
 
 class BoundIntegration(Body):
     """An integration with its current settings, or with exactly these `hosts` (`api.example.com`)."""
 
-    slug: Target
+    slug: Annotated[Target, Field(description="Name of the integration in addresses, such as `erp`.")]
     hosts: Hosts | None = None
 
 
 class Bind(Body):
     """Destinations to add: integrations by slug, and processes by id, whose code reads the secret with `api.secrets.get`."""
 
-    integrations: Annotated[list[str | BoundIntegration], Field(max_length=50)] = Field(default_factory=list)
-    processes: Annotated[list[Target], Field(max_length=50)] = Field(default_factory=list)
+    integrations: Annotated[
+        list[str | BoundIntegration],
+        Field(max_length=50, description="Integrations by slug, or with exactly these hosts; at most 50."),
+    ] = Field(default_factory=list)
+    processes: Annotated[
+        list[Target], Field(max_length=50, description="Slugs of processes whose code may read the secret; at most 50.")
+    ] = Field(default_factory=list)
 
 
 class PutSecret(Body):
-    value: Annotated[str, Field(min_length=1, max_length=65_536)]
-    bind: Bind | None = None
+    value: Annotated[
+        str,
+        Field(min_length=1, max_length=65_536, description="The text to seal; it replaces the previous one and is never shown."),
+    ]
+    bind: Annotated[Bind | None, Field(description="Destinations to add; those the secret already has stay.")] = None
 
 
 class AddBinding(Body):
@@ -64,8 +88,8 @@ class AddBinding(Body):
     With `hosts`, the destination is an integration or LLM profile with exactly these hosts, even if it does not exist yet.
     """
 
-    kind: Kind
-    target: Target
+    kind: DestinationKind
+    target: Annotated[Target, Field(description="Slug of the integration or LLM profile, or id of the process or WebApp.")]
     hosts: Hosts | None = None
 
 

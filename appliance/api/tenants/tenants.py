@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Body, Call, Query, View, route
 from appliance.core import clock
 from appliance.core.errors import NotFound
@@ -12,108 +13,131 @@ from appliance.core.sentences import Sentence
 from appliance.solutions import offboarding
 from appliance.tenants import Member, Tenant, people, service
 
-Role = Literal["viewer", "operator", "builder", "owner"]
+Role = Annotated[
+    Literal["viewer", "operator", "builder", "owner"],
+    Field(description="What the person may do: read, also run, also change, or everything including keys and members."),
+]
+RoleName = Annotated[str, Field(description="What the person may do: `viewer`, `operator`, `builder` or `owner`.")]
+Login = Annotated[
+    str, Field(description="Name the person signs in with, usually the e-mail address; 1 to 254 characters in lower case.")
+]
+Approver = Annotated[bool, Field(description="Whether the person may also decide requests for approval.")]
+UserId = Annotated[str, Field(description="Identifies the person in all tenants; `usr_…`.")]
+TenantName = Annotated[str, Field(description="Name that people read, 1 to 200 characters.")]
 
 
 class TenantView(View):
     """A tenant; `base_url` is the address of its console and API, `cdn_url` that of its public documents and shares."""
 
-    id: str
-    name: str
-    kind: str
-    base_url: str
-    cdn_url: str
-    created_at: str
+    id: Annotated[
+        str, Field(description="Slug that is part of its host names, at most 24 characters; it never changes.")
+    ]
+    name: TenantName
+    kind: Annotated[
+        str, Field(description="`standard`, or `sandbox` for one that a person got at first sign-in to try things out.")
+    ]
+    base_url: Annotated[str, Field(description="Address of its console and API, without a final slash.")]
+    cdn_url: Annotated[str, Field(description="Address of its public documents and shares, without a final slash.")]
+    created_at: CreatedAt
 
 
 class RenameTenant(Body):
     """The new name; the id and all addresses stay."""
 
-    name: Annotated[str, Field(min_length=1, max_length=service.MAX_NAME)]
+    name: Annotated[TenantName, Field(min_length=1, max_length=service.MAX_NAME)]
 
 
 class MemberView(View):
-    user_id: str
-    login: str
-    role: str
-    approver: bool
-    created_at: str
+    user_id: UserId
+    login: Login
+    role: RoleName
+    approver: Approver
+    created_at: Annotated[str, Field(description="When the person became a member, RFC 3339 in UTC with milliseconds.")]
 
 
 class RestingKeyView(View):
     """A key that the member issued, directly or through `depth` other keys; `loses` lists the scopes it would lose."""
 
-    id: str
-    name: str
-    issuer: str
-    depth: int
-    scopes: list[str]
-    loses: list[str]
-    last_used_at: str | None = None
+    id: Annotated[str, Field(description="Identifies the key; `key_…`. It is not the key's text.")]
+    name: Annotated[str, Field(description="What the key is for, as its issuer wrote it.")]
+    issuer: Annotated[str, Field(description="Who issued it: the member (`user:…`) or another key of the tree (`key:…`).")]
+    depth: Annotated[int, Field(description="How many keys lie between it and the member; 0 if the member issued it.")]
+    scopes: Annotated[list[str], Field(description="Scopes it has now, sorted.")]
+    loses: Annotated[list[str], Field(description="Those of its scopes that it would no longer have, sorted.")]
+    last_used_at: Annotated[
+        str | None, Field(description="When it was last used, exact to a minute, RFC 3339 in UTC; absent if never.")
+    ] = None
 
 
 class RestingSessionView(View):
-    created_at: str
-    expires_at: str
+    created_at: Annotated[str, Field(description="When the person signed in, RFC 3339 in UTC with milliseconds.")]
+    expires_at: Annotated[str, Field(description="When the session ends at the latest, RFC 3339 in UTC.")]
 
 
 class RestingProcessView(View):
     """A published version that keeps running without the member; `unfinished` counts its unfinished executions."""
 
-    process_id: str
-    name: str
-    version: int
-    published_by: str
-    triggers: list[str]
-    paused: bool
-    unfinished: int
+    process_id: Annotated[str, Field(description="Slug of the process.")]
+    name: Annotated[str, Field(description="Name of the process that people read.")]
+    version: Annotated[int, Field(description="Number of the published version.")]
+    published_by: Annotated[str, Field(description="Who published it: `user:…`, `key:…` or `system`.")]
+    triggers: Annotated[list[str], Field(description="Kind and id of each trigger that starts it, such as `schedule nightly`, sorted.")]
+    paused: Annotated[bool, Field(description="Whether the process starts no new executions at present.")]
+    unfinished: Annotated[int, Field(description="Number of its executions that have not ended.")]
 
 
 class MemberAuthorityView(View):
     """What depends on a member: keys as a tree, each after its issuer, sessions in this tenant, and published processes."""
 
-    user_id: str
-    login: str
-    role: str
-    keys: list[RestingKeyView]
-    sessions: list[RestingSessionView]
-    processes: list[RestingProcessView]
+    user_id: UserId
+    login: Login
+    role: RoleName
+    keys: Annotated[list[RestingKeyView], Field(description="Active keys that descend from the member, each after its issuer.")]
+    sessions: Annotated[list[RestingSessionView], Field(description="Browsers in which the person is signed in to this tenant.")]
+    processes: Annotated[list[RestingProcessView], Field(description="Published versions for which the member is responsible.")]
 
 
 class AuthorityQuery(Query):
     """With `role`, the answer shows what keys would lose if the member had that role; without it, if they were removed."""
 
-    role: Role | None = None
+    role: Annotated[Role,
+    Field(description="Role to compare with, as if the member had it; none at all if left out.")] | None = None
 
 
 class RemoveQuery(Query):
     """Comma-separated ids from `GET …/authority`."""
 
-    adopt_keys: Annotated[str, Field(description="Keys you become the issuer of; all others end.")] = ""
-    adopt_processes: Annotated[str, Field(description="Published processes you become responsible for.")] = ""
-    stop_processes: Annotated[str, Field(description="Published processes to pause; all others keep running.")] = ""
+    adopt_keys: Annotated[
+        str, Field(description="Ids of the keys you become the issuer of, separated by commas; all others end.")
+    ] = ""
+    adopt_processes: Annotated[
+        str, Field(description="Slugs of the processes you become responsible for, separated by commas.")
+    ] = ""
+    stop_processes: Annotated[
+        str, Field(description="Slugs of the processes to pause, separated by commas; all others keep running.")
+    ] = ""
 
 
 class RemovedMemberView(View):
     """The removed member, and what happened to their keys and processes."""
 
-    deleted: str
-    adopted_keys: list[str]
-    ended_keys: list[str]
-    adopted_processes: list[str]
-    stopped_processes: list[str]
+    deleted: Annotated[str, Field(description="Id of the person who is no longer a member; `usr_…`.")]
+    adopted_keys: Annotated[list[str], Field(description="Ids of the keys whose issuer the caller became.")]
+    ended_keys: Annotated[list[str], Field(description="Ids of the keys that no longer work.")]
+    adopted_processes: Annotated[list[str], Field(description="Slugs of the processes the caller became responsible for.")]
+    stopped_processes: Annotated[list[str], Field(description="Slugs of the processes that were paused.")]
 
 
 class AddMember(Body):
-    login: Annotated[str, Field(min_length=1, max_length=254)]
+    login: Annotated[Login, Field(min_length=1, max_length=254)]
     role: Role
-    approver: bool = False
+    approver: Approver = False
 
 
 class DeletedView(View):
     """The id or name of the deleted resource."""
 
-    deleted: str
+    deleted: Annotated[str, Field(description="Id, name or path of what no longer exists or is in effect, as the request gave it.")]
 
 
 class NoQuery(Query):

@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
+from appliance.api.frame.fields import UpdatedAt
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
@@ -20,25 +21,40 @@ class StoredCertificateView(View):
     `origin` is acme, uploaded or internal (the built-in authority); `renew_at` is when its replacement is ordered.
     """
 
-    host: str
-    origin: Literal["acme", "uploaded", "internal"]
-    names: list[str]
-    issuer: str
-    fingerprint_sha256: str
-    key: str
-    not_before: str
-    not_after: str
-    renew_at: str | None = None
-    updated_at: str
+    host: Annotated[str, Field(description="Name of the domain it is for, as DNS writes it (punycode).")]
+    origin: Annotated[
+        Literal["acme", "uploaded", "internal"],
+        Field(
+            description="Where it comes from: ordered from an authority by ACME, sent by a member, or the appliance's own "
+            "authority."
+        ),
+    ]
+    names: Annotated[list[str], Field(description="DNS names the certificate covers, `*.example.com` included.")]
+    issuer: Annotated[str, Field(description="Name of the authority that signed it, as the certificate states.")]
+    fingerprint_sha256: Annotated[str, Field(description="SHA-256 of the certificate in DER, in hexadecimal.")]
+    key: Annotated[str, Field(description="Type and size of the public key, such as `RSA 2048` or `ECDSA secp256r1`.")]
+    not_before: Annotated[str, Field(description="Time from which browsers accept it, RFC 3339 in UTC.")]
+    not_after: Annotated[str, Field(description="Time after which browsers refuse it, RFC 3339 in UTC.")]
+    renew_at: Annotated[
+        str | None, Field(description="When its replacement is ordered, RFC 3339 in UTC; absent if none will be.")
+    ] = None
+    updated_at: UpdatedAt
 
 
 class UploadCertificate(Body):
     """PEM texts: `certificate` (its issuers may follow, in order), `private_key` without a password, and `chain` with the issuers
     if they are not in `certificate`."""
 
-    certificate: Pem
-    private_key: Pem
-    chain: Pem = ""
+    certificate: Annotated[
+        Pem, Field(description="The certificate as PEM, optionally followed by those of its issuers; at most 64 KiB.")
+    ]
+    private_key: Annotated[
+        Pem,
+        Field(description="Its RSA or ECDSA key as PEM without a password, at most 64 KiB; stored encrypted, never shown again."),
+    ]
+    chain: Annotated[
+        Pem, Field(description="Certificates of the issuers as PEM, if they are not in `certificate`; at most 64 KiB.")
+    ] = ""
 
 
 def certificate_view(certificate: Certificate) -> StoredCertificateView:

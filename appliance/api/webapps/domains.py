@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
+from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
@@ -12,26 +13,53 @@ from appliance.webapps.domains import Domain, NewDomain
 _DOMAINS_PATH = "/webapps/{app}/domains"
 _DOMAIN_PATH = f"{_DOMAINS_PATH}/{{host}}"
 
+Method = Annotated[
+    Literal["txt", "http", "operator"],
+    Field(description="How you prove that the name is yours: a TXT record, a file on its web server, or the operator's approval."),
+]
+RedirectFrom = Annotated[
+    Literal["www", "apex"],
+    Field(
+        description="Which counterpart redirects to this host with 301: the one with `www.`, or the one without (`apex`); or "
+        "neither."
+    ),
+]
+Primary = Annotated[bool, Field(description="Whether the WebApp's own host redirects visitors to this domain; one domain can.")]
+
 
 class DnsRecordView(View):
     """A DNS record (or, for the method http, a file) that must exist, and what was found; `advice` says what to do next."""
 
-    purpose: Literal["ownership", "address", "redirect"]
-    name: str
-    type: Literal["TXT", "CNAME", "A", "HTTP"]
-    expected: list[str]
-    observed: list[str]
-    finding: Literal["unchecked", "ok", "missing", "wrong", "unknown"]
-    advice: str
+    purpose: Annotated[
+        Literal["ownership", "address", "redirect"],
+        Field(description="What it is for: to prove the claim, to point the host here, or its counterpart that redirects."),
+    ]
+    name: Annotated[str, Field(description="Where it belongs: a complete DNS name, or the address of the file for `HTTP`.")]
+    type: Annotated[
+        Literal["TXT", "CNAME", "A", "HTTP"],
+        Field(description="Kind of DNS record (`A` stands for A and AAAA), or `HTTP` for a file on the domain's web server."),
+    ]
+    expected: Annotated[
+        list[str], Field(description="Values to enter; empty where only the operator knows the appliance's addresses.")
+    ]
+    observed: Annotated[list[str], Field(description="Values the last check found; empty before it, or if there were none.")]
+    finding: Annotated[
+        Literal["unchecked", "ok", "missing", "wrong", "unknown"],
+        Field(description="Result of the last check; `unknown` if the name servers did not answer or the appliance cannot tell."),
+    ]
+    advice: Annotated[str, Field(description="What to do next, as a sentence; empty if nothing is left to do.")]
 
 
 class CertificateView(View):
     """The state of a domain's certificate."""
 
-    state: Literal["pending", "active", "failed"]
-    error: str | None = None
-    next_try: str | None = None
-    not_after: str | None = None
+    state: Annotated[
+        Literal["pending", "active", "failed"],
+        Field(description="Whether one is being ordered, is in use, or could not be obtained."),
+    ]
+    error: Annotated[str | None, Field(description="Why the last order failed, as a sentence; absent after a success.")] = None
+    next_try: Annotated[str | None, Field(description="When the next order starts, RFC 3339 in UTC; absent if none is due.")] = None
+    not_after: Annotated[str | None, Field(description="When it expires, RFC 3339 in UTC; absent while there is none.")] = None
 
 
 class DomainView(View):
@@ -40,35 +68,60 @@ class DomainView(View):
     `host` is the name as DNS writes it (punycode), `display` as people do.
     """
 
-    host: str
-    display: str
-    state: Literal["pending_dns", "verified", "cert_pending", "active", "failed"]
-    method: Literal["txt", "http", "operator"]
-    redirect_from: Literal["www", "apex"] | None = None
-    primary: bool
-    records: list[DnsRecordView]
-    last_error: str | None = None
-    failing_since: str | None = None
-    checked_at: str | None = None
-    next_check_at: str | None = None
-    verified_at: str | None = None
-    certificate: CertificateView | None = None
-    created_at: str
-    created_by: str
+    host: Annotated[str, Field(description="Name as DNS writes it, in lower case and punycode, such as `xn--bcher-kva.example`.")]
+    display: Annotated[str, Field(description="The same name as people write it, such as `bücher.example`.")]
+    state: Annotated[
+        Literal["pending_dns", "verified", "cert_pending", "active", "failed"],
+        Field(
+            description="`pending_dns` waits for the proof, `verified` for the name to point here, `cert_pending` for a "
+            "certificate; "
+            "`active` is served; `failed` was not proven within 30 days, or got no certificate."
+        ),
+    ]
+    method: Method
+    redirect_from: RedirectFrom | None = None
+    primary: Primary
+    records: Annotated[list[DnsRecordView], Field(description="Everything DNS must hold, with what the last check found.")]
+    last_error: Annotated[
+        str | None, Field(description="What the last check found wrong, as a sentence; absent if nothing.")
+    ] = None
+    failing_since: Annotated[
+        str | None,
+        Field(
+            description="Since when the checks of a verified domain fail, RFC 3339 in UTC; after 7 days it is released. Else "
+            "absent."
+        ),
+    ] = None
+    checked_at: Annotated[str | None, Field(description="When it was last checked, RFC 3339 in UTC; absent before.")] = None
+    next_check_at: Annotated[
+        str | None, Field(description="When it is checked again by itself, RFC 3339 in UTC; absent if it is not.")
+    ] = None
+    verified_at: Annotated[str | None, Field(description="When the proof was found, RFC 3339 in UTC; absent before.")] = None
+    certificate: Annotated[
+        CertificateView | None, Field(description="Progress of its certificate; absent where the appliance needs none.")
+    ] = None
+    created_at: CreatedAt
+    created_by: CreatedBy
 
 
 class ClaimDomain(Body):
     """With `redirect_from`, the same name with or without `www.` redirects to this one (301). The WebApp's own host redirects
     visitors to its `primary` domain."""
 
-    host: Annotated[str, StringConstraints(max_length=1000)]
-    method: Literal["txt", "http", "operator"] = "txt"
-    redirect_from: Literal["www", "apex"] | None = None
-    primary: bool = False
+    host: Annotated[
+        str,
+        StringConstraints(max_length=1000),
+        Field(
+            description="Name to claim, such as `shop.example.com`, without scheme and port; letters beyond ASCII are converted."
+        ),
+    ]
+    method: Method = "txt"
+    redirect_from: RedirectFrom | None = None
+    primary: Primary = False
 
 
 class ChangeDomain(Body):
-    primary: bool
+    primary: Primary
 
 
 def domain_view(domain: Domain) -> DomainView:

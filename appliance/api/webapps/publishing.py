@@ -12,64 +12,86 @@ from appliance.api.processes.processes import version_number
 from appliance.core import clock
 from appliance.webapps.publishing import Publication, previews
 
-from .webapps import Number, WebAppVersionView, WebAppView, version_view, webapp_view
+from .webapp_views import Number, WebAppVersionView, WebAppView, version_view, webapp_view
 
 
 class PublishWebApp(Body):
     """With `if_current`, publish only if that version is still the published one; 0 stands for none."""
 
-    if_current: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    if_current: Annotated[
+        int,
+        Field(
+            ge=0, le=10**9,
+            description="Number of the version that must still be published, 0 for none; otherwise 409. Unchecked if absent."
+        ),
+    ] | None = None
 
 
 class PublishQuery(Query):
     """`wait` is the number of seconds to wait for the version's checks."""
 
-    wait: Annotated[float, Field(ge=0, le=120)] = 30
+    wait: Annotated[float, Field(ge=0, le=120, description="Seconds to wait for the checks before answering 202.")] = 30
 
 
 class RollBackWebApp(Body):
-    version: Number | None = None
+    version: Annotated[
+        Number, Field(description="Number of the version to serve again; by default the one published before.")
+    ] | None = None
 
 
 class PreviewWebApp(Body):
     """`expires_in` is a duration of at most 30 days."""
 
-    expires_in: Annotated[str, StringConstraints(max_length=30)] = "24h"
+    expires_in: Annotated[
+        str, StringConstraints(max_length=30),
+        Field(description="How long the link works: a duration such as `30m`, `24h` or `7d`, at most 30 days."),
+    ] = "24h"
 
 
 class WebAppPreviewView(View):
     """A link that opens a version until it expires."""
 
-    url: str
-    expires_at: str
+    url: Annotated[str, Field(description="Address that opens this version for anyone who has it.")]
+    expires_at: Annotated[str, Field(description="When the link stops working, RFC 3339 in UTC.")]
 
 
 class WebAppCheckView(View):
     """The result of a check of the preview or of the live version; if it failed, with the `problem` and the beginning of the
     response (`seen`)."""
 
-    phase: Literal["preview", "live"]
-    method: str
-    path: str
-    status: int | None = None
-    ms: int
-    outcome: Literal["passed", "failed"]
-    problem: str | None = None
-    seen: str | None = None
+    phase: Annotated[
+        Literal["preview", "live"], Field(description="Whether it ran before the version was served, or after.")
+    ]
+    method: Annotated[str, Field(description="HTTP method of the request, `GET` or `HEAD`.")]
+    path: Annotated[str, Field(description="Path that was requested, with its query string.")]
+    status: Annotated[int | None, Field(description="HTTP status of the response; absent if there was none.")] = None
+    ms: Annotated[int, Field(description="Duration of the request in milliseconds; after 10,000 it is given up.")]
+    outcome: Annotated[Literal["passed", "failed"], Field(description="Whether the response was as the check expects.")]
+    problem: Annotated[str | None, Field(description="What was not as expected, as a sentence; absent if it passed.")] = None
+    seen: Annotated[str | None, Field(description="The first 500 characters of the response; absent if it passed.")] = None
 
 
 class WebAppPublicationView(View):
     """The publication of a version: `checking` (its preview), `switched` (live, being checked), `published`; or `refused` (the
     preview failed), `switched_back` (the live checks failed), `overtaken` (another publication changed what is served)."""
 
-    version: int
-    state: Literal["checking", "switched", "published", "switched_back", "refused", "overtaken"]
-    previous: int | None = None
-    checks: list[WebAppCheckView]
-    reason: str | None = None
-    started_by: str
-    started_at: str
-    ended_at: str | None = None
+    version: Annotated[int, Field(description="Number of the version that is published.")]
+    state: Annotated[
+        Literal["checking", "switched", "published", "switched_back", "refused", "overtaken"],
+        Field(
+            description="How far it is: preview checked, live and checked, done; or how it failed: live checks failed, preview "
+            "failed, "
+            "another publication came first."
+        ),
+    ]
+    previous: Annotated[int | None, Field(description="Number of the version served before; absent if there was none.")] = None
+    checks: Annotated[list[WebAppCheckView], Field(description="Results of the checks so far, in the order in which they ran.")]
+    reason: Annotated[
+        str | None, Field(description="Why it failed, as a sentence; absent while it runs and after a success.")
+    ] = None
+    started_by: Annotated[str, Field(description="Who published the version: `user:…`, `key:…` or `system`.")]
+    started_at: Annotated[str, Field(description="When it began, RFC 3339 in UTC with milliseconds.")]
+    ended_at: Annotated[str | None, Field(description="When it ended, RFC 3339 in UTC; absent while it runs.")] = None
 
 
 def publication_view(publication: Publication) -> WebAppPublicationView:

@@ -1,5 +1,9 @@
 """/api/v1/webapps/{app}/visits: the sessions of a WebApp's visitors."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from appliance.api.frame.routing import Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
@@ -8,13 +12,23 @@ from appliance.core import clock
 class VisitView(View):
     """A visitor's session in one browser; `kind` is password, member or user, `visitor` identifies the person where known."""
 
-    id: str
-    kind: str
-    visitor: str | None = None
-    email: str | None = None
-    created_at: str
-    seen_at: str
-    expires_at: str
+    id: Annotated[str, Field(description="Identifies the visit; `vis_…`.")]
+    kind: Annotated[
+        str,
+        Field(
+            description="How the visitor signed in: with the `password`, as a `member` of the tenant, or as a `user` of an e-mail "
+            "address or identity provider."
+        ),
+    ]
+    visitor: Annotated[
+        str | None, Field(description="Who it is to the WebApp's processes; absent for a visitor who only knows the password.")
+    ] = None
+    email: Annotated[str | None, Field(description="Verified e-mail address; absent if the visitor proved none.")] = None
+    created_at: Annotated[str, Field(description="When the visitor signed in, RFC 3339 in UTC with milliseconds.")]
+    seen_at: Annotated[str, Field(description="When the visitor was last active, exact to five minutes, RFC 3339 in UTC.")]
+    expires_at: Annotated[
+        str, Field(description="When the visit ends at the latest, seven days after sign-in, RFC 3339 in UTC.")
+    ]
 
 
 @route("GET", "/webapps/{app}/visits", scope="webapps.write", returns=VisitView, listed=True)

@@ -1,22 +1,39 @@
 """/api/v1/webapps: WebApps and their versions."""
 
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import ValidationError
 
 from appliance.api.frame.errors import from_pydantic
-from appliance.api.frame.routing import Answer, Body, Call, Json, Query, View, route
+from appliance.api.frame.routing import Answer, Call, Json, route
 from appliance.api.processes.processes import version_number
 from appliance.api.tenants.tenants import DeletedView
-from appliance.core import clock
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
-from appliance.core.pages import DEFAULT_LIMIT, PageRequest
+from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
-from appliance.webapps import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
+from appliance.webapps import Difference, FileSpec, NewApp, NewVersion, Settings, Source
 from appliance.webapps.files import validate_settings
 
-from .traffic import WebAppUsageView, read_usage
+from .traffic import read_usage
+from .webapp_views import (
+    ChangeWebApp,
+    CreateWebApp,
+    DeleteQuery,
+    DiffQuery,
+    NewVersionBody,
+    NewVersionQuery,
+    VersionListQuery,
+    WebAppContentsView,
+    WebAppContentView,
+    WebAppDifferenceView,
+    WebAppFileView,
+    WebAppVersionView,
+    WebAppView,
+    WholeVersionView,
+    WholeWebAppView,
+    version_members,
+    version_view,
+    webapp_view,
+)
 
 LARGEST_MANIFEST = 4 << 20
 MANIFEST = Json(
@@ -27,161 +44,6 @@ MANIFEST = Json(
 )
 CONTENT = Json("archive", "The bytes of one file.")
 CONTENTS = Json("archive", "A zip, tar or tar.gz of `required` contents, under any names.")
-Number = Annotated[int, Field(ge=1, le=10**9)]
-Text = Annotated[str, StringConstraints(max_length=500)]
-
-
-class WebAppView(View):
-    """A WebApp and where it is served."""
-
-    id: str
-    name: str
-    description: str
-    published_version: int | None = None
-    url: str
-    created_at: str
-    updated_at: str
-
-
-class WholeWebAppView(WebAppView):
-    """A WebApp with its usage."""
-
-    usage: WebAppUsageView
-
-
-class WebAppVersionView(View):
-    """One version; `required` lists the sha256 of contents that must still be uploaded, `reason` says why it failed."""
-
-    version: int
-    state: Literal["uploading", "ready", "published", "superseded", "failed"]
-    message: str
-    commit: str | None = None
-    ci_url: str | None = None
-    spa: bool
-    access: Any
-    files: int
-    bytes: int
-    reason: str | None = None
-    required: list[str] | None = None
-    created_at: str
-    created_by: str
-    published_at: str | None = None
-
-
-class WebAppFileView(View):
-    sha256: str
-    size: int
-
-
-class WholeVersionView(WebAppVersionView):
-    """A version with its files, routes and other settings."""
-
-    contents: dict[str, WebAppFileView]
-    routes: list[dict[str, Any]]
-    redirects: str
-    headers: str
-    smoke: list[dict[str, Any]]
-
-
-class WebAppContentView(View):
-    """A content that was stored."""
-
-    sha256: str
-    size: int
-
-
-class WebAppContentsView(View):
-    """The number of contents that were stored, and their total size."""
-
-    contents: int
-    bytes: int
-
-
-class WebAppDifferenceView(View):
-    """The paths of a version compared with those of `against`; 0 if there is no other version."""
-
-    against: int
-    added: list[str]
-    changed: list[str]
-    removed: list[str]
-    unchanged: int
-
-
-class CreateWebApp(Body):
-    id: Annotated[str, StringConstraints(max_length=63)]
-    name: str | None = None
-    description: str | None = None
-
-
-class ChangeWebApp(Body):
-    name: str | None = None
-    description: str | None = None
-
-
-class DeleteQuery(Query):
-    force: bool = False
-
-
-class File(Body):
-    sha256: str
-    size: Annotated[int, Field(ge=0, le=2**53)]
-
-
-class SourceBody(Body):
-    commit: Text = ""
-    ci_url: Text = ""
-
-
-class NewVersionBody(Body):
-    """The manifest of a version."""
-
-    files: dict[str, File]
-    spa: bool = False
-    redirects: str = ""
-    headers: str = ""
-    routes: Any = None
-    access: Any = None
-    smoke: Any = None
-    message: Text = ""
-    source: SourceBody = SourceBody()
-
-
-class NewVersionQuery(Query):
-    """The `message` of a version that is sent as an archive."""
-
-    message: Text = ""
-
-
-class DiffQuery(Query):
-    against: Number | None = None
-
-
-class VersionListQuery(Query):
-    limit: int = DEFAULT_LIMIT
-    cursor: str | None = None
-
-
-def webapp_view(call: Call, app: WebApp) -> WebAppView:
-    return WebAppView(
-        id=app.id, name=app.name, description=app.description, published_version=app.published_version,
-        url=call.services.config.webapp_url(call.scope.tenant_id, app.id),
-        created_at=clock.rfc3339(app.created_at), updated_at=clock.rfc3339(app.updated_at),
-    )  # fmt: skip
-
-
-def _members(version: Version) -> dict[str, Any]:
-    return {
-        "version": version.number, "state": version.state, "message": version.message, "commit": version.source.commit or None,
-        "ci_url": version.source.ci_url or None, "spa": version.settings.spa,
-        "access": version.settings.access, "files": version.files, "bytes": version.bytes,
-        "reason": version.reason, "required": list(version.required) if version.state == "uploading" else None,
-        "created_at": clock.rfc3339(version.created_at), "created_by": version.created_by,
-        "published_at": clock.optional_rfc3339(version.published_at),
-    }  # fmt: skip
-
-
-def version_view(version: Version) -> WebAppVersionView:
-    return WebAppVersionView(**_members(version))
 
 
 @route("GET", "/webapps", scope="webapps.read", returns=WebAppView, listed=True)
@@ -280,7 +142,7 @@ def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
     contents = {path: WebAppFileView(sha256=spec.sha256, size=spec.size) for path, spec in files.items()}
     settings = stored.settings
     return WholeVersionView(
-        **_members(stored), contents=contents, routes=[dict(each) for each in settings.routes], redirects=settings.redirects,
+        **version_members(stored), contents=contents, routes=[dict(each) for each in settings.routes], redirects=settings.redirects,
         headers=settings.headers, smoke=[dict(each) for each in settings.smoke],
     )  # fmt: skip
 
