@@ -69,11 +69,11 @@ def _view(call: Call, publication: Publication) -> PublicationView:
     atomic=False,
 )  # fmt: skip
 def publish_document(call: Call, document_id: str) -> PublicationView:
-    """Publish a document on the CDN host at one path.
+    """Publish a document on the CDN host.
 
-    `revision` is a number, `latest` (default) or `latest_approved`; in a folder whose rule requires a review, only approved
-    revisions are delivered. `cache` is `revalidate` (default), a number of seconds, or `immutable` for a numbered revision.
-    A change takes effect within a second.
+    It has one path there; publishing it again replaces path and settings. `revision` is a number, `latest` (default) or
+    `latest_approved`; in a folder whose rule requires a review, only approved revisions are delivered. `cache` is `revalidate`
+    (default), a number of seconds, or `immutable` for a numbered revision. A change takes effect within a second.
     """
     body: PublishDocument = call.body
     new = NewPublication(body.path, body.revision, body.cache)
@@ -88,6 +88,9 @@ def get_publication(call: Call, document_id: str) -> PublicationView:
 
 @route("POST", "/documents/{document_id}/unpublish", scope="documents.share", returns=DeletedView)
 def unpublish_document(call: Call, document_id: str) -> DeletedView:
-    """Unpublish a document; copies that browsers may already cache are not recalled."""
+    """Unpublish a document.
+
+    Copies that browsers may already cache are not recalled. A document that is not public stays as it is.
+    """
     call.services.publications.unpublish(call.scope, document_id)
     return DeletedView(deleted=document_id)

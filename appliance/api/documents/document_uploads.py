@@ -97,10 +97,11 @@ def _upload_answer(call: Call, upload: Upload, status: int | None = None) -> Ans
 
 @route("POST", "/documents/uploads", scope="documents.write", body=OpenUpload, returns=UploadView, status=201)
 def open_upload(call: Call) -> Answer:
-    """Open a resumable upload of a new document or of a document's next revision.
+    """Open a resumable upload.
 
-    Send the bytes with PATCH to the upload's address. Uploads follow the IETF draft Resumable Uploads for HTTP, with a
-    length known from the beginning. An upload that is not continued for a day is deleted.
+    It becomes a new document, or the next revision of an existing one. Send the bytes with PATCH to the upload's address.
+    Uploads follow the IETF draft Resumable Uploads for HTTP, with a length known from the beginning. An upload that is not
+    continued for a day is deleted.
     """
     body: OpenUpload = call.body
     if (body.name is None) == (body.document_id is None):
@@ -124,13 +125,19 @@ def _refuse_document_members(body: OpenUpload) -> None:
 
 @route("GET", "/documents/uploads/{upload_id}", scope="documents.write", returns=UploadView)
 def get_upload(call: Call, upload_id: str) -> Answer:
-    """Show an upload: where to continue, and the document it became. HEAD returns the same in headers (`Upload-Offset`)."""
+    """Show the progress of an upload.
+
+    `offset` is where to continue; `document_id` is the document it became. HEAD returns the same in headers (`Upload-Offset`).
+    """
     return _upload_answer(call, call.services.uploads.get_upload(call.scope, upload_id))
 
 
 @route("DELETE", "/documents/uploads/{upload_id}", scope="documents.write", returns=DeletedView)
 def delete_upload(call: Call, upload_id: str) -> DeletedView:
-    """Abandon an upload; a document it has already created stays."""
+    """Abandon an upload.
+
+    A document it has already created stays.
+    """
     call.services.uploads.delete_upload(call.scope, upload_id)
     return DeletedView(deleted=upload_id)
 
@@ -140,10 +147,11 @@ def delete_upload(call: Call, upload_id: str) -> DeletedView:
     body=Json("stream", "The bytes that follow the offset."),
 )  # fmt: skip
 async def append_upload(call: Call, upload_id: str) -> Answer:
-    """Send the bytes of an upload that follow `Upload-Offset`; the last ones create the document or revision.
+    """Send further bytes of an upload.
 
-    After a broken connection, read the upload to find out where to continue. A wrong offset, and the slower of two concurrent
-    senders, get 409 with the correct `Upload-Offset`.
+    They follow `Upload-Offset`; the last ones create the document or revision. After a broken connection, read the upload to
+    find out where to continue. A wrong offset, and the slower of two concurrent senders, get 409 with the correct
+    `Upload-Offset`.
     """
     uploads, threads, loop = call.services.uploads, call.services.threads, asyncio.get_running_loop()
     offset = _offset(call.headers)

@@ -83,8 +83,9 @@ def merge_parameters(call: Call, *names: str) -> dict[str, str]:
     acts=Acts("search_documents"),
 )  # fmt: skip
 def list_documents(call: Call) -> object:
-    """List documents, filtered by name, tag, folder, media type and metadata; newest first unless sorted.
+    """List or search documents.
 
+    Filters are name, tag, folder, media type and metadata; a document must match all of them. Newest first unless sorted.
     `search` finds documents whose text contains, for each search word, a word that begins with it, or whose name contains the
     search text. `snippet` is escaped HTML with the matches in `<mark>`.
     """
@@ -119,7 +120,10 @@ def create_document(call: Call) -> Answer:
 
 @route("GET", "/documents/folders", scope="documents.read", query=FolderListQuery, returns=FolderView, listed=True)
 def list_folders(call: Call) -> object:
-    """List the folders that contain documents, by path, with the number of documents in each."""
+    """List folders with their numbers of documents.
+
+    Folders exist while they contain documents; they are sorted by path.
+    """
     query: FolderListQuery = call.query
     page = PageRequest(query.limit, query.cursor, count=query.count == "exact")
     folders = call.services.documents.list_folders(call.scope, query.under, page)
@@ -128,7 +132,10 @@ def list_folders(call: Call) -> object:
 
 @route("POST", "/documents/folders/move", scope="documents.write", body=MoveFolder, returns=MovedView)
 def move_folder(call: Call) -> MovedView:
-    """Move a folder with everything in it, all or nothing; an existing target folder is merged with it."""
+    """Move a folder with everything in it.
+
+    Either all documents move or none; an existing target folder is merged with it.
+    """
     body: MoveFolder = call.body
     return MovedView(moved=call.services.documents.move_folder(call.scope, body.source, body.target))
 
@@ -141,7 +148,10 @@ def get_document(call: Call, document_id: str) -> Answer:
 
 @route("PATCH", "/documents/{document_id}", scope="documents.write", body=ChangeDocument, returns=DocumentView)
 def change_document(call: Call, document_id: str) -> Answer:
-    """Change a document's name, folder, tags, media type or metadata; its content stays. Takes If-Match."""
+    """Change the attributes of a document.
+
+    Name, folder, tags, media type and metadata; its content stays. Takes If-Match.
+    """
     body: ChangeDocument = call.body
     tags = None if body.tags is None else tuple(body.tags)
     changes = Changes(body.name, body.folder, tags, body.media_type, body.metadata)
@@ -151,7 +161,10 @@ def change_document(call: Call, document_id: str) -> Answer:
 
 @route("DELETE", "/documents/{document_id}", scope="documents.write", returns=DeletedView)
 def delete_document(call: Call, document_id: str) -> DeletedView:
-    """Delete a document with all its revisions. Takes If-Match."""
+    """Delete a document with all its revisions.
+
+    A document that is retained or under a legal hold is refused with `document_kept`. Takes If-Match.
+    """
     call.services.documents.delete_document(call.scope, document_id, if_version=expected_version(call))
     return DeletedView(deleted=document_id)
 
@@ -162,10 +175,10 @@ def delete_document(call: Call, document_id: str) -> DeletedView:
     acts=Acts("read_document"),
 )  # fmt: skip
 def download_document(call: Call, document_id: str) -> Answer:
-    """Download a document's content: the newest, or that of `revision`.
+    """Download the content of a document.
 
-    Takes `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since`. The ETag is the content's sha256. The content is
-    delivered as an attachment that browsers do not run.
+    The newest content, or that of `revision`. Takes `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since`. The ETag is
+    the content's sha256. The content is delivered as an attachment that browsers do not run.
     """
     content = call.services.documents.open_content(call.scope, document_id, call.query.revision)
     return answer_content(content, call.headers)
@@ -176,10 +189,11 @@ def download_document(call: Call, document_id: str) -> Answer:
     acts=Acts("read_document"),
 )  # fmt: skip
 def get_document_text(call: Call, document_id: str) -> Answer:
-    """Show the text extracted from a document's content (or recognised by OCR), in UTF-8.
+    """Show the text of a document.
 
-    Answers 202 with `Retry-After` while the text is being extracted, 404 when the content has no text, and 422 `text_failed`
-    with a `reason` when the content is encrypted, broken or too large.
+    It was extracted from the content, or recognised by OCR; in UTF-8. Answers 202 with `Retry-After` while the text is being
+    extracted, 404 when the content has no text, and 422 `text_failed` with a `reason` when the content is encrypted, broken or
+    too large.
     """
     text = call.services.documents.open_text(call.scope, document_id, call.query.revision)
     headers = {
@@ -212,9 +226,10 @@ def list_revisions(call: Call, document_id: str) -> object:
     status=201,
 )  # fmt: skip
 def add_revision(call: Call, document_id: str) -> Answer:
-    """Upload a new revision of a document, as the body or as the field `file` of a form. Takes If-Match.
+    """Upload a new revision of a document.
 
-    Content equal to that of the newest revision changes nothing.
+    Send it as the body or as the field `file` of a form. Takes If-Match. Content equal to that of the newest revision changes
+    nothing.
     """
     parameters = merge_parameters(call, "comment", "media_type")
     document = call.services.documents.add_revision(

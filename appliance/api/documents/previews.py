@@ -27,10 +27,11 @@ class PreviewQuery(ContentQuery):
     "GET", "/documents/{document_id}/preview", scope="documents.read", query=PreviewQuery, media=MEDIA_TYPE, also={304: bytes}
 )  # fmt: skip
 def get_document_preview(call: Call, document_id: str) -> Answer:
-    """Show an image (PNG, JPEG, WebP, GIF, TIFF, BMP) or a page of a PDF as a small WebP, rendered on the first request.
+    """Show a small picture of a document.
 
-    With `revision` the answer may be cached for a day; without it, revalidate with the ETag. 404 for other kinds of content,
-    SVG and HTML included; 422 `preview_failed` with a `reason` when the content is broken, encrypted or too large.
+    An image (PNG, JPEG, WebP, GIF, TIFF, BMP) or a page of a PDF becomes a WebP, rendered on the first request. With `revision`
+    the answer may be cached for a day; without it, revalidate with the ETag. 404 for other kinds of content, SVG and HTML
+    included; 422 `preview_failed` with a `reason` when the content is broken, encrypted or too large.
     """
     query: PreviewQuery = call.query
     preview = call.services.previews.get_preview(call.scope, document_id, query.page, int(query.width), query.revision)

@@ -104,13 +104,19 @@ def _rule_view(rule: FolderRule) -> FolderRuleView:
 
 @route("GET", "/documents/{document_id}/retention", scope="documents.read", returns=RetentionView)
 def get_document_retention(call: Call, document_id: str) -> RetentionView:
-    """Show the retention and legal hold that keep a document from being deleted or moved."""
+    """Show what keeps a document from deletion.
+
+    Its retention and its legal hold, which also keep it from being moved.
+    """
     return _view(retention.get_retention(call.scope, document_id))
 
 
 @route("PUT", "/documents/{document_id}/retention", scope="documents.retain", body=RetainDocument, returns=RetentionView)
 def retain_document(call: Call, document_id: str) -> RetentionView:
-    """Retain a document until a time; before then it cannot be deleted or moved."""
+    """Retain a document until a time.
+
+    Before then it cannot be deleted or moved.
+    """
     body: RetainDocument = call.body
     until = None if body.retain_until is None else clock.parse_rfc3339(body.retain_until, pointer="/retain_until")
     return _view(retention.set_retention(call.scope, document_id, until))
@@ -118,7 +124,10 @@ def retain_document(call: Call, document_id: str) -> RetentionView:
 
 @route("PUT", "/documents/{document_id}/legal-hold", scope="documents.retain", body=HoldDocument, returns=RetentionView)
 def hold_document(call: Call, document_id: str) -> RetentionView:
-    """Put a document under a legal hold; until it is released, the document cannot be deleted or moved."""
+    """Put a document under a legal hold.
+
+    Until it is released, the document cannot be deleted or moved. Repeating this changes the reason.
+    """
     return _view(retention.set_hold(call.scope, document_id, call.body.reason))
 
 
@@ -136,7 +145,10 @@ def list_folder_rules(call: Call) -> list[FolderRuleView]:
 
 @route("PUT", "/documents/folder-rules", scope="documents.retain", body=PutFolderRule, returns=FolderRuleView)
 def put_folder_rule(call: Call) -> FolderRuleView:
-    """Set the rule of a folder; the folder may still be empty."""
+    """Set the rule of a folder.
+
+    The folder may still be empty; a rule it has is replaced.
+    """
     body: PutFolderRule = call.body
     return _rule_view(folder_rules.put_rule(call.scope, FolderRule(body.folder, body.review, body.delete_after_days)))
 

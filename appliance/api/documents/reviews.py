@@ -110,5 +110,8 @@ def get_review(call: Call, document_id: str, review_id: str) -> ReviewView:
 
 @route("DELETE", "/documents/{document_id}/reviews/{review_id}", scope="documents.review", returns=ReviewView)
 def withdraw_review(call: Call, document_id: str, review_id: str) -> ReviewView:
-    """Withdraw a review that is no longer needed; it stays in the list."""
+    """Withdraw a review.
+
+    It ends without a decision and stays in the list.
+    """
     return review_view(call, reviews.withdraw_review(call.scope, document_id, review_id))

@@ -173,7 +173,10 @@ def _download_view(download: Download) -> DownloadView:
 
 @route("GET", "/documents/{document_id}/shares", scope="documents.read", query=ListQuery, returns=ShareView, listed=True)
 def list_shares(call: Call, document_id: str) -> object:
-    """List the shares of a document, newest first, including ended ones."""
+    """List the shares of a document.
+
+    Newest first unless sorted, including ended ones.
+    """
     return call.services.shares.list_shares(call.scope, document_id, call.query.page).map(_view)
 
 
@@ -212,7 +215,10 @@ def get_share(call: Call, document_id: str, share_id: str) -> ShareView:
     "PATCH", "/documents/{document_id}/shares/{share_id}", scope="documents.share", body=UpdateShare, returns=ShareView
 )  # fmt: skip
 def update_share(call: Call, document_id: str, share_id: str) -> ShareView:
-    """Change the audience of a share; everyone verifies their address again, and people no longer listed lose access."""
+    """Change who may use a share.
+
+    Everyone verifies their address again, and people no longer listed lose access, both at once.
+    """
     call.services.shares.get_share(call.scope, document_id, share_id)
     audience: ChangeAudience = call.body.audience
     integration = _check_sender(call, audience.integration) if "integration" in audience.model_fields_set else None
@@ -222,7 +228,10 @@ def update_share(call: Call, document_id: str, share_id: str) -> ShareView:
 
 @route("DELETE", "/documents/{document_id}/shares/{share_id}", scope="documents.share", returns=DeletedView)
 def revoke_share(call: Call, document_id: str, share_id: str) -> DeletedView:
-    """End a share at once; it stays in the list."""
+    """End a share at once.
+
+    It stays in the list.
+    """
     call.services.shares.revoke_share(call.scope, document_id, share_id)
     return DeletedView(deleted=share_id)
 
@@ -235,6 +244,9 @@ def list_downloads(call: Call, document_id: str) -> object:
 
 @route("GET", "/documents/{document_id}/downloads/export", scope="documents.read", media="text/csv")
 def export_downloads(call: Call, document_id: str) -> Answer:
-    """Export the downloads of a document as CSV, oldest first."""
+    """Export the downloads of a document as CSV.
+
+    Oldest first, with a header line; at most 100,000 entries.
+    """
     data = "".join(downloads.export_downloads(call.scope, document_id)).encode()
     return Answer(data, headers={"Content-Disposition": f'attachment; filename="downloads-{document_id}.csv"'})

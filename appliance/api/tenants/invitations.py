@@ -59,16 +59,20 @@ def invitation_view(row: Invitation, link: str = "") -> InvitationView:
 
 @route("GET", "/invitations", scope="keys.read", returns=InvitationView, listed=True, query=NoQuery)
 def list_invitations(call: Call) -> Page[InvitationView]:
-    """List the invitations that have not been accepted yet."""
+    """List pending invitations.
+
+    Those that have not been accepted; expired ones stay listed for 30 days. The list has no pages.
+    """
     return Page([invitation_view(each) for each in invitations.list_invitations(call.scope)])
 
 
 @route("POST", "/invitations", scope="keys.write", body=Invite, returns=InvitationView, status=201)
 def make_invitation(call: Call) -> Answer:
-    """Invite a person who has no account yet to this tenant.
+    """Invite a person to this tenant.
 
-    Whoever opens the link chooses a password and becomes a member. The link works once and replaces earlier ones for the same
-    login. Without `by_email`, it is sent by e-mail if the tenant can send e-mails, and otherwise returned as `link`.
+    The person has no account yet. Whoever opens the link chooses a password and becomes a member. The link works once and
+    replaces earlier ones for the same login. Without `by_email`, it is sent by e-mail if the tenant can send e-mails, and
+    otherwise returned as `link`.
     """
     body: Invite = call.body
     spec = InvitationSpec(body.login, body.role, body.approver, body.days)

@@ -169,19 +169,19 @@ def get_key(call: Call, key_id: str) -> KeyView:
 
 @route("PATCH", "/keys/{key_id}", scope="keys.write", body=ChangeKey, returns=KeyView)
 def change_key(call: Call, key_id: str) -> KeyView:
-    """Turn a key into an agent key, whose writes need an approval over every transport, including MCP.
+    """Turn a key into an agent key.
 
-    An agent key cannot become a service key again.
+    Its writes then need an approval over every transport, including MCP. An agent key cannot become a service key again.
     """
     return key_view(keys.convert_to_agent_key(call.scope, key_id))
 
 
 @route("POST", "/keys/{key_id}/rotate", scope="keys.write", body=RotateKey, returns=KeyView, status=201)
 def rotate_key(call: Call, key_id: str) -> Answer:
-    """Issue a new key with the same grants; the old key stays valid for `overlap_seconds`.
+    """Replace a key by a new one.
 
-    A key that rotates itself keeps its issuer; otherwise the caller becomes the issuer of the new key. Keys issued by the old
-    key depend on the new one.
+    The new key has the same grants; the old key stays valid for `overlap_seconds`. A key that rotates itself keeps its issuer;
+    otherwise the caller becomes the issuer of the new key. Keys issued by the old key depend on the new one.
     """
     row, text = keys.rotate_key(call.scope, call.services.sealer, key_id, call.body.overlap_seconds)
     return Answer(key_view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=key_view(row))
@@ -189,14 +189,18 @@ def rotate_key(call: Call, key_id: str) -> Answer:
 
 @route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView)
 def adopt_key(call: Call, key_id: str) -> KeyView:
-    """Become the issuer of a key, which then depends on your authority, even if its previous issuer has left.
+    """Become the issuer of a key.
 
-    You must have every scope of the key. Its text stays the same.
+    It then depends on your authority, even if its previous issuer has left. You must have every scope of the key. Its text
+    stays the same.
     """
     return key_view(adoption.adopt_key(call.scope, key_id))
 
 
 @route("DELETE", "/keys/{key_id}", scope="keys.write", returns=KeyView)
 def revoke_key(call: Call, key_id: str) -> KeyView:
-    """Revoke an API key and every key that it issued, at once."""
+    """Revoke an API key.
+
+    Every key that it issued ends too, at once.
+    """
     return key_view(keys.revoke_key(call.scope, key_id))

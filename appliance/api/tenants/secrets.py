@@ -108,17 +108,20 @@ def secret_view(secret: SecretName, bindings: list[Binding]) -> SecretView:
 
 @route("GET", "/secrets", scope="secrets.write", returns=SecretView, listed=True, query=NoQuery)
 def list_secrets(call: Call) -> Page[SecretView]:
-    """List the names of the tenant's secrets with their destinations; values are never shown."""
+    """List the tenant's secrets.
+
+    Their names and destinations; values are never shown. The list has no pages.
+    """
     bindings = secret_bindings.list_bindings(call.scope)
     return Page([secret_view(secret, bindings) for secret in service.list_secrets(call.scope)])
 
 
 @route("PUT", "/secrets/{name}", scope="secrets.write", body=PutSecret, returns=SecretView)
 def set_secret(call: Call, name: str) -> SecretView:
-    """Set a secret and its destinations; the value is sealed and can be replaced, but not read.
+    """Set a secret and its destinations.
 
-    `bind` adds destinations. Saving, publishing or applying something that uses the secret, with this scope, also adds it as a
-    destination.
+    The value is sealed and can be replaced, but not read. `bind` adds destinations. Saving, publishing or applying something
+    that uses the secret, with this scope, also adds it as a destination.
     """
     body: PutSecret = call.body
     places = _places(call, body.bind or Bind())
@@ -143,7 +146,10 @@ def delete_secret(call: Call, name: str) -> DeletedView:
 
 @route("POST", "/secrets/{name}/bindings", scope="secrets.write", body=AddBinding, returns=BindingView)
 def add_secret_binding(call: Call, name: str) -> BindingView:
-    """Add a destination of a secret: an integration, a process, the webhooks of a process, an LLM profile or a WebApp."""
+    """Add a destination of a secret.
+
+    An integration, a process, the webhooks of a process, an LLM profile or a WebApp.
+    """
     if name not in {each.name for each in service.list_secrets(call.scope)}:
         raise NotFound(Sentence("there is no secret %(name)s; set it first", name=repr(name[:63])))
     body: AddBinding = call.body
@@ -153,6 +159,9 @@ def add_secret_binding(call: Call, name: str) -> BindingView:
 
 @route("DELETE", "/secrets/{name}/bindings/{binding_id}", scope="secrets.write", returns=DeletedView)
 def remove_secret_binding(call: Call, name: str, binding_id: str) -> DeletedView:
-    """Remove a destination of a secret; uses of the secret there fail from then on."""
+    """Remove a destination of a secret.
+
+    Uses of the secret there fail from then on.
+    """
     secret_bindings.unbind(call.scope, name, binding_id)
     return DeletedView(deleted=binding_id)

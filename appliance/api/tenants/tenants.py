@@ -81,7 +81,9 @@ class RestingProcessView(View):
     name: Annotated[str, Field(description="Name of the process that people read.")]
     version: Annotated[int, Field(description="Number of the published version.")]
     published_by: Annotated[str, Field(description="Who published it: `user:…`, `key:…` or `system`.")]
-    triggers: Annotated[list[str], Field(description="Kind and id of each trigger that starts it, such as `schedule nightly`, sorted.")]
+    triggers: Annotated[
+        list[str], Field(description="Kind and id of each trigger that starts it, such as `schedule nightly`, sorted.")
+    ]
     paused: Annotated[bool, Field(description="Whether the process starts no new executions at present.")]
     unfinished: Annotated[int, Field(description="Number of its executions that have not ended.")]
 
@@ -146,7 +148,10 @@ class NoQuery(Query):
 
 @route("GET", "/tenant", scope=None, returns=TenantView)
 def get_tenant(call: Call) -> TenantView:
-    """Show the tenant of this key."""
+    """Show the tenant of this key.
+
+    Needs no scope: any valid key of the tenant may read it.
+    """
     return _tenant_view(call, service.get_tenant(call.scope.tenant_id))
 
 
@@ -174,13 +179,19 @@ def member_view(member: Member) -> MemberView:
 
 @route("GET", "/members", scope="keys.read", returns=MemberView, listed=True, query=NoQuery)
 def list_members(call: Call) -> Page[MemberView]:
-    """List the people with a role in this tenant."""
+    """List the tenant's members.
+
+    Members are people with a role in this tenant. The list is complete: it has no pages.
+    """
     return Page([member_view(member) for member in people.list_members(call.scope)])
 
 
 @route("POST", "/members", scope="keys.write", body=AddMember, returns=MemberView, status=201)
 def add_member(call: Call) -> MemberView:
-    """Give an existing user a role in this tenant, or change their role."""
+    """Add a member or change their role.
+
+    The person must have an account; invite others with `POST /invitations`.
+    """
     body: AddMember = call.body
     try:
         return member_view(people.add_member(call.scope, body.login, body.role, approver=body.approver))
@@ -190,9 +201,10 @@ def add_member(call: Call) -> MemberView:
 
 @route("GET", "/members/{user_id}/authority", scope="keys.read", query=AuthorityQuery, returns=MemberAuthorityView)
 def get_member_authority(call: Call, user_id: str) -> MemberAuthorityView:
-    """Show what depends on a member; check this before you remove them or lower their role.
+    """Show what depends on a member.
 
-    Their keys end or lose scopes unless another member adopts them; published versions keep running unless you stop them.
+    Check this before you remove them or lower their role. Their keys end or lose scopes unless another member adopts them;
+    published versions keep running unless you stop them.
     """
     return _authority_view(offboarding.read_authority(call.scope, user_id, call.query.role))
 
@@ -224,9 +236,10 @@ def _authority_view(authority: offboarding.MemberAuthority) -> MemberAuthorityVi
 
 @route("DELETE", "/members/{user_id}", scope="keys.write", query=RemoveQuery, returns=RemovedMemberView)
 def remove_member(call: Call, user_id: str) -> RemovedMemberView:
-    """Remove a member from this tenant; the last owner cannot be removed.
+    """Remove a member from this tenant.
 
-    Every key that depends on them ends, except those you adopt; their published processes keep running, except those you stop.
+    The last owner cannot be removed. Every key that depends on them ends, except those you adopt; their published processes
+    keep running, except those you stop.
     """
     query: RemoveQuery = call.query
     handover = offboarding.Handover(_ids(query.adopt_keys), _ids(query.adopt_processes), _ids(query.stop_processes))

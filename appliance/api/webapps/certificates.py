@@ -70,19 +70,22 @@ def certificate_view(certificate: Certificate) -> StoredCertificateView:
 
 @route("GET", _CERTIFICATE_PATH, scope="webapps.read", returns=StoredCertificateView)
 def get_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
-    """Show the certificate of a domain; the domain itself shows the progress of an order."""
+    """Show the certificate of a domain.
+
+    The domain itself shows the progress of an order.
+    """
     domain = call.services.domains.get_domain(call.scope, app, host)
     return certificate_view(call.services.certificates.get(call.scope, domain.host))
 
 
 @route("PUT", _CERTIFICATE_PATH, scope="webapps.publish", body=UploadCertificate, returns=StoredCertificateView)
 def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
-    """Upload your own certificate for a domain; none is ordered until it expires.
+    """Upload your own certificate for a domain.
 
-    It takes effect within seconds, also for the name that redirects to the domain if it covers that name. A certificate that
-    does not fit is refused with a code in `details`: `key_mismatch`, `host_not_covered`, `expired`, `not_yet_valid`,
-    `chain_order`, `encrypted_key`, `weak_key`, `unsupported_key`, `weak_signature`, `not_for_servers`, `unreadable`. The domain
-    must be verified.
+    No certificate is ordered for the domain until this one expires. It takes effect within seconds, also for the name that
+    redirects to the domain if it covers that name. A certificate that does not fit is refused with a code in `details`:
+    `key_mismatch`, `host_not_covered`, `expired`, `not_yet_valid`, `chain_order`, `encrypted_key`, `weak_key`,
+    `unsupported_key`, `weak_signature`, `not_for_servers`, `unreadable`. The domain must be verified.
     """
     body: UploadCertificate = call.body
     pair = (body.certificate, body.private_key)
@@ -92,7 +95,10 @@ def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
 
 @route("DELETE", _CERTIFICATE_PATH, scope="webapps.publish", returns=DeletedView)
 def delete_domain_certificate(call: Call, app: str, host: str) -> DeletedView:
-    """Delete an uploaded certificate; a new one is ordered where possible."""
+    """Delete an uploaded certificate.
+
+    A new one is ordered where possible.
+    """
     domain = call.services.domains.get_domain(call.scope, app, host)
     call.services.certificates.delete_uploaded(call.scope, domain.host, domain.names[1:])
     return DeletedView(deleted=domain.host)

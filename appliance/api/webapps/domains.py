@@ -167,24 +167,36 @@ def claim_webapp_domain(call: Call, app: str) -> Answer:
 
 @route("GET", _DOMAIN_PATH, scope="webapps.read", returns=DomainView)
 def get_webapp_domain(call: Call, app: str, host: str) -> DomainView:
-    """Show a domain with its expected and observed records, last error, next check and certificate."""
+    """Show a domain of a WebApp.
+
+    With its expected and observed records, last error, next check and certificate.
+    """
     return domain_view(call.services.domains.get_domain(call.scope, app, host))
 
 
 @route("PATCH", _DOMAIN_PATH, scope="webapps.write", body=ChangeDomain, returns=DomainView)
 def change_webapp_domain(call: Call, app: str, host: str) -> DomainView:
-    """Make a domain the primary one, to which the WebApp's own host redirects, or undo that."""
+    """Change which domain is the primary one.
+
+    The WebApp's own host redirects to the primary domain.
+    """
     return domain_view(call.services.domains.change_domain(call.scope, app, host, primary=call.body.primary))
 
 
 @route("POST", f"{_DOMAIN_PATH}/verify", scope="webapps.write", returns=DomainView, atomic=False)
 def verify_webapp_domain(call: Call, app: str, host: str) -> DomainView:
-    """Check a domain's records now; the appliance also checks them by itself, at `next_check_at`."""
+    """Check the records of a domain now.
+
+    The appliance also checks them by itself, at `next_check_at`.
+    """
     return domain_view(call.services.domains.verify_domain(call.scope, app, host))
 
 
 @route("DELETE", _DOMAIN_PATH, scope="webapps.write", returns=DeletedView)
 def release_webapp_domain(call: Call, app: str, host: str) -> DeletedView:
-    """Release a domain; if it was verified, only this tenant may claim it again within 30 days."""
+    """Release a domain.
+
+    If it was verified, only this tenant may claim it again within 30 days.
+    """
     call.services.domains.release_domain(call.scope, app, host)
     return DeletedView(deleted=host)

@@ -109,11 +109,12 @@ def publication_view(publication: Publication) -> WebAppPublicationView:
     acts=Acts("publish_webapp", arguments=publication_arguments),
 )  # fmt: skip
 async def publish_webapp(call: Call, app: str, version: str) -> Answer:
-    """Publish a version; with `if_current`, only if that version is still the published one.
+    """Publish a version.
 
-    The `smoke` checks of a version run against its preview first, then against the live version; if one fails there, the
-    previous version is served again. Answers 200 when the version is published within `wait` seconds, 409 with the checks that
-    failed, else 202 with the publication to follow. A version without checks is published at once.
+    With `if_current`, only if that version is still the published one. The `smoke` checks of a version run against its preview
+    first, then against the live version; if one fails there, the previous version is served again. Answers 200 when the version
+    is published within `wait` seconds, 409 with the checks that failed, else 202 with the publication to follow. A version
+    without checks is published at once.
     """
     number = version_number(version)
     publishing = call.services.publishing
@@ -131,7 +132,10 @@ async def publish_webapp(call: Call, app: str, version: str) -> Answer:
 
 @route("GET", "/webapps/{app}/versions/{version}/publication", scope="webapps.read", returns=WebAppPublicationView)
 def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicationView:
-    """Show the publication of a version, in progress or finished, with the results of its checks."""
+    """Show the publication of a version.
+
+    In progress or finished, with the results of its checks.
+    """
     return publication_view(call.services.publishing.get_publication(call.scope, app, version_number(version)))
 
 
@@ -139,9 +143,10 @@ def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicat
     "POST", "/webapps/{app}/versions/{version}/preview", scope="webapps.write", body=PreviewWebApp, returns=WebAppPreviewView
 )  # fmt: skip
 def preview_webapp(call: Call, app: str, version: str) -> WebAppPreviewView:
-    """Create a link with which people can look at a ready version before it is published.
+    """Create a preview link of a version.
 
-    Anyone with the link can open it until it expires; its pages are neither indexed nor cached.
+    People can look at a ready version with it before it is published. Anyone with the link can open it until it expires; its
+    pages are neither indexed nor cached.
     """
     number = version_number(version)
     lifetime_ms = clock.parse_duration(call.body.expires_in, pointer="/expires_in")
@@ -152,11 +157,17 @@ def preview_webapp(call: Call, app: str, version: str) -> WebAppPreviewView:
 
 @route("POST", "/webapps/{app}/rollback", scope="webapps.publish", body=RollBackWebApp, returns=WebAppVersionView)
 def roll_back_webapp(call: Call, app: str) -> WebAppVersionView:
-    """Roll back to an older version: `version`, or by default the one that was published before."""
+    """Roll back to an older version.
+
+    To `version`, or by default to the one that was published before.
+    """
     return version_view(call.services.webapps.roll_back(call.scope, app, call.body.version))
 
 
 @route("POST", "/webapps/{app}/unpublish", scope="webapps.publish", returns=WebAppView)
 def unpublish_webapp(call: Call, app: str) -> WebAppView:
-    """Unpublish a WebApp, so that nothing is served; its versions stay."""
+    """Unpublish a WebApp.
+
+    Nothing is served from then on; its versions stay.
+    """
     return webapp_view(call, call.services.webapps.unpublish_app(call.scope, app))

@@ -124,7 +124,10 @@ class WebAppTrafficView(View):
     "GET", "/webapps/{app}/requests", scope="webapps.read", query=RequestsQuery, returns=WebAppRequestView, listed=True
 )  # fmt: skip
 def list_webapp_requests(call: Call, app: str) -> object:
-    """List the requests to a WebApp, newest first; a request appears a few seconds after it was answered."""
+    """List the requests to a WebApp.
+
+    Newest first unless sorted; a request appears a few seconds after it was answered.
+    """
     query = call.query
     filters = statistics.RequestFilter(query.status, query.path, parse_moment(query.since, "since"))
     return statistics.list_requests(call.scope, app, filters, query.page).map(_request_view)
@@ -137,7 +140,10 @@ def _request_view(row: RequestRow) -> WebAppRequestView:
 
 @route("GET", "/webapps/{app}/analytics", scope="webapps.read", query=TrafficQuery, returns=WebAppTrafficView)
 def get_webapp_analytics(call: Call, app: str) -> WebAppTrafficView:
-    """Show the requests, bytes, errors and visitors of a WebApp over time."""
+    """Show the traffic of a WebApp over time.
+
+    Requests, bytes, errors and visitors, in all and per point, and what was most frequent.
+    """
     query: TrafficQuery = call.query
     window = statistics.Window(
         parse_moment(query.since, "since") or 0, parse_moment(query.until, "until") or clock.now_ms() + 1,

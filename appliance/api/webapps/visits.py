@@ -33,7 +33,10 @@ class VisitView(View):
 
 @route("GET", "/webapps/{app}/visits", scope="webapps.write", returns=VisitView, listed=True)
 def list_visits(call: Call, app: str) -> object:
-    """List the open visits of a WebApp, newest first; visits end after 12 hours without use and after seven days."""
+    """List the open visits of a WebApp.
+
+    Newest first unless sorted; visits end after 12 hours without use and after seven days.
+    """
     visits = call.services.visits.list_visits(call.scope, app, call.query.page)
     return visits.map(
         lambda visit: VisitView(
@@ -46,6 +49,9 @@ def list_visits(call: Call, app: str) -> object:
 
 @route("DELETE", "/webapps/{app}/visits/{visit}", scope="webapps.write", returns=DeletedView)
 def revoke_visit(call: Call, app: str, visit: str) -> DeletedView:
-    """End a visit; the visitor has to sign in again."""
+    """End a visit.
+
+    The visitor has to sign in again.
+    """
     call.services.visits.revoke_visit(call.scope, app, visit)
     return DeletedView(deleted=visit)

@@ -48,13 +48,19 @@ CONTENTS = Json("archive", "A zip, tar or tar.gz of `required` contents, under a
 
 @route("GET", "/webapps", scope="webapps.read", returns=WebAppView, listed=True)
 def list_webapps(call: Call) -> object:
-    """List WebApps."""
+    """List the tenant's WebApps.
+
+    Sorted by id unless `sort` says otherwise.
+    """
     return call.services.webapps.list_apps(call.scope, call.query.page).map(lambda app: webapp_view(call, app))
 
 
 @route("POST", "/webapps", scope="webapps.write", body=CreateWebApp, returns=WebAppView, status=201)
 def create_webapp(call: Call) -> Answer:
-    """Create a WebApp; its id becomes part of its host name."""
+    """Create a WebApp.
+
+    Its id becomes part of its host name. Nothing is served until a version is published.
+    """
     body: CreateWebApp = call.body
     app = call.services.webapps.create_app(call.scope, NewApp(body.id, body.name or "", body.description or ""))
     return Answer(webapp_view(call, app), 201, {"Location": f"/api/v1/webapps/{app.id}"})
@@ -75,7 +81,10 @@ def change_webapp(call: Call, app: str) -> WebAppView:
 
 @route("DELETE", "/webapps/{app}", scope="webapps.write", query=DeleteQuery, returns=DeletedView)
 def delete_webapp(call: Call, app: str) -> DeletedView:
-    """Delete a WebApp with its versions; refused while one is published, unless forced."""
+    """Delete a WebApp with its versions.
+
+    Refused while one is published, unless forced. Its domains are released.
+    """
     call.services.webapps.delete_app(call.scope, app, force=call.query.force)
     return DeletedView(deleted=app)
 
@@ -85,11 +94,12 @@ def delete_webapp(call: Call, app: str) -> DeletedView:
     status=201, atomic=False,
 )  # fmt: skip
 def create_webapp_version(call: Call, app: str) -> Answer:
-    """Create a version from a manifest, or deploy one as an archive in a single call.
+    """Create a version of a WebApp.
 
-    A manifest (JSON) starts an upload: send the `required` contents with `PUT …/blobs/{sha256}`, or many at once with
-    `POST …/blobs`, then `POST …/finalize`. An archive is a complete version, which is ready when this call answers: an optional
-    `app.yaml` (`spa`, `redirects`, `headers`, `routes`, `access`), and the content in `public/` or, without it, all other files.
+    From a manifest, or as an archive in a single call. A manifest (JSON) starts an upload: send the `required` contents with
+    `PUT …/blobs/{sha256}`, or many at once with `POST …/blobs`, then `POST …/finalize`. An archive is a complete version, which
+    is ready when this call answers: an optional `app.yaml` (`spa`, `redirects`, `headers`, `routes`, `access`), and the content
+    in `public/` or, without it, all other files.
     """
     media = (call.body.media_type or "").partition(";")[0].strip().lower()
     if media == "application/json":
@@ -135,7 +145,10 @@ def list_webapp_versions(call: Call, app: str) -> object:
 
 @route("GET", "/webapps/{app}/versions/{version}", scope="webapps.read", returns=WholeVersionView)
 def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
-    """Show a version with its files and the contents that must still be uploaded."""
+    """Show a version of a WebApp.
+
+    With its files and the contents that must still be uploaded.
+    """
     number = version_number(version)
     stored = call.services.webapps.get_version(call.scope, app, number)
     files = call.services.webapps.list_files(call.scope, app, number)
@@ -149,7 +162,10 @@ def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
 
 @route("GET", "/webapps/{app}/versions/{version}/diff", scope="webapps.read", query=DiffQuery, returns=WebAppDifferenceView)
 def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
-    """Compare the files of a version with `against`, by default the published version or the one before."""
+    """Compare the files of two versions.
+
+    This one and `against`, by default the published version or the one before.
+    """
     difference: Difference = call.services.webapps.compare_versions(call.scope, app, version_number(version), call.query.against)
     return WebAppDifferenceView(
         against=difference.against, added=list(difference.added), changed=list(difference.changed),
@@ -162,7 +178,10 @@ def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
     atomic=False,
 )  # fmt: skip
 def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAppContentView:
-    """Upload one content of a version; sending it again changes nothing."""
+    """Upload one content of a version.
+
+    Sending it again changes nothing.
+    """
     received = call.body.received
     call.services.webapps.put_content(call.scope, app, version_number(version), sha256, received)
     return WebAppContentView(sha256=received.sha256, size=received.size)
@@ -173,9 +192,10 @@ def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAp
     atomic=False,
 )  # fmt: skip
 def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsView:
-    """Upload many contents of a version as one archive; sending them again changes nothing.
+    """Upload many contents of a version.
 
-    A file that is not a content of the version is refused; the files before it in the archive stay stored.
+    They come as one archive; sending them again changes nothing. A file that is not a content of the version is refused; the
+    files before it in the archive stay stored.
     """
     with call.body.received.open() as file:
         stored = call.services.webapps.put_contents(call.scope, app, version_number(version), file)
@@ -186,9 +206,9 @@ def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsVie
     "POST", "/webapps/{app}/versions/{version}/finalize", scope="webapps.write", returns=WebAppVersionView, atomic=False
 )  # fmt: skip
 def finalize_webapp_version(call: Call, app: str, version: str) -> WebAppVersionView:
-    """Finish the upload of a version, once all its contents are stored, so that it can be published.
+    """Finish the upload of a version.
 
-    This reads `_redirects` and `_headers`, compresses new contents with gzip, and refuses contents that contain an API key; zstd
-    and Brotli follow in the background.
+    All its contents must be stored; then it can be published. This reads `_redirects` and `_headers`, compresses new contents
+    with gzip, and refuses contents that contain an API key; zstd and Brotli follow in the background.
     """
     return version_view(call.services.webapps.finalize_version(call.scope, app, version_number(version)))
