@@ -142,7 +142,7 @@ def contract() -> dict[str, Any]:
 def problems(contract: dict[str, Any], route: Route, answer: httpx.Response) -> list[str]:
     """Where an answer is not what the OpenAPI document promises."""
     declared = contract["paths"][PREFIX + route.path][route.method.lower()]["responses"]
-    if str(answer.status_code) not in declared:
+    if answer.is_error or str(answer.status_code) not in declared:
         return [f"status {answer.status_code} is not declared"]
     content = declared[str(answer.status_code)]["content"]
     media = answer.headers["content-type"].partition(";")[0]

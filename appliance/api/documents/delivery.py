@@ -9,6 +9,7 @@ from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import AlreadyExists, ApiKeyLeaked, Conflict
 from appliance.documents.sharing import NewPublication, Publication
 
 from .document_views import DocumentId
@@ -67,6 +68,7 @@ def _view(call: Call, publication: Publication) -> PublicationView:
 @route(
     "POST", "/documents/{document_id}/publish", scope="documents.share", body=PublishDocument, returns=PublicationView,
     atomic=False,
+    errors=(AlreadyExists, ApiKeyLeaked, Conflict),
 )  # fmt: skip
 def publish_document(call: Call, document_id: str) -> PublicationView:
     """Publish a document on the CDN host.

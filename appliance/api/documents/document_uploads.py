@@ -12,9 +12,10 @@ from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Answer, Body, Call, Json, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import ApplianceError, InvalidRequest, ValidationFailed
+from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.documents import LIFETIME_MS, NewDocument, NewUpload, Part, Upload, offset_header
+from appliance.documents.contents import Infected, ScanFailed
 
 from .document_views import DocumentId, Folder, MediaType, Metadata, Name, Tags
 
@@ -95,7 +96,10 @@ def _upload_answer(call: Call, upload: Upload, status: int | None = None) -> Ans
     return Answer(upload_view(upload), status, headers)
 
 
-@route("POST", "/documents/uploads", scope="documents.write", body=OpenUpload, returns=UploadView, status=201)
+@route(
+    "POST", "/documents/uploads", scope="documents.write", body=OpenUpload, returns=UploadView, status=201,
+    errors=(Conflict, NotFound),
+)  # fmt: skip
 def open_upload(call: Call) -> Answer:
     """Open a resumable upload.
 
@@ -145,6 +149,7 @@ def delete_upload(call: Call, upload_id: str) -> DeletedView:
 @route(
     "PATCH", "/documents/uploads/{upload_id}", scope="documents.write", returns=UploadView,
     body=Json("stream", "The bytes that follow the offset."),
+    errors=(Conflict, Infected, ScanFailed),
 )  # fmt: skip
 async def append_upload(call: Call, upload_id: str) -> Answer:
     """Send further bytes of an upload.

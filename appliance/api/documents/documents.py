@@ -6,11 +6,11 @@ from appliance.api.frame.contents import CACHE, answer_content
 from appliance.api.frame.routing import Acts, Answer, Call, Json, Upload, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core.database.full_text import parse_search
-from appliance.core.errors import ValidationFailed, VersionConflict
+from appliance.core.errors import Conflict, Gone, InvalidFilter, NotFound, RangeNotSatisfiable, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
-from appliance.documents import Changes, Document, DocumentFilter, NewDocument, clean_name, read_metadata
-from appliance.documents.contents import texts
+from appliance.documents import Changes, Document, DocumentFilter, DocumentKept, NewDocument, clean_name, read_metadata
+from appliance.documents.contents import Infected, Quarantined, ScanFailed, TextFailed, texts
 
 from .document_views import (
     ChangeDocument,
@@ -81,6 +81,7 @@ def merge_parameters(call: Call, *names: str) -> dict[str, str]:
 @route(
     "GET", "/documents", scope="documents.read", query=DocumentListQuery, returns=DocumentView, listed=True,
     acts=Acts("search_documents"),
+    errors=(InvalidFilter,),
 )  # fmt: skip
 def list_documents(call: Call) -> object:
     """List or search documents.
@@ -99,7 +100,10 @@ def list_documents(call: Call) -> object:
     return page.map(lambda each: document_view(each, snippets.get(each.sha256)))
 
 
-@route("POST", "/documents", scope="documents.write", body=FILE, query=UploadQuery, returns=DocumentView, status=201)
+@route(
+    "POST", "/documents", scope="documents.write", body=FILE, query=UploadQuery, returns=DocumentView, status=201,
+    errors=(Infected, ScanFailed),
+)  # fmt: skip
 def create_document(call: Call) -> Answer:
     """Upload a document.
 
@@ -130,7 +134,10 @@ def list_folders(call: Call) -> object:
     return folders.map(lambda folder: FolderView(path=folder.path, documents=folder.documents, total=folder.total))
 
 
-@route("POST", "/documents/folders/move", scope="documents.write", body=MoveFolder, returns=MovedView)
+@route(
+    "POST", "/documents/folders/move", scope="documents.write", body=MoveFolder, returns=MovedView,
+    errors=(Conflict, DocumentKept, NotFound),
+)  # fmt: skip
 def move_folder(call: Call) -> MovedView:
     """Move a folder with everything in it.
 
@@ -146,7 +153,9 @@ def get_document(call: Call, document_id: str) -> Answer:
     return document_answer(call.services.documents.get_document(call.scope, document_id))
 
 
-@route("PATCH", "/documents/{document_id}", scope="documents.write", body=ChangeDocument, returns=DocumentView)
+@route(
+    "PATCH", "/documents/{document_id}", scope="documents.write", body=ChangeDocument, returns=DocumentView, errors=(DocumentKept,)
+)  # fmt: skip
 def change_document(call: Call, document_id: str) -> Answer:
     """Change the attributes of a document.
 
@@ -159,7 +168,7 @@ def change_document(call: Call, document_id: str) -> Answer:
     return document_answer(call.services.documents.update_document(call.scope, document_id, changes, if_version=version))
 
 
-@route("DELETE", "/documents/{document_id}", scope="documents.write", returns=DeletedView)
+@route("DELETE", "/documents/{document_id}", scope="documents.write", returns=DeletedView, errors=(DocumentKept,))
 def delete_document(call: Call, document_id: str) -> DeletedView:
     """Delete a document with all its revisions.
 
@@ -173,6 +182,7 @@ def delete_document(call: Call, document_id: str) -> DeletedView:
     "GET", "/documents/{document_id}/content", scope="documents.read", query=ContentQuery, media="*/*",
     also={206: bytes, 304: bytes},
     acts=Acts("read_document"),
+    errors=(Gone, Quarantined, RangeNotSatisfiable, VersionConflict),
 )  # fmt: skip
 def download_document(call: Call, document_id: str) -> Answer:
     """Download the content of a document.
@@ -187,6 +197,7 @@ def download_document(call: Call, document_id: str) -> Answer:
 @route(
     "GET", "/documents/{document_id}/text", scope="documents.read", query=ContentQuery, media="*/*", also={202: bytes},
     acts=Acts("read_document"),
+    errors=(Quarantined, TextFailed),
 )  # fmt: skip
 def get_document_text(call: Call, document_id: str) -> Answer:
     """Show the text of a document.
@@ -224,6 +235,7 @@ def list_revisions(call: Call, document_id: str) -> object:
 @route(
     "POST", "/documents/{document_id}/revisions", scope="documents.write", body=FILE, query=RevisionQuery, returns=DocumentView,
     status=201,
+    errors=(Infected, ScanFailed),
 )  # fmt: skip
 def add_revision(call: Call, document_id: str) -> Answer:
     """Upload a new revision of a document.

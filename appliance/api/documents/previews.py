@@ -7,7 +7,7 @@ from werkzeug.http import parse_etags
 
 from appliance.api.frame.contents import CACHE
 from appliance.api.frame.routing import Answer, Call, route
-from appliance.documents.contents import MEDIA_TYPE, MOST_PAGE
+from appliance.documents.contents import MEDIA_TYPE, MOST_PAGE, PreviewFailed, Quarantined
 
 from .document_views import ContentQuery
 
@@ -24,7 +24,8 @@ class PreviewQuery(ContentQuery):
 
 
 @route(
-    "GET", "/documents/{document_id}/preview", scope="documents.read", query=PreviewQuery, media=MEDIA_TYPE, also={304: bytes}
+    "GET", "/documents/{document_id}/preview", scope="documents.read", query=PreviewQuery, media=MEDIA_TYPE, also={304: bytes},
+    errors=(PreviewFailed, Quarantined),
 )  # fmt: skip
 def get_document_preview(call: Call, document_id: str) -> Answer:
     """Show a small picture of a document.

@@ -8,6 +8,7 @@ from appliance.api.frame.fields import UpdatedAt
 from appliance.api.frame.routing import Body, Call, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import Conflict, NotFound
 from appliance.documents import FolderRule, Retention, folder_rules, retention
 
 from .document_views import DocumentId
@@ -143,7 +144,7 @@ def list_folder_rules(call: Call) -> list[FolderRuleView]:
     return [_rule_view(rule) for rule in folder_rules.list_rules(call.scope)]
 
 
-@route("PUT", "/documents/folder-rules", scope="documents.retain", body=PutFolderRule, returns=FolderRuleView)
+@route("PUT", "/documents/folder-rules", scope="documents.retain", body=PutFolderRule, returns=FolderRuleView, errors=(Conflict,))
 def put_folder_rule(call: Call) -> FolderRuleView:
     """Set the rule of a folder.
 
@@ -153,7 +154,7 @@ def put_folder_rule(call: Call) -> FolderRuleView:
     return _rule_view(folder_rules.put_rule(call.scope, FolderRule(body.folder, body.review, body.delete_after_days)))
 
 
-@route("DELETE", "/documents/folder-rules", scope="documents.retain", query=FolderQuery, returns=DeletedView)
+@route("DELETE", "/documents/folder-rules", scope="documents.retain", query=FolderQuery, returns=DeletedView, errors=(NotFound,))
 def delete_folder_rule(call: Call) -> DeletedView:
     """Remove the rule of a folder."""
     folder_rules.delete_rule(call.scope, call.query.folder)

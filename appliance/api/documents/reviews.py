@@ -7,6 +7,7 @@ from pydantic import Field
 from appliance.api.frame.fields import CreatedAt, Cursor, Limit
 from appliance.api.frame.routing import Answer, Body, Call, Query, View, route
 from appliance.core import clock
+from appliance.core.errors import Conflict
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
 from appliance.documents.reviews import NewReview, Review, reviews
 
@@ -79,7 +80,10 @@ def review_view(call: Call, row: Review) -> ReviewView:
     )  # fmt: skip
 
 
-@route("POST", "/documents/{document_id}/reviews", scope="documents.review", body=AskReview, returns=ReviewView, status=201)
+@route(
+    "POST", "/documents/{document_id}/reviews", scope="documents.review", body=AskReview, returns=ReviewView, status=201,
+    errors=(Conflict,),
+)  # fmt: skip
 def request_review(call: Call, document_id: str) -> Answer:
     """Ask people to review a revision.
 
@@ -108,7 +112,7 @@ def get_review(call: Call, document_id: str, review_id: str) -> ReviewView:
     return review_view(call, reviews.get_review(call.scope, document_id, review_id))
 
 
-@route("DELETE", "/documents/{document_id}/reviews/{review_id}", scope="documents.review", returns=ReviewView)
+@route("DELETE", "/documents/{document_id}/reviews/{review_id}", scope="documents.review", returns=ReviewView, errors=(Conflict,))
 def withdraw_review(call: Call, document_id: str, review_id: str) -> ReviewView:
     """Withdraw a review.
 

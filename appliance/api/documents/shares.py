@@ -8,7 +8,7 @@ from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import ApiKeyLeaked, Conflict, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.documents.sharing import AudienceChange, Download, NewShare, Share, downloads
 
@@ -183,6 +183,7 @@ def list_shares(call: Call, document_id: str) -> object:
 @route(
     "POST", "/documents/{document_id}/shares", scope="documents.share", body=CreateShare, returns=NewShareView, status=201,
     atomic=False,
+    errors=(ApiKeyLeaked, Conflict),
 )  # fmt: skip
 def create_share(call: Call, document_id: str) -> Answer:
     """Create a link to a document.

@@ -10,6 +10,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from appliance import __version__
 from appliance.core.errors import error_classes, http_status
 
+from .error_responses import error_responses, error_schema, takes_if_match
+from .path_parameters import describe_parameter
 from .route_groups import tags
 from .routing import PREFIX, ROUTES, Json, Query, Route
 
@@ -19,7 +21,11 @@ _MEDIA_SCHEMAS: dict[str, dict[str, Any]] = {
     "text/event-stream": {
         "type": "object",
         "description": "One server-sent event; `data` is JSON.",
-        "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
+        "properties": {
+            "id": {"type": "string", "description": "Position in the stream, to send as `Last-Event-ID`; may be absent."},
+            "event": {"type": "string", "description": "What happened, in one word of the stream's own."},
+            "data": {"type": "string", "description": "Details of what happened, as a JSON text."},
+        },
     }
 }
 _ID_PATTERN = "^[A-Za-z0-9_.-]{1,200}$"
@@ -28,10 +34,13 @@ _PATTERNS = {"path": "^[^\\x00-\\x1f]{1,300}$"}  # slashes may come as they are,
 
 def document(base_url: str) -> dict[str, Any]:
     """The whole document for the server at `base_url`."""
-    schemas: dict[str, Any] = {"Error": _error_schema(), "Meta": _meta_schema()}
+    schemas: dict[str, Any] = {"Error": error_schema(), "Meta": _meta_schema()}
+    responses: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     for route in ROUTES:
-        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, schemas)
+        operation = _operation(route, schemas)
+        operation["responses"] |= error_responses(route, responses)
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -47,15 +56,7 @@ def document(base_url: str) -> dict[str, Any]:
         "components": {
             "schemas": schemas,
             "securitySchemes": {"apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"}},
-            "responses": {
-                "Error": {
-                    "description": "A coded error: " + ", ".join(f"{c.status} `{c.code}`" for c in error_classes()),
-                    "content": {
-                        "application/json": {"schema": {"$ref": "#/components/schemas/Error"}},
-                        "application/problem+json": {"schema": {"type": "object"}},
-                    },
-                }
-            },
+            "responses": responses,
         },
     }
 
@@ -81,7 +82,13 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 _FORM = {
     "type": "object",
     "required": ["file"],
-    "properties": {"file": {"type": "string", "contentMediaType": "application/octet-stream"}},
+    "properties": {
+        "file": {
+            "type": "string",
+            "contentMediaType": "application/octet-stream",
+            "description": "The file itself; its name in the form is the default for `name`, where the operation has one.",
+        }
+    },
     "additionalProperties": {"type": "string"},
 }
 
@@ -107,7 +114,13 @@ def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _PATTERNS.get(name, _ID_PATTERN)}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": describe_parameter(route.path, name),
+            "schema": {"type": "string", "pattern": _PATTERNS.get(name, _ID_PATTERN)},
+        }
         for name in route.parameters
     ]
     if route.query is not None:
@@ -116,7 +129,7 @@ def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
         parameters.append(_header("Idempotency-Key", "Makes repeating the request safe: the first answer is kept for 24 h.", 255))
     if route.method != "GET" and not route.acts.is_governed and route.acts.effect != "read":
         parameters.append(_header("Approval-Id", "The approval of exactly this call, if policies require one.", 80))
-    if "If-Match" in (route.description + route.summary):
+    if takes_if_match(route):
         parameters.append(_header("If-Match", "The ETag the resource must still have.", 100, pattern='^"[!#-~]{1,90}"$'))
     if route.takes_stream:
         text = "The position where these bytes begin: the number of bytes received so far."
@@ -152,25 +165,38 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    responses: dict[str, Any] = {
-        str(status): _success(route, returns, schemas) for status, returns in {route.status: route.returns, **route.also}.items()
-    }
-    responses["default"] = {"$ref": "#/components/responses/Error"}
-    return responses
+    successes = {route.status: route.returns, **route.also}
+    return {str(status): _success(route, returns, schemas) for status, returns in successes.items()}
 
 
 def _success(route: Route, returns: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.media != "application/json":
         return {"description": route.summary, "content": {route.media: {"schema": _MEDIA_SCHEMAS.get(route.media, _BYTES)}}}
     data = _schema(returns, schemas, "serialization") if returns is not None else {"type": "null"}
+    described = {"description": _describe_data(route, returns)}
     if route.listed:
         data = {"type": "array", "items": data}
     envelope = {
         "type": "object",
         "required": ["success", "data", "meta"],
-        "properties": {"success": {"const": True}, "data": data, "meta": {"$ref": "#/components/schemas/Meta"}},
+        "properties": {
+            "success": {"const": True, "description": "Always true: the call did what it should."},
+            "data": data | described,
+            "meta": {"$ref": "#/components/schemas/Meta", "description": "About the answer itself rather than its content."},
+        },
     }
     return {"description": route.summary, "content": {"application/json": {"schema": envelope}}}
+
+
+def _describe_data(route: Route, returns: Any) -> str:
+    """What the result of a call is, beyond the schema of its members."""
+    if returns is None:
+        return "Always null, because there is nothing to return."
+    if route.listed:
+        return "The entries of this page, in the order of the list; empty if nothing matches."
+    if route.method == "GET":
+        return "What was asked for, as it is now."
+    return "The resource after the call, or the result of the call."
 
 
 class AnswerSchemas(GenerateJsonSchema):
@@ -211,35 +237,10 @@ def _meta_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["request_id"],
         "properties": {
-            "request_id": {"type": "string"},
-            "next_cursor": {"type": "string", "description": "Present while there are more pages."},
-            "total": {"type": "integer", "description": "The number of all matches, with count=exact."},
+            "request_id": {"type": "string", "description": "Identifies the request in the appliance's log, as `X-Request-Id`."},
+            "next_cursor": {"type": "string", "description": "Value of `cursor` for the next page; absent on the last one."},
+            "total": {"type": "integer", "description": "The number of all matches on all pages; only with `count=exact`."},
         },
-    }
-
-
-def _error_schema() -> dict[str, Any]:
-    detail = {
-        "type": "object",
-        "required": ["pointer", "code", "message"],
-        "properties": {"pointer": {"type": "string"}, "code": {"type": "string"}, "message": {"type": "string"}},
-    }
-    codes = sorted({c.code for c in error_classes()} | {"internal"})
-    error = {
-        "type": "object",
-        "required": ["code", "message", "status", "request_id", "details"],
-        "properties": {
-            "code": {"type": "string", "enum": codes},
-            "message": {"type": "string", "description": "What is wrong and what to do next."},
-            "status": {"type": "integer"},
-            "request_id": {"type": "string"},
-            "details": {"type": "array", "items": detail},
-        },
-    }
-    return {
-        "type": "object",
-        "required": ["success", "error"],
-        "properties": {"success": {"const": False}, "error": error},
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
 
 from appliance.blobs import ReceivedFile, StoredBlob
+from appliance.core.errors import ApplianceError
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions import Services
@@ -198,6 +199,7 @@ class Route:
     adapter: TypeAdapter[Any]
     is_async: bool
     acts: Acts = Acts()
+    errors: tuple[type[ApplianceError], ...] = ()
 
     @property
     def name(self) -> str:
@@ -243,13 +245,15 @@ def route(
     media: str = "application/json",
     atomic: bool = True,
     acts: Acts | None = None,
+    errors: Sequence[type[ApplianceError]] = (),
 ) -> Callable[[H], H]:
     """Declare a handler `(call, **path parameters)`.
 
     The key must have `scope`; None accepts any valid key.  `atomic` means that the handler neither sleeps nor leaves the
     process, so that a request with an Idempotency-Key runs in one transaction with its record; other handlers must pass
     `call.token` on.  `also` documents further success statuses; `acts` describes the action for policies where the route's
-    name and method do not.  Long because this declares everything about a route in one place.
+    name and method do not.  `errors` lists the errors of the handler that do not follow from the rest of the declaration, see
+    `error_responses`.  Long because this declares everything about a route in one place.
     """
     if scope is not None and scope not in SCOPES:
         raise ValueError(f"{path}: unknown scope {scope}")
@@ -263,7 +267,7 @@ def route(
         adapter = TypeAdapter(list[returns] if listed else returns)
         ROUTES.append(
             Route(method, path, handler, scope, summary, description.strip(), body, query, returns, listed, status,
-                  dict(also or {}), media, atomic, adapter, inspect.iscoroutinefunction(handler), acts or Acts())
+                  dict(also or {}), media, atomic, adapter, inspect.iscoroutinefunction(handler), acts or Acts(), tuple(errors))
         )  # fmt: skip
         return handler
 

@@ -7,6 +7,7 @@ from pydantic import Field
 from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.core import clock
+from appliance.core.errors import AlreadyExists, Conflict
 from appliance.core.pages import Page
 from appliance.tenants import Invitation, InvitationSpec, invitations
 
@@ -66,7 +67,9 @@ def list_invitations(call: Call) -> Page[InvitationView]:
     return Page([invitation_view(each) for each in invitations.list_invitations(call.scope)])
 
 
-@route("POST", "/invitations", scope="keys.write", body=Invite, returns=InvitationView, status=201)
+@route(
+    "POST", "/invitations", scope="keys.write", body=Invite, returns=InvitationView, status=201, errors=(AlreadyExists, Conflict)
+)  # fmt: skip
 def make_invitation(call: Call) -> Answer:
     """Invite a person to this tenant.
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page
 from appliance.tenants import ApiKey
 from appliance.tenants.keys import Issuers, KeyKind, adoption, keys, lineage
@@ -132,7 +132,7 @@ def list_keys(call: Call) -> Page[KeyView]:
     return keys.list_keys(call.scope, call.query.page).map(lambda row: key_view(row, issuers=issuers))
 
 
-@route("POST", "/keys", scope="keys.write", body=IssueKey, returns=KeyView, status=201)
+@route("POST", "/keys", scope="keys.write", body=IssueKey, returns=KeyView, status=201, errors=(Conflict,))
 def issue_key(call: Call) -> Answer:
     """Issue an API key.
 
@@ -176,7 +176,7 @@ def change_key(call: Call, key_id: str) -> KeyView:
     return key_view(keys.convert_to_agent_key(call.scope, key_id))
 
 
-@route("POST", "/keys/{key_id}/rotate", scope="keys.write", body=RotateKey, returns=KeyView, status=201)
+@route("POST", "/keys/{key_id}/rotate", scope="keys.write", body=RotateKey, returns=KeyView, status=201, errors=(Conflict,))
 def rotate_key(call: Call, key_id: str) -> Answer:
     """Replace a key by a new one.
 
@@ -187,7 +187,7 @@ def rotate_key(call: Call, key_id: str) -> Answer:
     return Answer(key_view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=key_view(row))
 
 
-@route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView)
+@route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView, errors=(Conflict,))
 def adopt_key(call: Call, key_id: str) -> KeyView:
     """Become the issuer of a key.
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.core import clock
-from appliance.core.errors import NotFound
+from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
 from appliance.solutions import find_place
@@ -116,7 +116,7 @@ def list_secrets(call: Call) -> Page[SecretView]:
     return Page([secret_view(secret, bindings) for secret in service.list_secrets(call.scope)])
 
 
-@route("PUT", "/secrets/{name}", scope="secrets.write", body=PutSecret, returns=SecretView)
+@route("PUT", "/secrets/{name}", scope="secrets.write", body=PutSecret, returns=SecretView, errors=(Conflict, NotFound))
 def set_secret(call: Call, name: str) -> SecretView:
     """Set a secret and its destinations.
 
@@ -144,7 +144,7 @@ def delete_secret(call: Call, name: str) -> DeletedView:
     return DeletedView(deleted=name)
 
 
-@route("POST", "/secrets/{name}/bindings", scope="secrets.write", body=AddBinding, returns=BindingView)
+@route("POST", "/secrets/{name}/bindings", scope="secrets.write", body=AddBinding, returns=BindingView, errors=(Conflict,))
 def add_secret_binding(call: Call, name: str) -> BindingView:
     """Add a destination of a secret.
 

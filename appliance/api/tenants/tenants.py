@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.api.frame.fields import CreatedAt
 from appliance.api.frame.routing import Body, Call, Query, View, route
 from appliance.core import clock
-from appliance.core.errors import NotFound
+from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
 from appliance.solutions import offboarding
@@ -186,7 +186,7 @@ def list_members(call: Call) -> Page[MemberView]:
     return Page([member_view(member) for member in people.list_members(call.scope)])
 
 
-@route("POST", "/members", scope="keys.write", body=AddMember, returns=MemberView, status=201)
+@route("POST", "/members", scope="keys.write", body=AddMember, returns=MemberView, status=201, errors=(Conflict, NotFound))
 def add_member(call: Call) -> MemberView:
     """Add a member or change their role.
 
@@ -234,7 +234,7 @@ def _authority_view(authority: offboarding.MemberAuthority) -> MemberAuthorityVi
     )
 
 
-@route("DELETE", "/members/{user_id}", scope="keys.write", query=RemoveQuery, returns=RemovedMemberView)
+@route("DELETE", "/members/{user_id}", scope="keys.write", query=RemoveQuery, returns=RemovedMemberView, errors=(Conflict,))
 def remove_member(call: Call, user_id: str) -> RemovedMemberView:
     """Remove a member from this tenant.
 

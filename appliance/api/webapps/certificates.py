@@ -9,6 +9,7 @@ from appliance.api.frame.fields import UpdatedAt
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import Conflict
 from appliance.webapps.certificates import Certificate, upload_certificate
 
 _CERTIFICATE_PATH = "/webapps/{app}/domains/{host}/certificate"
@@ -78,7 +79,7 @@ def get_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
     return certificate_view(call.services.certificates.get(call.scope, domain.host))
 
 
-@route("PUT", _CERTIFICATE_PATH, scope="webapps.publish", body=UploadCertificate, returns=StoredCertificateView)
+@route("PUT", _CERTIFICATE_PATH, scope="webapps.publish", body=UploadCertificate, returns=StoredCertificateView, errors=(Conflict,))
 def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
     """Upload your own certificate for a domain.
 

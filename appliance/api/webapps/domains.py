@@ -8,6 +8,7 @@ from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import AlreadyExists, Conflict
 from appliance.webapps.domains import Domain, NewDomain
 
 _DOMAINS_PATH = "/webapps/{app}/domains"
@@ -152,7 +153,9 @@ def list_webapp_domains(call: Call, app: str) -> object:
     return call.services.domains.list_domains(call.scope, app, call.query.page).map(domain_view)
 
 
-@route("POST", _DOMAINS_PATH, scope="webapps.write", body=ClaimDomain, returns=DomainView, status=201)
+@route(
+    "POST", _DOMAINS_PATH, scope="webapps.write", body=ClaimDomain, returns=DomainView, status=201, errors=(AlreadyExists, Conflict)
+)  # fmt: skip
 def claim_webapp_domain(call: Call, app: str) -> Answer:
     """Claim a host name for a WebApp.
 

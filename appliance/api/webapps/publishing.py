@@ -10,6 +10,7 @@ from appliance.api.frame.routing import Acts, Answer, Body, Call, Query, View, r
 from appliance.api.frame.tool_arguments import publication_arguments
 from appliance.api.processes.processes import version_number
 from appliance.core import clock
+from appliance.core.errors import Conflict, GrantRequired
 from appliance.webapps.publishing import Publication, previews
 
 from .webapp_views import Number, WebAppVersionView, WebAppView, version_view, webapp_view
@@ -107,6 +108,7 @@ def publication_view(publication: Publication) -> WebAppPublicationView:
     "POST", "/webapps/{app}/versions/{version}/publish", scope="webapps.publish", body=PublishWebApp, query=PublishQuery,
     returns=WebAppVersionView, also={202: WebAppPublicationView}, atomic=False,
     acts=Acts("publish_webapp", arguments=publication_arguments),
+    errors=(Conflict, GrantRequired),
 )  # fmt: skip
 async def publish_webapp(call: Call, app: str, version: str) -> Answer:
     """Publish a version.
@@ -140,7 +142,8 @@ def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicat
 
 
 @route(
-    "POST", "/webapps/{app}/versions/{version}/preview", scope="webapps.write", body=PreviewWebApp, returns=WebAppPreviewView
+    "POST", "/webapps/{app}/versions/{version}/preview", scope="webapps.write", body=PreviewWebApp, returns=WebAppPreviewView,
+    errors=(Conflict, GrantRequired),
 )  # fmt: skip
 def preview_webapp(call: Call, app: str, version: str) -> WebAppPreviewView:
     """Create a preview link of a version.
@@ -155,7 +158,10 @@ def preview_webapp(call: Call, app: str, version: str) -> WebAppPreviewView:
     return WebAppPreviewView(url=link.at(url), expires_at=clock.rfc3339(link.expires_at))
 
 
-@route("POST", "/webapps/{app}/rollback", scope="webapps.publish", body=RollBackWebApp, returns=WebAppVersionView)
+@route(
+    "POST", "/webapps/{app}/rollback", scope="webapps.publish", body=RollBackWebApp, returns=WebAppVersionView,
+    errors=(Conflict, GrantRequired),
+)  # fmt: skip
 def roll_back_webapp(call: Call, app: str) -> WebAppVersionView:
     """Roll back to an older version.
 

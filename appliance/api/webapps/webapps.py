@@ -6,7 +6,7 @@ from appliance.api.frame.errors import from_pydantic
 from appliance.api.frame.routing import Answer, Call, Json, route
 from appliance.api.processes.processes import version_number
 from appliance.api.tenants.tenants import DeletedView
-from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
+from appliance.core.errors import AlreadyExists, ApiKeyLeaked, Conflict, InvalidRequest, PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
@@ -55,7 +55,9 @@ def list_webapps(call: Call) -> object:
     return call.services.webapps.list_apps(call.scope, call.query.page).map(lambda app: webapp_view(call, app))
 
 
-@route("POST", "/webapps", scope="webapps.write", body=CreateWebApp, returns=WebAppView, status=201)
+@route(
+    "POST", "/webapps", scope="webapps.write", body=CreateWebApp, returns=WebAppView, status=201, errors=(AlreadyExists, Conflict)
+)  # fmt: skip
 def create_webapp(call: Call) -> Answer:
     """Create a WebApp.
 
@@ -79,7 +81,7 @@ def change_webapp(call: Call, app: str) -> WebAppView:
     return webapp_view(call, call.services.webapps.change_app(call.scope, app, call.body.name, call.body.description))
 
 
-@route("DELETE", "/webapps/{app}", scope="webapps.write", query=DeleteQuery, returns=DeletedView)
+@route("DELETE", "/webapps/{app}", scope="webapps.write", query=DeleteQuery, returns=DeletedView, errors=(Conflict,))
 def delete_webapp(call: Call, app: str) -> DeletedView:
     """Delete a WebApp with its versions.
 
@@ -92,6 +94,7 @@ def delete_webapp(call: Call, app: str) -> DeletedView:
 @route(
     "POST", "/webapps/{app}/versions", scope="webapps.write", body=MANIFEST, query=NewVersionQuery, returns=WebAppVersionView,
     status=201, atomic=False,
+    errors=(ApiKeyLeaked, Conflict),
 )  # fmt: skip
 def create_webapp_version(call: Call, app: str) -> Answer:
     """Create a version of a WebApp.
@@ -176,6 +179,7 @@ def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
 @route(
     "PUT", "/webapps/{app}/versions/{version}/blobs/{sha256}", scope="webapps.write", body=CONTENT, returns=WebAppContentView,
     atomic=False,
+    errors=(Conflict,),
 )  # fmt: skip
 def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAppContentView:
     """Upload one content of a version.
@@ -190,6 +194,7 @@ def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAp
 @route(
     "POST", "/webapps/{app}/versions/{version}/blobs", scope="webapps.write", body=CONTENTS, returns=WebAppContentsView,
     atomic=False,
+    errors=(Conflict,),
 )  # fmt: skip
 def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsView:
     """Upload many contents of a version.
@@ -203,7 +208,8 @@ def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsVie
 
 
 @route(
-    "POST", "/webapps/{app}/versions/{version}/finalize", scope="webapps.write", returns=WebAppVersionView, atomic=False
+    "POST", "/webapps/{app}/versions/{version}/finalize", scope="webapps.write", returns=WebAppVersionView, atomic=False,
+    errors=(ApiKeyLeaked, Conflict),
 )  # fmt: skip
 def finalize_webapp_version(call: Call, app: str, version: str) -> WebAppVersionView:
     """Finish the upload of a version.

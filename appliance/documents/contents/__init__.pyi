@@ -3,7 +3,9 @@ from . import texts as texts
 from .media_types import settle_media_type as settle_media_type
 from .previews import MEDIA_TYPE as MEDIA_TYPE
 from .previews import MOST_PAGE as MOST_PAGE
+from .previews import PreviewFailed as PreviewFailed
 from .previews import Previews as Previews
+from .quarantine import Quarantined as Quarantined
 from .scanning import Infected as Infected
 from .scanning import ScanFailed as ScanFailed
 from .scanning import ScannedBlobs as ScannedBlobs
@@ -13,3 +15,4 @@ from .scanning import eicar as eicar
 from .scanning import incoming_blobs as incoming_blobs
 from .text_extraction import build_text_tasks as build_text_tasks
 from .texts import Text as Text
+from .texts import TextFailed as TextFailed
