@@ -4,11 +4,13 @@ import httpx
 import pytest
 
 from appliance.testing.running import Running
+from tests.api.declared_errors import check_error
 from tests.api.resources import Resources
 
 
 @pytest.fixture(scope="session")
 def ours(running: Running, acme: httpx.Client) -> Resources:
+    acme.event_hooks["response"].append(check_error)
     return Resources(running, "acme", acme)
 
 

@@ -81,7 +81,7 @@ def merge_parameters(call: Call, *names: str) -> dict[str, str]:
 @route(
     "GET", "/documents", scope="documents.read", query=DocumentListQuery, returns=DocumentView, listed=True,
     acts=Acts("search_documents"),
-    errors=(InvalidFilter,),
+    errors=(InvalidFilter, ValidationFailed),
 )  # fmt: skip
 def list_documents(call: Call) -> object:
     """List or search documents.

@@ -6,7 +6,16 @@ from appliance.api.frame.errors import from_pydantic
 from appliance.api.frame.routing import Answer, Call, Json, route
 from appliance.api.processes.processes import version_number
 from appliance.api.tenants.tenants import DeletedView
-from appliance.core.errors import AlreadyExists, ApiKeyLeaked, Conflict, InvalidRequest, PayloadTooLarge, ValidationFailed
+from appliance.core.errors import (
+    AlreadyExists,
+    ApiKeyLeaked,
+    Conflict,
+    DefinitionInvalid,
+    InvalidJson,
+    InvalidRequest,
+    PayloadTooLarge,
+    ValidationFailed,
+)
 from appliance.core.json_text import load_json
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
@@ -94,7 +103,7 @@ def delete_webapp(call: Call, app: str) -> DeletedView:
 @route(
     "POST", "/webapps/{app}/versions", scope="webapps.write", body=MANIFEST, query=NewVersionQuery, returns=WebAppVersionView,
     status=201, atomic=False,
-    errors=(ApiKeyLeaked, Conflict),
+    errors=(ApiKeyLeaked, Conflict, DefinitionInvalid, InvalidJson),
 )  # fmt: skip
 def create_webapp_version(call: Call, app: str) -> Answer:
     """Create a version of a WebApp.
@@ -179,7 +188,7 @@ def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
 @route(
     "PUT", "/webapps/{app}/versions/{version}/blobs/{sha256}", scope="webapps.write", body=CONTENT, returns=WebAppContentView,
     atomic=False,
-    errors=(Conflict,),
+    errors=(ApiKeyLeaked, Conflict),
 )  # fmt: skip
 def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAppContentView:
     """Upload one content of a version.
@@ -194,7 +203,7 @@ def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAp
 @route(
     "POST", "/webapps/{app}/versions/{version}/blobs", scope="webapps.write", body=CONTENTS, returns=WebAppContentsView,
     atomic=False,
-    errors=(Conflict,),
+    errors=(ApiKeyLeaked, Conflict),
 )  # fmt: skip
 def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsView:
     """Upload many contents of a version.
