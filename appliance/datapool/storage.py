@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from appliance.blobs import quota
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.scope import tenant_ids
 from appliance.datapool import tables
 from appliance.datapool.definition import from_stored
 
@@ -40,7 +41,7 @@ class StorageUsage:
         """Count the tenants that are due, and add the changes since the last call to the others."""
         ((newest,),) = db.rows("SELECT coalesce(max(number), 0) FROM entity_change")
         changed = _changed_bytes(self._newest, newest) if self._counts else {}
-        collections = defaultdict(set, {tenant: set() for (tenant,) in db.rows("SELECT id FROM tenant")})
+        collections = defaultdict(set, {tenant: set() for tenant in tenant_ids()})
         for tenant, table in db.rows("SELECT tenant_id, table_name FROM collection"):
             collections[tenant].add(table)
         before, self._collections, self._newest = self._collections, dict(collections), newest

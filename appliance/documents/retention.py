@@ -7,9 +7,9 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, ValidationFailed
-from appliance.core.scope import TenantScope
+from appliance.core.scope import TenantScope, tenant_ids
 from appliance.core.sentences import Sentence
-from appliance.monitor import audit, tenant_ids
+from appliance.monitor import audit
 
 from .folder_rules import folders_above
 from .models import DocumentRow

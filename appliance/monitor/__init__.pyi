@@ -27,7 +27,6 @@ from .models import DeliveryRow as DeliveryRow
 from .models import WebhookRow as WebhookRow
 from .refusals import REFUSALS as REFUSALS
 from .retention import delete_older as delete_older
-from .retention import tenant_ids as tenant_ids
 from .sandbox import SandboxMetrics as SandboxMetrics
 from .spans import Span as Span
 from .spans import SpanContext as SpanContext

@@ -16,10 +16,9 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, paginate
-from appliance.core.scope import TenantScope
+from appliance.core.scope import TenantScope, tenant_ids
 
 from .models import AuditChain, AuditEntry
-from .retention import tenant_ids
 from .storable import storable_json, storable_text
 
 FIELDS_BYTES = 16 << 10

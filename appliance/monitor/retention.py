@@ -3,6 +3,7 @@
 from functools import partial
 
 from appliance.core.database import db, full_text
+from appliance.core.scope import tenant_ids
 
 CHUNK = 2_000
 
@@ -26,8 +27,3 @@ def delete_older(table: str, key: str, column: str, before_ms: int, *, is_search
         while count := db.write(partial(delete, (tenant_id, tenant_id, before_ms))):
             deleted += count
     return deleted
-
-
-def tenant_ids() -> list[str]:
-    """Every tenant's id; retention runs for the whole appliance."""
-    return [str(row[0]) for row in db.rows("SELECT id FROM tenant ORDER BY id")]

@@ -11,7 +11,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.scope import TenantScope
+from appliance.core.scope import TenantScope, tenant_ids
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -47,8 +47,8 @@ def roll_up() -> int:
     """Sum completed periods of every tenant, one transaction per period; returns the number of periods."""
     settled = clock.now_ms() - SETTLED_MS
     done = 0
-    for tenant_id, kind in ((tenant_id, kind) for (tenant_id,) in db.rows("SELECT id FROM tenant ORDER BY id") for kind in KINDS):
-        scope = TenantScope(str(tenant_id), "system")
+    for tenant_id, kind in ((tenant_id, kind) for tenant_id in tenant_ids() for kind in KINDS):
+        scope = TenantScope(tenant_id, "system")
         for index, width in enumerate(WIDTHS):
             while db.write(partial(_advance, scope, str(kind), index, settled // width * width)):
                 done += 1

@@ -12,10 +12,10 @@ from functools import partial
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.scope import TenantScope
+from appliance.core.scope import TenantScope, tenant_ids
 
 from . import rollup
-from .retention import delete_older, tenant_ids
+from .retention import delete_older
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

@@ -12,7 +12,7 @@ from typing import Literal
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.scope import TenantScope
+from appliance.core.scope import TenantScope, tenant_ids
 
 from . import tally
 from .analytics import Summary, Window, read_names
@@ -43,7 +43,7 @@ def result_of(status: int) -> str:
 def count_requests(requests: Iterable[AnsweredRequest]) -> None:
     """Inside a write: add requests to the counters; those of tenants deleted meanwhile are skipped."""
     summed: dict[tuple[str, str, str, int, str, int], tally.Extent] = {}
-    tenants = {str(tenant_id) for (tenant_id,) in db.rows("SELECT id FROM tenant")}
+    tenants = frozenset(tenant_ids())
     for each in (each for each in requests if each.tenant_id in tenants):
         minute, slot = each.at // tally.MINUTE * tally.MINUTE, tally.slot_of(each.ms)
         for key, value in (

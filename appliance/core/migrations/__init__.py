@@ -92,6 +92,12 @@ def _done() -> set[int]:
     return {int(row[0]) for row in db.rows("SELECT number FROM migration")} if is_begun() else set()
 
 
+def applied_at(name: str) -> int:
+    """When the open database got the migration of this name, in epoch milliseconds."""
+    ((at,),) = db.rows("SELECT applied_at FROM migration WHERE name = ?", (name,))
+    return int(at)
+
+
 def is_begun() -> bool:
     """Whether the open database has a schema of ours, of whatever release."""
     return "migration" in db.database.get_tables()

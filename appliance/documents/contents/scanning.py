@@ -21,12 +21,12 @@ from appliance.blobs import Blobs, Places, ReceivedFile, StoredBlob
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
-from appliance.core.scope import TenantScope
+from appliance.core.scope import TenantScope, tenant_ids
 from appliance.core.sections import Scan
 from appliance.core.sentences import Sentence
 from appliance.documents.bounded_work import BoundedWork
 from appliance.documents.sharing.delivery_models import ScanRow
-from appliance.monitor import audit, tenant_ids
+from appliance.monitor import audit
 
 log = logging.getLogger(__name__)
 PLACEHOLDER = "{file}"

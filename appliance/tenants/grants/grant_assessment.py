@@ -5,9 +5,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from appliance.core import clock
+from appliance.core import clock, migrations
 from appliance.core.config import Config
-from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
@@ -66,7 +65,7 @@ def assess(scope: TenantScope, published: PublishedVersion, grace: GracePeriods)
     if scopes is not None and not excess and not is_withheld:
         grants.give_grant(scope, subject, access, by=published.author, at=published.at)
         return None
-    since = max(_upgraded_at(), service.get_tenant(scope.tenant_id).created_at)
+    since = max(migrations.applied_at(MIGRATION), service.get_tenant(scope.tenant_id).created_at)
     until: int = clock.now_ms() if is_withheld else since + (grace.departed_ms if scopes is None else grace.wider_ms)
     details = {"version": published.version, "author": published.author, "why": "departed" if scopes is None else "wider"}
     grants.request_grant(scope, subject, access, excess, until, **details)
@@ -88,12 +87,6 @@ def scopes_of_author(scope: TenantScope, author: str) -> frozenset[str] | None:
         return frozenset(keys.get_key(scope, name).scopes)
     except NotFound:
         return None
-
-
-def _upgraded_at() -> int:
-    """When this appliance started to record grants."""
-    ((at,),) = db.rows("SELECT applied_at FROM migration WHERE name = ?", (MIGRATION,))
-    return int(at)
 
 
 class Assessor(Generic[Key]):
