@@ -39,7 +39,7 @@ from appliance.documents import service as documents
 from appliance.documents.contents import Previews, build_text_tasks, incoming_blobs
 from appliance.documents.reviews import reviews
 from appliance.documents.sharing import DeliveryPolicy, Publications, Shares
-from appliance.governance import Governor, Invitations, budgets
+from appliance.governance import Governor, Invitations, budgets, kill_switches
 from appliance.governance.approvals import (
     ActionApprovals,
     EmailDependencies,
@@ -237,7 +237,8 @@ def build(config: Config) -> Appliance:
     add_tools(services, governor, actions)
     add_gauges(services)
     upkeep = [*_upkeep(services), *authority_upkeep(config), *build_text_tasks(blobs, formats), services.backups]
-    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()), telemetry)
+    deliverer = Deliverer(egress, sealer, kill_switches.switched_off_tenants)
+    return Appliance(config, services, presence, upkeep, deliverer, (*withdraw, agents.listen()), telemetry)
 
 
 def _listen(config: Config, flow: ProcessFlow, custom_domains: domains.Domains) -> tuple[Callable[[], None], ...]:

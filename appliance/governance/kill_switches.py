@@ -71,6 +71,11 @@ def list_switches(scope: TenantScope) -> list[KillSwitch]:
     return [KillSwitch(cast(Kind, row.kind), row.name, row.reason, row.set_by, row.set_at) for row in rows]
 
 
+def switched_off_tenants() -> frozenset[str]:
+    """The ids of the tenants that are switched off as a whole."""
+    return frozenset(str(tenant_id) for (tenant_id,) in db.rows("SELECT tenant_id FROM switched_off WHERE kind = 'tenant'"))
+
+
 def switch_off(scope: TenantScope, kind: Kind, name: str, reason: str) -> None:
     """Prevent it from starting anything; work in progress finishes.  If it is already off, this replaces the reason.
 

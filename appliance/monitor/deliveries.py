@@ -90,10 +90,14 @@ def delay_ms(tries: int, chance: float) -> int:
 
 
 class Deliverer:
-    """Delivers the outbox's messages between `start` and `stop`."""
+    """Delivers the outbox's messages between `start` and `stop`.
 
-    def __init__(self, egress: Egress, sealer: Sealer) -> None:
+    `find_switched_off` returns the ids of the tenants that are switched off; nothing of theirs is sent.
+    """
+
+    def __init__(self, egress: Egress, sealer: Sealer, find_switched_off: Callable[[], frozenset[str]]) -> None:
         self._egress, self._sealer = egress, sealer
+        self._find_switched_off = find_switched_off
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="webhooks")
         self._lock = threading.Lock()
         self._in_flight: Counter[Key] = Counter()
@@ -131,11 +135,12 @@ class Deliverer:
         """Start due deliveries as far as there are free places; returns the started ones."""
         due = db.rows(
             "SELECT w.tenant_id, w.id, w.failed_in_row FROM webhook w WHERE w.state = 'active' AND EXISTS (SELECT 1 FROM "
-            "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?) AND "
-            # Plain SQL: kill switches belong to a higher layer.  Due messages are sent once the tenant is switched on again.
-            "NOT EXISTS (SELECT 1 FROM switched_off s WHERE s.tenant_id = w.tenant_id AND s.kind = 'tenant')",
+            "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?)",
             (clock.now_ms(),),
         )
+        if due:  # messages of a tenant that is switched off are sent once it is switched on again
+            withheld = self._find_switched_off()
+            due = [row for row in due if row[0] not in withheld]
         _jitter.shuffle(due)  # so that no webhook is always last when places are scarce
         started: list[Future[None]] = []
         for tenant_id, webhook_id, failed_in_row in due:

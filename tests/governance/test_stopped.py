@@ -104,7 +104,7 @@ def test_webhooks_of_a_switched_off_tenant_wait(world: World) -> None:
     egress = world.integrations.calls._connections.egress
     Webhooks(world.sealer, egress).create_webhook(world.one, WebhookSpec("http://127.0.0.1:9/", ("approval.requested",)))
     db.write(lambda: emit(world.one, "approval.requested", lambda: {"id": "x"}))
-    deliverer = Deliverer(egress, world.sealer)
+    deliverer = Deliverer(egress, world.sealer, kill_switches.switched_off_tenants)
     kill_switches.switch_off(world.one, "tenant", "", "an incident")
     assert deliverer.begin_due() == []
     kill_switches.switch_on(world.one, "tenant", "")

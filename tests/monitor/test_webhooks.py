@@ -69,7 +69,7 @@ class WebhookWorld:
 def world() -> Iterator[WebhookWorld]:
     server = LoopbackServer()
     server.answer("/hook", 204, b"")
-    deliverer = Deliverer(LOOPBACK, SEALER)
+    deliverer = Deliverer(LOOPBACK, SEALER, frozenset)
     yield WebhookWorld(Webhooks(SEALER, LOOPBACK), deliverer, server)
     deliverer.stop()
     server.close()
@@ -302,7 +302,7 @@ def test_a_long_response_is_accepted(world: WebhookWorld, acme: TenantScope) -> 
 
 def test_an_internal_address_is_refused_on_creation_and_on_delivery(world: WebhookWorld, acme: TenantScope) -> None:
     refusing_egress = Egress(resolver=lambda _host, _port: ["127.0.0.1"])
-    verbs, deliverer = Webhooks(SEALER, refusing_egress), Deliverer(refusing_egress, SEALER)
+    verbs, deliverer = Webhooks(SEALER, refusing_egress), Deliverer(refusing_egress, SEALER, frozenset)
     with pytest.raises(AddressNotAllowed):
         verbs.create_webhook(acme, WebhookSpec(world.server.url + "/hook", [FAILED]))
     row, _ = verbs.create_webhook(acme, WebhookSpec(f"http://good.example:{world.server.port}/hook", [FAILED]))
