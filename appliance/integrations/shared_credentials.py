@@ -10,6 +10,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import OpenedIntegration
 from appliance.integrations.settings import secret_targets, value_at
+from appliance.tenants import service as tenants
 
 _MOST_TENANTS = 256
 Stamp = tuple[tuple[str, int], ...]
@@ -60,10 +61,9 @@ class SharedCredentials:
 
 
 def _stamp(scope: TenantScope) -> tuple[Stamp, Stamp]:
-    tenant = (scope.tenant_id,)
-    integrations = db.rows("SELECT id, version FROM integration WHERE tenant_id = ? ORDER BY id", tenant)
-    secrets = db.rows("SELECT name, updated_at FROM secret WHERE tenant_id = ? ORDER BY name", tenant)
-    return tuple((str(name), int(at)) for name, at in integrations), tuple((str(name), int(at)) for name, at in secrets)
+    integrations = db.rows("SELECT id, version FROM integration WHERE tenant_id = ? ORDER BY id", (scope.tenant_id,))
+    secrets = tuple((each.name, each.updated_at) for each in tenants.list_secrets(scope))
+    return tuple((str(name), int(version)) for name, version in integrations), secrets
 
 
 def _credential_digests(ready: OpenedIntegration) -> Iterable[bytes]:

@@ -197,7 +197,8 @@ def set_secret(scope: TenantScope, sealer: Sealer, name: str, value: str) -> Sec
 
 def list_secrets(scope: TenantScope) -> list[SecretName]:
     """Names and times of the secrets, never values."""
-    return [SecretName(row.name, row.updated_at) for row in scope.select(Secret).order_by(Secret.name)]
+    rows = scope.select(Secret, Secret.name, Secret.updated_at).order_by(Secret.name)
+    return [SecretName(row.name, row.updated_at) for row in rows]
 
 
 def delete_secret(scope: TenantScope, name: str) -> None:
