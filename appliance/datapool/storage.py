@@ -41,7 +41,7 @@ class StorageUsage:
         """Count the tenants that are due, and add the changes since the last call to the others."""
         ((newest,),) = db.rows("SELECT coalesce(max(number), 0) FROM entity_change")
         changed = _changed_bytes(self._newest, newest) if self._counts else {}
-        collections = defaultdict(set, {tenant: set() for tenant in tenant_ids()})
+        collections: defaultdict[str, set[str]] = defaultdict(set, {tenant: set() for tenant in tenant_ids()})
         for tenant, table in db.rows("SELECT tenant_id, table_name FROM collection"):
             collections[tenant].add(table)
         before, self._collections, self._newest = self._collections, dict(collections), newest

@@ -112,7 +112,7 @@ def by_base_address(egress: Egress, _scope: TenantScope, url: str) -> None:
 
 
 def by_webhook(egress: Egress, scope: TenantScope, url: str) -> None:
-    verbs, deliverer = Webhooks(SEALER, egress), Deliverer(egress, SEALER)
+    verbs, deliverer = Webhooks(SEALER, egress), Deliverer(egress, SEALER, frozenset)
     row, _ = verbs.create_webhook(scope, WebhookSpec(url, [EVENT]))
     try:
         db.write(lambda: webhooks.emit(scope, EVENT, dict))

@@ -110,7 +110,7 @@ def test_publishing_without_checks_and_rolling_back_emit_one_event(
 def test_events_are_signed_and_retried_until_accepted(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, two: int
 ) -> None:
-    server, deliverer = LoopbackServer(), Deliverer(LOOPBACK, SEALER)
+    server, deliverer = LoopbackServer(), Deliverer(LOOPBACK, SEALER, frozenset)
     try:
         server.answer("/hook", 503, b"")
         secret = subscribe(acme, f"{server.url}/hook")
