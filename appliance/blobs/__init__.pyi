@@ -27,3 +27,5 @@ from .service import LocatedContent as LocatedContent
 from .service import Places as Places
 from .service import StoredBlob as StoredBlob
 from .service import Usage as Usage
+from .service import stored_sizes as stored_sizes
+from .service import touch_contents as touch_contents

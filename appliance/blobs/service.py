@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 GRACE_MS = 24 * 3_600_000
 COLLECTED_AT_ONCE = 500
 _ROWS_AT_ONCE = 500
+_NAMES_AT_ONCE = 10_000  # parameters of a statement: SQLite takes 32,766
 MOST_TOGETHER, BYTES_TOGETHER = 100, 8 << 20  # the contents and bytes of a batch that wait on the disk to be stored together
 
 
@@ -274,6 +275,30 @@ class LocatedContent:
             raise _damaged(self.sha256) from error
         if digest.hexdigest() != self.sha256:
             raise _damaged(self.sha256)
+
+
+def stored_sizes(scope: TenantScope, sha256s: Iterable[str]) -> dict[str, int]:
+    """The size in bytes of each of these contents that is stored."""
+    sizes: dict[str, int] = {}
+    for part in _parts(sha256s):
+        places = ", ".join("?" * len(part))
+        sql = f"SELECT sha256, size FROM blob WHERE tenant_id = ? AND sha256 IN ({places})"  # noqa: S608
+        sizes |= {str(sha256): int(size) for sha256, size in db.rows(sql, (scope.tenant_id, *part))}
+    return sizes
+
+
+def touch_contents(scope: TenantScope, sha256s: Iterable[str]) -> None:
+    """Inside a write: protects those of these contents that are stored from collection for a day."""
+    for part in _parts(sha256s):
+        places = ", ".join("?" * len(part))
+        sql = f"UPDATE blob SET touched_at = ? WHERE tenant_id = ? AND sha256 IN ({places})"  # noqa: S608
+        db.execute(sql, (clock.now_ms(), scope.tenant_id, *part))
+
+
+def _parts(sha256s: Iterable[str]) -> list[list[str]]:
+    """The contents in an order that is the same for all transactions, in parts of as many as a statement may have parameters."""
+    digests = sorted(set(sha256s))
+    return [digests[start : start + _NAMES_AT_ONCE] for start in range(0, len(digests), _NAMES_AT_ONCE)]
 
 
 def _find_rows(scope: TenantScope, sha256s: Iterable[str]) -> list[Blob]:

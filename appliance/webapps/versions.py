@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from typing import Any
 
-from appliance.blobs import Blobs
+from appliance.blobs import Blobs, stored_sizes, touch_contents
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
@@ -65,7 +65,7 @@ def insert_version(scope: TenantScope, app_id: str, new: NewVersion) -> int:
             f"INSERT INTO webapp_file (tenant_id, app_id, number, path, sha256, size) VALUES {places}",  # noqa: S608
             tuple(value for row in part for value in row),
         )
-    protect_contents(scope, app_id, number)
+    touch_contents(scope, (spec.sha256 for spec in new.files.values()))
     return number
 
 
@@ -75,23 +75,12 @@ def stored_bytes(scope: TenantScope, app_id: str) -> int:
     return int(db.rows(sql, (scope.tenant_id, app_id))[0][0] or 0)
 
 
-def protect_contents(scope: TenantScope, app_id: str, number: int) -> None:
-    """Protect existing contents of the version from garbage collection until its rows are committed."""
-    db.execute(
-        "UPDATE blob SET touched_at = ? WHERE tenant_id = ? AND sha256 IN "
-        "(SELECT sha256 FROM webapp_file WHERE tenant_id = ? AND app_id = ? AND number = ?)",
-        (clock.now_ms(), scope.tenant_id, scope.tenant_id, app_id, number),
-    )
-
-
 def missing_contents(scope: TenantScope, app_id: str, number: int) -> list[str]:
     """The sha256 of each content of the version that was not uploaded yet."""
-    rows = db.rows(
-        "SELECT DISTINCT f.sha256 FROM webapp_file f WHERE f.tenant_id = ? AND f.app_id = ? AND f.number = ? AND NOT EXISTS "
-        "(SELECT 1 FROM blob b WHERE b.tenant_id = f.tenant_id AND b.sha256 = f.sha256) ORDER BY 1",
-        (scope.tenant_id, app_id, number),
-    )
-    return [str(sha256) for (sha256,) in rows]
+    sql = "SELECT DISTINCT sha256 FROM webapp_file WHERE tenant_id = ? AND app_id = ? AND number = ? ORDER BY 1"
+    needed = [str(sha256) for (sha256,) in db.rows(sql, (scope.tenant_id, app_id, number))]
+    stored = stored_sizes(scope, needed)
+    return [sha256 for sha256 in needed if sha256 not in stored]
 
 
 def check_complete(scope: TenantScope, app_id: str, number: int) -> None:

@@ -14,10 +14,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
-from appliance.blobs import Blobs, Places, ReceivedFile, StoredBlob
+from appliance.blobs import Blobs, Places, ReceivedFile, StoredBlob, stored_sizes
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
@@ -229,13 +231,16 @@ def _delete_strays(folder: Path) -> None:
         except FileNotFoundError:  # deleted by another process
             continue
     before = clock.now_ms() - FORGET_AFTER_MS  # the content of a newer row may still be on its way
-    db.write(
-        lambda: db.execute(
-            "DELETE FROM document_scan WHERE scanned_at < ? AND NOT EXISTS "
-            "(SELECT 1 FROM blob b WHERE b.tenant_id = document_scan.tenant_id AND b.sha256 = document_scan.sha256)",
-            (before,),
-        )
-    )
+    db.write(partial(_forget_collected, before))
+
+
+def _forget_collected(before: int) -> None:
+    """Inside a write: delete the rows from before that time whose contents are not stored; few contents have a row."""
+    rows = db.rows("SELECT tenant_id, sha256 FROM document_scan WHERE scanned_at < ? ORDER BY tenant_id", (before,))
+    for tenant_id, group in groupby(rows, itemgetter(0)):
+        scope, scanned = TenantScope(str(tenant_id), "system"), [str(sha256) for _, sha256 in group]
+        for sha256 in sorted(set(scanned) - stored_sizes(scope, scanned).keys()):
+            scope.delete(ScanRow).where(ScanRow.sha256 == sha256, ScanRow.scanned_at < before).execute()
 
 
 def _set_state(scope: TenantScope, sha256: str, state: str, finding: str) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.blobs import BlobDamaged, Blobs
+from appliance.blobs import BlobDamaged, Blobs, stored_sizes
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded, StorageFull
@@ -215,8 +215,7 @@ def _try_claim(job: TextJob, seen_at: int, changes: Mapping[str, Any]) -> bool:
 
 
 def _size(job: TextJob) -> int:
-    rows = db.rows("SELECT size FROM blob WHERE tenant_id = ? AND sha256 = ?", (job.scope.tenant_id, job.content))
-    return int(rows[0][0]) if rows and job.media_type not in PLAIN else 0
+    return 0 if job.media_type in PLAIN else stored_sizes(job.scope, [job.content]).get(job.content, 0)
 
 
 def _retry_later(job: TextJob, reason: str) -> None:
