@@ -5,6 +5,7 @@ from . import human_input as human_input
 from . import request_limits as request_limits
 from .action_approvals import ActionApprovals as ActionApprovals
 from .action_approvals import RequestOptions as RequestOptions
+from .action_approvals import count_withdrawn as count_withdrawn
 from .action_approvals import has_expired as has_expired
 from .approvals import Approval as Approval
 from .approvals import ApprovalFilter as ApprovalFilter

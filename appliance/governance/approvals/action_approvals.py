@@ -187,6 +187,16 @@ class ActionApprovals:
         return self._sealer.seal(db.dump_json(payload).encode(), _context(scope, approval_id))
 
 
+def count_withdrawn(scope: TenantScope, origin: Origin) -> int:
+    """How many requests of this call of an execution, in any attempt, have been withdrawn."""
+    sql = (
+        "SELECT COUNT(*) FROM approval WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? "
+        "AND host_call = ? AND status = 'cancelled'"
+    )
+    ((count,),) = db.rows(sql, (scope.tenant_id, origin.execution_id, origin.path, origin.iteration, origin.call))
+    return int(count)
+
+
 def has_expired(approval: Approval) -> bool:
     """Whether a request has passed its expiry time, even if it is not marked as expired yet."""
     expires_at = approval.request.expires_at

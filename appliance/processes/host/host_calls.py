@@ -12,7 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.governance import Subject, add_taint, subject_of
-from appliance.governance.approvals import approvals
+from appliance.governance.approvals import approvals, count_withdrawn
 from appliance.governance.executor import MOST_SECONDS, ActionRequest, GovernedExecutor
 from appliance.integrations import Origin
 from appliance.processes.engine import tracing
@@ -141,16 +141,10 @@ def _is_out_of_date(request: ActionRequest, error: PolicyDenied) -> bool:
 def _withdraw_approval(claim: Claim, request: ActionRequest) -> None:
     """Withdraws an approval made under old policies; raises PolicyDenied when that has happened too often for this call."""
     scope, old = claim.scope, approvals.get_approval(claim.scope, str(request.approval_id))
-    place = old.origin
 
     def withdraw() -> int:
         approvals.withdraw_approval(scope, old.id, "policies_changed")
-        sql = (
-            "SELECT COUNT(*) FROM approval WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? "
-            "AND host_call = ? AND status = 'cancelled'"
-        )
-        ((count,),) = db.rows(sql, (scope.tenant_id, place.execution_id, place.path, place.iteration, place.call))
-        return int(count)
+        return count_withdrawn(scope, old.origin)
 
     if db.write(withdraw) > MAX_REAPPROVALS:
         reason = Sentence(
