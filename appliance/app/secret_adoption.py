@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import cast
 
 from appliance.core import clock
 from appliance.core.config import Config
@@ -41,17 +40,16 @@ _WHY = {
 
 def adopt_secret_uses(services: Services) -> None:
     """Migrate every use from before the upgrade that has not been migrated yet."""
-    for tenant_id, kind, target in db.rows("SELECT tenant_id, kind, target FROM secret_use ORDER BY tenant_id, kind, target"):
-        scope = tenants.system_scope(str(tenant_id))
+    for tenant_id, kind, target in secret_bindings.list_unmigrated_uses():
+        scope = tenants.system_scope(tenant_id)
         try:
-            uses = uses_of(services, scope, cast(Kind, kind), str(target))
+            uses = uses_of(services, scope, kind, target)
         except ApplianceError as error:
             _log.warning("cannot bind the secrets of %s %s: %s", kind, target, error.message)
             continue
-        author = _author_of(services, scope, cast(Kind, kind), str(target)) if uses else ""
+        author = _author_of(services, scope, kind, target) if uses else ""
         db.write(partial(_adopt, scope, services.config, uses, author))
-        key = (tenant_id, kind, target)
-        db.write(partial(db.execute, "DELETE FROM secret_use WHERE tenant_id = ? AND kind = ? AND target = ?", key))
+        secret_bindings.delete_unmigrated_use(scope, kind, target)
 
 
 def _adopt(scope: TenantScope, config: Config, uses: list[SecretUse], author: str) -> None:

@@ -7,7 +7,7 @@ checked when a use is stored and again when the secret is opened, so that changi
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from appliance.core import clock
@@ -17,7 +17,7 @@ from appliance.core.errors import NotFound, PolicyDenied, ScopeMissing, Validati
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
-from appliance.tenants.models import SecretBindingRow
+from appliance.tenants.models import SecretBindingRow, SecretUseRow
 from appliance.tenants.service import is_secret_name, unseal_secret
 
 Kind = Literal["integration", "process", "webhook", "llm-profile", "webapp"]
@@ -213,6 +213,17 @@ def bind_process(scope: TenantScope, process_id: str, granted: Iterable[str], ve
         for kind, names in uses:
             place = SecretDestination(kind, process_id)
             bind_use(scope, find_unbound(scope, names, place), place)
+
+
+def list_unmigrated_uses() -> list[tuple[str, Kind, str]]:
+    """Tenant, kind and target of each use from before secrets had destinations that has not been migrated yet, sorted."""
+    rows = db.rows("SELECT tenant_id, kind, target FROM secret_use ORDER BY tenant_id, kind, target")
+    return [(str(tenant_id), cast(Kind, kind), str(target)) for tenant_id, kind, target in rows]
+
+
+def delete_unmigrated_use(scope: TenantScope, kind: Kind, target: str) -> None:
+    """Record that a use has been migrated."""
+    db.write(lambda: scope.delete(SecretUseRow).where(SecretUseRow.kind == kind, SecretUseRow.target == target).execute())
 
 
 def build_not_bound(name: str, place: SecretDestination) -> PolicyDenied:
