@@ -15,6 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Approval, approvals
 from appliance.processes.engine import on_withdrawn
 from appliance.processes.scheduling import FairThreadPool
+from appliance.tenants import starters
 
 from . import runs, store
 from .run_segment import RunDependencies
@@ -60,7 +61,7 @@ class AgentRuns:
     def listen(self) -> Callable[[], None]:
         """Subscribe to approval decisions and withdrawn steps, and offer the starter lookup; returns how to unsubscribe."""
         ends = (
-            approvals.on_decided(self.resume_after_approval), approvals.register_starter("run", runs.find_starter),
+            approvals.on_decided(self.resume_after_approval), starters.register_starter("run", runs.find_starter),
             on_withdrawn("agent", self.steps.withdraw),
         )  # fmt: skip
 

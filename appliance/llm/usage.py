@@ -13,6 +13,7 @@ from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.tenants import starters
 
 from .profile import Budget, Profile
 
@@ -106,8 +107,7 @@ def settle(scope: TenantScope, reservation: Reservation, used: UsageSum | None) 
         run = reservation.origin.run_id, reservation.profile, today
         _add(scope, "llm_run_usage", ("run_id", "profile", "day"), run, counted)
     execution_id = reservation.origin.execution_id
-    sql = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
-    if execution_id is not None and db.rows(sql, (scope.tenant_id, execution_id)):
+    if execution_id is not None and starters.find_starter(scope, "execution", execution_id) is not None:  # it may be deleted
         _add(scope, "llm_execution_usage", ("execution_id", "profile"), (execution_id, reservation.profile), counted)
 
 

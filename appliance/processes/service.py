@@ -18,6 +18,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance.approvals import Approval, answer_view, withdraw_approval
 from appliance.sandbox import Pool
+from appliance.tenants import starters
 from appliance.tenants.grants import secret_bindings
 
 from .definitions import versions
@@ -92,9 +93,9 @@ class ProcessFlow:
         self._sweeper.is_running_here = self.runner.active.__contains__
         self._sweeper.jumps = self.runner.jumps
         queue.declare(WAKE, self.intake.handle_message)
+        starters.register_starter("execution", executions.find_starter)
         open_secret = partial(secret_bindings.open_for_webhook, ports.sealer)
-        dependencies = TriggerDependencies(self._load, self._enqueue, open_secret, ports.polls)
-        self.triggers = Triggers(pool, queue, dependencies)
+        self.triggers = Triggers(pool, queue, TriggerDependencies(self._load, self._enqueue, open_secret, ports.polls))
 
     def start(self) -> None:
         """Start the timers, the sweeper and the queue's workers."""
@@ -162,9 +163,8 @@ class ProcessFlow:
     ) -> Execution:  # fmt: skip
         """Record an execution durably and start it.
 
-        `soon`: a caller is waiting, so the execution starts at once in this process if a slot is free.  `when_finished` is
-        called once it has finished, whichever process ran it.  `beside` runs in the same transaction when the execution is
-        new, and writes what its input refers to.
+        `immediate`: a caller is waiting, so it starts at once in this process if a slot is free.  `on_finished` is called when it
+        has finished, in whichever process.  `write_related` writes what a new execution's input refers to, in its transaction.
         """
         self._refuse_when_draining()
         version = executions.resolve_version(scope, process_id, request.version)

@@ -15,7 +15,7 @@ from appliance.documents.reviews import reviews
 from appliance.documents.reviews.reviews import NewReview, Review
 from appliance.documents.service import Document, Documents, NewDocument
 from appliance.monitor import audit
-from appliance.tenants import SignedIn, people
+from appliance.tenants import SignedIn, people, starters
 from appliance.tenants import service as tenants
 from appliance.tenants.models import Person
 
@@ -129,6 +129,19 @@ def test_nobody_reviews_their_own_content(documents: Documents, acme: TenantScop
     assert decide(ada, review).status == "approved"
     entry = audit.list_entries(acme, audit.AuditFilter(action="review.approve"), PageRequest()).items[0]
     assert '"self_approved":true' in entry.fields
+
+
+def test_nobody_reviews_what_an_execution_they_started_uploaded(
+    documents: Documents, acme: TenantScope, sign: Sign, request: pytest.FixtureRequest
+) -> None:
+    ada, bob = (sign(f"{name}@acme.test") for name in ("ada", "bob"))
+    chain = {"exe_child": "execution:exe_1", "exe_1": f"user:{ada.user_id}"}
+    request.addfinalizer(starters.register_starter("execution", lambda scope, name: chain.get(name)))
+    stored = documents.store_document(acme.with_actor("execution:exe_child"), NewDocument("report.txt"), b"one")
+    with pytest.raises(ValidationFailed, match="uploaded this content"):
+        request_review(acme, stored, ada.login)
+    orphan = documents.store_document(acme.with_actor("execution:deleted"), NewDocument("orphan.txt"), b"two")
+    assert request_review(acme, orphan, ada.login, bob.login).status == "pending"
 
 
 def test_only_a_signed_in_member_can_decide(acme: TenantScope, sign: Sign, document: Document) -> None:

@@ -20,6 +20,7 @@ from appliance.governance.approvals.approvals import Approval
 from appliance.governance.policies.decision import Decision, Obligations, ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.monitor import audit
+from appliance.tenants import starters
 from tests.governance.asking import SEALER, TenantFixture, make_tenant
 from tests.store.opening import open_migrated
 
@@ -246,7 +247,7 @@ def test_the_starter_of_a_run_does_not_approve_its_requests(one: TenantFixture) 
     subject = subject_of(one, "run:run_1", agent="clerk", run_id="run_1")
     with pytest.raises(PolicyDenied, match="not known who started this run"):
         ask(one, subject)
-    stop = approvals.register_starter("run", lambda scope, name: ann.actor if name == "run_1" else "system")
+    stop = starters.register_starter("run", lambda scope, name: ann.actor if name == "run_1" else "system")
     approval = ask(one, subject)
     with pytest.raises(PolicyDenied, match="somebody else must decide"):
         one.decide("ann", approval)

@@ -14,7 +14,9 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.llm.prompt import parse_prompt
 from appliance.llm.service import Generated, LanguageModels, Origin, Profile
+from appliance.processes.executions import service as executions
 from appliance.tenants import service as tenants
+from appliance.tenants import starters
 from tests.llm.provider import Provider
 from tests.store.opening import open_migrated
 
@@ -48,6 +50,14 @@ def provider() -> Iterator[Provider]:
     server = Provider()
     yield server
     server.close()
+
+
+@pytest.fixture(autouse=True)
+def started_executions() -> Iterator[None]:
+    """Executions are known to have a starter, as in an appliance."""
+    unregister = starters.register_starter("execution", executions.find_starter)
+    yield
+    unregister()
 
 
 @pytest.fixture

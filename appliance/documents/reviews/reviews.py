@@ -18,7 +18,7 @@ from appliance.core.sentences import Sentence
 from appliance.documents.models import DocumentRevision, DocumentRow
 from appliance.documents.naming import check_comment
 from appliance.monitor import audit, webhooks
-from appliance.tenants import SignedIn, people
+from appliance.tenants import SignedIn, people, starters
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import lineage
 
@@ -160,11 +160,7 @@ def _contributors(scope: TenantScope, revision: DocumentRevision) -> frozenset[s
     execution that did."""
     actor = str(revision.created_by)
     while actor.startswith("execution:"):
-        # Plain SQL, because executions belong to a higher layer.
-        rows = db.rows(
-            "SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, actor.removeprefix("execution:"))
-        )
-        actor = str(rows[0][0]) if rows else ""
+        actor = starters.find_starter(scope, "execution", actor.removeprefix("execution:")) or ""
     return lineage.people_behind(scope, actor)
 
 

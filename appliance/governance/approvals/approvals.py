@@ -20,9 +20,9 @@ from .deciders import check_may_decide
 from .human_requests import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
 from .links import review_url
 from .request_limits import check_request_limits
-from .starters import find_starter, register_starter
+from .starters import find_starter
 
-__all__ = ["HumanRequest", "Origin", "find_starter", "parse_request", "register_starter"]
+__all__ = ["HumanRequest", "Origin", "find_starter", "parse_request"]
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 Verdict = Literal["approve", "reject", "answer"]
 _VERDICTS: dict[Kind, tuple[Verdict, ...]] = {"approval": ("approve", "reject"), "input": ("answer",), "choice": ("answer",)}

@@ -224,6 +224,12 @@ def get_execution(scope: TenantScope, execution_id: str, process_id: str | None 
     return scope.get(Execution, **criteria)
 
 
+def find_starter(scope: TenantScope, execution_id: str) -> str | None:
+    """The actor that started an execution; None if there is no such execution."""
+    rows = db.rows("SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
+    return str(rows[0][0]) if rows else None
+
+
 def find_started(scope: TenantScope, token: str) -> Execution:
     """The execution that a request with this token started; NotFound if it has been deleted."""
     row: Execution | None = scope.find(Execution, idempotency=token)
