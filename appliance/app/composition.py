@@ -39,7 +39,7 @@ from appliance.documents import service as documents
 from appliance.documents.contents import Previews, build_text_tasks, incoming_blobs
 from appliance.documents.reviews import reviews
 from appliance.documents.sharing import DeliveryPolicy, Publications, Shares
-from appliance.governance import Governor, Invitations, budgets, kill_switches
+from appliance.governance import Governor, Invitations, budgets
 from appliance.governance.approvals import (
     ActionApprovals,
     EmailDependencies,
@@ -51,6 +51,7 @@ from appliance.governance.approvals import (
 )
 from appliance.governance.executor import REPLAYS, CallDocumentsFactory, GovernedExecutor, Instance, TenantThreads
 from appliance.governance.executor import TASK as CALL_TASK
+from appliance.governance.kill_switches import switched_off_tenants
 from appliance.governance.policies import PolicyService
 from appliance.hooks import make_hooks
 from appliance.integrations import SharedCredentials
@@ -218,7 +219,7 @@ def build(config: Config) -> Appliance:
     email = EmailDependencies(executor, integrations, _languages(config, integrations.registry))
     delivery = DeliveryPolicy(blobs, reviews)
     custom_domains, visits = domains.build_domains(config, egress), Visits(sealer)
-    withdraw = (formats.stop, *_listen(config, flow, custom_domains))
+    withdraw = (formats.stop, *_listen(config, flow, custom_domains), agents.listen())
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, invitations=Invitations(config, sealer, email), policies=policies, governor=governor,
@@ -237,8 +238,7 @@ def build(config: Config) -> Appliance:
     add_tools(services, governor, actions)
     add_gauges(services)
     upkeep = [*_upkeep(services), *authority_upkeep(config), *build_text_tasks(blobs, formats), services.backups]
-    deliverer = Deliverer(egress, sealer, kill_switches.switched_off_tenants)
-    return Appliance(config, services, presence, upkeep, deliverer, (*withdraw, agents.listen()), telemetry)
+    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer, switched_off_tenants), withdraw, telemetry)
 
 
 def _listen(config: Config, flow: ProcessFlow, custom_domains: domains.Domains) -> tuple[Callable[[], None], ...]:
