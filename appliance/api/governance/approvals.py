@@ -24,18 +24,26 @@ from appliance.governance.approvals import (
 )
 
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
+ExecutionId = Annotated[str, Field(min_length=1, max_length=80)]
+RequestKey = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class ApprovalsQuery(ListQuery):
-    status: Status | None = None
-    execution_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    status: Annotated[Status | None, Field(description="Only requests with this status.")] = None
+    execution_id: Annotated[
+        ExecutionId | None, Field(description="Only requests made by the steps of this execution; `exe_…`, 1 to 80 characters.")
+    ] = None
 
 
 class RequestedActionBody(Body):
     """The exact call to approve: a tool, such as `execute_tenant_integration` with `{integration, operation, params}`."""
 
-    tool: Annotated[str, Field(min_length=1, max_length=100)]
-    arguments: dict[str, Any]
+    tool: Annotated[str, Field(min_length=1, max_length=100, description=(
+        "The tool to be called, 1 to 100 characters, such as `execute_tenant_integration`."
+    ))]
+    arguments: Annotated[dict[str, Any], Field(description=(
+        "The arguments of the call exactly as it will be repeated; any difference makes the approval invalid."
+    ))]
 
 
 class HumanInputBody(Body):
@@ -43,23 +51,42 @@ class HumanInputBody(Body):
     for an `input`, `choices` for a `choice`. Without `ttl_seconds` a request expires after a day, or when policies say an
     approval expires. Repeating an `idempotency_key` returns the same request."""
 
-    kind: Literal["approval", "input", "choice"]
-    title: Annotated[str, Field(max_length=200)] = ""
-    reason: Annotated[str, Field(max_length=4000)] = ""
-    action: RequestedActionBody | None = None
-    answer_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-    choices: list[str] | None = None
-    ttl_seconds: int | None = None
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    kind: Annotated[Literal["approval", "input", "choice"], Field(description=(
+        "What people decide: an `approval` is approved or rejected, an `input` is filled in, and one option of a `choice` is "
+        "picked."
+    ))]
+    title: Annotated[str, Field(max_length=200, description=(
+        "One line shown as the heading, at most 200 characters; required for a question, and for an action by default the line "
+        "that names it."
+    ))] = ""
+    reason: Annotated[str, Field(max_length=4000, description=(
+        "Why the decision is needed, shown to approvers as the requester's words; at most 4,000 characters."
+    ))] = ""
+    action: Annotated[RequestedActionBody | None, Field(description=(
+        "The call to approve, only with the kind `approval`; absent for a question that permits no action."
+    ))] = None
+    answer_schema: Annotated[dict[str, Any] | None, Field(alias="schema", description=(
+        "JSON Schema that the answer must match; for the kind `input` only."
+    ))] = None
+    choices: Annotated[list[str] | None, Field(description="The options to pick from; for the kind `choice` only.")] = None
+    ttl_seconds: Annotated[int | None, Field(description=(
+        "Seconds until the request expires, from 1 to 7,776,000 (90 days). Default: a day, or what policies say for the action."
+    ))] = None
+    idempotency_key: Annotated[RequestKey | None, Field(description=(
+        "Makes repetition safe: a second request with this text returns the first; 1 to 200 characters. Default: the "
+        "Idempotency-Key header."
+    ))] = None
 
 
 class ApprovalVoteView(View):
     """One person's decision; `by` is a login."""
 
-    by: str
-    verdict: Literal["approve", "reject", "answer"]
-    comment: str | None = None
-    at: str
+    by: Annotated[str, Field(description="The login of the person who decided.")]
+    verdict: Annotated[Literal["approve", "reject", "answer"], Field(description=(
+        "What the person decided: `approve` and `reject` an approval, `answer` an input or a choice."
+    ))]
+    comment: Annotated[str | None, Field(description="The note left with the decision; absent without one.")] = None
+    at: Annotated[str, Field(description="When the person decided; RFC 3339, UTC.")]
 
 
 class ApprovalView(View):
@@ -70,41 +97,88 @@ class ApprovalView(View):
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)  # pydantic reserves the name `schema`
 
-    id: str
-    kind: Literal["approval", "input", "choice"]
-    title: str
-    reason: str | None = None
-    details: Any = None
-    answer_schema: Annotated[dict[str, Any] | None, Field(serialization_alias="schema")] = None
-    choices: list[str] | None = None
-    approvers: list[str]
-    status: Status
-    digest: str
-    execution_id: str | None = None
-    process_id: str | None = None
-    step: str | None = None
-    path: str | None = None
-    iteration: str | None = None
-    attempt: int | None = None
-    agent: str | None = None
-    run_id: str | None = None
-    action: str | None = None
-    summary: str | None = None
-    action_digest: str | None = None
-    policy: dict[str, Any] | None = None
-    needed: int
-    decisions: list[ApprovalVoteView] | None = None
-    requested_by: str
-    asked_by: str
-    created_at: str
-    expires_at: str | None = None
-    closed_at: str | None = None
-    decided_by: str | None = None
-    answer: Any = None
-    comment: str | None = None
-    used_at: str | None = None
-    used_by: str | None = None
-    review_url: str
+    id: Annotated[str, Field(description=(
+        "Identifies the request; `apr_…`, sent back as `approval_id` or `Approval-Id` once an action is approved."
+    ))]
+    kind: Annotated[Literal["approval", "input", "choice"], Field(description=(
+        "What people decide: approve or reject an action, fill in an `input`, or pick one option of a `choice`."
+    ))]
+    title: Annotated[str, Field(description="The heading shown to approvers, in the requester's words.")]
+    reason: Annotated[
+        str | None, Field(description="Why the requester needs the decision, in their own words; absent if none was stated.")
+    ] = None
+    details: Annotated[
+        Any, Field(description="Any JSON that the requester attached for approvers to read; absent without it.")
+    ] = None
+    answer_schema: Annotated[dict[str, Any] | None, Field(serialization_alias="schema", description=(
+        "JSON Schema that the answer to an `input` must match; absent for other kinds."
+    ))] = None
+    choices: Annotated[list[str] | None, Field(description="The options of a `choice`; absent for other kinds.")] = None
+    approvers: Annotated[list[str], Field(description=(
+        "Who may decide: `role:<role>`, which includes higher roles, or `user:<login>`; empty if the request names nobody."
+    ))]
+    status: Annotated[Status, Field(description=(
+        "The stage of the request; `approved` becomes `used` once its action was dispatched, and `answered` ends an input or a "
+        "choice."
+    ))]
+    digest: Annotated[
+        str, Field(description="SHA-256 of the whole request in hexadecimal, which the audit trail records with each decision.")
+    ]
+    execution_id: Annotated[
+        str | None, Field(description="The execution whose step made the request; `exe_…`. Absent if none did.")
+    ] = None
+    process_id: Annotated[str | None, Field(description="The process of that execution; absent without an execution.")] = None
+    step: Annotated[str | None, Field(description="The id of the step that made the request; absent without an execution.")] = None
+    path: Annotated[str | None, Field(description=(
+        "The place of that step in the definition: the ids of the blocks around it and its own, joined by `/`."
+    ))] = None
+    iteration: Annotated[
+        str | None, Field(description="Which item of the `for_each` blocks around the step made the request; absent outside one.")
+    ] = None
+    attempt: Annotated[int | None, Field(description=(
+        "The number of the step's attempt that made the request, from 1; absent without an execution."
+    ))] = None
+    agent: Annotated[str | None, Field(description="The agent whose run made the request; absent if none did.")] = None
+    run_id: Annotated[str | None, Field(description="The agent run that made the request; `run_…`. Absent if none did.")] = None
+    action: Annotated[
+        str | None, Field(description="One line that names the action to approve; absent if the request is only a question.")
+    ] = None
+    summary: Annotated[str | None, Field(description=(
+        "What the action would do, written by the appliance and not by the requester; absent for a question."
+    ))] = None
+    action_digest: Annotated[str | None, Field(description=(
+        "SHA-256 of the canonical form of the action, which the repeated call must match; absent for a question."
+    ))] = None
+    policy: Annotated[dict[str, Any] | None, Field(description=(
+        "The policy decision behind the request: `version`, `rules` and `reasons`. Absent if no policy was involved."
+    ))] = None
+    needed: Annotated[int, Field(description="How many different people must approve, at least 1.")]
+    decisions: Annotated[
+        list[ApprovalVoteView] | None, Field(description="The decisions so far, one for each person; absent before the first.")
+    ] = None
+    requested_by: Annotated[
+        str, Field(description="The actor behind the request: the caller, or whoever started the execution or agent run.")
+    ]
+    asked_by: Annotated[str, Field(description="The actor that made the request itself, such as `execution:exe_…` for a step.")]
+    created_at: Annotated[str, Field(description="When the request was made; RFC 3339, UTC.")]
+    expires_at: Annotated[
+        str | None, Field(description="When it can no longer be decided or used; RFC 3339, UTC. Absent if it never expires.")
+    ] = None
+    closed_at: Annotated[
+        str | None, Field(description="When it was decided, expired or cancelled; RFC 3339, UTC. Absent while it is pending.")
+    ] = None
+    decided_by: Annotated[
+        str | None, Field(description="The login of the person whose decision closed the request; absent if nobody's did.")
+    ] = None
+    answer: Annotated[Any, Field(description=(
+        "The answer to an `input` or the chosen option; null if the answer is null, absent until it is answered."
+    ))] = None
+    comment: Annotated[str | None, Field(description="The note left when the request was closed; absent without one.")] = None
+    used_at: Annotated[
+        str | None, Field(description="When the approved action was dispatched; RFC 3339, UTC. Absent until then.")
+    ] = None
+    used_by: Annotated[str | None, Field(description="The actor that dispatched the approved action; absent until then.")] = None
+    review_url: Annotated[str, Field(description="The console page where a signed-in person decides; an absolute URL.")]
 
 
 def vote_view(vote: Vote) -> ApprovalVoteView:

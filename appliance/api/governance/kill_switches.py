@@ -15,13 +15,17 @@ from appliance.governance import KillSwitch, Kind, kill_switches
 class KillSwitchView(View):
     """The switch of the tenant, an agent, a tool or an integration; when `off`, with the reason and who set it."""
 
-    kind: Literal["tenant", "agent", "tool", "integration"]
-    name: str
-    off: bool
-    integration: str | None = None
-    reason: str | None = None
-    set_by: str | None = None
-    set_at: str | None = None
+    kind: Annotated[Literal["tenant", "agent", "tool", "integration"], Field(description=(
+        "What the switch controls: everything the tenant's agents do, one agent, one tool or one integration."
+    ))]
+    name: Annotated[str, Field(description="The agent, tool or integration that the switch controls; empty for the kind `tenant`.")]
+    off: Annotated[bool, Field(description="True while calls of the switched thing are refused.")]
+    integration: Annotated[
+        str | None, Field(description="The slug of the integration, as in `name`; absent for other kinds.")
+    ] = None
+    reason: Annotated[str | None, Field(description="Why it was switched off, as shown to callers; absent while it is on.")] = None
+    set_by: Annotated[str | None, Field(description="The actor that switched it off; absent while it is on.")] = None
+    set_at: Annotated[str | None, Field(description="When it was switched off; RFC 3339, UTC. Absent while it is on.")] = None
 
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -30,11 +34,19 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 class PutKillSwitch(Body):
     """Either `{integration, off}` or `{kind, name, off}`; the kind `tenant` takes no name."""
 
-    integration: Name | None = None
-    kind: Literal["tenant", "agent", "tool", "integration"] | None = None
-    name: Name | None = None
-    off: bool
-    reason: Annotated[str, Field(max_length=500)] = "no reason given"
+    integration: Annotated[
+        Name | None, Field(description="The slug of the integration to switch, instead of `kind` and `name`; 1 to 100 characters.")
+    ] = None
+    kind: Annotated[Literal["tenant", "agent", "tool", "integration"] | None, Field(description=(
+        "What to switch, with `name`; absent if `integration` is sent."
+    ))] = None
+    name: Annotated[Name | None, Field(description=(
+        "The agent, tool or integration to switch, 1 to 100 characters; absent for the kind `tenant`."
+    ))] = None
+    off: Annotated[bool, Field(description="True to refuse calls from now on, false to let them through again.")]
+    reason: Annotated[str, Field(max_length=500, description=(
+        "Why it is switched off, shown to callers whose calls are refused; at most 500 characters."
+    ))] = "no reason given"
 
 
 def _view(switch: KillSwitch) -> KillSwitchView:

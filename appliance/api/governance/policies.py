@@ -30,60 +30,96 @@ from appliance.governance.policies import (
 
 POLICY = Json("document", "A policy: `mode` and `rules`, see docs/policies.md and the schema of policies/<name>.yaml.")
 Name = Annotated[str, Field(max_length=300)]
+VersionNumber = Annotated[int, Field(ge=1, le=10**9)]
+Digest = Annotated[str, Field(max_length=100)]
 
 
 class PolicyView(View):
     """A policy with its draft; `active_version` is absent while no version is active, and `is_draft_active` says whether the
     active version equals the draft."""
 
-    name: str
-    active_version: int | None = None
-    is_draft_active: bool
-    draft: dict[str, Any]
-    draft_digest: str
-    created_at: str
-    created_by: str
-    updated_at: str
-    updated_by: str
+    name: Annotated[str, Field(description=(
+        "The name that addresses the policy in paths: lower-case letters, digits and hyphens, at most 63 characters."
+    ))]
+    active_version: Annotated[
+        int | None, Field(description="The number of the version that decides actions now, from 1; absent while none is active.")
+    ] = None
+    is_draft_active: Annotated[bool, Field(description="True if the active version has the same content as the draft.")]
+    draft: Annotated[dict[str, Any], Field(description=(
+        "The document as last saved, with `mode` and `rules`; has no effect until it is activated."
+    ))]
+    draft_digest: Annotated[str, Field(description=(
+        "`sha256:` and the hash of the draft; also its ETag, and sent as `digest` it activates exactly this draft."
+    ))]
+    created_at: Annotated[str, Field(description="When the policy was first saved; RFC 3339, UTC.")]
+    created_by: Annotated[str, Field(description="The actor that first saved the policy.")]
+    updated_at: Annotated[str, Field(description="When the draft was last saved; RFC 3339, UTC.")]
+    updated_by: Annotated[str, Field(description="The actor that last saved the draft.")]
 
 
 class PolicyVersionView(View):
     """An immutable version of a policy, which is `active` or `retired`."""
 
-    policy: str
-    version: int
-    state: Literal["active", "retired"]
-    mode: Mode
-    document: dict[str, Any]
-    digest: str
-    message: str
-    created_at: str
-    created_by: str
-    activated_at: str | None = None
-    activated_by: str | None = None
+    policy: Annotated[str, Field(description="The name of the policy that the version belongs to.")]
+    version: Annotated[int, Field(description="The number of the version: 1 for the first, one more for each that follows.")]
+    state: Annotated[
+        Literal["active", "retired"], Field(description="Whether the version decides actions now (`active`) or not (`retired`).")
+    ]
+    mode: Annotated[
+        Mode, Field(description="Whether its rules decide (`enforce`) or only record what they would have decided (`observe`).")
+    ]
+    document: Annotated[
+        dict[str, Any], Field(description="The content of the version with `mode` and `rules`, which never changes.")
+    ]
+    digest: Annotated[
+        str, Field(description="`sha256:` and the hash of the document in hexadecimal, independent of its formatting.")
+    ]
+    message: Annotated[str, Field(description="The note left by the person who made the version; may be empty.")]
+    created_at: Annotated[str, Field(description="When the draft became this version; RFC 3339, UTC.")]
+    created_by: Annotated[str, Field(description="The actor that made a version of the draft.")]
+    activated_at: Annotated[
+        str | None, Field(description="When the version was last activated; RFC 3339, UTC. Absent if it never was.")
+    ] = None
+    activated_by: Annotated[
+        str | None, Field(description="The actor that last activated the version; absent if it never was active.")
+    ] = None
 
 
 class ActivateBody(Body):
     """`version` is an earlier version to return to; without it, the draft becomes a version.  `digest` is the digest of the
     document you have reviewed."""
 
-    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    digest: Annotated[str, Field(max_length=100)] | None = None
-    message: Annotated[str, Field(max_length=500)] = ""
+    version: Annotated[VersionNumber | None, Field(description=(
+        "The number of an earlier version to return to, from 1; absent to make a version of the draft."
+    ))] = None
+    digest: Annotated[Digest | None, Field(description=(
+        "The digest of the document that you reviewed, at most 100 characters; another document is then refused."
+    ))] = None
+    message: Annotated[
+        str, Field(max_length=500, description="A note about the change, kept with the version; at most 500 characters.")
+    ] = ""
 
 
 class DifferenceQuery(Query):
-    against: Annotated[int, Field(ge=1, le=10**9)] | Literal["active"] = "active"
+    against: Annotated[VersionNumber | Literal["active"], Field(description=(
+        "What to compare the draft with: the number of a version, or `active`."
+    ))] = "active"
 
 
 class PolicyChangeView(View):
     """One change: of a member of the policy or of the rule `rule`, or of the whole rule."""
 
-    happened: Literal["added", "removed", "changed"]
-    rule: str | None = None
-    member: str | None = None
-    before: Any = None
-    after: Any = None
+    happened: Annotated[Literal["added", "removed", "changed"], Field(description=(
+        "Whether the member or rule exists only in the draft (`added`), only in the version (`removed`) or in both."
+    ))]
+    rule: Annotated[
+        str | None, Field(description="The name of the rule that differs; absent for a member of the policy itself.")
+    ] = None
+    member: Annotated[
+        str | None, Field(description="The member that differs; absent if the whole rule was added or removed.")
+    ] = None
+    before: Annotated[Any, Field(description="The value in the version; absent if it was added.")] = None
+    after: Annotated[Any, Field(description="The value in the draft; absent if it was removed.")] = None
 
 
 class PolicyDifferenceView(View):
@@ -91,86 +127,140 @@ class PolicyDifferenceView(View):
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
-    from_: Annotated[int | None, Field(alias="from")] = None
-    to: Literal["draft"]
-    identical: bool
-    changes: list[PolicyChangeView]
+    from_: Annotated[
+        int | None, Field(alias="from", description="The number of the version compared with; absent if no version is active.")
+    ] = None
+    to: Annotated[Literal["draft"], Field(description="What the version was compared with, which is always the draft.")]
+    identical: Annotated[bool, Field(description="True if version and draft do not differ.")]
+    changes: Annotated[
+        list[PolicyChangeView], Field(description="Every difference between version and draft; empty if there is none.")
+    ]
 
 
 class SkillBody(Body):
-    name: Name
-    digest: Name = ""
-    trusted: bool = False
+    name: Annotated[Name, Field(description="The skill that the run has loaded; at most 300 characters.")]
+    digest: Annotated[
+        Name, Field(description="The digest of the skill's files, at most 300 characters; empty if it does not matter.")
+    ] = ""
+    trusted: Annotated[bool, Field(description="Whether a person trusts the skill.")] = False
 
 
 class SubjectBody(Body):
     """The caller to evaluate: `actor` defaults to you, `credential` is the kind of key."""
 
-    actor: Name | None = None
-    via: Via = "rest"
-    credential: Credential | None = None
-    agent: Name = ""
-    run_id: Name = ""
-    skills: Annotated[list[SkillBody], Field(max_length=100, default_factory=list)]
-    tainted_by: Annotated[list[Name], Field(max_length=100, default_factory=list)]
+    actor: Annotated[
+        Name | None, Field(description="Who acts, as the audit trail names them; at most 300 characters. Default: you.")
+    ] = None
+    via: Annotated[Via, Field(description="The edge through which the action arrives.")] = "rest"
+    credential: Annotated[Credential | None, Field(description=(
+        "The kind of API key used; absent for that of your own key, or for none if `actor` is sent."
+    ))] = None
+    agent: Annotated[Name, Field(description="The agent that acts, at most 300 characters; empty if none does.")] = ""
+    run_id: Annotated[Name, Field(description="The agent run that acts; `run_…`, at most 300 characters. Empty if none does.")] = ""
+    skills: Annotated[
+        list[SkillBody], Field(max_length=100, default_factory=list, description="The skills that the run has loaded, at most 100.")
+    ]
+    tainted_by: Annotated[list[Name], Field(max_length=100, default_factory=list, description=(
+        "The sources outside the tenant whose content the run has read, at most 100."
+    ))]
 
 
 class ActionBody(Body):
     """The action to evaluate."""
 
-    tool: Name = "execute_tenant_integration"
-    effect: Effect
-    input: Annotated[dict[str, Any], Field(default_factory=dict)]
-    integration: Name = ""
-    operation: Name = ""
-    connector: Name = ""
-    host: Name = ""
-    credential: Name = ""
+    tool: Annotated[Name, Field(description=(
+        "The tool that would be called, at most 300 characters; the default covers every action of an integration."
+    ))] = "execute_tenant_integration"
+    effect: Annotated[Effect, Field(description=(
+        "The strongest effect that the action can have: it only reads, can be repeated safely, or writes."
+    ))]
+    input: Annotated[
+        dict[str, Any], Field(default_factory=dict, description="The arguments that rules inspect, as the tool would receive them.")
+    ]
+    integration: Annotated[
+        Name, Field(description="The slug of the integration, at most 300 characters; empty for a tool that uses none.")
+    ] = ""
+    operation: Annotated[
+        Name, Field(description="The name of the integration's action, at most 300 characters; empty for a tool without one.")
+    ] = ""
+    connector: Annotated[
+        Name, Field(description="The connector with its version, at most 300 characters; empty if no rule inspects it.")
+    ] = ""
+    host: Annotated[Name, Field(description=(
+        "The host that would be called, at most 300 characters; empty for a tool that stays inside the appliance."
+    ))] = ""
+    credential: Annotated[Name, Field(description=(
+        "A reference to the credential that would be used, never the secret itself; at most 300 characters."
+    ))] = ""
 
 
 class EvaluateBody(Body):
     """`policy` is evaluated as if it were active, in place of the active policy of the same name."""
 
-    subject: Annotated[SubjectBody, Field(default_factory=lambda: SubjectBody.model_validate({}))]
-    action: ActionBody
-    policy: dict[str, Any] | None = None
+    subject: Annotated[SubjectBody, Field(default_factory=lambda: SubjectBody.model_validate({}), description=(
+        "Who would act; by default you, through REST."
+    ))]
+    action: Annotated[ActionBody, Field(description="What the subject would do.")]
+    policy: Annotated[dict[str, Any] | None, Field(description=(
+        "A policy document with `name`, `mode` and `rules` to try out; absent to use only the active policies."
+    ))] = None
 
 
 class ObligationsView(View):
     """The conditions attached to a permission."""
 
-    approvers: list[str]
-    needed: int
-    ttl_seconds: int
-    redact: list[str]
-    calls_per_hour: int | None = None
-    calls_per_run: int | None = None
-    cost_per_run: float | None = None
-    dry_run_first: bool
+    approvers: Annotated[list[str], Field(description=(
+        "Who may approve: `role:<role>`, which includes higher roles, or `user:<login>`; empty if no rule names anybody."
+    ))]
+    needed: Annotated[int, Field(description="How many different people must approve, at least 1.")]
+    ttl_seconds: Annotated[int, Field(description="Seconds within which the approvals must be given.")]
+    redact: Annotated[list[str], Field(description="JSON pointers to the members that are removed from the result.")]
+    calls_per_hour: Annotated[
+        int | None, Field(description="The most calls that the rule permits in an hour; absent without a limit.")
+    ] = None
+    calls_per_run: Annotated[
+        int | None, Field(description="The most calls that the rule permits in one agent run; absent without a limit.")
+    ] = None
+    cost_per_run: Annotated[float | None, Field(description=(
+        "The most that the model calls of a run may have cost, in the currency of the model prices; absent without a limit."
+    ))] = None
+    dry_run_first: Annotated[bool, Field(description="True if the same action must have been previewed before it is executed.")]
 
 
 class FindingView(View):
     """A rule and whether it matches: `because` names the member that does not match, `fault` why evaluating it failed."""
 
-    rule: str
-    effect: Verdict
-    mode: Mode
-    holds: bool
-    because: str | None = None
-    fault: str | None = None
+    rule: Annotated[str, Field(description="The rule with its policy, as `policy/rule`.")]
+    effect: Annotated[Verdict, Field(description="What the rule decides when it matches.")]
+    mode: Annotated[Mode, Field(description="Whether the rule's policy decides (`enforce`) or only records (`observe`).")]
+    holds: Annotated[bool, Field(description="True if the rule matches the action.")]
+    because: Annotated[
+        str | None, Field(description="The member of the rule that does not match; absent if the rule matches.")
+    ] = None
+    fault: Annotated[
+        str | None, Field(description="Why the rule could not be evaluated, which counts as a denial; absent if it could.")
+    ] = None
 
 
 class EvaluationView(View):
     """The decision, the decision if policies in observe mode were enforced, and every active rule, matching ones first."""
 
-    verdict: Verdict
-    reasons: list[str]
-    rules: list[str]
-    obligations: ObligationsView
-    would_be: Verdict | None = None
-    would_be_rules: list[str]
-    policy_version: str
-    findings: list[FindingView]
+    verdict: Annotated[
+        Verdict, Field(description="What would happen to the action: it is executed, waits for approval or is refused.")
+    ]
+    reasons: Annotated[list[str], Field(description="Sentences that explain the decision, from the rules behind it.")]
+    rules: Annotated[list[str], Field(description="The rules behind the decision, as `policy/rule`; empty if a default decided.")]
+    obligations: Annotated[
+        ObligationsView, Field(description="What the decision demands in addition, such as approvers and limits.")
+    ]
+    would_be: Annotated[Verdict | None, Field(description=(
+        "The decision if policies in observe mode were enforced; absent where it would be the same."
+    ))] = None
+    would_be_rules: Annotated[list[str], Field(description="The rules behind `would_be`, as `policy/rule`.")]
+    policy_version: Annotated[str, Field(description=(
+        "Identifies the set of policies that was evaluated; changes whenever one is activated or deactivated."
+    ))]
+    findings: Annotated[list[FindingView], Field(description="Every rule that was evaluated, matching ones first.")]
 
 
 def policy_view(policy: StoredPolicy, active_digest: str | None) -> PolicyView:

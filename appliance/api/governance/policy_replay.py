@@ -15,34 +15,49 @@ DAYS_MS = 30 * 86_400_000
 LONGEST_WAIT = 20.0
 """Seconds that a replay may wait to start; once started, it takes `MOST_SECONDS` at most."""
 ReplayDecision = Literal["allow", "require_approval", "deny", "undecidable"]
+PolicyName = Annotated[str, Field(max_length=63)]
+VersionNumber = Annotated[int, Field(ge=1, le=10**9)]
+Cursor = Annotated[str, Field(max_length=500)]
 
 
 class ReplayPolicyBody(Body):
     """The policy to replay: the draft of `name`, its `version`, or a `policy` in the body. Default: calls of the last 30 days."""
 
-    name: Annotated[str, Field(max_length=63)] | None = None
-    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    policy: dict[str, Any] | None = None
-    since: str | None = None
-    until: str | None = None
-    limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = 100
-    cursor: Annotated[str, Field(max_length=500)] | None = None
+    name: Annotated[PolicyName | None, Field(description=(
+        "The stored policy whose draft, or `version`, is replayed; at most 63 characters. Absent if `policy` is sent."
+    ))] = None
+    version: Annotated[
+        VersionNumber | None, Field(description="The number of a version of `name` to replay instead of its draft, from 1.")
+    ] = None
+    policy: Annotated[
+        dict[str, Any] | None, Field(description="A policy document to replay without saving it; absent if `name` is sent.")
+    ] = None
+    since: Annotated[
+        str | None, Field(description="Only calls made at or after this RFC 3339 time. Default: 30 days before `until`.")
+    ] = None
+    until: Annotated[str | None, Field(description="Only calls made before this RFC 3339 time. Default: now.")] = None
+    limit: Annotated[int, Field(ge=1, le=MAX_LISTED, description="The most changed calls on a page, from 1 to 500.")] = 100
+    cursor: Annotated[Cursor | None, Field(description=(
+        "The `next_cursor` of the previous page, at most 500 characters; absent for the first page."
+    ))] = None
 
 
 class RejudgedView(View):
     """A call with its decision before and after, and the rules behind the latter; `unknown` lists what its record lacks."""
 
-    call_id: str
-    integration: str
-    action: str
-    effect: str
-    actor: str
-    at: str
-    status: str
-    before: ReplayDecision
-    after: ReplayDecision
-    rules: list[str]
-    unknown: list[str]
+    call_id: Annotated[str, Field(description="Identifies the recorded call; `call_…`.")]
+    integration: Annotated[str, Field(description="The slug of the integration that was called.")]
+    action: Annotated[str, Field(description="The name of the integration's action.")]
+    effect: Annotated[str, Field(description="The strongest effect that the action can have: `read`, `idempotent` or `write`.")]
+    actor: Annotated[str, Field(description="Who made the call.")]
+    at: Annotated[str, Field(description="When the call was made; RFC 3339, UTC.")]
+    status: Annotated[str, Field(description="How far the call got: `queued`, `running`, `waiting`, `succeeded` or `failed`.")]
+    before: Annotated[ReplayDecision, Field(description="The decision of the active policies, evaluated now.")]
+    after: Annotated[ReplayDecision, Field(description="The decision with the draft enforced.")]
+    rules: Annotated[list[str], Field(description="The rules behind `after`, as `policy/rule`.")]
+    unknown: Annotated[list[str], Field(description=(
+        "What each undetermined rule would have needed, which the record lacks; empty if all could be evaluated."
+    ))]
 
 
 class PolicyReplayView(View):
@@ -51,14 +66,20 @@ class PolicyReplayView(View):
     `undecidable` lists calls whose record does not contain enough to tell whether the draft changes the decision.
     """
 
-    scanned: int
-    before: dict[ReplayDecision, int]
-    after: dict[ReplayDecision, int]
-    changed: list[RejudgedView]
-    undecidable_count: int
-    undecidable: list[RejudgedView]
-    oldest_at: str | None = None
-    next_cursor: str | None = None
+    scanned: Annotated[int, Field(description="How many recorded calls this page evaluated.")]
+    before: Annotated[dict[ReplayDecision, int], Field(description="The number of calls for each decision of the active policies.")]
+    after: Annotated[dict[ReplayDecision, int], Field(description="The number of calls for each decision with the draft enforced.")]
+    changed: Annotated[list[RejudgedView], Field(description="The calls whose decision the draft changes, newest first.")]
+    undecidable_count: Annotated[
+        int, Field(description="How many evaluated calls lack what a rule inspects, those not listed included.")
+    ]
+    undecidable: Annotated[
+        list[RejudgedView], Field(description="The first calls whose record lacks what a rule inspects, newest first; at most 20.")
+    ]
+    oldest_at: Annotated[
+        str | None, Field(description="When the oldest evaluated call was made; RFC 3339, UTC. Absent if no call was evaluated.")
+    ] = None
+    next_cursor: Annotated[str | None, Field(description="Sent as `cursor` to continue; absent after the last page.")] = None
 
 
 @route(

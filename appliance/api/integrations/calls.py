@@ -14,6 +14,7 @@ from appliance.integrations import CallFilter, CallRecord, history
 Effect = Literal["read", "idempotent", "write"]
 CallOutcome = Literal["done", "not_done", "unknown"]
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
+ApprovalId = Annotated[str, Field(min_length=1, max_length=80)]
 
 
 class CallsQuery(ListQuery):
@@ -41,7 +42,7 @@ class SettleCall(Body):
 class RetryCall(Body):
     """`approval_id` names an approval of exactly this action, where policies require one."""
 
-    approval_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    approval_id: ApprovalId | None = None
 
 
 class QueuePlaceView(View):

@@ -28,7 +28,7 @@ from appliance.integrations import (
 )
 
 from .actions import ActionView, Effect, action_view
-from .calls import CallView, call_links, call_view
+from .calls import ApprovalId, CallView, call_links, call_view
 from .oauth import ConnectionView, connection_view
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -116,7 +116,7 @@ class ExecuteAction(Body):
     action: Name
     input: dict[str, Any] = Field(default_factory=dict)
     mode: Literal["execute", "preview"] = "execute"
-    approval_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    approval_id: ApprovalId | None = None
     timeout_s: Annotated[float, Field(gt=0, le=MOST_SECONDS, strict=False)] = DEFAULT_SECONDS
 
 

@@ -33,12 +33,12 @@ class AlertConditionBody(Body):
 
     kind: conditions.Kind
     process: Name | None = None
-    failure: Annotated[Name, Field(description="A group of failures, by its id.")] | None = None
+    failure: Annotated[Name | None, Field(description="A group of failures, by its id.")] = None
     integration: Name | None = None
-    above: Annotated[float, Field(description="A count of failures, or a percentage for failure_rate.")] | None = None
+    above: Annotated[float | None, Field(description="A count of failures, or a percentage for failure_rate.")] = None
     longer_than: Duration | None = None
-    window: Annotated[Duration, Field(description="The period to look back at; for `expiring` the period ahead.")] | None = None
-    at_least: Annotated[int, Field(description="The fewest executions to compute a rate from; default 10.")] | None = None
+    window: Annotated[Duration | None, Field(description="The period to look back at; for `expiring` the period ahead.")] = None
+    at_least: Annotated[int | None, Field(description="The fewest executions to compute a rate from; default 10.")] = None
 
     @property
     def condition(self) -> Condition:
@@ -68,6 +68,9 @@ class AlertActionBody(Body):
         return Action(self.kind, self.integration, tuple(self.members), self.webhook, self.process)
 
 
+Actions = Annotated[list[AlertActionBody], Field(max_length=10)]
+
+
 class CreateAlert(Body):
     """`for` is how long the condition must hold before the alert fires, `repeat` the interval of reminders (`0s`: none)."""
 
@@ -83,7 +86,7 @@ class ChangeAlert(Body):
 
     name: Name | None = None
     condition: AlertConditionBody | None = None
-    actions: Annotated[list[AlertActionBody], Field(max_length=10)] | None = None
+    actions: Actions | None = None
     for_: Annotated[Duration | None, Field(alias="for")] = None
     repeat: Duration | None = None
     enabled: bool | None = None

@@ -20,6 +20,8 @@ POLL_SECONDS = 0.5
 Level = Literal["debug", "info", "warn", "error"]
 FailureState = Literal["open", "acknowledged", "resolved"]
 Name = Annotated[str, Field(max_length=200)]
+LongText = Annotated[str, Field(max_length=500)]
+Duration = Annotated[str, Field(max_length=20)]
 Moment = Annotated[str, Field(max_length=40, description="RFC 3339 time, or a duration such as 24h for that long ago.")]
 
 
@@ -35,8 +37,8 @@ def parse_moment(text: str | None, name: str) -> int | None:
 
 
 class LogQuery(ListQuery):
-    text: Annotated[str, Field(max_length=500, description="Word prefixes to find in messages, fields or ids.")] | None = None
-    level: Annotated[Level, Field(description="This level and above.")] | None = None
+    text: LongText | None = None
+    level: Level | None = None
     source: Name | None = None
     execution: Name | None = None
     process: Name | None = None
@@ -112,10 +114,10 @@ async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str
 
 class AnalyticsQuery(Query):
     kind: analytics.Kind = "execution"
-    name: Annotated[str, Field(max_length=200, description="A process, a kind of step or an integration.")] | None = None
+    name: Name | None = None
     since: Moment = "24h"
     until: Moment | None = None
-    bucket: Annotated[str, Field(max_length=20, description="The width of a point, such as 5m, 1h or 1d.")] | None = None
+    bucket: Duration | None = None
 
 
 class SummaryView(View):
@@ -307,7 +309,7 @@ def retry_failures(call: Call, failure_id: str) -> RetryAllView:
 class AuditQuery(ListQuery):
     actor: Name | None = None
     action: Name | None = None
-    subject: Annotated[str, Field(max_length=500)] | None = None
+    subject: LongText | None = None
     since: Moment | None = None
     until: Moment | None = None
 
