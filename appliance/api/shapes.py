@@ -10,8 +10,8 @@ from appliance.agents.tools import Shape, Shapes
 from .documents.document_views import DocumentView, document_view
 from .frame.openapi import AnswerSchemas
 from .frame.routing import View
-from .integrations.integrations import PreviewView, preview_view
-from .monitor.logs import LineView, line_view
+from .integrations.integration_views import PreviewView, preview_view
+from .monitor.log_views import LineView, line_view
 from .processes.execution_views import ExecutionView, execution_view
 from .webapps.publishing import WebAppPublicationView, publication_view
 from .webapps.webapp_views import WebAppVersionView, version_view

@@ -14,19 +14,25 @@ Effect = Literal["read", "idempotent", "write"]
 class ActionView(View):
     """An action; `effect` is the strongest effect it can have on the foreign system, `withheld` why it is not offered now."""
 
-    name: str
-    summary: str
-    effect: Effect
-    input: dict[str, Any]
-    output: dict[str, Any]
-    sample: dict[str, Any]
-    withheld: str | None = None
+    name: Annotated[str, Field(description="The name sent as `action` to execute it, unique within the connector.")]
+    summary: Annotated[str, Field(description="One sentence on what the action does.")]
+    effect: Annotated[
+        Effect, Field(description="The strongest effect on the foreign system: it only reads, can be repeated safely, or writes.")
+    ]
+    input: Annotated[dict[str, Any], Field(description="JSON Schema of the `input` to send.")]
+    output: Annotated[dict[str, Any], Field(description="JSON Schema of the `output` of a call that succeeded.")]
+    sample: Annotated[dict[str, Any], Field(description="An example of the output, used where the action is not executed.")]
+    withheld: Annotated[
+        str | None, Field(description="Why the action cannot be executed with the present settings; absent if it can.")
+    ] = None
 
 
 class ActionsQuery(Query):
     """`q` lists words that must all occur in an action's name or summary."""
 
-    q: Annotated[str, Field(max_length=200)] = ""
+    q: Annotated[str, Field(max_length=200, description=(
+        "Words that must all occur in the name or summary, at most 200 characters; empty for all actions."
+    ))] = ""
     limit: int = DEFAULT_LIMIT
     cursor: str | None = None
     count: Literal["exact"] | None = None
@@ -39,9 +45,11 @@ class ActionsQuery(Query):
 class ListedActionView(View):
     """An action without its schemas."""
 
-    name: str
-    summary: str
-    effect: Effect
+    name: Annotated[str, Field(description="The name sent as `action` to execute it, unique within the connector.")]
+    summary: Annotated[str, Field(description="One sentence on what the action does.")]
+    effect: Annotated[
+        Effect, Field(description="The strongest effect on the foreign system: it only reads, can be repeated safely, or writes.")
+    ]
 
 
 def action_view(action: Action) -> ActionView:

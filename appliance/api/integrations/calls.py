@@ -20,54 +20,74 @@ ApprovalId = Annotated[str, Field(min_length=1, max_length=80)]
 class CallsQuery(ListQuery):
     """`created_after` (inclusive) and `created_before` (exclusive) are RFC 3339 times."""
 
-    status: Status | None = None
-    outcome: CallOutcome | None = None
-    action: str | None = None
-    execution_id: str | None = None
-    created_after: str | None = None
-    created_before: str | None = None
+    status: Annotated[
+        Status | None, Field(description="Only calls with this status; `waiting` selects writes of unknown outcome.")
+    ] = None
+    outcome: Annotated[CallOutcome | None, Field(description=(
+        "Only calls whose effect on the foreign system happened, did not happen or is unknown."
+    ))] = None
+    action: Annotated[str | None, Field(description="Only calls of the action with this name.")] = None
+    execution_id: Annotated[str | None, Field(description="Only calls made by the steps of this execution; `exe_…`.")] = None
+    created_after: Annotated[str | None, Field(description="Only calls made at or after this RFC 3339 time.")] = None
+    created_before: Annotated[str | None, Field(description="Only calls made before this RFC 3339 time.")] = None
 
 
 class AllCallsQuery(CallsQuery):
     """The parameters of `CallsQuery`, with an optional `integration`."""
 
-    integration: str | None = None
+    integration: Annotated[str | None, Field(description="Only calls of the integration with this slug.")] = None
 
 
 class SettleCall(Body):
-    outcome: Literal["done", "not_done"]
-    output: dict[str, Any] | None = None
+    outcome: Annotated[Literal["done", "not_done"], Field(description=(
+        "What the foreign system shows: the write took effect (`done`) or did not (`not_done`)."
+    ))]
+    output: Annotated[dict[str, Any] | None, Field(description=(
+        "What the action would have returned, for repeated requests to continue with; only with `done`."
+    ))] = None
 
 
 class RetryCall(Body):
     """`approval_id` names an approval of exactly this action, where policies require one."""
 
-    approval_id: ApprovalId | None = None
+    approval_id: Annotated[ApprovalId | None, Field(description=(
+        "The approval of exactly this action, where policies require one; `apr_…`, 1 to 80 characters."
+    ))] = None
 
 
 class QueuePlaceView(View):
-    position: int
-    ahead: int
-    enqueued_at: str
+    position: Annotated[int, Field(description="The place in the tenant's queue, from 1.")]
+    ahead: Annotated[int, Field(description="How many queued calls of the tenant are served before this one.")]
+    enqueued_at: Annotated[str, Field(description="When the call was queued; RFC 3339, UTC.")]
 
 
 class OriginView(View):
     """The step of an execution that made a call; `call` is the number of the host call in step code."""
 
-    execution_id: str
-    path: str | None = None
-    iteration: str | None = None
-    attempt: int | None = None
-    call: int | None = None
+    execution_id: Annotated[str, Field(description="The execution whose step made the call; `exe_…`.")]
+    path: Annotated[str | None, Field(description=(
+        "The place of the step in the definition: the ids of the blocks around it and its own, joined by `/`."
+    ))] = None
+    iteration: Annotated[
+        str | None, Field(description="Which item of the `for_each` blocks around the step was worked on; absent outside one.")
+    ] = None
+    attempt: Annotated[int | None, Field(description="The number of the step's attempt, from 1; absent if unknown.")] = None
+    call: Annotated[
+        int | None, Field(description="The number of the call within the attempt of a code step; absent for other steps.")
+    ] = None
 
 
 class TrafficView(View):
     """The network traffic of a call: the `hosts` it contacted, and for HTTP the number of requests and bytes of their bodies."""
 
-    hosts: list[str]
-    requests: int | None = None
-    sent_bytes: int | None = None
-    received_bytes: int | None = None
+    hosts: Annotated[list[str], Field(description="The hosts that the call connected to; empty if it connected to none.")]
+    requests: Annotated[int | None, Field(description="The number of HTTP requests sent; absent for other protocols.")] = None
+    sent_bytes: Annotated[
+        int | None, Field(description="The bytes of all request bodies; absent for protocols other than HTTP.")
+    ] = None
+    received_bytes: Annotated[
+        int | None, Field(description="The bytes of all response bodies; absent for protocols other than HTTP.")
+    ] = None
 
 
 class CallView(View):
@@ -76,29 +96,49 @@ class CallView(View):
     `retry_of` is the failed call that this call repeats, `retried_as` the call that repeats this one.
     """
 
-    execution_id: str
-    integration: str
-    connector: str
-    action: str
-    effect: Effect
-    status: Status
-    outcome: CallOutcome | None = None
-    input: Any = None
-    output: Any = None
-    error: dict[str, Any] | None = None
-    queue: QueuePlaceView | None = None
-    idempotency_key: str | None = None
-    origin: OriginView | None = None
-    actor: str
-    tries: int
-    retry_of: str | None = None
-    retried_as: str | None = None
-    traffic: TrafficView | None = None
-    created_at: str
-    started_at: str | None = None
-    finished_at: str | None = None
-    duration_ms: int | None = None
-    links: dict[str, str]
+    execution_id: Annotated[str, Field(description="Identifies the call in paths and logs; `call_…`.")]
+    integration: Annotated[str, Field(description="The slug of the integration that was called.")]
+    connector: Annotated[str, Field(description="The connector through which the integration was called.")]
+    action: Annotated[str, Field(description="The name of the action that was called.")]
+    effect: Annotated[Effect, Field(description=(
+        "The strongest effect that the action can have: it only reads, can be repeated safely, or writes."
+    ))]
+    status: Annotated[
+        Status, Field(description="The stage of the call; `waiting` is a write of unknown outcome that a person must settle.")
+    ]
+    outcome: Annotated[
+        CallOutcome | None, Field(description="Whether the effect on the foreign system happened; absent until the call has ended.")
+    ] = None
+    input: Annotated[Any, Field(description="The input as sent, with secrets masked; absent if it was not recorded.")] = None
+    output: Annotated[
+        Any, Field(description="What the action returned; absent unless the call succeeded and its output was recorded.")
+    ] = None
+    error: Annotated[dict[str, Any] | None, Field(description=(
+        "Why the call failed: `class`, `message` and `details` of the foreign system. Absent unless it failed."
+    ))] = None
+    queue: Annotated[QueuePlaceView | None, Field(description="The place in the queue; absent unless the call is queued.")] = None
+    idempotency_key: Annotated[
+        str | None, Field(description="What makes repetitions of the request return this call; absent if the caller sent none.")
+    ] = None
+    origin: Annotated[OriginView | None, Field(description="The step that made the call; absent if no execution did.")] = None
+    actor: Annotated[str, Field(description="Who made the call, such as `execution:exe_…` or `key:key_…`.")]
+    tries: Annotated[int, Field(description="How often the call was sent to the foreign system; 0 before the first time.")]
+    retry_of: Annotated[
+        str | None, Field(description="The failed call that this one repeats; `call_…`. Absent for an original call.")
+    ] = None
+    retried_as: Annotated[
+        str | None, Field(description="The call that repeats this one; `call_…`. Absent if it was not retried.")
+    ] = None
+    traffic: Annotated[
+        TrafficView | None, Field(description="What the call sent and received; absent if nothing was measured.")
+    ] = None
+    created_at: Annotated[str, Field(description="When the call was requested; RFC 3339, UTC.")]
+    started_at: Annotated[str | None, Field(description="When it was first sent; RFC 3339, UTC. Absent before.")] = None
+    finished_at: Annotated[str | None, Field(description="When it ended; RFC 3339, UTC. Absent before.")] = None
+    duration_ms: Annotated[
+        int | None, Field(description="Milliseconds from `started_at` to `finished_at`; absent until the call has ended.")
+    ] = None
+    links: Annotated[dict[str, str], Field(description="Paths on this host for the call; `self` is the record.")]
 
 
 def call_links(slug: str, call_id: str) -> dict[str, str]:

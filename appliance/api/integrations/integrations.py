@@ -6,20 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from appliance.api.frame.routing import GOVERNED, Acts, Answer, Body, Call, Query, View, route
+from appliance.api.frame.routing import GOVERNED, Acts, Answer, Body, Call, Query, route
 from appliance.api.tenants.tenants import DeletedView, NoQuery
-from appliance.connectors.registry import Installed, Problem
-from appliance.core import clock
 from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
-from appliance.governance import decision_view
 from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.integrations import (
     DEFAULT_CONCURRENCY,
     MAX_CONCURRENCY,
     CallRecord,
-    Check,
-    Health,
     Integration,
     IntegrationSpec,
     connecting,
@@ -27,203 +22,79 @@ from appliance.integrations import (
     merged_spec,
 )
 
-from .actions import ActionView, Effect, action_view
 from .calls import ApprovalId, CallView, call_links, call_view
-from .oauth import ConnectionView, connection_view
+from .integration_views import (
+    CheckView,
+    CircuitView,
+    ConnectorView,
+    IntegrationView,
+    ResultView,
+    check_view,
+    circuit_view,
+    connector_view,
+    integration_view,
+    preview_view,
+    problem_view,
+    ruling_view,
+)
+from .oauth import connection_view
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]
 """How many calls of an integration run at once in each process of the appliance."""
 
 
-class ConnectorTriggerView(View):
-    """A trigger, which polls the foreign system; `query` and `item` are JSON Schemas."""
-
-    name: str
-    summary: str
-    query: dict[str, Any]
-    item: dict[str, Any]
-    sample: dict[str, Any]
-
-
-class ConnectorView(View):
-    """An installed connector; `problem` says why it cannot be used."""
-
-    name: str
-    distribution: str
-    title: str | None = None
-    version: str | None = None
-    problem: str | None = None
-    settings_schema: dict[str, Any] | None = None
-    actions: list[ActionView] | None = None
-    triggers: list[ConnectorTriggerView] | None = None
-
-
-class CheckView(View):
-    ok: bool
-    message: str
-    at: str
-    error_class: str | None = None
-
-
-class CircuitView(View):
-    """The circuit breaker of an integration: `open` sends no calls until `retry_at`, `half_open` tries a single call.
-
-    `failures` counts consecutive failures and `reason` is the last one; until `held_until` the foreign system asked to wait.
-    """
-
-    state: Literal["closed", "open", "half_open"]
-    failures: int
-    reason: str | None = None
-    retry_at: str | None = None
-    held_until: str | None = None
-
-
-class IntegrationView(View):
-    """An integration; secret settings are shown as `{"sealed": true, "updated_at"}`."""
-
-    slug: str
-    name: str
-    connector: str
-    settings: dict[str, Any]
-    concurrency: int
-    version: int
-    created_at: str
-    updated_at: str
-    last_test: CheckView | None = None
-    circuit: CircuitView | None = None
-    connection: ConnectionView | None = None
-
-
 class CreateIntegration(Body):
-    slug: str
-    connector: Name
-    name: Name | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    concurrency: Concurrency = DEFAULT_CONCURRENCY
+    slug: Annotated[str, Field(description=(
+        "The name for paths and definitions: lower-case letters, digits and single hyphens, at most 63 characters."
+    ))]
+    connector: Annotated[Name, Field(description="The name of an installed connector, 1 to 200 characters.")]
+    name: Annotated[Name | None, Field(description="The name shown to people, 1 to 200 characters; may be left out.")] = None
+    settings: Annotated[dict[str, Any], Field(description=(
+        "Settings as in the connector's `settings_schema`; `= secrets.<name>` refers to a secret of the tenant."
+    ))] = Field(default_factory=dict)
+    concurrency: Annotated[
+        Concurrency, Field(description="How many calls run at once in each process of the appliance, from 1 to 64.")
+    ] = DEFAULT_CONCURRENCY
 
 
 class ChangeIntegration(Body):
     """A JSON merge patch (RFC 7396): absent members stay, null within `settings` removes a setting."""
 
-    connector: Name | None = None
-    name: Name | None = None
-    settings: dict[str, Any] | None = None
-    concurrency: Concurrency | None = None
+    connector: Annotated[Name | None, Field(description=(
+        "The name of another installed connector, 1 to 200 characters; absent to keep the present one."
+    ))] = None
+    name: Annotated[
+        Name | None, Field(description="The new name shown to people, 1 to 200 characters; absent to keep the present one.")
+    ] = None
+    settings: Annotated[dict[str, Any] | None, Field(description=(
+        "The settings to merge into the present ones; null removes a setting, absent ones stay."
+    ))] = None
+    concurrency: Annotated[Concurrency | None, Field(description=(
+        "How many calls run at once in each process of the appliance, from 1 to 64; absent to keep it."
+    ))] = None
 
 
 class ExecuteAction(Body):
-    action: Name
-    input: dict[str, Any] = Field(default_factory=dict)
-    mode: Literal["execute", "preview"] = "execute"
-    approval_id: ApprovalId | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=MOST_SECONDS, strict=False)] = DEFAULT_SECONDS
+    action: Annotated[Name, Field(description="The name of an action of the integration, 1 to 200 characters.")]
+    input: Annotated[
+        dict[str, Any], Field(description="The arguments as in the `input` schema of the action.")
+    ] = Field(default_factory=dict)
+    mode: Annotated[Literal["execute", "preview"], Field(description=(
+        "Whether to call the foreign system or only to show what would be sent (`preview`)."
+    ))] = "execute"
+    approval_id: Annotated[ApprovalId | None, Field(description=(
+        "The approval of exactly this action, where policies require one; `apr_…`, 1 to 80 characters."
+    ))] = None
+    timeout_s: Annotated[
+        float, Field(gt=0, le=MOST_SECONDS, strict=False, description="Seconds that the call may take, above 0 and at most 900.")
+    ] = DEFAULT_SECONDS
 
 
 class ExecuteActionQuery(Query):
-    async_: Annotated[bool, Field(alias="async")] = False
-
-
-class SentRequestView(View):
-    """An HTTP request that would be sent, with credentials masked; `body` has the first 64 KiB of `body_bytes`."""
-
-    method: str
-    url: str
-    # Client generators need `items` beside `prefixItems`.
-    headers: list[Annotated[tuple[str, str], Field(json_schema_extra={"items": {"type": "string"}})]]
-    body: str
-    encoding: Literal["text", "base64"]
-    body_bytes: int
-
-
-class PreviewView(View):
-    """What the action would do; `requests` lists the first requests it would send, where the connector can tell."""
-
-    integration: str
-    action: str
-    input: Any
-    requests: list[SentRequestView] | None = None
-
-
-class RulingView(View):
-    """How policies decide a previewed action; `action_digest` identifies the action an approval would cover."""
-
-    verdict: Literal["allow", "require_approval"]
-    rules: list[str]
-    reasons: list[str]
-    policy_version: str
-    action_digest: str
-
-
-class ResultView(View):
-    """The result of an action: `recorded` marks the answer of an earlier, equal request, `preview` says what the action would do
-    and `policy` whether it would need an approval."""
-
-    status: Literal["succeeded", "previewed"]
-    effect: Effect
-    recorded: bool = False
-    output: Any = None
-    preview: PreviewView | None = None
-    policy: RulingView | None = None
-    execution_id: str | None = None
-    links: dict[str, str] | None = None
-
-
-def connector_view(installed: Installed, *, with_schemas: bool = False) -> ConnectorView:
-    connector = installed.connector
-    actions = [action_view(each) for each in connector.actions]
-    triggers = [
-        ConnectorTriggerView(name=t.name, summary=t.summary, query=dict(t.query), item=dict(t.item), sample=dict(t.sample))
-        for t in connector.triggers
-    ]
-    return ConnectorView(
-        name=connector.name, distribution=installed.distribution, title=connector.title, version=connector.version,
-        settings_schema=dict(connector.settings_schema) if with_schemas else None, actions=actions if with_schemas else None,
-        triggers=triggers if with_schemas else None,
-    )  # fmt: skip
-
-
-def problem_view(problem: Problem) -> ConnectorView:
-    return ConnectorView(name=problem.name, distribution=problem.distribution, problem=problem.message)
-
-
-def check_view(check: Check) -> CheckView:
-    return CheckView(ok=check.ok, message=check.message, at=clock.rfc3339(check.at), error_class=check.error_class)
-
-
-def integration_view(integration: Integration) -> IntegrationView:
-    return IntegrationView(
-        slug=integration.slug, name=integration.name, connector=integration.connector, settings=integration.settings,
-        version=integration.version, concurrency=integration.concurrency,
-        created_at=clock.rfc3339(integration.created_at), updated_at=clock.rfc3339(integration.updated_at),
-        last_test=check_view(integration.check) if integration.check else None,
-    )  # fmt: skip
-
-
-def circuit_view(health: Health) -> CircuitView:
-    return CircuitView(
-        state=health.state, failures=health.failures, reason=health.reason or None,
-        retry_at=clock.optional_rfc3339(health.open_until), held_until=clock.optional_rfc3339(health.held_until),
-    )  # fmt: skip
-
-
-def preview_view(slug: str, result: ActionResult) -> PreviewView | None:
-    preview = result.preview
-    if preview is None:
-        return None
-    requests = [
-        SentRequestView(
-            method=r.method, url=r.url, headers=list(r.headers), body=r.body, encoding=r.encoding, body_bytes=r.body_bytes
-        )
-        for r in preview.requests
-    ]  # fmt: skip
-    return PreviewView(integration=slug, action=preview.action, input=preview.input, requests=requests or None)
-
-
-def ruling_view(result: ActionResult) -> RulingView | None:
-    if result.ruling is None:
-        return None
-    return RulingView(action_digest=result.ruling.action_digest, **decision_view(result.ruling.decision))
+    async_: Annotated[
+        bool, Field(alias="async", description="True to queue the call and answer 202 at once; without effect on a preview.")
+    ] = False
 
 
 @route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
@@ -326,8 +197,12 @@ def close_circuit(call: Call, slug: str) -> CircuitView:
 class TrySettings(Body):
     """Settings of a connector; with `integration`, that integration's secrets may be sent as they were read."""
 
-    settings: dict[str, Any] = Field(default_factory=dict)
-    integration: str | None = None
+    settings: Annotated[
+        dict[str, Any], Field(description="The settings to test, as in the connector's `settings_schema`; they are not stored.")
+    ] = Field(default_factory=dict)
+    integration: Annotated[str | None, Field(description=(
+        "The slug of an integration whose stored secrets replace those sent as they were read; absent for new settings."
+    ))] = None
 
 
 @route(

@@ -1,5 +1,9 @@
 """/api/v1/integrations/{slug}/oauth: connect an integration to its OAuth provider, and disconnect it."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from appliance.api.frame.routing import Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
@@ -9,20 +13,30 @@ from appliance.integrations import CALLBACK, Connection, connecting
 class ConsentView(View):
     """The address where a person consents, when it expires, and the redirect address to register with the provider."""
 
-    url: str
-    expires_at: str
-    redirect_uri: str
+    url: Annotated[str, Field(description="The provider's page where a person consents; an absolute URL.")]
+    expires_at: Annotated[
+        str, Field(description="When the consent can no longer be completed, ten minutes after the start; RFC 3339, UTC.")
+    ]
+    redirect_uri: Annotated[str, Field(description="The address to register with the provider, to which the person returns.")]
 
 
 class ConnectionView(View):
     """`state` is `connected`, `not_connected` or `expired`; `problem` is the provider's last error, `scope` what it granted."""
 
-    state: str
-    problem: str | None = None
-    scope: str | None = None
-    connected_by: str | None = None
-    connected_at: str | None = None
-    renewed_at: str | None = None
+    state: Annotated[str, Field(description=(
+        "Whether tokens are held: `connected`, `not_connected`, or `expired` if the provider no longer renews them."
+    ))]
+    problem: Annotated[str | None, Field(description="The provider's last error; absent without one.")] = None
+    scope: Annotated[
+        str | None, Field(description="The permissions that the provider granted, in its own words; absent if it named none.")
+    ] = None
+    connected_by: Annotated[str | None, Field(description="Who confirmed the connection; absent while not connected.")] = None
+    connected_at: Annotated[
+        str | None, Field(description="When the connection was confirmed; RFC 3339, UTC. Absent while not connected.")
+    ] = None
+    renewed_at: Annotated[
+        str | None, Field(description="When the tokens were last renewed; RFC 3339, UTC. Absent if they never were.")
+    ] = None
 
 
 def connection_view(connection: Connection | None) -> ConnectionView | None:

@@ -31,13 +31,25 @@ Time = Annotated[str, Field(max_length=40, description="RFC 3339 time.")]
 class AlertConditionBody(Body):
     """The condition to watch; the members each `kind` needs are documented with alerts and named in the error if missing."""
 
-    kind: conditions.Kind
-    process: Name | None = None
-    failure: Annotated[Name | None, Field(description="A group of failures, by its id.")] = None
-    integration: Name | None = None
-    above: Annotated[float | None, Field(description="A count of failures, or a percentage for failure_rate.")] = None
-    longer_than: Duration | None = None
-    window: Annotated[Duration | None, Field(description="The period to look back at; for `expiring` the period ahead.")] = None
+    kind: Annotated[conditions.Kind, Field(description=(
+        "What to measure, such as failed executions, their rate, the age of the queue or free disk space."
+    ))]
+    process: Annotated[
+        Name | None, Field(description="Only executions of this process, 1 to 200 characters; absent for all.")
+    ] = None
+    failure: Annotated[
+        Name | None, Field(description="Only failures of this group; `fail_…`, 1 to 200 characters. Absent for all.")
+    ] = None
+    integration: Annotated[Name | None, Field(description="The slug of the integration to watch, 1 to 200 characters.")] = None
+    above: Annotated[
+        float | None, Field(description="The value that must be exceeded: a count of failures, or a percentage for `failure_rate`.")
+    ] = None
+    longer_than: Annotated[
+        Duration | None, Field(description="The duration or age that must be exceeded, such as `30s` or `15m`.")
+    ] = None
+    window: Annotated[
+        Duration | None, Field(description="The period to look back at, for `expiring` the period ahead; at most `30d`.")
+    ] = None
     at_least: Annotated[int | None, Field(description="The fewest executions to compute a rate from; default 10.")] = None
 
     @property
@@ -57,11 +69,17 @@ class AlertActionBody(Body):
     `{alert: {…}}`.
     """
 
-    kind: ActionKind
-    integration: Name | None = None
-    members: list[Name] = Field(default_factory=list, max_length=20)
-    webhook: Name | None = None
-    process: Name | None = None
+    kind: Annotated[ActionKind, Field(description="What runs: an email, a message to webhooks, or a process.")]
+    integration: Annotated[
+        Name | None, Field(description="The slug of the integration that sends the email; for `email` only.")
+    ] = None
+    members: Annotated[
+        list[Name], Field(description="Who gets the email, at most 20: sign-in names or `role:<least role>`. Default: the owners.")
+    ] = Field(default_factory=list, max_length=20)
+    webhook: Annotated[
+        Name | None, Field(description="The webhook to notify; `whk_…`. Absent to notify all that subscribe to alerts.")
+    ] = None
+    process: Annotated[Name | None, Field(description="The process to start; for `process` only.")] = None
 
     @property
     def action(self) -> Action:
@@ -74,23 +92,39 @@ Actions = Annotated[list[AlertActionBody], Field(max_length=10)]
 class CreateAlert(Body):
     """`for` is how long the condition must hold before the alert fires, `repeat` the interval of reminders (`0s`: none)."""
 
-    name: Name
-    condition: AlertConditionBody
-    actions: list[AlertActionBody] = Field(default_factory=list, max_length=10)
-    for_: Annotated[Duration, Field(alias="for")] = "0s"
-    repeat: Duration = "0s"
+    name: Annotated[Name, Field(description="What people call the alert, 1 to 200 characters.")]
+    condition: Annotated[AlertConditionBody, Field(description="What must hold for the alert to fire.")]
+    actions: Annotated[list[AlertActionBody], Field(description=(
+        "What runs when it fires, repeats and resolves, at most 10; empty to record its history only."
+    ))] = Field(default_factory=list, max_length=10)
+    for_: Annotated[Duration, Field(alias="for", description=(
+        "How long the condition must hold before the alert fires, such as `5m`; `0s` to fire at once."
+    ))] = "0s"
+    repeat: Annotated[Duration, Field(description="The interval of reminders while it fires, such as `4h`; `0s` for none.")] = "0s"
 
 
 class ChangeAlert(Body):
     """Members that are left out stay unchanged; `silenced_until: null` ends a silence. A new condition resets the alert."""
 
-    name: Name | None = None
-    condition: AlertConditionBody | None = None
-    actions: Actions | None = None
-    for_: Annotated[Duration | None, Field(alias="for")] = None
-    repeat: Duration | None = None
-    enabled: bool | None = None
-    silenced_until: Time | None = None
+    name: Annotated[Name | None, Field(description="The new name, 1 to 200 characters; absent to keep it.")] = None
+    condition: Annotated[
+        AlertConditionBody | None, Field(description="The new condition, which resets the alert; absent to keep it.")
+    ] = None
+    actions: Annotated[
+        Actions | None, Field(description="The actions that replace the present ones, at most 10; absent to keep them.")
+    ] = None
+    for_: Annotated[Duration | None, Field(alias="for", description=(
+        "How long the condition must hold before the alert fires, such as `5m`; absent to keep it."
+    ))] = None
+    repeat: Annotated[
+        Duration | None, Field(description="The interval of reminders while it fires, `0s` for none; absent to keep it.")
+    ] = None
+    enabled: Annotated[
+        bool | None, Field(description="False to stop evaluating the alert, true to evaluate it again; absent to keep it.")
+    ] = None
+    silenced_until: Annotated[
+        Time | None, Field(description="RFC 3339 time before which nobody is notified; null ends a silence, absent keeps it.")
+    ] = None
 
 
 class AlertView(View):
@@ -98,34 +132,48 @@ class AlertView(View):
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)
 
-    id: str
-    name: str
-    condition: dict[str, Any]
-    says: str
-    actions: list[dict[str, Any]]
-    for_: Annotated[str, Field(alias="for")]
-    repeat: str
-    enabled: bool
-    silenced_until: str | None = None
-    state: Literal["ok", "pending", "firing"]
-    since: str
-    now: str
-    problem: str | None = None
-    created_at: str
-    created_by: str
-    updated_at: str
+    id: Annotated[str, Field(description="Identifies the alert; `ale_…`.")]
+    name: Annotated[str, Field(description="What people call the alert.")]
+    condition: Annotated[
+        dict[str, Any], Field(description="What must hold for the alert to fire, with members as in the request that set it.")
+    ]
+    says: Annotated[str, Field(description="The condition as an English sentence.")]
+    actions: Annotated[list[dict[str, Any]], Field(description=(
+        "What runs when it fires, repeats and resolves; empty if only its history is recorded."
+    ))]
+    for_: Annotated[str, Field(alias="for", description=(
+        "How long the condition must hold before the alert fires, such as `5m`; `0s` for at once."
+    ))]
+    repeat: Annotated[str, Field(description="The interval of reminders while it fires, such as `4h`; `0s` for none.")]
+    enabled: Annotated[bool, Field(description="True while the condition is evaluated.")]
+    silenced_until: Annotated[
+        str | None, Field(description="Until when nobody is notified; RFC 3339, UTC. Absent without a silence.")
+    ] = None
+    state: Annotated[Literal["ok", "pending", "firing"], Field(description=(
+        "Whether the condition does not hold (`ok`), does not hold long enough yet (`pending`) or has fired."
+    ))]
+    since: Annotated[str, Field(description="When this state began; RFC 3339, UTC.")]
+    now: Annotated[str, Field(description="What the condition measures at present, as an English sentence.")]
+    problem: Annotated[str | None, Field(description="Why the last evaluation failed; absent if it succeeded.")] = None
+    created_at: Annotated[str, Field(description="When the alert was created; RFC 3339, UTC.")]
+    created_by: Annotated[str, Field(description="The actor that created the alert.")]
+    updated_at: Annotated[str, Field(description="When its configuration last changed; RFC 3339, UTC.")]
 
 
 class AlertEventView(View):
     """An event of an alert. `told_at` is absent until every recipient has been notified; `problems` lists failed notifications."""
 
-    id: str
-    turn: Literal["firing", "repeated", "resolved", "test"]
-    at: str
-    text: str
-    silenced: bool
-    told_at: str | None = None
-    problems: list[str]
+    id: Annotated[str, Field(description="Identifies the event.")]
+    turn: Annotated[Literal["firing", "repeated", "resolved", "test"], Field(description=(
+        "What happened: the alert fired, a reminder was due, it resolved, or someone tested its actions."
+    ))]
+    at: Annotated[str, Field(description="When it happened; RFC 3339, UTC.")]
+    text: Annotated[str, Field(description="What the condition measured then, as an English sentence.")]
+    silenced: Annotated[bool, Field(description="True if nobody was notified, because the alert was silenced.")]
+    told_at: Annotated[
+        str | None, Field(description="When every recipient had been notified; RFC 3339, UTC. Absent before.")
+    ] = None
+    problems: Annotated[list[str], Field(description="The notifications that failed, each with the reason; empty if none did.")]
 
 
 def _parse_duration(text: str | None, pointer: str) -> int | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from appliance.api.frame.routing import Acts, Answer, Body, Call, Events, ListQuery, Query, View, route
+from appliance.api.frame.routing import Acts, Answer, Body, Call, Events, ListQuery, Query, route
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
@@ -15,10 +15,28 @@ from appliance.monitor import Line, LineFilter, Tail, analytics, audit, failures
 from appliance.processes.executions import FailureRetries
 from appliance.tenants.grants import continued_access
 
+from .log_views import (
+    AnalyticsView,
+    AuditView,
+    FailureState,
+    FailureView,
+    LineView,
+    NameView,
+    PointView,
+    ProtectionView,
+    QueueView,
+    RetryAllView,
+    SandboxView,
+    SummaryView,
+    VerdictView,
+    _summary,
+    failure_view,
+    line_view,
+)
+
 POLL_SECONDS = 0.5
 
 Level = Literal["debug", "info", "warn", "error"]
-FailureState = Literal["open", "acknowledged", "resolved"]
 Name = Annotated[str, Field(max_length=200)]
 LongText = Annotated[str, Field(max_length=500)]
 Duration = Annotated[str, Field(max_length=20)]
@@ -37,14 +55,24 @@ def parse_moment(text: str | None, name: str) -> int | None:
 
 
 class LogQuery(ListQuery):
-    text: LongText | None = None
-    level: Level | None = None
-    source: Name | None = None
-    execution: Name | None = None
-    process: Name | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    follow: bool = False
+    text: Annotated[
+        LongText | None, Field(description="Word prefixes to find in messages, fields or ids; at most 500 characters.")
+    ] = None
+    level: Annotated[Level | None, Field(description="Only lines of this level or a more severe one.")] = None
+    source: Annotated[Name | None, Field(description=(
+        "Only lines from this origin, such as `step`, `process` or `integration`; at most 200 characters."
+    ))] = None
+    execution: Annotated[Name | None, Field(description="Only lines about this execution; `exe_…`.")] = None
+    process: Annotated[
+        Name | None, Field(description="Only lines about executions of this process; at most 200 characters.")
+    ] = None
+    since: Annotated[
+        Moment | None, Field(description="Only lines at or after this RFC 3339 time, or of this duration up to now, such as `24h`.")
+    ] = None
+    until: Annotated[
+        Moment | None, Field(description="Only lines before this RFC 3339 time, or before a duration ago, such as `1h`.")
+    ] = None
+    follow: Annotated[bool, Field(description="True to get a stream of server-sent events that continues with new lines.")] = False
 
     @property
     def filters(self) -> LineFilter:
@@ -52,27 +80,6 @@ class LogQuery(ListQuery):
             self.text, self.level, self.source, self.execution, self.process,
             parse_moment(self.since, "since"), parse_moment(self.until, "until"),
         )  # fmt: skip
-
-
-class LineView(View):
-    at: str
-    level: str
-    source: str
-    message: str
-    fields: dict[str, Any]
-    execution_id: str | None = None
-    process_id: str | None = None
-    step: str | None = None
-    request_id: str | None = None
-
-
-def line_view(line: Line) -> LineView:
-    """The view of a log line that REST and MCP share."""
-    return LineView.model_construct(
-        at=clock.rfc3339(line.at), level=line.level, source=line.source, message=line.message,
-        fields=dict(line.fields or {}), execution_id=line.execution_id, process_id=line.process_id, step=line.step,
-        request_id=line.request_id,
-    )  # fmt: skip
 
 
 @route("GET", "/logs", scope="logs.read", returns=LineView, listed=True, query=LogQuery, acts=Acts("read_logs"))
@@ -113,49 +120,19 @@ async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str
 
 
 class AnalyticsQuery(Query):
-    kind: analytics.Kind = "execution"
-    name: Name | None = None
-    since: Moment = "24h"
-    until: Moment | None = None
-    bucket: Duration | None = None
-
-
-class SummaryView(View):
-    """Durations are in milliseconds; percentiles of few values are exact, of many within 10 % of the true value."""
-
-    count: int
-    failures: int
-    by_outcome: dict[str, int]
-    mean_ms: float | None = None
-    p50_ms: float | None = None
-    p95_ms: float | None = None
-    p99_ms: float | None = None
-
-
-class PointView(SummaryView):
-    at: str
-
-
-class NameView(SummaryView):
-    name: str
-
-
-class AnalyticsView(View):
-    kind: str
-    since: str
-    until: str
-    bucket_ms: int
-    total: SummaryView
-    points: list[PointView]
-    names: list[NameView]
-
-
-def _summary(summary: analytics.Summary) -> dict[str, Any]:
-    return {
-        "count": summary.count, "failures": summary.failures, "by_outcome": dict(summary.by_result),
-        "mean_ms": summary.mean_ms, "p50_ms": summary.percentile(0.5), "p95_ms": summary.percentile(0.95),
-        "p99_ms": summary.percentile(0.99),
-    }  # fmt: skip
+    kind: Annotated[analytics.Kind, Field(description=(
+        "What to measure: executions, their waiting times, steps, calls of integrations, or requests by key or WebApp."
+    ))] = "execution"
+    name: Annotated[Name | None, Field(description=(
+        "Only this process, kind of step or integration, whichever `kind` counts; at most 200 characters."
+    ))] = None
+    since: Annotated[Moment, Field(description="The start: an RFC 3339 time, or a duration before now such as `24h`.")] = "24h"
+    until: Annotated[
+        Moment | None, Field(description="The end, exclusive: an RFC 3339 time or a duration before now. Default: now.")
+    ] = None
+    bucket: Annotated[
+        Duration | None, Field(description="The width of a point, such as `5m`, `1h` or `1d`. Default: one that suits the period.")
+    ] = None
 
 
 @route("GET", "/logs/analytics", scope="logs.read", returns=AnalyticsView, query=AnalyticsQuery)
@@ -181,40 +158,6 @@ def get_analytics(call: Call) -> AnalyticsView:
     )  # fmt: skip
 
 
-class ProtectionView(View):
-    """A protection that confines every sandbox process; if it is not active, `text` says what that means."""
-
-    holds: bool
-    text: str
-
-
-class SandboxView(View):
-    """The sandbox processes, which run the step code of all tenants: slots, waiting calls, and restarts since the start."""
-
-    processes: int
-    slots: int
-    busy: int
-    queued: int
-    oldest_wait_ms: int
-    restarts: int
-    restart_reasons: dict[str, int]
-    confined: int
-    protections: list[ProtectionView]
-
-
-class QueueView(View):
-    """The load of this tenant's executions."""
-
-    depth: int
-    oldest_age_ms: int | None = None
-    in_flight: int
-    waiting: int
-    scheduled: int
-    workers: int
-    lag_ms: float | None = None
-    sandbox: SandboxView
-
-
 @route("GET", "/logs/queues", scope="logs.read", returns=QueueView)
 def get_queues(call: Call) -> QueueView:
     """Show the queue (depth, oldest age, executions in flight, waiting and scheduled), workers, lag and the sandbox."""
@@ -225,35 +168,8 @@ def get_queues(call: Call) -> QueueView:
 
 
 class FailureQuery(ListQuery):
-    state: FailureState | None = None
-    process: Name | None = None
-
-
-class FailureView(View):
-    id: str
-    process_id: str
-    step: str | None = None
-    failure_class: str
-    code: str
-    message: str
-    state: FailureState
-    count: int
-    first_seen: str
-    last_seen: str
-    sample_execution_id: str
-    changed_at: str | None = None
-    changed_by: str | None = None
-
-
-def failure_view(group: Any) -> FailureView:
-    """The view of a group of failures."""
-    return FailureView(
-        id=group.id, process_id=group.process_id, step=group.step or None, failure_class=group.failure_class,
-        code=group.code, message=group.message, state=group.state, count=group.count,
-        first_seen=clock.rfc3339(group.first_seen), last_seen=clock.rfc3339(group.last_seen),
-        sample_execution_id=group.sample_execution_id, changed_at=clock.optional_rfc3339(group.changed_at),
-        changed_by=group.changed_by,
-    )  # fmt: skip
+    state: Annotated[FailureState | None, Field(description="Only groups in this state.")] = None
+    process: Annotated[Name | None, Field(description="Only failures of this process; at most 200 characters.")] = None
 
 
 @route("GET", "/logs/failures", scope="logs.read", returns=FailureView, listed=True, query=FailureQuery)
@@ -271,23 +187,15 @@ def get_failure(call: Call, failure_id: str) -> FailureView:
 
 
 class ChangeFailure(Body):
-    state: FailureState
+    state: Annotated[FailureState, Field(description=(
+        "The new state: `acknowledged` while someone works on it, `resolved` once fixed, `open` to reopen it."
+    ))]
 
 
 @route("PATCH", "/logs/failures/{failure_id}", scope="processflow.execute", body=ChangeFailure, returns=FailureView)
 def change_failure(call: Call, failure_id: str) -> FailureView:
     """Acknowledge, resolve or reopen a group of failures; a new occurrence reopens a resolved group."""
     return failure_view(failures.set_state(call.scope, failure_id, call.body.state))
-
-
-class RetryAllView(View):
-    """`retried` maps a failed execution to its retry, `refused` to the reason why it was not retried; `waiting` lists remaining
-    executions whose process is at its concurrency limit."""
-
-    retried: dict[str, str]
-    refused: dict[str, str]
-    waiting: list[str]
-    remaining: int
 
 
 @route(
@@ -307,24 +215,21 @@ def retry_failures(call: Call, failure_id: str) -> RetryAllView:
 
 
 class AuditQuery(ListQuery):
-    actor: Name | None = None
-    action: Name | None = None
-    subject: LongText | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-
-
-class AuditView(View):
-    """`hash` is the SHA-256 of the compact JSON `[tenant, seq, at in ms, actor, action, subject, fields, previous_hash]`."""
-
-    seq: int
-    at: str
-    actor: str
-    action: str
-    subject: str
-    fields: Annotated[str, Field(description="JSON, exactly as it was hashed.")]
-    previous_hash: str
-    hash: str
+    actor: Annotated[
+        Name | None, Field(description="Only entries of this actor, such as `user:usr_…` or `key:key_…`; at most 200 characters.")
+    ] = None
+    action: Annotated[
+        Name | None, Field(description="Only entries with this action, such as `approval.request`; at most 200 characters.")
+    ] = None
+    subject: Annotated[
+        LongText | None, Field(description="Only entries about this resource, by its id or name; at most 500 characters.")
+    ] = None
+    since: Annotated[Moment | None, Field(description=(
+        "Only entries at or after this RFC 3339 time, or of this duration up to now, such as `24h`."
+    ))] = None
+    until: Annotated[
+        Moment | None, Field(description="Only entries before this RFC 3339 time, or before a duration ago, such as `1h`.")
+    ] = None
 
 
 @route("GET", "/logs/audit", scope="logs.read", returns=AuditView, listed=True, query=AuditQuery)
@@ -339,15 +244,6 @@ def list_audit(call: Call) -> Page[AuditView]:
 def _audit_view(entry: Any) -> AuditView:
     members: Mapping[str, Any] = entry.__data__
     return AuditView(**{**members, "at": clock.rfc3339(entry.at)})
-
-
-class VerdictView(View):
-    intact: bool
-    entries: int
-    first_seq: int | None = None
-    last_seq: int | None = None
-    broken_seq: int | None = None
-    reason: str | None = None
 
 
 @route("GET", "/logs/audit/verify", scope="logs.read", returns=VerdictView)

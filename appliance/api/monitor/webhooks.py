@@ -17,68 +17,94 @@ Events = Annotated[list[str], Field(min_length=1, max_length=50)]
 
 
 class CreateWebhook(Body):
-    url: Url
-    events: Events
-    description: Description = ""
+    url: Annotated[Url, Field(description="The absolute address that messages are sent to, 1 to 2,000 characters.")]
+    events: Annotated[Events, Field(description="The types of events to send, 1 to 50, such as `execution.failed`.")]
+    description: Annotated[Description, Field(description="What the webhook is for, at most 500 characters.")] = ""
 
 
 class ChangeWebhook(Body):
     """Members that are left out stay unchanged; `enabled: true` also re-enables a webhook that was disabled for failing."""
 
-    url: Url | None = None
-    events: Events | None = None
-    description: Description | None = None
-    enabled: bool | None = None
+    url: Annotated[Url | None, Field(description="The new address, 1 to 2,000 characters; absent to keep it.")] = None
+    events: Annotated[
+        Events | None, Field(description="The types of events that replace the present ones, 1 to 50; absent to keep them.")
+    ] = None
+    description: Annotated[
+        Description | None, Field(description="What the webhook is for, at most 500 characters; absent to keep it.")
+    ] = None
+    enabled: Annotated[
+        bool | None, Field(description="False to stop sending and discard pending messages, true to send again; absent to keep it.")
+    ] = None
 
 
 class RotateWebhook(Body):
-    overlap_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 86_400
+    overlap_seconds: Annotated[int, Field(ge=0, le=2_592_000, description=(
+        "Seconds for which messages are signed with the old secret too, from 0 to 2,592,000 (30 days)."
+    ))] = 86_400
 
 
 class DeliveriesQuery(ListQuery):
-    status: Literal["pending", "succeeded", "failed"] | None = None
+    status: Annotated[Literal["pending", "succeeded", "failed"] | None, Field(description=(
+        "Only deliveries that are still tried, were accepted or were given up."
+    ))] = None
 
 
 class WebhookView(View):
     """A webhook; `secret` is shown only once, when it is created.  `failing_since` is present while deliveries fail."""
 
-    id: str
-    url: str
-    events: list[str]
-    description: str
-    state: Literal["active", "disabled"]
-    disabled_reason: str | None = None
-    failing_since: str | None = None
-    last_success_at: str | None = None
-    old_secret_until: str | None = None
-    created_at: str
-    created_by: str
-    updated_at: str
-    secret: str | None = None
+    id: Annotated[str, Field(description="Identifies the webhook; `whk_…`.")]
+    url: Annotated[str, Field(description="The absolute address that messages are sent to.")]
+    events: Annotated[list[str], Field(description="The types of events that are sent.")]
+    description: Annotated[str, Field(description="What the webhook is for; may be empty.")]
+    state: Annotated[Literal["active", "disabled"], Field(description=(
+        "Whether messages are sent; a webhook that keeps failing is disabled by the appliance."
+    ))]
+    disabled_reason: Annotated[str | None, Field(description="Why it was disabled; absent while it is active.")] = None
+    failing_since: Annotated[str | None, Field(description=(
+        "When deliveries began to fail without a success since; RFC 3339, UTC. Absent if they succeed."
+    ))] = None
+    last_success_at: Annotated[
+        str | None, Field(description="When the receiver last accepted a message; RFC 3339, UTC. Absent if it never did.")
+    ] = None
+    old_secret_until: Annotated[str | None, Field(description=(
+        "Until when messages are signed with the old secret too; RFC 3339, UTC. Absent without a rotation."
+    ))] = None
+    created_at: Annotated[str, Field(description="When the webhook was created; RFC 3339, UTC.")]
+    created_by: Annotated[str, Field(description="The actor that created the webhook.")]
+    updated_at: Annotated[str, Field(description="When its configuration last changed; RFC 3339, UTC.")]
+    secret: Annotated[str | None, Field(description=(
+        "The key that signs messages, to verify them with; only in the answer that creates or rotates it."
+    ))] = None
 
 
 class AttemptView(View):
     """One attempt; `status` is absent when there was no response, and `error` says why."""
 
-    at: str
-    duration_ms: int
-    status: int | None = None
-    error: str | None = None
-    answer: str | None = None
+    at: Annotated[str, Field(description="When the message was sent; RFC 3339, UTC.")]
+    duration_ms: Annotated[int, Field(description="Milliseconds until the receiver answered or the attempt failed.")]
+    status: Annotated[int | None, Field(description="The HTTP status of the receiver; absent if there was no response.")] = None
+    error: Annotated[str | None, Field(description="Why there was no response; absent if there was one.")] = None
+    answer: Annotated[
+        str | None, Field(description="The beginning of the body that the receiver answered with; absent if it sent none.")
+    ] = None
 
 
 class DeliveryView(View):
     """A message to a webhook; its id is the `webhook-id` of every attempt. The last twenty attempts are kept."""
 
-    id: str
-    event: str
-    status: Literal["pending", "succeeded", "failed"]
-    tries: int
-    payload: dict[str, Any]
-    attempts: list[AttemptView]
-    created_at: str
-    next_try_at: str | None = None
-    finished_at: str | None = None
+    id: Annotated[str, Field(description="Identifies the message; sent as `webhook-id` with every attempt.")]
+    event: Annotated[str, Field(description="The type of the event, such as `execution.failed`.")]
+    status: Annotated[Literal["pending", "succeeded", "failed"], Field(description=(
+        "Whether the message is still tried, was accepted with a 2xx status, or was given up."
+    ))]
+    tries: Annotated[int, Field(description="How often it was sent so far.")]
+    payload: Annotated[dict[str, Any], Field(description="The JSON body that is sent.")]
+    attempts: Annotated[list[AttemptView], Field(description="The last twenty attempts, oldest first.")]
+    created_at: Annotated[str, Field(description="When the event happened; RFC 3339, UTC.")]
+    next_try_at: Annotated[
+        str | None, Field(description="When the next attempt is due; RFC 3339, UTC. Absent if none follows.")
+    ] = None
+    finished_at: Annotated[str | None, Field(description="When it was accepted or given up; RFC 3339, UTC. Absent before.")] = None
 
 
 def webhook_view(row: WebhookRow, secret: str | None = None) -> WebhookView:
