@@ -207,7 +207,9 @@ def approval_view(call: Call, row: Approval) -> ApprovalView:
 
 @route("GET", "/approvals", scope="approvals.read", returns=ApprovalView, listed=True, query=ApprovalsQuery)
 def list_approvals(call: Call) -> Page[ApprovalView]:
-    """List requests to people, open and closed, newest first.
+    """List requests to people.
+
+    Open and closed requests, newest first.
 
     People decide at `review_url`, signed in; an API key cannot decide.
     """
@@ -218,7 +220,7 @@ def list_approvals(call: Call) -> Page[ApprovalView]:
 
 @route("GET", "/approvals/{approval_id}", scope="approvals.read", returns=ApprovalView)
 def get_approval(call: Call, approval_id: str) -> ApprovalView:
-    """Show a request and, once it is decided, the decision."""
+    """Show a request and its decision."""
     return approval_view(call, approvals.get_approval(call.scope, approval_id))
 
 
@@ -227,7 +229,9 @@ def get_approval(call: Call, approval_id: str) -> ApprovalView:
     acts=GOVERNED,
 )  # fmt: skip
 async def request_human_input(call: Call) -> Answer:
-    """Ask people for an approval, an answer or a choice.
+    """Ask people for a decision.
+
+    The decision is an approval, an answer or a choice.
 
     The approval of an action is valid once, for exactly this action and caller: repeat the call with the `approval_id`.
     Neither the requester nor the person who created their key can approve; only a signed-in person decides.
@@ -263,5 +267,8 @@ def _request_action(call: Call, subject: Subject, body: HumanInputBody, preferen
 
 @route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView, acts=GOVERNED)
 def cancel_request(call: Call, approval_id: str) -> ApprovalView:
-    """Withdraw a request that you made; an approval that has not been used yet becomes invalid."""
+    """Withdraw a request that you made.
+
+    An approval that has not been used yet becomes invalid.
+    """
     return approval_view(call, human_input.cancel_request(call.scope, subject_of(call.scope), approval_id))

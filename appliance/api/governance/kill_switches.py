@@ -64,7 +64,9 @@ def list_kill_switches(call: Call) -> Page[KillSwitchView]:
 
 @route("PUT", "/kill-switches", scope="integrations.write", body=PutKillSwitch, returns=KillSwitchView)
 def put_kill_switch(call: Call) -> KillSwitchView:
-    """Switch the tenant, an agent, a tool or an integration off or on, starting with the next call of any caller.
+    """Switch something off or on.
+
+    Switches the tenant, an agent, a tool or an integration, starting with the next call of any caller.
 
     Anything but an integration also needs the scope `agents.write`.
     """

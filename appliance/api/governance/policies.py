@@ -150,7 +150,9 @@ def get_policy(call: Call, policy: str) -> Answer:
 
 @route("PUT", "/policies/{policy}", scope="policies.write", body=POLICY, returns=PolicyView, also={201: PolicyView})
 def put_policy(call: Call, policy: str) -> Answer:
-    """Create a policy or replace its draft; a draft has no effect until it is activated.
+    """Create a policy or replace its draft.
+
+    A draft has no effect until it is activated.
 
     If the draft is invalid, the error lists every problem with a JSON pointer. With If-Match, the draft must still have that
     ETag.
@@ -162,7 +164,10 @@ def put_policy(call: Call, policy: str) -> Answer:
 
 @route("DELETE", "/policies/{policy}", scope="policies.write", returns=DeletedView)
 def delete_policy(call: Call, policy: str) -> DeletedView:
-    """Delete a policy with its versions; refused while one of them is active."""
+    """Delete a policy with its versions.
+
+    Refused while one of them is active.
+    """
     call.services.policies.delete_policy(call.scope, policy)
     return DeletedView(deleted=policy)
 
@@ -181,7 +186,10 @@ def get_policy_version(call: Call, policy: str, version: str) -> PolicyVersionVi
 
 @route("GET", "/policies/{policy}/diff", scope="policies.read", query=DifferenceQuery, returns=PolicyDifferenceView)
 def get_policy_diff(call: Call, policy: str) -> PolicyDifferenceView:
-    """Compare the draft with the `active` version, or with another version by its number."""
+    """Compare a draft with a version.
+
+    By default with the active one, or with another version by its number.
+    """
     stored = call.services.policies.get_policy(call.scope, policy)
     number = stored.active_version if call.query.against == "active" else call.query.against
     before = {} if number is None else call.services.policies.get_version(call.scope, policy, number).document
@@ -197,7 +205,9 @@ def _change_view(change: PolicyChange) -> PolicyChangeView:
 
 @route("POST", "/policies/{policy}/activate", scope="policies.write", body=ActivateBody, returns=PolicyVersionView)
 def activate_policy(call: Call, policy: str) -> PolicyVersionView:
-    """Activate a version of a policy, at once and in every process of the appliance.
+    """Activate a version of a policy.
+
+    It takes effect at once and in every process of the appliance.
 
     Without `version`, the draft becomes the next version, unless it equals the newest one. With `digest`, the call is refused
     when the document to activate has another digest.
@@ -211,13 +221,18 @@ def activate_policy(call: Call, policy: str) -> PolicyVersionView:
 
 @route("POST", "/policies/{policy}/deactivate", scope="policies.write", returns=PolicyView)
 def deactivate_policy(call: Call, policy: str) -> PolicyView:
-    """Deactivate a policy, so that none of its rules apply; the defaults apply in their place."""
+    """Deactivate a policy.
+
+    None of its rules apply any longer; the defaults apply in their place.
+    """
     return _view(call, call.services.policies.deactivate(call.scope, policy))
 
 
 @route("POST", "/policies/evaluate", scope="policies.read", body=EvaluateBody, returns=EvaluationView, acts=READS)
 def evaluate_policies(call: Call) -> EvaluationView:
-    """Explain how policies would decide an action, without executing it.
+    """Explain how policies decide an action.
+
+    The action is not executed.
 
     Only rules are evaluated, not kill switches and budgets. With `policy`, a draft is evaluated as if it were active.
     """

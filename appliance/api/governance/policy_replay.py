@@ -87,7 +87,9 @@ class PolicyReplayView(View):
     acts=READS,
 )  # fmt: skip
 async def replay_policy(call: Call) -> PolicyReplayView:
-    """Compare how past integration calls are decided now and how a draft policy would decide them.
+    """Replay past calls against a draft policy.
+
+    Compares how integration calls are decided now and how the draft would decide them.
 
     Every recorded call is evaluated twice: by the active policies, and with the draft enforced in place of the policy of the
     same name. A page ends after `limit` changed calls or when its time is up; continue with `next_cursor`. Refused calls are

@@ -64,7 +64,9 @@ def action_view(action: Action) -> ActionView:
     acts=Acts("list_tenant_integrations"),
 )  # fmt: skip
 def list_actions(call: Call, slug: str) -> Page[ListedActionView]:
-    """List or search (`q`) the actions of an integration, by name.
+    """List or search the actions of an integration.
+
+    Sorted by name; `q` searches.
 
     If the connector discovers actions from the foreign system, these are the ones found when the settings were last tested.
     """
@@ -75,5 +77,8 @@ def list_actions(call: Call, slug: str) -> Page[ListedActionView]:
 
 @route("GET", "/integrations/{slug}/actions/{action}", scope="integrations.read", returns=ActionView)
 def get_action(call: Call, slug: str, action: str) -> ActionView:
-    """Show an action of an integration: the schemas of its input and output, its effect and a sample."""
+    """Show an action of an integration.
+
+    With the schemas of its input and output, its effect and a sample.
+    """
     return action_view(call.services.integrations.get_action(call.scope, slug, action))

@@ -177,13 +177,19 @@ def call_filter(query: CallsQuery) -> CallFilter:
 
 @route("GET", "/logs/calls", scope="integrations.read", query=AllCallsQuery, returns=CallView, listed=True)
 def search_calls(call: Call) -> Page[CallView]:
-    """List the calls of all integrations, newest first; filter by `execution_id` to see the calls an execution made."""
+    """List the calls of all integrations.
+
+    Newest first; filter by `execution_id` to see the calls an execution made.
+    """
     return history.search_calls(call.scope, call_filter(call.query), call.query.page).map(call_view)
 
 
 @route("GET", "/integrations/{slug}/executions", scope="integrations.read", query=CallsQuery, returns=CallView, listed=True)
 def list_calls(call: Call, slug: str) -> Page[CallView]:
-    """List the calls of an integration, newest first; `status=waiting` lists writes of unknown outcome."""
+    """List the calls of an integration.
+
+    Newest first; `status=waiting` lists writes of unknown outcome.
+    """
     query: CallsQuery = call.query
     filters = call_filter(query)
     return history.list_calls(call.scope, slug, filters, query.page).map(call_view)
@@ -191,13 +197,18 @@ def list_calls(call: Call, slug: str) -> Page[CallView]:
 
 @route("GET", "/integrations/{slug}/executions/{call_id}", scope="integrations.read", returns=CallView)
 def get_call(call: Call, slug: str, call_id: str) -> CallView:
-    """Show a call of an integration; while it is queued, with its position in the queue."""
+    """Show a call of an integration.
+
+    While it is queued, with its position in the queue.
+    """
     return call_view(history.get_call(call.scope, slug, call_id))
 
 
 @route("POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView)
 def settle_call(call: Call, slug: str, call_id: str) -> CallView:
-    """Settle a write of unknown outcome after checking the foreign system.
+    """Settle a write of unknown outcome.
+
+    Check the foreign system first.
 
     `done`, with the output it should have returned, lets a repeated request continue with that output; `not_done` lets it be
     sent again.
@@ -212,7 +223,9 @@ def settle_call(call: Call, slug: str, call_id: str) -> CallView:
     acts=GOVERNED,
 )  # fmt: skip
 async def retry_call(call: Call, slug: str, call_id: str) -> Answer:
-    """Queue a failed call again with its original idempotency key; the answer is a new call with `retry_of`.
+    """Queue a failed call again.
+
+    It keeps its original idempotency key; the answer is a new call with `retry_of`.
 
     Refused with 409 unless the call failed and is a read, is idempotent, or was not done. If a policy requires an approval,
     the error `approval_required` has an `approval_id` to send once it is approved; the approval of the first call cannot be

@@ -99,7 +99,10 @@ class ExecuteActionQuery(Query):
 
 @route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
 def list_connectors(call: Call) -> Page[ConnectorView]:
-    """List the installed connectors; one that cannot be used has a `problem`."""
+    """List the installed connectors.
+
+    One that cannot be used has a `problem`.
+    """
     registry = call.services.integrations.registry
     usable = [connector_view(installed) for _, installed in sorted(registry.installed.items())]
     return Page([*usable, *map(problem_view, registry.problems)])
@@ -107,7 +110,10 @@ def list_connectors(call: Call) -> Page[ConnectorView]:
 
 @route("GET", "/integrations/connectors/{connector}", scope="integrations.read", returns=ConnectorView)
 def get_connector(call: Call, connector: str) -> ConnectorView:
-    """Show a connector: the schema of its settings, and its actions with their inputs, outputs and effects."""
+    """Show a connector.
+
+    With the schema of its settings, and its actions with their inputs, outputs and effects.
+    """
     return connector_view(call.services.integrations.get_connector(connector), with_schemas=True)
 
 
@@ -139,7 +145,10 @@ def create_integration(call: Call) -> Answer:
 
 @route("GET", "/integrations/{slug}", scope="integrations.read", returns=IntegrationView)
 def get_integration(call: Call, slug: str) -> Answer:
-    """Show an integration, with its circuit breaker (`circuit`) and OAuth connection (`connection`)."""
+    """Show an integration and its health.
+
+    With its circuit breaker (`circuit`) and OAuth connection (`connection`).
+    """
     integrations = call.services.integrations
     integration = integrations.get_integration(call.scope, slug)
     more = {
@@ -174,21 +183,30 @@ def _version(etag: str) -> int:
 
 @route("DELETE", "/integrations/{slug}", scope="integrations.write", returns=DeletedView)
 def delete_integration(call: Call, slug: str) -> DeletedView:
-    """Delete an integration with the records of its calls; refused while a call has an unknown outcome."""
+    """Delete an integration with its call records.
+
+    Refused while a call has an unknown outcome.
+    """
     call.services.integrations.delete_integration(call.scope, slug)
     return DeletedView(deleted=slug)
 
 
 @route("POST", "/integrations/{slug}/test", scope="integrations.write", returns=CheckView, atomic=False)
 async def test_integration(call: Call, slug: str) -> CheckView:
-    """Test the settings against the foreign system; a failed test is reported as a result, not as an error."""
+    """Test the settings of an integration.
+
+    Calls the foreign system; a failed test is reported as a result, not as an error.
+    """
     test = partial(call.services.executor.test_integration, call.scope, slug)
     return check_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, test)))
 
 
 @route("POST", "/integrations/{slug}/circuit/close", scope="integrations.write", returns=CircuitView)
 def close_circuit(call: Call, slug: str) -> CircuitView:
-    """Close the circuit breaker, so that calls are sent again at once."""
+    """Close the circuit breaker of an integration.
+
+    Calls are sent again at once.
+    """
     integrations = call.services.integrations
     integrations.close_circuit(call.scope, slug)
     return circuit_view(integrations.health(call.scope, slug))
@@ -210,7 +228,10 @@ class TrySettings(Body):
     atomic=False,
 )  # fmt: skip
 async def try_settings(call: Call, connector: str) -> CheckView:
-    """Test settings against the foreign system before saving them; nothing is stored."""
+    """Test settings before saving them.
+
+    Calls the foreign system; nothing is stored.
+    """
     body: TrySettings = call.body
     executor = call.services.executor
     call.services.integrations.get_connector(connector)
@@ -225,7 +246,9 @@ async def try_settings(call: Call, connector: str) -> CheckView:
     acts=GOVERNED,
 )  # fmt: skip
 async def execute_action(call: Call, slug: str) -> Answer:
-    """Execute an action of an integration, subject to all policies.
+    """Execute an action of an integration.
+
+    The action is subject to all policies.
 
     `mode: preview` evaluates policies and sends nothing: it returns what the action would do and, for HTTP, the requests it
     would send. With `async=true` the call is queued and the answer is 202. The Idempotency-Key is passed on to the foreign

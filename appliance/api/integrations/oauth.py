@@ -51,7 +51,9 @@ def connection_view(connection: Connection | None) -> ConnectionView | None:
 
 @route("POST", "/integrations/{slug}/oauth/start", scope="integrations.write", returns=ConsentView)
 def start_oauth(call: Call, slug: str) -> ConsentView:
-    """Start to connect an integration that needs a person's consent (OAuth 2, authorization code with PKCE).
+    """Start to connect an integration by OAuth.
+
+    For providers that need a person's consent (OAuth 2, authorization code with PKCE).
 
     A person opens `url` within ten minutes and returns to the console, where a signed-in person who may change integrations
     confirms. The console's own button needs no second confirmation.
@@ -63,6 +65,9 @@ def start_oauth(call: Call, slug: str) -> ConsentView:
 
 @route("DELETE", "/integrations/{slug}/oauth", scope="integrations.write", returns=DeletedView)
 def disconnect_oauth(call: Call, slug: str) -> DeletedView:
-    """Delete the OAuth tokens of an integration. To end access for good, also withdraw the consent at the provider."""
+    """Delete the OAuth tokens of an integration.
+
+    To end access for good, also withdraw the consent at the provider.
+    """
     connecting.disconnect(call.services.integrations, call.scope, slug)
     return DeletedView(deleted=slug)

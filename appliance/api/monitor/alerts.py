@@ -211,13 +211,18 @@ def _event_view(row: AlertEventRow) -> AlertEventView:
 
 @route("GET", "/logs/alerts", scope="logs.read", returns=AlertView, listed=True)
 def list_alerts(call: Call) -> Page[AlertView]:
-    """List the tenant's alerts by name, each with its current finding."""
+    """List the alerts of the tenant.
+
+    Sorted by name, each with its current finding.
+    """
     return call.services.alerts.list_alerts(call.scope, call.query.page).map(lambda row: _view(call, row))
 
 
 @route("POST", "/logs/alerts", scope="processflow.write", body=CreateAlert, returns=AlertView, status=201)
 def create_alert(call: Call) -> Answer:
-    """Create an alert, which watches a condition and runs its `actions` when the condition fires and when it resolves.
+    """Create an alert.
+
+    It watches a condition and runs its `actions` when the condition fires and when it resolves.
 
     An action `email` also needs the scope `integrations.execute`, `webhook` `integrations.write`, and `process`
     `processflow.execute`. Each event is notified once; an alert without actions still records its history.
@@ -268,5 +273,8 @@ def list_alert_events(call: Call, alert_id: str) -> Page[AlertEventView]:
 
 @route("POST", "/logs/alerts/{alert_id}/test", scope="processflow.write", returns=AlertEventView, status=202)
 def test_alert(call: Call, alert_id: str) -> AlertEventView:
-    """Run all actions of an alert once, marked as a test."""
+    """Run the actions of an alert once.
+
+    They are marked as a test.
+    """
     return _event_view(call.services.alerts.send_test(call.scope, alert_id))

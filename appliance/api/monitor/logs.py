@@ -160,7 +160,10 @@ def get_analytics(call: Call) -> AnalyticsView:
 
 @route("GET", "/logs/queues", scope="logs.read", returns=QueueView)
 def get_queues(call: Call) -> QueueView:
-    """Show the queue (depth, oldest age, executions in flight, waiting and scheduled), workers, lag and the sandbox."""
+    """Show the queue, workers and sandbox.
+
+    The queue with its depth, oldest age and lag, and executions in flight, waiting and scheduled.
+    """
     pool = call.services.pool
     protections = [ProtectionView(holds=holds, text=text) for holds, text in pool.protections().lines()]
     sandbox = SandboxView(**pool.health(), restart_reasons=dict(pool.restarts()), protections=protections)
@@ -174,7 +177,10 @@ class FailureQuery(ListQuery):
 
 @route("GET", "/logs/failures", scope="logs.read", returns=FailureView, listed=True, query=FailureQuery)
 def list_failures(call: Call) -> Page[FailureView]:
-    """List failures grouped by process, step and cause, the most recent first."""
+    """List failures grouped by cause.
+
+    Grouped by process, step and cause, the most recent first.
+    """
     query: FailureQuery = call.query
     groups = failures.list_failures(call.scope, query.page, state=query.state, process_id=query.process)
     return groups.map(failure_view)
@@ -194,7 +200,10 @@ class ChangeFailure(Body):
 
 @route("PATCH", "/logs/failures/{failure_id}", scope="processflow.execute", body=ChangeFailure, returns=FailureView)
 def change_failure(call: Call, failure_id: str) -> FailureView:
-    """Acknowledge, resolve or reopen a group of failures; a new occurrence reopens a resolved group."""
+    """Acknowledge, resolve or reopen a failure group.
+
+    A new occurrence reopens a resolved group.
+    """
     return failure_view(failures.set_state(call.scope, failure_id, call.body.state))
 
 
@@ -202,7 +211,9 @@ def change_failure(call: Call, failure_id: str) -> FailureView:
     "POST", "/logs/failures/{failure_id}/retry-all", scope="processflow.execute", returns=RetryAllView, atomic=False
 )  # fmt: skip
 def retry_failures(call: Call, failure_id: str) -> RetryAllView:
-    """Retry every execution of a group from the step that failed.
+    """Retry every execution of a failure group.
+
+    Each starts again from the step that failed.
 
     A call retries at most 200; repeat it while `remaining` is not 0, later if some are `waiting` because of a limit. Each
     execution is retried once this way. Skipped are executions that were already retried or deleted, that failed before the
@@ -234,7 +245,10 @@ class AuditQuery(ListQuery):
 
 @route("GET", "/logs/audit", scope="logs.read", returns=AuditView, listed=True, query=AuditQuery)
 def list_audit(call: Call) -> Page[AuditView]:
-    """List the audit trail, newest first; the hash of each entry covers that of the entry before it."""
+    """List the audit trail.
+
+    Newest first; the hash of each entry covers that of the entry before it.
+    """
     query: AuditQuery = call.query
     since, until = parse_moment(query.since, "since"), parse_moment(query.until, "until")
     filters = audit.AuditFilter(query.actor, query.action, query.subject, since, until)
@@ -248,7 +262,10 @@ def _audit_view(entry: Any) -> AuditView:
 
 @route("GET", "/logs/audit/verify", scope="logs.read", returns=VerdictView)
 def verify_audit(call: Call) -> VerdictView:
-    """Verify the audit trail by recomputing its hashes: no entry was changed, removed or inserted."""
+    """Verify the audit trail.
+
+    Recomputes its hashes, to show that no entry was changed, removed or inserted.
+    """
     verification = audit.verify(call.scope)
     return VerdictView(
         intact=verification.intact, entries=verification.entries, first_seq=verification.first_seq, last_seq=verification.last_seq,

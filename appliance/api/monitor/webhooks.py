@@ -166,7 +166,10 @@ def get_webhook(call: Call, webhook_id: str) -> WebhookView:
 
 @route("PATCH", "/webhooks/{webhook_id}", scope="integrations.write", body=ChangeWebhook, returns=WebhookView)
 def change_webhook(call: Call, webhook_id: str) -> WebhookView:
-    """Change, disable or enable a webhook; disabling it discards pending deliveries."""
+    """Change, disable or enable a webhook.
+
+    Disabling it discards pending deliveries.
+    """
     body: ChangeWebhook = call.body
     change = WebhookChange(body.url, body.events, body.description, body.enabled)
     return webhook_view(call.services.webhooks.change_webhook(call.scope, webhook_id, change))
@@ -174,21 +177,30 @@ def change_webhook(call: Call, webhook_id: str) -> WebhookView:
 
 @route("DELETE", "/webhooks/{webhook_id}", scope="integrations.write", returns=DeletedView)
 def delete_webhook(call: Call, webhook_id: str) -> DeletedView:
-    """Delete a webhook with its deliveries; pending ones are not sent."""
+    """Delete a webhook with its deliveries.
+
+    Pending ones are not sent.
+    """
     call.services.webhooks.delete_webhook(call.scope, webhook_id)
     return DeletedView(deleted=webhook_id)
 
 
 @route("POST", "/webhooks/{webhook_id}/rotate", scope="integrations.write", body=RotateWebhook, returns=WebhookView, status=201)
 def rotate_webhook(call: Call, webhook_id: str) -> Answer:
-    """Create a new secret; for `overlap_seconds`, messages are also signed with the old one."""
+    """Create a new secret for a webhook.
+
+    For `overlap_seconds`, messages are also signed with the old one.
+    """
     overlap_ms = call.body.overlap_seconds * 1000
     return _answer_with_secret(*call.services.webhooks.rotate_secret(call.scope, webhook_id, overlap_ms))
 
 
 @route("POST", "/webhooks/{webhook_id}/test", scope="integrations.write", returns=DeliveryView, status=202)
 def test_webhook(call: Call, webhook_id: str) -> DeliveryView:
-    """Send a message of the type `webhook.test`; read its delivery to see the result."""
+    """Send a test message to a webhook.
+
+    Its type is `webhook.test`; read its delivery to see the result.
+    """
     return delivery_view(call.services.webhooks.send_test(call.scope, webhook_id))
 
 
@@ -197,7 +209,10 @@ def test_webhook(call: Call, webhook_id: str) -> DeliveryView:
     listed=True,
 )  # fmt: skip
 def list_deliveries(call: Call, webhook_id: str) -> Page[DeliveryView]:
-    """List the deliveries of a webhook, newest first, with their attempts."""
+    """List the deliveries of a webhook.
+
+    Newest first, with their attempts.
+    """
     query: DeliveriesQuery = call.query
     return call.services.webhooks.list_deliveries(call.scope, webhook_id, query.status, query.page).map(delivery_view)
 
@@ -213,5 +228,8 @@ def get_delivery(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
     status=202,
 )  # fmt: skip
 def redeliver(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
-    """Send a message again with the same `webhook-id`, whatever its status."""
+    """Send a message again.
+
+    It keeps its `webhook-id`, whatever its status.
+    """
     return delivery_view(call.services.webhooks.redeliver(call.scope, webhook_id, delivery_id))
