@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from appliance.api.frame.fields import Cursor, ExactCount, Limit
 from appliance.api.frame.routing import Acts, Call, Query, View, route
 from appliance.connectors.contract import Action
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
@@ -33,9 +34,9 @@ class ActionsQuery(Query):
     q: Annotated[str, Field(max_length=200, description=(
         "Words that must all occur in the name or summary, at most 200 characters; empty for all actions."
     ))] = ""
-    limit: int = DEFAULT_LIMIT
-    cursor: str | None = None
-    count: Literal["exact"] | None = None
+    limit: Limit = DEFAULT_LIMIT
+    cursor: Cursor = None
+    count: ExactCount = None
 
     @property
     def page(self) -> PageRequest:

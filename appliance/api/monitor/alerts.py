@@ -132,7 +132,7 @@ class AlertView(View):
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)
 
-    id: Annotated[str, Field(description="Identifies the alert; `ale_…`.")]
+    id: Annotated[str, Field(description="Identifies the alert; `alr_…`.")]
     name: Annotated[str, Field(description="What people call the alert.")]
     condition: Annotated[
         dict[str, Any], Field(description="What must hold for the alert to fire, with members as in the request that set it.")
