@@ -80,11 +80,12 @@ from appliance.sites.front import (
 )
 from appliance.sites.sign_in import build_gate
 from appliance.sites.webapps import CertificatePermission, SmokeProbe, custom_hosts
-from appliance.solutions import Services, Transfers, apply_solution, delete_expired, order_system_url, starter_solution
+from appliance.solutions import Referrers, Transfers, apply_solution, delete_expired, order_system_url, starter_solution
 from appliance.solutions import SolutionServices as SolutionTools
 from appliance.tenants import LargeBodies, RateLimiter, register_custom_hosts
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import PasswordChecks
+from appliance.web import Services
 from appliance.webapps import service as webapps
 from appliance.webapps.access import Visits
 from appliance.webapps.certificates import Certificates, Worker, certificate_tasks
@@ -219,6 +220,7 @@ def build(config: Config) -> Appliance:
     email = EmailDependencies(executor, integrations, _languages(config, integrations.registry))
     delivery = DeliveryPolicy(blobs, reviews)
     custom_domains, visits = domains.build_domains(config, egress), Visits(sealer)
+    alerts = make_alerts(config, flow, email, AlertDependencies(hook_service, disk))
     withdraw = (formats.stop, *_listen(config, flow, custom_domains), agents.listen())
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
@@ -231,9 +233,10 @@ def build(config: Config) -> Appliance:
         publications=Publications(delivery), shares=Shares(delivery, sealer), large_bodies=LargeBodies(),
         streams=make_streams(config), backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer),
         requests=make_request_log(config), publishing=Publisher(apps, presence.instance, presence.is_alive), webhooks=hook_service,
-        password_checks=PasswordChecks(), alerts=make_alerts(config, flow, email, AlertDependencies(hook_service, disk)), disk=disk,
+        password_checks=PasswordChecks(), alerts=alerts, disk=disk,
         certificates=Certificates(sealer), domains=custom_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
         confirmations=make_confirmations(apps),
+        referrers=Referrers(integrations, models, apps, alerts, config.approvals.email_integration),
     )  # fmt: skip
     add_tools(services, governor, actions)
     add_gauges(services)

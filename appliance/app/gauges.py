@@ -3,7 +3,7 @@
 from appliance.core.database import db
 from appliance.integrations import gate
 from appliance.monitor import SandboxMetrics, metrics
-from appliance.solutions import Services
+from appliance.web import Services
 
 
 def add_gauges(services: Services) -> None:

@@ -18,7 +18,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.processes.definitions import versions
-from appliance.solutions import SecretUse, Services, uses_of
+from appliance.solutions import SecretUse, uses_of
 from appliance.tenants import scopes_of_actor
 from appliance.tenants import service as tenants
 from appliance.tenants.grants import (
@@ -30,6 +30,7 @@ from appliance.tenants.grants import (
     confirmations,
     secret_bindings,
 )
+from appliance.web import Services
 
 _log = logging.getLogger(__name__)
 _WHY = {
@@ -43,11 +44,11 @@ def adopt_secret_uses(services: Services) -> None:
     for tenant_id, kind, target in secret_bindings.list_unmigrated_uses():
         scope = tenants.system_scope(tenant_id)
         try:
-            uses = uses_of(services, scope, kind, target)
+            uses = uses_of(services.referrers, scope, kind, target)
         except ApplianceError as error:
             _log.warning("cannot bind the secrets of %s %s: %s", kind, target, error.message)
             continue
-        author = _author_of(services, scope, kind, target) if uses else ""
+        author = _author_of(scope, kind, target) if uses else ""
         db.write(partial(_adopt, scope, services.config, uses, author))
         secret_bindings.delete_unmigrated_use(scope, kind, target)
 
@@ -77,7 +78,7 @@ def _describe_grace(ms: int) -> str:
     return "It continues until the deadline." if ms else "It is suspended until an owner allows it."
 
 
-def _author_of(services: Services, scope: TenantScope, kind: Kind, target: str) -> str:
+def _author_of(scope: TenantScope, kind: Kind, target: str) -> str:
     """The actor who saved the current state of the target; empty when unknown."""
     if kind == "process":
         row = versions.get_process(scope, target)

@@ -14,7 +14,7 @@ from appliance.api import make_shapes
 from appliance.core.scope import TenantScope
 from appliance.governance import Governor
 from appliance.governance.approvals import ActionApprovals
-from appliance.solutions import Services
+from appliance.web import Services
 
 
 def add_tools(services: Services, governor: Governor, actions: ActionApprovals) -> None:

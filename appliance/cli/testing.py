@@ -63,7 +63,7 @@ def run_tests(args: argparse.Namespace) -> int:
             results = chain(
                 run_rule_cases(services.pool, solution, args.only),
                 (run_case(services.processes, scope, case) for case in cases if isinstance(case, Case)),
-                (run_agent_case(services, scope, case) for case in of_agents if args.tenant),
+                (run_agent_case(scope, case, services.agents.runner.dependencies) for case in of_agents if args.tenant),
             )
             outcomes = [_print_result(args, outcome) for outcome in results]
     left_out = 0 if args.tenant else len(of_agents)

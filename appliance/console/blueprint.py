@@ -7,7 +7,7 @@ from typing import Any
 
 from quart import Blueprint, Quart, Response
 
-from appliance.solutions import Services
+from appliance.web import Services
 
 from .frame.dispatch import Dispatcher
 from .frame.rendering import Renderer

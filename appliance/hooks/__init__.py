@@ -12,7 +12,7 @@ from appliance.core import logs
 from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
 from appliance.core.sentences import Sentence
 from appliance.processes.triggers import Request, group_fields
-from appliance.solutions import Services
+from appliance.web import Services
 
 __all__ = ["make_hooks"]
 

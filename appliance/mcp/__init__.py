@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from appliance.solutions import Services
+from appliance.web import Services
 
 from .edge import McpEdge
 

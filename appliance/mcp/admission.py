@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from appliance.agents.tools import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance import Subject
-from appliance.solutions import Services
 from appliance.tenants import HostMatch
 from appliance.tenants.keys import keys
+from appliance.web import Services
 
 ADMITTED = "gos.admitted"
 """The key of the admitted caller in the ASGI scope."""

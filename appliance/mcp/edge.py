@@ -13,8 +13,8 @@ from pydantic_core import from_json
 from appliance.core import logs
 from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed, http_status
 from appliance.core.json_text import refuse_doubled
-from appliance.solutions import Services
 from appliance.tenants import LARGE_BYTES, SCOPES
+from appliance.web import Services
 
 from .admission import Admitted, IncomingRequest, admit, refuse_browser
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from appliance.solutions import Services
 from appliance.tenants.sign_in import EmailCodes
+from appliance.web import Services
 
 from .cdn.cdn import Cdn
 from .front.answers import App

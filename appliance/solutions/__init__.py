@@ -1,4 +1,4 @@
-"""Solutions as folders: plan, apply and pull them; also the bundle of services that edges call."""
+"""Solutions as folders: plan, apply and pull them."""
 
 import lazy_loader
 

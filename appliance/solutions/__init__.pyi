@@ -19,6 +19,7 @@ from .folder import read_test_files as read_test_files
 from .folder import write_folder as write_folder
 from .merging import merge_pulled as merge_pulled
 from .planning import SolutionServices as SolutionServices
+from .referrers import Referrers as Referrers
 from .resetting import reset_tenant as reset_tenant
 from .retention import delete_expired as delete_expired
 from .route_targets import find_broken_routes as find_broken_routes
@@ -29,7 +30,6 @@ from .secret_uses import unbound_uses as unbound_uses
 from .secret_uses import uses_of as uses_of
 from .service import ApplyOptions as ApplyOptions
 from .service import apply_solution as apply_solution
-from .services import Services as Services
 from .starter import ORDER_SYSTEM as ORDER_SYSTEM
 from .starter import order_system_url as order_system_url
 from .starter import starter_folder as starter_folder

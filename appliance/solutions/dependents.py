@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.policies import active_policies
 from appliance.processes.definitions import versions
 from appliance.solutions.kinds.changes import read_all
-from appliance.solutions.services import Services
+from appliance.solutions.referrers import Referrers
 from appliance.webapps.access import parse_access
 
 Kind = Literal["integration", "llm-profile", "secret"]
@@ -28,42 +28,42 @@ class Dependent:
     name: str
 
 
-def find_dependents(services: Services, scope: TenantScope, kind: Kind, name: str) -> list[Dependent]:
+def find_dependents(referrers: Referrers, scope: TenantScope, kind: Kind, name: str) -> list[Dependent]:
     """Everything that refers to it, processes first."""
     dependents = [*_processes(scope, (kind, name)), *_agents(scope, kind, name)]
     if kind == "integration":
-        dependents += [*_policies(scope, name), *_alerts(services, scope, name)]
-        if services.config.approvals.email_integration == name:
+        dependents += [*_policies(scope, name), *_alerts(referrers, scope, name)]
+        if referrers.email_integration == name:
             dependents.append(Dependent("setting", "approvals.email_integration", "approvals.email_integration"))
     if kind != "llm-profile":
-        dependents += _webapps(services, scope, (kind, name))
+        dependents += _webapps(referrers, scope, (kind, name))
     if kind == "secret":
-        rows = read_all(lambda page: services.integrations.list_integrations(scope, page))
+        rows = read_all(lambda page: referrers.integrations.list_integrations(scope, page))
         dependents += [Dependent("integration", r.slug, r.name) for r in rows if (kind, name) in set(_secrets_in(r.settings))]
     if kind != "integration":
-        dependents += _profiles(services, scope, (kind, name))
+        dependents += _profiles(referrers, scope, (kind, name))
     return dependents
 
 
-def _alerts(services: Services, scope: TenantScope, slug: str) -> Iterator[Dependent]:
+def _alerts(referrers: Referrers, scope: TenantScope, slug: str) -> Iterator[Dependent]:
     """Alerts that notify through the integration or watch it."""
-    for row in read_all(lambda page: services.alerts.list_alerts(scope, page)):
+    for row in read_all(lambda page: referrers.alerts.list_alerts(scope, page)):
         if slug in (row.condition.get("integration"), *(action.get("integration") for action in row.actions)):
             yield Dependent("alert", row.id, row.name)
 
 
-def _webapps(services: Services, scope: TenantScope, reference: Name) -> Iterator[Dependent]:
+def _webapps(referrers: Referrers, scope: TenantScope, reference: Name) -> Iterator[Dependent]:
     """WebApps whose published version needs it for access."""
-    for app in read_all(lambda page: services.webapps.list_apps(scope, page)):
+    for app in read_all(lambda page: referrers.webapps.list_apps(scope, page)):
         if app.published_version is None:
             continue
-        access = parse_access(services.webapps.get_version(scope, app.id, app.published_version).settings.access)
+        access = parse_access(referrers.webapps.get_version(scope, app.id, app.published_version).settings.access)
         if reference in (("secret", access.secret), ("integration", access.integration)):
             yield Dependent("webapp", app.id, app.name or app.id)
 
 
-def _profiles(services: Services, scope: TenantScope, reference: Name) -> Iterator[Dependent]:
-    for profile in read_all(lambda page: services.llm.list_profiles(scope, page)):
+def _profiles(referrers: Referrers, scope: TenantScope, reference: Name) -> Iterator[Dependent]:
+    for profile in read_all(lambda page: referrers.llm.list_profiles(scope, page)):
         references = {("secret", profile.reference), *(("llm-profile", each) for each in profile.profile.fallbacks)}
         if reference in references:
             yield Dependent("llm-profile", profile.slug, profile.profile.name or profile.slug)

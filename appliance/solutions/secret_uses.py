@@ -13,7 +13,7 @@ from appliance.processes import Process
 from appliance.processes.definitions import DefinitionProblems, versions
 from appliance.processes.host import find_secret_use
 from appliance.solutions.kinds.changes import read_all
-from appliance.solutions.services import Services
+from appliance.solutions.referrers import Referrers
 from appliance.tenants import is_secret_name
 from appliance.tenants.grants import KINDS, Kind, SecretDestination, place_of_hosts, secret_bindings
 from appliance.webapps import WebApp
@@ -29,7 +29,7 @@ class SecretUse:
     place: SecretDestination
 
 
-def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, hosts: str = "") -> SecretDestination:
+def find_place(referrers: Referrers, scope: TenantScope, kind: Kind, target: str, hosts: str = "") -> SecretDestination:
     """The current place of this kind and name; with `hosts`, an integration or profile for exactly these, even if it does not
     exist.
 
@@ -44,63 +44,63 @@ def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, 
     if kind in ("process", "webhook"):
         return SecretDestination(kind, target)
     try:
-        place = _place(services, scope, kind, target)
+        place = _place(referrers, scope, kind, target)
     except NotFound as error:
         advice = "; create it first, or give its `hosts` too" if kind == "integration" else "; create it first"
         raise ValidationFailed(Sentence("%(message)s%(more)s", message=error.message, more=advice), pointer="/target") from error
     return place
 
 
-def _place(services: Services, scope: TenantScope, kind: Kind, target: str) -> SecretDestination:
+def _place(referrers: Referrers, scope: TenantScope, kind: Kind, target: str) -> SecretDestination:
     if kind == "integration":
-        return services.integrations.destination(scope, target)
+        return referrers.integrations.destination(scope, target)
     if kind == "llm-profile":
-        return llm.destination_of(target, services.llm.get_profile(scope, target).profile)
-    access = _access(services, scope, target, services.webapps.get_app(scope, target).published_version)
+        return llm.destination_of(target, referrers.llm.get_profile(scope, target).profile)
+    access = _access(referrers, scope, target, referrers.webapps.get_app(scope, target).published_version)
     return place_of_access(target, access)
 
 
-def _access(services: Services, scope: TenantScope, app: str, version: int | None) -> Access:
+def _access(referrers: Referrers, scope: TenantScope, app: str, version: int | None) -> Access:
     if version is None:
         raise NotFound(Sentence("the WebApp %(app)s has no published version", app=app))
-    return parse_access(services.webapps.get_version(scope, app, version).settings.access)
+    return parse_access(referrers.webapps.get_version(scope, app, version).settings.access)
 
 
-def list_uses(services: Services, scope: TenantScope) -> Iterator[SecretUse]:
+def list_uses(referrers: Referrers, scope: TenantScope) -> Iterator[SecretUse]:
     """Every use of a secret in the tenant; for processes and WebApps those of the published version."""
-    for integration in read_all(lambda page: services.integrations.list_integrations(scope, page)):
-        yield from _of_integration(services, scope, integration)
-    for profile in read_all(lambda page: services.llm.list_profiles(scope, page)):
+    for integration in read_all(lambda page: referrers.integrations.list_integrations(scope, page)):
+        yield from _of_integration(referrers, scope, integration)
+    for profile in read_all(lambda page: referrers.llm.list_profiles(scope, page)):
         yield from _of_profile(profile)
     for process in read_all(lambda page: versions.list_processes(scope, page)):
         yield from _of_process(scope, process)
-    for app in read_all(lambda page: services.webapps.list_apps(scope, page)):
-        yield from _of_webapp(services, scope, app)
+    for app in read_all(lambda page: referrers.webapps.list_apps(scope, page)):
+        yield from _of_webapp(referrers, scope, app)
 
 
-def uses_of(services: Services, scope: TenantScope, kind: Kind, target: str) -> list[SecretUse]:
+def uses_of(referrers: Referrers, scope: TenantScope, kind: Kind, target: str) -> list[SecretUse]:
     """The uses by one integration, LLM profile, WebApp or process with its webhooks; none if it does not exist."""
     try:
         if kind == "integration":
-            return list(_of_integration(services, scope, services.integrations.get_integration(scope, target)))
+            return list(_of_integration(referrers, scope, referrers.integrations.get_integration(scope, target)))
         if kind == "llm-profile":
-            return list(_of_profile(services.llm.get_profile(scope, target)))
+            return list(_of_profile(referrers.llm.get_profile(scope, target)))
         if kind == "webapp":
-            return list(_of_webapp(services, scope, services.webapps.get_app(scope, target)))
+            return list(_of_webapp(referrers, scope, referrers.webapps.get_app(scope, target)))
         return list(_of_process(scope, versions.get_process(scope, target)))
     except NotFound:
         return []
 
 
-def unbound_uses(services: Services, scope: TenantScope, name: str) -> list[SecretDestination]:
+def unbound_uses(referrers: Referrers, scope: TenantScope, name: str) -> list[SecretDestination]:
     """Where a secret is used without being allowed there."""
-    uses = [use for use in list_uses(services, scope) if use.name == name]
+    uses = [use for use in list_uses(referrers, scope) if use.name == name]
     return [use.place for use in uses if secret_bindings.find_unbound(scope, [name], use.place)]
 
 
-def _of_integration(services: Services, scope: TenantScope, row: Integration) -> Iterator[SecretUse]:
-    if services.integrations.registry.find(row.connector) is not None and (names := secret_names(row.settings)):
-        yield from _to_uses(names, services.integrations.destination(scope, row.slug))
+def _of_integration(referrers: Referrers, scope: TenantScope, row: Integration) -> Iterator[SecretUse]:
+    if referrers.integrations.registry.find(row.connector) is not None and (names := secret_names(row.settings)):
+        yield from _to_uses(names, referrers.integrations.destination(scope, row.slug))
 
 
 def _of_profile(profile: StoredProfile) -> Iterator[SecretUse]:
@@ -120,9 +120,9 @@ def _of_process(scope: TenantScope, row: Process) -> Iterator[SecretUse]:
     yield from _to_uses(use.verifying, SecretDestination("webhook", row.id))
 
 
-def _of_webapp(services: Services, scope: TenantScope, app: WebApp) -> Iterator[SecretUse]:
+def _of_webapp(referrers: Referrers, scope: TenantScope, app: WebApp) -> Iterator[SecretUse]:
     if app.published_version is not None:
-        access = _access(services, scope, app.id, app.published_version)
+        access = _access(referrers, scope, app.id, app.published_version)
         yield from _to_uses([access.secret] if access.secret else [], place_of_access(app.id, access))
 
 

@@ -22,9 +22,9 @@ from appliance.monitor.failures import Failure
 from appliance.monitor.logs import Line
 from appliance.processes.definitions import versions
 from appliance.processes.executions import StartRequest
-from appliance.solutions import Services
 from appliance.tenants import ALL_SCOPES, HostMatch
 from appliance.tenants.keys import KeySpec, keys
+from appliance.web import Services
 from tests.store.opening import migrated
 
 PROCESS = {"id": "intake", "steps": [{"id": "pause", "wait": {"for": "1m"}}]}

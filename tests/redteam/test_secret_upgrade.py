@@ -249,7 +249,7 @@ def test_an_unreadable_process_blocks_neither_start_nor_console(before: TenantBe
     try:
         before.adopt()
         assert before.works("old-beside")
-        assert unbound_uses(before.running.services, before.scope, "topsecret") == []
+        assert unbound_uses(before.running.services.referrers, before.scope, "topsecret") == []
     finally:
         before.owner.delete(f"{API}/processes/odd")
 

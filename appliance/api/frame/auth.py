@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.solutions import Services
 from appliance.tenants import AdmissionSlot, HostMatch, NoSlot, release_nothing
 from appliance.tenants.keys import keys
+from appliance.web import Services
 
 from .routing import Route, Upload
 

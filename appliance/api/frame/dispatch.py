@@ -27,9 +27,9 @@ from appliance.core.errors import (
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance import Permit
-from appliance.solutions import Services
 from appliance.tenants import PLACE, NoSlot, RequestKey, StoredResponse, idempotency
 from appliance.tenants.keys import Caller
+from appliance.web import Services
 
 from . import agent_policies, auth, parsing
 from .auth import IncomingRequest

@@ -7,7 +7,8 @@ from typing import Any
 
 from quart import Blueprint, Response, jsonify, request
 
-from appliance.solutions import Services, schema_files
+from appliance.solutions import schema_files
+from appliance.web import Services
 
 from . import openapi
 

@@ -12,8 +12,8 @@ from appliance.blobs import ReceivedFile, StoredBlob
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
-from appliance.solutions import Services
 from appliance.tenants import SCOPES, AdmissionSlot, NoSlot, RequestKey, release_nothing
+from appliance.web import Services
 
 from .fields import Cursor, ExactCount, Limit, Sort
 

@@ -7,8 +7,8 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, RateLimited
 from appliance.core.scope import TenantScope
-from appliance.solutions import Services
 from appliance.tenants.keys import keys, lineage
+from appliance.web import Services
 
 from .auth import LONGEST_KEY, refuse_browser
 from .errors import error_body

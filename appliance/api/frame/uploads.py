@@ -11,8 +11,8 @@ from werkzeug.http import parse_options_header
 from appliance.blobs import Receiver
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.solutions import Services
 from appliance.uploads import FormLimits, FormReader
+from appliance.web import Services
 
 from .routing import Upload
 

@@ -133,8 +133,8 @@ def set_secret(call: Call, name: str) -> SecretView:
 
 def _places(call: Call, bind: Bind) -> list[SecretDestination]:
     integrations = [BoundIntegration(slug=each) if isinstance(each, str) else each for each in bind.integrations]
-    places = [find_place(call.services, call.scope, "integration", each.slug, each.hosts or "") for each in integrations]
-    return places + [find_place(call.services, call.scope, "process", each) for each in bind.processes]
+    places = [find_place(call.services.referrers, call.scope, "integration", each.slug, each.hosts or "") for each in integrations]
+    return places + [find_place(call.services.referrers, call.scope, "process", each) for each in bind.processes]
 
 
 @route("DELETE", "/secrets/{name}", scope="secrets.write", returns=DeletedView)
@@ -153,7 +153,7 @@ def add_secret_binding(call: Call, name: str) -> BindingView:
     if name not in {each.name for each in service.list_secrets(call.scope)}:
         raise NotFound(Sentence("there is no secret %(name)s; set it first", name=repr(name[:63])))
     body: AddBinding = call.body
-    place = find_place(call.services, call.scope, body.kind, body.target, body.hosts or "")
+    place = find_place(call.services.referrers, call.scope, body.kind, body.target, body.hosts or "")
     return binding_view(secret_bindings.bind(call.scope, name, place))
 
 

@@ -24,10 +24,10 @@ from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Pa
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
-from appliance.solutions import Services
 from appliance.tenants import PLACE, NoSlot, SignedIn
 from appliance.tenants.sign_in import sessions
 from appliance.uploads import FormLimits, FormReader
+from appliance.web import Services
 
 from . import csrf, saved_forms, session
 from .rendering import Renderer

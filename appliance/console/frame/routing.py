@@ -8,9 +8,9 @@ from typing import Any, Literal
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
-from appliance.solutions import Services
 from appliance.tenants import AdmissionSlot, NoSlot, SignedIn
 from appliance.uploads import SentFile
+from appliance.web import Services
 
 Form = Mapping[str, list[str]]
 PAGE_ROWS = 50

@@ -11,9 +11,9 @@ from appliance.core.config import Config
 from appliance.core.errors import NotFound
 from appliance.core.sentences import Sentence
 from appliance.core.targets import is_own_path
-from appliance.solutions import Services
 from appliance.tenants import SignedIn, people, split_host
 from appliance.tenants.sign_in import devices, sessions
+from appliance.web import Services
 
 from .routing import ConsoleRequest, Redirect
 

@@ -22,8 +22,8 @@ from appliance.monitor import Line, write_lines
 from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
 from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.sites.webapps.forms import read_form
-from appliance.solutions import Services
 from appliance.tenants.sign_in import EmailCodes
+from appliance.web import Services
 from appliance.webapps.access import ANONYMOUS, Access, OidcClient, ProviderFailed, Visitor, Visits
 
 from .code_emails import CodeEmails

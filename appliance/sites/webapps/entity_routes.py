@@ -10,7 +10,7 @@ from appliance.core.json_text import load_json
 from appliance.core.sentences import Sentence
 from appliance.datapool import Requester, access
 from appliance.datapool import service as datapool
-from appliance.solutions import Services
+from appliance.web import Services
 from appliance.webapps.routes import WITH_BODY, Match, Route, convert_texts
 
 from .route_answers import Reply, as_json

@@ -24,7 +24,7 @@ from appliance.processes import Execution
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
-from appliance.solutions import Services
+from appliance.web import Services
 from appliance.webapps.routes import WITH_BODY, Match, RequestData, Route, map_input
 
 from .following import PREFIX

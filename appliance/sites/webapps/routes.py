@@ -17,7 +17,7 @@ from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
 from appliance.sites.front.answers import LOG_FIELDS, Exchange, answer
 from appliance.sites.front.buckets import BucketLimit, Buckets
-from appliance.solutions import Services
+from appliance.web import Services
 from appliance.webapps.access import Visitor
 from appliance.webapps.publishing import is_suspended
 from appliance.webapps.routes import Match, Route, RouteTable

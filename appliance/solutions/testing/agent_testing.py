@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from appliance.agents import MockedTools, get_version
+from appliance.agents import MockedTools, RunDependencies, get_version
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
-from appliance.solutions.services import Services
 from appliance.solutions.testing.agent_cases import AgentCase
 from appliance.solutions.testing.agent_evaluation import evaluate_run
 from appliance.solutions.testing.runner import CaseResult, temporary_records
 
 
-def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> CaseResult:
+def run_agent_case(scope: TenantScope, case: AgentCase, dependencies: RunDependencies) -> CaseResult:
     """Run one case: its records exist while it runs, tools give the answers of the case, and policies evaluate each call."""
     from appliance.agents import rehearse  # imported late because the model clients take long to load
 
@@ -23,7 +22,7 @@ def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> C
     try:
         definition = get_version(scope, case.agent).definition
         with temporary_records(scope, case.records):
-            run = rehearse(scope, definition, case.input, answering, services.agents.runner.dependencies)
+            run = rehearse(scope, definition, case.input, answering, dependencies)
     except ApplianceError as error:
         return replace(result, problems=tuple(_refusal(error)), duration_ms=_elapsed_ms(began), status="refused")
     return replace(

@@ -5,11 +5,11 @@ from functools import partial
 
 from appliance.core.scope import TenantScope
 from appliance.governance import kill_switches, subject_of
-from appliance.llm import Trial
-from appliance.solutions.services import Services
+from appliance.governance.executor import GovernedExecutor
+from appliance.llm import LanguageModels, Trial
 
 
-def try_profile(services: Services, scope: TenantScope, slug: str) -> "Future[Trial]":
+def try_profile(scope: TenantScope, slug: str, models: LanguageModels, executor: GovernedExecutor) -> "Future[Trial]":
     """Send one short question to the profile's model.  PolicyDenied (switched off), ConcurrencyLimited; NotFound in the Future."""
     kill_switches.check_not_switched_off(scope, subject_of(scope))
-    return services.executor.submit(scope, partial(services.llm.try_profile, scope, slug))
+    return executor.submit(scope, partial(models.try_profile, scope, slug))

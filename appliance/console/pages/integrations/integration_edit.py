@@ -134,7 +134,7 @@ def _form(visit: Visit, connector: str, entered: Entered, current: Integration |
         "connector": installed, "entered": entered, "current": current, "problem": entered.problem,
         "callback": f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{connecting.CALLBACK}",
         "by_person": _offers_consent(installed.settings_schema),
-        "dependents": find_dependents(visit.services, visit.scope, "integration", current.slug) if current else [],
+        "dependents": find_dependents(visit.services.referrers, visit.scope, "integration", current.slug) if current else [],
     }  # fmt: skip
     return Page("integration_edit.html", values, entered.problem.status if entered.problem else 200)
 

@@ -157,7 +157,7 @@ def _profile_page(visit: Visit, slug: str, trial: Trial | None = None, problem: 
     values = {
         "profile": stored, "settings": stored.profile, "usage": usage, "gauges": _gauges(usage), "nano": NANO, "trial": trial,
         "most": max([used.tokens for _day, used in usage.days], default=0), "problem": problem,
-        "dependents": find_dependents(visit.services, visit.scope, "llm-profile", slug),
+        "dependents": find_dependents(visit.services.referrers, visit.scope, "llm-profile", slug),
     }  # fmt: skip
     return Page("llm_profile.html", values, problem.status if problem else 200)
 
@@ -189,7 +189,7 @@ def _gauges_of(title: str, budget: Budget, used: UsageSum, currency: str) -> lis
 def test_llm_profile(visit: Visit, slug: str) -> Answer:
     """Send one short test prompt, and show the response and its cost."""
     try:
-        work = try_profile(visit.services, visit.scope, slug)
+        work = try_profile(visit.scope, slug, visit.services.llm, visit.services.executor)
     except ApplianceError as refusal:
         return _profile_page(visit, slug, problem=refusal)
 

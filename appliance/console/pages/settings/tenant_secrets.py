@@ -61,9 +61,9 @@ def _secret_page(visit: Visit, name: str, problem: ApplianceError | None = None)
     if secret is None:
         raise NotFound(Sentence("there is no secret %(name)s; choose one from the list", name=repr(name[:63])))
     values: dict[str, Any] = {
-        "secret": secret, "dependents": find_dependents(visit.services, visit.scope, "secret", name), "kinds": KIND_NAMES,
+        "secret": secret, "dependents": find_dependents(visit.services.referrers, visit.scope, "secret", name), "kinds": KIND_NAMES,
         "pages": _PAGES, "bindings": secret_bindings.list_bindings(visit.scope, name),
-        "unbound": unbound_uses(visit.services, visit.scope, name), "problem": problem,
+        "unbound": unbound_uses(visit.services.referrers, visit.scope, name), "problem": problem,
         "entered": {each: visit.request.field(each) for each in ("kind", "target")}, "names": Names(visit),
     }  # fmt: skip
     return Page("secret.html", values, problem.status if problem else 200)
@@ -74,7 +74,7 @@ def add_binding(visit: Visit, name: str) -> Answer:
     """Permit one more destination for the secret."""
     kind, target = cast(Kind, visit.request.field("kind")), visit.request.field("target").strip()
     try:
-        place: SecretDestination = find_place(visit.services, visit.scope, kind, target)
+        place: SecretDestination = find_place(visit.services.referrers, visit.scope, kind, target)
         secret_bindings.bind(visit.scope, name, place)
     except ApplianceError as refusal:
         return _secret_page(visit, name, refusal)

@@ -1,9 +1,10 @@
 """Provides sandbox tenants with the starter solution to people who are not a member of any tenant."""
 
 from appliance.core.database import db
-from appliance.solutions import Services, SolutionServices, apply_solution, order_system_url, starter_solution
+from appliance.solutions import SolutionServices, apply_solution, order_system_url, starter_solution
 from appliance.tenants import people
 from appliance.tenants import service as tenants
+from appliance.web import Services
 
 
 def is_offered(services: Services) -> bool:

@@ -27,7 +27,7 @@ from appliance.monitor import DiskGauge, KeyTraffic, Webhooks
 from appliance.monitor.alerts import Alerts
 from appliance.processes import ProcessFlow
 from appliance.sandbox import Pool
-from appliance.solutions.transfers import Transfers
+from appliance.solutions import Referrers, Transfers
 from appliance.tenants import LargeBodies, RateLimiter, Streams
 from appliance.tenants.grants import ConfirmationDecisions
 from appliance.tenants.sign_in import PasswordChecks
@@ -85,6 +85,7 @@ class Services:
     replays: TenantThreads
     backups: BackupUpkeep
     transfers: Transfers
+    referrers: Referrers
     agents: AgentRuns
     languages: Languages
     imports: FileImports
