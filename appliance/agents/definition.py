@@ -16,7 +16,7 @@ MEMBERS = ("id", "name", "description", "model", "instructions", "tools", "skill
 MOST_TEXT = {"name": 200, "description": 2_000, "instructions": 60_000}
 MOST_NAMES = 100
 MOST_SCHEMA_BYTES = 32 << 10
-# The tools of CONTRACT § 12 that a definition may list.  Waiting for people is automatic, and skills are listed in `skills`.
+# The tools of docs/contract.md § 12 that a definition may list. Waiting for people is automatic, and skills are in `skills`.
 TOOLS = (
     "list_tenant_integrations", "execute_tenant_integration", "request_human_input", "execute_process", "get_execution",
     "query_entities", "write_entities", "search_documents", "read_document", "read_logs", "publish_webapp",

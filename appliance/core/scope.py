@@ -20,7 +20,7 @@ M = TypeVar("M", bound=TenantModel)
 class TenantScope:
     """The first argument of every domain operation; creates queries that are filtered by tenant.
 
-    `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the permissions of CONTRACT § 4.
+    `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the permissions of docs/contract.md § 4.
     `request_id` appears in logs; `trace` is the parent span, as a `traceparent`.  `has_agent_key`: the actor is a key that
     belongs to an agent.
     """

@@ -121,7 +121,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits and their defaults (CONTRACT § 14)."""
+    """Limits and their defaults (docs/contract.md § 14)."""
 
     json_body_kb: int = setting(1024, "Maximum size of a JSON body.")
     json_depth: int = setting(64, "Maximum nesting of a JSON body.")

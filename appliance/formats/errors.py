@@ -1,4 +1,4 @@
-"""Errors of reading and writing content: a code, a failure class (contract § 5) and a message that says what to do next."""
+"""Errors of reading and writing content: a code, a failure class (docs/contract.md § 5) and a message that says what to do next."""
 
 from typing import Literal
 

@@ -61,7 +61,7 @@ def convert(cell: Any, kind: str) -> Any:
 
 
 def to_exact_json(number: int) -> int | str:
-    """The integer, or its text if a JSON number cannot represent it exactly everywhere (contract § 17)."""
+    """The integer, or its text if a JSON number cannot represent it exactly everywhere (docs/contract.md § 17)."""
     return number if -LARGEST_INTEGER <= number <= LARGEST_INTEGER else str(number)
 
 

@@ -151,7 +151,7 @@ def _arrival(scope: Scope) -> IncomingRequest:
 
 
 def _refusal(error: ApplianceError, request_id: str) -> bytes:
-    """The error envelope of CONTRACT § 3."""
+    """The error envelope of docs/contract.md § 3."""
     details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
     body = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": details}
     return json.dumps({"success": False, "error": {**body, **error.extra}}).encode()

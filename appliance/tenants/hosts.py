@@ -1,4 +1,4 @@
-"""The host table of CONTRACT § 2: matches a Host header to what the host serves."""
+"""The host table of docs/contract.md § 2: matches a Host header to what the host serves."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The scopes of CONTRACT § 4, and the scopes of each role."""
+"""The scopes of docs/contract.md § 4, and the scopes of each role."""
 
 from collections.abc import Iterable
 

@@ -1,19 +1,16 @@
 """Definitions: what is accepted, and every problem at once with its place."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.core import yaml12
 from appliance.core.json_schema import compile_schema
 from appliance.processes.definitions.definition import DefinitionProblems, parse_definition
 from appliance.processes.definitions.nodes import Grants, Retry
 from appliance.processes.definitions.schema import process_schema
 from appliance.processes.definitions.template import TemplateInvalid, compile_template, resolve_path
-from appliance.processes.triggers.kinds import PARSERS
 
 RULE = {"id": "a", "rule": {"expression": "= 1"}}
 INNER = [{**RULE, "id": "b"}]
@@ -308,16 +305,6 @@ def test_grants_name_secrets_processes_and_asking_people() -> None:
 )
 def test_waits_may_contain_expressions_and_have_a_timeout(step: dict[str, Any]) -> None:
     assert of_step({"id": "a", **step}) == {}
-
-
-def test_the_triggers_of_the_docs_page_are_accepted() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "processes.md").read_text("utf-8")
-    view = yaml12.load(page.split("## Triggers", 1)[1].split("```yaml\n", 1)[1].split("```", 1)[0])
-    definition = parse_definition({"id": "p", "steps": [RULE], **view}, {})
-    assert [trigger.id for trigger in definition.triggers] == [
-        "schedule", "webhook", "hub", "integration", "datapool", "process", "document",
-    ]  # fmt: skip
-    assert {trigger.kind for trigger in definition.triggers} == set(PARSERS), "the page shows every kind"
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class Skill:
 
 @dataclass(frozen=True)
 class LoadedSkill:
-    """The result of loading a skill (CONTRACT § 12); `content` is set if one of its text files was requested."""
+    """The result of loading a skill (docs/contract.md § 12); `content` is set if one of its text files was requested."""
 
     skill: Skill
     instructions: str = field(repr=False)
@@ -123,7 +123,7 @@ class LoadedSkill:
         return SkillUsed(self.name, self.version_digest, self.trust == "trusted")
 
     def document(self) -> dict[str, Any]:
-        """The JSON form (CONTRACT § 12); without `content` if no file was requested."""
+        """The JSON form (docs/contract.md § 12); without `content` if no file was requested."""
         document: dict[str, Any] = {
             "name": self.name, "description": self.description, "version_digest": self.version_digest,
             "instructions": self.instructions, "files": [file_document(file) for file in self.files],

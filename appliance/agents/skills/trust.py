@@ -1,6 +1,6 @@
 """Approves skills and revokes approvals: a signed-in person trusts one digest and grants it tools.
 
-No scope allows this (CONTRACT § 4): API keys and agents can neither approve nor revoke.
+No scope allows this (docs/contract.md § 4): API keys and agents can neither approve nor revoke.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes that the tools of CONTRACT § 12 return."""
+    """The shapes that the tools of docs/contract.md § 12 return."""
 
     execution: Shape
     line: Shape

@@ -16,7 +16,7 @@ Mode = Literal["observe", "enforce"]
 class ToolAction:
     """An action to be evaluated, whichever tool performs it.
 
-    `tool` is a name of CONTRACT § 12 (`execute_tenant_integration` for every integration action, from any edge);
+    `tool` is a name of docs/contract.md § 12 (`execute_tenant_integration` for every integration action, from any edge);
     `integration`, `operation`, `connector` (name and version), `host` (the address that would be called) and `credential`
     (a reference, never a secret) are empty for tools that stay inside the appliance.  `sent` is the HTTP request, None for other
     protocols or if no rule inspects it; `kin` names the integrations that share the credential.

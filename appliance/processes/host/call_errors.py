@@ -42,7 +42,7 @@ def try_call(work: Callable[[], Any]) -> tuple[bool, Any]:
 
 
 def failure_class_of(error: ApplianceError) -> str:
-    """The failure class (contract § 5) of a coded error."""
+    """The failure class (docs/contract.md § 5) of a coded error."""
     if isinstance(error, ConnectorFailed):
         return "connector"
     if isinstance(error, TimedOut):

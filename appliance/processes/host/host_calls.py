@@ -27,7 +27,7 @@ MAX_REAPPROVALS = 3
 
 
 class DataPoolCalls:
-    """`api.datapool.*` and the `datapool` step, with the positional arguments of contract § 6."""
+    """`api.datapool.*` and the `datapool` step, with the positional arguments of docs/contract.md § 6."""
 
     def perform(self, claim: Claim, method: str, args: list[Any]) -> Any:
         """Performs `datapool.<verb>` and returns its answer as JSON."""

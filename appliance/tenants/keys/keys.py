@@ -60,7 +60,7 @@ FIRST = "first"
 
 @dataclass(frozen=True)
 class KeySpec:
-    """Properties of a new key; None means the default of CONTRACT § 4.
+    """Properties of a new key; None means the default of docs/contract.md § 4.
 
     With `is_default_rate`, no addresses or no lifetime, a key issued by another key inherits that key's limits where they are
     stricter.  Keys issued by an agent key are agent keys, whatever `kind` says.
