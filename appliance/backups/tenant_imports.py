@@ -54,7 +54,7 @@ class ImportRequest:
 
 @dataclass(frozen=True)
 class ImportResult:
-    """The result of an import: `paused` counts processes, `strangers` are logins without an account here."""
+    """The result of an import: `paused` counts processes, `unknown_logins` are logins without an account here."""
 
     tenant_id: str
     manifest: dict[str, Any]

@@ -21,7 +21,7 @@ ENGLISH = {"ui/templates/docs/explorer.html", "appliance/console/extraction.py"}
 BETWEEN = {" and ", " or "}
 
 PAGES = [path for path in project_files() if path.is_relative_to(TEMPLATES) and path.suffix == ".html"]
-MODULES = [path for path in project_files() if path.parent == CONSOLE and path.suffix == ".py"]
+MODULES = [path for path in project_files() if path.is_relative_to(CONSOLE) and path.suffix == ".py"]
 
 
 def find_texts(path: Path) -> list[str]:

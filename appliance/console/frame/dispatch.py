@@ -340,7 +340,7 @@ def _saved_form_page(request: ConsoleRequest, sealed_form: str, status: int, *, 
     `person` is the login of the user who is signed in now, when that is not the author.
     """
     values = {
-        "action": f"{request.path}?{request.query}".rstrip("?"), "kept": sealed_form, "field": saved_forms.FIELD,
+        "action": f"{request.path}?{request.query}".rstrip("?"), "saved_form": sealed_form, "field": saved_forms.FIELD,
         "has_files": has_files, "person": person,
     }  # fmt: skip
     return Page("base/signed_out.html", values, status)

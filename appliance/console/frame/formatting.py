@@ -263,6 +263,6 @@ def tone(state: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration, "moment": moment, "clock_time": clock_time, "number": number, "fixed": fixed, "count_of": count,
     "pretty": pretty, "compact": compact, "cell": cell, "members": members, "size": size, "state_name": state_name,
-    "sentence": sentence, "advice": advice, "said": translate, "tone": tone, "columns_of": columns_of, "file_mark": file_mark,
+    "sentence": sentence, "advice": advice, "translated": translate, "tone": tone, "columns_of": columns_of, "file_mark": file_mark,
     "day": day, "hour": hour, "local_moment": local_moment,
 }  # fmt: skip

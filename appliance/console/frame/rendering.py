@@ -45,7 +45,7 @@ class Renderer:
     def render(self, page: Page, request: ConsoleRequest, visit: Visit | None) -> str:
         """The HTML of a page; with a visit, in the frame of the tenant's console (menu and tenant switcher)."""
         values: dict[str, Any] = {
-            "asked": request, "request_id": request.request_id, "visit": visit, "menu": [], "section": "", "counts": {},
+            "request": request, "request_id": request.request_id, "visit": visit, "menu": [], "section": "", "counts": {},
             "tenants": [], "tenant_name": request.tenant or "", "tenant": request.tenant or "",
             "base_host": self._config.domains.base, **page.values,
         }  # fmt: skip

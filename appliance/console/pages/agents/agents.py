@@ -37,7 +37,7 @@ def _agent_page(visit: Visit, agent_id: str, task: str = "", problem: ApplianceE
     values = {
         "agent": latest.definition, "version": latest, "definition": latest.definition.document(), "runs": result.items,
         "next_cursor": result.next_cursor, "versions": versions.list_versions(visit.scope, agent_id, PageRequest(_VERSIONS)).items,
-        "names": Names(visit), "token": secrets.token_urlsafe(16), "given": task, "problem": problem,
+        "names": Names(visit), "token": secrets.token_urlsafe(16), "task": task, "problem": problem,
     }  # fmt: skip
     return Page("agent.html", values, problem.status if problem else 200)
 
@@ -83,7 +83,7 @@ def _row(entry: Entry) -> dict[str, object]:
     data = dict(entry.data)
     is_wrong = entry.kind == "unanswered" or data.get("ok") is False or data.get("status") == "failed"
     about = data.get("tool") or data.get("status") or ""
-    return {"entry": entry, "said": _ENTRY_TITLES[entry.kind], "about": about, "is_wrong": is_wrong}
+    return {"entry": entry, "title": _ENTRY_TITLES[entry.kind], "about": about, "is_wrong": is_wrong}
 
 
 @page("POST", "/agents/<agent_id>/runs/<run_id>/cancel", scope="agents.run")

@@ -67,7 +67,7 @@ def _grid_page(visit: Visit, definition: Mapping[str, Any], grid: Grid, result: 
         "next_cursor": result.next_cursor if result else None,
         "size": _count(visit, grid, result), "most": MOST_COUNTED,
         "fields": [*definition["fields"], *OWN], "form_rows": [*(grid.rows or ()), Row()][:MOST_ROWS],
-        "without_value": WITHOUT_VALUE, "shown": [field["name"] for field in columns],
+        "without_value": WITHOUT_VALUE, "visible_fields": [field["name"] for field in columns],
     }  # fmt: skip
     return Page("collection.html", values, problem.status if problem else 200)
 

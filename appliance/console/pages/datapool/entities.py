@@ -171,7 +171,7 @@ def _form_page(
         form.show_errors([each for each in problem.details if each not in form.problems])
     values = {
         "collection": definition, "form": form, "entity": entity, "problem": problem, "altered": [], "mine": [], "by": "",
-        "title": _title(visit, definition, entity), "made": visit.request.args.get("made", ""), **(more or {}),
+        "title": _title(visit, definition, entity), "created_id": visit.request.args.get("made", ""), **(more or {}),
     }  # fmt: skip
     return Page("entity_form.html", values, problem.status if problem else 200)
 
@@ -200,7 +200,8 @@ def _entity_page(visit: Visit, collection: str, entity_id: str, problem: Applian
         "title": _title(visit, definition, snapshot),
         "own": [(each, format_value(each, snapshot[each["name"]], {})) for each in OWN],
         "cells": [(field, format_value(field, snapshot.get(field["name"]), titles, may_read_documents=may)) for field in fields],
-        "told": _build_history(visit, definition, changes.items, titles), "next_cursor": changes.next_cursor, "names": Names(visit),
+        "history": _build_history(visit, definition, changes.items, titles), "next_cursor": changes.next_cursor,
+        "names": Names(visit),
         "as_json": json.dumps(snapshot, ensure_ascii=False, indent=2),
     }  # fmt: skip
     return Page("entity.html", values, problem.status if problem else 200)

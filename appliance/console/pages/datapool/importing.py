@@ -74,7 +74,7 @@ def _import_page(visit: Visit, file_import: FileImport, problem: ApplianceError 
     unique = [field["name"] for field in definition["fields"] if field["unique"] and field["name"] in mapping]
     report = file_import.report
     values = {
-        "collection": definition, "found": file_import, "here": _address(file_import), "problem": problem, "mapping": mapping,
+        "collection": definition, "file_import": file_import, "here": _address(file_import), "problem": problem, "mapping": mapping,
         "names": names, "sample": file_import.sample[:SAMPLE_ROWS],
         "keys": file_import.options.key if chosen_fields is not None else unique[:1],
         "encodings": sorted(set(ENCODINGS)), "delimiters": {each: _(DELIMITER_WORDS[each]) for each in DELIMITERS},

@@ -66,7 +66,7 @@ def document_page(
         "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.request.form.get("reviewers", []),
         "note": visit.request.field("note") if of_form == "review" else "", "text": text, "excerpt": excerpt,
         "preview": text is not None and previews.has_preview(document.media_type), **_sharing_and_retention(visit, document_id),
-        "wrong": {"share": None, "keeping": None} | {of_form: problem}, "made": new_link,
+        "wrong": {"share": None, "keeping": None} | {of_form: problem}, "new_link": new_link,
         "today": clock.rfc3339(clock.now_ms())[:10],
     }  # fmt: skip
     return Page("document.html", values, problem.status if problem else 201 if new_link else 200)

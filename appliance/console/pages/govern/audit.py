@@ -29,7 +29,7 @@ def _page(visit: Visit, verification: ChainStatus | None = None) -> Page:
     values = {
         "rows": [(row, _short_fields(row.fields)) for row in result.items], "next_cursor": result.next_cursor,
         "names": Names(visit), "args": args, "problem": problem,
-        "kept": urlencode({name: value for name, value in args.items() if value}),
+        "query": urlencode({name: value for name, value in args.items() if value}),
         "narrowed": any(args[name] for name in ("actor", "action", "subject")), "verdict": verification, "most": MOST_EXPORTED,
     }  # fmt: skip
     return Page("audit.html", values, problem.status if problem else 200)

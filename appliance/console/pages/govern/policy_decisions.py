@@ -66,8 +66,8 @@ def _decision_page(visit: Visit, explanation: Explanation | None = None, problem
     stored = visit.services.policies.list_policies(visit.scope, PageRequest(MAX_LIMIT)).items
     drafts = [(each.name, _("the active policies and the draft of %(name)s", name=each.name)) for each in stored]
     values = {
-        "form": form, "kinds": _translate(_KINDS), "roads": _translate(_VIA), "effects": _translate(_EFFECTS),
-        "drafts": drafts, "told": explanation, "problem": problem,
+        "form": form, "kinds": _translate(_KINDS), "channels": _translate(_VIA), "effects": _translate(_EFFECTS),
+        "drafts": drafts, "explanation": explanation, "problem": problem,
         "default_tool": INTEGRATIONS,
     }  # fmt: skip
     return Page("policy_decide.html", values, problem.status if problem else 200)

@@ -56,7 +56,7 @@ def show_catalogue(visit: Visit) -> Answer:
     visible = [each for each in groups if each.kind == kind] if kind else groups
     return Page(
         "catalogue.html",
-        {"shelves": visible, "kinds": [(each.kind, len(each.entries)) for each in groups], "kind": kind, "words": words,
+        {"groups": visible, "kinds": [(each.kind, len(each.entries)) for each in groups], "kind": kind, "words": words,
          "total": sum(len(each.entries) for each in groups), "broken": registry.problems},
     )  # fmt: skip
 

@@ -90,8 +90,8 @@ def _alert_page(visit: Visit, alert_id: str, problem: ApplianceError | None = No
     events = alerts.list_events(visit.scope, alert_id, visit.page(limit=20))
     values = {
         "row": _row(visit, row), "events": events.items, "next_cursor": events.next_cursor, "problem": problem,
-        "told": [_describe_action(visit, each) for each in actions_of(row)], "names": Names(visit), "silences": SILENCES,
-        "held": format_duration(row.for_ms) if row.for_ms else "",
+        "notifications": [_describe_action(visit, each) for each in actions_of(row)], "names": Names(visit), "silences": SILENCES,
+        "fires_after": format_duration(row.for_ms) if row.for_ms else "",
         "repeat": format_duration(row.repeat_ms) if row.repeat_ms else "",
     }  # fmt: skip
     return Page("alert.html", values, problem.status if problem else 200)
@@ -201,12 +201,12 @@ def _form(
     slugs = [each.slug for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items]
     values = {
         "kind": kind, "kinds": KINDS, "fields": [EXTERNAL_NAMES.get(name, name) for name in members],
-        "needed": [EXTERNAL_NAMES.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": values_entered,
+        "needed": [EXTERNAL_NAMES.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "entered": values_entered,
         "problem": problem, "processes": processes,
         "webhooks": [each for each in hooks if each.state == "active" or each.id == values_entered.get("webhook")],
         "mailers": [slug for slug in slugs if visit.may("integrations.execute") and _sends(visit, slug)], "integrations": slugs,
         "roles": ROLES, "editing": editing,
-        "kept": [] if editing is None or _fits_form(actions_of(editing))
+        "fixed_notifications": [] if editing is None or _fits_form(actions_of(editing))
         else [_describe_action(visit, each) for each in actions_of(editing)],
     }  # fmt: skip
     return Page("alert_new.html", values, problem.status if problem else 200)

@@ -49,7 +49,7 @@ def list_page(visit: Visit, search: Search, problem: ApplianceError | None = Non
         "rows": result.items, "next_cursor": result.next_cursor, "search": search, "args": search.args, "states": STATES,
         "spans": SPANS, "durations": DURATIONS, "bys": BYS, "problem": problem, "names": Names(visit),
         "processes": versions.list_names(visit.scope),
-        "every": BUSY_MS * 2 if moving else 0, "live_url": search.address(part="live"), "kept": urlencode(search.params),
+        "every": BUSY_MS * 2 if moving else 0, "live_url": search.address(part="live"), "query": urlencode(search.params),
     }  # fmt: skip
     template = "executions_live.html" if visit.request.is_fragment else "executions.html"
     return Page(template, values, problem.status if problem else 200)

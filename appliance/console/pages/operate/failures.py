@@ -32,7 +32,7 @@ def _failures_page(visit: Visit, retry_result: failures.BulkRetryResult | None =
     result = failures.list_failures(visit.scope, visit.page(), state=_parse_state(state))
     values = {
         "groups": result.items, "next_cursor": result.next_cursor, "state": state, "states": STATES, "outcome": retry_result,
-        "names": Names(visit), "kept": f"state={state}",
+        "names": Names(visit), "query": f"state={state}",
     }  # fmt: skip
     return Page("failures.html", values)
 

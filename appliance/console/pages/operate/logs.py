@@ -33,7 +33,7 @@ def list_logs(visit: Visit) -> Answer:
         "filtered": bool(others), "levels": list(LEVELS), "sources": SOURCES, "spans": SPANS, "processes": names,
         "follows": follows, "tail_words": _tail_phrases(),
         "tail_url": f"/console/logs/live?{urlencode({**others, 'part': 'live', 'after': newest})}",
-        "kept": urlencode(others), "follow_url": f"/console/logs?{urlencode(others if follows else {**others, 'follow': '1'})}",
+        "query": urlencode(others), "follow_url": f"/console/logs?{urlencode(others if follows else {**others, 'follow': '1'})}",
     }  # fmt: skip
     return Page("logs.html", values)
 

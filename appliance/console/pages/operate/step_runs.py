@@ -38,7 +38,7 @@ def list_runs(visit: Visit, execution_id: str) -> Answer:
     values = {
         "row": row, "process": versions.get_process(visit.scope, row.process_id), "count": count, "runs": result.items,
         "next_cursor": result.next_cursor, "state": state, "states": [each for each in STATES if count.by_status.get(each)],
-        "kept": urlencode({"path": path, **({"state": state} if state else {})}),
+        "query": urlencode({"path": path, **({"state": state} if state else {})}),
     }  # fmt: skip
     return Page("step_runs.html", values)
 

@@ -112,7 +112,7 @@ def test_process(visit: Visit, process_id: str) -> Answer:
         raise
     except ApplianceError as error:
         return _test_page(visit, target, form, problem=error)
-    return _test_page(visit, target, form, told=result)
+    return _test_page(visit, target, form, result=result)
 
 
 def _read_target(visit: Visit, process_id: str, version: str, step: str) -> TestTarget:
@@ -173,11 +173,11 @@ def _test_page(visit: Visit, target: TestTarget, form: dict[str, str], **more: A
     """The page; `more` may hold a `problem`, the result of the test (`told`), or the source of the values (`seen`)."""
     problem: ApplianceError | None = more.get("problem")
     seen: RecordedContext | None = more.get("seen")
-    result: DryRun | None = more.get("told")
+    result: DryRun | None = more.get("result")
     errors = [result.error, *(step.run.error for step in result.steps[:SHOWN_STEPS])] if result else []
     excerpts = {each["step"]: excerpt_of(target.content, each, each["step"]) for each in errors if each and "step" in each}
     values = {
-        "process": target.row, "tested": target, "form": form, "problem": problem, "told": result, "most": SHOWN_STEPS,
+        "process": target.row, "tested": target, "form": form, "problem": problem, "result": result, "most": SHOWN_STEPS,
         "excerpts": excerpts, "seen": seen,
         "samples": [each.name for each in samples.list_samples(visit.scope, target.row.id, PageRequest(50)).items],
     }  # fmt: skip

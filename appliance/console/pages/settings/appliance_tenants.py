@@ -73,8 +73,8 @@ def _import_page(visit: Visit, upload: UploadedExport, problem: ApplianceError |
     }  # fmt: skip
     stopped = upload.work.problem if upload.work is not None and not is_busy and not upload.imported else None
     values = {
-        "found": upload, "told": manifest, "here": _address(upload), "problem": problem, "stopped": stopped, "form": form,
-        "stages": STAGES, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "kinds": KINDS, "shown": MAX_NAMES,
+        "upload": upload, "manifest": manifest, "here": _address(upload), "problem": problem, "stopped": stopped, "form": form,
+        "stages": STAGES, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "kinds": KINDS, "max_names": MAX_NAMES,
         "comes": count_in_manifest(manifest["tables"]) if manifest else [],
         "known": {each["login"] for each in manifest.get("people", ()) if has_account(each["login"])},
         "url": visit.services.config.tenant_url(upload.imported.tenant_id) if upload.imported else "",

@@ -31,7 +31,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
         "members": people.list_members(visit.scope), "invited": invitations.list_invitations(visit.scope),
         "name_of": Names(visit).of, "meanings": MEANINGS, "roles": list(reversed(ROLES)), "problem": problem, "form": form,
         "may": visit.may("keys.write"), "me": visit.person.user_id, "can_invite": inviting.is_enabled,
-        "can_write": inviting.can_send_email(visit.scope), "lasting": LASTING, "told": visit.request.args.get("told", ""),
+        "can_write": inviting.can_send_email(visit.scope), "lasting": LASTING, "sent": visit.request.args.get("sent", ""),
     }  # fmt: skip
     return Page("people.html", values, problem.status if problem else 200)
 
@@ -60,7 +60,7 @@ def _days(visit: Visit) -> int:
 
 
 def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
-    way = {"letter": True, "link": False}.get(visit.request.field("way"))
+    way = {"email": True, "link": False}.get(visit.request.field("way"))
     try:
         invited = visit.services.invitations.invite(visit.scope, spec, by_email=way)
     except ScopeMissing as error:
@@ -77,7 +77,7 @@ def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
         return _page(visit, error)
     if invited.link:
         return Page("invited.html", {"row": invited.invitation, "link": invited.link}, 201)
-    return Redirect(f"{HERE}?told=letter")
+    return Redirect(f"{HERE}?sent=email")
 
 
 def _confirm_role(visit: Visit, login: str, role: str) -> Page | None:

@@ -31,9 +31,9 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = F
     work = services.transfers.jobs.latest(scope, EXPORT)
     is_busy = work is not None and not work.is_over
     values = {
-        "kept": exports.list_exports(services.config, scope), "work": work, "is_busy": is_busy, "stages": STAGES,
+        "exports": exports.list_exports(services.config, scope), "work": work, "is_busy": is_busy, "stages": STAGES,
         "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem, "kinds": KINDS,
-        "held": [] if part else counting.count_exported(scope),
+        "exported": [] if part else counting.count_exported(scope),
     }  # fmt: skip
     return Page("export_live.html" if part else "export.html", values, problem.status if problem else 200)
 

@@ -34,7 +34,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = F
     limits, request = visit.services.config.limits, visit.request
     values = {
         "work": work, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem,
-        "held": [] if part else counting.count_exported(visit.scope),
+        "deleted": [] if part else counting.count_exported(visit.scope),
         "stay": [] if part else counting.count_credentials(visit.scope),
         "kinds": KINDS, "chosen": request.field("solution") or "starter", "most_mb": min(limits.upload_mb, LARGEST_BYTES >> 20),
     }  # fmt: skip

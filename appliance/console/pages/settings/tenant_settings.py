@@ -42,9 +42,9 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, of_form: str =
         "form": {name: request.field(name) for name in ("folder", "review", "days")}, "config": config, "kinds": KINDS,
         "addresses": {"url": config.tenant_url(row.id), "cdn": config.cdn_url(row.id), "app": config.webapp_url(row.id, "APP")},
         "rules": folder_rules.list_rules(scope) if visit.may("documents.read") else [], "names": Names(visit),
-        "bounded": counting.count_bounded(scope), "held": counting.count_unbounded(scope) + counting.count_credentials(scope),
-        "stored": services.blobs.usage(scope), "letters": email_integration,
-        "has_letters": services.invitations.can_send_email(scope),
+        "bounded": counting.count_bounded(scope), "unbounded": counting.count_unbounded(scope) + counting.count_credentials(scope),
+        "stored": services.blobs.usage(scope), "email_integration": email_integration,
+        "can_send_email": services.invitations.can_send_email(scope),
         "language": services.languages.get(config.console.language), "runs_it": is_administrator(visit),
     }  # fmt: skip
     return Page("settings.html", values, problem.status if problem else 200)

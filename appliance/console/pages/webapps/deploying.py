@@ -56,7 +56,7 @@ def show_version(visit: Visit, app: str, number: str) -> Answer:
         "app": webapps.get_app(visit.scope, app), "version": version, "difference": difference, "most": MOST_PATHS,
         "others": [each.number for each in latest if each.number != version.number],
         "routes": [(each, each in previous_routes) for each in routes],
-        "gone": [each for each in previous_routes if each not in routes],
+        "removed_routes": [each for each in previous_routes if each not in routes],
     }  # fmt: skip
     return Page("webapp_version.html", values)
 

@@ -59,7 +59,7 @@ def domains_page(
         "domains": [(each, _meaning(each), _stored_certificates(visit, each)) for each in domains],
         "problem": problem, "of_certificate": of_certificate, "origins": ORIGINS, "now": clock.now_ms(),
         "serves_https": services.config.tls_mode != "off",
-        "given": {name: request.field(name) for name in ("certificate", "chain")},
+        "entered": {name: request.field(name) for name in ("certificate", "chain")},
         "methods": METHODS, "redirects": REDIRECTS, "purposes": PURPOSES, "host": request.field("host"),
         "method": request.field("method") or "txt", "redirect_from": request.field("redirect_from"),
         "primary": request.field("primary"),

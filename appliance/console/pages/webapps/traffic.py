@@ -48,7 +48,7 @@ def show_requests(visit: Visit, app: str) -> Answer:
         "usage": read_usage(visit.scope, app, visit.services.webapps.stored_bytes(visit.scope, app), allowance),
         "rows": result.items, "next_cursor": result.next_cursor, "span": span, "spans": SPANS, "is_by_day": bucket == DAY,
         "failed": failed, "executions": _executions_of(visit, failed),
-        "status": status or "", "classes": CLASSES, "path": path, "kept": urlencode({"span": span, "path": path}),
+        "status": status or "", "classes": CLASSES, "path": path, "query": urlencode({"span": span, "path": path}),
     }  # fmt: skip
     return Page("webapp_requests.html", values)
 
