@@ -262,7 +262,7 @@ async def _changes(call: Call, collection: str, number: int) -> AsyncIterator[tu
             number = change.number  # the next poll starts after the last change
             yield number, change.event, change_view(change).model_dump()
         if len(changes) < EVENTS_AT_ONCE:
-            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
+            await asyncio.sleep(call.services.limits.streams.poll_interval(POLL_SECONDS))
 
 
 def _changes_after(scope: TenantScope, collection: str, number: int) -> list[datapool.Change] | None:

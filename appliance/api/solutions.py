@@ -10,7 +10,6 @@ from appliance.solutions import (
     ApplyOptions,
     ArchiveLimits,
     Solution,
-    SolutionServices,
     read_archive,
     read_solution,
     service,
@@ -91,11 +90,6 @@ def read_body(call: Call) -> Solution:
         return read_solution(read_archive(file, bounds))
 
 
-def tools_of(call: Call) -> SolutionServices:
-    services = call.services
-    return SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
-
-
 @route(
     "POST", "/solutions/plan", scope="solutions.apply", body=ARCHIVE, query=PlanQuery, returns=PlanView, atomic=False,
     acts=READS,
@@ -109,7 +103,7 @@ def plan_solution(call: Call) -> PlanView:
     """
     solution = read_body(call)
     options = ApplyOptions(allow_loss=call.query.allow_loss, prune=call.query.prune)
-    return plan_view(solution, service.plan_solution(call.scope, tools_of(call), solution, options), applied=False)
+    return plan_view(solution, service.plan_solution(call.scope, call.services.solutions, solution, options), applied=False)
 
 
 @route("POST", "/solutions/apply", scope="solutions.apply", body=ARCHIVE, query=ApplyQuery, returns=PlanView, atomic=False)
@@ -124,7 +118,7 @@ def apply_solution(call: Call) -> PlanView:
     """
     solution = read_body(call)
     options = ApplyOptions(call.query.allow_loss, call.query.message, call.query.prune)
-    return plan_view(solution, service.apply_solution(call.scope, tools_of(call), solution, options), applied=True)
+    return plan_view(solution, service.apply_solution(call.scope, call.services.solutions, solution, options), applied=True)
 
 
 @route("GET", "/solutions/export", scope="solutions.apply", query=ExportQuery, media="application/zip")
@@ -135,8 +129,8 @@ def export_solution(call: Call) -> Answer:
     processflow.read, integrations.read and entities.read, and webapps.read if a WebApp is published. The header `GOS-Left-Out`
     names WebApps and skills that are too large for a solution.
     """
-    apps, left_out = load_published(call.scope, call.services.webapps, call.services.blobs)
-    skills, too_large = load_skills(call.scope, call.services.skills)
+    apps, left_out = load_published(call.scope, call.services.webapps.apps, call.services.blobs)
+    skills, too_large = load_skills(call.scope, call.services.agents.skills)
     files = write_solution(call.scope, call.services.integrations, apps, drafts=call.query.drafts) | skills
     left_out += too_large
     name = json.dumps(f"{call.scope.tenant_id}.zip")

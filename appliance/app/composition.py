@@ -85,7 +85,15 @@ from appliance.solutions import SolutionServices as SolutionTools
 from appliance.tenants import LargeBodies, RateLimiter, register_custom_hosts
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import PasswordChecks
-from appliance.web import Services
+from appliance.web import (
+    AgentServices,
+    DocumentServices,
+    GovernanceServices,
+    Limits,
+    MonitorServices,
+    Services,
+    WebAppServices,
+)
 from appliance.webapps import service as webapps
 from appliance.webapps.access import Visits
 from appliance.webapps.certificates import Certificates, Worker, certificate_tasks
@@ -133,9 +141,9 @@ class Appliance:
         """Start the sandbox, then the workers and periodic jobs."""
         self.telemetry.start()
         adopt_secret_uses(self.services)
-        self.services.pool.start()
+        self.services.sandbox.start()
         self.services.processes.start()
-        self.services.agents.start()
+        self.services.agents.runs.start()
         for each in self.upkeep:
             each.start()
         self.deliverer.start()
@@ -143,7 +151,7 @@ class Appliance:
 
     def readiness(self) -> Readiness:
         """Whether requests can be served: between start and stop, unless no sandbox process is left or the disk is full."""
-        if not self.ready or not self.services.pool.is_alive():
+        if not self.ready or not self.services.sandbox.is_alive():
             return "starting"
         return "storage_full" if db.is_full() else "ok"
 
@@ -156,18 +164,18 @@ class Appliance:
         for each in self.upkeep:  # All were signalled above, so they stop in parallel within the same deadline.
             each.stop(max(0.0, ends - clock.monotonic()))
         self.deliverer.stop()
-        self.services.publishing.stop()  # Before the processes, because its checks of a version run processes.
-        self.services.agents.stop(self.config.server.shutdown_seconds / 2)
+        self.services.webapps.publishing.stop()  # Before the processes, because its checks of a version run processes.
+        self.services.agents.runs.stop(self.config.server.shutdown_seconds / 2)
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.imports.stop()
         self.services.transfers.stop()
-        self.services.executor.stop()
-        self.services.replays.stop(wait=True)
-        self.services.password_checks.stop()
-        self.services.requests.flush()
+        self.services.governance.executor.stop()
+        self.services.governance.replays.stop(wait=True)
+        self.services.limits.password_checks.stop()
+        self.services.webapps.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
-        self.services.pool.stop()
-        self.services.publications.deliveries.flush()
+        self.services.sandbox.stop()
+        self.services.documents.publications.deliveries.flush()
         for withdraw in self.withdraw:
             withdraw()
         self.telemetry.stop()
@@ -222,20 +230,31 @@ def build(config: Config) -> Appliance:
     custom_domains, visits = domains.build_domains(config, egress), Visits(sealer)
     alerts = make_alerts(config, flow, email, AlertDependencies(hook_service, disk))
     withdraw = (formats.stop, *_listen(config, flow, custom_domains), agents.listen())
+    publisher = Publisher(apps, presence.instance, presence.is_alive)
     services = Services(
-        config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
-        executor=executor, invitations=Invitations(config, sealer, email), policies=policies, governor=governor,
-        rate_limiter=RateLimiter(), instance=presence.instance, is_alive=presence.is_alive, languages=email.languages,
-        key_traffic=KeyTraffic(),
-        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
-        assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
-        uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files), webapps=apps,
-        publications=Publications(delivery), shares=Shares(delivery, sealer), large_bodies=LargeBodies(),
-        streams=make_streams(config), backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer),
-        requests=make_request_log(config), publishing=Publisher(apps, presence.instance, presence.is_alive), webhooks=hook_service,
-        password_checks=PasswordChecks(), alerts=alerts, disk=disk,
-        certificates=Certificates(sealer), domains=custom_domains, visits=visits, skills=library, tools=toolbox, agents=agents,
-        confirmations=make_confirmations(apps),
+        config=config, sealer=sealer, presence=presence, queue=queue, sandbox=pool, languages=email.languages,
+        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
+        assets=(runtimes_folder(config) or default_folder()) / "assets",
+        limits=Limits(
+            rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), password_checks=PasswordChecks()
+        ),
+        processes=flow, integrations=integrations, llm=models, imports=FileImports(formats), blobs=blobs,
+        governance=GovernanceServices(
+            executor=executor, governor=governor, policies=policies, invitations=Invitations(config, sealer, email),
+            confirmations=make_confirmations(apps), replays=TenantThreads(REPLAYS, "replay"),
+        ),
+        documents=DocumentServices(
+            files=files, uploads=Uploads(files, incoming, config.limits.document_mb << 20),
+            previews=Previews(blobs, formats, files), publications=Publications(delivery), shares=Shares(delivery, sealer),
+        ),
+        webapps=WebAppServices(
+            apps=apps, publishing=publisher, visits=visits,
+            requests=make_request_log(config), domains=custom_domains, certificates=Certificates(sealer),
+        ),
+        agents=AgentServices(runs=agents, skills=library, tools=toolbox),
+        monitor=MonitorServices(alerts=alerts, webhooks=hook_service, disk=disk, key_traffic=KeyTraffic()),
+        backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer),
+        solutions=SolutionTools(pool, integrations, apps, publisher, library),
         referrers=Referrers(integrations, models, apps, alerts, config.approvals.email_integration),
     )  # fmt: skip
     add_tools(services, governor, actions)
@@ -272,19 +291,19 @@ def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
 
 def _upkeep(services: Services) -> list[Periodic]:
     """The periodic jobs of every process, such as closing calls of dead processes and deleting expired data."""
-    queue, executor, templates = services.queue, services.executor, services.pool.templates
+    queue, executor, templates = services.queue, services.governance.executor, services.sandbox.templates
     settings = services.config.approvals
     email = EmailDependencies(executor, services.integrations, services.languages)
     notices = Notices(email, settings.email_integration, settings.letter_seconds)
     return [
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
-        Periodic("public-deliveries", 1.0, services.publications.deliveries.flush),
-        Periodic("domains", 2.0, services.domains.checker.check_due),
+        Periodic("public-deliveries", 1.0, services.documents.publications.deliveries.flush),
+        Periodic("domains", 2.0, services.webapps.domains.checker.check_due),
         Periodic("step-cache", 60.0, caching.purge),
         Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
-        Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents)),
-        Periodic("quarantine", 300.0, lambda: services.documents.scan_again(services.config.data)),
+        Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files)),
+        Periodic("quarantine", 300.0, lambda: services.documents.files.scan_again(services.config.data)),
         Periodic("uploads", 3600.0, delete_expired_uploads),
         Periodic("transfers", 600.0, services.transfers.tidy),
         Periodic("reviews", 60.0, reviews.expire_reviews),
@@ -292,17 +311,17 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("approvals", 10.0, expire_due),
         Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("sums", 60.0, rollup.roll_up),
-        Periodic("disk", 60.0, services.disk.measure),
+        Periodic("disk", 60.0, services.monitor.disk.measure),
         Periodic("room", 1.0, lambda: check_space(services.config.data)),
         Periodic("datapool-storage", 60.0, StorageUsage().update),
         Periodic("log-words", 60.0, log_lines.index_older),
-        Periodic("alerts", 10.0, lambda: evaluate_all(services.alerts.facts)),
-        Periodic("alert-notices", 2.0, lambda: send_due(services.alerts.notifier)),
-        Periodic("publishing", 2.0, services.publishing.resume),
-        Compression(services.webapps, services.blobs),
+        Periodic("alerts", 10.0, lambda: evaluate_all(services.monitor.alerts.facts)),
+        Periodic("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier)),
+        Periodic("publishing", 2.0, services.webapps.publishing.resume),
+        Compression(services.webapps.apps, services.blobs),
         Periodic("blobs", 3600.0, services.blobs.collect),
-        Periodic("requests", 2.0, services.requests.flush),
-        Periodic("key-traffic", 2.0, services.key_traffic.flush),
+        Periodic("requests", 2.0, services.webapps.requests.flush),
+        Periodic("key-traffic", 2.0, services.monitor.key_traffic.flush),
         Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
     ]
 
@@ -342,10 +361,10 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     folders = {"/static/": ui_folder() / "static"} | {prefix: folder for prefix, folder in fetched.items() if folder.is_dir()}
     gate = build_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = build_sites(services, gate, ui_folder() / "templates" / "sites")
-    services.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
+    services.webapps.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
     edges = mcp.around(api.refuse_spent_keys(services, cast(App, quart)))
     front = Front(StaticFiles(edges, folders), sites, appliance.config, appliance.readiness)
-    return CertificatePermission(front, appliance.config, services.webapps, services.threads)
+    return CertificatePermission(front, appliance.config, services.webapps.apps, services.threads)
 
 
 async def _render_error(error: Exception) -> Response:
@@ -359,7 +378,7 @@ async def _render_error(error: Exception) -> Response:
 
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until the coroutine function `shutdown` returns."""
-    config = build_server_config(appliance.config, appliance.services.certificates)
+    config = build_server_config(appliance.config, appliance.services.webapps.certificates)
     mcp = make_edge(appliance.services)
     asgi = Transport(make_asgi(appliance, mcp), appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
@@ -368,12 +387,12 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
         await shutdown()
         worker.stopping.set()  # Set now, so that certificate orders finish while the last requests are answered.
 
-    with config.keep_current(certificate_tasks(appliance.config, appliance.services.certificates, worker)):
+    with config.keep_current(certificate_tasks(appliance.config, appliance.services.webapps.certificates, worker)):
         try:
             async with mcp.running():
                 await serve(cast(Any, asgi), config, shutdown_trigger=stop)
         finally:  # Its checks send requests on this event loop, so they must end before the loop does.
-            await asyncio.to_thread(appliance.services.publishing.stop)
+            await asyncio.to_thread(appliance.services.webapps.publishing.stop)
 
 
 def serve_forever(config: Config, announce: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from appliance.core.config import Config, load_config
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.llm import BorrowedProfile, LanguageModels, UsageSum, book_usage, copy_profiles, store_copies, usage_of_copies
-from appliance.solutions import Solution, SolutionServices, raise_problems, read_folder, read_solution, read_test_files
+from appliance.solutions import Solution, raise_problems, read_folder, read_solution, read_test_files
 from appliance.solutions.testing import (
     AgentCase,
     Case,
@@ -56,14 +56,12 @@ def run_tests(args: argparse.Namespace) -> int:
         services = appliance.services
         tenants.create_tenant(TENANT, "Tests")
         scope = tenants.system_scope(TENANT)
-        set_up_tenant(
-            scope, services.sealer, SolutionServices(services.pool, services.integrations, skills=services.skills), solution
-        )
+        set_up_tenant(scope, services.sealer, services.solutions, solution)
         with profiles.borrowed(services.llm, scope):
             results = chain(
-                run_rule_cases(services.pool, solution, args.only),
+                run_rule_cases(services.sandbox, solution, args.only),
                 (run_case(services.processes, scope, case) for case in cases if isinstance(case, Case)),
-                (run_agent_case(scope, case, services.agents.runner.dependencies) for case in of_agents if args.tenant),
+                (run_agent_case(scope, case, services.agents.runs.runner.dependencies) for case in of_agents if args.tenant),
             )
             outcomes = [_print_result(args, outcome) for outcome in results]
     left_out = 0 if args.tenant else len(of_agents)

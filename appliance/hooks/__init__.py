@@ -36,7 +36,7 @@ async def _receive(services: Services, path: str) -> Response:
     headers = {name.lower(): value for name, value in request.headers.items()}
     webhook_request = Request(path, headers, body, _query(request.query_string))
     work = partial(_receive_sync, services, host.tenant, webhook_request, (front["gos.request_id"], front.get("gos.trace", "")))
-    async with services.large_bodies.turn(host.tenant, len(body)):
+    async with services.limits.large_bodies.turn(host.tenant, len(body)):
         answer = await asyncio.get_running_loop().run_in_executor(services.threads, work)
     return Response(answer, 202, content_type="application/json", headers={"Cache-Control": "no-store"})
 

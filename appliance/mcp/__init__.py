@@ -21,8 +21,8 @@ def make_edge(services: Services) -> McpEdge:
         from .tools import ToolHandlers
         from .transport import Transport
 
-        skills = SkillHandlers(services.skills, services.tools, services.threads)
-        tools = ToolHandlers(services.tools, services.threads, services.streams)
+        skills = SkillHandlers(services.agents.skills, services.agents.tools, services.threads)
+        tools = ToolHandlers(services.agents.tools, services.threads, services.limits.streams)
         server = make_server(tools, services.sealer, [skills])
         return Transport(server, services.config.limits.json_body_kb << 10)
 

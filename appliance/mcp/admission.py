@@ -53,7 +53,7 @@ def admit(services: Services, arrival: IncomingRequest) -> Admitted:
         services.sealer, key_of(arrival.headers)[:_LONGEST_KEY], tenant_id=arrival.host.tenant, address=arrival.address,
         request_id=arrival.request_id,
     )  # fmt: skip
-    limits = services.rate_limiter.count(caller).headers()
+    limits = services.limits.rates.count(caller).headers()
     if not caller.scope.has_agent_key:
         raise PolicyDenied(
             "this is a service key, but MCP accepts only agent keys; issue one with `gos key add --kind agent` or in the console, "

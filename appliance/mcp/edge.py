@@ -128,7 +128,7 @@ class McpEdge:
         if len(raw) < LARGE_BYTES:
             _refuse_doubled(raw)
         else:
-            async with self._services.large_bodies.turn(tenant_id, len(raw)):
+            async with self._services.limits.large_bodies.turn(tenant_id, len(raw)):
                 await asyncio.get_running_loop().run_in_executor(self._services.threads, _refuse_doubled, raw)
 
         async def replay() -> Any:

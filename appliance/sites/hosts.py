@@ -25,12 +25,14 @@ def build_sites(services: Services, gate: AccessGate, templates: Path) -> dict[s
     """The application by kind of host: WebApps with their gate, previews, and the CDN."""
     sender = Sender(services.blobs, services.threads)
     codes = EmailCodes(services.sealer)
-    emails = CodeEmails(codes, services.executor, services.languages)
-    share_gate = ShareGate(services.shares, services.password_checks, codes, emails)
-    shares = ShareSite(services.shares, share_gate, sender, SharePages(templates, services.languages))
-    apps = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
+    emails = CodeEmails(codes, services.governance.executor, services.languages)
+    share_gate = ShareGate(services.documents.shares, services.limits.password_checks, codes, emails)
+    shares = ShareSite(services.documents.shares, share_gate, sender, SharePages(templates, services.languages))
+    apps = WebAppSites(services.webapps.apps, sender, gate, Routes(services, sender))
     return {
-        "webapp": LoggedRequests(CodedErrors(DomainRedirects(apps, services.domains.table, services.config)), services.requests),
-        "preview": CodedErrors(PreviewSites(services.webapps, services.sealer, apps, sender)),
-        "cdn": CodedErrors(Cdn(services.publications, sender, shares)),
+        "webapp": LoggedRequests(
+            CodedErrors(DomainRedirects(apps, services.webapps.domains.table, services.config)), services.webapps.requests
+        ),
+        "preview": CodedErrors(PreviewSites(services.webapps.apps, services.sealer, apps, sender)),
+        "cdn": CodedErrors(Cdn(services.documents.publications, sender, shares)),
     }

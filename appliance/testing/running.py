@@ -17,6 +17,7 @@ from appliance.core.config import Config, environment, load_config
 from appliance.core.scope import TenantScope
 from appliance.tenants import SCOPES, people, service
 from appliance.tenants.keys import keys
+from appliance.web import Services
 from appliance.webapps.certificates import ca_certificate
 
 START_SECONDS = 30.0
@@ -46,7 +47,7 @@ class Running:
     _moved_ms: int = 0
 
     @property
-    def services(self) -> Any:
+    def services(self) -> Services:
         return self.appliance.services
 
     def tenant(self, tenant_id: str) -> TenantScope:

@@ -1,6 +1,5 @@
 """The services that edges call, created once by the composition root and passed to every edge."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from appliance.blobs import Blobs
 from appliance.core.catalogues import Languages
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.datapool import FileImports
 from appliance.documents import Documents, Uploads
@@ -27,7 +27,7 @@ from appliance.monitor import DiskGauge, KeyTraffic, Webhooks
 from appliance.monitor.alerts import Alerts
 from appliance.processes import ProcessFlow
 from appliance.sandbox import Pool
-from appliance.solutions import Referrers, Transfers
+from appliance.solutions import Referrers, SolutionServices, Transfers
 from appliance.tenants import LargeBodies, RateLimiter, Streams
 from appliance.tenants.grants import ConfirmationDecisions
 from appliance.tenants.sign_in import PasswordChecks
@@ -40,55 +40,99 @@ from appliance.webapps.traffic import RequestLog
 
 
 @dataclass(frozen=True)
-class Services:
-    """The services of one running appliance.
+class Limits:
+    """What bounds the use of the appliance by each tenant, key and address."""
 
-    `instance` identifies this process in leases and idempotency records, `is_alive` tells whether such a process still runs;
-    `threads` is where edges run blocking operations; `assets` is the folder of prepared third-party front-end files.
-    """
+    rates: RateLimiter
+    streams: Streams
+    large_bodies: LargeBodies
+    password_checks: PasswordChecks
 
-    config: Config
-    sealer: Sealer
-    queue: TaskQueue
-    pool: Pool
-    processes: ProcessFlow
-    integrations: Integrations
-    llm: LanguageModels
+
+@dataclass(frozen=True)
+class GovernanceServices:
+    """Policies and whatever is called under them; `replays` runs policies over past calls."""
+
     executor: GovernedExecutor
+    governor: Governor
+    policies: PolicyService
     invitations: Invitations
     confirmations: ConfirmationDecisions
-    policies: PolicyService
-    governor: Governor
-    rate_limiter: RateLimiter
-    threads: ThreadPoolExecutor
-    instance: str
-    is_alive: Callable[[str], bool]
-    assets: Path
-    blobs: Blobs
-    documents: Documents
+    replays: TenantThreads
+
+
+@dataclass(frozen=True)
+class DocumentServices:
+    """Documents, and how their contents come in and go out."""
+
+    files: Documents
     uploads: Uploads
     previews: Previews
     publications: Publications
     shares: Shares
-    webapps: WebApps
+
+
+@dataclass(frozen=True)
+class WebAppServices:
+    """WebApps, their versions and visitors, and the domains that they are served on."""
+
+    apps: WebApps
     publishing: Publisher
-    requests: RequestLog
-    certificates: Certificates
-    domains: Domains
-    webhooks: Webhooks
-    alerts: Alerts
-    disk: DiskGauge
-    key_traffic: KeyTraffic
     visits: Visits
+    requests: RequestLog
+    domains: Domains
+    certificates: Certificates
+
+
+@dataclass(frozen=True)
+class AgentServices:
+    """Runs of agents, and what agents can use."""
+
+    runs: AgentRuns
     skills: Skills
     tools: Toolbox
-    replays: TenantThreads
+
+
+@dataclass(frozen=True)
+class MonitorServices:
+    """What is measured, and who is notified."""
+
+    alerts: Alerts
+    webhooks: Webhooks
+    disk: DiskGauge
+    key_traffic: KeyTraffic
+
+
+@dataclass(frozen=True)
+class Services:
+    """The services of one running appliance: first what the process has once, then each domain.
+
+    `threads` is where edges run blocking operations; `assets` is the folder of prepared third-party front-end files;
+    `presence` identifies this process in leases and idempotency records, and knows whether another process still runs.
+    """
+
+    config: Config
+    sealer: Sealer
+    presence: Presence
+    queue: TaskQueue
+    threads: ThreadPoolExecutor
+    sandbox: Pool
+    languages: Languages
+    assets: Path
+    limits: Limits
+
+    processes: ProcessFlow
+    integrations: Integrations
+    llm: LanguageModels
+    imports: FileImports
+    blobs: Blobs
+    governance: GovernanceServices
+    documents: DocumentServices
+    webapps: WebAppServices
+    agents: AgentServices
+    monitor: MonitorServices
+
     backups: BackupUpkeep
     transfers: Transfers
+    solutions: SolutionServices
     referrers: Referrers
-    agents: AgentRuns
-    languages: Languages
-    imports: FileImports
-    streams: Streams
-    large_bodies: LargeBodies
-    password_checks: PasswordChecks

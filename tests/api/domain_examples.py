@@ -25,7 +25,7 @@ def _one(tenant: Resources) -> dict[str, str]:
 def _certified(tenant: Resources) -> Example:
     """A domain that is proven, with a certificate that was uploaded."""
     example = _claim(tenant)
-    tenant.running.services.domains.approve_domain(tenant.scope, example.path["host"])
+    tenant.running.services.webapps.domains.approve_domain(tenant.scope, example.path["host"])
     certificate, private_key = AUTHORITY.pair(example.path["host"])
     body = {"certificate": certificate, "private_key": private_key, "chain": text_of(AUTHORITY.certificate)}
     tenant.ask("PUT", f"/webapps/{example.path['app']}/domains/{example.path['host']}/certificate", body)

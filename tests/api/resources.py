@@ -128,7 +128,7 @@ class Resources:
 
     def visit(self, app: str) -> str:
         """The visit of a member."""
-        visits: Visits = self.running.services.visits
+        visits: Visits = self.running.services.webapps.visits
         visits.open_visit(self.scope, app, Access("members"), Visitor("member", fresh("usr")))
         return visits.list_visits(self.scope, app, PageRequest()).items[0].id
 

@@ -31,7 +31,7 @@ def test_a_dead_process_is_replaced_and_seen_while_the_appliance_stays_ready(liv
         assert (before["processes"], before["slots"], before["busy"], before["restarts"]) == (2, 6, 0, 0)
         assert before["confined"] == 2
         assert {each["text"].split(":")[0] for each in before["protections"]} == {"seccomp", "landlock", "user", "privileges"}
-        os.kill(live.services.pool.process_ids()[0], signal.SIGKILL)
+        os.kill(live.services.sandbox.process_ids()[0], signal.SIGKILL)
         ends = clock.monotonic() + 10
         while sandbox(client)["restarts"] == 0:
             assert client.get("/readyz").status_code == 200
@@ -40,7 +40,7 @@ def test_a_dead_process_is_replaced_and_seen_while_the_appliance_stays_ready(liv
 
 
 def test_without_any_process_it_is_not_ready(live: Running) -> None:
-    pool = live.services.pool
+    pool = live.services.sandbox
     seen: list[int] = []
     with live.api("acme") as client:
         assert client.get("/readyz").status_code == 200

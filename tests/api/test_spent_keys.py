@@ -84,7 +84,7 @@ def test_a_spent_key_counts_in_its_traffic(running: Running, acme: httpx.Client)
     key = spend(running, acme)
     for _ in range(5):
         error(use(running, key["key"]), 429, "rate_limited")
-    running.services.key_traffic.flush()
+    running.services.monitor.key_traffic.flush()
     counted = read_numbers(running.tenant("acme"), "key", clock.now_ms() - 600_000, clock.now_ms() + 600_000)[key["id"]]
     assert counted.summary.by_result == {"succeeded": 1, "refused": 6}
 

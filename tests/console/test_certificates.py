@@ -23,7 +23,7 @@ def shop(running: Running, acme: httpx.Client) -> str:
     for host in (f"{name}.certified.test", f"{name}.claimed.test"):
         body = {"host": host, "method": "operator", "redirect_from": "www"}
         acme.post(f"/api/v1/webapps/{name}/domains", json=body).raise_for_status()
-    running.appliance.services.domains.approve_domain(running.tenant("acme"), f"{name}.certified.test")
+    running.appliance.services.webapps.domains.approve_domain(running.tenant("acme"), f"{name}.certified.test")
     return name
 
 

@@ -132,7 +132,7 @@ def test_untested_settings_are_reported_as_stored(
     def refuse(*_: object) -> None:
         raise ConcurrencyLimited("too many calls wait already; try again in a moment")
 
-    monkeypatch.setattr(running.services.executor, "submit", refuse)
+    monkeypatch.setattr(running.services.governance.executor, "submit", refuse)
     sent = fields(demo)
     saved = owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
     assert (saved.status_code, owner.url.endswith(f"/console/integrations/{sent['slug']}")) == (200, True)

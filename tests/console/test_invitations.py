@@ -101,7 +101,8 @@ def test_a_link_does_not_grant_administration_of_the_appliance(club: Running, ol
     page = invite(olga, "boss")
     token, services = link_in(page).partition("token=")[2], club.services
     config = replace(club.config, console=replace(club.config.console, administrators=("Boss@Club.test",)))
-    inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
+    email = EmailDependencies(services.governance.executor, services.integrations, services.languages)
+    inviting = Invitations(config, services.sealer, email)
     with pytest.raises(ValidationFailed, match="gos user add LOGIN") as caught:
         inviting.invite(club.tenant(CLUB), InvitationSpec(" BOSS@club.test", "viewer"))
     assert [each.pointer for each in caught.value.details] == ["/login"]
@@ -168,7 +169,8 @@ def mailbox() -> Iterator[Mailbox]:
 def test_the_link_is_emailed_where_the_tenant_can_send_email(club: Running, mailbox: Mailbox) -> None:
     services, scope, tom = club.services, club.tenant(CLUB), InvitationSpec("tom@club.test", "viewer")
     config = replace(club.config, approvals=replace(club.config.approvals, email_integration="letters"))
-    inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
+    email = EmailDependencies(services.governance.executor, services.integrations, services.languages)
+    inviting = Invitations(config, services.sealer, email)
     assert inviting.invite(scope, tom).link
     with club.api(CLUB) as api:
         body = {"slug": "letters", "connector": "email", "settings": mailbox.settings}
@@ -184,6 +186,7 @@ def test_the_link_is_emailed_where_the_tenant_can_send_email(club: Running, mail
 def test_without_invitations_accounts_are_created_by_the_operator(club: Running) -> None:
     services = club.services
     config = replace(club.config, console=replace(club.config.console, invitations="off"))
-    inviting = Invitations(config, services.sealer, EmailDependencies(services.executor, services.integrations, services.languages))
+    email = EmailDependencies(services.governance.executor, services.integrations, services.languages)
+    inviting = Invitations(config, services.sealer, email)
     with pytest.raises(ScopeMissing, match="gos user add LOGIN"):
         inviting.invite(club.tenant(CLUB), InvitationSpec("ute@club.test", "viewer"))

@@ -59,10 +59,12 @@ def test_a_share_is_created_shown_once_counted_and_revoked(
 def test_recipients_and_downloads_of_a_share_are_listed(
     running: Running, signed_in: SignedIn, acme: httpx.Client, document: str
 ) -> None:
-    shares, scope = running.services.shares, running.tenant("acme")
+    shares, scope = running.services.documents.shares, running.tenant("acme")
     recipients = [f"{name}@firma.example" for name in ("ann", "bob", "cid", "dan")]
     _, token = shares.create_share(scope, document, NewShare(audience=AudienceChange("post", recipients)))
-    assert shares.start_download(scope, shares.open_share(scope, token), Origin("", "Firefox", recipients[3])) is not None
+    share = shares.open_share(scope, token)
+    assert share is not None
+    assert shares.start_download(scope, share, Origin("", "Firefox", recipients[3])) is not None
     viewer = signed_in("viewer@acme.test")
     assert "for ann@firma.example, bob@firma.example, cid@firma.example and 1 more" in viewer.get(page_of(viewer, document)).text
     assert "by dan@firma.example" in viewer.get(page_of(viewer, document, "/downloads")).text

@@ -22,7 +22,7 @@ def shop(running: Running, acme: httpx.Client) -> str:
     """A WebApp with 55 requests for a file, a hostile one, a failed one three days ago and one 20 days ago."""
     name = fresh("traffic")
     acme.post("/api/v1/webapps", json={"id": name}).raise_for_status()
-    now, log = clock.now_ms(), running.appliance.services.requests
+    now, log = clock.now_ms(), running.appliance.services.webapps.requests
     request = HandledRequest(
         "acme", name, now, "GET", "/file", 200, 1000, 2.5, "203.0.113.7", "curl/8", "", f"{name}--acme.localhost"
     )
@@ -96,7 +96,7 @@ def test_the_latest_errors_of_routes_show_their_cause(
     viewer = signed_in("viewer@acme.test")
     assert "Failed routes" not in page_of(viewer, shop)  # a file failed, no route
     response = acme.post(f"/api/v1/processes/{greeting}/execute?wait=30", json={"guest": "nobody"}).json()
-    execution, log = response["data"]["execution_id"], running.appliance.services.requests
+    execution, log = response["data"]["execution_id"], running.appliance.services.webapps.requests
     now = clock.now_ms()
     request = HandledRequest("acme", shop, now, "POST", "/api/hello/7", 502, 90, 2.5, "203.0.113.7", "", "", "x.localhost")
     log.add(replace(request, route="/api/hello/:id", execution_id=execution))

@@ -87,7 +87,8 @@ def calls(resources: Resources, status: str) -> int:
 
 def notices(resources: Resources, integration: str = INTEGRATION, email_seconds: int = 0) -> Notices:
     services = resources.running.services
-    return Notices(EmailDependencies(services.executor, services.integrations, services.languages), integration, email_seconds)
+    email = EmailDependencies(services.governance.executor, services.integrations, services.languages)
+    return Notices(email, integration, email_seconds)
 
 
 def test_every_decider_gets_one_email_with_a_link(resources: Resources, mailbox: Mailbox) -> None:

@@ -86,7 +86,7 @@ def give_domain(live: Running, tenant: str, app: str, host: str) -> None:
     """The operator approves the name; then the appliance issues its certificate."""
     with live.api(tenant) as api:
         api.post(f"/api/v1/webapps/{app}/domains", json={"host": host, "method": "operator"}).raise_for_status()
-        live.services.domains.approve_domain(live.tenant(tenant), host)
+        live.services.webapps.domains.approve_domain(live.tenant(tenant), host)
         await_that(lambda: api.get(f"/api/v1/webapps/{app}/domains/{host}").json()["data"]["state"] == "active")
 
 

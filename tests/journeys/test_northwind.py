@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.solutions import SolutionServices, service, starter_solution
+from appliance.solutions import service, starter_solution
 from appliance.testing.running import Running
 from tests.journeys.order_files import PlantedOrder, Row, plant, to_csv, total_of
 
@@ -82,7 +82,7 @@ def shop(running: Running) -> Iterator[httpx.Client]:
     """A tenant with the starter."""
     scope = running.tenant("northwind")
     starter = starter_solution(f"http://127.0.0.1:{running.config.server.port}/demo")
-    service.apply_solution(scope, SolutionServices(running.services.pool, running.services.integrations), starter)
+    service.apply_solution(scope, running.services.solutions, starter)
     with running.api("northwind") as client:
         yield client
 

@@ -44,7 +44,8 @@ def serving(running: Running, server: Server[Any], key: str) -> Iterator[str]:
 
         box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
         async with edge.running():
-            await serve(cast(Any, with_key), build_server_config(config, services.certificates), shutdown_trigger=box["stop"].wait)
+            server_config = build_server_config(config, services.webapps.certificates)
+            await serve(cast(Any, with_key), server_config, shutdown_trigger=box["stop"].wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="mcp", daemon=True)
     thread.start()

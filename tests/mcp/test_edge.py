@@ -164,8 +164,9 @@ def test_a_restarted_server_accepts_only_the_state_it_sealed(
         return httpx.post(url, json=body, headers={**headers, "Accept": "application/json"}, timeout=60, trust_env=False)
 
     def server() -> Any:
-        skills = SkillHandlers(services.skills, services.tools, services.threads)
-        return make_server(ToolHandlers(services.tools, services.threads, services.streams), services.sealer, [skills])
+        skills = SkillHandlers(services.agents.skills, services.agents.tools, services.threads)
+        handlers = ToolHandlers(services.agents.tools, services.threads, services.limits.streams)
+        return make_server(handlers, services.sealer, [skills])
 
     with serving(running, server(), key) as url:
         first = send(url).json()["result"]

@@ -38,7 +38,8 @@ def suites() -> Suites:
 @pytest.fixture
 def fixtures(running: Running, key: str) -> Iterator[str]:
     services = running.services
-    server = make_server(ToolHandlers(cast(Toolbox, None), services.threads, services.streams), services.sealer, [Fixtures()])
+    handlers = ToolHandlers(cast(Toolbox, None), services.threads, services.limits.streams)
+    server = make_server(handlers, services.sealer, [Fixtures()])
     with serving(running, server, key) as url:
         yield url
 
@@ -77,7 +78,7 @@ def inspect(suites: Suites, running: Running, key: str, era: str, *arguments: st
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_the_inspector_finds_every_tool_schema_portable(suites: Suites, running: Running, key: str, era: str) -> None:
     tools = inspect(suites, running, key, era, "--method", "tools/list", "--strict")["tools"]
-    assert len(tools) == len(running.services.tools.names())
+    assert len(tools) == len(running.services.agents.tools.names())
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

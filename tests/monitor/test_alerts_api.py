@@ -104,9 +104,9 @@ async def test_an_event_starts_one_process_and_sends_one_email_even_when_repeate
     actions = [{"kind": "process", "process": "tell"}, {"kind": "email", "integration": "post", "members": ["role:owner"]}]
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
     alert = await api.ask(key, "POST", "/logs/alerts", body, 201)
-    assert loops.evaluate_all(api.services.alerts.facts) == 1
+    assert loops.evaluate_all(api.services.monitor.alerts.facts) == 1
     for _ in range(2):
-        assert loops.send_due(api.services.alerts.notifier) == 1
+        assert loops.send_due(api.services.monitor.alerts.notifier) == 1
         reset_sent = everything.update(AlertEventRow, told_at=None)
         db.write(reset_sent.execute)  # as if it had been stopped before the note
     (execution,) = list(everything.select(Execution))
@@ -135,15 +135,15 @@ async def test_an_email_is_in_its_readers_language_and_is_sent_once(api: Api, ac
     body = {"name": "Unused", "condition": {"kind": "expiring", "window": "365d"}, "actions": actions}
     alert = await api.ask(key, "POST", "/logs/alerts", body, 201)
     assert alert["says"] == "an API key or a certificate expires within 365d"
-    assert loops.evaluate_all(api.services.alerts.facts) == 1
-    assert loops.send_due(api.services.alerts.notifier) == 1
+    assert loops.evaluate_all(api.services.monitor.alerts.facts) == 1
+    assert loops.send_due(api.services.monitor.alerts.notifier) == 1
     ((email,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
     for part in ("Unused schl", "Bedingung: ein API-Schl", "innerhalb von 365d l", "Verlauf ansehen oder stumm"):
         assert part in email, part
     preferences.choose_language(everything, person.id, "en")
     reset_sent = everything.update(AlertEventRow, told_at=None)
     db.write(reset_sent.execute)
-    assert loops.send_due(api.services.alerts.notifier) == 1
+    assert loops.send_due(api.services.monitor.alerts.notifier) == 1
     assert len(db.rows("SELECT id FROM integration_call WHERE tenant_id = ?", ("acme",))) == 1
     (event,) = await api.ask(key, "GET", f"/logs/alerts/{alert['id']}/history")
     assert event["problems"] == []
@@ -157,7 +157,7 @@ async def test_a_failed_action_is_in_the_history(api: Api, acme: TenantScope) ->
     versions.delete_process(service.system_scope("acme"), "tell")
     test_event = await api.ask(key, "POST", f"/logs/alerts/{alert['id']}/test", status=202)
     assert test_event["turn"] == "test"
-    assert loops.send_due(api.services.alerts.notifier) == 1
+    assert loops.send_due(api.services.monitor.alerts.notifier) == 1
     (event,) = await api.ask(key, "GET", f"/logs/alerts/{alert['id']}/history")
     assert event["problems"] == ["tell was not started: there is no process 'tell' here"]
 

@@ -71,7 +71,7 @@ def test_the_same_request_works_once_an_owner_has_allowed_it(
     refused = flow.post(path, json=body, headers=key)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "grant_required"), refused.text
     (confirmation,) = open_confirmations(owner, name)
-    running.services.confirmations.decide(owner, confirmation.id, True)
+    running.services.governance.confirmations.decide(owner, confirmation.id, True)
     again = flow.post(path, json=body, headers=key)
     assert again.is_success, again.text
 
@@ -124,7 +124,7 @@ def test_once_an_owner_allows_it_the_same_publish_succeeds_and_other_grants_do_n
     assert publish(flow, "allowed").status_code == 403  # asked once
     (confirmation,) = open_confirmations(owner, "allowed")
     assert confirmation.details["scopes"] == ["entities.read", "secrets.write"]
-    running.services.confirmations.decide(owner, confirmation.id, True)
+    running.services.governance.confirmations.decide(owner, confirmation.id, True)
 
     assert publish(flow, "allowed").json()["data"]["version"] == 1
     assert execute(flow, "allowed").json()["data"]["output"]["names"] == ["Ada"]
@@ -142,7 +142,7 @@ def test_once_an_owner_allows_it_the_same_publish_succeeds_and_other_grants_do_n
 def test_a_refused_grant_stays_refused_and_the_error_says_so(running: Running, flow: httpx.Client, owner: TenantScope) -> None:
     put_process(flow, "refused", {"grants": GRANTS, "steps": [code()]})
     publish(flow, "refused")
-    running.services.confirmations.decide(owner, open_confirmations(owner, "refused")[0].id, False)
+    running.services.governance.confirmations.decide(owner, open_confirmations(owner, "refused")[0].id, False)
     answer = publish(flow, "refused")
     assert answer.status_code == 403
     assert "an owner has refused it" in answer.json()["error"]["message"]
@@ -206,7 +206,7 @@ def test_withdrawing_a_grant_stops_new_and_waiting_executions(
     flow.post(f"/api/v1/processes/stopped/executions/{waiting['execution_id']}/resume", json={"token": token}).raise_for_status()
     failed = wait_until(flow, "stopped", "failed", waiting["execution_id"])
     assert (failed["error"]["code"], failed["error"]["failure_class"]) == ("policy_denied", "policy")
-    running.services.confirmations.decide(owner, open_confirmations(owner, "stopped")[0].id, True)
+    running.services.governance.confirmations.decide(owner, open_confirmations(owner, "stopped")[0].id, True)
     assert execute(flow, "stopped", wait=0).status_code == 202
     assert audit_actions(owner, "stopped") == [
         "grant.given", "grant.withdrawn", "grant.confirmation_requested", "grant.confirmed",
@@ -238,7 +238,7 @@ def test_a_withdrawn_grant_blocks_every_grant_that_contains_it(running: Running,
         put_process(builder, "held", {**larger(), "grants": {"datapool": {"customers": ["read"]}}})
         publish(builder, "held").raise_for_status()  # it leaves a part of it out
         put_process(builder, "held", larger("harmless"))
-        running.services.confirmations.decide(owner, open_confirmations(owner, "held")[-1].id, True)
+        running.services.governance.confirmations.decide(owner, open_confirmations(owner, "held")[-1].id, True)
         publish(builder, "held").raise_for_status()
 
 
@@ -247,7 +247,7 @@ def test_a_refused_grant_blocks_callers_who_hold_the_scopes(
 ) -> None:
     put_process(flow, "no", larger())
     publish(flow, "no")
-    running.services.confirmations.decide(owner, open_confirmations(owner, "no")[0].id, False)
+    running.services.governance.confirmations.decide(owner, open_confirmations(owner, "no")[0].id, False)
     with running.api(TENANT) as builder:
         for collections in ((), ("harmless",)):
             put_process(builder, "no", larger(*collections))
@@ -340,7 +340,7 @@ def test_an_apply_lists_every_process_that_needs_a_grant(running: Running, owner
         assert {each["pointer"] for each in error["details"]} == {"/grants/secrets/topsecret", "/grants/datapool/customers"}
         assert ci.get("/api/v1/processes/apply-a").status_code == 404
         for name in ("apply-a", "apply-b"):
-            running.services.confirmations.decide(owner, open_confirmations(owner, name)[0].id, True)
+            running.services.governance.confirmations.decide(owner, open_confirmations(owner, name)[0].id, True)
         assert apply(ci).status_code == 200
 
 
@@ -377,9 +377,9 @@ def test_older_versions_are_assessed_once_by_their_author(running: Running, owne
     assert (wider.details["why"], departed.details["why"]) == ("wider", "departed")
     assert departed.deadline is not None
     assert departed.deadline - clock.now_ms() > 29 * 86_400_000
-    running.services.confirmations.decide(owner, wider.id, True)
+    running.services.governance.confirmations.decide(owner, wider.id, True)
     assert execute(flow, "old-wider").json()["data"]["output"] == 1
-    running.services.confirmations.decide(owner, departed.id, False)
+    running.services.governance.confirmations.decide(owner, departed.id, False)
     assert execute(flow, "old-departed").json()["error"]["code"] == "policy_denied"
 
 

@@ -331,7 +331,7 @@ def test_errors_without_end_through_the_arguments_of_a_tool(running: Running, wi
     scope = running.tenant("acme")
     arguments = {"integration": "x", "operation": "y", "params": {}, **{f"m{n}": 0 for n in range(ERRORS)}}
     with pytest.raises(ValidationFailed) as caught:
-        running.services.tools.call(Caller(scope, subject_of(scope)), "execute_tenant_integration", arguments)
+        running.services.agents.tools.call(Caller(scope, subject_of(scope)), "execute_tenant_integration", arguments)
     assert 1 <= len(caught.value.details) <= 101
 
 

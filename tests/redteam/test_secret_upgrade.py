@@ -61,7 +61,7 @@ class TenantBeforeUpgrade:
         members = {each.login: each.user_id for each in people.list_members(self.scope)}
         owner = members.get(OWNER) or self.running.user(OWNER, "correct horse battery staple", self.scope.tenant_id)
         person = TenantScope(self.scope.tenant_id, f"user:{owner}", ALL_SCOPES)
-        self.running.services.confirmations.decide(person, confirmation.id, confirm)
+        self.running.services.governance.confirmations.decide(person, confirmation.id, confirm)
 
 
 @pytest.fixture

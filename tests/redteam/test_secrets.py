@@ -308,7 +308,7 @@ def test_an_owner_who_grants_a_process_its_secret_binds_it(running: Running, own
         assert refused.status_code == 403, refused.text
         confirmation = next(each for each in confirmations.list_open(scope) if each.subject == "process:granted")
         person = running.user("decider@acme.test", "correct horse battery staple", "acme")
-        running.services.confirmations.decide(TenantScope("acme", f"user:{person}", ALL_SCOPES), confirmation.id, True)
+        running.services.governance.confirmations.decide(TenantScope("acme", f"user:{person}", ALL_SCOPES), confirmation.id, True)
         assert [(each["kind"], each["target"]) for each in destinations(owner)] == [("process", "granted")]
         builder.post(f"{API}/processes/granted/publish", json={}).raise_for_status()
         assert run(builder, "granted")["status"] == "succeeded"

@@ -65,7 +65,7 @@ class Streams:
 def wait_until_closed(narrow: Running) -> None:
     """Wait until the server has closed every stream as well."""
     closed = threading.Event()
-    while narrow.services.streams.count():
+    while narrow.services.limits.streams.count():
         closed.wait(0.01)
 
 
@@ -120,7 +120,7 @@ def test_streams_are_limited_by_credential_tenant_and_appliance(narrow: Running,
 
 
 def test_more_streams_poll_less_often(narrow: Running) -> None:
-    streams = narrow.services.streams
+    streams = narrow.services.limits.streams
     assert streams.poll_interval(0.2) == 0.2
     intervals: list[Any] = []
     with ExitStack() as stack:

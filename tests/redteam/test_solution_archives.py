@@ -16,7 +16,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ScopeMissing
 from appliance.core.scope import TenantScope
-from appliance.solutions import ApplyOptions, SolutionServices, apply_solution, read_solution, write_zip
+from appliance.solutions import ApplyOptions, apply_solution, read_solution, write_zip
 from appliance.solutions.service import Application, plan_solution
 from appliance.tenants import SCOPES
 from appliance.testing.running import Running
@@ -214,14 +214,9 @@ def _check_refused(table: Attempts, name: str, tenant: str, client: httpx.Client
     table.check(name, missing and state(tenant) == before, (answer.status_code, answer.text))
 
 
-def services_of(running: Running) -> SolutionServices:
-    services = running.services
-    return SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
-
-
 def test_changes_between_plan_and_write_need_their_scope(running: Running) -> None:
     """What a folder leaves alone when it is planned may be its business when it is written: two applies that cross."""
-    tools, policy = services_of(running), KINDS["policy"][1]
+    tools, policy = running.services.solutions, KINDS["policy"][1]
     stricter = {"policies/buying.yaml": policy["policies/buying.yaml"].replace(b"observe", b"enforce")}
     shop = {path: data.replace(b"<h1>x", b"<h1>y") for path, data in KINDS["webapp"][1].items()}
     crossings = {

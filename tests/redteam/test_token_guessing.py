@@ -144,7 +144,7 @@ def _guess_shares(running: Running, acme: httpx.Client, table: Attempts) -> None
     document = upload(acme, "guessed.txt", b"nobody guesses this")
     share = acme.post(f"/api/v1/documents/{document}/shares", json={}).raise_for_status().json()["data"]
     folder, _, token = urlsplit(share["url"]).path.rpartition("/")
-    shares: Shares = running.services.shares
+    shares: Shares = running.services.documents.shares
     table.check("shares: enough to guess", len(token) * 6 >= BITS, token)
     for name, guess in near_misses(token):
         table.check(f"shares: {name}", shares.open_share(running.tenant("acme"), guess) is None)

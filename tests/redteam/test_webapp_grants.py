@@ -45,7 +45,7 @@ def test_a_key_of_webapps_alone_serves_and_previews_no_collection(running: Runni
             error = client.post(f"{version}/{verb}", json={}).json()["error"]
             assert (error["code"], error["scopes"]) == ("grant_required", ["entities.read", "entities.write"])
         (confirmation,) = [each for each in confirmations.list_open(owner) if each.subject == "webapp:leaky"]
-        running.services.confirmations.decide(owner, confirmation.id, True)
+        running.services.governance.confirmations.decide(owner, confirmation.id, True)
         assert client.post(f"{version}/publish", json={}).status_code == 200
     with running.api(TENANT, [*WEBAPPS, "entities.read", "entities.write"]) as client:
         assert deploy(client, "covered", ROUTES).status_code == 200
@@ -82,7 +82,7 @@ def key_of(scopes: Sequence[str]) -> str:
 
 def customers(running: Running, app: str) -> httpx.Response:
     """What a visitor gets from the app's route, looked up anew."""
-    served = running.services.webapps
+    served = running.services.webapps.apps
     served.notify_listeners(TenantScope(TENANT, "system"), app)
     with site(running, f"{app}--{TENANT}") as visitor:
         return visitor.get("/api/customers")
@@ -118,11 +118,11 @@ def test_an_older_app_is_assessed_once_by_its_publisher(
     assert departed.deadline - clock.now_ms() > 29 * 86_400_000
     notes = [text for level, text in authority_findings() if level == "note"]
     assert any("webapp:old-wider" in text for text in notes)
-    running.services.confirmations.decide(owner, wider.id, True)
+    running.services.governance.confirmations.decide(owner, wider.id, True)
     assert customers(running, "old-wider").status_code == 200
-    running.services.confirmations.decide(owner, departed.id, False)
+    running.services.governance.confirmations.decide(owner, departed.id, False)
     assert customers(running, "old-departed").status_code == 404
-    assert running.services.webapps.get_app(owner, "old-departed").published_version is None
+    assert running.services.webapps.apps.get_app(owner, "old-departed").published_version is None
 
 
 def test_a_suspended_app_answers_again_once_somebody_who_may_publishes_it(
@@ -145,9 +145,9 @@ def test_refusing_or_withdrawing_a_grant_unpublishes_the_app(
     with running.api(TENANT, WEBAPPS) as client:
         deploy(client, "taken-back", ROUTES)
         (confirmation,) = open_about(owner, "taken-back")
-        running.services.confirmations.decide(owner, confirmation.id, True)
+        running.services.governance.confirmations.decide(owner, confirmation.id, True)
         client.post("/api/v1/webapps/taken-back/versions/1/publish", json={}).raise_for_status()
-    running.services.confirmations.decide(owner, confirmation.id, False)
+    running.services.governance.confirmations.decide(owner, confirmation.id, False)
     response = customers(running, "taken-back")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
     assert "publish" in response.json()["error"]["message"]
@@ -176,7 +176,7 @@ def test_what_was_withdrawn_from_an_app_holds_for_a_version_with_one_route_more(
     builder.post("/api/v1/datapool", json={"name": "others", "fields": [{"name": "name", "type": "text"}]}).raise_for_status()
     deploy(builder, "one-more", ROUTES).raise_for_status()
     (grant,) = grants.list_grants(owner, "webapp:one-more")
-    served_grants.revoke(owner, running.services.webapps, "one-more", grant.digest)
+    served_grants.revoke(owner, running.services.webapps.apps, "one-more", grant.digest)
     version = {"app.yaml": json.dumps({"routes": ROUTES + more}).encode(), "public/index.html": b"<h1>Shop</h1>"}
     path, header = "/api/v1/webapps/one-more/versions", {"Content-Type": "application/zip"}
     builder.post(path, content=write_zip(version), headers=header).raise_for_status()

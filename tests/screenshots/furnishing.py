@@ -11,7 +11,7 @@ import httpx
 from appliance.agents import runs
 from appliance.core import clock
 from appliance.core.pages import PageRequest
-from appliance.solutions import SolutionServices, apply_solution, starter_input, starter_solution, write_zip
+from appliance.solutions import apply_solution, starter_input, starter_solution, write_zip
 from appliance.tenants import people, service
 from appliance.tenants.sign_in import sessions
 from appliance.testing.running import Running
@@ -87,7 +87,7 @@ def furnish(running: Running) -> FurnishedTenant:
 def _add_processes(house: FurnishedTenant) -> None:
     running = house.running
     url = f"http://localhost:{running.config.server.port}/demo"
-    apply_solution(running.tenant(TENANT), SolutionServices(None, running.services.integrations), starter_solution(url))
+    apply_solution(running.tenant(TENANT), running.services.solutions, starter_solution(url))
     for definition in furniture.PROCESSES:
         house.publish(definition)
     house.ask("PUT", "/processes/price-list", furniture.DRAFT)

@@ -124,7 +124,7 @@ def test_counts_match_what_was_delivered(running: Running, acme: httpx.Client, c
     publish(acme, document, "counted.txt")
 
     def counted() -> tuple[int, int]:
-        running.services.publications.deliveries.flush()
+        running.services.documents.publications.deliveries.flush()
         lines = acme.get(f"{DOCUMENTS}/{document}/downloads").raise_for_status().json()["data"]
         return sum(line["count"] for line in lines), sum(line["bytes"] for line in lines)
 

@@ -21,7 +21,7 @@ PAGE = b"<h1>At home</h1>"
 def claim(running: Running, acme: httpx.Client, app: str, host: str, **more: object) -> None:
     """A domain that the operator has approved."""
     acme.post(f"/api/v1/webapps/{app}/domains", json={"host": host, **more}).raise_for_status()
-    running.services.domains.approve_domain(running.tenant("acme"), host)
+    running.services.webapps.domains.approve_domain(running.tenant("acme"), host)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def request_from(
     """The status that a proxy at this address gets from an appliance with these settings."""
     networks = [trusted] if trusted else []
     config = make_config(running.config.data, server__trusted_proxies=networks, domains__base=base)
-    permission = CertificatePermission(nothing_here, config, running.services.webapps, running.services.threads)
+    permission = CertificatePermission(nothing_here, config, running.services.webapps.apps, running.services.threads)
     scope = {
         "type": "http", "path": "/domains/permitted", "query_string": b"domain=home.test", "method": "GET",
         "headers": [(b"Host", host)], "client": (address, 1) if address else None,
@@ -160,7 +160,7 @@ def test_a_claim_permits_no_certificate(acme: httpx.Client, globex: httpx.Client
     ]
     globex.delete("/api/v1/webapps/claimer").raise_for_status()
     assert [(answer.status_code, answer.json()["error"]["code"]) for answer in answers] == [(409, "conflict"), (404, "not_found")]
-    assert running.services.certificates.find(running.tenant("globex"), "claimed.test") is None
+    assert running.services.webapps.certificates.find(running.tenant("globex"), "claimed.test") is None
     assert acme.get(f"/api/v1/webapps/own-home/domains/{home}/certificate").status_code == 404
 
 

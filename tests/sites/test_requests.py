@@ -91,7 +91,7 @@ def stored_requests(running: Running, api: httpx.Client, app: str, least: int, *
     """The logged requests, as soon as there are `count`."""
     ends = time.monotonic() + 30
     while True:
-        running.appliance.services.requests.flush()
+        running.appliance.services.webapps.requests.flush()
         rows: list[dict[str, Any]] = api.get(f"/api/v1/webapps/{app}/requests", params=query).raise_for_status().json()["data"]
         if len(rows) >= least:
             return rows

@@ -94,7 +94,8 @@ def test_a_visitor_never_has_a_role(
     acme.post("/api/v1/members", json={"login": LOGIN, "role": "operator"}).raise_for_status()
     scope, access = TenantScope("acme", "tests"), parse_access(EVERYBODY)
     visitor = browser("roles-mail")
-    token = running.services.visits.open_visit(scope, "roles-mail", access, Visitor("user", apps, LOGIN, roles=("operator",)))
+    operator = Visitor("user", apps, LOGIN, roles=("operator",))
+    token = running.services.webapps.visits.open_visit(scope, "roles-mail", access, operator)
     visitor.headers["Cookie"] = f"__Host-gos_visit={token}"
     assert (who(visitor), staff(visitor)) == ({"id": apps, "email": LOGIN, "kind": "user"}, [])
     assert visitor.get("/_gos/visit").json()["data"] == {"id": apps, "email": LOGIN, "kind": "user"}

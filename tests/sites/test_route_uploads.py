@@ -68,6 +68,6 @@ def test_scanner_results_are_shown_to_the_visitor(
 ) -> None:
     for command, status, code in ((["/bin/false"], 422, "infected"), (["/bin/sh", "-c", "exit 3"], 503, "scan_failed")):
         scanned = ScannedBlobs(running.services.blobs._places, BLOB_TABLES, Scanner(command, 30))
-        monkeypatch.setattr(running.services.documents, "_blobs", scanned)
+        monkeypatch.setattr(running.services.documents.files, "_blobs", scanned)
         answer = route_shop.post("/api/photos", data={"name": "Ada"}, files=[("photo", ("a.png", PNG + b"x", "image/png"))])
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)

@@ -134,7 +134,7 @@ def test_a_password_is_remembered_for_a_day(
     running: Running, acme: httpx.Client, visitor: httpx.Client, document: str
 ) -> None:
     path = path_of(share(acme, document, password="a sentence to tell"))
-    shares, scope = running.services.shares, running.tenant("acme")
+    shares, scope = running.services.documents.shares, running.tenant("acme")
     opened = shares.open_share(scope, path.removeprefix("/s/"))
     assert opened is not None
     for until, status in ((clock.now_ms() + 60_000, 200), (clock.now_ms() - 1, 403)):
@@ -210,7 +210,7 @@ def test_share_passwords_use_the_pool_of_login_checks(
     assert names[0].startswith("password_")
     assert names[1].startswith("password-known"), "a thread of its own for who has come in before"
     free = threading.Event()
-    checks = running.services.password_checks
+    checks = running.services.limits.password_checks
     try:
         waiting = [checks.submit(Attempt("x", f"10.77.0.{number}"), free.wait) for number in range(MAX_WAITING)]
         busy = send_password(visitor, path, "a sentence to tell", "127.0.2.2")

@@ -85,7 +85,7 @@ def test_the_best_accepted_coding_is_sent(shop: httpx.Client, running: Running) 
             return answer.headers.get("content-encoding"), body, answer.headers["etag"], answer.headers["vary"]
 
     before = ask("gzip")
-    Compression(running.services.webapps, running.services.blobs).compress_all()
+    Compression(running.services.webapps.apps, running.services.blobs).compress_all()
     until(lambda: ask("br")[0] == "br")  # the appliance's own may be at it, too
     plain, zipped, small = ask("identity"), ask("gzip"), ask("gzip, br, zstd")
     assert zipped == before
@@ -281,7 +281,7 @@ def test_an_outdated_lookup_is_not_cached(running: Running, acme: httpx.Client, 
     new_app(acme, "site-overtaken")
     deploy(acme, "site-overtaken", {"index.html": b"one"})
     deploy(acme, "site-overtaken", {"index.html": b"two"}, publish=False)
-    webapps = running.services.webapps
+    webapps = running.services.webapps.apps
     look = served_grants.find_served
     looked: list[int | None] = []
 

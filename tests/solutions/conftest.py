@@ -30,8 +30,7 @@ class SolutionTenant:
 
     @property
     def tools(self) -> SolutionServices:
-        services = self.running.services
-        return SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
+        return self.running.services.solutions
 
     @property
     def demo(self) -> str:

@@ -25,7 +25,7 @@ def with_skill(about: str = ABOUT, **more: str) -> dict[str, str]:
 
 
 def skills_of(tenant: SolutionTenant) -> Skills:
-    skills: Skills = tenant.running.services.skills
+    skills: Skills = tenant.running.services.agents.skills
     return skills
 
 

@@ -36,7 +36,7 @@ def change_of(changes: list[Change]) -> Change:
 
 def numbers(tenant: SolutionTenant) -> tuple[int | None, int]:
     """The published and the latest version."""
-    webapps = tenant.running.services.webapps
+    webapps = tenant.running.services.webapps.apps
     return webapps.get_app(tenant.scope, "shop").published_version, webapps.list_versions(
         tenant.scope, "shop", PageRequest(1)
     ).items[
@@ -67,7 +67,7 @@ def test_unchanged_content_creates_no_version(tenant: SolutionTenant) -> None:
     assert (change_of(tenant.apply(later)).action, numbers(tenant)) == ("update", (2, 2))
     files = {"index.html": "<h1>New</h1>", "more.html": "more"}
     assert change_of(tenant.plan(with_app("spa: false\n", **files))).summary == "app.yaml changed; published as the next version"
-    tenant.running.services.webapps.roll_back(tenant.scope, "shop", 1)
+    tenant.running.services.webapps.apps.roll_back(tenant.scope, "shop", 1)
     assert change_of(tenant.apply(later)).summary == "version 2 has the same content and is published"
     assert numbers(tenant) == (2, 2)
 
@@ -102,7 +102,7 @@ def test_no_app_is_created_when_the_apply_fails(tenant: SolutionTenant, monkeypa
         tenant.apply(files)
 
     def refuse(scope: TenantScope, *_: Any) -> None:
-        assert tenant.running.services.webapps.get_app(scope, "shop").published_version == 1
+        assert tenant.running.services.webapps.apps.get_app(scope, "shop").published_version == 1
         raise Conflict("the last write of all is refused")
 
     monkeypatch.setattr(service, "record_items", refuse)
@@ -151,10 +151,10 @@ def test_a_prune_deletes_the_app_and_nothing_its_routes_lead_to(tenant: Solution
     tenant.apply(with_app())
     without = {"solution.yaml": "name: small\n"}
     assert change_of(tenant.plan(without)).action == "leftover"
-    tenant.running.services.domains.claim_domain(tenant.scope, "shop", NewDomain("shop.example.com"))
+    tenant.running.services.webapps.domains.claim_domain(tenant.scope, "shop", NewDomain("shop.example.com"))
     assert (change_of(tenant.plan(without, prune=True)).blocked or "").startswith("it is served at shop.example.com")
     assert change_of(tenant.plan(without, prune=True, allow_loss=True)).blocked is None
-    tenant.running.services.domains.release_domain(tenant.scope, "shop", "shop.example.com")
+    tenant.running.services.webapps.domains.release_domain(tenant.scope, "shop", "shop.example.com")
     assert actions_of(tenant.apply(without, prune=True))["webapp shop"] == "delete"
     with pytest.raises(NotFound, match="shop"):
         numbers(tenant)
@@ -166,7 +166,7 @@ def test_a_prune_deletes_the_app_and_nothing_its_routes_lead_to(tenant: Solution
 
 
 def test_a_prune_leaves_an_app_that_somebody_else_has_made(tenant: SolutionTenant) -> None:
-    webapps = tenant.running.services.webapps
+    webapps = tenant.running.services.webapps.apps
     tenant.apply(with_app())
     webapps.delete_app(tenant.scope, "shop", force=True)
     for name in ("shop", "other"):
@@ -176,7 +176,7 @@ def test_a_prune_leaves_an_app_that_somebody_else_has_made(tenant: SolutionTenan
 
 
 def test_an_unpublished_version_is_not_pulled(tenant: SolutionTenant) -> None:
-    webapps = tenant.running.services.webapps
+    webapps = tenant.running.services.webapps.apps
     tenant.apply(with_app())
     webapps.add_version(tenant.scope, "shop", webapps.prepare_version(tenant.scope, {"index.html": b"draft"}, Settings()))
     result, left_out = load_published(tenant.scope, webapps, tenant.running.services.blobs)

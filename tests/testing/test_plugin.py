@@ -178,7 +178,7 @@ def test_a_remote_appliance_can_be_tested(tmp_path: Path, running: Running) -> N
 
 def test_verified_domains_belong_to_their_webapps(gos: LocalGos, gos_tenant: QaTenant) -> None:
     gos_tenant.ask("POST", "/webapps", {"id": "shop"})
-    domains = gos.running.services.domains
+    domains = gos.running.services.webapps.domains
     claim = {"method": "operator", "redirect_from": "www"}
     gos_tenant.ask("POST", "/webapps/shop/domains", {"host": "proven.example", **claim})
     gos_tenant.ask("POST", "/webapps/shop/domains", {"host": "claimed.example", **claim})

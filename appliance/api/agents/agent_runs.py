@@ -174,7 +174,7 @@ def start_run(call: Call, agent_id: str) -> Answer:
     """
     body: StartRun = call.body
     request = RunRequest(body.input, body.version, call.token, tainted_by=body.tainted_by)
-    run = call.services.agents.start_run(call.scope, agent_id, request)
+    run = call.services.agents.runs.start_run(call.scope, agent_id, request)
     view = run_view(run)
     return Answer(view, headers={"Location": view.links["self"]})
 
@@ -234,7 +234,7 @@ async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int
         if not entries:
             if is_over:
                 return
-            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
+            await asyncio.sleep(call.services.limits.streams.poll_interval(POLL_SECONDS))
 
 
 @route("POST", f"{_RUN_PATH}/cancel", scope="agents.run", returns=RunView)

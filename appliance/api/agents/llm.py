@@ -208,7 +208,7 @@ async def test_llm_profile(call: Call, slug: str) -> LlmTrialView:
 
     The question is short and counts as usage; a failure is reported as a result, not as an error.
     """
-    trial = await asyncio.wrap_future(try_profile(call.scope, slug, call.services.llm, call.services.executor))
+    trial = await asyncio.wrap_future(try_profile(call.scope, slug, call.services.llm, call.services.governance.executor))
     return LlmTrialView(
         ok=trial.ok, message=trial.message, duration_ms=trial.ms, input_tokens=trial.used.input_tokens,
         output_tokens=trial.used.output_tokens, cost=trial.used.cost_nano / NANO,

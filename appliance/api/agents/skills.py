@@ -125,7 +125,7 @@ def list_skills(call: Call) -> object:
 
     Sorted by `name`; `sort` also takes `created_at` and `updated_at`. Instructions and files are loaded skill by skill.
     """
-    return call.services.skills.list_page(call.scope, call.query.page).map(skill_view)
+    return call.services.agents.skills.list_page(call.scope, call.query.page).map(skill_view)
 
 
 @route("GET", "/skills/{name}", scope="skills.read", query=LoadQuery, returns=WholeSkillView, acts=Acts("load_tenant_skill"))
@@ -134,7 +134,7 @@ def get_skill(call: Call, name: str) -> Answer:
 
     The answer has the instructions and the list of the files. The ETag is the skill's digest, which covers all of them.
     """
-    loaded = call.services.skills.load_skill(call.scope, name, expected_digest=call.query.expected_digest)
+    loaded = call.services.agents.skills.load_skill(call.scope, name, expected_digest=call.query.expected_digest)
     files = [SkillFileView(**file_document(file)) for file in loaded.files]
     members = skill_view(loaded.skill).model_dump()
     return Answer(WholeSkillView(**members, instructions=loaded.instructions, files=files), etag=loaded.version_digest)
@@ -146,7 +146,7 @@ def get_skill_file(call: Call, name: str, path: str) -> Answer:
 
     It is sent as an attachment that browsers do not run. `path` may contain slashes. The ETag is the file's sha256.
     """
-    file, pieces = call.services.skills.open_file(call.scope, name, path)
+    file, pieces = call.services.agents.skills.open_file(call.scope, name, path)
     headers = {
         "ETag": f'"{file.sha256}"', "Cache-Control": CACHE, "Content-Type": _media_type(file),
         "Content-Disposition": disposition(path.rpartition("/")[2], "attachment"),
@@ -166,7 +166,7 @@ def put_skill(call: Call, name: str) -> Answer:
     All files are replaced in one step. Takes If-Match with the digest. The new content is untrusted until another person, signed
     in to the console, approves exactly this digest. If files are invalid, the error lists every problem.
     """
-    skill, is_new = call.services.skills.put_skill(call.scope, name, _read_files(call), call.if_match)
+    skill, is_new = call.services.agents.skills.put_skill(call.scope, name, _read_files(call), call.if_match)
     headers = {"Location": f"/api/v1/skills/{name}"} if is_new else {}
     return Answer(skill_view(skill), 201 if is_new else 200, headers, etag=skill.version_digest)
 
@@ -208,5 +208,5 @@ def delete_skill(call: Call, name: str) -> DeletedView:
 
     Its versions and the grants to it are deleted as well.
     """
-    call.services.skills.delete_skill(call.scope, name)
+    call.services.agents.skills.delete_skill(call.scope, name)
     return DeletedView(deleted=name)

@@ -79,13 +79,13 @@ def publish_document(call: Call, document_id: str) -> PublicationView:
     """
     body: PublishDocument = call.body
     new = NewPublication(body.path, body.revision, body.cache)
-    return _view(call, call.services.publications.publish(call.scope, document_id, new))
+    return _view(call, call.services.documents.publications.publish(call.scope, document_id, new))
 
 
 @route("GET", "/documents/{document_id}/publication", scope="documents.read", returns=PublicationView)
 def get_publication(call: Call, document_id: str) -> PublicationView:
     """Show where a document is public."""
-    return _view(call, call.services.publications.get_publication(call.scope, document_id))
+    return _view(call, call.services.documents.publications.get_publication(call.scope, document_id))
 
 
 @route("POST", "/documents/{document_id}/unpublish", scope="documents.share", returns=DeletedView)
@@ -94,5 +94,5 @@ def unpublish_document(call: Call, document_id: str) -> DeletedView:
 
     Copies that browsers may already cache are not recalled. A document that is not public stays as it is.
     """
-    call.services.publications.unpublish(call.scope, document_id)
+    call.services.documents.publications.unpublish(call.scope, document_id)
     return DeletedView(deleted=document_id)

@@ -89,7 +89,7 @@ def _upload_answer(call: Call, upload: Upload, status: int | None = None) -> Ans
     headers = {
         **offset_header(upload.received), "Upload-Complete": "?1" if upload.state == "done" else "?0",
         "Upload-Length": str(upload.size),
-        "Upload-Limit": f"max-size={call.services.uploads.most}, max-age={LIFETIME_MS // 1000}",
+        "Upload-Limit": f"max-size={call.services.documents.uploads.most}, max-age={LIFETIME_MS // 1000}",
     }  # fmt: skip
     if status == 201:
         headers["Location"] = f"/api/v1/documents/uploads/{upload.id}"
@@ -116,7 +116,7 @@ def open_upload(call: Call) -> Answer:
         raise ValidationFailed("a `comment` needs the `document_id` of an existing document", pointer="/comment")
     new_document = NewDocument(body.name or "", body.media_type, body.folder or "", tuple(body.tags or ()), body.metadata or {})
     new_upload = NewUpload(body.size, body.sha256, new_document, body.document_id, body.comment or "")
-    return _upload_answer(call, call.services.uploads.open_upload(call.scope, new_upload), 201)
+    return _upload_answer(call, call.services.documents.uploads.open_upload(call.scope, new_upload), 201)
 
 
 def _refuse_document_members(body: OpenUpload) -> None:
@@ -133,7 +133,7 @@ def get_upload(call: Call, upload_id: str) -> Answer:
 
     `offset` is where to continue; `document_id` is the document it became. HEAD returns the same in headers (`Upload-Offset`).
     """
-    return _upload_answer(call, call.services.uploads.get_upload(call.scope, upload_id))
+    return _upload_answer(call, call.services.documents.uploads.get_upload(call.scope, upload_id))
 
 
 @route("DELETE", "/documents/uploads/{upload_id}", scope="documents.write", returns=DeletedView)
@@ -142,7 +142,7 @@ def delete_upload(call: Call, upload_id: str) -> DeletedView:
 
     A document it has already created stays.
     """
-    call.services.uploads.delete_upload(call.scope, upload_id)
+    call.services.documents.uploads.delete_upload(call.scope, upload_id)
     return DeletedView(deleted=upload_id)
 
 
@@ -158,7 +158,7 @@ async def append_upload(call: Call, upload_id: str) -> Answer:
     find out where to continue. A wrong offset, and the slower of two concurrent senders, get 409 with the correct
     `Upload-Offset`.
     """
-    uploads, threads, loop = call.services.uploads, call.services.threads, asyncio.get_running_loop()
+    uploads, threads, loop = call.services.documents.uploads, call.services.threads, asyncio.get_running_loop()
     offset = _offset(call.headers)
     part: Part = await loop.run_in_executor(threads, uploads.start_part, call.scope, upload_id, offset)
     try:

@@ -93,7 +93,7 @@ def list_documents(call: Call) -> object:
     query: DocumentListQuery = call.query
     metadata = read_metadata(query.metadata) if query.metadata is not None else {}
     filters = DocumentFilter(query.name, query.tag, query.folder, query.media_type, metadata, query.search, query.under)
-    page = call.services.documents.list_documents(call.scope, filters, query.page)
+    page = call.services.documents.files.list_documents(call.scope, filters, query.page)
     snippets: Mapping[str, str] = {}
     if query.search is not None:
         snippets = texts.snippets(call.scope, [each.sha256 for each in page.items], parse_search(query.search))
@@ -119,7 +119,7 @@ def create_document(call: Call) -> Answer:
     tags = tuple(tag.strip() for tag in parameters.get("tags", "").split(",") if tag.strip())
     metadata = read_metadata(parameters["metadata"]) if "metadata" in parameters else {}
     new = NewDocument(name, parameters.get("media_type"), parameters.get("folder", ""), tags, metadata)
-    return document_answer(call.services.documents.create_document(call.scope, new, upload.content), 201)
+    return document_answer(call.services.documents.files.create_document(call.scope, new, upload.content), 201)
 
 
 @route("GET", "/documents/folders", scope="documents.read", query=FolderListQuery, returns=FolderView, listed=True)
@@ -130,7 +130,7 @@ def list_folders(call: Call) -> object:
     """
     query: FolderListQuery = call.query
     page = PageRequest(query.limit, query.cursor, count=query.count == "exact")
-    folders = call.services.documents.list_folders(call.scope, query.under, page)
+    folders = call.services.documents.files.list_folders(call.scope, query.under, page)
     return folders.map(lambda folder: FolderView(path=folder.path, documents=folder.documents, total=folder.total))
 
 
@@ -144,13 +144,13 @@ def move_folder(call: Call) -> MovedView:
     Either all documents move or none; an existing target folder is merged with it.
     """
     body: MoveFolder = call.body
-    return MovedView(moved=call.services.documents.move_folder(call.scope, body.source, body.target))
+    return MovedView(moved=call.services.documents.files.move_folder(call.scope, body.source, body.target))
 
 
 @route("GET", "/documents/{document_id}", scope="documents.read", returns=DocumentView, acts=Acts("read_document"))
 def get_document(call: Call, document_id: str) -> Answer:
     """Show a document."""
-    return document_answer(call.services.documents.get_document(call.scope, document_id))
+    return document_answer(call.services.documents.files.get_document(call.scope, document_id))
 
 
 @route(
@@ -165,7 +165,7 @@ def change_document(call: Call, document_id: str) -> Answer:
     tags = None if body.tags is None else tuple(body.tags)
     changes = Changes(body.name, body.folder, tags, body.media_type, body.metadata)
     version = expected_version(call)
-    return document_answer(call.services.documents.update_document(call.scope, document_id, changes, if_version=version))
+    return document_answer(call.services.documents.files.update_document(call.scope, document_id, changes, if_version=version))
 
 
 @route("DELETE", "/documents/{document_id}", scope="documents.write", returns=DeletedView, errors=(DocumentKept,))
@@ -174,7 +174,7 @@ def delete_document(call: Call, document_id: str) -> DeletedView:
 
     A document that is retained or under a legal hold is refused with `document_kept`. Takes If-Match.
     """
-    call.services.documents.delete_document(call.scope, document_id, if_version=expected_version(call))
+    call.services.documents.files.delete_document(call.scope, document_id, if_version=expected_version(call))
     return DeletedView(deleted=document_id)
 
 
@@ -190,7 +190,7 @@ def download_document(call: Call, document_id: str) -> Answer:
     The newest content, or that of `revision`. Takes `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since`. The ETag is
     the content's sha256. The content is delivered as an attachment that browsers do not run.
     """
-    content = call.services.documents.open_content(call.scope, document_id, call.query.revision)
+    content = call.services.documents.files.open_content(call.scope, document_id, call.query.revision)
     return answer_content(content, call.headers)
 
 
@@ -206,7 +206,7 @@ def get_document_text(call: Call, document_id: str) -> Answer:
     extracted, 404 when the content has no text, and 422 `text_failed` with a `reason` when the content is encrypted, broken or
     too large.
     """
-    text = call.services.documents.open_text(call.scope, document_id, call.query.revision)
+    text = call.services.documents.files.open_text(call.scope, document_id, call.query.revision)
     headers = {
         "Cache-Control": CACHE, "Content-Security-Policy": "default-src 'none'; sandbox",
         "Content-Type": "text/plain; charset=utf-8",
@@ -229,7 +229,7 @@ def get_document_text(call: Call, document_id: str) -> Answer:
 def list_revisions(call: Call, document_id: str) -> object:
     """List the revisions of a document, newest first."""
     page = PageRequest(call.query.limit, call.query.cursor)
-    return call.services.documents.list_revisions(call.scope, document_id, page).map(revision_view)
+    return call.services.documents.files.list_revisions(call.scope, document_id, page).map(revision_view)
 
 
 @route(
@@ -244,7 +244,7 @@ def add_revision(call: Call, document_id: str) -> Answer:
     nothing.
     """
     parameters = merge_parameters(call, "comment", "media_type")
-    document = call.services.documents.add_revision(
+    document = call.services.documents.files.add_revision(
         call.scope, document_id, call.body.content, comment=parameters.get("comment", ""), media_type=parameters.get("media_type"),
         if_version=expected_version(call),
     )  # fmt: skip

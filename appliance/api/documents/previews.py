@@ -35,7 +35,7 @@ def get_document_preview(call: Call, document_id: str) -> Answer:
     included; 422 `preview_failed` with a `reason` when the content is broken, encrypted or too large.
     """
     query: PreviewQuery = call.query
-    preview = call.services.previews.get_preview(call.scope, document_id, query.page, int(query.width), query.revision)
+    preview = call.services.documents.previews.get_preview(call.scope, document_id, query.page, int(query.width), query.revision)
     headers = {"ETag": f'"{preview.sha256}"', "Cache-Control": CACHE if query.revision is None else LASTING}
     if parse_etags(call.headers.get("if-none-match")).contains_weak(preview.sha256):
         return Answer(b"", 304, headers)

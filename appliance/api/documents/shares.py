@@ -177,7 +177,7 @@ def list_shares(call: Call, document_id: str) -> object:
 
     Newest first unless sorted, including ended ones.
     """
-    return call.services.shares.list_shares(call.scope, document_id, call.query.page).map(_view)
+    return call.services.documents.shares.list_shares(call.scope, document_id, call.query.page).map(_view)
 
 
 @route(
@@ -195,11 +195,11 @@ def create_share(call: Call, document_id: str) -> Answer:
     body: CreateShare = call.body
     audience = None
     if body.audience is not None:
-        call.services.documents.get_document(call.scope, document_id)  # A missing document is reported before errors in the body.
+        call.services.documents.files.get_document(call.scope, document_id)  # A missing document comes before errors in the body.
         audience = AudienceChange(_check_sender(call, body.audience.integration), body.audience.allow)
     expires_at = None if body.expires_at is None else clock.parse_rfc3339(body.expires_at, pointer="/expires_at")
     new = NewShare(body.revision, expires_at, body.password, body.max_downloads, body.note, audience)
-    share, token = call.services.shares.create_share(call.scope, document_id, new)
+    share, token = call.services.documents.shares.create_share(call.scope, document_id, new)
     url = f"{call.services.config.cdn_url(call.scope.tenant_id)}/s/{token}"
     view = NewShareView(**_members(share), url=url, file_url=f"{url}/file")
     headers = {"Location": f"/api/v1/documents/{document_id}/shares/{share.id}"}
@@ -209,7 +209,7 @@ def create_share(call: Call, document_id: str) -> Answer:
 @route("GET", "/documents/{document_id}/shares/{share_id}", scope="documents.read", returns=ShareView)
 def get_share(call: Call, document_id: str, share_id: str) -> ShareView:
     """Show a share."""
-    return _view(call.services.shares.get_share(call.scope, document_id, share_id))
+    return _view(call.services.documents.shares.get_share(call.scope, document_id, share_id))
 
 
 @route(
@@ -220,11 +220,11 @@ def update_share(call: Call, document_id: str, share_id: str) -> ShareView:
 
     Everyone verifies their address again, and people no longer listed lose access, both at once.
     """
-    call.services.shares.get_share(call.scope, document_id, share_id)
+    call.services.documents.shares.get_share(call.scope, document_id, share_id)
     audience: ChangeAudience = call.body.audience
     integration = _check_sender(call, audience.integration) if "integration" in audience.model_fields_set else None
     change = AudienceChange(integration, audience.allow if "allow" in audience.model_fields_set else None)
-    return _view(call.services.shares.change_audience(call.scope, document_id, share_id, change))
+    return _view(call.services.documents.shares.change_audience(call.scope, document_id, share_id, change))
 
 
 @route("DELETE", "/documents/{document_id}/shares/{share_id}", scope="documents.share", returns=DeletedView)
@@ -233,7 +233,7 @@ def revoke_share(call: Call, document_id: str, share_id: str) -> DeletedView:
 
     It stays in the list.
     """
-    call.services.shares.revoke_share(call.scope, document_id, share_id)
+    call.services.documents.shares.revoke_share(call.scope, document_id, share_id)
     return DeletedView(deleted=share_id)
 
 

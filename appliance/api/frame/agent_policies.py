@@ -31,7 +31,7 @@ def admit_agent(route: Route, call: Call, path_args: Mapping[str, str]) -> tuple
     if approval_id is not None and not 0 < len(approval_id) <= _LONGEST_ID:
         raise ValidationFailed("Approval-Id must be the id of one approval", pointer="/Approval-Id")
     call, action = _action_of(route, call, path_args)
-    governor, subject = call.services.governor, subject_of(call.scope)
+    governor, subject = call.services.governance.governor, subject_of(call.scope)
     try:
         permit: Permit = governor.permit(call.scope, subject, action, approval_id, may_request=not route.takes_stream)
     except ApprovalRequired as error:
@@ -73,8 +73,8 @@ def _action_of(route: Route, call: Call, path_args: Mapping[str, str]) -> tuple[
         arguments = acts.arguments(call, path_args)
         if HEADER in call.headers:  # Arguments the call leaves open take the values that were approved.
             arguments[APPROVAL_ID] = call.headers[HEADER]
-        tool = call.services.tools.get(acts.tool)
-        action = call.services.tools.resolved_action(Caller(call.scope, subject_of(call.scope)), acts.tool, arguments)
+        tool = call.services.agents.tools.get(acts.tool)
+        action = call.services.agents.tools.resolved_action(Caller(call.scope, subject_of(call.scope)), acts.tool, arguments)
         return _with_judged_version(call, action), replace(action, effect=tool.effect)
     if acts.tool:
         body = _body_of(route, call)

@@ -62,7 +62,7 @@ def authenticate(services: Services, route: Route, incoming: IncomingRequest) ->
     if incoming.trace:
         caller = replace(caller, scope=replace(caller.scope, trace=incoming.trace))
     incoming.callers.append(caller.scope)
-    limits = services.rate_limiter.count(caller).headers()
+    limits = services.limits.rates.count(caller).headers()
     if route.scope is not None and route.scope not in caller.scope.scopes:
         raise ScopeMissing(
             _why_missing(route.scope, caller),

@@ -92,7 +92,8 @@ async def _serve(services: Services, route: Route, **path_args: str) -> Response
     started, callers = clock.monotonic(), list[TenantScope]()
     response = await _answer(services, route, path_args, callers)
     for scope in callers[:1]:
-        services.key_traffic.add(scope, response.status_code, (clock.monotonic() - started) * 1000, response.content_length or 0)
+        took_ms = (clock.monotonic() - started) * 1000
+        services.monitor.key_traffic.add(scope, response.status_code, took_ms, response.content_length or 0)
     return response
 
 
@@ -116,7 +117,7 @@ async def _answer(services: Services, route: Route, path_args: dict[str, str], c
             else:
                 incoming = replace(incoming, raw=await _read_body(services))
                 work = _async_work if route.is_async else _sync_work
-                async with services.large_bodies.turn(front["gos.host"].tenant or "", len(incoming.raw)) as end:
+                async with services.limits.large_bodies.turn(front["gos.host"].tenant or "", len(incoming.raw)) as end:
                     sent = await work(services, route, replace(incoming, end_turn=end), path_args)
         except Exception as error:  # noqa: BLE001  _refuse logs and answers it
             return _response(_refuse(error, request_id, accept))
@@ -142,7 +143,7 @@ async def _serve_upload(services: Services, route: Route, incoming: IncomingRequ
         upload = await receive_upload(services, form=route.body.kind == "file")
     try:
         if route.body.kind == "file":
-            blob = await in_thread(services.documents.store_received, caller.scope, upload.received)
+            blob = await in_thread(services.documents.files.store_received, caller.scope, upload.received)
             upload = replace(upload, stored=blob)
         return await _sync_work(services, route, replace(incoming, upload=upload, admitted=(caller, headers)), path_args)
     finally:
@@ -175,7 +176,7 @@ def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
     """A streamed response; ConcurrencyLimited when too many event streams are open."""
     if isinstance(answer.data, Pieces):
         return stream_pieces(answer.data, answer.status or 200, {**headers, **answer.headers}, call.services.threads)
-    call.services.streams.open(call.scope, call.place)
+    call.services.limits.streams.open(call.scope, call.place)
     return stream_events(answer.data, headers)
 
 
@@ -243,7 +244,7 @@ def _key(call: Call) -> RequestKey:
 
 def _claim(call: Call) -> StoredResponse | None:
     """Claim the Idempotency-Key, or return its recorded answer; call inside a write, see `idempotency.begin`."""
-    return idempotency.begin(call.scope, _key(call), call.services.instance, call.services.is_alive)
+    return idempotency.begin(call.scope, _key(call), call.services.presence.instance, call.services.presence.is_alive)
 
 
 def _perform_and_record(

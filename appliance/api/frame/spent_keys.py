@@ -24,7 +24,7 @@ def refuse_spent_keys(services: Services, app: App) -> App:
     Such a request is authenticated and counted like any other; all other errors are left to the application.  While no key is
     over its limit, the check costs nothing.
     """
-    limiter = services.rate_limiter
+    limiter = services.limits.rates
 
     async def serve(scope: Scope, receive: Any, send: Any) -> None:
         if limiter.has_exhausted() and scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
@@ -33,7 +33,7 @@ def refuse_spent_keys(services: Services, app: App) -> App:
             if refused is not None:
                 caller, error = refused
                 status, body, more = error_body(error, scope["gos.request_id"], headers.get("accept", ""))
-                services.key_traffic.add(caller, status, (clock.monotonic() - started) * 1000, len(body))
+                services.monitor.key_traffic.add(caller, status, (clock.monotonic() - started) * 1000, len(body))
                 await _answer(send, status, body, more)
                 return
         await app(scope, receive, send)
@@ -45,7 +45,7 @@ async def _refuse_spent(services: Services, scope: Scope, headers: Mapping[str, 
     """The caller to refuse and the error; None if the application should answer the request."""
     text = headers.get("x-api-key", "").strip()[:LONGEST_KEY]
     digest = services.sealer.digest(text.encode())
-    if not text or not services.rate_limiter.is_exhausted(digest):
+    if not text or not services.limits.rates.is_exhausted(digest):
         return None
     authority = lineage.find_cached(digest)
     if authority is None:
@@ -59,7 +59,7 @@ async def _refuse_spent(services: Services, scope: Scope, headers: Mapping[str, 
     except ApplianceError:
         return None
     try:
-        services.rate_limiter.refuse_exhausted(caller)
+        services.limits.rates.refuse_exhausted(caller)
     except RateLimited as error:
         return caller.scope, error
     return None

@@ -240,7 +240,7 @@ async def request_human_input(call: Call) -> Answer:
     if body.action is None:
         return await asyncio.get_running_loop().run_in_executor(call.services.threads, _create_request, call)
     # Discovering the actions of an integration may take as long as a call to its system.
-    return await asyncio.wrap_future(call.services.executor.submit(call.scope, partial(_create_request, call)))
+    return await asyncio.wrap_future(call.services.governance.executor.submit(call.scope, partial(_create_request, call)))
 
 
 def _create_request(call: Call) -> Answer:
@@ -260,8 +260,8 @@ def _request_action(call: Call, subject: Subject, body: HumanInputBody, preferen
         raise ValidationFailed(
             "`action` needs the kind `approval`, which has neither `schema` nor `choices`", pointer="/action"
         )
-    action = services.tools.action_of(Caller(call.scope, subject), call_to_approve.tool, call_to_approve.arguments)
-    decision = services.governor.evaluate(call.scope, subject, action)
+    action = services.agents.tools.action_of(Caller(call.scope, subject), call_to_approve.tool, call_to_approve.arguments)
+    decision = services.governance.governor.evaluate(call.scope, subject, action)
     return ActionApprovals(services.sealer).request_action(call.scope, subject, action, decision, preferences)
 
 

@@ -131,20 +131,20 @@ class EvaluateBody(Body):
 
 def _view(call: Call, policy: StoredPolicy) -> PolicyView:
     version = policy.active_version
-    active = None if version is None else call.services.policies.get_version(call.scope, policy.name, version)
+    active = None if version is None else call.services.governance.policies.get_version(call.scope, policy.name, version)
     return policy_view(policy, active.digest if active else None)
 
 
 @route("GET", "/policies", scope="policies.read", returns=PolicyView, listed=True)
 def list_policies(call: Call) -> Page[PolicyView]:
     """List the tenant's policies."""
-    return call.services.policies.list_policies(call.scope, call.query.page).map(lambda stored: _view(call, stored))
+    return call.services.governance.policies.list_policies(call.scope, call.query.page).map(lambda stored: _view(call, stored))
 
 
 @route("GET", "/policies/{policy}", scope="policies.read", returns=PolicyView)
 def get_policy(call: Call, policy: str) -> Answer:
     """Show a policy with its draft."""
-    stored = call.services.policies.get_policy(call.scope, policy)
+    stored = call.services.governance.policies.get_policy(call.scope, policy)
     return Answer(_view(call, stored), etag=stored.draft_digest)
 
 
@@ -157,7 +157,7 @@ def put_policy(call: Call, policy: str) -> Answer:
     If the draft is invalid, the error lists every problem with a JSON pointer. With If-Match, the draft must still have that
     ETag.
     """
-    stored, is_new = call.services.policies.save_draft(call.scope, policy, call.body.data, if_digest=call.if_match)
+    stored, is_new = call.services.governance.policies.save_draft(call.scope, policy, call.body.data, if_digest=call.if_match)
     headers = {"Location": f"/api/v1/policies/{stored.name}"} if is_new else {}
     return Answer(_view(call, stored), status=201 if is_new else 200, headers=headers, etag=stored.draft_digest)
 
@@ -168,20 +168,20 @@ def delete_policy(call: Call, policy: str) -> DeletedView:
 
     Refused while one of them is active.
     """
-    call.services.policies.delete_policy(call.scope, policy)
+    call.services.governance.policies.delete_policy(call.scope, policy)
     return DeletedView(deleted=policy)
 
 
 @route("GET", "/policies/{policy}/versions", scope="policies.read", returns=PolicyVersionView, listed=True)
 def list_policy_versions(call: Call, policy: str) -> Page[PolicyVersionView]:
     """List the versions of a policy, newest first."""
-    return call.services.policies.list_versions(call.scope, policy, call.query.page).map(version_view)
+    return call.services.governance.policies.list_versions(call.scope, policy, call.query.page).map(version_view)
 
 
 @route("GET", "/policies/{policy}/versions/{version}", scope="policies.read", returns=PolicyVersionView)
 def get_policy_version(call: Call, policy: str, version: str) -> PolicyVersionView:
     """Show one version of a policy."""
-    return version_view(call.services.policies.get_version(call.scope, policy, version_number(version)))
+    return version_view(call.services.governance.policies.get_version(call.scope, policy, version_number(version)))
 
 
 @route("GET", "/policies/{policy}/diff", scope="policies.read", query=DifferenceQuery, returns=PolicyDifferenceView)
@@ -190,9 +190,9 @@ def get_policy_diff(call: Call, policy: str) -> PolicyDifferenceView:
 
     By default with the active one, or with another version by its number.
     """
-    stored = call.services.policies.get_policy(call.scope, policy)
+    stored = call.services.governance.policies.get_policy(call.scope, policy)
     number = stored.active_version if call.query.against == "active" else call.query.against
-    before = {} if number is None else call.services.policies.get_version(call.scope, policy, number).document
+    before = {} if number is None else call.services.governance.policies.get_version(call.scope, policy, number).document
     changes = diff_policies(before, stored.draft)
     return PolicyDifferenceView(from_=number, to="draft", identical=not changes, changes=[_change_view(each) for each in changes])
 
@@ -213,7 +213,7 @@ def activate_policy(call: Call, policy: str) -> PolicyVersionView:
     when the document to activate has another digest.
     """
     body: ActivateBody = call.body
-    version = call.services.policies.activate(
+    version = call.services.governance.policies.activate(
         call.scope, policy, version=body.version, message=body.message, if_digest=body.digest
     )  # fmt: skip
     return version_view(version)
@@ -225,7 +225,7 @@ def deactivate_policy(call: Call, policy: str) -> PolicyView:
 
     None of its rules apply any longer; the defaults apply in their place.
     """
-    return _view(call, call.services.policies.deactivate(call.scope, policy))
+    return _view(call, call.services.governance.policies.deactivate(call.scope, policy))
 
 
 @route("POST", "/policies/evaluate", scope="policies.read", body=EvaluateBody, returns=EvaluationView, acts=READS)
@@ -238,10 +238,10 @@ def evaluate_policies(call: Call) -> EvaluationView:
     """
     body: EvaluateBody = call.body
     facts = Facts(_subject(call, body.subject), ToolAction(**body.action.model_dump()))
-    policies = call.services.policies.compiled(call.scope)
+    policies = call.services.governance.policies.compiled(call.scope)
     if body.policy is not None:
         draft = parse_policy(body.policy, str(body.policy.get("name", "")))
-        policies = call.services.policies.compiled_with(call.scope, draft)
+        policies = call.services.governance.policies.compiled_with(call.scope, draft)
     return evaluate(policies, facts)
 
 

@@ -98,7 +98,7 @@ async def replay_policy(call: Call) -> PolicyReplayView:
     """
     call.scope.require("integrations.read")
     latest = clock.monotonic() + LONGEST_WAIT
-    return await asyncio.wrap_future(call.services.replays.submit(call.scope, partial(_replay, call, latest)))
+    return await asyncio.wrap_future(call.services.governance.replays.submit(call.scope, partial(_replay, call, latest)))
 
 
 def _replay(call: Call, latest: float) -> PolicyReplayView:
@@ -124,7 +124,7 @@ def _draft(call: Call, body: ReplayPolicyBody) -> Policy:
         return parse_policy(body.policy, str(body.policy.get("name", "")))
     if body.policy is not None or body.name is None:
         raise ValidationFailed("send either `policy`, or `name` with an optional `version`", pointer="/policy")
-    policies = call.services.policies
+    policies = call.services.governance.policies
     if body.version is not None:
         return parse_policy(policies.get_version(call.scope, body.name, body.version).document, body.name)
     return parse_policy(policies.get_policy(call.scope, body.name).draft, body.name)

@@ -231,9 +231,11 @@ async def retry_call(call: Call, slug: str, call_id: str) -> Answer:
     the error `approval_required` has an `approval_id` to send once it is approved; the approval of the first call cannot be
     used again.
     """
-    view = call_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, partial(_retry, call, slug, call_id))))
+    retry = call.services.governance.executor.submit(call.scope, partial(_retry, call, slug, call_id))
+    view = call_view(await asyncio.wrap_future(retry))
     return Answer(view, status=202, headers={"Location": view.links["self"]})
 
 
 def _retry(call: Call, slug: str, call_id: str) -> CallRecord:
-    return history.get_call(call.scope, slug, call.services.executor.retry(call.scope, slug, call_id, call.body.approval_id))
+    new_id = call.services.governance.executor.retry(call.scope, slug, call_id, call.body.approval_id)
+    return history.get_call(call.scope, slug, new_id)

@@ -197,8 +197,8 @@ async def test_integration(call: Call, slug: str) -> CheckView:
 
     Calls the foreign system; a failed test is reported as a result, not as an error.
     """
-    test = partial(call.services.executor.test_integration, call.scope, slug)
-    return check_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, test)))
+    test = partial(call.services.governance.executor.test_integration, call.scope, slug)
+    return check_view(await asyncio.wrap_future(call.services.governance.executor.submit(call.scope, test)))
 
 
 @route("POST", "/integrations/{slug}/circuit/close", scope="integrations.write", returns=CircuitView)
@@ -233,7 +233,7 @@ async def try_settings(call: Call, connector: str) -> CheckView:
     Calls the foreign system; nothing is stored.
     """
     body: TrySettings = call.body
-    executor = call.services.executor
+    executor = call.services.governance.executor
     call.services.integrations.get_connector(connector)
     call.end_turn()
     test = partial(executor.try_settings, call.scope, IntegrationSpec(connector, body.settings), body.integration)
@@ -265,7 +265,7 @@ async def execute_action(call: Call, slug: str) -> Answer:
         slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s,
         documents=document_access, approval_id=body.approval_id,
     )  # fmt: skip
-    executor = call.services.executor
+    executor = call.services.governance.executor
     call.end_turn()
     if call.query.async_ and body.mode == "execute":
         enqueue = partial(_enqueue, call, request)
@@ -284,5 +284,5 @@ async def execute_action(call: Call, slug: str) -> Answer:
 
 
 def _enqueue(call: Call, request: ActionRequest) -> CallRecord:
-    call_id = call.services.executor.enqueue(call.scope, request)
+    call_id = call.services.governance.executor.enqueue(call.scope, request)
     return history.get_call(call.scope, request.integration, call_id)

@@ -196,7 +196,7 @@ def _view(call: Call, row: AlertRow) -> AlertView:
         "actions": [each.to_stored() for each in actions_of(row)], "for": format_duration(row.for_ms) if row.for_ms else "0s",
         "repeat": format_duration(row.repeat_ms) if row.repeat_ms else "0s", "enabled": row.enabled,
         "silenced_until": clock.optional_rfc3339(row.silenced_until), "state": row.state, "since": clock.rfc3339(row.since),
-        "now": call.services.alerts.evaluate(call.scope, row).text, "problem": row.problem,
+        "now": call.services.monitor.alerts.evaluate(call.scope, row).text, "problem": row.problem,
         "created_at": clock.rfc3339(row.created_at), "created_by": row.created_by, "updated_at": clock.rfc3339(row.updated_at),
     }  # fmt: skip
     return AlertView(**members)
@@ -215,7 +215,7 @@ def list_alerts(call: Call) -> Page[AlertView]:
 
     Sorted by name, each with its current finding.
     """
-    return call.services.alerts.list_alerts(call.scope, call.query.page).map(lambda row: _view(call, row))
+    return call.services.monitor.alerts.list_alerts(call.scope, call.query.page).map(lambda row: _view(call, row))
 
 
 @route("POST", "/logs/alerts", scope="processflow.write", body=CreateAlert, returns=AlertView, status=201)
@@ -232,14 +232,14 @@ def create_alert(call: Call) -> Answer:
         body.name, body.condition.condition, [each.action for each in body.actions],
         clock.parse_duration(body.for_, pointer="/for"), clock.parse_duration(body.repeat, pointer="/repeat"),
     )  # fmt: skip
-    row = call.services.alerts.create_alert(call.scope, spec)
+    row = call.services.monitor.alerts.create_alert(call.scope, spec)
     return Answer(_view(call, row), headers={"Location": f"/api/v1/logs/alerts/{row.id}"})
 
 
 @route("GET", "/logs/alerts/{alert_id}", scope="logs.read", returns=AlertView)
 def get_alert(call: Call, alert_id: str) -> AlertView:
     """Show an alert with its current finding."""
-    return _view(call, call.services.alerts.get_alert(call.scope, alert_id))
+    return _view(call, call.services.monitor.alerts.get_alert(call.scope, alert_id))
 
 
 @route("PATCH", "/logs/alerts/{alert_id}", scope="processflow.write", body=ChangeAlert, returns=AlertView)
@@ -255,20 +255,20 @@ def change_alert(call: Call, alert_id: str) -> AlertView:
         None if body.actions is None else [each.action for each in body.actions],
         _parse_duration(body.for_, "/for"), _parse_duration(body.repeat, "/repeat"), body.enabled, silenced_until,
     )  # fmt: skip
-    return _view(call, call.services.alerts.change_alert(call.scope, alert_id, change))
+    return _view(call, call.services.monitor.alerts.change_alert(call.scope, alert_id, change))
 
 
 @route("DELETE", "/logs/alerts/{alert_id}", scope="processflow.write", returns=DeletedView)
 def delete_alert(call: Call, alert_id: str) -> DeletedView:
     """Delete an alert with its history."""
-    call.services.alerts.delete_alert(call.scope, alert_id)
+    call.services.monitor.alerts.delete_alert(call.scope, alert_id)
     return DeletedView(deleted=alert_id)
 
 
 @route("GET", "/logs/alerts/{alert_id}/history", scope="logs.read", query=ListQuery, returns=AlertEventView, listed=True)
 def list_alert_events(call: Call, alert_id: str) -> Page[AlertEventView]:
     """List the events of an alert, newest first."""
-    return call.services.alerts.list_events(call.scope, alert_id, call.query.page).map(_event_view)
+    return call.services.monitor.alerts.list_events(call.scope, alert_id, call.query.page).map(_event_view)
 
 
 @route("POST", "/logs/alerts/{alert_id}/test", scope="processflow.write", returns=AlertEventView, status=202)
@@ -277,4 +277,4 @@ def test_alert(call: Call, alert_id: str) -> AlertEventView:
 
     They are marked as a test.
     """
-    return _event_view(call.services.alerts.send_test(call.scope, alert_id))
+    return _event_view(call.services.monitor.alerts.send_test(call.scope, alert_id))

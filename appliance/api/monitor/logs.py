@@ -116,7 +116,7 @@ async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str
         for line in lines:  # A slow reader blocks here.
             yield line.number, "line", line_view(line).model_dump(exclude_none=True)
         if not tail.is_behind:
-            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
+            await asyncio.sleep(call.services.limits.streams.poll_interval(POLL_SECONDS))
 
 
 class AnalyticsQuery(Query):
@@ -164,7 +164,7 @@ def get_queues(call: Call) -> QueueView:
 
     The queue with its depth, oldest age and lag, and executions in flight, waiting and scheduled.
     """
-    pool = call.services.pool
+    pool = call.services.sandbox
     protections = [ProtectionView(holds=holds, text=text) for holds, text in pool.protections().lines()]
     sandbox = SandboxView(**pool.health(), restart_reasons=dict(pool.restarts()), protections=protections)
     return QueueView(**call.services.processes.queue_state(call.scope), sandbox=sandbox)

@@ -140,7 +140,7 @@ def _answer_with_secret(row: WebhookRow, secret: str) -> Answer:
 @route("GET", "/webhooks", scope="integrations.read", returns=WebhookView, listed=True)
 def list_webhooks(call: Call) -> Page[WebhookView]:
     """List the tenant's webhooks."""
-    return call.services.webhooks.list_webhooks(call.scope, call.query.page).map(webhook_view)
+    return call.services.monitor.webhooks.list_webhooks(call.scope, call.query.page).map(webhook_view)
 
 
 @route("POST", "/webhooks", scope="integrations.write", body=CreateWebhook, returns=WebhookView, status=201)
@@ -154,14 +154,14 @@ def create_webhook(call: Call) -> Answer:
     """
     body: CreateWebhook = call.body
     return _answer_with_secret(
-        *call.services.webhooks.create_webhook(call.scope, WebhookSpec(body.url, body.events, body.description))
+        *call.services.monitor.webhooks.create_webhook(call.scope, WebhookSpec(body.url, body.events, body.description))
     )
 
 
 @route("GET", "/webhooks/{webhook_id}", scope="integrations.read", returns=WebhookView)
 def get_webhook(call: Call, webhook_id: str) -> WebhookView:
     """Show a webhook and whether its deliveries succeed."""
-    return webhook_view(call.services.webhooks.get_webhook(call.scope, webhook_id))
+    return webhook_view(call.services.monitor.webhooks.get_webhook(call.scope, webhook_id))
 
 
 @route("PATCH", "/webhooks/{webhook_id}", scope="integrations.write", body=ChangeWebhook, returns=WebhookView)
@@ -172,7 +172,7 @@ def change_webhook(call: Call, webhook_id: str) -> WebhookView:
     """
     body: ChangeWebhook = call.body
     change = WebhookChange(body.url, body.events, body.description, body.enabled)
-    return webhook_view(call.services.webhooks.change_webhook(call.scope, webhook_id, change))
+    return webhook_view(call.services.monitor.webhooks.change_webhook(call.scope, webhook_id, change))
 
 
 @route("DELETE", "/webhooks/{webhook_id}", scope="integrations.write", returns=DeletedView)
@@ -181,7 +181,7 @@ def delete_webhook(call: Call, webhook_id: str) -> DeletedView:
 
     Pending ones are not sent.
     """
-    call.services.webhooks.delete_webhook(call.scope, webhook_id)
+    call.services.monitor.webhooks.delete_webhook(call.scope, webhook_id)
     return DeletedView(deleted=webhook_id)
 
 
@@ -192,7 +192,7 @@ def rotate_webhook(call: Call, webhook_id: str) -> Answer:
     For `overlap_seconds`, messages are also signed with the old one.
     """
     overlap_ms = call.body.overlap_seconds * 1000
-    return _answer_with_secret(*call.services.webhooks.rotate_secret(call.scope, webhook_id, overlap_ms))
+    return _answer_with_secret(*call.services.monitor.webhooks.rotate_secret(call.scope, webhook_id, overlap_ms))
 
 
 @route("POST", "/webhooks/{webhook_id}/test", scope="integrations.write", returns=DeliveryView, status=202)
@@ -201,7 +201,7 @@ def test_webhook(call: Call, webhook_id: str) -> DeliveryView:
 
     Its type is `webhook.test`; read its delivery to see the result.
     """
-    return delivery_view(call.services.webhooks.send_test(call.scope, webhook_id))
+    return delivery_view(call.services.monitor.webhooks.send_test(call.scope, webhook_id))
 
 
 @route(
@@ -214,13 +214,13 @@ def list_deliveries(call: Call, webhook_id: str) -> Page[DeliveryView]:
     Newest first, with their attempts.
     """
     query: DeliveriesQuery = call.query
-    return call.services.webhooks.list_deliveries(call.scope, webhook_id, query.status, query.page).map(delivery_view)
+    return call.services.monitor.webhooks.list_deliveries(call.scope, webhook_id, query.status, query.page).map(delivery_view)
 
 
 @route("GET", "/webhooks/{webhook_id}/deliveries/{delivery_id}", scope="integrations.read", returns=DeliveryView)
 def get_delivery(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
     """Show a delivery with its attempts."""
-    return delivery_view(call.services.webhooks.get_delivery(call.scope, webhook_id, delivery_id))
+    return delivery_view(call.services.monitor.webhooks.get_delivery(call.scope, webhook_id, delivery_id))
 
 
 @route(
@@ -232,4 +232,4 @@ def redeliver(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
 
     It keeps its `webhook-id`, whatever its status.
     """
-    return delivery_view(call.services.webhooks.redeliver(call.scope, webhook_id, delivery_id))
+    return delivery_view(call.services.monitor.webhooks.redeliver(call.scope, webhook_id, delivery_id))

@@ -151,7 +151,7 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     call.end_turn()
     if callback is not None and row.status not in FINISHED:
         try:
-            with call.services.streams.waiting(call.place):
+            with call.services.limits.streams.waiting(call.place):
                 # A paused process may stay paused for long, so the caller gets the answer at once.
                 await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else wait)
         except TimeoutError:
@@ -281,7 +281,7 @@ async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tup
             over = await loop.run_in_executor(call.services.threads, partial(_is_over, call, execution_id))
             if over:
                 return
-            await asyncio.sleep(call.services.streams.poll_interval(POLL_SECONDS))
+            await asyncio.sleep(call.services.limits.streams.poll_interval(POLL_SECONDS))
 
 
 def _events_after(scope: TenantScope, execution_id: str, last: int) -> Sequence[Any] | None:

@@ -79,7 +79,7 @@ def make_invitation(call: Call) -> Answer:
     """
     body: Invite = call.body
     spec = InvitationSpec(body.login, body.role, body.approver, body.days)
-    sent = call.services.invitations.invite(call.scope, spec, by_email=body.by_email)
+    sent = call.services.governance.invitations.invite(call.scope, spec, by_email=body.by_email)
     row = sent.invitation
     headers = {"Location": f"/api/v1/invitations/{row.id}"}
     return Answer(invitation_view(row, sent.link), headers=headers, replay=invitation_view(row))

@@ -75,8 +75,8 @@ def get_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
 
     The domain itself shows the progress of an order.
     """
-    domain = call.services.domains.get_domain(call.scope, app, host)
-    return certificate_view(call.services.certificates.get(call.scope, domain.host))
+    domain = call.services.webapps.domains.get_domain(call.scope, app, host)
+    return certificate_view(call.services.webapps.certificates.get(call.scope, domain.host))
 
 
 @route("PUT", _CERTIFICATE_PATH, scope="webapps.publish", body=UploadCertificate, returns=StoredCertificateView, errors=(Conflict,))
@@ -90,8 +90,8 @@ def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
     """
     body: UploadCertificate = call.body
     pair = (body.certificate, body.private_key)
-    find = partial(call.services.domains.get_domain, call.scope, app, host)
-    return certificate_view(upload_certificate(call.scope, call.services.certificates, find, pair, body.chain))
+    find = partial(call.services.webapps.domains.get_domain, call.scope, app, host)
+    return certificate_view(upload_certificate(call.scope, call.services.webapps.certificates, find, pair, body.chain))
 
 
 @route("DELETE", _CERTIFICATE_PATH, scope="webapps.publish", returns=DeletedView)
@@ -100,6 +100,6 @@ def delete_domain_certificate(call: Call, app: str, host: str) -> DeletedView:
 
     A new one is ordered where possible.
     """
-    domain = call.services.domains.get_domain(call.scope, app, host)
-    call.services.certificates.delete_uploaded(call.scope, domain.host, domain.names[1:])
+    domain = call.services.webapps.domains.get_domain(call.scope, app, host)
+    call.services.webapps.certificates.delete_uploaded(call.scope, domain.host, domain.names[1:])
     return DeletedView(deleted=domain.host)

@@ -150,7 +150,7 @@ def domain_view(domain: Domain) -> DomainView:
 @route("GET", _DOMAINS_PATH, scope="webapps.read", returns=DomainView, listed=True)
 def list_webapp_domains(call: Call, app: str) -> object:
     """List the domains of a WebApp."""
-    return call.services.domains.list_domains(call.scope, app, call.query.page).map(domain_view)
+    return call.services.webapps.domains.list_domains(call.scope, app, call.query.page).map(domain_view)
 
 
 @route(
@@ -164,7 +164,7 @@ def claim_webapp_domain(call: Call, app: str) -> Answer:
     """
     body: ClaimDomain = call.body
     new = NewDomain(body.host, body.method, body.redirect_from, body.primary)
-    domain = call.services.domains.claim_domain(call.scope, app, new)
+    domain = call.services.webapps.domains.claim_domain(call.scope, app, new)
     return Answer(domain_view(domain), 201, {"Location": f"/api/v1/webapps/{app}/domains/{domain.host}"})
 
 
@@ -174,7 +174,7 @@ def get_webapp_domain(call: Call, app: str, host: str) -> DomainView:
 
     With its expected and observed records, last error, next check and certificate.
     """
-    return domain_view(call.services.domains.get_domain(call.scope, app, host))
+    return domain_view(call.services.webapps.domains.get_domain(call.scope, app, host))
 
 
 @route("PATCH", _DOMAIN_PATH, scope="webapps.write", body=ChangeDomain, returns=DomainView)
@@ -183,7 +183,7 @@ def change_webapp_domain(call: Call, app: str, host: str) -> DomainView:
 
     The WebApp's own host redirects to the primary domain.
     """
-    return domain_view(call.services.domains.change_domain(call.scope, app, host, primary=call.body.primary))
+    return domain_view(call.services.webapps.domains.change_domain(call.scope, app, host, primary=call.body.primary))
 
 
 @route("POST", f"{_DOMAIN_PATH}/verify", scope="webapps.write", returns=DomainView, atomic=False)
@@ -192,7 +192,7 @@ def verify_webapp_domain(call: Call, app: str, host: str) -> DomainView:
 
     The appliance also checks them by itself, at `next_check_at`.
     """
-    return domain_view(call.services.domains.verify_domain(call.scope, app, host))
+    return domain_view(call.services.webapps.domains.verify_domain(call.scope, app, host))
 
 
 @route("DELETE", _DOMAIN_PATH, scope="webapps.write", returns=DeletedView)
@@ -201,5 +201,5 @@ def release_webapp_domain(call: Call, app: str, host: str) -> DeletedView:
 
     If it was verified, only this tenant may claim it again within 30 days.
     """
-    call.services.domains.release_domain(call.scope, app, host)
+    call.services.webapps.domains.release_domain(call.scope, app, host)
     return DeletedView(deleted=host)

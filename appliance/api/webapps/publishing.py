@@ -119,7 +119,7 @@ async def publish_webapp(call: Call, app: str, version: str) -> Answer:
     without checks is published at once.
     """
     number = version_number(version)
-    publishing = call.services.publishing
+    publishing = call.services.webapps.publishing
     in_thread: Any = partial(asyncio.get_running_loop().run_in_executor, call.services.threads)
     started = await in_thread(partial(publishing.publish_version, call.scope, app, number, if_current=call.body.if_current))
     if started.version is not None:
@@ -138,7 +138,7 @@ def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicat
 
     In progress or finished, with the results of its checks.
     """
-    return publication_view(call.services.publishing.get_publication(call.scope, app, version_number(version)))
+    return publication_view(call.services.webapps.publishing.get_publication(call.scope, app, version_number(version)))
 
 
 @route(
@@ -167,7 +167,7 @@ def roll_back_webapp(call: Call, app: str) -> WebAppVersionView:
 
     To `version`, or by default to the one that was published before.
     """
-    return version_view(call.services.webapps.roll_back(call.scope, app, call.body.version))
+    return version_view(call.services.webapps.apps.roll_back(call.scope, app, call.body.version))
 
 
 @route("POST", "/webapps/{app}/unpublish", scope="webapps.publish", returns=WebAppView)
@@ -176,4 +176,4 @@ def unpublish_webapp(call: Call, app: str) -> WebAppView:
 
     Nothing is served from then on; its versions stay.
     """
-    return webapp_view(call, call.services.webapps.unpublish_app(call.scope, app))
+    return webapp_view(call, call.services.webapps.apps.unpublish_app(call.scope, app))

@@ -31,7 +31,7 @@ def read_usage(call: Call, app: str) -> WebAppUsageView:
     """Read the usage of a WebApp, which must exist."""
     own = call.services.config.webapps
     allowance = usage.UsageLimits.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
-    used = usage.read_usage(call.scope, app, call.services.webapps.stored_bytes(call.scope, app), allowance)
+    used = usage.read_usage(call.scope, app, call.services.webapps.apps.stored_bytes(call.scope, app), allowance)
     return WebAppUsageView(
         stored_bytes=used.stored, stored_limit_bytes=allowance.stored, requests_today=used.requests_today,
         requests_per_minute_limit=allowance.per_minute, egress_today_bytes=used.sent_today, egress_limit_bytes=allowance.sent,

@@ -37,7 +37,7 @@ def list_visits(call: Call, app: str) -> object:
 
     Newest first unless sorted; visits end after 12 hours without use and after seven days.
     """
-    visits = call.services.visits.list_visits(call.scope, app, call.query.page)
+    visits = call.services.webapps.visits.list_visits(call.scope, app, call.query.page)
     return visits.map(
         lambda visit: VisitView(
             id=visit.id, kind=visit.kind, visitor=visit.subject or None, email=visit.email or None,
@@ -53,5 +53,5 @@ def revoke_visit(call: Call, app: str, visit: str) -> DeletedView:
 
     The visitor has to sign in again.
     """
-    call.services.visits.revoke_visit(call.scope, app, visit)
+    call.services.webapps.visits.revoke_visit(call.scope, app, visit)
     return DeletedView(deleted=visit)

@@ -61,7 +61,7 @@ def list_webapps(call: Call) -> object:
 
     Sorted by id unless `sort` says otherwise.
     """
-    return call.services.webapps.list_apps(call.scope, call.query.page).map(lambda app: webapp_view(call, app))
+    return call.services.webapps.apps.list_apps(call.scope, call.query.page).map(lambda app: webapp_view(call, app))
 
 
 @route(
@@ -73,21 +73,21 @@ def create_webapp(call: Call) -> Answer:
     Its id becomes part of its host name. Nothing is served until a version is published.
     """
     body: CreateWebApp = call.body
-    app = call.services.webapps.create_app(call.scope, NewApp(body.id, body.name or "", body.description or ""))
+    app = call.services.webapps.apps.create_app(call.scope, NewApp(body.id, body.name or "", body.description or ""))
     return Answer(webapp_view(call, app), 201, {"Location": f"/api/v1/webapps/{app.id}"})
 
 
 @route("GET", "/webapps/{app}", scope="webapps.read", returns=WholeWebAppView)
 def get_webapp(call: Call, app: str) -> WholeWebAppView:
     """Show a WebApp and its usage."""
-    view = webapp_view(call, call.services.webapps.get_app(call.scope, app))
+    view = webapp_view(call, call.services.webapps.apps.get_app(call.scope, app))
     return WholeWebAppView(**view.model_dump(), usage=read_usage(call, app))
 
 
 @route("PATCH", "/webapps/{app}", scope="webapps.write", body=ChangeWebApp, returns=WebAppView)
 def change_webapp(call: Call, app: str) -> WebAppView:
     """Change the name or description of a WebApp."""
-    return webapp_view(call, call.services.webapps.change_app(call.scope, app, call.body.name, call.body.description))
+    return webapp_view(call, call.services.webapps.apps.change_app(call.scope, app, call.body.name, call.body.description))
 
 
 @route("DELETE", "/webapps/{app}", scope="webapps.write", query=DeleteQuery, returns=DeletedView, errors=(Conflict,))
@@ -96,7 +96,7 @@ def delete_webapp(call: Call, app: str) -> DeletedView:
 
     Refused while one is published, unless forced. Its domains are released.
     """
-    call.services.webapps.delete_app(call.scope, app, force=call.query.force)
+    call.services.webapps.apps.delete_app(call.scope, app, force=call.query.force)
     return DeletedView(deleted=app)
 
 
@@ -117,10 +117,10 @@ def create_webapp_version(call: Call, app: str) -> Answer:
     if media == "application/json":
         if call.query.message:
             raise InvalidRequest("a manifest has its own `message`; remove ?message= from the address")
-        version = call.services.webapps.create_version(call.scope, app, _read_manifest(call))
+        version = call.services.webapps.apps.create_version(call.scope, app, _read_manifest(call))
     else:
         with call.body.received.open() as file:
-            version = call.services.webapps.deploy_archive(call.scope, app, file, call.query.message)
+            version = call.services.webapps.apps.deploy_archive(call.scope, app, file, call.query.message)
     return Answer(version_view(version), 201, {"Location": f"/api/v1/webapps/{app}/versions/{version.number}"})
 
 
@@ -152,7 +152,7 @@ def _read_manifest(call: Call) -> NewVersion:
 def list_webapp_versions(call: Call, app: str) -> object:
     """List the versions of a WebApp, newest first."""
     page = PageRequest(call.query.limit, call.query.cursor)
-    return call.services.webapps.list_versions(call.scope, app, page).map(version_view)
+    return call.services.webapps.apps.list_versions(call.scope, app, page).map(version_view)
 
 
 @route("GET", "/webapps/{app}/versions/{version}", scope="webapps.read", returns=WholeVersionView)
@@ -162,8 +162,8 @@ def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
     With its files and the contents that must still be uploaded.
     """
     number = version_number(version)
-    stored = call.services.webapps.get_version(call.scope, app, number)
-    files = call.services.webapps.list_files(call.scope, app, number)
+    stored = call.services.webapps.apps.get_version(call.scope, app, number)
+    files = call.services.webapps.apps.list_files(call.scope, app, number)
     contents = {path: WebAppFileView(sha256=spec.sha256, size=spec.size) for path, spec in files.items()}
     settings = stored.settings
     return WholeVersionView(
@@ -178,7 +178,8 @@ def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
 
     This one and `against`, by default the published version or the one before.
     """
-    difference: Difference = call.services.webapps.compare_versions(call.scope, app, version_number(version), call.query.against)
+    apps = call.services.webapps.apps
+    difference: Difference = apps.compare_versions(call.scope, app, version_number(version), call.query.against)
     return WebAppDifferenceView(
         against=difference.against, added=list(difference.added), changed=list(difference.changed),
         removed=list(difference.removed), unchanged=difference.unchanged,
@@ -196,7 +197,7 @@ def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAp
     Sending it again changes nothing.
     """
     received = call.body.received
-    call.services.webapps.put_content(call.scope, app, version_number(version), sha256, received)
+    call.services.webapps.apps.put_content(call.scope, app, version_number(version), sha256, received)
     return WebAppContentView(sha256=received.sha256, size=received.size)
 
 
@@ -212,7 +213,7 @@ def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsVie
     files before it in the archive stay stored.
     """
     with call.body.received.open() as file:
-        stored = call.services.webapps.put_contents(call.scope, app, version_number(version), file)
+        stored = call.services.webapps.apps.put_contents(call.scope, app, version_number(version), file)
     return WebAppContentsView(contents=len(stored), bytes=sum(spec.size for spec in stored))
 
 
@@ -226,4 +227,4 @@ def finalize_webapp_version(call: Call, app: str, version: str) -> WebAppVersion
     All its contents must be stored; then it can be published. This reads `_redirects` and `_headers`, compresses new contents
     with gzip, and refuses contents that contain an API key; zstd and Brotli follow in the background.
     """
-    return version_view(call.services.webapps.finalize_version(call.scope, app, version_number(version)))
+    return version_view(call.services.webapps.apps.finalize_version(call.scope, app, version_number(version)))

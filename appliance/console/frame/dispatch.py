@@ -106,7 +106,7 @@ class Dispatcher:
         result = await loop.run_in_executor(self._services.threads, partial(self._run_logged, work, request))
         while isinstance(result, _Pending):
             future = asyncio.wrap_future(result.work)
-            with self._services.streams.waiting(request.place):
+            with self._services.limits.streams.waiting(request.place):
                 await asyncio.wait([future])
             if not future.cancelled():
                 future.exception()  # Retrieved so that asyncio does not warn; `finish` raises it again.
@@ -273,7 +273,7 @@ class Dispatcher:
         if isinstance(answer, Data):
             return Response(json.dumps(answer.value, ensure_ascii=False), answer.status, content_type="application/json")
         if isinstance(answer, Stream) and visit is not None:
-            self._services.streams.open(visit.scope, request.place)
+            self._services.limits.streams.open(visit.scope, request.place)
             response = Response(self._events(answer, request, visit), 200, content_type="text/event-stream")
             response.headers["X-Accel-Buffering"] = "no"
             response.timeout = None
@@ -301,7 +301,7 @@ class Dispatcher:
             if events or clock.monotonic() - last_sent > HEARTBEAT_SECONDS:
                 last_sent = clock.monotonic()
                 yield b": still here\n\n"  # Keeps proxies from closing an idle connection.
-            await asyncio.sleep(self._services.streams.poll_interval(POLL_SECONDS))
+            await asyncio.sleep(self._services.limits.streams.poll_interval(POLL_SECONDS))
 
     def _poll_events(self, stream: Stream, request: ConsoleRequest, visit: Visit) -> list[bytes] | None:
         """The new events; None when the session has ended or has lost a scope that the stream started with."""

@@ -201,7 +201,7 @@ def build_gate(services: Services, egress: Egress, templates: Path) -> AccessGat
     """Build the gate of every app; identity providers are reached by the rules of `egress`."""
     provider = ProviderSignIn(OidcClient(egress), services.sealer)
     codes = EmailCodes(services.sealer)
-    emails = CodeEmails(codes, services.executor, services.languages)
-    sign_in = SignIn(services.visits, codes, emails, provider, services.config.base_url)
+    emails = CodeEmails(codes, services.governance.executor, services.languages)
+    sign_in = SignIn(services.webapps.visits, codes, emails, provider, services.config.base_url)
     pages = SignInPages(templates / "sites", services.languages)
-    return AccessGate(services.visits, sign_in, pages, services.threads, services.executor.submit)
+    return AccessGate(services.webapps.visits, sign_in, pages, services.threads, services.governance.executor.submit)

@@ -32,7 +32,7 @@ class EntityRoutes:
     def __init__(self, services: Services, sender: Sender) -> None:
         self._limits = services.config.limits
         self._sender = sender
-        self._intake = BodyReader(services.documents.receiver, sender.in_thread, services.large_bodies)
+        self._intake = BodyReader(services.documents.files.receiver, sender.in_thread, services.limits.large_bodies)
 
     async def read(self, call: RouteCall, route: Route) -> Body:
         """Read the body of the request, which has no files."""

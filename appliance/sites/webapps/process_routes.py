@@ -47,7 +47,7 @@ class ProcessRoutes:
         self._services = services
         self._sender = sender
         self._tickets = tickets
-        self._intake = BodyReader(services.documents.receiver, sender.in_thread, services.large_bodies)
+        self._intake = BodyReader(services.documents.files.receiver, sender.in_thread, services.limits.large_bodies)
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """Start the process, wait as long as the route allows, and respond."""
@@ -84,7 +84,7 @@ class ProcessRoutes:
     ) -> Execution:
         """Store the contents of files first. Their documents are created in the same write as the execution, or not at all."""
         route, (body, query) = match.route, request_data
-        processes, documents = self._services.processes, self._services.documents
+        processes, documents = self._services.processes, self._services.documents.files
         files = StoredFiles()
         try:
             schema = processes.read_input_schema(call.tenant, route.process)

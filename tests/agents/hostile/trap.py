@@ -119,15 +119,15 @@ class Trap:
     def keep_skill(self, name: str, text: str, files: Mapping[str, bytes] | None = None) -> None:
         """Store an untrusted skill."""
         written = {"SKILL.md": about(name) + b"\n" + text.encode() + b"\n", **(files or {})}
-        self.running.services.skills.put_skill(self.scope, name, written)
+        self.running.services.agents.skills.put_skill(self.scope, name, written)
 
     def describe(self, name: str, words: str) -> None:
         """Store an untrusted skill with this description."""
-        self.running.services.skills.put_skill(self.scope, name, {"SKILL.md": about(name, json.dumps(words))})
+        self.running.services.agents.skills.put_skill(self.scope, name, {"SKILL.md": about(name, json.dumps(words))})
 
     def trust(self, name: str) -> None:
         """A person approves the current version of the skill."""
-        skills, person = self.running.services.skills, self.person()
+        skills, person = self.running.services.agents.skills, self.person()
         approve_skill(person.scope or self.scope, skills, person, name, skills.load_skill(self.scope, name).version_digest)
 
     def calls_of(self, calls: Sequence[Any]) -> str:
@@ -198,7 +198,7 @@ class Trap:
         self.outside.reply, self.outside.is_failing, self.outside.structured = "42", False, None
         self.outside.description = "Looks something up"
         self.site.page, self.mailbox.refusal = "<p>nothing</p>", ""
-        if self.running.services.webapps.get_app(self.scope, "shop").published_version:
+        if self.running.services.webapps.apps.get_app(self.scope, "shop").published_version:
             self.ask("POST", "/webapps/shop/unpublish", {})
         for counted in (self.erp.writes, self.erp.http.received, self.collector.http.received, self.outside.calls):
             counted.clear()

@@ -50,7 +50,7 @@ def start_run(visit: Visit, agent_id: str) -> Answer:
         if not task:
             raise ValidationFailed("describe the task for the agent", pointer="/input")
         token = f"{visit.scope.actor}/{visit.request.field('token')}"
-        run = visit.services.agents.start_run(visit.scope, agent_id, RunRequest(task, token=token))
+        run = visit.services.agents.runs.start_run(visit.scope, agent_id, RunRequest(task, token=token))
     except NotFound:
         raise
     except ApplianceError as error:

@@ -9,7 +9,7 @@ from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 @page("GET", "/skills", scope="skills.read")
 def list_skills(visit: Visit) -> Answer:
     """The tenant's skills, by name."""
-    result = visit.services.skills.list_page(visit.scope, visit.page())
+    result = visit.services.agents.skills.list_page(visit.scope, visit.page())
     return Page("skills.html", {"skills": result.items, "next_cursor": result.next_cursor})
 
 
@@ -20,7 +20,7 @@ def show_skill(visit: Visit, name: str) -> Answer:
 
 
 def _skill_page(visit: Visit, name: str, problem: ApplianceError | None = None) -> Page:
-    loaded = visit.services.skills.load_skill(visit.scope, name)
+    loaded = visit.services.agents.skills.load_skill(visit.scope, name)
     skill = loaded.skill
     granted = skill.grant.tools if skill.grant is not None else ()
     values = {
@@ -35,13 +35,13 @@ def _changes(visit: Visit, skill: Skill) -> list[FileChange]:
     """The file changes since the approved version; empty while that version is current."""
     if skill.grant is None or skill.trust == "trusted":
         return []
-    return visit.services.skills.compare(visit.scope, skill.name, skill.version_digest, skill.grant.digest)
+    return visit.services.agents.skills.compare(visit.scope, skill.name, skill.version_digest, skill.grant.digest)
 
 
 @page("GET", "/skills/<name>/file", scope="skills.read")
 def show_file(visit: Visit, name: str) -> Answer:
     """One file: text is shown as it is, everything else and very large text is downloaded."""
-    skills, path = visit.services.skills, visit.request.args.get("path", "")
+    skills, path = visit.services.agents.skills, visit.request.args.get("path", "")
     file, pieces = skills.open_file(visit.scope, name, path)
     if not file.is_text or file.size > LARGEST_CONTENT:
         return File(path.rpartition("/")[2], "application/octet-stream", pieces, file.size)
@@ -57,7 +57,7 @@ def approve_skill(visit: Visit, name: str) -> Answer:
             raise ValidationFailed(
                 "read the instructions and the files, then confirm it with the checkbox below the tools", pointer="/read"
             )
-        trust.approve_skill(visit.scope, visit.services.skills, visit.person, name, visit.request.field("digest"), tools)
+        trust.approve_skill(visit.scope, visit.services.agents.skills, visit.person, name, visit.request.field("digest"), tools)
     except NotFound:
         raise
     except ApplianceError as error:
@@ -69,7 +69,7 @@ def approve_skill(visit: Visit, name: str) -> Answer:
 def revoke_skill(visit: Visit, name: str) -> Answer:
     """Withdraw the approval of every version."""
     try:
-        trust.revoke_skill(visit.scope, visit.services.skills, visit.person, name)
+        trust.revoke_skill(visit.scope, visit.services.agents.skills, visit.person, name)
     except NotFound:
         raise
     except ApplianceError as error:

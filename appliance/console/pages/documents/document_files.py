@@ -36,7 +36,7 @@ def upload_documents(visit: Visit) -> Answer:
 
 
 def _store(visit: Visit, sent: SentFile) -> None:
-    documents, field = visit.services.documents, visit.request.field
+    documents, field = visit.services.documents.files, visit.request.field
     tags = _tags(field("tags"))
     new = NewDocument(clean_name(sent.name), None, field("folder").strip(), tags)
     documents.create_document(visit.scope, new, documents.store_received(visit.scope, sent.received))
@@ -49,7 +49,7 @@ def _tags(text: str) -> tuple[str, ...]:
 @page("POST", "/documents/<document_id>/revisions", scope="documents.write", takes_files=True)
 def add_revision(visit: Visit, document_id: str) -> Answer:
     """Add a revision to a document; existing shares and reviews keep referring to their own revision."""
-    documents, sent = visit.services.documents, visit.request.file(FILE)
+    documents, sent = visit.services.documents.files, visit.request.file(FILE)
     documents.get_document(visit.scope, document_id)
     try:
         if sent is None:
@@ -69,7 +69,7 @@ def change_document(visit: Visit, document_id: str) -> Answer:
     field = visit.request.field
     changes = Changes(name=field("name").strip(), folder=field("folder").strip(), tags=_tags(field("tags")))
     try:
-        visit.services.documents.update_document(visit.scope, document_id, changes)
+        visit.services.documents.files.update_document(visit.scope, document_id, changes)
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -80,7 +80,7 @@ def change_document(visit: Visit, document_id: str) -> Answer:
 @page("POST", "/documents/<document_id>/delete", scope="documents.write")
 def delete_document(visit: Visit, document_id: str) -> Answer:
     """Delete a document with all its revisions and shares, unless it is retained or under a legal hold."""
-    documents = visit.services.documents
+    documents = visit.services.documents.files
     folder = documents.get_document(visit.scope, document_id).folder
     try:
         documents.delete_document(visit.scope, document_id)

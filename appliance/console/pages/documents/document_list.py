@@ -116,7 +116,7 @@ def _parse_query(visit: Visit) -> DocumentListQuery:
 
 
 def _folder_values(visit: Visit, query: DocumentListQuery) -> dict[str, Any]:
-    folder = visit.services.documents.list_folder_contents(visit.scope, query.folder, query.order, visit.page())
+    folder = visit.services.documents.files.list_folder_contents(visit.scope, query.folder, query.order, visit.page())
     is_first = not query.folder and not visit.request.args.get("cursor")
     return {
         "folders": folder.folders, "total": folder.total, "next_cursor": folder.next_cursor, "snippets": {},
@@ -126,7 +126,7 @@ def _folder_values(visit: Visit, query: DocumentListQuery) -> dict[str, Any]:
 
 def _search_values(visit: Visit, query: DocumentListQuery) -> dict[str, Any]:
     """The search results; the total is known only if they fit on one page, because counting would repeat the search."""
-    result = visit.services.documents.list_documents(visit.scope, query.filters, visit.page())
+    result = visit.services.documents.files.list_documents(visit.scope, query.filters, visit.page())
     is_all = result.next_cursor is None and not visit.request.args.get("cursor")
     words = query.words
     return {
@@ -142,6 +142,6 @@ def _rows(visit: Visit, documents: Sequence[Document]) -> dict[str, Any]:
 
 def _mine(visit: Visit) -> list[tuple[Review, str]]:
     """The reviews that wait for this visitor, each with the name of its document."""
-    documents = visit.services.documents
+    documents = visit.services.documents.files
     waiting = reviews.list_waiting(visit.scope, visit.person.user_id)
     return [(each, documents.get_document(visit.scope, each.document_id).name) for each in waiting]

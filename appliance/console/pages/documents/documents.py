@@ -53,7 +53,7 @@ def document_page(
     of_form: Literal["review", "share", "keeping"] = "review", new_link: NewShareLink | None = None,
 ) -> Page:  # fmt: skip
     """One document; optionally with the error of one of its forms, or with the link of a new share."""
-    documents = visit.services.documents
+    documents = visit.services.documents.files
     document = documents.get_document(visit.scope, document_id)
     revisions = documents.list_revisions(visit.scope, document_id, PageRequest(20))
     excerpt, text = _text(visit, document)
@@ -73,7 +73,7 @@ def document_page(
 
 
 def _sharing_and_retention(visit: Visit, document_id: str) -> dict[str, object]:
-    shares = visit.services.shares.list_shares(visit.scope, document_id, visit.page(limit=SHARES))
+    shares = visit.services.documents.shares.list_shares(visit.scope, document_id, visit.page(limit=SHARES))
     download_page = downloads.list_downloads(visit.scope, document_id, PageRequest(DOWNLOADS))
     retained = retention.get_retention(visit.scope, document_id)
     return {
@@ -87,7 +87,7 @@ def _sharing_and_retention(visit: Visit, document_id: str) -> dict[str, object]:
 def _text(visit: Visit, document: Document) -> tuple[str, Text | None]:
     """The beginning of the document's text and the text itself; empty when it cannot be read, such as during a virus scan."""
     try:
-        text = visit.services.documents.open_text(visit.scope, document.id)
+        text = visit.services.documents.files.open_text(visit.scope, document.id)
     except ApplianceError:
         return "", None
     beginning = b""
@@ -164,14 +164,15 @@ def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
 def download_document(visit: Visit, document_id: str) -> Answer:
     """Download the newest revision, or the one that `revision` names; always as an attachment."""
     revision = visit.request.args.get("revision")
-    content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else parse_number(revision))
+    number = None if revision is None else parse_number(revision)
+    content = visit.services.documents.files.open_content(visit.scope, document_id, number)
     return File(content.name, content.media_type, content.pieces(0, content.size), content.size)
 
 
 @page("GET", "/documents/<document_id>/preview", scope="documents.read")
 def show_preview(visit: Visit, document_id: str) -> Answer:
     """The first page of a `revision` as a picture, at preview or thumbnail width."""
-    visit.services.documents.get_document(visit.scope, document_id)  # 404 for an unknown document takes precedence over 422.
+    visit.services.documents.files.get_document(visit.scope, document_id)  # 404 for an unknown document takes precedence over 422.
     args = visit.request.args
     revision, width = parse_number(args.get("revision", "")), parse_number(args.get("width", str(PREVIEW_WIDTH)))
     if width not in (PREVIEW_WIDTH, THUMBNAIL_WIDTH):
@@ -179,5 +180,5 @@ def show_preview(visit: Visit, document_id: str) -> Answer:
             "previews are not available at width %(width)s; use %(usual)s or %(small)s",
             width=width, usual=PREVIEW_WIDTH, small=THUMBNAIL_WIDTH,
         ))
-    preview = visit.services.previews.get_preview(visit.scope, document_id, 1, width, revision)
+    preview = visit.services.documents.previews.get_preview(visit.scope, document_id, 1, width, revision)
     return Picture(previews.MEDIA_TYPE, preview.data)

@@ -13,7 +13,7 @@ from .sharing import SHARE_DAYS, names_of_shares
 def create_share(visit: Visit, document_id: str) -> Answer:
     """Create a share, and show its link; it cannot be shown again."""
     try:
-        share, token = visit.services.shares.create_share(visit.scope, document_id, _new_share(visit))
+        share, token = visit.services.documents.shares.create_share(visit.scope, document_id, _new_share(visit))
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -45,7 +45,7 @@ def _parse_revision(text: str) -> RevisionChoice:
 @page("POST", "/documents/<document_id>/shares/<share_id>/revoke", scope="documents.share")
 def revoke_share(visit: Visit, document_id: str, share_id: str) -> Answer:
     """Revoke a share immediately."""
-    visit.services.shares.revoke_share(visit.scope, document_id, share_id)
+    visit.services.documents.shares.revoke_share(visit.scope, document_id, share_id)
     return Redirect(f"/console/documents/{document_id}#shares-title")
 
 
@@ -54,7 +54,7 @@ def list_downloads(visit: Visit, document_id: str) -> Answer:
     """The downloads of a document, newest first."""
     result = downloads.list_downloads(visit.scope, document_id, visit.page())
     values = {
-        "document": visit.services.documents.get_document(visit.scope, document_id), "downloads": result.items,
+        "document": visit.services.documents.files.get_document(visit.scope, document_id), "downloads": result.items,
         "next_cursor": result.next_cursor, "share_names": names_of_shares(visit, document_id),
     }  # fmt: skip
     return Page("document_downloads.html", values)

@@ -12,5 +12,5 @@ SHARE_DAYS = (
 
 def names_of_shares(visit: Visit, document_id: str) -> dict[str, str]:
     """Display names of the latest shares by id: the first line of their note, or the id."""
-    shares = visit.services.shares.list_shares(visit.scope, document_id, PageRequest(MAX_LIMIT)).items
+    shares = visit.services.documents.shares.list_shares(visit.scope, document_id, PageRequest(MAX_LIMIT)).items
     return {share.id: share.note.split("\n")[0][:80] or share.id for share in shares}

@@ -148,7 +148,7 @@ def list_confirmations(visit: Visit) -> Answer:
 @page("POST", "/confirmations/<confirmation_id>", scope="keys.read")
 def decide_confirmation(visit: Visit, confirmation_id: str) -> Answer:
     """Allow or refuse a confirmation."""
-    visit.services.confirmations.decide(visit.scope, confirmation_id, visit.request.field("answer") == "allow")
+    visit.services.governance.confirmations.decide(visit.scope, confirmation_id, visit.request.field("answer") == "allow")
     return Redirect(HERE)
 
 

@@ -45,7 +45,7 @@ class Finding:
 @page("GET", "/policies", scope="policies.read")
 def list_policies(visit: Visit) -> Answer:
     """The tenant's policies, by name."""
-    result = visit.services.policies.list_policies(visit.scope, visit.page())
+    result = visit.services.governance.policies.list_policies(visit.scope, visit.page())
     rows = [(row, _active(visit, row)) for row in result.items]
     values = {"rows": rows, "next_cursor": result.next_cursor, "names": Names(visit)}
     example = {"yaml": EXAMPLE, "rules": describe_rules(yaml12.load(EXAMPLE))}
@@ -54,7 +54,7 @@ def list_policies(visit: Visit) -> Answer:
 
 def _active(visit: Visit, stored: StoredPolicy) -> PolicyVersion | None:
     number = stored.active_version
-    return None if number is None else visit.services.policies.get_version(visit.scope, stored.name, number)
+    return None if number is None else visit.services.governance.policies.get_version(visit.scope, stored.name, number)
 
 
 @page("GET", "/policies/<name>", scope="policies.read")
@@ -64,7 +64,7 @@ def show_policy(visit: Visit, name: str) -> Answer:
 
 
 def _policy_page(visit: Visit, name: str, problem: ApplianceError | None = None) -> Page:
-    policies = visit.services.policies
+    policies = visit.services.governance.policies
     stored = policies.get_policy(visit.scope, name)
     active = _active(visit, stored)
     changes = [] if active is None else diff_policies(active.document, stored.draft)
@@ -82,8 +82,8 @@ def _policy_page(visit: Visit, name: str, problem: ApplianceError | None = None)
 @page("GET", "/policies/<name>/versions/<number>", scope="policies.read")
 def show_version(visit: Visit, name: str, number: str) -> Answer:
     """One version of a policy."""
-    stored = visit.services.policies.get_policy(visit.scope, name)
-    version = visit.services.policies.get_version(visit.scope, name, _number(number))
+    stored = visit.services.governance.policies.get_policy(visit.scope, name)
+    version = visit.services.governance.policies.get_version(visit.scope, name, _number(number))
     values = {
         "policy": stored, "version": version, "rules": describe_rules(version.document), "text": yaml12.dump(version.document),
         "names": Names(visit),
@@ -115,18 +115,18 @@ def create_policy(visit: Visit) -> Answer:
 @page("GET", "/policies/<name>/draft", scope="policies.write")
 def edit_policy(visit: Visit, name: str) -> Answer:
     """The editor, filled with the current draft."""
-    stored = visit.services.policies.get_policy(visit.scope, name)
+    stored = visit.services.governance.policies.get_policy(visit.scope, name)
     return _editor(visit, stored, yaml12.dump(stored.draft))
 
 
 @page("POST", "/policies/<name>/draft", scope="policies.write")
 def save_policy(visit: Visit, name: str) -> Answer:
     """Save the draft, unless someone else has saved one in the meantime."""
-    return _save_draft(visit, visit.services.policies.get_policy(visit.scope, name), name)
+    return _save_draft(visit, visit.services.governance.policies.get_policy(visit.scope, name), name)
 
 
 def _save_draft(visit: Visit, stored: StoredPolicy | None, name: str) -> Answer:
-    policies, request, lines = visit.services.policies, visit.request, dict[str, int]()
+    policies, request, lines = visit.services.governance.policies, visit.request, dict[str, int]()
     text = request.field("text").replace("\r\n", "\n")
     try:
         document, lines = read_yaml(text)
@@ -153,7 +153,7 @@ def read_yaml(text: str) -> tuple[Any, dict[str, int]]:
 
 def _exists(visit: Visit, name: str) -> bool:
     try:
-        visit.services.policies.get_policy(visit.scope, name)
+        visit.services.governance.policies.get_policy(visit.scope, name)
     except NotFound:
         return False
     return True
@@ -191,7 +191,7 @@ def activate_policy(visit: Visit, name: str) -> Answer:
     try:
         if not request.field("digest"):
             raise ValidationFailed("the form names no content; open the policy and activate it from its page", pointer="/digest")
-        visit.services.policies.activate(
+        visit.services.governance.policies.activate(
             visit.scope, name, version=_number(version) if version else None, message=request.field("message").strip(),
             if_digest=request.field("digest"),
         )  # fmt: skip
@@ -205,5 +205,5 @@ def activate_policy(visit: Visit, name: str) -> Answer:
 @page("POST", "/policies/<name>/deactivate", scope="policies.write")
 def deactivate_policy(visit: Visit, name: str) -> Answer:
     """Deactivate the policy, so that none of its versions applies."""
-    visit.services.policies.deactivate(visit.scope, name)
+    visit.services.governance.policies.deactivate(visit.scope, name)
     return Redirect(f"/console/policies/{name}")

@@ -63,7 +63,7 @@ def _decision_page(visit: Visit, explanation: Explanation | None = None, problem
     form = {name: request.field(name) for name in (*_TEXTS, "kind", "via", "effect", "tainted", "input")}
     if request.method == "GET":
         form["policy"] = request.args.get("policy", "")
-    stored = visit.services.policies.list_policies(visit.scope, PageRequest(MAX_LIMIT)).items
+    stored = visit.services.governance.policies.list_policies(visit.scope, PageRequest(MAX_LIMIT)).items
     drafts = [(each.name, _("the active policies and the draft of %(name)s", name=each.name)) for each in stored]
     values = {
         "form": form, "kinds": _translate(_KINDS), "channels": _translate(_VIA), "effects": _translate(_EFFECTS),
@@ -79,7 +79,7 @@ def _translate(words: Mapping[Any, str]) -> dict[str, str]:
 
 def _policies(visit: Visit) -> CompiledPolicies:
     """The active policies; if the form names a policy, its draft replaces its active version."""
-    policies, name = visit.services.policies, visit.request.field("policy")
+    policies, name = visit.services.governance.policies, visit.request.field("policy")
     if not name:
         return policies.compiled(visit.scope)
     return policies.compiled_with(visit.scope, parse_policy(policies.get_policy(visit.scope, name).draft, name))

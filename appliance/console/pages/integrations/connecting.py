@@ -46,7 +46,7 @@ def disconnect(visit: Visit, slug: str) -> Answer:
 def _finish(visit: Visit, reply: ProviderReply) -> Answer:
     integrations = visit.services.integrations
     kill_switches.check_not_switched_off(visit.scope, subject_of(visit.scope))
-    work = visit.services.executor.submit(visit.scope, lambda: connecting.finish(integrations, visit.scope, reply))
+    work = visit.services.governance.executor.submit(visit.scope, lambda: connecting.finish(integrations, visit.scope, reply))
     return Deferred(work, lambda: Redirect(f"/console/integrations/{work.result()}"))
 
 

@@ -46,7 +46,7 @@ def try_action(visit: Visit, slug: str, action: str) -> Answer:
     if form.problems:
         error = ValidationFailed("some of the input is invalid; see the messages next to the fields", details=form.problems)
         return _action_page(visit, slug, definition, ActionAttempt(form, problem=error))
-    executor, request = visit.services.executor, _request(visit, slug, action, value)
+    executor, request = visit.services.governance.executor, _request(visit, slug, action, value)
     work = executor.submit(visit.scope, lambda: executor.execute(visit.scope, request))
 
     def show() -> Answer:

@@ -56,7 +56,7 @@ def settle_call(visit: Visit, slug: str, call_id: str) -> Answer:
 @page("POST", "/integrations/<slug>/calls/<call_id>/retry", scope="integrations.execute")
 def retry_call(visit: Visit, slug: str, call_id: str) -> Answer:
     """Retry a failed call with its original idempotency key, and show the new call."""
-    executor = visit.services.executor
+    executor = visit.services.governance.executor
     history.get_call(visit.scope, slug, call_id)
     work = executor.submit(visit.scope, lambda: executor.retry(visit.scope, slug, call_id))
 

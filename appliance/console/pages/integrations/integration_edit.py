@@ -101,7 +101,7 @@ def _with_problem(entered: Entered, refusal: ApplianceError) -> Entered:
 
 def _test_settings(visit: Visit, connector: str, entered: Entered, spec: IntegrationSpec, current: Integration | None) -> Answer:
     """Test the settings and show the form with the result; no thread is held during the test."""
-    executor, slug = visit.services.executor, current.slug if current else None
+    executor, slug = visit.services.governance.executor, current.slug if current else None
     work = executor.submit(visit.scope, lambda: executor.try_settings(visit.scope, spec, slug))
 
     def show() -> Answer:
@@ -120,7 +120,7 @@ def _test_and_redirect(visit: Visit, slug: str) -> Answer:
     connection = connecting.connection(visit.services.integrations, visit.scope, slug)
     if connection is not None and connection.state != "connected":
         return there
-    executor = visit.services.executor
+    executor = visit.services.governance.executor
     try:
         work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
     except ApplianceError:  # The integration is saved; if no test can run now, its page offers one.

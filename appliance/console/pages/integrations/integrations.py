@@ -137,7 +137,7 @@ def _rows(settings: Mapping[str, Any], schema: Mapping[str, Any], above: str = "
 @page("POST", "/integrations/<slug>/test", scope="integrations.write")
 def test_integration(visit: Visit, slug: str) -> Answer:
     """Test the integration against the foreign system; the result is stored and shown on its page."""
-    executor = visit.services.executor
+    executor = visit.services.governance.executor
     work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
 
     def show() -> Answer:

@@ -189,7 +189,7 @@ def _gauges_of(title: str, budget: Budget, used: UsageSum, currency: str) -> lis
 def test_llm_profile(visit: Visit, slug: str) -> Answer:
     """Send one short test prompt, and show the response and its cost."""
     try:
-        work = try_profile(visit.scope, slug, visit.services.llm, visit.services.executor)
+        work = try_profile(visit.scope, slug, visit.services.llm, visit.services.governance.executor)
     except ApplianceError as refusal:
         return _profile_page(visit, slug, problem=refusal)
 

@@ -52,13 +52,13 @@ class Row:
 
 def _row(visit: Visit, alert: AlertRow) -> Row:
     silenced = alert.silenced_until is not None and alert.silenced_until > clock.now_ms()
-    return Row(alert, describe(condition_of(alert)), visit.services.alerts.evaluate(visit.scope, alert).text, silenced)
+    return Row(alert, describe(condition_of(alert)), visit.services.monitor.alerts.evaluate(visit.scope, alert).text, silenced)
 
 
 @page("GET", "/alerts", scope="logs.read")
 def list_alerts(visit: Visit) -> Answer:
     """The tenant's alerts by name, each with its current result."""
-    result = visit.services.alerts.list_alerts(visit.scope, visit.page())
+    result = visit.services.monitor.alerts.list_alerts(visit.scope, visit.page())
     return Page("alerts.html", {"rows": [_row(visit, each) for each in result.items], "next_cursor": result.next_cursor})
 
 
@@ -72,7 +72,7 @@ def new_alert(visit: Visit) -> Answer:
 def create_alert(visit: Visit) -> Answer:
     """Create an alert."""
     try:
-        alert = visit.services.alerts.create_alert(visit.scope, _spec(visit))
+        alert = visit.services.monitor.alerts.create_alert(visit.scope, _spec(visit))
     except ApplianceError as problem:
         return _form(visit, {name: visit.request.field(name) for name in visit.request.form}, problem)
     return Redirect(f"{HERE}/{alert.id}")
@@ -85,7 +85,7 @@ def show_alert(visit: Visit, alert_id: str) -> Answer:
 
 
 def _alert_page(visit: Visit, alert_id: str, problem: ApplianceError | None = None) -> Page:
-    alerts = visit.services.alerts
+    alerts = visit.services.monitor.alerts
     row = alerts.get_alert(visit.scope, alert_id)
     events = alerts.list_events(visit.scope, alert_id, visit.page(limit=20))
     values = {
@@ -110,14 +110,14 @@ def _describe_action(visit: Visit, action: Action) -> str:
 @page("GET", "/alerts/<alert_id>/edit", scope="processflow.write")
 def edit_alert(visit: Visit, alert_id: str) -> Answer:
     """The form of an existing alert: its name, condition and recipients."""
-    row = visit.services.alerts.get_alert(visit.scope, alert_id)
+    row = visit.services.monitor.alerts.get_alert(visit.scope, alert_id)
     return _form(visit, _form_values(row), editing=row)
 
 
 @page("POST", "/alerts/<alert_id>/edit", scope="processflow.write")
 def save_alert(visit: Visit, alert_id: str) -> Answer:
     """Save the changed values; a changed condition resets the state of the alert."""
-    alerts = visit.services.alerts
+    alerts = visit.services.monitor.alerts
     row = alerts.get_alert(visit.scope, alert_id)
     try:
         spec = _spec(visit)
@@ -163,7 +163,7 @@ def _fits_form(actions: Sequence[Action]) -> bool:
 @page("POST", "/alerts/<alert_id>/change", scope="processflow.write")
 def change_alert(visit: Visit, alert_id: str) -> Answer:
     """Silence the alert, end the silence, switch it on or off, or send a test notification."""
-    alerts, target = visit.services.alerts, visit.request.field("to")
+    alerts, target = visit.services.monitor.alerts, visit.request.field("to")
     try:
         if target == "test":
             alerts.send_test(visit.scope, alert_id)
@@ -187,7 +187,7 @@ def _change(target: str) -> AlertChange:
 @page("POST", "/alerts/<alert_id>/delete", scope="processflow.write")
 def delete_alert(visit: Visit, alert_id: str) -> Answer:
     """Delete the alert with its history."""
-    visit.services.alerts.delete_alert(visit.scope, alert_id)
+    visit.services.monitor.alerts.delete_alert(visit.scope, alert_id)
     return Redirect(HERE)
 
 
@@ -196,7 +196,8 @@ def _form(
 ) -> Page:
     kind = next((each for each in KINDS if each == values_entered.get("kind")), None)
     processes = versions.list_processes(visit.scope, PageRequest(MAX_LIMIT, sort="name")).items
-    hooks = visit.services.webhooks.list_webhooks(visit.scope, PageRequest(100)).items if visit.may("integrations.write") else []
+    webhooks = visit.services.monitor.webhooks
+    hooks = webhooks.list_webhooks(visit.scope, PageRequest(100)).items if visit.may("integrations.write") else []
     members = [name for names in MEMBERS[kind] for name in names] if kind else []
     slugs = [each.slug for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items]
     values = {

@@ -24,7 +24,7 @@ def show_about(visit: Visit) -> Answer:
         "row": tenant, "url": url, "version": importlib.metadata.version(DISTRIBUTION), "roles": ROLES,
         "members": people.list_members(visit.scope) if visit.may("keys.read") else [],
         "provisions": tenant.kind == "sandbox",
-        "sandbox": visit.services.pool.health() if visit.may("logs.read") else None,
-        "protections": list(visit.services.pool.protections().lines()),
+        "sandbox": visit.services.sandbox.health() if visit.may("logs.read") else None,
+        "protections": list(visit.services.sandbox.protections().lines()),
     }  # fmt: skip
     return Page("about.html", values)

@@ -39,7 +39,7 @@ def change_password(visit: Visit) -> Answer:
     try:
         attempt = Attempt(visit.person.login, request.address, visit.person.user_id)
         change: Callable[[], object] = partial(people.change_password, visit.scope, visit.person.login, request.field("old"), new)
-        work = visit.services.password_checks.submit(attempt, change)
+        work = visit.services.limits.password_checks.submit(attempt, change)
     except ApplianceError as error:
         return _page(visit, error)
     return Deferred(work, lambda: _after_change(visit, work))

@@ -50,7 +50,7 @@ def accept_invitation(arrival: Arrival) -> Answer:
         if not offer.has_account and password != request.field("again"):
             raise ValidationFailed("the two passwords differ; enter the same one twice", pointer="/again")
         attempt = Attempt(offer.login, request.address, session.find_device(services, request, offer.login))
-        work = services.password_checks.submit(attempt, partial(services.invitations.accept, token, password))
+        work = services.limits.password_checks.submit(attempt, partial(services.governance.invitations.accept, token, password))
     except ApplianceError as error:
         return _form(arrival, token, error)
     return Deferred(work, lambda: _after_joining(arrival, token, work))

@@ -26,7 +26,7 @@ def list_members(visit: Visit) -> Answer:
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     form = {name: visit.request.field(name) for name in ("login", "role", "approver", "days", "way")}
-    inviting = visit.services.invitations
+    inviting = visit.services.governance.invitations
     values = {
         "members": people.list_members(visit.scope), "invited": invitations.list_invitations(visit.scope),
         "name_of": Names(visit).of, "meanings": MEANINGS, "roles": list(reversed(ROLES)), "problem": problem, "form": form,
@@ -62,9 +62,9 @@ def _days(visit: Visit) -> int:
 def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
     way = {"email": True, "link": False}.get(visit.request.field("way"))
     try:
-        invited = visit.services.invitations.invite(visit.scope, spec, by_email=way)
+        invited = visit.services.governance.invitations.invite(visit.scope, spec, by_email=way)
     except ScopeMissing as error:
-        if visit.services.invitations.is_enabled:
+        if visit.services.governance.invitations.is_enabled:
             return _page(visit, error)
         refusal = ValidationFailed(
             Sentence(

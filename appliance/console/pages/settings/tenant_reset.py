@@ -9,7 +9,6 @@ from appliance.solutions import (
     RESET,
     ArchiveLimits,
     Solution,
-    SolutionServices,
     order_system_url,
     read_archive,
     read_solution,
@@ -50,8 +49,7 @@ def reset_tenant(visit: Visit) -> Answer:
             raise ValidationFailed(
                 Sentence("enter the id of this tenant to confirm: %(tenant)s", tenant=visit.scope.tenant_id), pointer="/confirm"
             )
-        tools = SolutionServices(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
-        services.transfers.reset(visit.scope, tools, _solution(visit))
+        services.transfers.reset(visit.scope, services.solutions, _solution(visit))
     except ApplianceError as error:
         return _page(visit, error)
     return Redirect(HERE)

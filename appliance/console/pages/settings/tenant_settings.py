@@ -44,7 +44,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, of_form: str =
         "rules": folder_rules.list_rules(scope) if visit.may("documents.read") else [], "names": Names(visit),
         "bounded": counting.count_bounded(scope), "unbounded": counting.count_unbounded(scope) + counting.count_credentials(scope),
         "stored": services.blobs.usage(scope), "email_integration": email_integration,
-        "can_send_email": services.invitations.can_send_email(scope),
+        "can_send_email": services.governance.invitations.can_send_email(scope),
         "language": services.languages.get(config.console.language), "runs_it": is_administrator(visit),
     }  # fmt: skip
     return Page("settings.html", values, problem.status if problem else 200)

@@ -25,6 +25,6 @@ def provide_tenant(services: Services, user_id: str, login: str) -> str | None:
     tenant_id = db.write(provide)
     if tenant_id is not None:
         # The starter's code is checked before a release, so no pool is passed: signing in must not wait for a sandbox.
-        tools = SolutionServices(None, services.integrations, skills=services.skills)
+        tools = SolutionServices(None, services.integrations, skills=services.agents.skills)
         apply_solution(tenants.system_scope(tenant_id), tools, starter_solution(order_system_url(services.config)))
     return tenant_id

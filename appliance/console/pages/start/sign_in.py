@@ -69,7 +69,8 @@ def sign_in(arrival: Arrival) -> Answer:
     login = people.normalize_login(request.field("login"))
     attempt = Attempt(login, request.address, session.find_device(arrival.services, request, login))
     try:
-        work = arrival.services.password_checks.submit(attempt, lambda: people.check_password(login, request.field("password")).id)
+        checks = arrival.services.limits.password_checks
+        work = checks.submit(attempt, lambda: people.check_password(login, request.field("password")).id)
     except ApplianceError as error:
         return _form(arrival, request.field("login").strip(), error)
     return Deferred(work, lambda: _after_check(arrival, login, work))

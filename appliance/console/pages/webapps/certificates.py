@@ -14,11 +14,11 @@ _AT = "/webapps/<app>/domains/<host>/certificate"
 @page("POST", _AT, scope="webapps.publish")
 def put_certificate(visit: Visit, app: str, host: str) -> Answer:
     """Upload a certificate to serve the domain with."""
-    domain = visit.services.domains.get_domain(visit.scope, app, host)
+    domain = visit.services.webapps.domains.get_domain(visit.scope, app, host)
     certificate, key, chain = (visit.request.field(name) for name in ("certificate", "private_key", "chain"))
     try:
-        find = partial(visit.services.domains.get_domain, visit.scope, app, domain.host)
-        upload_certificate(visit.scope, visit.services.certificates, find, (certificate, key), chain)
+        find = partial(visit.services.webapps.domains.get_domain, visit.scope, app, domain.host)
+        upload_certificate(visit.scope, visit.services.webapps.certificates, find, (certificate, key), chain)
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -29,6 +29,6 @@ def put_certificate(visit: Visit, app: str, host: str) -> Answer:
 @page("POST", f"{_AT}/delete", scope="webapps.publish")
 def delete_certificate(visit: Visit, app: str, host: str) -> Answer:
     """Delete the uploaded certificate."""
-    domain = visit.services.domains.get_domain(visit.scope, app, host)
-    visit.services.certificates.delete_uploaded(visit.scope, domain.host, domain.names[1:])
+    domain = visit.services.webapps.domains.get_domain(visit.scope, app, host)
+    visit.services.webapps.certificates.delete_uploaded(visit.scope, domain.host, domain.names[1:])
     return Redirect(f"/console/webapps/{app}/domains")

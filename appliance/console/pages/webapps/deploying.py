@@ -16,7 +16,7 @@ def create_webapp(visit: Visit) -> Answer:
     """Create a WebApp, without any version."""
     field = visit.request.field
     try:
-        webapp = visit.services.webapps.create_app(visit.scope, NewApp(field("id").strip(), field("name").strip()))
+        webapp = visit.services.webapps.apps.create_app(visit.scope, NewApp(field("id").strip(), field("name").strip()))
     except ApplianceError as refusal:
         return apps_page(visit, refusal)
     return Redirect(f"/console/webapps/{webapp.id}")
@@ -25,7 +25,7 @@ def create_webapp(visit: Visit) -> Answer:
 @page("POST", "/webapps/<app>/versions", scope="webapps.write", takes_files=True)
 def deploy_version(visit: Visit, app: str) -> Answer:
     """Create a version from the uploaded archive, which can then be previewed and published."""
-    visit.services.webapps.get_app(visit.scope, app)
+    visit.services.webapps.apps.get_app(visit.scope, app)
     sent = visit.request.file(ARCHIVE)
     try:
         if sent is None:
@@ -34,7 +34,7 @@ def deploy_version(visit: Visit, app: str) -> Answer:
         if len(message) > 500:
             raise ValidationFailed("a message has at most 500 characters", pointer="/message")
         with sent.received.open() as file:
-            version = visit.services.webapps.deploy_archive(visit.scope, app, file, message)
+            version = visit.services.webapps.apps.deploy_archive(visit.scope, app, file, message)
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -45,7 +45,7 @@ def deploy_version(visit: Visit, app: str) -> Answer:
 @page("GET", "/webapps/<app>/versions/<number>", scope="webapps.read")
 def show_version(visit: Visit, app: str, number: str) -> Answer:
     """One version, with the files and routes that it adds, changes and removes compared with another one."""
-    webapps, against = visit.services.webapps, visit.request.args.get("against", "")
+    webapps, against = visit.services.webapps.apps, visit.request.args.get("against", "")
     version = webapps.get_version(visit.scope, app, _number(number))
     difference = webapps.compare_versions(visit.scope, app, version.number, _number(against) if against else None)
     before = webapps.get_version(visit.scope, app, difference.against) if difference.against else None

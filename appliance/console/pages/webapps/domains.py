@@ -53,9 +53,9 @@ def domains_page(
 ) -> Page:  # fmt: skip
     """Every domain of the app; `problem` is an error, about the certificate of the host `of_certificate` if that is given."""
     services, request = visit.services, visit.request
-    domains = services.domains.list_domains(visit.scope, app_id, PageRequest(limit=MAX_LIMIT)).items
+    domains = services.webapps.domains.list_domains(visit.scope, app_id, PageRequest(limit=MAX_LIMIT)).items
     values = {
-        "app": services.webapps.get_app(visit.scope, app_id),
+        "app": services.webapps.apps.get_app(visit.scope, app_id),
         "domains": [(each, _meaning(each), _stored_certificates(visit, each)) for each in domains],
         "problem": problem, "of_certificate": of_certificate, "origins": ORIGINS, "now": clock.now_ms(),
         "serves_https": services.config.tls_mode != "off",
@@ -69,7 +69,7 @@ def domains_page(
 
 def _stored_certificates(visit: Visit, domain: Domain) -> list[StoredCertificate]:
     """The stored certificates of the domain and of the name that redirects to it."""
-    certificates = visit.services.certificates
+    certificates = visit.services.webapps.certificates
     by_fingerprint: dict[str, StoredCertificate] = {}
     for host in domain.names:
         each = certificates.find(visit.scope, host)
@@ -95,7 +95,7 @@ def claim_domain(visit: Visit, app: str) -> Answer:
         if method not in {each[0] for each in METHODS} or redirect not in dict(REDIRECTS):
             raise ValidationFailed("choose how to verify the domain, and which name redirects to it")
         new = NewDomain(request.field("host"), method, redirect or None, request.field("primary") == "true")  # type: ignore[arg-type]
-        visit.services.domains.claim_domain(visit.scope, app, new)
+        visit.services.webapps.domains.claim_domain(visit.scope, app, new)
     except ApplianceError as refusal:
         return domains_page(visit, app, refusal)
     return _redirect_to_domains(app)
@@ -105,7 +105,7 @@ def claim_domain(visit: Visit, app: str) -> Answer:
 def verify_domain(visit: Visit, app: str, host: str) -> Answer:
     """Verify a domain now."""
     try:
-        visit.services.domains.verify_domain(visit.scope, app, host)
+        visit.services.webapps.domains.verify_domain(visit.scope, app, host)
     except ApplianceError as refusal:
         return domains_page(visit, app, refusal)
     return _redirect_to_domains(app)
@@ -114,14 +114,14 @@ def verify_domain(visit: Visit, app: str, host: str) -> Answer:
 @page("POST", f"{_AT}/<host>/primary", scope="webapps.write")
 def make_primary(visit: Visit, app: str, host: str) -> Answer:
     """Make a domain the primary one, to which the app's own host redirects, or stop the redirect."""
-    visit.services.domains.change_domain(visit.scope, app, host, primary=visit.request.field("primary") == "true")
+    visit.services.webapps.domains.change_domain(visit.scope, app, host, primary=visit.request.field("primary") == "true")
     return _redirect_to_domains(app)
 
 
 @page("POST", f"{_AT}/<host>/release", scope="webapps.write")
 def release_domain(visit: Visit, app: str, host: str) -> Answer:
     """Release a domain."""
-    visit.services.domains.release_domain(visit.scope, app, host)
+    visit.services.webapps.domains.release_domain(visit.scope, app, host)
     return _redirect_to_domains(app)
 
 

@@ -44,8 +44,8 @@ def show_requests(visit: Visit, app: str) -> Answer:
     own = visit.services.config.webapps
     allowance = UsageLimits.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
     values = {
-        "app": visit.services.webapps.get_app(visit.scope, app), "traffic": traffic, "tops": list(_tops(traffic)),
-        "usage": read_usage(visit.scope, app, visit.services.webapps.stored_bytes(visit.scope, app), allowance),
+        "app": visit.services.webapps.apps.get_app(visit.scope, app), "traffic": traffic, "tops": list(_tops(traffic)),
+        "usage": read_usage(visit.scope, app, visit.services.webapps.apps.stored_bytes(visit.scope, app), allowance),
         "rows": result.items, "next_cursor": result.next_cursor, "span": span, "spans": SPANS, "is_by_day": bucket == DAY,
         "failed": failed, "executions": _executions_of(visit, failed),
         "status": status or "", "classes": CLASSES, "path": path, "query": urlencode({"span": span, "path": path}),

@@ -29,7 +29,7 @@ def list_webapps(visit: Visit) -> Answer:
 
 def apps_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     """The list, with the error of creating a WebApp if there was one."""
-    result = visit.services.webapps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
+    result = visit.services.webapps.apps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
     rows = [(app, _address(visit, app.id)) for app in result.items]
     sent = {name: visit.request.field(name) for name in ("id", "name")}
     values = {"rows": rows, "next_cursor": result.next_cursor, "problem": problem, "sent": sent}
@@ -48,18 +48,19 @@ def show_webapp(visit: Visit, app: str) -> Answer:
 
 def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, preview: Preview | None = None) -> Page:
     """One WebApp; optionally with an error, or with the link of a new preview."""
-    webapps = visit.services.webapps
+    webapps, publishing = visit.services.webapps.apps, visit.services.webapps.publishing
     app = webapps.get_app(visit.scope, app_id)
     versions = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
+    domains = visit.services.webapps.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT))
     values = {
         "app": app, "address": _address(visit, app_id), "versions": versions.items, "next_cursor": versions.next_cursor,
         "names": Names(visit), "problem": problem, "preview": preview, "message": visit.request.field("message"),
         "before": webapps.version_before(visit.scope, app_id), "version_count": webapps.count_versions(visit.scope, app_id),
-        "hosts": [each.host for each in visit.services.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT)).items],
+        "hosts": [domain.host for domain in domains.items],
         "reach": permission_lines(access) if (access := served_grants.required_access_of_published(visit.scope, app_id)) else [],
         "grant": served_grants.find_served_grant(visit.scope, app_id), "may_decide": may_decide(visit.scope),
         "is_suspended": served_grants.is_suspended(served_grants.find_served(visit.scope, app_id).allowed_until),
-        "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in versions.items]),
+        "publications": publishing.list_publications(visit.scope, app_id, [row.number for row in versions.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)
 
@@ -69,7 +70,7 @@ def publish_webapp(visit: Visit, app: str) -> Answer:
     """Publish a version, unless another one has been published since the page was opened."""
     try:
         current = _number(visit, "current")
-        visit.services.publishing.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
+        visit.services.webapps.publishing.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
     except ApplianceError as refusal:
         return app_page(visit, app, refusal)
     return Redirect(f"/console/webapps/{app}")
@@ -98,7 +99,7 @@ def _number(visit: Visit, name: str) -> int:
 def roll_back_webapp(visit: Visit, app: str) -> Answer:
     """Publish the chosen earlier version again."""
     try:
-        visit.services.webapps.roll_back(visit.scope, app, _number(visit, "version"))
+        visit.services.webapps.apps.roll_back(visit.scope, app, _number(visit, "version"))
     except ApplianceError as refusal:
         return app_page(visit, app, refusal)
     return Redirect(f"/console/webapps/{app}")
@@ -107,14 +108,14 @@ def roll_back_webapp(visit: Visit, app: str) -> Answer:
 @page("POST", "/webapps/<app>/unpublish", scope="webapps.publish")
 def unpublish_webapp(visit: Visit, app: str) -> Answer:
     """Unpublish the WebApp."""
-    visit.services.webapps.unpublish_app(visit.scope, app)
+    visit.services.webapps.apps.unpublish_app(visit.scope, app)
     return Redirect(f"/console/webapps/{app}")
 
 
 @page("POST", "/webapps/<app>/withdraw", scope="keys.write")
 def withdraw_webapp_grant(visit: Visit, app: str) -> Answer:
     """Withdraw the permissions granted to the WebApp, and unpublish it."""
-    served_grants.revoke(visit.scope, visit.services.webapps, app, visit.request.field("digest"))
+    served_grants.revoke(visit.scope, visit.services.webapps.apps, app, visit.request.field("digest"))
     return Redirect(f"/console/webapps/{app}")
 
 
@@ -122,7 +123,7 @@ def withdraw_webapp_grant(visit: Visit, app: str) -> Answer:
 def delete_webapp(visit: Visit, app: str) -> Answer:
     """Delete the app with its versions; a published app only with the field `force`."""
     try:
-        visit.services.webapps.delete_app(visit.scope, app, force=visit.request.field("force") == "yes")
+        visit.services.webapps.apps.delete_app(visit.scope, app, force=visit.request.field("force") == "yes")
     except NotFound:
         raise
     except ApplianceError as refusal:

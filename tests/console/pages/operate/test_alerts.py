@@ -170,7 +170,7 @@ def test_the_monitor_counts_requests_by_key(signed_in: SignedIn, staff: Running)
         headers = {"X-API-Key": key["key"]}
         assert api.get("/api/v1/logs", headers=headers).status_code == 200
         assert api.get("/api/v1/processes", headers=headers).status_code == 403
-    staff.services.key_traffic.flush()
+    staff.services.monitor.key_traffic.flush()
     browser = signed_in("owner@counted.test")
     page = browser.get(browser.at("counted", "/console/monitor?span=15m")).text
     (row,) = re.findall(r"<tr data-testid=.row.><td[^>]*>Counted &lt;key&gt;.*?</tr>", page)

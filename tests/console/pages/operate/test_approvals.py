@@ -379,4 +379,4 @@ def test_a_long_text_is_folded_and_whole() -> None:
 
 def test_every_tool_that_may_need_an_approval_is_called_in_words(staff: Running) -> None:
     of_their_own = {"request_human_input", "get_human_input", "execute_tenant_integration"}
-    assert set(staff.services.tools.names()) - of_their_own == set(TOOL_LABELS)
+    assert set(staff.services.agents.tools.names()) - of_their_own == set(TOOL_LABELS)
