@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from hypercorn.asyncio import serve
-from quart import Quart, Response, request
-from werkzeug.exceptions import HTTPException
+from quart import Quart
 
 from appliance import api
 from appliance.agents.skills import service as skills
 from appliance.agents.tools import Toolbox
-from appliance.api.frame import error_body
 from appliance.backups import BackupUpkeep
 from appliance.blobs import Blobs, installation_id, quota
 from appliance.connectors import folder_of
@@ -27,7 +25,6 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.database.presence import Presence, open_presence
-from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
 from appliance.core.interface import ui_folder
 from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
@@ -93,6 +90,7 @@ from appliance.web import (
     MonitorServices,
     Services,
     WebAppServices,
+    render_error,
 )
 from appliance.webapps import service as webapps
 from appliance.webapps.access import Visits
@@ -347,7 +345,7 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     # The front limits the duration of bodies and responses by their size.
     unbounded = dict.fromkeys(("MAX_CONTENT_LENGTH", "BODY_TIMEOUT", "RESPONSE_TIMEOUT"))
     quart.config.update({**unbounded, "PROVIDE_AUTOMATIC_OPTIONS": False})
-    quart.register_error_handler(Exception, _render_error)
+    quart.register_error_handler(Exception, render_error)
     appliance.telemetry.name_routes(quart)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
@@ -365,15 +363,6 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     edges = mcp.around(api.refuse_spent_keys(services, cast(App, quart)))
     front = Front(StaticFiles(edges, folders), sites, appliance.config, appliance.readiness)
     return CertificatePermission(front, appliance.config, services.webapps.apps, services.threads)
-
-
-async def _render_error(error: Exception) -> Response:
-    """Turn an error that no edge has handled into a coded error response."""
-    if isinstance(error, HTTPException):
-        error_type = {404: NotFound, 405: MethodNotAllowed, 413: PayloadTooLarge}.get(error.code or 0, InvalidRequest)
-        error = error_type(f"{request.method} {request.path[:100]} is not possible here: {error.name.lower()}")
-    status, body, headers = error_body(error, request.scope["gos.request_id"], request.headers.get("Accept", ""))  # type: ignore[typeddict-item]
-    return Response(body, status, headers)
 
 
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:

@@ -1,52 +1,44 @@
 """Receives inbound webhooks: `POST /hooks/<path>` on a tenant's host, answered with 202 once the execution is stored."""
 
-import asyncio
 import json
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl
 
-from quart import Blueprint, Response, request
+from quart import Blueprint
 
-from appliance.core import logs
-from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
+from appliance.core.errors import InvalidRequest, NotFound
 from appliance.core.sentences import Sentence
-from appliance.processes.triggers import Request, group_fields
-from appliance.web import Services
+from appliance.processes.triggers import Request as WebhookRequest
+from appliance.processes.triggers import group_fields
+from appliance.web import Request, Response, Services, in_thread, log_as, read_body, view
 
 __all__ = ["make_hooks"]
 
-DRAIN_BYTES = 1 << 20
 MOST_PARAMETERS = 200
 
 
 def make_hooks(services: Services) -> Blueprint:
     """Build the blueprint with the webhook route."""
     blueprint = Blueprint("hooks", __name__)
-    blueprint.add_url_rule("/hooks/<path:path>", "receive", partial(_receive, services), methods=["POST"])
+    blueprint.add_url_rule("/hooks/<path:path>", "receive", view(partial(_receive, services)), methods=["POST"])
     return blueprint
 
 
-async def _receive(services: Services, path: str) -> Response:
-    front = cast(dict[str, Any], request.scope)
-    host = front["gos.host"]
-    body = await _read_body(services.config.limits.json_body_kb << 10)
-    if host.kind != "tenant":
+async def _receive(services: Services, request: Request, path: str) -> Response:
+    body = await read_body(request.pieces, services.config.limits.json_body_kb << 10)
+    if request.host.kind != "tenant":
         raise NotFound("there is no webhook at this address")
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    webhook_request = Request(path, headers, body, _query(request.query_string))
-    work = partial(_receive_sync, services, host.tenant, webhook_request, (front["gos.request_id"], front.get("gos.trace", "")))
-    async with services.limits.large_bodies.turn(host.tenant, len(body)):
-        answer = await asyncio.get_running_loop().run_in_executor(services.threads, work)
-    return Response(answer, 202, content_type="application/json", headers={"Cache-Control": "no-store"})
+    webhook_request = WebhookRequest(path, request.headers, body, _query(request.query_string))
+    async with services.limits.large_bodies.turn(request.tenant, len(body)):
+        answer = await in_thread(services.threads, log_as, request.request_id, _start, services, request, webhook_request)
+    return Response(202, answer, {"Content-Type": "application/json", "Cache-Control": "no-store"})
 
 
-def _receive_sync(services: Services, tenant_id: str, webhook_request: Request, origin: tuple[str, str]) -> bytes:
-    request_id, trace = origin
-    with logs.log_context(request_id=request_id):
-        started = services.processes.receive_webhook(tenant_id, webhook_request, request_id, trace)
+def _start(services: Services, request: Request, webhook_request: WebhookRequest) -> bytes:
+    started = services.processes.receive_webhook(request.tenant, webhook_request, request.request_id, request.trace)
     data = {"execution_id": started.execution_id}
-    return json.dumps({"success": True, "data": data, "meta": {"request_id": request_id}}).encode()
+    return json.dumps({"success": True, "data": data, "meta": {"request_id": request.request_id}}).encode()
 
 
 def _query(text: bytes) -> dict[str, Any]:
@@ -58,17 +50,3 @@ def _query(text: bytes) -> dict[str, Any]:
                 "the query string has too many parameters; the maximum is %(most_parameters)s", most_parameters=MOST_PARAMETERS
             )
         ) from error
-
-
-async def _read_body(most: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in request.body:
-        size += len(chunk)
-        if size <= most:
-            parts.append(chunk)
-        elif size > most + DRAIN_BYTES:
-            break
-    if size > most:
-        raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
-    return b"".join(parts)

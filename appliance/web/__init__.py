@@ -1,4 +1,4 @@
-"""What the edges share: the services they call."""
+"""What the edges share, from an ASGI request to a verb and back: request, body, authentication, refusals, responses, services."""
 
 import lazy_loader
 

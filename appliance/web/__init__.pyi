@@ -1,3 +1,9 @@
+from .bodies import read_body as read_body
+from .quart_adapter import render_error as render_error
+from .quart_adapter import view as view
+from .refusals import error_response as error_response
+from .requests import Request as Request
+from .responses import Response as Response
 from .services import AgentServices as AgentServices
 from .services import DocumentServices as DocumentServices
 from .services import GovernanceServices as GovernanceServices
@@ -5,3 +11,5 @@ from .services import Limits as Limits
 from .services import MonitorServices as MonitorServices
 from .services import Services as Services
 from .services import WebAppServices as WebAppServices
+from .threads import in_thread as in_thread
+from .threads import log_as as log_as

@@ -29,12 +29,11 @@ from appliance.core.sentences import Sentence
 from appliance.governance import Permit
 from appliance.tenants import PLACE, NoSlot, RequestKey, StoredResponse, idempotency
 from appliance.tenants.keys import Caller
-from appliance.web import Services
+from appliance.web import Services, error_response
 
 from . import agent_policies, auth, parsing
 from .auth import IncomingRequest
 from .contents import stream_pieces
-from .errors import error_body
 from .events import stream_events
 from .routing import PREFIX, ROUTES, Answer, Call, Events, Pieces, Route, as_answer, render
 from .uploads import DRAIN_BYTES, receive_upload
@@ -389,8 +388,8 @@ def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str,
 
 
 def _refuse(error: BaseException, request_id: str, accept: str) -> RawResponse:
-    status, body, headers = error_body(error, request_id, accept)
-    return RawResponse(status, body, headers)
+    response = error_response(error, request_id, accept)
+    return RawResponse(response.status, response.body, response.headers)
 
 
 def _response(sent: RawResponse) -> Response:

@@ -1,46 +1,13 @@
-"""Renders coded errors as HTTP answers: the envelope of docs/contract.md § 3, or RFC 9457 when the caller accepts it."""
+"""Turns problems that pydantic finds in a request into coded errors."""
 
-import json
-import logging
 from typing import Any
 
 from pydantic import ValidationError
 
-from appliance.core.errors import ApplianceError, Detail, InvalidJson, InvalidRequest, ValidationFailed, http_status
+from appliance.core.errors import ApplianceError, Detail, InvalidJson, InvalidRequest, ValidationFailed
 from appliance.core.sentences import Sentence
 
-log = logging.getLogger(__name__)
-
-INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
 _CODES = {"missing": "required", "extra_forbidden": "unknown_member"}
-
-
-def error_body(error: BaseException, request_id: str, accept: str) -> tuple[int, bytes, dict[str, str]]:
-    """Status, body and headers of an error; an exception without a code is logged in full and answered as `internal`."""
-    if not isinstance(error, ApplianceError):
-        log.error("unhandled error", exc_info=error)
-        error = ApplianceError(INTERNAL)
-    status = http_status(error)
-    details = [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details]
-    if "application/problem+json" in accept:
-        problem = {
-            "type": f"urn:gos:error:{error.code}", "title": error.code.replace("_", " "), "status": status,
-            "detail": error.message, "instance": f"urn:gos:request:{request_id}", "code": error.code,
-            "request_id": request_id, "errors": details, **error.extra,
-        }  # fmt: skip
-        return status, _dump(problem), {**error.headers, "Content-Type": "application/problem+json"}
-    body = {
-        "success": False,
-        "error": {
-            "code": error.code, "message": error.message, "status": status, "request_id": request_id,
-            "details": details, **error.extra,
-        },
-    }  # fmt: skip
-    return status, _dump(body), {**error.headers, "Content-Type": "application/json"}
-
-
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf8", "replace")
 
 
 def from_pydantic(error: ValidationError, *, query: bool = False) -> ApplianceError:

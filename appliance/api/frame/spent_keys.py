@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.tenants.keys import keys, lineage
-from appliance.web import Services
+from appliance.web import Services, error_response
 
 from .auth import LONGEST_KEY, refuse_browser
-from .errors import error_body
 from .routing import PREFIX
 
 Scope = MutableMapping[str, Any]
@@ -32,9 +32,9 @@ def refuse_spent_keys(services: Services, app: App) -> App:
             refused = await _refuse_spent(services, scope, headers)
             if refused is not None:
                 caller, error = refused
-                status, body, more = error_body(error, scope["gos.request_id"], headers.get("accept", ""))
-                services.monitor.key_traffic.add(caller, status, (clock.monotonic() - started) * 1000, len(body))
-                await _answer(send, status, body, more)
+                response = error_response(error, scope["gos.request_id"], headers.get("accept", ""))
+                services.monitor.key_traffic.add(caller, response.status, (clock.monotonic() - started) * 1000, len(response.body))
+                await replace(response, headers={"Cache-Control": "no-store", **response.headers}).send(send)
                 return
         await app(scope, receive, send)
 
@@ -68,9 +68,3 @@ async def _refuse_spent(services: Services, scope: Scope, headers: Mapping[str, 
 def _headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
 
-
-async def _answer(send: Any, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    response_headers = {"Cache-Control": "no-store", **headers, "Content-Length": str(len(body))}
-    encoded = [(name.lower().encode("ascii"), value.encode("latin1")) for name, value in response_headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})

@@ -1,1 +1,0 @@
-from .errors import error_body as error_body

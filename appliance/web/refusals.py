@@ -1,0 +1,52 @@
+"""Renders errors: the envelope of docs/contract.md § 3, or RFC 9457 when the caller accepts it."""
+
+import json
+import logging
+from typing import Any
+
+from appliance.core.errors import ApplianceError, http_status
+
+from .asgi import Send
+from .responses import Response
+
+log = logging.getLogger(__name__)
+
+INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
+PROBLEM = "application/problem+json"
+
+
+def as_coded(error: BaseException) -> ApplianceError:
+    """The error itself; an exception without a code is logged in full and becomes `internal`."""
+    if isinstance(error, ApplianceError):
+        return error
+    log.error("unhandled error", exc_info=error)
+    return ApplianceError(INTERNAL)
+
+
+def error_response(error: BaseException, request_id: str, accept: str = "", *, for_visitor: bool = False) -> Response:
+    """The response for an error; `accept` is the request's Accept header.
+
+    Visitors of content hosts do not see `extra`, which is about the tenant's own setup.
+    """
+    error = as_coded(error)
+    status, extra = http_status(error), {} if for_visitor else error.extra
+    details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
+    if PROBLEM in accept:
+        problem = {
+            "type": f"urn:gos:error:{error.code}", "title": error.code.replace("_", " "), "status": status,
+            "detail": error.message, "instance": f"urn:gos:request:{request_id}", "code": error.code,
+            "request_id": request_id, "errors": details, **extra,
+        }  # fmt: skip
+        return Response(status, _dump(problem), {**error.headers, "Content-Type": PROBLEM})
+    body = {"code": error.code, "message": error.message, "status": status, "request_id": request_id, "details": details, **extra}
+    return Response(status, _dump({"success": False, "error": body}), {**error.headers, "Content-Type": "application/json"})
+
+
+async def refuse(send: Send, error: ApplianceError, request_id: str) -> None:
+    """Send an error to a visitor."""
+    response = error_response(error, request_id, for_visitor=True)
+    await Response(response.status, response.body, {"Cache-Control": "no-store", **response.headers}).send(send)
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf8", "replace")

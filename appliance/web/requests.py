@@ -1,0 +1,122 @@
+"""A request, read from its ASGI scope."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import parse_qsl
+
+import werkzeug.urls  # noqa: F401  registers the codec error handler `werkzeug.url_quote`
+
+from appliance.tenants import PLACE, AdmissionSlot, HostMatch, NoSlot
+
+from .asgi import Headers, Receive, Scope, receive_pieces
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One HTTP request after admission by the front; `pieces` is its body as it arrives."""
+
+    scope: Scope
+    pieces: AsyncIterator[bytes]
+
+    @classmethod
+    def of(cls, scope: Scope, receive: Receive) -> "Request":
+        """The request of an ASGI application."""
+        return cls(scope, receive_pieces(receive))
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
+    @property
+    def path(self) -> str:
+        """The path with percent-encoding decoded."""
+        return str(self.scope["path"])
+
+    @property
+    def query_string(self) -> bytes:
+        return bytes(self.scope["query_string"])
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """Headers by lower-case name; several Cookie headers are joined, of others the last counts."""
+        headers: dict[str, str] = {}
+        for raw, value in self.scope["headers"]:
+            name, text = raw.decode("latin1").lower(), value.decode("latin1")
+            headers[name] = f"{headers[name]}; {text}" if name == "cookie" and name in headers else text
+        return headers
+
+    @property
+    def accept(self) -> str:
+        return self.headers.get("accept", "")
+
+    @cached_property
+    def args(self) -> Mapping[str, list[str]]:
+        """The values of each query parameter; bytes that are not UTF-8 stay percent-encoded."""
+        args: dict[str, list[str]] = {}
+        query = self.query_string.decode("latin1")
+        for name, value in parse_qsl(query, keep_blank_values=True, errors="werkzeug.url_quote"):
+            args.setdefault(name, []).append(value)
+        return args
+
+    @cached_property
+    def cookies(self) -> Mapping[str, str]:
+        """Cookies by name; of a repeated name, the first counts."""
+        return dict(reversed(list(cookie_pairs(self.scope["headers"]))))
+
+    @property
+    def scheme(self) -> str:
+        return str(self.scope.get("scheme", "http"))
+
+    @property
+    def authority(self) -> str:
+        """The host, with its port unless that is the scheme's default."""
+        return self.headers.get("host", "").removesuffix(_DEFAULT_PORTS.get(self.scheme, ""))
+
+    @property
+    def origin(self) -> str:
+        """The origin of pages on this host; the front has validated the host."""
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def host(self) -> HostMatch:
+        """The entry of the host table that matched this request."""
+        match: HostMatch = self.scope["gos.host"]
+        return match
+
+    @property
+    def tenant(self) -> str:
+        """The id of the host's tenant; empty on the base host."""
+        return self.host.tenant or ""
+
+    @property
+    def request_id(self) -> str:
+        return str(self.scope["gos.request_id"])
+
+    @property
+    def address(self) -> str:
+        """The address of the client, behind trusted proxies."""
+        return str(self.scope["gos.address"])
+
+    @property
+    def trace(self) -> str:
+        """The position of the request's span; empty while tracing is off."""
+        return str(self.scope.get("gos.trace", ""))
+
+    @property
+    def slot(self) -> AdmissionSlot:
+        """The slot that the front has given the request."""
+        slot: AdmissionSlot | None = self.scope.get(PLACE)
+        return slot or NoSlot()
+
+
+def cookie_pairs(headers: Headers) -> Iterator[tuple[str, str]]:
+    """Name and value of every cookie, without the quotes around a value."""
+    for name, value in headers:
+        if name.lower() == b"cookie":
+            for pair in value.decode("latin1").split(";"):
+                key, equals, content = pair.strip().partition("=")
+                if equals:
+                    yield key, content.strip('"')
