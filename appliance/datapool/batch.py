@@ -7,6 +7,7 @@ from typing import Any
 from appliance.blobs import quota
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotFound, ValidationFailed, VersionConflict
+from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import entities, history
@@ -197,22 +198,9 @@ def merge_json(collection: CompiledCollection, row: list[Any], operation: Operat
         if compiled_field.definition.type == "json" and isinstance(value, Mapping):
             current = row[compiled_field.position]
             stored[name] = compiled_field.parse(
-                merge(compiled_field.format(current) if compiled_field.format and current else None, value)
+                merge_patch(compiled_field.format(current) if compiled_field.format and current else None, value)
             )
     return stored
-
-
-def merge(current: Any, patch: Any) -> Any:
-    """RFC 7396: objects merge, null removes, anything else replaces."""
-    if not isinstance(patch, Mapping):
-        return patch
-    merged = dict(current) if isinstance(current, Mapping) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge(merged.get(name), value)
-    return merged
 
 
 def _upsert(operation: Operation) -> ChangeResult:

@@ -12,6 +12,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables, titles
@@ -181,7 +182,7 @@ def _merge_definition(current: CompiledCollection, patch: Any) -> CollectionDefi
         raise ValidationFailed("a change must be an object with the members to change", pointer="")
     if patch.get("name", current.name) != current.name:
         raise ValidationFailed("a collection cannot be renamed, because others refer to it by name", pointer="/name")
-    merged = batch.merge(current.definition.document(), patch)
+    merged = merge_patch(current.definition.document(), patch)
     return parse_collection(merged, current.definition)
 
 

@@ -61,20 +61,6 @@ def read_metadata(text: str, pointer: str = "/metadata") -> dict[str, Any]:
     return check_metadata(value, pointer)
 
 
-def merge(old: Metadata, patch: Metadata) -> dict[str, Any]:
-    """Merge by RFC 7396: null removes a field, and objects are merged recursively."""
-    merged = dict(old)
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        elif isinstance(value, dict):
-            current = merged.get(name)
-            merged[name] = merge(current if isinstance(current, dict) else {}, value)
-        else:
-            merged[name] = value
-    return merged
-
-
 def set_metadata(scope: TenantScope, document_id: str, metadata: Metadata) -> None:
     """Inside a write: replace the filterable fields by those of the object."""
     scope.delete(DocumentMetadata).where(DocumentMetadata.document_id == document_id).execute()

@@ -14,6 +14,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
@@ -27,7 +28,7 @@ from .contents.texts import Text
 from .folder_rules import check_moves
 from .folders import Folder
 from .listing import find_page, to_documents
-from .metadata import check_metadata, merge, read_metadata, set_metadata
+from .metadata import check_metadata, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
 from .naming import check_comment, check_folder, check_name, check_tags, clean_name
 from .records import Changes, Content, Document, DocumentFilter, Event, Listener, NewDocument, Revision
@@ -196,7 +197,7 @@ class Documents:
                 check_not_retained(scope, document_id, "moved")
                 check_moves(scope, [(document_id, row.folder, values["folder"])])
             if changes.metadata is not None:
-                values["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
+                values["metadata"] = check_metadata(merge_patch(row.metadata, changes.metadata))
             if beginning is not None:
                 values["media_type"] = _checked_media_type(row, beginning, values["name"], changes.media_type or "")
             if (tags is None or tags == current.tags) and all(getattr(row, each) == value for each, value in values.items()):

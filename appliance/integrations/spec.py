@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from appliance.core.patches import merge_patch
 from appliance.integrations.gate import DEFAULT_CONCURRENCY
 
 
@@ -49,21 +50,13 @@ def merged_spec(current: Integration, changes: Mapping[str, Any]) -> Integration
     """RFC 7396: `current` with `changes` merged in (members `name`, `connector`, `settings`, `concurrency`); null removes."""
     base = IntegrationSpec(current.connector, current.settings, current.name, current.concurrency)
     if "settings" in changes:
-        settings = merge_patch(base.settings, changes["settings"])
+        settings = merge_patch(base.settings, changes["settings"], is_sealed)
         base = replace(base, settings=settings if isinstance(settings, dict) else {})
     if "concurrency" in changes:
         base = replace(base, concurrency=changes["concurrency"] or DEFAULT_CONCURRENCY)
     return replace(base, **{name: changes[name] for name in ("name", "connector") if changes.get(name) is not None})
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396, section 2; a sealed marker is one value, not an object to merge into."""
-    if not isinstance(patch, Mapping) or patch.get("sealed") is True:
-        return patch
-    merged = dict(target) if isinstance(target, Mapping) and target.get("sealed") is not True else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge_patch(merged.get(name), value)
-    return merged
+def is_sealed(value: Mapping[str, Any]) -> bool:
+    """Whether an object of the settings is the marker of a sealed secret, which is one value and cannot be merged into."""
+    return value.get("sealed") is True

@@ -7,7 +7,6 @@ import pytest
 
 from appliance.core.errors import Conflict, DefinitionInvalid, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.core.patches import make_patch
 from appliance.monitor import AuditFilter, audit
 from appliance.solutions.references import list_references
 from tests.solutions.conftest import SolutionTenant, make_solution, read
@@ -194,22 +193,6 @@ def test_an_apply_that_changes_something_is_audited(tenant: SolutionTenant) -> N
     tenant.apply(make_solution())
     entries = audit.list_entries(tenant.scope, AuditFilter(action="solution.apply"), PageRequest()).items
     assert [entry.subject for entry in entries] == ["small"]
-
-
-@pytest.mark.parametrize(
-    ("current", "target", "patch"),
-    [
-        ({"a": 1}, {"a": 1}, {}),
-        ({"a": 1, "b": 2}, {"a": 1}, {"b": None}),
-        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 3}}, {"a": {"x": 3, "y": None}}),
-        ({"a": "deny"}, {"a": {"x": 1}}, {"a": {"x": 1}}),
-        ({"a": [1, {"b": 2}]}, {"a": [1]}, {"a": [1]}),
-    ],
-)
-def test_a_patch_turns_the_current_document_into_the_target(
-    current: dict[str, Any], target: dict[str, Any], patch: dict[str, Any]
-) -> None:
-    assert make_patch(current, target) == patch
 
 
 WATCHES = """
