@@ -24,6 +24,8 @@ allow, and `ctx.folder` only folders of the operator's list.
 A connector need not handle credentials: `authorized(ctx, auth).send(request)` applies a setting `auth` made by `auth_settings`;
 the appliance fetches, renews and stores OAuth 2 tokens.
 
+Turn an unsuccessful HTTP status into an error with `status_error`, after what the system itself means by some statuses.
+
 Parse untrusted content that is expensive to read in a separate process with `run_apart`.  Compile a JSON Schema received from
 a foreign system with `compile_schema`, which enforces the appliance's limits.
 """
@@ -35,7 +37,10 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 # Re-exported for plugins:
+from appliance.connectors.answers import excerpt as excerpt  # noqa: PLC0414
+from appliance.connectors.answers import parse_json as parse_json  # noqa: PLC0414
 from appliance.connectors.answers import retry_after as retry_after  # noqa: PLC0414
+from appliance.connectors.answers import status_error as status_error  # noqa: PLC0414
 from appliance.connectors.auth import auth_settings as auth_settings  # noqa: PLC0414
 from appliance.connectors.auth import authorized as authorized  # noqa: PLC0414
 from appliance.connectors.failures import AddressNotAllowed as AddressNotAllowed  # noqa: PLC0414

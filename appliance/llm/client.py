@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +15,7 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    retry_after,
 )
 from appliance.connectors.egress import EgressClient
 from appliance.core import clock, errors
@@ -119,27 +119,18 @@ def _to_error(dialect: ModuleType, answer: HttpAnswer, data: Any) -> ConnectorEr
     if answer.status in (401, 403):
         return AuthError(f"{description} Check its key.", details=details)
     if answer.status == 429 and code not in _OUT_OF_CREDIT:
-        return RateLimited(description, retry_after=_retry_after(answer), details=details)
+        return RateLimited(description, retry_after=_seconds_to_wait(answer), details=details)
     if answer.status in _LATER:
-        retry_after = _retry_after(answer)
-        if retry_after is not None:
-            return RateLimited(description, retry_after=retry_after, details=details)
+        wait_s = _seconds_to_wait(answer)
+        if wait_s is not None:
+            return RateLimited(description, retry_after=wait_s, details=details)
         return TransientError(description, details=details)
     if 400 <= answer.status < 500:
         return Rejected(description, details=details)
     return SystemFailure(description, details=details)
 
 
-def _retry_after(answer: HttpAnswer) -> float | None:
+def _seconds_to_wait(answer: HttpAnswer) -> float | None:
     """The seconds that the provider asks to wait; None if it does not say."""
-    milliseconds, seconds_or_date = answer.headers.get("retry-after-ms"), answer.headers.get("retry-after", "")
-    try:
-        if milliseconds is not None:
-            return max(0.0, float(milliseconds) / 1000)
-        return max(0.0, float(seconds_or_date))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(seconds_or_date).timestamp() - clock.now_ms() / 1000)
-    except (ValueError, TypeError):
-        return None
+    milliseconds = retry_after(answer, "retry-after-ms")
+    return retry_after(answer) if milliseconds is None else milliseconds / 1000

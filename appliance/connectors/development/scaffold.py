@@ -147,16 +147,7 @@ _CONNECTOR = '''\
 import json
 from urllib.parse import quote
 
-from appliance.connectors.contract import (
-    Action,
-    AuthError,
-    Connector,
-    HttpRequest,
-    RateLimited,
-    Rejected,
-    SystemFailure,
-    TransientError,
-)
+from appliance.connectors.contract import Action, Connector, HttpRequest, Rejected, SystemFailure, parse_json, status_error
 
 ITEM = {
     "type": "object",
@@ -224,20 +215,13 @@ class $class_name(Connector):
         content = b"" if body is None else json.dumps(body).encode()
         answer = ctx.http.send(HttpRequest(method, self.settings["base_url"].rstrip("/") + path, headers, content=content))
         # A POST that reached the other side and failed there may have been performed.
-        outcome = "unknown" if method == "POST" else "not_done"
-        if answer.status in (401, 403):
-            raise AuthError("$title does not accept the token.")
-        if answer.status == 429:
-            wait = answer.headers.get("retry-after", "")
-            raise RateLimited("$title asks for patience.", retry_after=float(wait) if wait.isdigit() else None)
-        if answer.status >= 500:
-            raise TransientError(f"$title failed ({answer.status}).", outcome=outcome)
-        if answer.status >= 400:
-            raise Rejected(f"$title refused ({answer.status}).", details={"status": answer.status})
+        changes = method == "POST"
+        if not 200 <= answer.status < 300:
+            raise status_error(answer, "$title", changes=changes)
         try:
-            return json.loads(answer.content)
+            return parse_json(answer.content)
         except ValueError as error:
-            raise SystemFailure("$title did not answer in JSON.", outcome=outcome) from error
+            raise SystemFailure("$title did not answer in JSON.", outcome="unknown" if changes else "not_done") from error
 '''
 
 _STAND_IN = '''\

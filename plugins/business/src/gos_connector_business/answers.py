@@ -3,27 +3,17 @@
 import json
 from typing import Any
 
-from appliance.connectors.contract import (
-    AuthError,
-    ConnectorError,
-    HttpAnswer,
-    Outcome,
-    RateLimited,
-    Rejected,
-    SystemFailure,
-    TransientError,
-    retry_after,
-)
+from appliance.connectors import contract
+from appliance.connectors.contract import ConnectorError, HttpAnswer, SystemFailure, status_error
 
 _EXCERPT = 500
-_NEVER_SUPPORTED = frozenset({501, 505})
 
 
 def parse_json(answer: HttpAnswer, system: str) -> Any:
     """Return the body as JSON; SystemFailure when it is not JSON."""
     try:
-        return json.loads(answer.content, parse_constant=_reject_constant)
-    except (ValueError, RecursionError) as error:
+        return contract.parse_json(answer.content)
+    except ValueError as error:
         raise unexpected_answer(answer, system) from error
 
 
@@ -59,22 +49,5 @@ def excerpt(text: object) -> str:
 
 def error_of(answer: HttpAnswer, system: str, message: str, code: str = "") -> ConnectorError:
     """Return the contract's error for an unsuccessful status; `message` is the reason the system gave."""
-    status = answer.status
-    details = {"status": status, **({"code": code} if code else {}), **({"message": message} if message else {})}
-    reason = f": {message}" if message else f" ({status})."
-    if status == 401:
-        return AuthError(f"{system} does not accept the credentials{reason}", details=details)
-    if status == 403:
-        return AuthError(f"{system} does not allow this with these credentials{reason}", details=details)
-    delay = retry_after(answer)
-    if status == 429 or (status == 503 and delay is not None):
-        return RateLimited(f"{system} limits the request rate ({status}); try again later.", retry_after=delay, details=details)
-    if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 503, 408 and 425 mean that processing did not start; after any other 5xx the outcome is unknown.
-        outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"{system} failed{reason}", outcome=outcome, details=details)
-    return Rejected(f"{system} refused{reason}", details=details)
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not valid JSON")
+    details = {"status": answer.status, **({"code": code} if code else {}), **({"message": message} if message else {})}
+    return status_error(answer, system, reason=message, details=details)

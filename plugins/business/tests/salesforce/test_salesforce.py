@@ -140,7 +140,7 @@ def test_a_composite_runs_completely_or_not_at_all(it: SalesforceConnector, sale
     contact = {"reference": "c", "method": "POST", "path": "sobjects/Contact", "body": {"Name": "Ann", "AccountId": "@{a.id}"}}
     results = it.call("composite", {"requests": [account, contact]}, ctx)["results"]
     assert salesforce.records["Contact"][results["c"]["id"]]["AccountId"] == results["a"]["id"]
-    message = "'c' failed and all were rolled back: Salesforce refused: Required fields are missing"
+    message = "'c' failed and all were rolled back: Salesforce refused the request: Required fields are missing"
     with pytest.raises(Rejected, match=message) as caught:
         it.call("composite", {"requests": [account, {**contact, "body": {"Name": ""}}]}, ctx)
     assert (caught.value.outcome, len(salesforce.records["Account"])) == ("not_done", 3)

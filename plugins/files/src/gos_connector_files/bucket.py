@@ -24,6 +24,7 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    retry_after,
 )
 from gos_connector_files.signing import Pairs, Signer, Target, encode_query
 from gos_connector_files.store import Missing
@@ -120,9 +121,7 @@ class Bucket:
         if status == 404:
             return Missing(path)
         if code in _THROTTLED or status in (429, 503):
-            retry_after = answer.headers.get("retry-after", "")
-            seconds = float(retry_after) if retry_after.isdigit() else None
-            return RateLimited("The server limits the request rate.", retry_after=seconds, details=details)
+            return RateLimited("The server limits the request rate.", retry_after=retry_after(answer), details=details)
         if code in _RETRYABLE or status >= 500:
             return TransientError(f"The server failed ({status}).", outcome=when_lost, details=details)
         if status == 401 or (status == 403 and not code):

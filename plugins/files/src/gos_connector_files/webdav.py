@@ -25,6 +25,7 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    retry_after,
 )
 from gos_connector_files.connector import FilesConnector
 from gos_connector_files.path import join, split
@@ -258,9 +259,7 @@ def _refusal(answer: HttpAnswer, path: str, when_lost: Outcome) -> ConnectorErro
     if status == 423:
         return TransientError(f"{path!r} is locked by another client.", details=details)
     if status in (429, 503):
-        retry_after = answer.headers.get("retry-after", "")
-        seconds = float(retry_after) if retry_after.isdigit() else None
-        return RateLimited("The server limits the request rate.", retry_after=seconds, details=details)
+        return RateLimited("The server limits the request rate.", retry_after=retry_after(answer), details=details)
     if status == 507:
         return Rejected("The server has no space left; delete files there.", details=details)
     if 400 <= status < 500:

@@ -3,13 +3,7 @@
 Statuses and bodies follow the GraphQL over HTTP draft; errors follow the GraphQL specification (October 2021, § 7.1).
 """
 
-import json
-import math
-import time
 from collections.abc import Mapping
-from datetime import UTC
-from decimal import Decimal
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from appliance.connectors.contract import (
@@ -21,13 +15,14 @@ from appliance.connectors.contract import (
     RateLimited,
     Rejected,
     SystemFailure,
-    TransientError,
+    excerpt,
+    parse_json,
+    retry_after,
+    status_error,
 )
 
 _EXCERPT = 500
 _MAX_ERRORS = 20
-_MAX_EXACT_INTEGER = 2**53
-_NEVER_SUPPORTED = frozenset({501, 505})
 # Values of `extensions.code` documented by Apollo and other servers.
 _NOT_ALLOWED = frozenset({"UNAUTHENTICATED", "FORBIDDEN", "UNAUTHORIZED", "ACCESS_DENIED", "AUTHENTICATION_ERROR"})
 _RATE_LIMITED = frozenset({"THROTTLED", "RATE_LIMITED", "RATE_LIMIT_EXCEEDED", "TOO_MANY_REQUESTS"})
@@ -65,23 +60,10 @@ def _is_document_refused(raw_errors: list[Any]) -> bool:
 
 def _parse_json(answer: HttpAnswer) -> dict[str, Any] | None:
     try:
-        body = json.loads(answer.content, parse_float=_exact_float, parse_int=_exact_int, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        body = parse_json(answer.content, exact=True)
+    except ValueError:
         return None
     return body if isinstance(body, dict) and ("data" in body or "errors" in body) else None
-
-
-def _exact_float(text: str) -> float | str:
-    value = float(text)
-    return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(text) else text
-
-
-def _exact_int(text: str) -> int | str:
-    return int(text) if len(text) < 18 and abs(int(text)) <= _MAX_EXACT_INTEGER else text
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not valid JSON")
 
 
 def _to_error(error: Any) -> dict[str, Any]:
@@ -150,41 +132,15 @@ def _status_error(answer: HttpAnswer, summary: str) -> ConnectorError | None:
     status = answer.status
     if 200 <= status < 300:
         return None
-    details: dict[str, Any] = {"status": status} if summary else {"status": status, "body": _excerpt(answer)}
-    reason = f": {summary}" if summary else f" ({status})."
-    if status in (401, 403):
-        return AuthError(f"The service does not accept the credentials or denies access{reason}", details=details)
-    wait_s = retry_after(answer)
-    if status == 429 or (status == 503 and wait_s is not None):
-        return RateLimited(f"The service limits the rate of requests ({status}).", retry_after=wait_s, details=details)
-    if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 408, 425 and 503 mean that processing did not start; after any other 5xx it is unknown.
-        outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"The service failed{reason}", outcome=outcome, details=details)
+    details: dict[str, Any] = {"status": status} if summary else {"status": status, "body": excerpt(answer)}
     if 300 <= status < 400 or status in (404, 405):
         return ConfigError(f"There is no GraphQL service at this address ({status}); check `url`.", details=details)
-    return Rejected(f"The service refused the request{reason}", details=details)
+    return status_error(answer, reason=summary, details=details)
 
 
 def _not_graphql(answer: HttpAnswer, changes: bool) -> SystemFailure:
     return SystemFailure(
         "The response is not a GraphQL response, an object with `data` or `errors`; check `url`.",
         outcome="unknown" if changes else "not_done",
-        details={"status": answer.status, "body": _excerpt(answer)},
+        details={"status": answer.status, "body": excerpt(answer)},
     )
-
-
-def _excerpt(answer: HttpAnswer) -> str:
-    return answer.content[:_EXCERPT].decode("utf-8", "replace")
-
-
-def retry_after(answer: HttpAnswer) -> float | None:
-    """Seconds until the time in the header Retry-After (RFC 9110 § 10.2.3), which contains seconds or a date."""
-    text = answer.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time())

@@ -1,25 +1,14 @@
 """Parses a response by its content type, or turns its status into an error of the connector contract."""
 
 import base64
-import json
 from collections.abc import Collection
 from email.message import Message
 from typing import Any
 
-from appliance.connectors.contract import (
-    AuthError,
-    ConnectorError,
-    HttpAnswer,
-    Outcome,
-    RateLimited,
-    Rejected,
-    SystemFailure,
-    TransientError,
-    retry_after,
-)
+from appliance.connectors import contract
+from appliance.connectors.contract import ConnectorError, HttpAnswer, SystemFailure
 
 _EXCERPT = 2000
-_NEVER_SUPPORTED = frozenset({501, 505})
 
 
 def parse_answer(answer: HttpAnswer, mode: str) -> dict[str, Any]:
@@ -48,17 +37,13 @@ def _body(answer: HttpAnswer, mode: str) -> tuple[str, Any]:
 def parse_json(answer: HttpAnswer) -> Any:
     """The body as strict JSON; SystemFailure otherwise."""
     try:
-        return json.loads(answer.content, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        return contract.parse_json(answer.content)
+    except ValueError as error:
         raise SystemFailure(
             "The service did not return JSON.",
             outcome="unknown",
             details={"status": answer.status, "body": excerpt(answer)},
         ) from error
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not valid JSON")
 
 
 def _content_type(answer: HttpAnswer) -> Message:
@@ -84,7 +69,7 @@ def _text(answer: HttpAnswer, kind: Message) -> str:
 
 def excerpt(answer: HttpAnswer) -> str:
     """The first 2,000 bytes of the body as text, for error details."""
-    return answer.content[:_EXCERPT].decode("utf-8", "replace")
+    return contract.excerpt(answer, _EXCERPT)
 
 
 def status_error(answer: HttpAnswer, accepted: Collection[int]) -> ConnectorError | None:
@@ -92,16 +77,4 @@ def status_error(answer: HttpAnswer, accepted: Collection[int]) -> ConnectorErro
     status = answer.status
     if 200 <= status < 300 or status in accepted:
         return None
-    details = {"status": status, "body": excerpt(answer)}
-    if status in (401, 403):
-        return AuthError(f"The service does not accept the credentials ({status}).", details=details)
-    wait_s = retry_after(answer)
-    if status == 429 or (status == 503 and wait_s is not None):
-        return RateLimited(f"The service limits the rate of requests ({status}).", retry_after=wait_s, details=details)
-    if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 408, 425 and 503 mean that processing did not start; after any other 5xx it is unknown.
-        outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"The service failed ({status}).", outcome=outcome, details=details)
-    if 300 <= status < 400:
-        return Rejected(f"The service redirects the request ({status}); redirects are not followed.", details=details)
-    return Rejected(f"The service refused the request ({status}).", details=details)
+    return contract.status_error(answer, details={"status": status, "body": excerpt(answer)})

@@ -8,17 +8,14 @@ from appliance.connectors.contract import (
     ConfigError,
     ConnectorError,
     HttpAnswer,
-    Outcome,
-    RateLimited,
     Rejected,
     SystemFailure,
-    TransientError,
-    retry_after,
+    excerpt,
+    status_error,
 )
 from gos_connector_mcp.visible import escape_invisible
 
 _EXCERPT = 500
-_NEVER_SUPPORTED = frozenset({501, 505})
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -74,24 +71,15 @@ def error_of_status(answer: HttpAnswer, *, changes: bool) -> ConnectorError | No
     status = answer.status
     if 200 <= status < 300:
         return None
-    details = {"status": status, "body": escape_invisible(answer.content[:_EXCERPT].decode("utf-8", "replace"))}
-    if status in (401, 403):
-        return AuthError(f"The server does not accept the credentials, or they lack a permission ({status}).", details=details)
-    after = retry_after(answer)
-    if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"The server limits the rate of requests ({status}).", retry_after=after, details=details)
-    if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 503, 408 and 425 say that the work was not started; after any other 5xx the outcome is unknown.
-        outcome: Outcome = "unknown" if changes and status not in (408, 425, 503) else "not_done"
-        return TransientError(f"The server failed ({status}).", outcome=outcome, details=details)
+    details = {"status": status, "body": escape_invisible(excerpt(answer))}
     if 300 <= status < 400 or status in (404, 405, 406):
         return ConfigError(f"There is no MCP server (Streamable HTTP) at this address ({status}); check `url`.", details=details)
-    return Rejected(f"The server refused ({status}).", details=details)
+    return status_error(answer, "The server", details=details, changes=changes)
 
 
 def invalid_answer(answer: HttpAnswer, what: str, *, changes: bool) -> SystemFailure:
     """The error for an answer that violates MCP; `what` says how."""
-    body = escape_invisible(answer.content[:_EXCERPT].decode("utf-8", "replace"))
+    body = escape_invisible(excerpt(answer))
     return SystemFailure(
         f"The server's answer is not valid MCP: {what}.",
         outcome="unknown" if changes else "not_done",

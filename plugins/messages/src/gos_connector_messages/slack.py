@@ -20,8 +20,10 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    excerpt,
+    retry_after,
 )
-from gos_connector_messages.answer import error_of, probe, retry_after
+from gos_connector_messages.answer import error_of, probe
 from gos_connector_messages.slack_declaration import ACTIONS, SETTINGS, USUAL_CHANNELS
 
 _USUAL_BASE = "https://slack.com/api"
@@ -241,7 +243,7 @@ def _cursor_of(response: Mapping[str, Any]) -> str:
 
 
 def _invalid_response(answer: HttpAnswer, *, changes: bool) -> SystemFailure:
-    details = {"status": answer.status, "body": answer.content[:300].decode("utf-8", "replace")}
+    details = {"status": answer.status, "body": excerpt(answer, 300)}
     return SystemFailure(
         "The answer is not from Slack; check the address.", outcome="unknown" if changes else "not_done", details=details
     )

@@ -1,35 +1,30 @@
 """Parses JSON responses, or maps their status to an error of the connector contract."""
 
 import json
-import math
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
+from appliance.connectors import contract
 from appliance.connectors.contract import (
-    AuthError,
     ConnectorError,
     HttpAnswer,
-    Outcome,
-    RateLimited,
     Rejected,
     SystemFailure,
     TransientError,
-    retry_after,
+    excerpt,
+    parse_json,
 )
 
 _EXCERPT = 500
-_MAX_EXACT_INTEGER = 2**53
 # Business Central's error code for an outdated etag, sent with 409 instead of 412.
 _BUSINESS_CENTRAL_CHANGED = "Request_EntityChanged"
-_NEVER_SUPPORTED = frozenset({501, 505})
 
 
 def parse_object(answer: HttpAnswer) -> dict[str, Any]:
     """The body as a JSON object, with numbers that would be rounded as text; SystemFailure when it is not an object."""
     try:
-        body = json.loads(answer.content, parse_float=_exact_float, parse_int=_exact_int, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(answer.content, exact=True)
+    except ValueError as error:
         raise _not_odata(answer) from error
     if not isinstance(body, dict):
         raise _not_odata(answer)
@@ -37,21 +32,8 @@ def parse_object(answer: HttpAnswer) -> dict[str, Any]:
 
 
 def _not_odata(answer: HttpAnswer) -> SystemFailure:
-    details = {"status": answer.status, "body": _excerpt(answer)}
+    details = {"status": answer.status, "body": excerpt(answer)}
     return SystemFailure("The response is not a JSON object, as OData requires.", outcome="unknown", details=details)
-
-
-def _exact_float(text: str) -> float | str:
-    value = float(text)
-    return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(text) else text
-
-
-def _exact_int(text: str) -> int | str:
-    return int(text) if len(text) < 18 and abs(int(text)) <= _MAX_EXACT_INTEGER else text
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not valid JSON")
 
 
 def status_error(answer: HttpAnswer) -> ConnectorError | None:
@@ -61,17 +43,8 @@ def status_error(answer: HttpAnswer) -> ConnectorError | None:
         return None
     code, message = _parse_error(answer)
     # A body that is not an OData error may echo the request with its credentials, so it stays out of the message.
-    details = {"status": status, "code": code, "message": message or _excerpt(answer)}
+    details = {"status": status, "code": code, "message": message or excerpt(answer)}
     reason = f": {message}" if message else f" ({status})."
-    if status in (401, 403):
-        return AuthError(f"The service does not accept the credentials or denies access{reason}", details=details)
-    wait_s = retry_after(answer)
-    if status == 429 or (status == 503 and wait_s is not None):
-        return RateLimited(f"The service limits the rate of requests ({status}).", retry_after=wait_s, details=details)
-    if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        # 408, 425 and 503 mean that processing did not start; after any other 5xx it is unknown.
-        outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"The service failed{reason}", outcome=outcome, details=details)
     if status == 423:
         return TransientError(f"The entity is locked{reason}", details=details)
     if status == 412 or (status == 409 and code == _BUSINESS_CENTRAL_CHANGED):
@@ -79,7 +52,7 @@ def status_error(answer: HttpAnswer) -> ConnectorError | None:
         return Rejected(text, details=details)
     if status == 404:
         return Rejected(f"The service has nothing at this address{reason}", details=details)
-    return Rejected(f"The service refused the request{reason}", details=details)
+    return contract.status_error(answer, reason=message, details=details)
 
 
 def _parse_error(answer: HttpAnswer) -> tuple[str, str]:
@@ -108,7 +81,3 @@ def parse_sap_messages(answer: HttpAnswer) -> list[str]:
         return []
     messages = [each.get("message") for each in entries if isinstance(each, Mapping)] if isinstance(entries, list) else []
     return [str(each)[:_EXCERPT] for each in messages[:10] if each]
-
-
-def _excerpt(answer: HttpAnswer) -> str:
-    return answer.content[:_EXCERPT].decode("utf-8", "replace")

@@ -1,12 +1,11 @@
 """The output of an operation: its schema, from the successful responses, and the conversion of an answer."""
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.connectors.contract import HttpAnswer, SystemFailure
+from appliance.connectors.contract import HttpAnswer, SystemFailure, parse_json
 from gos_connector_openapi.bodies import is_json, is_text
 from gos_connector_openapi.document import Document
 from gos_connector_openapi.shaping import Schema, Shaper, nullable
@@ -79,15 +78,11 @@ def _body(answer: HttpAnswer) -> Any:
 
 def _json(answer: HttpAnswer) -> Any:
     try:
-        return json.loads(answer.content, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        return parse_json(answer.content)
+    except ValueError as error:
         raise SystemFailure(
             "The service declares its answer as JSON, but it is not.", outcome="unknown", details={"status": answer.status}
         ) from error
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _decode_text(answer: HttpAnswer) -> str:

@@ -9,24 +9,21 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from appliance.connectors.contract import (
-    AuthError,
     ConfigError,
     ConnectorError,
     HttpAnswer,
     HttpRequest,
     Json,
-    Outcome,
     RateLimited,
-    Rejected,
-    TransientError,
+    excerpt,
     retry_after,
+    status_error,
 )
 from gos_connector_openapi.bodies import write_body
 from gos_connector_openapi.parameters import Pairs, write_header, write_pairs, write_path
 from gos_connector_openapi.security import choose_schemes, credentials
 
 _EXCERPT = 2000
-_NEVER_SUPPORTED = frozenset({501, 505})
 
 
 @dataclass(frozen=True)
@@ -113,19 +110,12 @@ def error_of(answer: HttpAnswer, who: str = "The service") -> ConnectorError | N
     status = answer.status
     if 200 <= status < 300:
         return None
-    message = _service_message(answer)
-    details = {"status": status, "body": answer.content[:_EXCERPT].decode("utf-8", "replace")}
+    reason, details = _service_message(answer), {"status": status, "body": excerpt(answer, _EXCERPT)}
     wait_s = _wait_seconds(answer)
     if status == 429 or (status in (403, 503) and wait_s is not None):
-        return RateLimited(f"{who} limits the rate of requests ({status}){message}", retry_after=wait_s, details=details)
-    if status in (401, 403):
-        return AuthError(f"{who} does not accept the credentials ({status}){message}", details=details)
-    if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
-        outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"{who} failed ({status}){message}", outcome=outcome, details=details)
-    if 300 <= status < 400:
-        return Rejected(f"{who} redirects elsewhere ({status}), which was not followed.", details=details)
-    return Rejected(f"{who} refused the request ({status}){message}", details=details)
+        ending = f": {reason}" if reason else f" ({status})."
+        return RateLimited(f"{who} limits the rate of requests{ending}", retry_after=wait_s, details=details)
+    return status_error(answer, who, reason=reason, details=details)
 
 
 def _wait_seconds(answer: HttpAnswer) -> float | None:
@@ -139,14 +129,14 @@ def _wait_seconds(answer: HttpAnswer) -> float | None:
 
 
 def _service_message(answer: HttpAnswer) -> str:
-    """The service's own error message from one of the usual members; a full stop when there is none."""
+    """The service's own error message from one of the usual members; empty when there is none."""
     body = _object(answer)
     inner = body.get("error")
     for place in (body, inner if isinstance(inner, Mapping) else {}):
         for name in ("message", "detail", "title", "error_description", "error"):
             if isinstance(place.get(name), str) and place[name].strip():
-                return f": {' '.join(place[name].split())[:300].rstrip('.')}."
-    return "."
+                return f"{' '.join(place[name].split())[:300].rstrip('.')}."
+    return ""
 
 
 def _object(answer: HttpAnswer) -> Mapping[str, Any]:

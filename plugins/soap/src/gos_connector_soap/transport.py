@@ -1,12 +1,9 @@
 """The transport for zeep: sends requests through the call's HTTP client and accepts only XML without a document type."""
 
 import base64
-import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 from xml.etree.ElementTree import ParseError
@@ -16,7 +13,6 @@ from defusedxml.ElementTree import fromstring
 from lxml import etree
 
 from appliance.connectors.contract import (
-    AuthError,
     ConfigError,
     ConnectorError,
     Context,
@@ -24,10 +20,9 @@ from appliance.connectors.contract import (
     HttpRequest,
     Json,
     Outcome,
-    RateLimited,
-    Rejected,
     SystemFailure,
-    TransientError,
+    excerpt,
+    status_error,
 )
 
 _EXCERPT = 500
@@ -147,28 +142,7 @@ def error_of(answer: HttpAnswer) -> ConnectorError | None:
     status = answer.status
     if 200 <= status < 300:
         return None
-    details = {"status": status, "body": answer.content[:_EXCERPT].decode("utf-8", "replace")}
-    after = _retry_after(answer)
-    if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"The service limits the request rate ({status}).", retry_after=after, details=details)
-    if status in (401, 403):
-        return AuthError(f"The service does not accept the credentials, or they lack a permission ({status}).", details=details)
-    if status in (408, 425) or (status >= 500 and status not in (501, 505)):
-        # 408, 425 and 503 mean that the request was not processed; after any other 5xx the outcome is unknown.
-        outcome: Outcome = "not_done" if status in (408, 425, 503) else "unknown"
-        return TransientError(f"The service failed ({status}).", outcome=outcome, details=details)
     if 300 <= status < 400 or status in (404, 405):
-        return ConfigError(f"There is no service at this address ({status}); check `wsdl_url` and `address`.", details=details)
-    return Rejected(f"The service refused the request ({status}).", details=details)
-
-
-def _retry_after(answer: HttpAnswer) -> float | None:
-    """Return the seconds in the Retry-After header (RFC 9110 § 10.2.3), which holds seconds or a date; None without one."""
-    text = answer.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time())
+        message = f"There is no service at this address ({status}); check `wsdl_url` and `address`."
+        return ConfigError(message, details={"status": status, "body": excerpt(answer)})
+    return status_error(answer)

@@ -17,6 +17,8 @@ from appliance.connectors.contract import (
     Rejected,
     SystemFailure,
     TransientError,
+    retry_after,
+    status_error,
 )
 
 _EXCERPT = 500
@@ -83,12 +85,8 @@ def _to_status_error(answer: HttpAnswer) -> ConnectorError:
     if status == 404:
         return ConfigError("There is no Tryton database of this name at this address.", details=details)
     if status == 429:
-        after = answer.headers.get("retry-after", "")
-        wait = float(after[:9]) if after.isascii() and after.isdigit() else None
         message = "Tryton limits the request rate, possibly after wrong passwords; try again later."
-        return RateLimited(message, retry_after=wait, details=details)
+        return RateLimited(message, retry_after=retry_after(answer), details=details)
     if status == 503:
         return TransientError("Tryton cannot reach its database; check the name of the database.", details=details)
-    if status >= 500:
-        return TransientError(f"Tryton failed ({status}).", outcome="unknown", details=details)
-    return Rejected(f"Tryton refused the request ({status}).", details=details)
+    return status_error(answer, "Tryton", details=details)
