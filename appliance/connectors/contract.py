@@ -26,6 +26,8 @@ the appliance fetches, renews and stores OAuth 2 tokens.
 
 Turn an unsuccessful HTTP status into an error with `status_error`, after what the system itself means by some statuses.
 
+Speak other protocols than HTTP over a `Wire`, which keeps the deadline and limits.
+
 Parse untrusted content that is expensive to read in a separate process with `run_apart`.  Compile a JSON Schema received from
 a foreign system with `compile_schema`, which enforces the appliance's limits.
 """
@@ -58,6 +60,9 @@ from appliance.connectors.isolation import TookTooLong as TookTooLong  # noqa: P
 from appliance.connectors.isolation import memory_used_kb as memory_used_kb  # noqa: PLC0414
 from appliance.connectors.isolation import run_apart as run_apart  # noqa: PLC0414
 from appliance.connectors.isolation import stand_apart as stand_apart  # noqa: PLC0414
+from appliance.connectors.wire import Peer as Peer  # noqa: PLC0414
+from appliance.connectors.wire import Wire as Wire  # noqa: PLC0414
+from appliance.connectors.wire import tls_context as tls_context  # noqa: PLC0414
 from appliance.core.json_schema import SchemaInvalid as SchemaInvalid  # noqa: PLC0414
 from appliance.core.json_schema import compile_schema as compile_schema  # noqa: PLC0414
 

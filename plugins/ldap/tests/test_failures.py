@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gos_connector_ldap import LdapConnector
 from gos_connector_ldap.ber import BerError, Reader, boolean, element, integer, octets
-from gos_connector_ldap.wire import MOST_MESSAGE
+from gos_connector_ldap.session import MOST_MESSAGE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Trigger
+from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Peer, Polled, Trigger
 from gos_connector_email import mailbox
 from gos_connector_email.attachments import load_attachments, store_as_documents
 from gos_connector_email.composing import compose
 from gos_connector_email.declaration import ACTIONS, SETTINGS, TRIGGERS
 from gos_connector_email.imap import Imap
 from gos_connector_email.smtp import Smtp
-from gos_connector_email.wire import Peer
 
 _PORTS = {("smtp", "tls"): 465, ("smtp", "starttls"): 587, ("smtp", "off"): 25, ("imap", "tls"): 993}
 _IMAP_PORT = 143

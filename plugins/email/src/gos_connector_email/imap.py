@@ -11,10 +11,12 @@ from appliance.connectors.contract import (
     ConfigError,
     ConnectorError,
     Context,
+    Peer,
     RateLimited,
     Rejected,
     SystemFailure,
     TransientError,
+    Wire,
 )
 from gos_connector_email.replies import (
     Reply,
@@ -26,7 +28,6 @@ from gos_connector_email.replies import (
     pairs,
     without_literal,
 )
-from gos_connector_email.wire import Peer, Wire
 
 _T = TypeVar("_T")
 _MAX_LINE = 16 * 1024 * 1024

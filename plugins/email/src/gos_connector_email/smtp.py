@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.connectors.contract import AuthError, ConfigError, ConnectorError, Context, Rejected, TransientError
-from gos_connector_email.wire import Peer, Wire
+from appliance.connectors.contract import AuthError, ConfigError, ConnectorError, Context, Peer, Rejected, TransientError, Wire
 
 _MAX_LINE = 8_192
 _MAX_LINES = 200

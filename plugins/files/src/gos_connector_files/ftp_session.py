@@ -1,9 +1,9 @@
 """An FTP session (RFC 959, 2228, 2428, 3659, 4217): a control connection and one data connection per file, to one machine."""
 
 import re
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from appliance.connectors.contract import (
     AuthError,
@@ -12,13 +12,16 @@ from appliance.connectors.contract import (
     Context,
     Json,
     Outcome,
+    Peer,
     Rejected,
     SystemFailure,
     TransientError,
+    Wire,
 )
-from gos_connector_files.wire import Wire
 
+_MOST_LINE = 16 * 1024
 _MOST_LINES = 10_000
+_TLS = {"explicit": "starttls", "implicit": "tls", "off": "off"}
 _REPLY = re.compile(rb"(\d{3})([ -])(.*)", re.DOTALL)
 _EPSV = re.compile(r"\(([!-~])\1\1(\d{1,5})\1\)")
 _PASV = re.compile(r"(\d{1,3}),(\d{1,3}),(\d{1,3}),(\d{1,3}),(\d{1,3}),(\d{1,3})")
@@ -47,35 +50,33 @@ class FtpSession:
     def __init__(self, settings: Json, ctx: Context) -> None:
         self._settings = settings
         self._ctx = ctx
-        self._tls = settings.get("tls", "explicit")
-        self._context = _tls_context(settings) if self._tls != "off" else None
-        self._host = settings["host"]
-        self._wire = Wire(self._host, settings.get("port") or (990 if self._tls == "implicit" else 21), ctx)
+        self._tls = _TLS[settings.get("tls", "explicit")]
+        port = settings.get("port") or (990 if self._tls == "tls" else 21)
+        self._peer = Peer("FTP", settings["host"], port, self._tls, settings.get("ca"))
+        self._wire = Wire(self._peer, ctx)
         self._epsv = True
         self.features: frozenset[str] = frozenset()
 
     @property
     def address(self) -> str:
-        return self._wire.address
+        return str(self._peer)
 
     @property
     def protection(self) -> str:
-        return self._wire.protection
+        return self._wire.tls_version
 
     def sign_in(self) -> None:
         """Sign in; credentials are sent only over TLS unless the settings turn it off."""
-        if self._tls == "implicit":
-            self._encrypt()
         greeting = self._read_reply()
         if greeting.kind != 2:
             raise TransientError(f"{self.address} accepts no sign-ins now ({greeting}).")
-        if self._tls == "explicit":
+        if self._tls == "starttls":
             reply = self._send_command("AUTH TLS")
             if reply.kind != 2:
                 raise ConfigError(f"{self.address} offers no explicit TLS ({reply}); set `tls` to implicit or off.")
-            self._encrypt()
+            self._wire.encrypt()
         self._authenticate()
-        if self._context is not None:
+        if self._tls != "off":
             for command in ("PBSZ 0", "PROT P"):
                 if (reply := self._send_command(command)).kind != 2:
                     raise ConfigError(f"{self.address} does not encrypt files ({reply}); set `tls` to off to send clear text.")
@@ -85,10 +86,6 @@ class FtpSession:
         if "UTF8" in self.features:
             self._send_command("OPTS UTF8 ON")  # Servers that always use UTF-8 may refuse.
         self.execute("TYPE I", "")
-
-    def _encrypt(self) -> None:
-        if self._context is not None:
-            self._wire.encrypt(self._context)
 
     def _authenticate(self) -> None:
         reply = self._send_command(f"USER {_check_line(self._settings['user'])}")
@@ -159,16 +156,16 @@ class FtpSession:
     @contextmanager
     def _data_connection(self, command: str, path: str) -> Iterator[Wire]:
         """Open a data connection for a command the server has accepted."""
-        data = Wire(self._host, self._passive_port(), self._ctx)
+        data = Wire(replace(self._peer, port=self._passive_port(), tls="off"), self._ctx)
         try:
             # The data connection goes only to the machine of the control connection, even if the host resolves to several.
             if data.peer_ip != self._wire.peer_ip:
-                raise TransientError(f"{self._host} resolves to several machines; set `host` to the IP address of one.")
+                raise TransientError(f"{self._peer.host} resolves to several machines; set `host` to the IP address of one.")
             reply = self._send_command(command)
             if reply.kind != 1:
                 raise self.refusal(reply, path, "not_done")
-            if self._context is not None:
-                data.encrypt(self._context, self._wire)
+            if self._tls != "off":
+                data.encrypt(self._wire)
             yield data
         finally:
             data.close()
@@ -197,27 +194,27 @@ class FtpSession:
             raise self.refusal(reply, path, "not_done")
 
     def _send_command(self, command: str, when_lost: Outcome = "not_done") -> Reply:
-        self._wire.when_lost = when_lost
+        self._wire.outcome_when_lost = when_lost
         self._wire.send(f"{command}\r\n".encode())
         reply = self._read_reply()
-        self._wire.when_lost = "not_done"
+        self._wire.outcome_when_lost = "not_done"
         return reply
 
     def _read_reply(self) -> Reply:
-        first = self._wire.read_line()
+        first = self._wire.read_line(_MOST_LINE)
         match = _REPLY.fullmatch(first)
         if match is None:
-            raise SystemFailure(f"{self.address} is not an FTP server.", outcome=self._wire.when_lost)
+            raise SystemFailure(f"{self.address} is not an FTP server.", outcome=self._wire.outcome_when_lost)
         code, lines = match[1], [match[3]]
         if match[2] == b"-":
             while True:
-                line = self._wire.read_line()
+                line = self._wire.read_line(_MOST_LINE)
                 last_line = _REPLY.fullmatch(line)
                 lines.append(line)
                 if last_line is not None and last_line[1] == code and last_line[2] == b" ":
                     break
                 if len(lines) > _MOST_LINES:
-                    raise SystemFailure(f"{self.address} sent a reply that is too long.", outcome=self._wire.when_lost)
+                    raise SystemFailure(f"{self.address} sent a reply that is too long.", outcome=self._wire.outcome_when_lost)
         return Reply(int(code), [line.decode("utf-8", "replace") for line in lines])
 
 
@@ -225,12 +222,3 @@ def _check_line(text: str) -> str:
     if any(character in text for character in "\r\n\0"):
         raise ConfigError("`user` and `password` must not contain line breaks or NUL characters.")
     return text
-
-
-def _tls_context(settings: Json) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cadata=settings.get("ca"))
-    except ssl.SSLError as error:
-        raise ConfigError(
-            "`ca` contains no PEM certificate; paste everything from BEGIN CERTIFICATE to END CERTIFICATE."
-        ) from error

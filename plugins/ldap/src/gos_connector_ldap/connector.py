@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Rejected
+from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Peer, Rejected
 from gos_connector_ldap.declaration import ACTIONS, SETTINGS, USUAL_ENTRIES, USUAL_PAGE
 from gos_connector_ldap.filter import encode_conditions, encode_filter, match_all
 from gos_connector_ldap.result import NO_SUCH_OBJECT
 from gos_connector_ldap.session import Search, SearchResult, Session
 from gos_connector_ldap.value import to_json
-from gos_connector_ldap.wire import Peer
 
 _ROOT_ATTRIBUTES = (
     "namingContexts", "defaultNamingContext", "vendorName", "vendorVersion", "supportedLDAPVersion", "supportedControl",
@@ -32,7 +31,7 @@ class LdapConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         tls = settings.get("tls", "tls")
-        self._peer = Peer(settings["host"], settings.get("port", 636 if tls == "tls" else 389), tls, settings.get("ca"))
+        self._peer = Peer("LDAP", settings["host"], settings.get("port", 636 if tls == "tls" else 389), tls, settings.get("ca"))
         self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
             "search": self._search, "get": self._get, "describe": self._describe,
         }  # fmt: skip

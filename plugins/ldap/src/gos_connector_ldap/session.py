@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from appliance.connectors.contract import ConfigError, ConnectorError, Context, SystemFailure, TransientError
+from appliance.connectors.contract import ConfigError, ConnectorError, Context, Peer, SystemFailure, TransientError, Wire
 from gos_connector_ldap.ber import (
     BOOLEAN,
     ENUMERATED,
@@ -17,10 +17,10 @@ from gos_connector_ldap.ber import (
     boolean,
     element,
     integer,
+    length_of,
     octets,
 )
 from gos_connector_ldap.result import CUT_OFF, SUCCESS, Result, error_of, read_result
-from gos_connector_ldap.wire import Peer, Wire
 
 _T = TypeVar("_T")
 _BIND, _BIND_RESPONSE, _UNBIND = 0x60, 0x61, 0x42
@@ -29,6 +29,8 @@ _EXTENDED, _EXTENDED_RESPONSE, _INTERMEDIATE = 0x77, 0x78, 0x79
 _CONTROLS = 0xA0
 _START_TLS = "1.3.6.1.4.1.1466.20037"
 _PAGES = "1.2.840.113556.1.4.319"
+MOST_MESSAGE = 16 * 1024 * 1024
+_MOST_TOGETHER = 64 * 1024 * 1024
 _MOST_REFERENCES = 1000
 # Active Directory sends some empty pages; a directory that sends only empty pages would never finish.
 _MOST_EMPTY_PAGES = 100
@@ -67,7 +69,7 @@ class Session:
     """One connection, signed in; raises errors of the contract."""
 
     def __init__(self, peer: Peer, ctx: Context, bind_dn: str, password: str) -> None:
-        self._wire = Wire(peer, ctx)
+        self._wire = Wire(peer, ctx, max_bytes=_MOST_TOGETHER, advice="; request fewer entries or `attributes`")
         self._number = 0
         self._signed_in = bool(bind_dn)
         try:
@@ -171,13 +173,27 @@ class Session:
 
     def _receive_response(self, number: int) -> tuple[int, bytes, bytes]:
         """Return (tag, content, controls) of the next response to a request."""
-        answered_number, tag, body, controls = self._parse(_parse_message, self._wire.receive())
+        answered_number, tag, body, controls = self._parse(_parse_message, self._receive_message())
         if answered_number == 0:
             reason = self._disconnect_reason(body)
             raise TransientError(f"{self._wire.peer} announced that it closes the connection.", details={"message": reason})
         if answered_number != number:
             raise self._wire.protocol_error("a response to an unknown request")
         return tag, body, controls
+
+    def _receive_message(self) -> bytes:
+        """Return the content of the next message."""
+        head = self._wire.read_exactly(2)
+        while (lengths := self._parse(length_of, head)) is None:
+            head += self._wire.read_exactly(1)
+        if head[0] != SEQUENCE:
+            raise self._wire.protocol_error("data that is not a message")
+        _, size = lengths
+        if size > MOST_MESSAGE:
+            raise SystemFailure(
+                f"{self._wire.peer} sent an entry of more than {MOST_MESSAGE // 2**20} MB; list only the `attributes` you need."
+            )
+        return self._wire.read_exactly(size)
 
     def _disconnect_reason(self, body: bytes) -> str:
         result = self._parse(_parse_result, body)

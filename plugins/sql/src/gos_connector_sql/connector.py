@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, TransientError
+from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, TransientError, tls_context
 from gos_connector_sql.declaration import ACTIONS, DEFAULT_ROWS
 from gos_connector_sql.session import MAX_IDLE, Rows, Session, Sessions
 from gos_connector_sql.statement import Builder, Statement, common_columns, parse
@@ -52,12 +52,7 @@ class SqlConnector(Connector):
 
     def tls(self) -> ssl.SSLContext | None:
         """The TLS context, or None for clear text."""
-        if self.settings.get("tls", "verify") == "off":
-            return None
-        try:
-            return ssl.create_default_context(cadata=self.settings.get("ca"))
-        except ssl.SSLError as error:
-            raise ConfigError("`ca` contains no PEM certificate; give the text from BEGIN to END CERTIFICATE.") from error
+        return None if self.settings.get("tls", "verify") == "off" else tls_context(self.settings.get("ca"))
 
     def check(self, ctx: Context) -> str:
         result = self._in_transaction(ctx, True, lambda session: session.read(parse(self.version_query, {}, backslashes=False), 1))
