@@ -26,6 +26,8 @@ the appliance fetches, renews and stores OAuth 2 tokens.
 
 Turn an unsuccessful HTTP status into an error with `status_error`, after what the system itself means by some statuses.
 
+Bind the values of an input to the :names of a query with a `QueryLanguage`, so that no value can change the query.
+
 Speak other protocols than HTTP over a `Wire`, which keeps the deadline and limits.
 
 Parse untrusted content that is expensive to read in a separate process with `run_apart`.  Compile a JSON Schema received from
@@ -45,6 +47,8 @@ from appliance.connectors.answers import retry_after as retry_after  # noqa: PLC
 from appliance.connectors.answers import status_error as status_error  # noqa: PLC0414
 from appliance.connectors.auth import auth_settings as auth_settings  # noqa: PLC0414
 from appliance.connectors.auth import authorized as authorized  # noqa: PLC0414
+from appliance.connectors.binding import QueryLanguage as QueryLanguage  # noqa: PLC0414
+from appliance.connectors.binding import split_at_names as split_at_names  # noqa: PLC0414
 from appliance.connectors.failures import AddressNotAllowed as AddressNotAllowed  # noqa: PLC0414
 from appliance.connectors.failures import AuthError as AuthError  # noqa: PLC0414
 from appliance.connectors.failures import ConfigError as ConfigError  # noqa: PLC0414

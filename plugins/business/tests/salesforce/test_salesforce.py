@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from gos_connector_business.salesforce import SalesforceConnector
-from gos_connector_business.salesforce.soql import bind
+from gos_connector_business.salesforce.soql import SOQL
 
 from appliance.connectors.contract import (
     AuthError,
@@ -117,14 +117,14 @@ def test_bound_values_cannot_change_the_query(it: SalesforceConnector, salesforc
     ],
 )
 def test_bind_writes_soql_literals(soql: str, params: Json, bound: str) -> None:
-    assert bind(soql, params) == bound
+    assert SOQL.bind(soql, params) == bound
 
 
 @pytest.mark.parametrize(
     ("soql", "params", "message"),
     [
-        ("a = :b", {"a": 1}, "uses :b"),
-        ("a = ':a'", {"a": 1}, "does not use"),
+        ("a = :b", {"a": 1}, "contains :b"),
+        ("a = ':a'", {"a": 1}, "does not contain"),
         ("a IN :a", {"a": []}, "is empty"),
         ("a = :a", {"a": {"literal": "1 OR 1 = 1"}}, "not a number, date"),
         ("a = :a", {"a": "x\x00"}, "control character"),
@@ -132,7 +132,7 @@ def test_bind_writes_soql_literals(soql: str, params: Json, bound: str) -> None:
 )
 def test_bind_rejects_invalid_or_unmatched_values(soql: str, params: Json, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        bind(soql, params)
+        SOQL.bind(soql, params)
 
 
 def test_a_composite_runs_completely_or_not_at_all(it: SalesforceConnector, salesforce: Salesforce, ctx: Context) -> None:

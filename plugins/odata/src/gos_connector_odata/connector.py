@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, HttpAnswer, Json, Rejected, SystemFailure
 from gos_connector_odata.answer import parse_object
 from gos_connector_odata.declaration import ACTIONS, DEFAULT_ENTITIES, SETTINGS
-from gos_connector_odata.filter import bind
+from gos_connector_odata.filter import FILTER
 from gos_connector_odata.model import EntityType, Model, parse_model
 from gos_connector_odata.service import Service
 
@@ -172,7 +172,7 @@ def _options(params: Json) -> list[tuple[str, str]]:
     """The system query options of a call."""
     if params.get("params") and "filter" not in params:
         raise ConfigError("`params` are values of a `filter`, but there is no `filter`.")
-    options = [("$filter", bind(params["filter"], params.get("params", {})))] if "filter" in params else []
+    options = [("$filter", FILTER.bind(params["filter"], params.get("params", {})))] if "filter" in params else []
     if "select" in params:
         options.append(("$select", ",".join(params["select"])))
     options += [(f"${name}", str(params[name])) for name in ("expand", "orderby", "search", "top", "skip") if name in params]

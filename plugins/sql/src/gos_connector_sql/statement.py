@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.connectors.contract import ConfigError
+from appliance.connectors.contract import ConfigError, split_at_names
 
 # Text in which a colon starts no placeholder: literals, quoted names, comments, dollar quotes, casts.
 _OPAQUE = re.compile(
@@ -25,7 +25,6 @@ _STANDARD_OPAQUE = re.compile(
       | ::""",
     re.VERBOSE | re.DOTALL,
 )
-_NAME = re.compile(r"(?<![\w:]):([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
@@ -48,29 +47,8 @@ def parse(sql: str, params: Mapping[str, Any], *, backslashes: bool) -> Statemen
 
     `backslashes`: whether a backslash escapes in every literal (MySQL), or only in E'…' (PostgreSQL).
     """
-    opaque = _OPAQUE if backslashes else _STANDARD_OPAQUE
-    parts: list[str] = [""]
-    values: list[Any] = []
-    used: set[str] = set()
-    position = 0
-    while position < len(sql):
-        if (opaque_match := opaque.match(sql, position)) is not None:
-            parts[-1] += opaque_match.group()
-            position = opaque_match.end()
-        elif (name_match := _NAME.match(sql, position)) is not None:
-            name = name_match.group(1)
-            if name not in params:
-                raise ConfigError(f"The statement contains :{name}, for which `params` has no value.")
-            used.add(name)
-            values.append(params[name])
-            parts.append("")
-            position = name_match.end()
-        else:
-            parts[-1] += sql[position]
-            position += 1
-    if extra := sorted(set(params) - used):
-        raise ConfigError(f"`params` has {extra[0]!r}, but the statement does not contain :{extra[0]}.")
-    return Statement(tuple(parts), tuple(values))
+    parts, values = split_at_names(sql, params, _OPAQUE if backslashes else _STANDARD_OPAQUE)
+    return Statement(tuple(parts), tuple(value for _, value in values))
 
 
 class Builder:

@@ -10,7 +10,7 @@ from gos_connector_business.rest import object_in, records_in, segment
 from gos_connector_business.salesforce.api import SYSTEM, auth_block, make_api, query, to_error_from_list
 from gos_connector_business.salesforce.changed_records import ChangedRecords
 from gos_connector_business.salesforce.declaration import ACTIONS, SETTINGS, TRIGGERS
-from gos_connector_business.salesforce.soql import bind
+from gos_connector_business.salesforce.soql import SOQL
 from gos_connector_business.schema import DEFAULT_RECORDS
 
 _DEFAULT_API_VERSION = "62.0"
@@ -57,7 +57,7 @@ class SalesforceConnector(Connector):
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:  # the contract's word
         if trigger != "changed_records":
             raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
-        where = bind(query["where"], query.get("params", {})) if "where" in query else ""
+        where = SOQL.bind(query["where"], query.get("params", {})) if "where" in query else ""
 
         def read(soql: str, limit: int) -> list[dict[str, Any]]:
             return self._query_records(soql, ctx, limit)[0]
@@ -67,7 +67,7 @@ class SalesforceConnector(Connector):
     # -- the actions
 
     def _query(self, inputs: Json, ctx: Context) -> dict[str, Any]:
-        soql = bind(inputs["soql"], inputs.get("params", {}))
+        soql = SOQL.bind(inputs["soql"], inputs.get("params", {}))
         limit, deleted = inputs.get("limit", DEFAULT_RECORDS), inputs.get("deleted", False)
         records, truncated = self._query_records(soql, ctx, limit, deleted=deleted)
         return {"records": records, "truncated": truncated}
