@@ -10,12 +10,13 @@ from appliance.connectors.contract import Polled
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConcurrencyLimited
+from appliance.core.leases import LeaseLost, LeaseTable
 from appliance.core.scope import TenantScope
 from appliance.governance.executor import POLL_SECONDS, PollRequest
 from appliance.processes.engine.failures import from_appliance_error, make_error
 from appliance.processes.host import version_grants
 
-from .firings import Event, Firings, TriggerKey
+from .firings import Event, Firings
 from .models import TriggerState
 from .schedule import Due
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 LEASE_MS = int(POLL_SECONDS * 1000) + 30_000
 BUSY_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
+# The digest is part of the key: when the trigger changes, a poll of the earlier one is discarded.
+LEASES = LeaseTable(TriggerState, ("tenant_id", "process_id", "trigger_id", "digest"), lease="next_due")
 
 
 class PollSource(Protocol):
@@ -46,16 +49,22 @@ class Polls:
         """Leases the poll, so that no other worker takes it, and runs it in a thread."""
         now = clock.now_ms()
         lease = now + LEASE_MS
-        if not db.write(lambda: _set_next_due(due, due.next_due, lease)):
+        if not db.write(lambda: LEASES.claim(_key(due), due.next_due, until=lease)):
             return
         scope = TenantScope(due.tenant_id, f"trigger:{due.mark.process_id}/{due.mark.trigger_id}")
         try:
             self._source.submit(scope, partial(self.poll, scope, due, lease))
         except ConcurrencyLimited:
-            db.write(lambda: _set_next_due(due, lease, now + BUSY_MS))
+            db.write(lambda: LEASES.release(_key(due), lease, at=now + BUSY_MS))
 
     def poll(self, scope: TenantScope, due: Due, lease: int) -> None:
         """Polls and commits the result; does nothing when the lease has been lost."""
+        try:
+            self._poll(scope, due, lease)
+        except LeaseLost:
+            log.warning("the poll of %s took longer than its lease, or its trigger changed; its result is discarded", scope.actor)
+
+    def _poll(self, scope: TenantScope, due: Due, lease: int) -> None:
         row = scope.find(TriggerState, process_id=due.mark.process_id, trigger_id=due.mark.trigger_id)
         if row is None or row.next_due != lease:
             return
@@ -76,31 +85,22 @@ class Polls:
             db.write(lambda: self._store_items(scope, due, lease, polled))
 
     def _store_items(self, scope: TenantScope, due: Due, lease: int, polled: Polled) -> None:
-        """Stores the cursor and the events of a poll together; inside a write."""
+        """Stores the cursor and the events of a poll together; inside a write.  LeaseLost."""
         now = clock.now_ms()
-        if not _set_next_due(due, lease, now if polled.more and polled.items else now + due.settings["every_ms"]):
-            return
-        mine = (TriggerState.process_id == due.mark.process_id) & (TriggerState.trigger_id == due.mark.trigger_id)
-        scope.update(TriggerState, cursor=polled.cursor, failed_in_row=0).where(mine).execute()
+        next_due = now if polled.more and polled.items else now + due.settings["every_ms"]
+        LEASES.settle(_key(due), lease, {"next_due": next_due, "cursor": polled.cursor, "failed_in_row": 0})
         origin = {"integration": due.settings["use"], "trigger": due.settings["trigger"]}
         for item in polled.items:
             self._firings.record(scope, due.mark, Event(f"item:{item.key}", {**origin, "item": dict(item.data)}))
 
     def _store_error(self, scope: TenantScope, due: Due, lease: int, pause: int, error: dict[str, Any]) -> None:
-        """Records the failure of a poll; the cursor stays; inside a write."""
-        if _set_next_due(due, lease, clock.now_ms() + pause):
-            self._firings.record_failure(scope, due.mark, Event(f"poll:{lease}", {}), error)
+        """Records the failure of a poll; the cursor stays; inside a write.  LeaseLost."""
+        LEASES.settle(_key(due), lease, {"next_due": clock.now_ms() + pause})
+        self._firings.record_failure(scope, due.mark, Event(f"poll:{lease}", {}), error)
 
 
-def _set_next_due(due: Due, expected: int, next_due: int) -> bool:
-    """Sets when the next poll is due; False when it was moved or the trigger changed meanwhile; inside a write."""
-    mark: TriggerKey = due.mark
-    changed = db.execute(
-        "UPDATE trigger_state SET next_due = ? WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND digest = ? "
-        "AND next_due = ?",
-        (next_due, due.tenant_id, mark.process_id, mark.trigger_id, due.digest, expected),
-    )
-    return changed == 1
+def _key(due: Due) -> tuple[str, str, str, str]:
+    return due.tenant_id, due.mark.process_id, due.mark.trigger_id, due.digest
 
 
 def _pause(every_ms: int, failed_in_row: int, retry_after: float | None) -> int:

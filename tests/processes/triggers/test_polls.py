@@ -8,6 +8,7 @@ import pytest
 from appliance.connectors import contract
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.leases import LeaseLost
 from appliance.core.pages import PageRequest
 from appliance.monitor import failures
 from appliance.processes.executions.service import Execution
@@ -164,7 +165,8 @@ def test_an_answer_that_comes_after_the_lease_is_thrown_away(trigger: PollingTri
     answer = contract.Polled([contract.Item("late", {"chime": "late"})], 99)
     trigger.poll(LEASE_MS / 1000 + 1)
     polls: Any = trigger.world.flow.triggers.polls
-    db.write(lambda: polls._store_items(trigger.world.scope, due, lease, answer))
+    with pytest.raises(LeaseLost):
+        db.write(lambda: polls._store_items(trigger.world.scope, due, lease, answer))
     trigger.poll()
     assert (trigger.received(), trigger.row.cursor) == (["a"], 1)
 
