@@ -12,14 +12,14 @@ from appliance.blobs import BlobDamaged, Blobs, stored_sizes
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded, StorageFull
+from appliance.core.leases import LeaseLost
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Work
 from appliance.tenants import system_scope
 
 from .quarantine import SQL_NOT_QUARANTINED
-from .text_models import TextRow
-from .texts import OFFICE, PICTURES, PLAIN, ExtractedText, is_readable, store_text
+from .texts import LEASES, OFFICE, PICTURES, PLAIN, ExtractedText, is_readable, store_text
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class TextJob:
     media_type: str
     is_scan: bool
     tries: int
+    lease: int
 
 
 class NeedsOcr(Exception):
@@ -86,6 +87,12 @@ class TextReader:
 
     def _process(self, job: TextJob) -> None:
         try:
+            self._extract(job)
+        except LeaseLost:
+            log.warning("the text of %s took longer than its lease, or is no longer needed; it is discarded", job.content)
+
+    def _extract(self, job: TextJob) -> None:
+        try:
             text = self._read(job).translate(_REMOVED_CHARACTERS)[:MOST_CHARACTERS]
             stored = self._blobs.put(job.scope, text.encode())
 
@@ -93,9 +100,11 @@ class TextReader:
 
             def save() -> None:
                 self._blobs.hold(job.scope, stored.sha256)
-                store_text(job.scope, job.row_id, read)
+                store_text(job.scope, job.row_id, job.lease, read)
 
             db.write(save)
+        except LeaseLost:
+            raise
         except NeedsOcr:
             _update(job, is_scan=1, next_try_at=clock.now_ms(), tries=0)
         except Cancelled:
@@ -182,18 +191,14 @@ def _claim(*, is_scan: bool) -> TextJob | None:
     """Claim the next pending text for the duration of the lease; None when there is none."""
     while True:
         now = clock.now_ms()
-        due = db.rows(
-            "SELECT tenant_id, id, content, media_type, tries, next_try_at FROM document_text "  # noqa: S608
-            f"WHERE state = 'pending' AND is_scan = ? AND next_try_at <= ? AND {_NOT_QUARANTINED} ORDER BY next_try_at, id LIMIT 1",
-            (int(is_scan), now),
-        )
+        columns = "tenant_id, id, content, media_type, tries, next_try_at"
+        due = LEASES.list_due(columns, now, 1, f"is_scan = ? AND {_NOT_QUARANTINED}", (int(is_scan),))
         if not due:
             return None
         tenant_id, row_id, content, media_type, tries, seen_at = due[0]
-        job = TextJob(system_scope(tenant_id), row_id, content, media_type, is_scan, tries + 1)
+        job = TextJob(system_scope(tenant_id), row_id, content, media_type, is_scan, tries + 1, now + LEASE_MS)
         refusal = _refusal(job)
-        changes: dict[str, Any] = {"tries": job.tries, "next_try_at": now + LEASE_MS, **refusal}
-        if _try_claim(job, seen_at, changes) and not refusal:
+        if _try_claim(job, seen_at, refusal) and not refusal:
             return job
 
 
@@ -208,10 +213,10 @@ def _refusal(job: TextJob) -> dict[str, str]:
     return {}
 
 
-def _try_claim(job: TextJob, seen_at: int, changes: Mapping[str, Any]) -> bool:
+def _try_claim(job: TextJob, seen_at: int, refusal: Mapping[str, Any]) -> bool:
     """Claim the text, unless another process was faster."""
-    is_unchanged = (TextRow.id == job.row_id) & (TextRow.next_try_at == seen_at) & (TextRow.state == "pending")
-    return bool(db.write(lambda: job.scope.update(TextRow, **changes).where(is_unchanged).execute()))
+    changes = {"tries": job.tries, **refusal}
+    return db.write(lambda: LEASES.claim(_key(job), seen_at, until=job.lease, changes=changes))
 
 
 def _size(job: TextJob) -> int:
@@ -226,8 +231,11 @@ def _retry_later(job: TextJob, reason: str) -> None:
 
 
 def _update(job: TextJob, **changes: Any) -> None:
-    is_pending = (TextRow.id == job.row_id) & (TextRow.state == "pending")
-    db.write(lambda: job.scope.update(TextRow, **changes).where(is_pending).execute())
+    db.write(lambda: LEASES.settle(_key(job), job.lease, changes))
+
+
+def _key(job: TextJob) -> tuple[str, int]:
+    return job.scope.tenant_id, job.row_id
 
 
 def _decode(data: bytes) -> str:

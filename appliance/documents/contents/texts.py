@@ -15,6 +15,7 @@ from appliance.blobs import Blobs
 from appliance.core import clock
 from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, NotFound
+from appliance.core.leases import LeaseTable
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.documents.models import DocumentRevision
@@ -24,6 +25,7 @@ from .text_models import TextRow
 
 TextState = Literal["none", "pending", "ready", "failed"]
 TABLE = "document_text"
+LEASES = LeaseTable(TextRow, ("tenant_id", "id"), lease="next_try_at", running="state = 'pending'")
 UNREADABLE = "content_unreadable"  # for a failure without its own code
 SEARCHED_CHARACTERS = 200_000
 SEARCHED_BYTES = 400_000  # of words; PostgreSQL stores at most a megabyte of them in one index entry
@@ -121,14 +123,14 @@ class ExtractedText:
         return cls(sha256, len(text), beginning, _words(beginning))
 
 
-def store_text(scope: TenantScope, row_id: int, extracted: ExtractedText) -> None:
-    """Inside a write that holds the blob: store the text, unless the row is no longer pending."""
+def store_text(scope: TenantScope, row_id: int, lease: int, extracted: ExtractedText) -> None:
+    """Inside a write that holds the blob: store the text extracted under this lease. LeaseLost."""
     changes: dict[str, Any] = {
         "state": "ready", "reason": "", "sha256": extracted.sha256, "size": extracted.size, "beginning": extracted.beginning,
         "words": extracted.words,
     }  # fmt: skip
-    if scope.update(TextRow, **changes).where(TextRow.id == row_id, TextRow.state == "pending").execute():
-        full_text.add(TABLE, row_id)
+    LEASES.settle((scope.tenant_id, row_id), lease, changes)
+    full_text.add(TABLE, row_id)
 
 
 def _words(text: str) -> str:
