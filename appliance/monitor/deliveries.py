@@ -19,6 +19,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError
+from appliance.core.leases import LeaseTable
 from appliance.core.scope import TenantScope
 
 from . import webhooks
@@ -47,6 +48,7 @@ _ANSWER_BYTES = 64 << 10
 _EXCERPT_BYTES = 500
 _HTTP_GONE = 410
 
+LEASES = LeaseTable(DeliveryRow, ("tenant_id", "id"), lease="next_try_at")
 Key = tuple[str, str]
 
 
@@ -229,9 +231,8 @@ def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
     due = (DeliveryRow.webhook_id == webhook_id) & (DeliveryRow.next_try_at <= now)
     claimed = []
     for each in scope.select(DeliveryRow).where(due).order_by(DeliveryRow.next_try_at, DeliveryRow.id).limit(most):
-        unclaimed = (DeliveryRow.id == each.id) & (DeliveryRow.next_try_at == each.next_try_at)
-        updated = scope.update(DeliveryRow, next_try_at=now + LEASE_MS, tries=each.tries + 1).where(unclaimed).execute()
-        if updated:
+        key, changes = (scope.tenant_id, each.id), {"tries": each.tries + 1}
+        if LEASES.claim(key, each.next_try_at, until=now + LEASE_MS, changes=changes):
             claimed.append(
                 Claimed(scope, webhook_id, each.id, row.url, each.payload, tuple(sealed), each.tries + 1, now + LEASE_MS)
             )
@@ -251,7 +252,7 @@ def record_attempt(claimed: Claimed, attempt: Attempt) -> None:
     is_done = attempt.status is not None and 200 <= attempt.status < 300
     if is_done:
         changes |= {"status": "succeeded", "next_try_at": None, "finished_at": now}
-    elif row.next_try_at == claimed.lease:  # otherwise the lease was lost, or a redelivery was requested
+    elif LEASES.is_current((scope.tenant_id, row.id), claimed.lease):  # otherwise the lease was lost, or a redelivery was requested
         next_try_at = _next_try(row, claimed, attempt, now)
         given_up = next_try_at is None
         changes |= {"next_try_at": next_try_at} | ({"status": "failed", "finished_at": now} if given_up else {})
