@@ -9,6 +9,7 @@ import threading
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, RateLimited
+from appliance.core.leases import LeaseTable
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 from appliance.tenants import system_scope
@@ -22,6 +23,7 @@ from .records import DomainSettings
 from .transitions import Transition, decide
 
 LEASE_MS = 120_000
+LEASES = LeaseTable(DomainRow, ("tenant_id", "host", "token"), lease="next_check_at", fence="checks")
 FARTHEST_MS = 24 * 3_600_000  # limits the effect of a clock that ran ahead
 ROUND_SECONDS = 2.0
 AT_ONCE = 8  # probes on request that may run at once in this process, at most one per tenant
@@ -67,19 +69,17 @@ class DomainChecker:
         return done
 
     def _check(self, scope: TenantScope, row: DomainRow, *, resets_backoff: bool) -> bool:
-        number = row.checks + 1
-        if not db.write(lambda: _begin(scope, row, number)):
+        until = None if row.next_check_at is None else clock.now_ms() + LEASE_MS
+        if not db.write(lambda: LEASES.claim(_key(row), row.checks, until=until)):
             return False
         is_held = name_ownership.is_held(scope, row.host)
         look = self._outside.probe(scope.tenant_id, row, is_held=is_held)
-        return db.write(lambda: self._store_result(scope, row, number, look, resets_backoff=resets_backoff))
+        return db.write(lambda: self._store_result(scope, row, look, resets_backoff=resets_backoff))
 
-    def _store_result(
-        self, scope: TenantScope, probed: DomainRow, number: int, result: ProbeResult, *, resets_backoff: bool
-    ) -> bool:
-        row = scope.find(DomainRow, host=probed.host, checks=number, token=probed.token)
-        if row is None:  # released, claimed again, approved, or probed again in the meantime
-            return False
+    def _store_result(self, scope: TenantScope, probed: DomainRow, result: ProbeResult, *, resets_backoff: bool) -> bool:
+        if not LEASES.is_current(_key(probed), probed.checks + 1):
+            return False  # released, claimed again, approved, or probed again in the meantime
+        row = scope.get(DomainRow, host=probed.host)
         if resets_backoff:
             row.tries = 0
         transition = decide(self._settings, row, result, clock.now_ms(), is_held=name_ownership.is_held(scope, row.host))
@@ -87,12 +87,8 @@ class DomainChecker:
         return True
 
 
-def _begin(scope: TenantScope, row: DomainRow, number: int) -> bool:
-    changes = {"checks": number}
-    if row.next_check_at is not None:
-        changes["next_check_at"] = clock.now_ms() + LEASE_MS
-    query = scope.update(DomainRow, **changes).where(DomainRow.host == row.host, DomainRow.token == row.token)
-    return bool(query.where(DomainRow.checks == number - 1).execute())
+def _key(row: DomainRow) -> tuple[str, str, str]:
+    return row.tenant_id, row.host, row.token
 
 
 def _apply(scope: TenantScope, row: DomainRow, result: ProbeResult, transition: Transition) -> None:
@@ -119,7 +115,7 @@ def _apply(scope: TenantScope, row: DomainRow, result: ProbeResult, transition: 
     if transition.recovers:
         audit.record(scope, "domain.recover", row.host, {"webapp": row.app_id})
     changes |= {"records": [each.as_json() for each in result.records], "checked_at": clock.now_ms()}
-    scope.update(DomainRow, **changes).where(DomainRow.host == row.host).execute()
+    LEASES.settle(_key(row), row.checks, changes)
     state_before = (row.state, row.failing_since is None, row.leads_here)
     if state_before != (changes.get("state", row.state), changes.get("failing_since") is None, changes.get("leads_here")):
         mark_changed()
