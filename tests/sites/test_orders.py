@@ -11,6 +11,7 @@ import pytest
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict
+from appliance.core.leases import LeaseLost
 from appliance.core.scope import TenantScope
 from appliance.sites.front.tls import build_server_config
 from appliance.tenants import service as tenants
@@ -109,7 +110,7 @@ def test_an_ordered_certificate_does_not_replace_an_uploaded_one(zone: Zone) -> 
     assert row is not None
     zone.authority.pause = 0
     uploaded = zone.certificates.upload(ACME, HOST, zone.authority.signer.pair(HOST))
-    with pytest.raises(orders.OrderLost):
+    with pytest.raises(LeaseLost):
         zone.ordering.advance(row)
     zone.run_rounds(3)
     assert zone.certificates.get(ACME, HOST) == uploaded

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.leases import LeaseLost
 
 from . import orders
 from .models import CertificateRow, OrderRow
@@ -144,7 +145,7 @@ class Issuer:
     def _work(self, row: OrderRow) -> None:
         try:
             self._step(row)
-        except orders.OrderLost:
+        except LeaseLost:
             log.warning("the order for %s was claimed by another process or cancelled", row.host)
             if self._source is not None and not callable(self._source) and not orders.is_running(row):
                 self._source.withdraw(row)  # published after the order was cancelled

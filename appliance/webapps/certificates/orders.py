@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.leases import LeaseTable
 
 from .models import ChallengeRow, OrderRow
 from .records import Problem
@@ -13,10 +15,8 @@ from .schedule import DAY, earliest_attempt_time, next_attempt_time
 
 CLAIM_MS = 60_000
 NEVER = 2**53
-
-
-class OrderLost(Exception):
-    """Another process owns the order, or it was cancelled: the step just taken is discarded."""
+MOST_DUE = 1_000
+LEASES = LeaseTable(OrderRow, ("host",), lease="due_at", owner="owner")
 
 
 class Stopped(Exception):
@@ -73,63 +73,56 @@ def is_running(row: OrderRow) -> bool:
 def claim(owner: str, is_alive: Callable[[str], bool]) -> OrderRow | None:
     """Claim an order that is due and not owned by a live process; None when there is none."""
     now = clock.now_ms()
-    for row in OrderRow.select().where(OrderRow.due_at <= now).order_by(OrderRow.due_at):
-        if row.owner is None or row.owner == owner or not is_alive(row.owner):
-            claimed: OrderRow | None = db.write(lambda row=row: _try_claim(row, owner))  # type: ignore[misc]
+    for host, seen in LEASES.list_due("host, owner", now, MOST_DUE):
+        if seen is None or seen == owner or not is_alive(seen):
+            claimed = db.write(partial(_try_claim, host, seen, owner))
             if claimed is not None:
                 return claimed
     return None
 
 
-def _try_claim(seen: OrderRow, owner: str) -> OrderRow | None:
-    row: OrderRow | None = OrderRow.get_or_none(OrderRow.host == seen.host)
-    if row is None or row.owner != seen.owner or row.due_at > clock.now_ms():
-        return None
+def _try_claim(host: str, seen: str | None, owner: str) -> OrderRow | None:
+    row: OrderRow | None = OrderRow.get_or_none(OrderRow.host == host)
+    now = clock.now_ms()
     # If this process dies during the step, the order is not retried at once.
-    OrderRow.update(owner=owner, due_at=clock.now_ms() + CLAIM_MS).where(OrderRow.host == row.host).execute()
+    if row is None or row.due_at > now or not LEASES.claim((host,), seen, owner=owner, until=now + CLAIM_MS):
+        return None
     row.owner = owner
     return row
 
 
 def update_order(row: OrderRow, **changes: Any) -> None:
-    """Store the progress of an order; OrderLost when this process no longer owns it."""
-
-    def write() -> None:
-        mine = (OrderRow.host == row.host) & (OrderRow.owner == row.owner)
-        if not OrderRow.update(**changes).where(mine).execute():
-            raise OrderLost(row.host)
-
-    db.write(write)
+    """Store the progress of an order; LeaseLost when this process no longer owns it."""
+    db.write(lambda: LEASES.update((row.host,), row.owner, changes))
     for name, value in changes.items():
-        if name != "owner":
-            setattr(row, name, value)
+        setattr(row, name, value)
 
 
 def release(row: OrderRow, due_at: int) -> None:
-    """Release the order until `due_at`, when any process may claim it."""
-    update_order(row, owner=None, due_at=due_at)
+    """Release the order until `due_at`, when any process may claim it. LeaseLost."""
+    db.write(lambda: LEASES.settle((row.host,), row.owner, {"due_at": due_at}))
 
 
 def hand_over(row: OrderRow) -> None:
     """Release the order at once because this process is stopping."""
-    mine = (OrderRow.host == row.host) & (OrderRow.owner == row.owner)
-    db.write(lambda: OrderRow.update(owner=None, due_at=clock.now_ms()).where(mine).execute())
+    db.write(lambda: LEASES.release((row.host,), row.owner, at=clock.now_ms()))
 
 
 def complete(row: OrderRow, renew_at: int) -> None:
-    """Inside a write: the certificate is issued; the next order is due at `renew_at`."""
+    """Inside a write: the certificate is issued; the next order is due at `renew_at`. LeaseLost."""
     _forget_challenges(row)
-    update_order(row, owner=None, due_at=renew_at, failures=0, problem=None, **_CLEARED)
+    LEASES.settle((row.host,), row.owner, {"due_at": renew_at, "failures": 0, "problem": None, **_CLEARED})
 
 
 def fail(row: OrderRow, problem: Problem, retry_after: int = 0) -> None:
-    """Record why the order failed, and schedule a new one."""
+    """Record why the order failed, and schedule a new one. LeaseLost."""
     failures = row.failures + 1
     due_at = next_attempt_time(row.host, failures, row.tries, clock.now_ms(), retry_after)
 
     def write() -> None:
         _forget_challenges(row)
-        update_order(row, owner=None, due_at=due_at, failures=failures, problem=asdict(problem), **_CLEARED)
+        changes = {"due_at": due_at, "failures": failures, "problem": asdict(problem), **_CLEARED}
+        LEASES.settle((row.host,), row.owner, changes)
 
     db.write(write)
 
