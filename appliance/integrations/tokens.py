@@ -8,8 +8,8 @@ settings send them: when it changes, they are no longer sent.
 import json
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from appliance.connectors.oauth import ASK_SECONDS, GrantRefused, TokenAnswer, T
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
+from appliance.core.leases import LeaseLost, LeaseTable
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import OpenedIntegration
 from appliance.integrations.models import TokenRow
@@ -28,6 +29,9 @@ from appliance.integrations.settings import secret_targets, value_at
 from appliance.monitor import Line, write_lines
 
 LEASE_MS = int(ASK_SECONDS * 1000) + 10_000
+LEASES = LeaseTable(
+    TokenRow, ("tenant_id", "integration_id"), lease="lease_until", owner="lease_owner", fence="generation", is_versioned=True
+)
 _POLL_S = 0.1
 # The client's proof of identity may change without the tokens going anywhere else.
 _NO_AUDIENCE = ("client_secret", "client_auth")
@@ -138,37 +142,30 @@ class TokenStore:
 
         def claim() -> bool:
             self._make_row(scope, slug)
-            query = scope.update(TokenRow, lease_owner=owner, lease_until=now + LEASE_MS).where(
-                TokenRow.integration_id == slug, TokenRow.generation == generation, TokenRow.lease_until <= now
-            )
-            return bool(query.execute())
+            return LEASES.claim((scope.tenant_id, slug), generation, owner=owner, until=now + LEASE_MS, now=now)
 
         return owner if db.write(claim) else None
 
-    def release_lease(self, scope: TenantScope, slug: str, owner: str) -> None:
+    def release_lease(self, scope: TenantScope, slug: str, generation: int, owner: str) -> None:
         """Release a lease without renewal."""
-        ended = scope.update(TokenRow, lease_until=0).where(TokenRow.integration_id == slug, TokenRow.lease_owner == owner)
-        db.write(ended.execute)
+        db.write(lambda: LEASES.release((scope.tenant_id, slug), generation, owner=owner))
 
     def store(self, scope: TenantScope, ready: OpenedIntegration, before: StoredTokens, answer: TokenAnswer) -> None:
         """Store renewed tokens, unless others have been stored meanwhile."""
         values = self._values(scope, ready, answer, before)
-        self._replace(scope, ready.slug, before, {**values, "generation": before.generation + 1})
+        with suppress(LeaseLost):
+            db.write(lambda: LEASES.settle((scope.tenant_id, ready.slug), before.generation, values))
 
     def mark_refused(self, scope: TenantScope, ready: OpenedIntegration, before: StoredTokens, problem: str) -> None:
         """Record that the provider no longer accepts these tokens, so that it is not asked again."""
         line = Line(clock.now_ms(), "warn", "integration", f"{ready.slug}: {problem}", {"connection": "expired"})
 
         def mark() -> None:
-            if self._replace(scope, ready.slug, before, {"problem": problem[:500], "lease_until": 0}):
-                write_lines(scope, [line])
+            LEASES.update((scope.tenant_id, ready.slug), before.generation, {"problem": problem[:500], "lease_until": 0})
+            write_lines(scope, [line])
 
-        db.write(mark)
-
-    def _replace(self, scope: TenantScope, slug: str, before: StoredTokens, values: Mapping[str, Any]) -> bool:
-        query = scope.update(TokenRow, **values)
-        query = query.where(TokenRow.integration_id == slug, TokenRow.generation == before.generation)
-        return bool(db.write(query.execute))
+        with suppress(LeaseLost):
+            db.write(mark)
 
     def _values(self, scope: TenantScope, ready: OpenedIntegration, answer: TokenAnswer, before: StoredTokens) -> dict[str, Any]:
         now = clock.now_ms()
@@ -243,7 +240,7 @@ class CallTokens:
                 raise
             return None
         except BaseException:
-            self.keeper.release_lease(scope, self.ready.slug, owner)
+            self.keeper.release_lease(scope, self.ready.slug, before.generation, owner)
             raise
         self.keeper.store(scope, self.ready, before, answer)
         return answer.access_token
