@@ -14,7 +14,6 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.webapps.files.archive import read_settings
-from appliance.webapps.models import PublicationRow
 from appliance.webapps.publishing import publications
 from appliance.webapps.publishing.publications import Publication
 from appliance.webapps.publishing.publisher import MOST_CLAIMS, Publisher
@@ -241,8 +240,8 @@ def test_a_process_that_lost_its_claim_changes_nothing(
     visitor.answer = blocked = BlockedResponse(live=False)
     started = publishing.publish_version(acme, "shop", two)
     assert blocked.arrived.wait(SECONDS)
-    row = acme.get(PublicationRow, number=two)
-    db.write(lambda: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_two"))
+    (lease,) = publications.LEASES.list_running()
+    db.write(lambda: publications.claim(lease, "wrk_two"))
     blocked.go_on.set()
     assert started.future is not None
     started.future.result(SECONDS)
@@ -295,8 +294,8 @@ def test_a_publication_that_crashes_every_process_is_aborted(
 ) -> None:
     crash_after(acme, publishing, visitor, two, after=2 if live else 0)
     for _ in range(MOST_CLAIMS):
-        row = acme.get(PublicationRow, number=two)
-        db.write(lambda row=row: publications.claim(acme, "shop", two, (row.owner, row.lease_until), "wrk_gone"))  # type: ignore[misc]
+        (lease,) = publications.LEASES.list_running()
+        db.write(lambda lease=lease: publications.claim(lease, "wrk_gone"))  # type: ignore[misc]
     assert publishing.resume() == 1
     publication = wait_for_end(publishing, acme, two)
     assert publication.state == ("switched_back" if live else "refused")

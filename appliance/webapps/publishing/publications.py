@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from appliance.core import clock
-from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
+from appliance.core.leases import Lease, LeaseTable
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.webapps import versions
@@ -19,6 +19,10 @@ PublicationState = Literal["checking", "switched", "published", "switched_back",
 RUNNING = ("checking", "switched")
 PHASES = {"checking": "preview", "switched": "live"}
 LEASE_MS = 60_000
+LEASES = LeaseTable(
+    PublicationRow, ("tenant_id", "app_id", "number"), lease="lease_until", owner="owner", fence="fence",
+    running="state IN ('checking', 'switched')", on_claim="claims = claims + 1",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ class Claim:
     number: int
     fence: int
     started_by: str
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.tenant_id, self.app, self.number
 
     @property
     def scope(self) -> TenantScope:
@@ -91,7 +99,7 @@ def start(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Cl
         raise Conflict(Sentence("version %(number)s is being published; wait for it, or roll back", number=running.number))
     earlier = scope.find(PublicationRow, app_id=app.id, number=row.number)
     fence = 1 if earlier is None else earlier.fence + 1
-    _where_version(scope.delete(PublicationRow), app.id, row.number).execute()
+    scope.delete(PublicationRow).where(PublicationRow.app_id == app.id, PublicationRow.number == row.number).execute()
     now = clock.now_ms()
     scope.insert(
         PublicationRow, app_id=app.id, number=row.number, state="checking", previous=app.published_version or 0,
@@ -101,26 +109,16 @@ def start(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Cl
     return Claim(scope.tenant_id, app.id, row.number, fence, scope.actor)
 
 
-def list_running() -> list[tuple[str, str, int, str, int]]:
-    """Every running publication as (tenant, app, version, owner, lease until), the earliest lease first."""
-    rows = db.rows(
-        "SELECT tenant_id, app_id, number, owner, lease_until FROM webapp_publication WHERE state IN (?, ?) ORDER BY lease_until",
-        RUNNING,
-    )
-    return [(str(tenant), str(app), int(number), str(owner), int(until)) for tenant, app, number, owner, until in rows]
-
-
-def claim(scope: TenantScope, app_id: str, number: int, seen: tuple[str, int], owner: str) -> Claim | None:
-    """Continue a publication last seen with `seen` (owner, lease until); the checks of its phase run again. None when another
-    process was faster."""
-    row = scope.find(PublicationRow, app_id=app_id, number=number)
-    if row is None or row.state not in RUNNING or (row.owner, row.lease_until) != seen:
+def claim(lost: Lease, owner: str) -> Claim | None:
+    """Continue a publication whose worker is gone; the checks of its phase run again. None when another process was faster."""
+    tenant_id, app_id, number = lost.key
+    row = TenantScope(tenant_id, "system").find(PublicationRow, app_id=app_id, number=number, lease_until=lost.until)
+    if row is None or row.state not in RUNNING:
         return None
-    checks = [check for check in row.checks if check["phase"] != PHASES[row.state]]
-    now = clock.now_ms()
-    changes = {"owner": owner, "fence": row.fence + 1, "claims": row.claims + 1, "lease_until": now + LEASE_MS, "checks": checks}
-    _where_version(scope.update(PublicationRow, **changes), app_id, number).execute()
-    return Claim(scope.tenant_id, app_id, number, row.fence + 1, row.started_by)
+    changes = {"checks": [check for check in row.checks if check["phase"] != PHASES[row.state]]}
+    if not LEASES.claim(lost.key, lost.guard, owner=owner, until=clock.now_ms() + LEASE_MS, changes=changes):
+        return None
+    return Claim(tenant_id, app_id, number, lost.guard + 1, row.started_by)
 
 
 def find_claimed(claim: Claim) -> PublicationRow | None:
@@ -130,13 +128,13 @@ def find_claimed(claim: Claim) -> PublicationRow | None:
 
 
 def update(claim: Claim, **changes: Any) -> None:
-    """Store progress, and renew the lease."""
-    query = claim.scope.update(PublicationRow, lease_until=clock.now_ms() + LEASE_MS, **changes)
-    _where_version(query, claim.app, claim.number).where(PublicationRow.fence == claim.fence).execute()
+    """Store progress, and renew the lease. LeaseLost."""
+    LEASES.renew(claim.key, claim.fence, clock.now_ms() + LEASE_MS, changes)
 
 
 def finish(claim: Claim, state: PublicationState, reason: str | None = None) -> None:
-    update(claim, state=state, reason=reason, ended_at=clock.now_ms())
+    """Store how it ended. LeaseLost."""
+    LEASES.settle(claim.key, claim.fence, {"state": state, "reason": reason, "ended_at": clock.now_ms()})
 
 
 def versions_in_use(scope: TenantScope, app_id: str) -> set[int]:
@@ -149,7 +147,3 @@ def list_switched_back(scope: TenantScope, app_id: str) -> list[int]:
     """The versions that were served briefly and then switched back."""
     rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.state == "switched_back")
     return [row.number for row in rows]
-
-
-def _where_version(query: Any, app_id: str, number: int) -> Any:
-    return query.where(PublicationRow.app_id == app_id, PublicationRow.number == number)

@@ -15,6 +15,7 @@ from threading import Event, Lock
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
+from appliance.core.leases import OrphanFinder
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit, webhooks
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 MOST_CLAIMS = 3
+MOST_RESUMED = 100
 # Requests a page as a visitor would: (scope, app, version or None for the published one, check).
 Probe = Callable[[TenantScope, str, int | None, Check], CheckResponse]
 
@@ -49,10 +51,10 @@ class Publisher:
     def __init__(self, webapps: WebApps, instance: str, is_alive: Callable[[str], bool]) -> None:
         self._webapps = webapps
         self._instance = instance
-        self._is_alive = is_alive
         self._probe: Probe | None = None
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="smoke")
         self._running: dict[tuple[str, str, int], Future[None]] = {}
+        self._orphans = OrphanFinder(publications.LEASES, instance, is_alive, self._running.__contains__)
         self._lock = Lock()
         self._stopping = Event()
 
@@ -140,11 +142,8 @@ class Publisher:
         if self._probe is None or self._stopping.is_set():
             return 0
         resumed = 0
-        for tenant_id, app_id, number, owner, until in publications.list_running():
-            if (tenant_id, app_id, number) in self._running or (self._is_alive(owner) and until > clock.now_ms()):
-                continue
-            scope = TenantScope(tenant_id, "system")
-            claim = db.write(partial(publications.claim, scope, app_id, number, (owner, until), self._instance))
+        for lost in self._orphans.find(clock.now_ms(), MOST_RESUMED):
+            claim = db.write(partial(publications.claim, lost, self._instance))
             if claim is not None:
                 self._submit(claim)
                 resumed += 1
