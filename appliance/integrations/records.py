@@ -1,6 +1,8 @@
 """Call records: written before a call is sent and completed with its outcome, so that no write in doubt is sent twice."""
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,6 +10,7 @@ from appliance.connectors.contract import ConnectorError, Effect, RateLimited, W
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ConnectorFailed, Detail, IdempotencyInFlight, IdempotencyMismatch
+from appliance.core.leases import Lease, LeaseLost, LeaseTable, OrphanFinder
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.integrations import discovery
@@ -15,6 +18,8 @@ from appliance.integrations.circuit import Withheld
 from appliance.integrations.models import CallRow
 from appliance.integrations.retries import latest_of
 from appliance.monitor import Line, tally, webhooks, write_lines
+
+log = logging.getLogger(__name__)
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
 Outcome = Literal["done", "not_done", "unknown"]
@@ -25,8 +30,18 @@ Admit = Callable[[str, bool], None]
 exception rolls the write back."""
 _MAX_STORED_BYTES = 1 << 20
 _GRACE_MS = 30_000
+_MOST_CLOSED = 500
+_INTERRUPTED = {"class": "system_error", "message": "The appliance stopped while the call was in progress.", "details": {}}
 FAILING_AFTER = 3
 _FAILURE_CLASSES = frozenset({"auth_error", "config_error", "transient_error", "system_error"})
+
+
+# A late result replaces an unknown outcome, but not that of a later try.
+LEASES = LeaseTable(
+    CallRow, ("tenant_id", "id"), lease="deadline_at", owner="owner", fence="tries", running="status = 'running'",
+    on_claim="status = 'running'", on_reclaim="status = CASE WHEN effect = 'write' THEN 'waiting' ELSE 'failed' END, "
+    "outcome = 'unknown', pending = NULL", settles_late=True,
+)  # fmt: skip
 
 
 class OutcomeUnknown(ConnectorFailed):
@@ -72,11 +87,12 @@ class Draft:
 
 @dataclass(frozen=True)
 class StartedCall:
-    """A recorded call that may be sent, with its key; `began_at` in epoch ms."""
+    """A recorded call that may be sent, with its key; `began_at` in epoch ms, `fence` the number of this try."""
 
     call_id: str
     sent_key: str
     began_at: int
+    fence: int = 1
 
 
 @dataclass(frozen=True)
@@ -187,13 +203,14 @@ def _repeat(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: A
         return EarlierResult(row.id, row.output)
     now = clock.now_ms()
     changes = {
-        "status": "running", "outcome": None, "error": None, "owner": owner, "tries": row.tries + 1,
-        "deadline_at": now + int(draft.seconds * 1000), "started_at": now, "finished_at": None,
+        "outcome": None, "error": None, "started_at": now, "finished_at": None,
         "attempt": draft.origin.attempt if draft.origin else None, "approval_id": draft.approval_id, "decision": draft.decision,
     }  # fmt: skip
-    scope.update(CallRow, **changes).where(CallRow.id == row.id).execute()
+    LEASES.claim(
+        (scope.tenant_id, row.id), row.tries, owner=owner, until=now + int(draft.seconds * 1000), changes=changes
+    )  # it was read in this write
     admit(row.id, draft.approval_id is not None and row.approval_id == draft.approval_id)
-    return StartedCall(row.id, row.sent_key, now)
+    return StartedCall(row.id, row.sent_key, now, row.tries + 1)
 
 
 def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> StartedCall:
@@ -256,34 +273,31 @@ def store_pending(scope: TenantScope, call_id: str, sealed: bytes) -> None:
     scope.update(CallRow, pending=sealed).where(CallRow.id == call_id).execute()
 
 
-def claim_queued(scope: TenantScope, call_id: str, owner: str) -> CallRow | None:
-    """Claim a queued call for this process; None if another worker was first."""
+def claim_queued(scope: TenantScope, call_id: str, owner: str) -> tuple[CallRow, StartedCall] | None:
+    """Claim a queued call for this process, and return its row from before; None if another worker was first."""
 
-    def claim() -> CallRow | None:
+    def claim() -> tuple[CallRow, StartedCall] | None:
         row = scope.find(CallRow, id=call_id)
         if row is None or row.status != "queued":
             return None
         now = clock.now_ms()
-        deadline_at = now + row.deadline_at - row.created_at
-        changes = {"status": "running", "owner": owner, "started_at": now, "deadline_at": deadline_at}
-        scope.update(CallRow, tries=1, **changes).where(CallRow.id == call_id).execute()
-        return row
+        until = now + row.deadline_at - row.created_at
+        if not LEASES.claim((scope.tenant_id, call_id), row.tries, owner=owner, until=until, changes={"started_at": now}):
+            return None
+        return row, StartedCall(call_id, row.sent_key, now, row.tries + 1)
 
     return db.write(claim)
 
 
 def requeue(scope: TenantScope, row: CallRow) -> None:
-    """Queue a claimed call again unchanged, because nothing was sent."""
-    changes = {"status": "queued", "owner": "", "started_at": None, "deadline_at": row.deadline_at, "tries": 0}
-
-    def queue() -> None:
-        scope.update(CallRow, **changes).where((CallRow.id == row.id) & (CallRow.status == "running")).execute()
-
-    db.write(queue)
+    """Queue a claimed call again unchanged, because nothing was sent; `row` as `claim_queued` returned it."""
+    changes = {"status": "queued", "owner": "", "started_at": None, "deadline_at": row.deadline_at, "tries": row.tries}
+    with suppress(LeaseLost):  # it was closed, because it took too long
+        db.write(lambda: LEASES.update((scope.tenant_id, row.id), row.tries + 1, changes))
 
 
 def finish_call(scope: TenantScope, started: StartedCall, draft: Draft, completion: Completion) -> None:
-    """Record the completion of a call; a late result replaces an unknown outcome."""
+    """Record the completion of a call, unless it has been sent again since; a late result replaces an unknown outcome."""
     output, is_stored = _if_storable(completion.output)
     changes = {
         "status": completion.status, "outcome": completion.outcome, "output": output, "output_kept": int(is_stored),
@@ -291,10 +305,13 @@ def finish_call(scope: TenantScope, started: StartedCall, draft: Draft, completi
     }  # fmt: skip
 
     def finish() -> None:
-        scope.update(CallRow, **changes).where(CallRow.id == started.call_id).execute()
+        LEASES.settle((scope.tenant_id, started.call_id), started.fence, changes)
         _report(scope, started, draft, completion)
 
-    db.write(finish)
+    try:
+        db.write(finish)
+    except LeaseLost:
+        log.warning("the call %s was sent again by another worker or deleted; this result is discarded", started.call_id)
 
 
 def record_read(scope: TenantScope, draft: Draft, completion: Completion, began_at: int) -> str:
@@ -355,32 +372,17 @@ def make_line(scope: TenantScope, origin: Origin | None, level: str, message: st
 
 
 def _mark_unknown(scope: TenantScope, row: CallRow) -> None:
-    error = {"class": "system_error", "message": "The appliance stopped while the call was in progress.", "details": {}}
-    changes = {"status": "waiting", "outcome": "unknown", "error": row.error or error, "pending": None}
-    scope.update(CallRow, **changes).where((CallRow.id == row.id) & (CallRow.status == "running")).execute()
+    lost = Lease((scope.tenant_id, row.id), row.tries, row.owner, row.deadline_at)
+    LEASES.reclaim(lost, {"error": row.error or _INTERRUPTED})
 
 
-def close_orphans(is_alive: IsAlive) -> int:
+def close_orphans(orphans: OrphanFinder) -> int:
     """Complete calls of every tenant whose process is gone: the outcome of a write is unknown, others may be repeated."""
-    owners = [str(row[0]) for row in db.rows("SELECT DISTINCT owner FROM integration_call WHERE status = 'running'")]
-    if not owners:
-        return 0
-    error = db.dump_json(
-        {"class": "system_error", "message": "The appliance stopped while the call was in progress.", "details": {}}
-    )
-    sql = (
-        "UPDATE integration_call SET status = CASE WHEN effect = 'write' THEN 'waiting' ELSE 'failed' END, "
-        "outcome = 'unknown', error = ?, pending = NULL, finished_at = ? WHERE status = 'running' AND owner = ? "
-        "AND deadline_at < ?"
-    )
     now = clock.now_ms()
-
-    def close(owner: str) -> int:
-        # A live process may still answer until the deadline; a dead one never will.
-        before = now - _GRACE_MS if is_alive(owner) else 1 << 62
-        return db.execute(sql, (error, now, owner, before))
-
-    return db.write(lambda: sum(close(owner) for owner in owners))
+    # A live process may still answer until the deadline; a dead one never will.
+    lost = orphans.find(now - _GRACE_MS, _MOST_CLOSED)
+    changes = {"error": _INTERRUPTED, "finished_at": now}
+    return db.write(lambda: sum(LEASES.reclaim(each, changes) for each in lost)) if lost else 0
 
 
 def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import AlreadyExists, Conflict
+from appliance.core.leases import OrphanFinder
 from appliance.documents.models import DocumentRow
 from appliance.integrations import records
 from appliance.tenants import people, service
@@ -231,7 +232,8 @@ def test_an_interrupted_write_is_unknown_after_a_restore(world: World, tmp_path:
     with target.opened():
         presence = Presence(target.config.data / "workers")
         try:
-            assert records.close_orphans(presence.is_alive) == 1
+            orphans = OrphanFinder(records.LEASES, presence.instance, presence.is_alive, lambda key: False)
+            assert records.close_orphans(orphans) == 1
         finally:
             presence.close()
         assert db.rows("SELECT status, outcome FROM integration_call") == [("waiting", "unknown")]

@@ -12,6 +12,7 @@ from appliance.connectors.contract import Action, ConnectorError, Effect, Json, 
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
+from appliance.core.leases import OrphanFinder
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance import budgets
@@ -86,6 +87,7 @@ class GovernedExecutor:
         self._instance = instance.name
         self._enqueue = instance.enqueue
         self._is_alive = instance.is_alive or instance.name.__eq__
+        self._orphans = OrphanFinder(records.LEASES, instance.name, self._is_alive, lambda key: False)
         self._documents = documents
         self._gate = Gate()
         self._threads = TenantThreads()
@@ -174,10 +176,10 @@ class GovernedExecutor:
         The policies are evaluated again: the call is not sent if it was switched off or denied meanwhile, or if its requester lost
         access; an approval is only valid under the policies it was given for.
         """
-        row = records.claim_queued(scope, call_id, self._instance)
-        if row is None:
+        claimed = records.claim_queued(scope, call_id, self._instance)
+        if claimed is None:
             return
-        started = StartedCall(call_id, row.sent_key, clock.now_ms())
+        row, started = claimed
         actor = TenantScope(scope.tenant_id, row.actor, scope.scopes, row.request_id)
         try:
             check_still_allowed(actor, row.actor, {"integrations.execute"})
@@ -213,7 +215,7 @@ class GovernedExecutor:
         if queue_is_empty and enqueue is not None:
             for tenant_id, call_id in records.waiting_in_queue(_REQUEUE_AFTER_MS):
                 db.write(partial(enqueue, TASK, tenant_id, call_id))
-        return records.close_orphans(self._is_alive)
+        return records.close_orphans(self._orphans)
 
     def test_integration(self, scope: TenantScope, slug: str) -> Check:
         """Test the settings against the foreign system, and discover its actions.  NotFound, PolicyDenied (switched off)."""
