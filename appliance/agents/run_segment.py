@@ -108,7 +108,7 @@ class RunSegment:
     # -- commits
 
     def commit(self, *entries: Entry, also: Callable[[], Any] | None = None, changes: Mapping[str, Any] | None = None) -> None:
-        """Write the entries, whatever `also` writes, and `changes` of the row in one transaction.  Raises Fenced."""
+        """Write the entries, whatever `also` writes, and `changes` of the row in one transaction.  LeaseLost."""
 
         def write() -> list[Entry]:
             numbered = store.commit(self.claim, self.journal, entries, {"lease_until": self.lease(), **(changes or {})})
@@ -127,7 +127,7 @@ class RunSegment:
         if store.renew_lease(self.claim, self.lease()):
             raise RunCancelled
         changes = {
-            "status": "waiting", "waiting_for": db.dump_json(why), "next_run_at": due_at, "owner": None,
+            "status": "waiting", "waiting_for": dict(why), "next_run_at": due_at, "owner": None,
             "measured_by": clock.boot_id() if why["reason"] in _PAUSES else None,
         }  # fmt: skip
         if self.claim.execution_id is not None:
@@ -139,7 +139,7 @@ class RunSegment:
     def check(self) -> None:
         """Check between two steps that the run may continue.
 
-        Raises Stopping, Fenced, RunCancelled, PolicyDenied (a kill switch, its starter lost the permission, or a policy that
+        Raises Stopping, LeaseLost, RunCancelled, PolicyDenied (a kill switch, its starter lost the permission, or a policy that
         it needs is not active), BudgetExceeded (seconds).
         """
         if self.is_stopping():

@@ -13,6 +13,7 @@ from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import ApplianceError, StorageFull
+from appliance.core.leases import Lease, LeaseLost, OrphanFinder
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
@@ -20,7 +21,7 @@ from . import runs, step_updates, store, versions
 from .journal import Entry, Journal
 from .models import AgentRunRow
 from .run_segment import RunDependencies, RunSegment, RunSuspended, Stopping
-from .store import Claim, Fenced, RunCancelled
+from .store import Claim, RunCancelled
 
 log = logging.getLogger(__name__)
 MOST_CLAIMS = 20
@@ -34,7 +35,9 @@ class Runner:
         self.dependencies = dependencies
         self.active: dict[str, Claim] = {}
         self._lease_seconds = lease_seconds
-        self._expired_leases: dict[str, tuple[int, float]] = {}  # of other workers, and since when (monotonic seconds)
+        self.orphans = OrphanFinder(
+            store.LEASES, presence.instance, presence.is_alive, lambda key: key[1] in self.active, lease_seconds * 2 / 3
+        )
         self._stopping = threading.Event()
         self._idle = threading.Condition()
 
@@ -52,7 +55,7 @@ class Runner:
         for each in list(self.active.values()):
             try:
                 db.write(lambda claim=each: store.renew_lease(claim, self.lease()))  # type: ignore[misc]
-            except Fenced:
+            except LeaseLost:
                 log.warning("the run %s is driven by another worker", each.run_id)
 
     def drive(self, tenant_id: str, run_id: str) -> None:
@@ -86,28 +89,8 @@ class Runner:
             return True
         if row.status == "waiting":
             return row.next_run_at is not None and row.next_run_at <= clock.now_ms()
-        return row.status == "running" and self.is_orphan(row.id, row.owner, row.lease_until)
-
-    def is_orphan(self, run_id: str, owner: str | None, lease_until: int) -> bool:
-        """Whether a run marked as running has no driver: its worker is dead, or silent for longer than its lease."""
-        is_late = lease_until < clock.now_ms()
-        if owner == self.presence.instance:
-            return run_id not in self.active and is_late
-        return owner is None or not self.presence.is_alive(owner) or (is_late and self._is_silent(run_id, lease_until))
-
-    def _is_silent(self, run_id: str, lease_until: int) -> bool:
-        """Whether an expired lease has not been renewed for two thirds of its length.
-
-        A change of the wall clock can expire a lease at once, so the wait is measured on the monotonic clock.
-        """
-        last_lease, since = self._expired_leases.get(run_id, (None, 0.0))
-        if last_lease != lease_until:
-            self._expired_leases[run_id] = (lease_until, clock.monotonic())
-            return False
-        if clock.monotonic() - since < self._lease_seconds * 2 / 3:
-            return False
-        del self._expired_leases[run_id]
-        return True
+        lease = Lease((row.tenant_id, row.id), row.fence, row.owner, row.lease_until)
+        return row.status == "running" and self.orphans.is_abandoned(lease, clock.now_ms())  # `sweep` handles a silent owner
 
     # -- one segment
 
@@ -121,7 +104,7 @@ class Runner:
                 self._converse(segment)
         except (RunSuspended, Stopping):
             return
-        except Fenced:
+        except LeaseLost:
             log.warning("lost the run %s to another worker", claim.run_id)
         except StorageFull as error:
             db.log_failure(log, error, "the run stops here and is retried when its lease expires")
@@ -162,8 +145,7 @@ class Runner:
 
     @staticmethod
     def _end(segment: RunSegment, status: str, result: dict[str, Any]) -> None:
-        columns = {name: db.dump_json(value) for name, value in result.items()}
-        changes = {"status": status, "finished_at": clock.now_ms(), "owner": None, **columns}
+        changes = {"status": status, "finished_at": clock.now_ms(), "owner": None, **result}
         claim = segment.claim
         note_end = partial(runs.note_end, claim.scope, claim.agent_id, claim.run_id, status, result.get("error"))
         segment.commit(Entry("ended", claim.used.turns, data={"status": status, **result}), also=note_end, changes=changes)
@@ -175,7 +157,7 @@ class Runner:
         )
         try:
             self._fail(opened, "internal", "the appliance failed while driving this run; see its log for the reason")
-        except Fenced:
+        except LeaseLost:
             log.warning("the failed run has been claimed by another worker")
 
 

@@ -9,6 +9,7 @@ from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import Draining
+from appliance.core.leases import Lease
 from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
@@ -105,29 +106,24 @@ class AgentRuns:
 
     def sweep(self) -> int:
         """Requeue runs that are due, whose worker is gone, or whose queue message was lost; returns how many."""
-        runs_to_wake = [*self._orphans(), *self._due()]
-        if runs_to_wake:
-            db.write(partial(self._requeue, runs_to_wake))
-        return len(runs_to_wake)
+        orphans, due = self.runner.orphans.find(clock.now_ms(), _BATCH), self._due()
+        if orphans or due:
+            db.write(partial(self._requeue, orphans, due))
+        return len(orphans) + len(due)
 
-    def _orphans(self) -> list[tuple[str, str, int]]:
-        rows = db.rows("SELECT tenant_id, id, fence, owner, lease_until FROM agent_run WHERE status = 'running'")
-        return [(row[0], row[1], row[2]) for row in rows if self.runner.is_orphan(row[1], row[3], row[4])][:_BATCH]
-
-    def _due(self) -> list[tuple[str, str, int]]:
+    def _due(self) -> list[tuple[str, str]]:
         now = clock.now_ms()
         sql = (
-            "SELECT tenant_id, id, fence FROM agent_run WHERE status = 'waiting' AND next_run_at <= ? ORDER BY next_run_at LIMIT ?"
+            "SELECT tenant_id, id FROM agent_run WHERE status = 'waiting' AND next_run_at <= ? ORDER BY next_run_at LIMIT ?"
         )
-        due = [(row[0], row[1], row[2]) for row in db.rows(sql, (now, _BATCH))]
+        due = [(row[0], row[1]) for row in db.rows(sql, (now, _BATCH))]
         if self._queue.has_messages(1):
             return due
-        lost = "SELECT tenant_id, id, fence FROM agent_run WHERE status = 'queued' AND created_at < ? ORDER BY created_at LIMIT ?"
+        lost = "SELECT tenant_id, id FROM agent_run WHERE status = 'queued' AND created_at < ? ORDER BY created_at LIMIT ?"
         rows = db.rows(lost, (now - _LOST_AFTER_MS, _BATCH))
-        return due + [(row[0], row[1], row[2]) for row in rows if row[1] not in self._submitted]
+        return due + [(row[0], row[1]) for row in rows if row[1] not in self._submitted]
 
-    def _requeue(self, runs_to_wake: list[tuple[str, str, int]]) -> None:
-        for tenant_id, run_id, fence in runs_to_wake:
-            store.requeue(tenant_id, run_id, fence)
+    def _requeue(self, orphans: list[Lease], due: list[tuple[str, str]]) -> None:
+        for tenant_id, run_id in [*(lost.key for lost in orphans if store.LEASES.reclaim(lost)), *due]:
             store.wake(tenant_id, run_id)
             self._queue.enqueue(WAKE, tenant_id, run_id)

@@ -7,15 +7,17 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.leases import LeaseTable
 from appliance.core.scope import TenantScope
 
 from .journal import Entry, Journal
+from .models import AgentRunRow
 
 FINISHED = ("succeeded", "failed", "cancelled")
-
-
-class Fenced(Exception):
-    """Another worker has claimed the run since; the holder of this claim must discard its work."""
+LEASES = LeaseTable(
+    AgentRunRow, ("tenant_id", "id"), lease="lease_until", owner="owner", fence="fence", running="status = 'running'",
+    on_claim="status = 'running', claims = claims + 1, next_run_at = NULL, waiting_for = NULL", on_reclaim="status = 'queued'",
+)
 
 
 class RunCancelled(Exception):
@@ -57,6 +59,10 @@ class Claim:
     execution_id: str | None = None
     granted: Mapping[str, Any] | None = None
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.scope.tenant_id, self.run_id
+
     def active_now(self) -> int:
         """Milliseconds of active time so far."""
         return self.active_ms + int((clock.monotonic() - self.claimed_at) * 1000)
@@ -65,12 +71,8 @@ class Claim:
 def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim | None:
     """Claim a run; returns None if another worker has claimed it since `row` was read."""
     started = row.started_at or clock.now_ms()
-    changed = db.execute(
-        "UPDATE agent_run SET status = 'running', owner = ?, lease_until = ?, fence = fence + 1, claims = claims + 1, "
-        "started_at = ?, next_run_at = NULL, waiting_for = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
-        (owner, lease_until, started, scope.tenant_id, row.id, row.fence),
-    )
-    if changed != 1:
+    changes = {"started_at": started}
+    if not LEASES.claim((scope.tenant_id, row.id), row.fence, owner=owner, until=lease_until, changes=changes):
         return None
     acting = TenantScope(scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id)
     used = Usage(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
@@ -82,32 +84,22 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
 
 
 def renew_lease(claim: Claim, lease_until: int) -> bool:
-    """Renew the lease; returns whether a cancel was requested.  Raises Fenced if the claim was lost."""
-    mine = (claim.scope.tenant_id, claim.run_id, claim.fence)
-    where = "WHERE tenant_id = ? AND id = ? AND fence = ? AND status = 'running'"
-    if db.execute(f"UPDATE agent_run SET lease_until = ? {where}", (lease_until, *mine)) != 1:  # noqa: S608 our own words
-        raise Fenced(claim.run_id)
-    return bool(db.rows(f"SELECT cancel_requested FROM agent_run {where}", mine)[0][0])  # noqa: S608
+    """Renew the lease; returns whether a cancel was requested.  LeaseLost."""
+    return bool(LEASES.renew(claim.key, claim.fence, lease_until, returning="cancel_requested"))
 
 
 def commit(claim: Claim, journal: Journal, entries: Sequence[Entry], changes: Mapping[str, Any] | None = None) -> list[Entry]:
     """Write the entries, the usage and `changes` of the row under the fence; returns the entries with their numbers.
 
-    Resets the count of claims without progress.  Raises Fenced if the claim was lost.
+    Resets the count of claims without progress.  LeaseLost.
     """
     used, now = claim.used, clock.now_ms()
     columns: dict[str, Any] = {
         "claims": 0, "turns": used.turns, "tool_calls": used.tool_calls, "input_tokens": used.input_tokens,
-        "output_tokens": used.output_tokens, "cost_nano": used.cost_nano, "skills": db.dump_json(claim.skills),
-        "tainted_by": db.dump_json(claim.tainted_by), "active_ms": claim.active_now(), **(changes or {}),
+        "output_tokens": used.output_tokens, "cost_nano": used.cost_nano, "skills": claim.skills,
+        "tainted_by": claim.tainted_by, "active_ms": claim.active_now(), **(changes or {}),
     }  # fmt: skip
-    changed = db.execute(
-        f"UPDATE agent_run SET {', '.join(f'{name} = ?' for name in columns)} "  # noqa: S608 our own names
-        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status = 'running'",
-        (*columns.values(), claim.scope.tenant_id, claim.run_id, claim.fence),
-    )
-    if changed != 1:
-        raise Fenced(claim.run_id)
+    LEASES.update(claim.key, claim.fence, columns)
     numbered = [
         Entry(entry.kind, entry.turn, entry.call, entry.data, number, now) for number, entry in enumerate(entries, journal.last + 1)
     ]
@@ -143,21 +135,10 @@ def move_durations(by_ms: int) -> None:
     """Shift pauses measured by this machine, and all leases, by a jump of the wall clock; see `processes.clock_jumps`."""
     pauses = "UPDATE agent_run SET next_run_at = next_run_at + ? WHERE status = 'waiting' AND measured_by = ?"
     db.execute(pauses, (by_ms, clock.boot_id()))
-    db.execute("UPDATE agent_run SET lease_until = lease_until + ? WHERE status = 'running'", (by_ms,))
+    LEASES.shift(by_ms)
 
 
 def list_runs_waiting_for(scope: TenantScope, request_id: str) -> list[str]:
     """The ids of the runs that wait for this request to a person."""
     rows = db.rows("SELECT id, waiting_for FROM agent_run WHERE tenant_id = ? AND status = 'waiting'", (scope.tenant_id,))
     return [str(run_id) for run_id, text in rows if text and json.loads(text).get("request_id") == request_id]
-
-
-def requeue(tenant_id: str, run_id: str, fence: int) -> bool:
-    """Requeue a run whose worker is gone; returns False if it has been claimed since."""
-    return bool(
-        db.execute(
-            "UPDATE agent_run SET status = 'queued', owner = NULL WHERE tenant_id = ? AND id = ? AND fence = ? "
-            "AND status = 'running'",
-            (tenant_id, run_id, fence),
-        )
-    )
