@@ -1,30 +1,15 @@
 """Admits requests to /mcp: they need an agent key of the host's tenant and must not come from a foreign web page."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from appliance.agents.tools import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance import Subject
-from appliance.tenants import HostMatch
-from appliance.tenants.keys import keys
-from appliance.web import Services
+from appliance.web import Request, Services, authenticate_key, is_foreign_page
 
 ADMITTED = "gos.admitted"
 """The key of the admitted caller in the ASGI scope."""
-_LONGEST_KEY = 200
-
-
-@dataclass(frozen=True)
-class IncomingRequest:
-    """What the front has established about a request, and its headers; `origin` is the appliance's own origin on this host."""
-
-    host: HostMatch
-    request_id: str
-    address: str
-    headers: Mapping[str, str]
-    origin: str
-    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,23 +21,19 @@ class Admitted:
     headers: Mapping[str, str]
 
 
-def refuse_browser(arrival: IncomingRequest) -> None:
+def refuse_browser(request: Request) -> None:
     """Raise BrowserCallRefused for a request from a web page of another origin, which protects against DNS rebinding."""
-    site, origin = arrival.headers.get("sec-fetch-site"), arrival.headers.get("origin")
-    if site not in (None, "none", "same-origin") or origin not in (None, arrival.origin):
+    if is_foreign_page(request.headers, request.origin):
         raise BrowserCallRefused("MCP does not accept requests from web pages of other origins; use a client outside the browser")
 
 
-def admit(services: Services, arrival: IncomingRequest) -> Admitted:
+def admit(services: Services, request: Request) -> Admitted:
     """Authenticate the request's API key.
 
     Raises MissingApiKey, the errors of keys, RateLimited; InvalidRequest for two keys at once; PolicyDenied for a service key,
     because policies would decide differently about the same key over REST.
     """
-    caller = keys.authenticate_key(
-        services.sealer, key_of(arrival.headers)[:_LONGEST_KEY], tenant_id=arrival.host.tenant, address=arrival.address,
-        request_id=arrival.request_id,
-    )  # fmt: skip
+    caller = authenticate_key(services, request, key_of(request.headers))
     limits = services.limits.rates.count(caller).headers()
     if not caller.scope.has_agent_key:
         raise PolicyDenied(
@@ -60,8 +41,7 @@ def admit(services: Services, arrival: IncomingRequest) -> Admitted:
             "or have an administrator of API keys turn this one into an agent key, whose writes then need approval over REST too",
             headers=limits, extra={"reason": "service_key", "key_id": caller.key_id},
         )  # fmt: skip
-    scope = replace(caller.scope, trace=arrival.trace) if arrival.trace else caller.scope
-    return Admitted(Caller(scope, Subject(scope.actor, "mcp", credential="agent")), caller.key_id, limits)
+    return Admitted(Caller(caller.scope, Subject(caller.scope.actor, "mcp", credential="agent")), caller.key_id, limits)
 
 
 def key_of(headers: Mapping[str, str]) -> str:

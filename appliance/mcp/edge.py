@@ -3,20 +3,20 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pydantic_core import from_json
 
 from appliance.core import logs
-from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed, http_status
+from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed
 from appliance.core.json_text import refuse_doubled
 from appliance.tenants import LARGE_BYTES, SCOPES
-from appliance.web import Services
+from appliance.web import App, Message, Receive, Request, Response, Scope, Send, Services, error_response, in_thread
 
-from .admission import Admitted, IncomingRequest, admit, refuse_browser
+from .admission import Admitted, admit, refuse_browser
 
 if TYPE_CHECKING:
     from .transport import Transport
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 METADATA = "/.well-known/oauth-protected-resource"
 _UNAUTHENTICATED = 401
-Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 class McpEdge:
@@ -53,7 +51,7 @@ class McpEdge:
         """Run the transport in a single task, because it must be entered and left in the same one."""
         await self._requested.wait()
         try:
-            transport = await asyncio.get_running_loop().run_in_executor(self._services.threads, self._load)
+            transport = await in_thread(self._services.threads, self._load)
         except Exception as error:  # noqa: BLE001  raised to every request
             self._transport.set_exception(error)
             return
@@ -64,61 +62,59 @@ class McpEdge:
     def around(self, app: App) -> App:
         """Wrap an application so that requests to /mcp are handled here."""
 
-        async def serve(scope: Scope, receive: Any, send: Any) -> None:
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
             if path in (PATH, METADATA, METADATA + PATH):
-                await self._answer(path, scope, receive, send)
+                await self._answer(path, Request.of(scope, receive), receive, send)
             else:
                 await app(scope, receive, send)
 
         return serve
 
-    async def _answer(self, path: str, scope: Scope, receive: Any, send: Any) -> None:
-        request_id = scope["gos.request_id"]
-        with logs.log_context(request_id=request_id):
-            arrival = _arrival(scope)
+    async def _answer(self, path: str, request: Request, receive: Receive, send: Send) -> None:
+        with logs.log_context(request_id=request.request_id):
             try:
                 if path != PATH:
-                    await _send(send, 200, _metadata(scope, arrival), {"Cache-Control": "max-age=300"})
+                    await _send(send, Response(200, _metadata(request), {"Content-Type": "application/json"}), _CACHED)
                     return
-                admitted = await self._admit(scope, arrival)
+                admitted = await self._admit(request)
             except ApplianceError as error:
-                challenge = {"WWW-Authenticate": _challenge(arrival)} if error.status == _UNAUTHENTICATED else {}
-                await _send(send, http_status(error), _refusal(error, request_id), {**error.headers, **challenge})
+                challenge = {"WWW-Authenticate": _challenge(request)} if error.status == _UNAUTHENTICATED else {}
+                await _send(send, error_response(error, request.request_id), challenge)
                 return
             try:
-                await self._serve(scope, receive, send, admitted)
+                await self._serve(request, receive, send, admitted)
             except InvalidJson as error:
-                await _send(send, http_status(error), _refusal(error, request_id), admitted.headers)
+                await _send(send, error_response(error, request.request_id), admitted.headers)
 
-    async def _admit(self, scope: Scope, arrival: IncomingRequest) -> Admitted:
-        refuse_browser(arrival)
-        loop = asyncio.get_running_loop()
-        admitted = await loop.run_in_executor(self._services.threads, partial(admit, self._services, arrival))
-        if scope["method"] != "POST":  # without sessions there is no stream to open (GET) and nothing to end (DELETE)
+    async def _admit(self, request: Request) -> Admitted:
+        refuse_browser(request)
+        admitted = await in_thread(self._services.threads, admit, self._services, request)
+        if request.method != "POST":  # without sessions there is no stream to open (GET) and nothing to end (DELETE)
             raise MethodNotAllowed("MCP requests must use POST", headers={"Allow": "POST", **admitted.headers})
         return admitted
 
-    async def _serve(self, scope: Scope, receive: Any, send: Any, admitted: Admitted) -> None:
+    async def _serve(self, request: Request, receive: Receive, send: Send, admitted: Admitted) -> None:
         self._requested.set()
         transport = await asyncio.shield(self._transport)
-        receive = await self._buffered(receive, scope["gos.host"].tenant or "")
+        receive = await self._buffered(receive, request.tenant)
+        limits = Response(200, headers=admitted.headers).encoded_headers()
 
-        async def sending(message: MutableMapping[str, Any]) -> None:
+        async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *_encoded(admitted.headers.items())]
+                message["headers"] = [*message.get("headers", []), *limits]
             await send(message)
 
-        await transport.serve({**scope, "path": PATH}, receive, sending, admitted)
+        await transport.serve({**request.scope, "path": PATH}, receive, sending, admitted)
 
-    async def _buffered(self, receive: Any, tenant_id: str) -> Any:
+    async def _buffered(self, receive: Receive, tenant_id: str) -> Receive:
         """Read the body and return a `receive` that replays it; raises InvalidJson if an object has a member twice.
 
         Parsers disagree about duplicate members: the SDK takes the last one, others the first.  A body that is too large or
         not valid JSON is left for the SDK to refuse.
         """
         most = self._services.config.limits.json_body_kb << 10
-        messages, size, more = deque[Any](), 0, True
+        messages, size, more = deque[Message](), 0, True
         while more and size <= most:
             message = await receive()
             messages.append(message)
@@ -129,12 +125,15 @@ class McpEdge:
             _refuse_doubled(raw)
         else:
             async with self._services.limits.large_bodies.turn(tenant_id, len(raw)):
-                await asyncio.get_running_loop().run_in_executor(self._services.threads, _refuse_doubled, raw)
+                await in_thread(self._services.threads, _refuse_doubled, raw)
 
-        async def replay() -> Any:
+        async def replay() -> Message:
             return messages.popleft() if messages else await receive()
 
         return replay
+
+
+_CACHED = {"Cache-Control": "max-age=300"}
 
 
 def _refuse_doubled(raw: bytes) -> None:
@@ -142,45 +141,24 @@ def _refuse_doubled(raw: bytes) -> None:
         refuse_doubled(raw, from_json(raw))
 
 
-def _arrival(scope: Scope) -> IncomingRequest:
-    headers = {name.decode("latin1"): value.decode("latin1") for name, value in scope["headers"]}
-    origin = f"{scope['scheme']}://{headers.get('host', '')}"
-    return IncomingRequest(
-        scope["gos.host"], scope["gos.request_id"], scope["gos.address"], headers, origin, scope.get("gos.trace", "")
-    )
-
-
-def _refusal(error: ApplianceError, request_id: str) -> bytes:
-    """The error envelope of docs/contract.md § 3."""
-    details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
-    body = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": details}
-    return json.dumps({"success": False, "error": {**body, **error.extra}}).encode()
-
-
-def _challenge(arrival: IncomingRequest) -> str:
+def _challenge(request: Request) -> str:
     """The WWW-Authenticate value (RFC 6750, RFC 9728): asks for a bearer token and points to the resource metadata."""
-    wrong = "authorization" in arrival.headers or "x-api-key" in arrival.headers
+    wrong = "authorization" in request.headers or "x-api-key" in request.headers
     error = 'error="invalid_token", ' if wrong else ""
-    return f'Bearer {error}resource_metadata="{arrival.origin}{METADATA}{PATH}"'
+    return f'Bearer {error}resource_metadata="{request.origin}{METADATA}{PATH}"'
 
 
-def _metadata(scope: Scope, arrival: IncomingRequest) -> bytes:
+def _metadata(request: Request) -> bytes:
     """The protected resource metadata (RFC 9728).  It names no authorization server: the token is an API key."""
     metadata = {
-        "resource": f"{arrival.origin}{PATH}",
+        "resource": f"{request.origin}{PATH}",
         "resource_name": "Governed Operations Service",
-        "resource_documentation": f"{arrival.origin}/api-docs/",
+        "resource_documentation": f"{request.origin}/api-docs/",
         "bearer_methods_supported": ["header"],
         "scopes_supported": sorted(SCOPES),
     }
     return json.dumps(metadata).encode()
 
 
-async def _send(send: Any, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    merged = {"Content-Type": "application/json", "Cache-Control": "no-store", "Content-Length": str(len(body)), **headers}
-    await send({"type": "http.response.start", "status": status, "headers": list(_encoded(merged.items()))})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _encoded(headers: Iterable[tuple[str, str]]) -> Iterable[tuple[bytes, bytes]]:
-    return [(name.lower().encode("latin1"), value.encode("latin1")) for name, value in headers]
+async def _send(send: Send, response: Response, headers: Mapping[str, str]) -> None:
+    await replace(response, headers={"Cache-Control": "no-store", **response.headers, **headers}).send(send)

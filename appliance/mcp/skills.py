@@ -6,8 +6,7 @@ Every read goes through the skill tools, so scopes and policies apply to it in t
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
@@ -35,9 +34,11 @@ from appliance.agents.tools import TRUNCATED, Caller, PendingResult, Toolbox
 from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
+from appliance.web import in_thread, log_as
 
-from .threads import T, in_thread
 from .tools import Context, caller_of
+
+T = TypeVar("T")
 
 EXTENSION = "io.modelcontextprotocol/skills"
 SCHEME = "skill://"
@@ -167,7 +168,7 @@ class SkillHandlers:
     async def _run(self, ctx: Context, work: Callable[[Caller], T]) -> T:
         caller = caller_of(ctx)
         try:
-            return await in_thread(self.threads, caller.scope.request_id, partial(work, caller))
+            return await in_thread(self.threads, log_as, caller.scope.request_id, work, caller)
         except ApplianceError as error:
             raise MCPError(INVALID_PARAMS, error.message, {"code": error.code, **error.extra}) from error
 

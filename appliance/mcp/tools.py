@@ -5,7 +5,6 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -27,10 +26,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from appliance.agents.tools import Caller, PendingResult, Tool, Toolbox
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.tenants import PLACE, AdmissionSlot, NoSlot, Streams
+from appliance.tenants import AdmissionSlot, Streams
+from appliance.web import in_thread, log_as, slot_of
 
 from .admission import ADMITTED
-from .threads import in_thread, wait_for
+from .waiting import wait_for
 
 log = logging.getLogger(__name__)
 ASK, LOOK = "request_human_input", "get_human_input"
@@ -83,7 +83,7 @@ class ToolHandlers:
     async def _run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         caller, place = caller_of(ctx), place_of(ctx)
         request_id = caller.scope.request_id
-        result = await in_thread(self.threads, request_id, partial(self.toolbox.start, caller, name, arguments))
+        result = await in_thread(self.threads, log_as, request_id, self.toolbox.start, caller, name, arguments)
         if not isinstance(result, PendingResult):
             return result
         with self.streams.waiting(place):
@@ -98,8 +98,7 @@ def caller_of(ctx: Context) -> Caller:
 
 def place_of(ctx: Context) -> AdmissionSlot:
     """The slot for concurrent work that this request holds."""
-    place: AdmissionSlot = ctx.request.scope.get(PLACE) or NoSlot()  # type: ignore[union-attr]
-    return place
+    return slot_of(ctx.request.scope)  # type: ignore[union-attr]
 
 
 def can_open_pages(ctx: Context) -> bool:

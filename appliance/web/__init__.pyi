@@ -1,8 +1,16 @@
+from .asgi import App as App
+from .asgi import Message as Message
+from .asgi import Receive as Receive
+from .asgi import Scope as Scope
+from .asgi import Send as Send
+from .authentication import authenticate_key as authenticate_key
 from .bodies import read_body as read_body
+from .origins import is_foreign_page as is_foreign_page
 from .quart_adapter import render_error as render_error
 from .quart_adapter import view as view
 from .refusals import error_response as error_response
 from .requests import Request as Request
+from .requests import slot_of as slot_of
 from .responses import Response as Response
 from .services import AgentServices as AgentServices
 from .services import DocumentServices as DocumentServices

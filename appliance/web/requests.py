@@ -108,8 +108,13 @@ class Request:
     @property
     def slot(self) -> AdmissionSlot:
         """The slot that the front has given the request."""
-        slot: AdmissionSlot | None = self.scope.get(PLACE)
-        return slot or NoSlot()
+        return slot_of(self.scope)
+
+
+def slot_of(scope: Scope) -> AdmissionSlot:
+    """The slot of a request; one without effect for a request of the appliance itself."""
+    slot: AdmissionSlot | None = scope.get(PLACE)
+    return slot or NoSlot()
 
 
 def cookie_pairs(headers: Headers) -> Iterator[tuple[str, str]]:

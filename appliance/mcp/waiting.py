@@ -1,27 +1,16 @@
-"""Runs blocking calls off the event loop: each database access uses a thread briefly, and waiting occupies none."""
+"""Waits for the result of a tool: each look at the database uses a thread briefly, and waiting occupies none."""
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from appliance.agents.tools import PendingResult
-from appliance.core import clock, logs
+from appliance.core import clock
+from appliance.web import in_thread, log_as
 
-T = TypeVar("T")
 POLL_SECONDS = 0.3
-
-
-async def in_thread(threads: Executor, request_id: str, work: Callable[[], T]) -> T:
-    """Run `work` in a thread, with the request id in its log lines, and return its result."""
-    return await asyncio.get_running_loop().run_in_executor(threads, partial(_with_context, request_id, work))
-
-
-def _with_context(request_id: str, work: Callable[[], T]) -> T:
-    with logs.log_context(request_id=request_id):
-        return work()
 
 
 async def wait_for(threads: Executor, request_id: str, waiting: PendingResult, pause: Callable[[float], float]) -> dict[str, Any]:
@@ -29,7 +18,7 @@ async def wait_for(threads: Executor, request_id: str, waiting: PendingResult, p
     deadline = clock.monotonic() + waiting.seconds
     while True:
         last = clock.monotonic() >= deadline
-        result = await in_thread(threads, request_id, partial(waiting.look, last))
+        result = await in_thread(threads, log_as, request_id, waiting.look, last)
         if result is not None:
             return result
         left = max(0.0, deadline - clock.monotonic())
