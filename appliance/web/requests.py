@@ -52,6 +52,12 @@ class Request:
     def accept(self) -> str:
         return self.headers.get("accept", "")
 
+    @property
+    def content_length(self) -> int:
+        """The announced length of the body in bytes; 0 when there is none."""
+        announced = self.headers.get("content-length", "")
+        return int(announced) if announced.isdecimal() else 0
+
     @cached_property
     def args(self) -> Mapping[str, list[str]]:
         """The values of each query parameter; bytes that are not UTF-8 stay percent-encoded."""

@@ -24,6 +24,11 @@ class Response:
     cookies: Sequence[str] = ()
     pieces: AsyncIterator[bytes] | None = None
 
+    @property
+    def content_length(self) -> int:
+        """The size of the body in bytes; 0 for a stream whose length is not known."""
+        return len(self.body) if self.pieces is None else int(self.headers.get("Content-Length", 0))
+
     def encoded_headers(self) -> list[tuple[bytes, bytes]]:
         pairs = [*self.headers.items(), *(("set-cookie", cookie) for cookie in self.cookies)]
         return [(name.lower().encode("ascii"), value.encode("latin1", "replace")) for name, value in pairs]

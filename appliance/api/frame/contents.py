@@ -1,19 +1,18 @@
 """Downloads: conditional requests and ranges (RFC 9110, sections 13 and 14), sent a piece at a time."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from quart import Response
 from werkzeug.datastructures import ETags
 from werkzeug.http import http_date, parse_date, parse_etags, parse_if_range_header
 
 from appliance.core.errors import RangeNotSatisfiable, VersionConflict
 from appliance.core.sentences import Sentence
 from appliance.documents import Content, disposition
+from appliance.web import Response, read_pieces
 
 from .routing import Answer, Pieces
 
@@ -23,18 +22,8 @@ _ONE_RANGE = re.compile(r"bytes=\s*(?=\d|-\d)(\d{0,18})-(\d{0,18})\s*", re.ASCII
 
 def stream_pieces(pieces: Pieces, status: int, headers: Mapping[str, str], threads: Executor) -> Response:
     """A response that sends the pieces as they are read, each in a thread, at the pace of the client."""
-    response = Response(_read(pieces.source, threads), status)
-    for name, value in headers.items():
-        response.headers[name] = value
-    response.headers["Content-Length"] = str(pieces.length)
-    response.timeout = None
-    return response
-
-
-async def _read(source: Iterator[bytes], threads: Executor) -> AsyncIterator[bytes]:
-    loop = asyncio.get_running_loop()
-    while piece := await loop.run_in_executor(threads, next, source, b""):
-        yield piece
+    with_length = {**headers, "Content-Length": str(pieces.length)}
+    return Response(status, headers=with_length, pieces=read_pieces(pieces.source, threads))
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Dispatches HTTP requests to the handlers of declared routes: authentication, parsing, idempotency and rendering."""
 
-import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from quart import Blueprint, Response, request
+from quart import Blueprint
 
 from appliance.core import clock, logs
 from appliance.core.database import db
@@ -21,35 +20,35 @@ from appliance.core.errors import (
     IdempotencyMismatch,
     MethodNotAllowed,
     NotFound,
-    PayloadTooLarge,
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance import Permit
-from appliance.tenants import PLACE, NoSlot, RequestKey, StoredResponse, idempotency
+from appliance.tenants import RequestKey, StoredResponse, idempotency, release_nothing
 from appliance.tenants.keys import Caller
-from appliance.web import Services, error_response
+from appliance.web import Request, Response, Services, error_response, in_thread, log_as, read_body, view
 
 from . import agent_policies, auth, parsing
-from .auth import IncomingRequest
 from .contents import stream_pieces
 from .events import stream_events
-from .routing import PREFIX, ROUTES, Answer, Call, Events, Pieces, Route, as_answer, render
-from .uploads import DRAIN_BYTES, receive_upload
+from .routing import PREFIX, ROUTES, Answer, Call, Events, Pieces, Route, Upload, as_answer, render
+from .uploads import receive_upload
 
 
 @dataclass(frozen=True)
-class RawResponse:
-    """A complete response: status, body and headers."""
+class IncomingRequest:
+    """A request on its way to a handler.  Authentication appends to `callers`; an upload is `admitted` before its body is read."""
 
-    status: int
-    body: bytes
-    headers: Mapping[str, str]
+    http: Request
+    raw: bytes = b""
+    upload: Upload | None = None
+    admitted: tuple[Caller, dict[str, str]] | None = None
+    callers: list[TenantScope] = field(default_factory=list)
+    end_turn: Callable[[], None] = release_nothing
 
 
-AnyResponse = RawResponse | Response
-SyncResult = RawResponse | tuple[Call, Answer, dict[str, str]]  # the latter is streamed
+SyncResult = Response | tuple[Call, Answer, dict[str, str]]  # the latter is streamed
 
 
 def make_blueprint(services: Services) -> Blueprint:
@@ -57,23 +56,18 @@ def make_blueprint(services: Services) -> Blueprint:
     blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
     for declared in ROUTES:
         rule = re.sub(r"{(\w+)}", r"<\1>", declared.path).replace("<path>", "<path:path>")  # only `path` may contain slashes
-        blueprint.add_url_rule(
-            rule, declared.name, partial(_serve, services, declared), methods=[declared.method], strict_slashes=False
-        )
-    blueprint.add_url_rule("/", "unknown_root", partial(_unknown_path, services, ""), methods=_ALL_METHODS)
-    blueprint.add_url_rule("/<path:rest>", "unknown_path", partial(_unknown_path, services), methods=_ALL_METHODS)
+        serve = view(partial(_serve, services, declared))
+        blueprint.add_url_rule(rule, declared.name, serve, methods=[declared.method], strict_slashes=False)
+    unknown_path = view(_unknown_path)
+    blueprint.add_url_rule("/", "unknown_root", unknown_path, methods=_ALL_METHODS)
+    blueprint.add_url_rule("/<path:rest>", "unknown_path", unknown_path, methods=_ALL_METHODS)
     return blueprint
 
 
 _ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
 
-def _asgi_scope() -> Mapping[str, Any]:
-    """The ASGI scope with the entries the front has added."""
-    return cast(Mapping[str, Any], request.scope)
-
-
-async def _unknown_path(services: Services, rest: str) -> Response:
+async def _unknown_path(request: Request, rest: str = "") -> Response:
     allowed = sorted({r.method for r in ROUTES if re.fullmatch(re.sub(r"{\w+}", "[^/]+", r.path), f"/{rest.rstrip('/')}")})
     error: ApplianceError = NotFound(
         Sentence("there is no %(prefix)s/%(rest)s; GET /api-docs/ lists every path", prefix=PREFIX, rest=rest[:100])
@@ -83,92 +77,58 @@ async def _unknown_path(services: Services, rest: str) -> Response:
             Sentence("%(method)s is not allowed here; use %(allowed)s", method=request.method, allowed=", ".join(allowed)),
             headers={"Allow": ", ".join(allowed)},
         )
-    return _response(_refuse(error, _asgi_scope()["gos.request_id"], request.headers.get("Accept", "")))
+    return _uncached(error_response(error, request.request_id, request.accept))
 
 
-async def _serve(services: Services, route: Route, **path_args: str) -> Response:
+async def _serve(services: Services, route: Route, request: Request, **path_args: str) -> Response:
     """Answer the request, and count it in the traffic of its key."""
-    started, callers = clock.monotonic(), list[TenantScope]()
-    response = await _answer(services, route, path_args, callers)
-    for scope in callers[:1]:
+    started, incoming = clock.monotonic(), IncomingRequest(request)
+    with logs.log_context(request_id=request.request_id):
+        try:
+            response = await _answer(services, route, incoming, path_args)
+        except Exception as error:  # noqa: BLE001  error_response logs and answers it
+            response = error_response(error, request.request_id, request.accept)
+    if response.pieces is None:
+        response = _uncached(response)
+    for scope in incoming.callers[:1]:
         took_ms = (clock.monotonic() - started) * 1000
-        services.monitor.key_traffic.add(scope, response.status_code, took_ms, response.content_length or 0)
+        services.monitor.key_traffic.add(scope, response.status, took_ms, response.content_length)
     return response
 
 
-async def _answer(services: Services, route: Route, path_args: dict[str, str], callers: list[TenantScope]) -> Response:
-    front = _asgi_scope()
-    request_id = front["gos.request_id"]
-    accept = request.headers.get("Accept", "")
-    with logs.log_context(request_id=request_id):
-        try:
-            headers = {name.lower(): value for name, value in request.headers.items()}
-            auth.refuse_browser(headers, f"{request.scheme}://{request.host}")
-            incoming = IncomingRequest(
-                front["gos.host"], request_id, front["gos.address"], headers,
-                {name: request.args.getlist(name) for name in request.args}, request.path, b"", callers=callers,
-                trace=front.get("gos.trace", ""), place=front.get(PLACE) or NoSlot(),
-            )  # fmt: skip
-            if route.takes_upload:
-                sent = await _serve_upload(services, route, incoming, path_args)
-            elif route.takes_stream:
-                sent = await _async_work(services, route, replace(incoming, stream=aiter(request.body)), path_args)
-            else:
-                incoming = replace(incoming, raw=await _read_body(services))
-                work = _async_work if route.is_async else _sync_work
-                async with services.limits.large_bodies.turn(front["gos.host"].tenant or "", len(incoming.raw)) as end:
-                    sent = await work(services, route, replace(incoming, end_turn=end), path_args)
-        except Exception as error:  # noqa: BLE001  _refuse logs and answers it
-            return _response(_refuse(error, request_id, accept))
-    if isinstance(sent, RawResponse):
-        return _response(sent)
-    return _head_response(sent) if request.method == "HEAD" else sent
+async def _answer(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Response:
+    request = incoming.http
+    auth.refuse_browser(request)
+    if route.takes_upload:
+        return await _serve_upload(services, route, incoming, path_args)
+    if route.takes_stream:
+        return await _async_work(services, route, incoming, path_args)
+    incoming = replace(incoming, raw=await read_body(request.pieces, services.config.limits.json_body_kb << 10))
+    work = _async_work if route.is_async else _sync_work
+    async with services.limits.large_bodies.turn(request.tenant, len(incoming.raw)) as end:
+        return await work(services, route, replace(incoming, end_turn=end), path_args)
 
 
-def _head_response(response: Response) -> Response:
-    """The response to a HEAD request: no body, with the Content-Length of the GET."""
-    length = response.headers.get("Content-Length")
-    bare = Response(b"", response.status_code, response.headers)
-    if length is not None:
-        bare.headers["Content-Length"] = length
-    return bare
-
-
-async def _serve_upload(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> AnyResponse:
+async def _serve_upload(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Response:
     """Stream an authenticated upload to disk and serve it; the file is deleted with the request unless it became a blob."""
-    in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
-    caller, headers = await in_thread(_caller_of, services, route, incoming)
+    threads = services.threads
+    caller, headers = await in_thread(threads, _caller_of, services, route, incoming)
     with _add_rate_limit_headers(headers):
-        upload = await receive_upload(services, form=route.body.kind == "file")
+        upload = await receive_upload(services, incoming.http, form=route.body.kind == "file")
     try:
         if route.body.kind == "file":
-            blob = await in_thread(services.documents.files.store_received, caller.scope, upload.received)
+            blob = await in_thread(threads, services.documents.files.store_received, caller.scope, upload.received)
             upload = replace(upload, stored=blob)
         return await _sync_work(services, route, replace(incoming, upload=upload, admitted=(caller, headers)), path_args)
     finally:
-        await in_thread(upload.received.discard)
+        await in_thread(threads, upload.received.discard)
 
 
-async def _read_body(services: Services) -> bytes:
-    most = services.config.limits.json_body_kb << 10
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in request.body:
-        size += len(chunk)
-        if size <= most:
-            parts.append(chunk)
-        elif size > most + DRAIN_BYTES:
-            break
-    if size > most:
-        raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
-    return b"".join(parts)
-
-
-async def _sync_work(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> AnyResponse:
+async def _sync_work(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Response:
     """Run authentication, parsing, the handler and rendering in one thread job."""
-    call = partial(_run_sync, services, route, incoming, path_args)
-    result = await asyncio.get_running_loop().run_in_executor(services.threads, call)
-    return result if isinstance(result, RawResponse) else _stream(*result)
+    request_id = incoming.http.request_id
+    result = await in_thread(services.threads, log_as, request_id, _run_sync, services, route, incoming, path_args)
+    return result if isinstance(result, Response) else _stream(*result)
 
 
 def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
@@ -180,10 +140,9 @@ def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
 
 
 def _run_sync(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> SyncResult:
-    with logs.log_context(request_id=incoming.request_id):
-        prepared = _prepare(services, route, incoming, path_args)
-        with _add_rate_limit_headers(prepared[1]):
-            return _perform_sync(route, incoming, path_args, prepared)
+    prepared = _prepare(services, route, incoming, path_args)
+    with _add_rate_limit_headers(prepared[1]):
+        return _perform_sync(route, incoming, path_args, prepared)
 
 
 Prepared = tuple[Call, dict[str, str], Permit | None]
@@ -210,7 +169,7 @@ def _perform_sync(
         answer = perform()
         if isinstance(answer.data, Events | Pieces):
             return call, answer, headers
-        return _finish(route, answer, incoming.request_id, headers)
+        return _finish(route, answer, incoming.http.request_id, headers)
     if route.atomic:
         return db.write(lambda: _perform_and_record(route, call, perform, incoming, headers))
     if recorded := db.write(partial(_claim, call)):
@@ -222,7 +181,7 @@ def _caller_of(services: Services, route: Route, incoming: IncomingRequest) -> t
     """The caller and its RateLimit headers; an upload was already authenticated before its body was read."""
     if incoming.admitted is not None:
         return incoming.admitted
-    return auth.authenticate(services, route, incoming)
+    return auth.authenticate(services, route, incoming.http, incoming.callers)
 
 
 @contextmanager
@@ -248,7 +207,7 @@ def _claim(call: Call) -> StoredResponse | None:
 
 def _perform_and_record(
     route: Route, call: Call, perform: Callable[[], Answer], incoming: IncomingRequest, headers: dict[str, str]
-) -> RawResponse:
+) -> Response:
     """Perform and record in one transaction; an error is recorded as the answer, and its effects are rolled back."""
     if recorded := _claim(call):
         return _replay(recorded, headers)
@@ -256,29 +215,29 @@ def _perform_and_record(
         with db.savepoint():
             answer = perform()
     except ApplianceError as error:
-        sent = _refuse(error, incoming.request_id, incoming.headers.get("accept", ""))
+        sent = error_response(error, incoming.http.request_id, incoming.http.accept)
         if isinstance(error, GrantRequired):
             idempotency.release(call.scope, _key(call))
         else:
             idempotency.finish(call.scope, _key(call), _to_record(sent))
-        return RawResponse(sent.status, sent.body, {**headers, **sent.headers})
+        return replace(sent, headers={**headers, **sent.headers})
     return _record(route, call, answer, incoming, headers)
 
 
-def _record(route: Route, call: Call, answer: Answer, incoming: IncomingRequest, headers: dict[str, str]) -> RawResponse:
+def _record(route: Route, call: Call, answer: Answer, incoming: IncomingRequest, headers: dict[str, str]) -> Response:
     """Record the answer that repeated requests get (`replay` where secrets are left out); call inside a write."""
-    sent = _finish(route, answer, incoming.request_id, headers)
+    sent = _finish(route, answer, incoming.http.request_id, headers)
     repeated = sent
     if answer.replay is not None:
         bare = Answer(answer.replay, answer.status, answer.headers, answer.etag)
-        repeated = _finish(route, bare, incoming.request_id, {})
+        repeated = _finish(route, bare, incoming.http.request_id, {})
     idempotency.finish(call.scope, _key(call), _to_record(repeated))
     return sent
 
 
 def _perform_then_record(
     route: Route, call: Call, perform: Callable[[], Answer], incoming: IncomingRequest, headers: dict[str, str]
-) -> RawResponse:
+) -> Response:
     """Perform an action that leaves the process; its answer is recorded afterwards, in a transaction of its own."""
     try:
         answer = perform()
@@ -301,48 +260,48 @@ def _record_refusal(call: Call, error: ApplianceError, incoming: IncomingRequest
     if isinstance(error, released) or error.extra.get("retryable"):
         db.write(lambda: idempotency.release(call.scope, _key(call)))
         return
-    sent = _refuse(error, incoming.request_id, incoming.headers.get("accept", ""))
+    sent = error_response(error, incoming.http.request_id, incoming.http.accept)
     db.write(lambda: idempotency.finish(call.scope, _key(call), _to_record(sent)))
 
 
-def _to_record(sent: RawResponse) -> StoredResponse:
+def _to_record(sent: Response) -> StoredResponse:
     names = ("Location", "ETag", "Content-Type")
     return StoredResponse(sent.status, {n: v for n, v in sent.headers.items() if n in names}, sent.body.decode())
 
 
-def _replay(recorded: StoredResponse, headers: Mapping[str, str]) -> RawResponse:
-    return RawResponse(recorded.status, recorded.body.encode(), {**headers, **recorded.headers, "Idempotency-Replayed": "true"})
+def _replay(recorded: StoredResponse, headers: Mapping[str, str]) -> Response:
+    return Response(recorded.status, recorded.body.encode(), {**headers, **recorded.headers, "Idempotency-Replayed": "true"})
 
 
-async def _async_work(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> AnyResponse:
+async def _async_work(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Response:
     """Run an asynchronous handler: database work runs in threads, waiting occupies none."""
-    in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
-    call, headers, permit = await in_thread(_prepare, services, route, incoming, path_args)
+    threads = services.threads
+    call, headers, permit = await in_thread(threads, _prepare, services, route, incoming, path_args)
     with _add_rate_limit_headers(headers):
         if call.idempotency is None:
-            await _begin(in_thread, permit, call)
+            await _begin(call, permit)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
             if isinstance(answer.data, Events):
                 return _stream(call, answer, headers)
-            return _finish(route, answer, incoming.request_id, headers)
-        recorded = await in_thread(db.write, partial(_claim, call))
+            return _finish(route, answer, incoming.http.request_id, headers)
+        recorded = await in_thread(threads, db.write, partial(_claim, call))
         if recorded:
             return _replay(recorded, headers)
         try:
-            await _begin(in_thread, permit, call)
+            await _begin(call, permit)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
         except ApplianceError as error:
-            await in_thread(_record_refusal, call, error, incoming)
+            await in_thread(threads, _record_refusal, call, error, incoming)
             raise
         except BaseException:  # A bug, or the caller disconnected: the next request with this key must not wait for this one.
             db.submit(partial(idempotency.release, call.scope, _key(call)))
             raise
-        return await in_thread(db.write, partial(_record, route, call, answer, incoming, headers))
+        return await in_thread(threads, db.write, partial(_record, route, call, answer, incoming, headers))
 
 
-async def _begin(in_thread: Callable[..., Awaitable[Any]], permit: Permit | None, call: Call) -> None:
+async def _begin(call: Call, permit: Permit | None) -> None:
     if permit is not None:
-        await in_thread(agent_policies.begin, permit, call)
+        await in_thread(call.services.threads, agent_policies.begin, permit, call)
 
 
 async def _await(result: Awaitable[Any]) -> Any:
@@ -350,23 +309,24 @@ async def _await(result: Awaitable[Any]) -> Any:
 
 
 def _make_call(services: Services, route: Route, incoming: IncomingRequest, caller: Caller) -> Call:
-    query = parsing.parse_query(route, incoming.args)
-    content_type = incoming.headers.get("content-type", "")
+    request = incoming.http
+    query = parsing.parse_query(route, request.args)
+    content_type = request.headers.get("content-type", "")
     fingerprint = incoming.raw
     body: Any = incoming.upload
-    if incoming.stream is not None:
-        body = incoming.stream
+    if route.takes_stream:
+        body = request.pieces
     elif incoming.upload is None:
         body = parsing.parse_body(route, incoming.raw, content_type, services.config.limits.json_depth)
     else:
         fingerprint = json.dumps([incoming.upload.received.sha256, incoming.upload.filename, dict(incoming.upload.fields)]).encode()
-    key = incoming.headers.get("idempotency-key")
+    key = request.headers.get("idempotency-key")
     request_key = None
     if key is not None and route.method == "POST":
-        fingerprint += json.dumps(sorted(incoming.args.items())).encode()
-        request_key = RequestKey(idempotency.check_key(key), route.method, incoming.path, fingerprint)
-    if_match = None if route.method == "GET" else _if_match(incoming.headers.get("if-match"))
-    return Call(caller.scope, services, body, query, if_match, request_key, incoming.headers, incoming.place, incoming.end_turn)
+        fingerprint += json.dumps(sorted(request.args.items())).encode()
+        request_key = RequestKey(idempotency.check_key(key), route.method, request.path, fingerprint)
+    if_match = None if route.method == "GET" else _if_match(request.headers.get("if-match"))
+    return Call(caller.scope, services, body, query, if_match, request_key, request.headers, request.slot, incoming.end_turn)
 
 
 def _if_match(header: str | None) -> str | None:
@@ -378,23 +338,15 @@ def _if_match(header: str | None) -> str | None:
     return match[1]
 
 
-def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str, str]) -> RawResponse:
+def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str, str]) -> Response:
     own = {**headers, **answer.headers}
     if answer.etag is not None:
         own["ETag"] = f'"{answer.etag}"'
     if route.media != "application/json" or isinstance(answer.data, bytes):
-        return RawResponse(answer.status or 200, answer.data, {"Content-Type": route.media, **own})
-    return RawResponse(answer.status or 200, render(route, answer.data, request_id), {**own, "Content-Type": "application/json"})
+        return Response(answer.status or 200, answer.data, {"Content-Type": route.media, **own})
+    return Response(answer.status or 200, render(route, answer.data, request_id), {**own, "Content-Type": "application/json"})
 
 
-def _refuse(error: BaseException, request_id: str, accept: str) -> RawResponse:
-    response = error_response(error, request_id, accept)
-    return RawResponse(response.status, response.body, response.headers)
-
-
-def _response(sent: RawResponse) -> Response:
-    response = Response(sent.body, sent.status)
-    for name, value in sent.headers.items():
-        response.headers[name] = value
-    response.headers.setdefault("Cache-Control", "no-store")
-    return response
+def _uncached(response: Response) -> Response:
+    """The response, not to be cached unless it says otherwise itself."""
+    return replace(response, headers={"Cache-Control": "no-store", **response.headers})

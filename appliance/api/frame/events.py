@@ -1,25 +1,19 @@
-"""Server-sent events (WHATWG HTML, section 9.2) over a Quart response."""
+"""Server-sent events (WHATWG HTML, section 9.2)."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from quart import Response
+from appliance.web import HEARTBEAT, HEARTBEAT_SECONDS, Response, encode_event
 
 from .routing import Events
-
-HEARTBEAT_SECONDS = 15.0
 
 
 def stream_events(events: Events, headers: Mapping[str, str]) -> Response:
     """A `text/event-stream` response of (id, event, data); a comment every 15 s keeps proxies from closing an idle stream."""
-    response = Response(_encode(events.source), 200, content_type="text/event-stream")
-    response.headers.extend(headers)
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"
-    response.timeout = None
-    return response
+    own = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Response(200, headers={**headers, **own}, pieces=_encode(events.source))
 
 
 async def _encode(source: AsyncIterator[tuple[int | None, str, Any]]) -> AsyncIterator[bytes]:
@@ -30,15 +24,14 @@ async def _encode(source: AsyncIterator[tuple[int | None, str, Any]]) -> AsyncIt
             pending = pending or asyncio.ensure_future(anext(source))
             done, _ = await asyncio.wait({pending}, timeout=HEARTBEAT_SECONDS)
             if not done:
-                yield b": still here\n\n"
+                yield HEARTBEAT
                 continue
             try:
                 number, event, data = pending.result()
             except StopAsyncIteration:
                 return
             pending = None
-            head = f"id: {number}\n" if number is not None else ""
-            yield f"{head}event: {event}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+            yield encode_event(json.dumps(data, ensure_ascii=False), event, number)
     finally:
         if pending is not None:
             pending.cancel()

@@ -1,22 +1,18 @@
 """Receives uploads: the body, or the one file of a form, is written to disk as it arrives."""
 
-import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
-from quart import request
 from werkzeug.http import parse_options_header
 
 from appliance.blobs import Receiver
-from appliance.core.errors import PayloadTooLarge, ValidationFailed
+from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.uploads import FormLimits, FormReader
-from appliance.web import Services
+from appliance.web import DRAIN_BYTES, Request, Services, bounded, in_thread, too_large
 
 from .routing import Upload
 
-DRAIN_BYTES = 1 << 20
 MOST_PARTS, FIELD_BYTES = 100, 1 << 16
 FILE_FIELD = "file"
 
@@ -29,37 +25,25 @@ class Reader(Protocol):
     def discard(self) -> None: ...
 
 
-async def receive_upload(services: Services, *, form: bool) -> Upload:
+async def receive_upload(services: Services, request: Request, *, form: bool) -> Upload:
     """Receive the request's body as a file, which the caller must discard; multipart is read only if `form` is set."""
     most = services.config.limits.upload_mb << 20
-    media, options = parse_options_header(request.headers.get("Content-Type", ""))
-    loop = asyncio.get_running_loop()
-    run = partial(loop.run_in_executor, services.threads)
+    media, options = parse_options_header(request.headers.get("content-type", ""))
+    threads = services.threads
     reader: Reader
     if form and media.startswith("multipart/"):
         reader = Form(services.blobs.receiver, options.get("boundary", "") if media == "multipart/form-data" else "", most)
     else:
-        reader = WholeBody(await run(services.blobs.receiver), media)
+        reader = WholeBody(await in_thread(threads, services.blobs.receiver), media)
     try:
-        if (request.content_length or 0) > most + DRAIN_BYTES:
-            raise _too_large(most)
-        size = 0
-        async for piece in request.body:
-            size += len(piece)
-            if size <= most:
-                await run(reader.feed, piece)
-            elif size > most + DRAIN_BYTES:
-                break
-        if size > most:
-            raise _too_large(most)
-        return await run(reader.end)
+        if request.content_length > most + DRAIN_BYTES:
+            raise too_large(most)
+        async for piece in bounded(request.pieces, most, too_large(most), drain=DRAIN_BYTES):
+            await in_thread(threads, reader.feed, piece)
+        return await in_thread(threads, reader.end)
     except BaseException:
         reader.discard()
         raise
-
-
-def _too_large(most: int) -> PayloadTooLarge:
-    return PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
 
 
 class WholeBody:
