@@ -65,7 +65,6 @@ from appliance.sandbox import Pool, default_folder
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sites import build_sites, make_demo
 from appliance.sites.front import (
-    App,
     Front,
     PacedConnection,
     PacedRequest,
@@ -84,6 +83,7 @@ from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import PasswordChecks
 from appliance.web import (
     AgentServices,
+    App,
     DocumentServices,
     GovernanceServices,
     Limits,

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from appliance.tenants.sign_in import EmailCodes
-from appliance.web import Services
+from appliance.web import App, Services
 
 from .cdn.cdn import Cdn
-from .front.answers import App
 from .front.coded_errors import CodedErrors
 from .shares.share_gate import ShareGate
 from .shares.share_pages import SharePages

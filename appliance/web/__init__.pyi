@@ -1,8 +1,12 @@
 from .asgi import App as App
+from .asgi import Headers as Headers
 from .asgi import Message as Message
 from .asgi import Receive as Receive
 from .asgi import Scope as Scope
 from .asgi import Send as Send
+from .asgi import TrackedSend as TrackedSend
+from .asgi import answer as answer
+from .asgi import wait_for_disconnect as wait_for_disconnect
 from .authentication import LONGEST_KEY as LONGEST_KEY
 from .authentication import authenticate_key as authenticate_key
 from .bodies import DRAIN_BYTES as DRAIN_BYTES
@@ -10,10 +14,14 @@ from .bodies import bounded as bounded
 from .bodies import read_body as read_body
 from .bodies import too_large as too_large
 from .origins import is_foreign_page as is_foreign_page
+from .origins import is_own_page as is_own_page
 from .quart_adapter import render_error as render_error
 from .quart_adapter import view as view
 from .refusals import error_response as error_response
+from .refusals import refuse as refuse
+from .requests import Exchange as Exchange
 from .requests import Request as Request
+from .requests import cookie_pairs as cookie_pairs
 from .requests import slot_of as slot_of
 from .responses import HEARTBEAT as HEARTBEAT
 from .responses import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS

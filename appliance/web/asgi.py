@@ -1,7 +1,6 @@
 """The types of ASGI, and the few exchanges of messages that every edge needs."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.errors import InvalidRequest
@@ -12,15 +11,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One ASGI request and the channel to respond to it."""
-
-    scope: Scope
-    receive: Receive
-    send: Send
 
 
 class TrackedSend:

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl
 
 import werkzeug.urls  # noqa: F401  registers the codec error handler `werkzeug.url_quote`
 
-from appliance.tenants import PLACE, AdmissionSlot, HostMatch, NoSlot
+from appliance.tenants import PLACE, AdmissionSlot, HostMatch, NoSlot, split_host
 
-from .asgi import Headers, Receive, Scope, receive_pieces
+from .asgi import Headers, Receive, Scope, Send, receive_pieces
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
@@ -67,6 +67,10 @@ class Request:
             args.setdefault(name, []).append(value)
         return args
 
+    def arg(self, name: str) -> str:
+        """The first value of a query parameter; empty when there is none."""
+        return self.args.get(name, [""])[0]
+
     @cached_property
     def cookies(self) -> Mapping[str, str]:
         """Cookies by name; of a repeated name, the first counts."""
@@ -85,6 +89,12 @@ class Request:
     def origin(self) -> str:
         """The origin of pages on this host; the front has validated the host."""
         return f"{self.scheme}://{self.authority}"
+
+    @property
+    def can_hold_cookies(self) -> bool:
+        """Whether browsers accept `__Host-` cookies on this host: over HTTPS always, over plain HTTP only on localhost."""
+        name = split_host(self.authority)
+        return self.scheme == "https" or name == "localhost" or name.endswith(".localhost")
 
     @property
     def host(self) -> HostMatch:
@@ -115,6 +125,20 @@ class Request:
     def slot(self) -> AdmissionSlot:
         """The slot that the front has given the request."""
         return slot_of(self.scope)
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """One ASGI request and the channel to respond to it."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+
+    @cached_property
+    def request(self) -> Request:
+        """The request; its body is read once."""
+        return Request.of(self.scope, self.receive)
 
 
 def slot_of(scope: Scope) -> AdmissionSlot:

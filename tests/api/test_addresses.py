@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.sites.front import answers, front
+from appliance.sites.front import front
 from appliance.testing.running import Running
+from appliance.web import answer
 from tests.api.resources import Resources, fresh
 from tests.api.test_bodies import error
 
@@ -70,9 +71,9 @@ def test_no_address_sends_cors_headers(acme: httpx.Client) -> None:
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "x-api-key",
     }
-    for answer in (acme.request("OPTIONS", KEYS, headers=preflight), acme.get(KEYS, headers={"Origin": "https://evil.test"})):
-        assert not [name for name in answer.headers if name.startswith("access-control")]
-        assert answer.status_code in (403, 405)
+    for response in (acme.request("OPTIONS", KEYS, headers=preflight), acme.get(KEYS, headers={"Origin": "https://evil.test"})):
+        assert not [name for name in response.headers if name.startswith("access-control")]
+        assert response.status_code in (403, 405)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_a_forwarded_address_counts_from_a_trusted_proxy_only(running: Running) 
 
 async def test_a_target_that_is_not_a_path_is_answered_and_counted(running: Running) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await answers.answer(send, 404, b"", [])
+        await answer(send, 404, b"", [])
 
     sent: list[Any] = []
 

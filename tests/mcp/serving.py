@@ -16,8 +16,9 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.mcp import McpEdge
 from appliance.mcp.transport import Transport
-from appliance.sites.front import Front, build_server_config, refuse
+from appliance.sites.front import Front, build_server_config
 from appliance.testing.running import Running
+from appliance.web import refuse
 
 SECONDS = 60.0
 

@@ -12,8 +12,8 @@ from typing import Any
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
 from appliance.sites.front import Front, build_server_config
-from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.testing.running import make_config
+from appliance.web import Receive, Scope, Send, answer
 from appliance.webapps.certificates import Certificates
 from tests.sites.live_server import PATIENCE, serving
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from hypercorn.asyncio import serve
 
-from appliance.sites.front.answers import App, Receive, Send, answer
 from appliance.sites.front.tls import ServerConfig
+from appliance.web import App, Receive, Send, answer
 
 PATIENCE = 30.0
 

@@ -20,13 +20,13 @@ from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.sites.front import tls
-from appliance.sites.front.answers import answer
 from appliance.sites.front.root import build_root
 from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.sites.front.transport import Transport
 from appliance.tenants import match_host
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
+from appliance.web import answer
 from appliance.webapps.certificates import (
     Certificates,
     Issued,

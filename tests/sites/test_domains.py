@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.sites.webapps.domains import CertificatePermission
 from appliance.testing.running import Running, make_config
+from appliance.web import Receive, Scope, Send, answer
 from tests.sites.signing import Authority
 from tests.sites.test_webapps import deploy, new_app
 from tests.webapps.name_server import NameServer

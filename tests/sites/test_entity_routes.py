@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from appliance.core.scope import TenantScope
-from appliance.sites.front.answers import Exchange
 from appliance.sites.webapps.routes import RouteRequest, Routes
 from appliance.sites.webapps.sending import Sender
 from appliance.testing.running import Running
+from appliance.web import Exchange
 from appliance.webapps.access import ANONYMOUS, Visitor
 from appliance.webapps.routes import RouteTable, parse_routes
 from tests.sites.route_shop import ROUTES, deploy, executions, resume, wait_for

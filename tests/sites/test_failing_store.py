@@ -9,9 +9,9 @@ import pytest
 
 from appliance.blobs import Pieces
 from appliance.core.errors import ApplianceError, Gone, Overloaded
-from appliance.sites.front.answers import Receive, Scope, Send
 from appliance.sites.front.coded_errors import CodedErrors
 from appliance.testing.running import Running
+from appliance.web import Receive, Scope, Send
 from tests.sites.test_cdn import DOCUMENTS, publish, upload
 from tests.sites.test_shares import path_of, share
 from tests.sites.test_webapps import deploy, new_app, site

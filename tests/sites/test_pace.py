@@ -15,12 +15,12 @@ import pytest
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
-from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.sites.front.connections import Connection
 from appliance.sites.front.front import Front
 from appliance.sites.front.pace import Pace
 from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.testing.running import make_config
+from appliance.web import Receive, Scope, Send, answer
 from appliance.webapps.certificates import Certificates
 from tests.sites.live_server import PATIENCE, await_that, serving
 

@@ -8,10 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.sites.front.answers import VISITOR, Receive, Scope, Send, answer
+from appliance.sites.front.scope_keys import VISITOR
 from appliance.sites.webapps.requests import LoggedRequests
 from appliance.tenants import HostMatch
 from appliance.testing.running import Running
+from appliance.web import Receive, Scope, Send, answer
 from appliance.webapps.access import ANONYMOUS, Visitor
 from appliance.webapps.traffic import HandledRequest, Quotas, RequestLog
 from tests.sites.route_shop import executions

@@ -10,10 +10,10 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.documents.sharing import Audience, DeliverableContent, OpenShare, Origin, Share, Shares
-from appliance.sites.front.answers import Exchange
 from appliance.sites.shares.share_gate import ShareGate, ShareRequest
 from appliance.tenants.sign_in import EmailCodes
 from appliance.testing.running import Running
+from appliance.web import Exchange
 from tests.console.browser import Browser as Console
 from tests.sites.test_cdn import DOCUMENTS, upload
 from tests.sites.test_sign_in import Mailbox, running_mailbox, wait_for
@@ -281,15 +281,14 @@ def test_console_sessions_are_not_valid_here(
 
 @pytest.mark.parametrize(("scheme", "template"), [("http", "needs_https.html"), ("https", "share_email.html")])
 def test_browsers_without_secure_cookies_get_an_explanation(scheme: str, template: str) -> None:
-    scope = {"scheme": scheme, "query_string": b"", "headers": []}
+    scope = {"scheme": scheme, "query_string": b"", "headers": [(b"host", b"cdn--acme.files.example")]}
     content = DeliverableContent("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
     shared = Share("shr_1", "doc_1", 1, 0, False, None, 0, "", 0, "", None, "active", Audience("couriers", (ANN,)))
     shares = Shares(cast(Any, None), SEALER)
     gate = ShareGate(shares, cast(Any, None), EmailCodes(SEALER), cast(Any, None))
     visit = gate.read_visit(OpenShare(shared, content), [])
     exchange = Exchange(scope, cast(Any, None), cast(Any, None))
-    host = {"host": "cdn--acme.files.example"}
-    request = ShareRequest(TenantScope("acme", "site"), "token", OpenShare(shared, content), visit, Origin("", ""), exchange, host)
+    request = ShareRequest(TenantScope("acme", "site"), "token", OpenShare(shared, content), visit, Origin("", ""), exchange)
     page = gate.show_next_step(request)
     assert page.template == template
     assert page.values.get("host", "cdn--acme.files.example/s/token") == "cdn--acme.files.example/s/token"

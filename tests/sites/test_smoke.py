@@ -10,9 +10,9 @@ import pytest
 
 from appliance.core.database import db
 from appliance.processes.engine import completion
-from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.sites.webapps.smoke_probe import SmokeProbe
 from appliance.testing.running import Running
+from appliance.web import Receive, Scope, Send, answer
 from appliance.webapps.models import VersionRow, WebAppRow
 from appliance.webapps.publishing import Check, publications
 from tests.api.resources import fresh

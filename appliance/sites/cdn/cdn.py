@@ -9,10 +9,10 @@ from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
 from appliance.documents.sharing import DeliverableContent, Publications
 from appliance.sites.delivery import represent
-from appliance.sites.front.answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from appliance.sites.front.representation import Representations
 from appliance.sites.shares.share_gate import PREFIX
 from appliance.sites.webapps.sending import Sender
+from appliance.web import App, Exchange, Receive, Scope, Send, answer, refuse
 
 CACHE_SECONDS = 0.5  # how long a document may still be delivered after it stops being public
 MAX_CACHED = 5_000

@@ -1,5 +1,3 @@
-from .answers import App as App
-from .answers import refuse as refuse
 from .bodies import PacedConnection as PacedConnection
 from .bodies import PacedRequest as PacedRequest
 from .front import Front as Front

@@ -1,8 +1,7 @@
 """Turns coded errors on the content hosts into responses, as long as the response has not started."""
 
 from appliance.core.errors import ApplianceError
-
-from .answers import App, Receive, Scope, Send, TrackedSend, refuse
+from appliance.web import App, Receive, Scope, Send, TrackedSend, refuse
 
 
 class CodedErrors:

@@ -12,9 +12,9 @@ from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.core.networks import network_of
 from appliance.monitor import metrics
 from appliance.tenants import PLACE, HostMatch, match_host
+from appliance.web import App, Exchange, Receive, Scope, Send, answer, refuse
 
 from . import request_spans
-from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from .networks import Networks
 from .pace import Incoming, Outgoing, Pace
 from .places import Origin, RequestSlot, RequestSlots

@@ -7,8 +7,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
-
-from .answers import Receive, Send
+from appliance.web import Receive, Send
 
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 2.0
 PauseWork = Callable[[], AbstractContextManager[None]]

@@ -32,8 +32,8 @@ from hypercorn.protocol.http_stream import HTTPStream
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, HeadersTooLarge, InvalidRequest, NotSupported
 from appliance.monitor import metrics
+from appliance.web import error_response
 
-from .answers import error_document
 from .frames import FrameBudget
 from .request_heads import check_count, check_head, check_lines, check_method, check_path, split_target, with_host
 
@@ -231,7 +231,7 @@ class Http2(H2Protocol):
 
 
 def _error_response(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    body = error_document(error, ids.new("req"))
+    body = error_response(error, ids.new("req"), for_visitor=True).body
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))]
     return headers, body
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from appliance.core import clock
 from appliance.monitor import Span, SpanContext, spans
-
-from .answers import Scope
+from appliance.web import Scope
 
 AREAS = ("api", "console", "mcp", "hooks")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")

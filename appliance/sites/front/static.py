@@ -10,8 +10,8 @@ from typing import Any
 from whitenoise import WhiteNoise
 
 from appliance.blobs import is_worth_a_try
+from appliance.web import App, Receive, Scope, Send, answer
 
-from .answers import App, Receive, Scope, Send, answer
 from .representation import parse_accept_encoding
 
 CHUNK = 64 << 10

@@ -9,9 +9,9 @@ from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.errors import InvalidRequest, UnknownHost
 from appliance.tenants import match_host, split_host
+from appliance.web import App, Receive, Scope, Send, answer, refuse
 from appliance.webapps.domains import CHALLENGE_PATH
 
-from .answers import App, Receive, Scope, Send, answer, refuse
 from .tls import ServerConfig
 
 CHALLENGE = "/.well-known/acme-challenge/"

@@ -1,6 +1,6 @@
 """The gate of a share: its password, and its audience, whose e-mail addresses are verified by a one-time code."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,9 +11,8 @@ from appliance.core.networks import wide_network_of
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark_error
 from appliance.documents.sharing import VISIT_MS, Audience, OpenShare, Origin, Shares
-from appliance.sites.front.answers import Exchange, Headers
 from appliance.sites.sign_in.code_emails import CodeEmails, Purpose
-from appliance.sites.sign_in.visiting import Page, Redirect, can_hold_cookies
+from appliance.sites.sign_in.visiting import Page, Redirect
 from appliance.tenants import split_host
 from appliance.tenants.sign_in import (
     LIFETIME_MS,
@@ -26,6 +25,7 @@ from appliance.tenants.sign_in import (
     SignInFailed,
     parse_email,
 )
+from appliance.web import Exchange, Headers, Request, cookie_pairs
 
 PREFIX = "/s/"
 # Wrong passwords per share and day, from one wide network and in total, before attempts are limited to one per WRONG_SECONDS.
@@ -52,7 +52,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class ShareRequest:
-    """A request for a valid share; `headers` have lower-case names."""
+    """A request for a valid share."""
 
     tenant: TenantScope
     token: str
@@ -60,7 +60,10 @@ class ShareRequest:
     visit: Visit
     origin: Origin
     exchange: Exchange
-    headers: Mapping[str, str]
+
+    @property
+    def http(self) -> Request:
+        return self.exchange.request
 
     @property
     def page(self) -> str:
@@ -72,15 +75,11 @@ class ShareRequest:
 
     @property
     def address(self) -> str:
-        return str(self.exchange.scope["gos.address"])
-
-    @property
-    def host(self) -> str:
-        return self.headers.get("host", "")
+        return self.http.address
 
     @property
     def door(self) -> CodeTarget:
-        return CodeTarget(self.tenant, f"share:{self.opened.share.id}", split_host(self.host))
+        return CodeTarget(self.tenant, f"share:{self.opened.share.id}", split_host(self.http.authority))
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,10 @@ class ShareGate:
         self._failures_in_total = DailyLimit(FREE_IN_TOTAL, WRONG_SECONDS)
         self._email_attempts = Attempts(FREE_EMAILS, EMAIL_SECONDS, LONGEST_EMAIL_SECONDS)
 
-    def read_visit(self, opened: OpenShare, headers: list[tuple[bytes, bytes]]) -> Visit:
+    def read_visit(self, opened: OpenShare, headers: Headers) -> Visit:
         """Read the visit from this browser's cookie."""
         audience, needs_password = opened.share.audience, opened.share.has_password
-        for ticket in _cookies(headers, _visit_cookie(opened)):
+        for ticket in _tickets(headers, _visit_cookie(opened)):
             until, _, rest = (self._shares.read_ticket(opened, ticket) or "").partition("-")
             download_id, _, person = rest.partition("-")
             if until.isdigit() and int(until) > clock.now_ms():
@@ -124,18 +123,18 @@ class ShareGate:
 
     def show_next_step(self, request: ShareRequest, problem: str = "", status: int = 403) -> Page:
         """The page for the next verification step. It reveals nothing about the file."""
-        if not can_hold_cookies(request.exchange.scope.get("scheme", "http"), request.host):
-            return Page("needs_https.html", {"host": f"{request.host}{request.page}"}, 426)
+        if not request.http.can_hold_cookies:
+            return Page("needs_https.html", {"host": f"{request.http.authority}{request.page}"}, 426)
         if not request.visit.has_password:
             return Page("share_password.html", {"page": request.page, "problem": problem}, status)
         email = self._requested_code(request)[1]
-        if email and request.exchange.scope["query_string"] != b"again":
+        if email and request.http.query_string != b"again":
             return Page("share_code.html", {"page": request.page, "problem": problem, "email": email}, status)
         return Page("share_email.html", {"page": request.page, "problem": problem, "email": email}, status)
 
     def answer_form(self, request: ShareRequest, form: Mapping[str, str]) -> Page | Redirect | PendingCheck:
         """Process the form of one of these pages."""
-        is_foreign = request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        is_foreign = request.http.headers.get("sec-fetch-site") in ("cross-site", "same-site")
         audience = request.opened.share.audience
         if request.visit.open:
             return Redirect(request.page, {_visit_cookie(request.opened): ""} if "leave" in form and not is_foreign else {})
@@ -191,7 +190,7 @@ class ShareGate:
             return page
         try:
             self._email_attempts.begin(request.key, request.address)
-            languages, sharer = request.headers.get("accept-language", ""), request.tenant.tenant_id
+            languages, sharer = request.http.headers.get("accept-language", ""), request.tenant.tenant_id
             purpose = Purpose(request.door, audience.integration, languages, request.address, sharer)
             code_id = self._post.request(purpose, email, allowed=audience.allows(email))
         except RateLimited as error:
@@ -202,7 +201,7 @@ class ShareGate:
 
     def _requested_code(self, request: ShareRequest) -> tuple[str, str]:
         """The id of the code this browser requested, and the e-mail address; empty when there is none or it expired."""
-        for ticket in _cookies(request.exchange.scope["headers"], _code_cookie(request.opened)):
+        for ticket in _tickets(request.http.scope["headers"], _code_cookie(request.opened)):
             kind, _, rest = (self._shares.read_ticket(request.opened, ticket) or "").partition("-")
             until, _, code_and_email = rest.partition("-")
             code_id, _, email = code_and_email.partition("-")
@@ -254,11 +253,6 @@ def _code_cookie(opened: OpenShare) -> str:
     return f"{_CODE_COOKIE}{opened.share.id}"
 
 
-def _cookies(headers: list[tuple[bytes, bytes]], cookie_name: str) -> Iterator[str]:
+def _tickets(headers: Headers, cookie: str) -> list[str]:
     """Every value of the cookie with this name."""
-    for name, value in headers:
-        if name == b"cookie":
-            for part in value.decode("latin1").split(";"):
-                key, _, content = part.strip().partition("=")
-                if key == cookie_name:
-                    yield content
+    return [value for name, value in cookie_pairs(headers) if name == cookie]

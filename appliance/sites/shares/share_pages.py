@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core.catalogues import Languages
-from appliance.sites.front.answers import Headers
 from appliance.sites.webapps.pages import SitePages, policy_of
+from appliance.web import Headers
 
 
 class SharePages:

@@ -13,11 +13,11 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.documents.sharing import OpenShare, Origin, Shares
 from appliance.sites.delivery import represent
-from appliance.sites.front.answers import Exchange, Headers, Receive, Scope, Send, TrackedSend, answer, refuse
 from appliance.sites.front.representation import ResponsePlan
 from appliance.sites.sign_in.visiting import Page, Redirect
 from appliance.sites.webapps.forms import read_form
 from appliance.sites.webapps.sending import Sender
+from appliance.web import Exchange, Headers, Receive, Scope, Send, TrackedSend, answer, refuse
 
 from .share_gate import PREFIX, PendingCheck, ShareGate, ShareRequest, response_headers
 from .share_pages import SAFE, SharePages
@@ -61,20 +61,19 @@ class ShareSite:
             await self._show_download(request)
 
     def _read_request(self, tenant: TenantScope, token: str, opened: OpenShare, exchange: Exchange) -> ShareRequest:
-        scope = exchange.scope
-        headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
-        visit = self._gate.read_visit(opened, scope["headers"])
-        origin = replace(Origin.of(scope["gos.address"], headers.get("user-agent", "")), person=visit.person)
-        return ShareRequest(tenant, token, opened, visit, origin, exchange, headers)
+        request = exchange.request
+        visit = self._gate.read_visit(opened, exchange.scope["headers"])
+        origin = replace(Origin.of(request.address, request.headers.get("user-agent", "")), person=visit.person)
+        return ShareRequest(tenant, token, opened, visit, origin, exchange)
 
     # -- pages
 
     async def _send_page(
         self, exchange: Exchange, status: int, template: str, extra_headers: Headers = (), **values: object
     ) -> None:
-        host = f"{exchange.scope['gos.host'].tenant}"
-        language = b", ".join(value for name, value in exchange.scope["headers"] if name.lower() == b"accept-language")
-        body, headers = self._pages.render(template, {"host": host, **values}, language.decode("latin1"))
+        request = exchange.request
+        language = request.headers.get("accept-language", "")
+        body, headers = self._pages.render(template, {"host": request.tenant, **values}, language)
         headers = [*headers, *extra_headers]
         if exchange.scope["method"] == "HEAD":
             length = (b"content-length", str(len(body)).encode())
@@ -98,7 +97,7 @@ class ShareSite:
     # -- the gate
 
     async def _unlock(self, request: ShareRequest) -> None:
-        form = await read_form(request.exchange.receive, MOST_FORM)
+        form = await read_form(request.http, MOST_FORM)
         response = await self._sender.in_thread(partial(self._gate.answer_form, request, form))
         if isinstance(response, PendingCheck):
             await asyncio.gather(asyncio.wrap_future(response.work), return_exceptions=True)  # errors are handled by `finish`

@@ -6,10 +6,9 @@ from collections.abc import Callable, MutableMapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from typing import Any
+from urllib.parse import urlencode
 
 from appliance.connectors.egress import Egress
 from appliance.core import clock
@@ -19,11 +18,10 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.monitor import Line, write_lines
-from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
 from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.sites.webapps.forms import read_form
 from appliance.tenants.sign_in import EmailCodes
-from appliance.web import Services
+from appliance.web import Exchange, Scope, Send, Services, answer, in_thread, refuse
 from appliance.webapps.access import ANONYMOUS, Access, OidcClient, ProviderFailed, Visitor, Visits
 
 from .code_emails import CodeEmails
@@ -38,12 +36,10 @@ from .visiting import (
     Redirect,
     SignInRequest,
     SignInResponse,
-    read_cookies,
     to_target,
     wants_page,
 )
 
-T = TypeVar("T")
 VISITOR_PATH = "/_gos/visit"
 EXECUTIONS = "/_gos/executions/"  # a visitor without a session can follow an execution, because its ticket is bound to the browser
 MOST_FORM = 16 << 10  # bytes
@@ -83,17 +79,17 @@ class AccessGate:
         if access.kind == "public":
             return Admitted(ANONYMOUS, exchange, access)
         scope, send = exchange.scope, exchange.send
-        request = _read_request(tenant, app, access, scope)
+        request = SignInRequest(tenant, app, access, exchange.request)
         try:
             visitor = await self._visitor(request)
-            if self._sign_in.has_page(request.path):
-                form = await read_form(exchange.receive, MOST_FORM) if request.method == "POST" else {}
+            if self._sign_in.has_page(request.http.path):
+                form = await read_form(request.http, MOST_FORM) if request.http.method == "POST" else {}
                 await self._show(await self._sign_in_response(replace(request, form=form, visitor=visitor)), request, send)
-            elif access.is_open(request.path) or request.path.startswith(EXECUTIONS):
+            elif access.is_open(request.http.path) or request.http.path.startswith(EXECUTIONS):
                 return Admitted(visitor or ANONYMOUS, exchange if visitor is None else mark_private(exchange), access)
             elif visitor is None:
                 await self._require_sign_in(request, scope, send)
-            elif request.path == VISITOR_PATH:
+            elif request.http.path == VISITOR_PATH:
                 await _send_visitor(visitor, send)
             else:
                 return Admitted(visitor, mark_private(exchange), access)
@@ -102,17 +98,14 @@ class AccessGate:
         return None
 
     async def _visitor(self, request: SignInRequest) -> Visitor | None:
-        token = request.cookies.get(VISIT_COOKIE, "")
+        token = request.http.cookies.get(VISIT_COOKIE, "")
         if not token or len(token) > 200:
             return None
         key = (request.scope, request.app, request.access, token)
-        return self._visits.find_cached_visitor(*key) or await self._in_thread(partial(self._visits.find_visitor, *key))
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return self._visits.find_cached_visitor(*key) or await in_thread(self._threads, self._visits.find_visitor, *key)
 
     async def _sign_in_response(self, request: SignInRequest) -> Page | Redirect:
-        response: SignInResponse = await self._in_thread(partial(self._sign_in.answer, request))
+        response: SignInResponse = await in_thread(self._threads, self._sign_in.answer, request)
         return (
             await asyncio.wrap_future(self._submit(request.scope, response.work))
             if isinstance(response, ExternalCall)
@@ -122,13 +115,13 @@ class AccessGate:
     # -- responding
 
     async def _require_sign_in(self, request: SignInRequest, scope: Scope, send: Send) -> None:
-        if request.method in ("GET", "HEAD") and wants_page(request.headers):
-            query = urlencode({"to": to_target(request.path, scope["query_string"])})
+        if request.http.method in ("GET", "HEAD") and wants_page(request.http.headers):
+            query = urlencode({"to": to_target(request.http.path, scope["query_string"])})
             await self._show(Redirect(f"{SIGN_IN}?{query}"), request, send)
         else:
             message = Sentence(
                 "this app requires a sign-in; open %(origin)s%(sign_in)s in a browser and sign in",
-                origin=request.origin, sign_in=SIGN_IN,
+                origin=request.http.origin, sign_in=SIGN_IN,
             )
             await refuse(send, SignInRequired(message), scope["gos.request_id"])
 
@@ -136,7 +129,7 @@ class AccessGate:
         if isinstance(error, NotFound | ProviderFailed):  # a secret that is not set, or a misconfigured provider
             self._log_failure(request, error, scope["gos.request_id"])
             error = _NotSetUp(NOT_SET_UP) if isinstance(error, NotFound) else ProviderFailed(NOT_DONE)
-        if wants_page(request.headers):
+        if wants_page(request.http.headers):
             values = {"title": mark("Not signed in"), "message": error.message}
             await self._show(Page("problem.html", values, error.status, headers=error.headers), request, send)
         else:
@@ -185,16 +178,6 @@ def _private_value(name: bytes, value: bytes) -> bytes:
         return value
     directives = [part.strip() for part in value.split(b",") if part.strip().split(b"=")[0].lower() not in (b"public", b"s-maxage")]
     return b", ".join([b"private", *(part for part in directives if part.lower() != b"private")])
-
-
-def _read_request(tenant: TenantScope, app: str, access: Access, scope: Scope) -> SignInRequest:
-    """The request as the sign-in needs it."""
-    headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
-    query = dict(reversed(parse_qsl(scope["query_string"].decode("latin1"), keep_blank_values=True, max_num_fields=None)))
-    return SignInRequest(
-        tenant, app, access, scope["method"], scope["path"], query, {}, headers, read_cookies(scope["headers"]),
-        scope.get("scheme", "http"), scope.get("gos.address", ""),
-    )  # fmt: skip
 
 
 def build_gate(services: Services, egress: Egress, templates: Path) -> AccessGate:

@@ -36,7 +36,7 @@ class ProviderSignIn:
 
         def redirect() -> Redirect:
             state, nonce, verifier = new_state(), new_state(), make_verifier()
-            url = self._client.build_sign_in_url(request.access, f"{request.origin}{BACK}", state, (nonce, verifier))
+            url = self._client.build_sign_in_url(request.access, f"{request.http.origin}{BACK}", state, (nonce, verifier))
             values = {"state": state, "nonce": nonce, "verifier": verifier, "to": request.target}
             return Redirect(url, self._cookie.create(request, "oidc", values))
 
@@ -45,17 +45,17 @@ class ProviderSignIn:
     def finish(self, request: SignInRequest, enter: Callable[[Visitor, str], Redirect]) -> SignInResponse:
         """Handle the provider's response: identify the user and check the access."""
         values = self._cookie.read(request, "oidc") if request.access.kind == "oidc" else None
-        if values is None or not is_equal(values["state"], request.args.get("state", "")):
+        if values is None or not is_equal(values["state"], request.http.arg("state")):
             return Page("problem.html", EXPIRED_SIGN_IN, 400)
-        if "code" not in request.args:
+        if "code" not in request.http.args:
             return Page("refused.html", {"who": "", "why": mark_error("the provider did not sign you in")}, 403)
         return ExternalCall(lambda: self._identify(request, values, enter))
 
     def _identify(self, request: SignInRequest, values: Any, enter: Callable[[Visitor, str], Redirect]) -> Page | Redirect:
         secret = open_access(request.scope, self._sealer, request.app, request.access)
-        redirect_uri = f"{request.origin}{BACK}"
+        redirect_uri = f"{request.http.origin}{BACK}"
         response = AuthorizationResponse(
-            request.args["code"], request.args.get("iss", ""), values["nonce"], values["verifier"], redirect_uri
+            request.http.arg("code"), request.http.arg("iss"), values["nonce"], values["verifier"], redirect_uri
         )
         identity = self._client.identify(request.access, secret, response)
         visitor = Visitor("user", identity.subject, identity.email)

@@ -7,6 +7,7 @@ from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import people
 from appliance.tenants.sign_in import Attempts, EmailCodes, parse_email
+from appliance.web import is_own_page
 from appliance.webapps.access import SignIns, Visitor, Visits, may_enter, open_access
 
 from .code_emails import CodeEmails, Purpose
@@ -22,8 +23,6 @@ from .visiting import (
     SignInCookie,
     SignInRequest,
     SignInResponse,
-    can_hold_cookies,
-    is_same_origin,
     new_state,
     safe_target,
 )
@@ -59,13 +58,13 @@ class SignIn:
 
     def answer(self, request: SignInRequest) -> SignInResponse:
         """The response to a sign-in request; coded errors are shown as pages by the gate."""
-        page = self._handlers.get(("GET" if request.method == "HEAD" else request.method, request.path))
+        page = self._handlers.get(("GET" if request.http.method == "HEAD" else request.http.method, request.http.path))
         if page is None:
             values = {"title": mark("Not possible"), "message": mark_error("open this page again from the app")}
             return Page("problem.html", values, 405)
-        if not can_hold_cookies(request.scheme, request.host):
+        if not request.http.can_hold_cookies:
             return Page("needs_https.html", {}, 426)
-        if request.method == "POST" and not is_same_origin(request):
+        if request.http.method == "POST" and not is_own_page(request.http.headers, request.http.origin):
             raise PolicyDenied(FOREIGN)
         return page(request)
 
@@ -77,7 +76,7 @@ class SignIn:
         if request.access.kind == "members":
             return self._redirect_to_base(request)
         if request.access.kind == "oidc":
-            self._provider_attempts.begin(request.key, request.address)
+            self._provider_attempts.begin(request.key, request.http.address)
             return self._provider.start(request)
         return Page(f"{request.access.kind}.html", {"to": request.target, "problem": ""})
 
@@ -90,7 +89,8 @@ class SignIn:
 
     def _open(self, request: SignInRequest, visitor: Visitor, to: str) -> Redirect:
         """Open a visit with a new cookie, replacing the one this browser sent."""
-        token = self._visits.open_visit(request.scope, request.app, request.access, visitor, request.cookies.get(VISIT_COOKIE, ""))
+        previous = request.http.cookies.get(VISIT_COOKIE, "")
+        token = self._visits.open_visit(request.scope, request.app, request.access, visitor, previous)
         return Redirect(safe_target(to), {VISIT_COOKIE: token, SIGN_IN_COOKIE: ""})
 
     # -- password
@@ -98,7 +98,7 @@ class SignIn:
     def _check_password(self, request: SignInRequest) -> SignInResponse:
         password = open_access(request.scope, self._sealer, request.app, request.access)
         try:
-            self._password_attempts.begin(request.key, request.address)
+            self._password_attempts.begin(request.key, request.http.address)
         except ApplianceError as error:
             return Page("password.html", {"to": request.target, "problem": error.message}, error.status, headers=error.headers)
         entered = request.form.get("password", "")
@@ -106,7 +106,7 @@ class SignIn:
         if self._sealer.digest(entered.encode("utf-8", "replace")) != self._sealer.digest(password.encode()):
             problem = mark_error("that password is not correct; try again")
             return Page("password.html", {"to": request.target, "problem": problem}, 401)
-        self._password_attempts.succeed(request.key, request.address)
+        self._password_attempts.succeed(request.key, request.http.address)
         return self._open(request, Visitor("password"), request.target)
 
     # -- members
@@ -119,7 +119,7 @@ class SignIn:
 
     def _enter_member(self, request: SignInRequest) -> SignInResponse:
         values = self._cookie.read(request, "member") if request.access.kind == "members" else None
-        user_id = self._members.redeem_member_code(request.place, values["state"], request.args.get("code", "")) if values else None
+        user_id = self._members.redeem_member_code(request.place, values["state"], request.http.arg("code")) if values else None
         if values is None or user_id is None:
             return Page("problem.html", EXPIRED_SIGN_IN, 400)
         member = people.find_member(request.scope, user_id)
@@ -137,8 +137,9 @@ class SignIn:
             problem = mark_error("this is not a valid e-mail address; use the form name@example.com")
             return Page("email.html", {**values, "problem": problem, "email": request.form.get("email", "")[:254]}, 422)
         try:
-            self._email_attempts.begin(request.key, request.address)
-            purpose = Purpose(request.door, request.access.integration, request.headers.get("accept-language", ""), request.address)
+            self._email_attempts.begin(request.key, request.http.address)
+            languages = request.http.headers.get("accept-language", "")
+            purpose = Purpose(request.door, request.access.integration, languages, request.http.address)
             code_id = self._emails.request(purpose, email, allowed=request.access.allows(email))
         except ApplianceError as error:
             page_values = {**values, "problem": error.message, "email": email}
@@ -157,12 +158,12 @@ class SignIn:
         values = self._cookie.read(request, "email") if request.access.kind == "email" else None
         if values is None:
             return Page("problem.html", EXPIRED_SIGN_IN, 400)
-        result = self._codes.check(request.door, values["id"], request.form.get("code", ""), request.address)
+        result = self._codes.check(request.door, values["id"], request.form.get("code", ""), request.http.address)
         if result.is_over:
             return self._code_page(request, values["email"], EXPIRED)
         if not result.email or not request.access.allows(result.email):
             return self._code_page(request, values["email"], mark_error("that code is not correct; check the latest e-mail"))
-        self._email_attempts.succeed(request.key, request.address)
+        self._email_attempts.succeed(request.key, request.http.address)
         return self._open(request, Visitor("user", result.email, result.email), values["to"])
 
     # -- at a provider
@@ -170,11 +171,11 @@ class SignIn:
     def _enter_user(self, request: SignInRequest) -> SignInResponse:
         response = self._provider.finish(request, lambda visitor, to: self._let_in(request, visitor, to))
         if isinstance(response, ExternalCall):  # may repeat with the same cookie, so the attempts are limited
-            self._provider_attempts.begin(request.key, request.address)
+            self._provider_attempts.begin(request.key, request.http.address)
         return response
 
     def _let_in(self, request: SignInRequest, visitor: Visitor, to: str) -> Redirect:
-        self._provider_attempts.succeed(request.key, request.address)
+        self._provider_attempts.succeed(request.key, request.http.address)
         return self._open(request, visitor, to)
 
     # -- sign out
@@ -183,7 +184,7 @@ class SignIn:
         return Page("sign_out.html", {"who": request.visitor.email if request.visitor else ""})
 
     def _sign_out(self, request: SignInRequest) -> SignInResponse:
-        self._visits.close_visit(request.scope, request.app, request.cookies.get(VISIT_COOKIE, ""))
+        self._visits.close_visit(request.scope, request.app, request.http.cookies.get(VISIT_COOKIE, ""))
         return Redirect(SIGNED_OUT, {VISIT_COOKIE: "", SIGN_IN_COOKIE: ""})
 
     def _show_signed_out(self, request: SignInRequest) -> SignInResponse:

@@ -23,7 +23,7 @@ class SignInPages:
         if isinstance(response, Redirect):
             return 303, b"", [(b"location", response.url.encode("latin1", "replace")), *_SAFE, *cookies]
         values = {"host": request.place.host, **response.values}
-        html = self._pages.html(response.template, values, request.headers.get("accept-language", ""))
+        html = self._pages.html(response.template, values, request.http.headers.get("accept-language", ""))
         headers = [(name.lower().encode(), value.encode("latin1", "replace")) for name, value in response.headers.items()]
         policy = (b"content-security-policy", policy_of(html).encode())
         return response.status, html.encode(), [(b"content-type", b"text/html; charset=utf-8"), policy, *_SAFE, *cookies, *headers]

@@ -17,6 +17,7 @@ from appliance.core.targets import is_own_path
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import split_host
 from appliance.tenants.sign_in import CodeTarget
+from appliance.web import Request
 from appliance.webapps.access import Access, SignInTarget, Visitor
 
 VISIT_COOKIE = "__Host-gos_visit"
@@ -60,36 +61,22 @@ SignInResponse = Page | Redirect | ExternalCall
 
 @dataclass(frozen=True)
 class SignInRequest:
-    """A request to the sign-in of an app; `headers` have lower-case names, `visitor` is set when a session already exists."""
+    """A request to the sign-in of an app; `visitor` is set when a session already exists."""
 
     scope: TenantScope
     app: str
     access: Access
-    method: str
-    path: str
-    args: Mapping[str, str]
-    form: Mapping[str, str]
-    headers: Mapping[str, str]
-    cookies: Mapping[str, str]
-    scheme: str
-    address: str
+    http: Request
+    form: Mapping[str, str] = field(default_factory=dict)
     visitor: Visitor | None = None
 
     @property
-    def host(self) -> str:
-        return self.headers.get("host", "")
-
-    @property
-    def origin(self) -> str:
-        return f"{self.scheme}://{self.host}"
-
-    @property
     def place(self) -> SignInTarget:
-        return SignInTarget(self.scope, self.app, split_host(self.host))
+        return SignInTarget(self.scope, self.app, split_host(self.http.authority))
 
     @property
     def door(self) -> CodeTarget:
-        return CodeTarget(self.scope, f"webapp:{self.app}", split_host(self.host))
+        return CodeTarget(self.scope, f"webapp:{self.app}", split_host(self.http.authority))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -98,19 +85,7 @@ class SignInRequest:
     @property
     def target(self) -> str:
         """Where to go after the sign-in."""
-        return safe_target(self.form.get("to") or self.args.get("to", ""))
-
-
-def read_cookies(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Cookies by name; if a name is repeated, the first one wins."""
-    cookies: dict[str, str] = {}
-    for name, value in headers:
-        if name == b"cookie":
-            for pair in value.decode("latin1").split(";"):
-                key, equals, content = pair.strip().partition("=")
-                if equals:
-                    cookies.setdefault(key, content.strip('"'))
-    return cookies
+        return safe_target(self.form.get("to") or self.http.arg("to"))
 
 
 def safe_target(target: str) -> str:
@@ -123,20 +98,6 @@ def to_target(path: str, query: bytes) -> str:
     """The path and query of a request as a target."""
     query_text = query.decode("latin1")
     return safe_target(quote(path, safe="/@:~!$&'()*,;=+") + (f"?{query_text}" if query_text else ""))
-
-
-def can_hold_cookies(scheme: str, host: str) -> bool:
-    """Whether browsers accept `__Host-` cookies here: over HTTPS everywhere, over plain HTTP on localhost only."""
-    name = split_host(host)
-    return scheme == "https" or name == "localhost" or name.endswith(".localhost")
-
-
-def is_same_origin(request: SignInRequest) -> bool:
-    """Whether a POST comes from a page of this host; False when the browser does not say."""
-    site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        return site in ("same-origin", "none")
-    return request.headers.get("origin", "").lower() == request.origin.lower()
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
@@ -160,7 +121,7 @@ class SignInCookie:
     def read(self, request: SignInRequest, kind: str) -> Mapping[str, str] | None:
         """The values of the cookie if it is of this kind and has not expired, otherwise None."""
         try:
-            sealed = base64.urlsafe_b64decode(request.cookies.get(SIGN_IN_COOKIE, ""))
+            sealed = base64.urlsafe_b64decode(request.http.cookies.get(SIGN_IN_COOKIE, ""))
             values: dict[str, Any] = json.loads(self._sealer.open(sealed, _context(request)))
         except (ValueError, ConfigInvalid):
             return None

@@ -1,16 +1,16 @@
 """Custom domains in front of WebApps: redirects to the canonical host, and permission for proxies to request certificates."""
 
-import asyncio
 from concurrent.futures import Executor
 from functools import partial
 from urllib.parse import parse_qs, quote
 
 from appliance.core.config import Config
 from appliance.core.scope import TenantScope
-from appliance.sites.front.answers import VISITOR, App, Receive, Scope, Send, answer
 from appliance.sites.front.networks import Networks
+from appliance.sites.front.scope_keys import VISITOR
 from appliance.sites.front.transport import CHALLENGE
 from appliance.tenants import FindCustomHost, HostMatch, match_host, split_host
+from appliance.web import App, Receive, Scope, Send, answer, in_thread
 from appliance.webapps import WebApps
 from appliance.webapps.domains import HostTable
 
@@ -94,7 +94,7 @@ class CertificatePermission:
             lookup = partial(self._webapps.find_created_at, scope, app, match.version)
         else:
             lookup = partial(self._webapps.published_number, scope, app)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lookup) is not None
+        return await in_thread(self._threads, lookup) is not None
 
     def _is_proxy(self, scope: Scope) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}

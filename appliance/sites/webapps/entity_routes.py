@@ -36,14 +36,14 @@ class EntityRoutes:
 
     async def read(self, call: RouteCall, route: Route) -> Body:
         """Read the body of the request, which has no files."""
-        if call.method not in WITH_BODY:
+        if call.request.method not in WITH_BODY:
             return Body()
         limits = BodyLimits(self._limits.json_body_kb << 10, self._limits.json_depth, None)
-        return await self._intake.read(call.exchange.receive, call.headers, limits, call.tenant.tenant_id)
+        return await self._intake.read(call.request, limits)
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """Run the operation; entities that the rules hide are answered with 404, forbidden operations with 403."""
-        query = read_fields(call.exchange.scope["query_string"])
+        query = read_fields(call.request.query_string)
         return await self._sender.in_thread(partial(self._perform, call, match, query, body))
 
     def _perform(self, call: RouteCall, match: Match, query: dict[str, Any], body: Body) -> Reply:
@@ -112,7 +112,7 @@ class EntityRoutes:
 
 def _requester(call: RouteCall) -> Requester:
     visitor = call.visitor
-    return Requester(visitor.kind, visitor.id, visitor.email, visitor.roles, call.app, call.method)
+    return Requester(visitor.kind, visitor.id, visitor.email, visitor.roles, call.app, call.request.method)
 
 
 def _entity(status: int, entity: Mapping[str, Any]) -> Reply:
@@ -121,7 +121,7 @@ def _entity(status: int, entity: Mapping[str, Any]) -> Reply:
 
 
 def _expected_version(call: RouteCall) -> int | None:
-    header = call.headers.get("if-match")
+    header = call.request.headers.get("if-match")
     if header is None or header.strip() == "*":
         return None
     match = _ETAG.fullmatch(header)

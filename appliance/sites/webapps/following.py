@@ -15,16 +15,17 @@ from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import service as executions
 from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.tenants import PLACE
+from appliance.web import HEARTBEAT, HEARTBEAT_SECONDS, encode_event, wait_for_disconnect
 
 from .origins import check_origin
 from .route_answers import DEFAULT_HEADERS, SANDBOX_HEADERS, Reply, as_json, failure_of, visible_output
 from .route_calls import RouteCall
-from .sending import Sender, wait_for_disconnect
+from .sending import Sender
 from .tickets import Tickets
 
 PREFIX = "/_gos/executions/"
 POLL_LIMIT = BucketLimit(600, 60)
-POLL_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 0.5, 15.0, 600.0
+POLL_SECONDS, LONGEST_SECONDS = 0.5, 600.0
 MOST_STREAMS, MOST_PER_TENANT, MOST_PER_HOLDER = 64, 32, 4
 _STATES = {
     "succeeded": "succeeded",
@@ -60,17 +61,17 @@ class ExecutionFollower:
 
     async def answer(self, call: RouteCall) -> Reply | None:
         """The state as JSON; None after it was streamed. NotFound for a ticket of another holder."""
-        if call.method != "GET":
+        if call.request.method != "GET":
             raise MethodNotAllowed("executions can be followed only with GET", headers={"Allow": "GET"})
-        check_origin(call.method, call.origin, call.headers, public=False)
+        check_origin(call.request.method, call.request.origin, call.request.headers, public=False)
         self._buckets.take(("follow", call.tenant.tenant_id, call.app, call.address), POLL_LIMIT)
-        ticket = call.path.removeprefix(PREFIX)
+        ticket = call.request.path.removeprefix(PREFIX)
         execution_id = self._tickets.open(call.tenant, call.app, call.holder, ticket)
         row = await self._load(call, execution_id)
         if not call.wants("text/event-stream"):
-            reply = as_json(200, {"success": True, "data": to_view(row, call.path)})
+            reply = as_json(200, {"success": True, "data": to_view(row, call.request.path)})
             return reply if row.status in FINISHED else reply.with_headers(("retry-after", "1"))
-        if call.headers.get("last-event-id") in ("succeeded", "failed"):
+        if call.request.headers.get("last-event-id") in ("succeeded", "failed"):
             return Reply(204)  # stops EventSource from reconnecting
         await self._stream(call, row)
         return None
@@ -113,24 +114,23 @@ class ExecutionFollower:
         """An event for every change of the state, whose name is the event id. Ends with the execution, when the browser leaves,
         or after LONGEST_SECONDS."""
         yield b"retry: 2000\n\n"
-        last, started_at = call.headers.get("last-event-id", ""), clock.monotonic()
+        last, started_at = call.request.headers.get("last-event-id", ""), clock.monotonic()
         last_sent = started_at
         while not disconnected.done() and clock.monotonic() - started_at < LONGEST_SECONDS:
             row = await self._load(call, execution_id)
             if (state := state_of(row)) != last:
-                yield _event(state, to_view(row, call.path))
+                yield _event(state, to_view(row, call.request.path))
                 last, last_sent = state, clock.monotonic()
             if row.status in FINISHED:
                 return
             if clock.monotonic() - last_sent >= HEARTBEAT_SECONDS:
-                yield b": still here\n\n"
+                yield HEARTBEAT
                 last_sent = clock.monotonic()
             await _wait(changed, disconnected)
 
 
 def _event(state: str, data: Mapping[str, Any]) -> bytes:
-    text = json.dumps(data, ensure_ascii=False)
-    return f"id: {state}\nevent: {state}\ndata: {text}\n\n".encode("utf8", "replace")
+    return encode_event(json.dumps(data, ensure_ascii=False), state, state)
 
 
 async def _wait(changed: asyncio.Event, disconnected: "asyncio.Future[None]") -> None:

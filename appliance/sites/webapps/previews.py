@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.sites.front.answers import VISITOR, Exchange, Receive, Scope, Send, answer
+from appliance.sites.front.scope_keys import VISITOR
+from appliance.web import Exchange, Receive, Request, Scope, Send, answer
 from appliance.webapps import WebApps
 from appliance.webapps.publishing import previews, served_grants
 
@@ -39,7 +40,7 @@ class PreviewSites:
         tenant = TenantScope(match.tenant, "site")
         query = parse_qsl(scope["query_string"].decode("latin1"), keep_blank_values=True)
         link = dict(query).get(previews.PARAMETER)
-        token = link if link is not None else _cookie(scope)
+        token = link if link is not None else Request.of(scope, receive).cookies.get(COOKIE, "")
         if token and (until := await self._expiry(tenant, match.app, match.version, token)) is not None:
             if link is not None:
                 rest = [(name, value) for name, value in query if name != previews.PARAMETER]
@@ -71,13 +72,6 @@ class PreviewSites:
         is_allowed = index is None or not index.version.routes or served_grants.is_allowed(tenant, app, number)
         served = served_grants.ServedState(number, None if is_allowed else 0)
         return Site(served, index, clock.monotonic(), older=[])
-
-
-def _cookie(scope: Scope) -> str:
-    """The token from the cookie that a link was exchanged for; empty when there is none."""
-    sent = b"; ".join(value for name, value in scope["headers"] if name == b"cookie").decode("latin1")
-    pairs = (part.strip().partition("=") for part in sent.split(";"))
-    return next((value for name, _, value in pairs if name == COOKIE), "")
 
 
 async def _set_cookie(send: Send, path: str, query: list[tuple[str, str]], token: tuple[str, int]) -> None:

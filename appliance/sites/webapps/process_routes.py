@@ -51,7 +51,7 @@ class ProcessRoutes:
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """Start the process, wait as long as the route allows, and respond."""
-        query = read_fields(call.exchange.scope["query_string"])
+        query = read_fields(call.request.query_string)
         finished = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, finished.set)
         starting = asyncio.ensure_future(self._sender.in_thread(partial(self._start, call, match, (body, query), callback)))
@@ -68,7 +68,7 @@ class ProcessRoutes:
 
     async def read(self, call: RouteCall, route: Route) -> Body:
         """Read the body of the request; the caller owns its files."""
-        if call.method not in WITH_BODY:
+        if call.request.method not in WITH_BODY:
             return Body()
         limits, files = self._services.config.limits, None
         text_bytes = limits.json_body_kb << 10
@@ -76,7 +76,7 @@ class ProcessRoutes:
             max_bytes = limits.upload_mb << 20
             files = FileLimits(min(max_bytes, int(route.upload.max_mb * (1 << 20))), max_bytes + text_bytes)
         body_limits = BodyLimits(text_bytes, limits.json_depth, files)
-        body = await self._intake.read(call.exchange.receive, call.headers, body_limits, call.tenant.tenant_id)
+        body = await self._intake.read(call.request, body_limits)
         return body if body.values is not None else replace(body, values={})
 
     def _start(
@@ -105,7 +105,7 @@ class ProcessRoutes:
             redirects = plain_form and route.then and not (isinstance(row.output, dict) and "$response" in row.output)
             return _redirect(route.then) if redirects else _output(call, row)
         if row.status in FINISHED:
-            return to_error_reply(failure_of(row.error), call.request_id, as_page=call.wants_page)
+            return to_error_reply(failure_of(row.error), call.request.request_id, as_page=call.wants_page)
         if plain_form and route.then:
             return _redirect(route.then)
         browser = call.browser or new_browser()
@@ -138,7 +138,7 @@ def _output(call: RouteCall, row: Execution) -> Reply:
         return success(row.output)
     except ProcessFailed as error:
         log.warning("the output of %s cannot be sent to a visitor of %s: %s", row.id, call.app, error.message)
-        return to_error_reply(ProcessFailed(FAILED), call.request_id, as_page=call.wants_page)
+        return to_error_reply(ProcessFailed(FAILED), call.request.request_id, as_page=call.wants_page)
 
 
 def _for_visitor(error: ApplianceError, route: Route) -> ApplianceError:

@@ -5,7 +5,8 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
-from appliance.sites.front.answers import LOG_FIELDS, VISITOR, App, Receive, Scope, Send, refuse
+from appliance.sites.front.scope_keys import LOG_FIELDS, VISITOR
+from appliance.web import App, Receive, Scope, Send, refuse
 from appliance.webapps.access import ANONYMOUS
 from appliance.webapps.traffic import HandledRequest, RequestLog
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError, ProcessFailed, Rejected, http_status
 from appliance.core.sentences import Sentence
+from appliance.web import error_response
 
 Pairs = tuple[tuple[str, str], ...]
 DEFAULT_HEADERS: Pairs = (
@@ -116,9 +117,8 @@ def to_error_reply(error: ApplianceError, request_id: str, *, as_page: bool = Fa
     extra = tuple((name.lower(), value) for name, value in error.headers.items())
     if as_page:
         return Reply(status, _page(error, request_id), (("content-type", "text/html; charset=utf-8"), _PAGE_POLICY, *extra))
-    details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
-    payload = {"code": error.code, "message": error.message, "status": status, "request_id": request_id, "details": details}
-    return as_json(status, {"success": False, "error": payload}, *extra)
+    body = error_response(error, request_id, for_visitor=True).body
+    return Reply(status, body, (("content-type", "application/json"), *SANDBOX_HEADERS, *extra))
 
 
 def _label(pointer: str) -> str:

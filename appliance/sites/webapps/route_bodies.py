@@ -1,6 +1,6 @@
 """Parses the bodies of requests to routes: JSON, a form, or a form with files, which are streamed to disk."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -12,9 +12,9 @@ from appliance.blobs import Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.core.sentences import Sentence
-from appliance.sites.front.answers import Receive
 from appliance.tenants import LARGE_BYTES, LargeBodies
 from appliance.uploads import FormLimits, FormReader, SentFile
+from appliance.web import Request, bounded
 from appliance.webapps.routes import Text
 
 T = TypeVar("T")
@@ -59,16 +59,16 @@ class BodyReader:
         self._run = run
         self._large = large
 
-    async def read(self, receive: Receive, headers: Mapping[str, str], limits: BodyLimits, tenant_id: str) -> Body:
-        """Read the body of a request to this tenant; PayloadTooLarge, UnsupportedMediaType, InvalidJson, InvalidRequest."""
-        media, options = parse_options_header(headers.get("content-type", ""))
+    async def read(self, request: Request, limits: BodyLimits) -> Body:
+        """Read the body of a request; PayloadTooLarge, UnsupportedMediaType, InvalidJson, InvalidRequest."""
+        media, options = parse_options_header(request.headers.get("content-type", ""))
         if media == "multipart/form-data":
             if limits.files is None:
                 raise UnsupportedMediaType("no files are accepted here; send application/json or application/x-www-form-urlencoded")
             form_limits = FormLimits(MOST_FIELDS, MOST_FILES, limits.bytes, limits.files.file_bytes)
             reader = FormReader(self._receiver, options.get("boundary", ""), form_limits)
-            return await self._read_form(_pieces(receive, headers, limits.files.bytes), reader)
-        raw = b"".join([piece async for piece in _pieces(receive, headers, limits.bytes)])
+            return await self._read_form(_bounded(request, limits.files.bytes), reader)
+        raw = b"".join([piece async for piece in _bounded(request, limits.bytes)])
         if not raw and media == "":
             return Body()
         if media == "application/x-www-form-urlencoded":
@@ -77,7 +77,7 @@ class BodyReader:
             raise UnsupportedMediaType("send application/json, application/x-www-form-urlencoded or multipart/form-data")
         if len(raw) < LARGE_BYTES:
             return Body(load_json(raw, limits.depth))
-        async with self._large.turn(tenant_id, len(raw)):
+        async with self._large.turn(request.tenant, len(raw)):
             return Body(await self._run(partial(load_json, raw, limits.depth)))
 
     async def _read_form(self, pieces: AsyncIterator[bytes], reader: FormReader) -> Body:
@@ -96,21 +96,12 @@ class BodyReader:
             raise
 
 
-async def _pieces(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> AsyncIterator[bytes]:
-    size = 0
-    announced = headers.get("content-length", "")
-    more = not (announced.isdigit() and int(announced) > max_bytes)
-    if not more:
-        raise PayloadTooLarge(Sentence("the body can have at most %(most)s KiB", most=max_bytes >> 10))
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise InvalidRequest("the client disconnected")
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        size += len(piece)
-        if size > max_bytes:
-            raise PayloadTooLarge(Sentence("the body can have at most %(most)s KiB", most=max_bytes >> 10))
-        yield piece
+def _bounded(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
+    """The body of the request, refused at once if it announces more than `max_bytes`."""
+    refusal = PayloadTooLarge(Sentence("the body can have at most %(most)s KiB", most=max_bytes >> 10))
+    if request.content_length > max_bytes:
+        raise refusal
+    return bounded(request.pieces, max_bytes, refusal)
 
 
 def read_fields(raw: bytes) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """One call of a route, shared by the modules that serve it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from appliance.core.errors import PolicyDenied, SignInRequired
 from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
-from appliance.sites.front.answers import Exchange
+from appliance.web import Exchange, Request
 from appliance.webapps.access import Visitor
 from appliance.webapps.routes import Access
 
@@ -24,34 +23,12 @@ class RouteCall:
     visitor: Visitor
 
     @property
-    def method(self) -> str:
-        return str(self.exchange.scope["method"])
-
-    @property
-    def path(self) -> str:
-        return str(self.exchange.scope["path"])
-
-    @property
-    def request_id(self) -> str:
-        return str(self.exchange.scope["gos.request_id"])
-
-    @cached_property
-    def headers(self) -> Mapping[str, str]:
-        """Headers by lower-case name; several Cookie headers are joined."""
-        headers: dict[str, str] = {}
-        for raw, value in self.exchange.scope["headers"]:
-            name, text = raw.decode("latin1").lower(), value.decode("latin1")
-            headers[name] = f"{headers[name]}; {text}" if name == "cookie" and name in headers else text
-        return headers
-
-    @property
-    def origin(self) -> str:
-        """The app's own origin in this request; the host table has validated the host."""
-        return f"{self.exchange.scope['scheme']}://{self.headers.get('host', '')}"
+    def request(self) -> Request:
+        return self.exchange.request
 
     @cached_property
     def browser(self) -> str:
-        return browser_of(self.headers.get("cookie", ""))
+        return browser_of(self.request.headers.get("cookie", ""))
 
     @property
     def holder(self) -> str:
@@ -60,15 +37,15 @@ class RouteCall:
 
     @property
     def address(self) -> str:
-        return network_of(str(self.exchange.scope["gos.address"]))
+        return network_of(self.request.address)
 
     def wants(self, media: str) -> bool:
-        return media in self.headers.get("accept", "")
+        return media in self.request.accept
 
     @property
     def wants_page(self) -> bool:
         """Whether a browser displays the response, after a plain form or a link."""
-        return self.wants("text/html") and not self.headers.get("content-type", "").startswith("application/json")
+        return self.wants("text/html") and not self.request.headers.get("content-type", "").startswith("application/json")
 
 
 def check_access(visitor: Visitor, access: Access) -> None:

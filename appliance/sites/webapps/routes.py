@@ -15,9 +15,9 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
-from appliance.sites.front.answers import LOG_FIELDS, Exchange, answer
 from appliance.sites.front.buckets import BucketLimit, Buckets
-from appliance.web import Services
+from appliance.sites.front.scope_keys import LOG_FIELDS
+from appliance.web import Exchange, Services, answer
 from appliance.webapps.access import Visitor
 from appliance.webapps.publishing import is_suspended
 from appliance.webapps.routes import Match, Route, RouteTable
@@ -80,7 +80,7 @@ class Routes:
         tenant = TenantScope(request.tenant.tenant_id, f"webapp:{request.app}", request_id=scope["gos.request_id"])
         call = RouteCall(request.exchange, tenant, request.app, request.visitor)
         started_at = clock.monotonic()
-        with logs.log_context(request_id=call.request_id):
+        with logs.log_context(request_id=call.request.request_id):
             reply = await self._perform(call, match, allowed, is_suspended=is_suspended(request.allowed_until))
             if match is not None and LOG_FIELDS in scope:
                 scope[LOG_FIELDS].update(route=match.route.path, execution_id=reply.execution_id if reply else None)
@@ -102,29 +102,29 @@ class Routes:
 
     async def _perform(self, call: RouteCall, match: Match | None, allowed: list[str], *, is_suspended: bool) -> Reply | None:
         try:
-            if "\0" in call.path:
+            if "\0" in call.request.path:
                 raise NotFound("there is nothing at this address")
             if match is not None and is_suspended:
                 raise PolicyDenied(SUSPENDED, extra={"reason": "grant_required"})
             if match is not None:
                 return await self._serve(call, match)
-            if call.path.startswith(PREFIX):
+            if call.request.path.startswith(PREFIX):
                 return await self._following.answer(call)
             message = Sentence(
-                "%(method)s is not supported here; use %(allowed)s", method=call.method, allowed=", ".join(allowed)
+                "%(method)s is not supported here; use %(allowed)s", method=call.request.method, allowed=", ".join(allowed)
             )
             raise MethodNotAllowed(message, headers={"Allow": ", ".join(allowed)})
         except ApplianceError as error:
-            return to_error_reply(error, call.request_id, as_page=call.wants_page)
+            return to_error_reply(error, call.request.request_id, as_page=call.wants_page)
         except Exception:
             log.exception("a route failed")
             return to_error_reply(
-                ApplianceError("an unexpected error occurred; try again"), call.request_id, as_page=call.wants_page
+                ApplianceError("an unexpected error occurred; try again"), call.request.request_id, as_page=call.wants_page
             )
 
     async def _serve(self, call: RouteCall, match: Match) -> Reply:
         route = match.route
-        check_origin(call.method, call.origin, call.headers, public=route.access == "public")
+        check_origin(call.request.method, call.request.origin, call.request.headers, public=route.access == "public")
         limits = self._count(call, route)
         check_access(call.visitor, route.access)
         target = self._processes if route.process else self._entities
@@ -156,7 +156,8 @@ class Routes:
             limit = route.rate_limit
             # A session that is only a cookie chosen by the browser could be a new one for each call.
             per = call.holder if limit.per == "session" and call.visitor.session else call.address
-            state = self._buckets.take(("route", *app, route.path, call.method, per), BucketLimit(limit.requests, limit.window_s))
+            key = ("route", *app, route.path, call.request.method, per)
+            state = self._buckets.take(key, BucketLimit(limit.requests, limit.window_s))
         return state.headers()
 
 
@@ -164,13 +165,13 @@ def _log_call(call: RouteCall, route: Route, reply: Reply, milliseconds: int) ->
     """Write a line to the tenant's log, without request or response contents."""
     level = "info" if reply.status < 400 else "warn" if reply.status < 500 else "error"
     fields = {
-        "webapp": call.app, "route": route.path, "method": call.method, "status": reply.status, "ms": milliseconds,
+        "webapp": call.app, "route": route.path, "method": call.request.method, "status": reply.status, "ms": milliseconds,
         "visitor": call.visitor.kind,
     }  # fmt: skip
+    text = f"{call.app}: {call.request.method} {route.path} {reply.status}"
     line = Line(
-        clock.now_ms(), level, "webapp", f"{call.app}: {call.method} {route.path} {reply.status}", fields, reply.execution_id,
-        reply.process_id, None, call.request_id,
-    )  # fmt: skip
+        clock.now_ms(), level, "webapp", text, fields, reply.execution_id, reply.process_id, None, call.request.request_id
+    )
     db.submit(partial(log_lines.write_lines, call.tenant, [line])).add_done_callback(_report_failure)
 
 

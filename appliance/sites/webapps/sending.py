@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from appliance.blobs import Blobs, Pieces
 from appliance.core.scope import TenantScope
-from appliance.sites.front.answers import Exchange, Headers, Receive
 from appliance.sites.front.representation import ResponsePlan
+from appliance.web import Exchange, Headers, in_thread, wait_for_disconnect
 
 T = TypeVar("T")
 CACHED_FILE_BYTES, CACHE_BYTES = 1 << 18, 64 << 20
@@ -28,7 +28,7 @@ class Sender:
 
     async def in_thread(self, fn: Callable[[], T]) -> T:
         """Run `fn` on a thread, and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, fn)
+        return await in_thread(self._threads, fn)
 
     async def send(self, tenant: TenantScope, plan: ResponsePlan, exchange: Exchange, extra_headers: Headers = ()) -> int:
         """Send the response with `more` headers; returns how many bytes were sent. BlobDamaged before anything is sent."""
@@ -81,8 +81,3 @@ class Sender:
                 self._cache_bytes -= len(self._cache.popitem(last=False)[1])
         return content
 
-
-async def wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

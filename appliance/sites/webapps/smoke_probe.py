@@ -9,8 +9,9 @@ from urllib.parse import unquote
 from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.scope import TenantScope
-from appliance.sites.front.answers import VISITOR, App, Scope
+from appliance.sites.front.scope_keys import VISITOR
 from appliance.tenants import HostMatch
+from appliance.web import App, Scope
 from appliance.webapps.access import Visitor
 from appliance.webapps.publishing import MOST_MS, Check, CheckResponse
 

@@ -8,9 +8,10 @@ from urllib.parse import parse_qsl
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, NotFound, UnknownHost
 from appliance.core.scope import TenantScope
-from appliance.sites.front.answers import VISITOR, Exchange, Receive, Scope, Send, answer, refuse
 from appliance.sites.front.representation import Representations
+from appliance.sites.front.scope_keys import VISITOR
 from appliance.sites.sign_in.access import AccessGate
+from appliance.web import Exchange, Receive, Scope, Send, answer, refuse
 from appliance.webapps import ServedVersion, WebApps
 from appliance.webapps.access import ANONYMOUS
 from appliance.webapps.files import headers_for
