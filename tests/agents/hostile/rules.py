@@ -31,7 +31,7 @@ OPEN: list[dict[str, Any]] = [
 
 
 def outward() -> Any:
-    """The policy that docs/connectors.md shows, under which models send nothing out."""
-    page = (Path(__file__).parents[3] / "docs" / "connectors.md").read_text("utf-8")
+    """The policy that docs/integrations.md shows, under which models send nothing out."""
+    page = (Path(__file__).parents[3] / "docs" / "integrations.md").read_text("utf-8")
     (text,) = re.findall(r"^# policies/outward.yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return yaml12.load(text)
