@@ -1,6 +1,7 @@
 """Filters documents, and converts rows to documents."""
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from appliance.core.database import full_text
@@ -15,6 +16,7 @@ from .records import Document, DocumentFilter
 from .reviews import reviews
 
 _SORTED_BY = {name: getattr(DocumentRow, name) for name in ("id", "name", "folder", "size", "created_at", "updated_at")}
+_OF_ROW = [each.name for each in fields(Document) if each.name in DocumentRow._meta.fields]
 
 
 def find_page(scope: TenantScope, filters: DocumentFilter, request: PageRequest) -> Page[DocumentRow]:
@@ -62,9 +64,11 @@ def to_documents(scope: TenantScope, rows: Iterable[DocumentRow]) -> list[Docume
     text_states = texts.states(scope, [row.sha256 for row in rows])
     return [
         Document(
-            row.id, row.name, row.folder, tuple(sorted(tags[row.id])), row.media_type, row.size, row.sha256, row.revision,
-            row.version, row.created_at, row.created_by, row.updated_at, row.metadata, reviews_by_id[row.id].review,
-            reviews_by_id[row.id].approved_revision, text_states.get(row.sha256, "none"),
+            **{name: getattr(row, name) for name in _OF_ROW},
+            tags=tuple(sorted(tags[row.id])),
+            review=reviews_by_id[row.id].review,
+            approved_revision=reviews_by_id[row.id].approved_revision,
+            text_state=text_states.get(row.sha256, "none"),
         )
         for row in rows
-    ]  # fmt: skip
+    ]

@@ -1,6 +1,6 @@
 """Data types of documents."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -63,7 +63,7 @@ class Changes:
 
     name: str | None = None
     folder: str | None = None
-    tags: tuple[str, ...] | None = None
+    tags: Sequence[str] | None = None
     media_type: str | None = None
     metadata: Mapping[str, Any] | None = None
 

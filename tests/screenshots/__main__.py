@@ -35,12 +35,13 @@ def appliance() -> Iterator[Running]:
 
 @dataclass(frozen=True)
 class Selection:
-    """What to take: pages, refused forms, widths, and the language of the browser."""
+    """What to take: pages, refused forms, widths, the language of the browser, and whether whole pages or their first screen."""
 
     screens: list[Screen]
     forms: list[bool]
     widths: list[int]
     language: str
+    is_whole: bool
 
 
 def take_pictures(house: FurnishedTenant, chromium: Browser, selection: Selection, folder: Path) -> int:
@@ -69,7 +70,7 @@ def _picture(page: Page, selection: Selection, path: Path, show: Callable[[], ob
         for width in selection.widths:
             set_look(page, scheme, width)
             show()
-            page.screenshot(path=f"{path}-{scheme}-{width}.png", full_page=True)
+            page.screenshot(path=f"{path}-{scheme}-{width}.png", full_page=selection.is_whole)
 
 
 def main() -> None:
@@ -78,13 +79,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only pages whose name contains this")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="in pixels (default: %(default)s)")
     parser.add_argument("--language", default="en", help="language of the browser, such as de (default: %(default)s)")
+    parser.add_argument("--first-screen", action="store_true", help="only what is visible without scrolling, as for the README")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     with appliance() as running, sync_playwright() as playwright:
         house = furnish(running)
         selected = [screen for screen in screens(house.things) if chosen.only in screen.name]
         forms = [form for form, name in REFUSED_FORMS.items() if chosen.only in name]
-        selection = Selection(selected, forms, [int(width) for width in chosen.widths.split(",")], chosen.language)
+        widths = [int(width) for width in chosen.widths.split(",")]
+        selection = Selection(selected, forms, widths, chosen.language, is_whole=not chosen.first_screen)
         chromium = launch(playwright)
         count = take_pictures(house, chromium, selection, chosen.folder)
         chromium.close()

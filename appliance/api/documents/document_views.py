@@ -8,7 +8,7 @@ from appliance.api.frame.fields import CreatedAt, CreatedBy, Cursor, ExactCount,
 from appliance.api.frame.routing import Body, ListQuery, Query, View
 from appliance.core import clock
 from appliance.core.pages import DEFAULT_LIMIT
-from appliance.documents import Document, Revision
+from appliance.documents import Changes, Document, Revision
 
 MediaType = Annotated[
     str,
@@ -187,6 +187,11 @@ class ChangeDocument(Body):
         dict[str, Any] | None,
         Field(description="Members to set, or to remove by null; the others stay. At most 50 members and 16 KiB remain."),
     ] = None
+
+
+    def to_changes(self) -> Changes:
+        """The changes to make; a member that was not sent stays as it is."""
+        return Changes(**dict(self))
 
 
 class MoveFolder(Body):

@@ -9,7 +9,7 @@ from appliance.core.database.full_text import parse_search
 from appliance.core.errors import Conflict, Gone, InvalidFilter, NotFound, RangeNotSatisfiable, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
-from appliance.documents import Changes, Document, DocumentFilter, DocumentKept, NewDocument, clean_name, read_metadata
+from appliance.documents import Document, DocumentFilter, DocumentKept, NewDocument, clean_name, read_metadata
 from appliance.documents.contents import Infected, Quarantined, ScanFailed, TextFailed, texts
 
 from .document_views import (
@@ -162,10 +162,8 @@ def change_document(call: Call, document_id: str) -> Answer:
     Name, folder, tags, media type and metadata; its content stays. Takes If-Match.
     """
     body: ChangeDocument = call.body
-    tags = None if body.tags is None else tuple(body.tags)
-    changes = Changes(body.name, body.folder, tags, body.media_type, body.metadata)
-    version = expected_version(call)
-    return document_answer(call.services.documents.files.update_document(call.scope, document_id, changes, if_version=version))
+    files, version = call.services.documents.files, expected_version(call)
+    return document_answer(files.update_document(call.scope, document_id, body.to_changes(), if_version=version))
 
 
 @route("DELETE", "/documents/{document_id}", scope="documents.write", returns=DeletedView, errors=(DocumentKept,))
