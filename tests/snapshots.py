@@ -18,11 +18,10 @@ from unittest.mock import patch
 
 from quart import Quart
 
-from appliance import cli
+from appliance import cli, migrations
 from appliance.api import ROUTES
 from appliance.api.frame.docs import contract
 from appliance.app import composition
-from appliance.core import migrations
 from appliance.core.config_example import example
 from appliance.core.database import db
 from appliance.testing.running import make_config, start

@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import runs as runs
 from . import versions as versions
 from .definition import Definition as Definition

@@ -1,4 +1,4 @@
-"""Carries out owners' confirmations, and assesses grants from before they were recorded."""
+"""Carries out owners' confirmations, and assesses what published WebApps have access to."""
 
 from functools import partial
 
@@ -6,19 +6,17 @@ from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
-from appliance.tenants.grants import Confirmation, ConfirmationDecisions, grace_periods, secret_bindings
+from appliance.tenants.grants import Confirmation, ConfirmationDecisions, SecretDestination, grace_periods, secret_bindings
 from appliance.tenants.keys import adoption
 from appliance.webapps import WebApps
 from appliance.webapps.publishing import served_grants
-
-from .secret_adoption import decide_secret
 
 
 def make_confirmations(webapps: WebApps) -> ConfirmationDecisions:
     """Register the handler for each kind of confirmation."""
     decisions = ConfirmationDecisions()
     decisions.register("grant", partial(_apply_grant_decision, webapps))
-    decisions.register("secret", decide_secret)
+    decisions.register("secret", _apply_secret_decision)
     decisions.register("key", adoption.decide_key)
     return decisions
 
@@ -34,8 +32,16 @@ def _apply_grant_decision(webapps: WebApps, scope: TenantScope, confirmation: Co
         served_grants.apply_decision(scope, webapps, name, confirmation)
 
 
+def _apply_secret_decision(scope: TenantScope, confirmation: Confirmation) -> None:
+    """Bind the secret to its destination, or unbind it; development versions before 0.1.0 requested such decisions."""
+    details = confirmation.details
+    place = SecretDestination(details["kind"], details["target"], details["digest"], details["hosts"])
+    if confirmation.state == "confirmed":
+        secret_bindings.bind(scope, details["secret"], place)
+    else:
+        secret_bindings.unbind_place(scope, details["secret"], place)
+
+
 def authority_upkeep(config: Config) -> list[Periodic]:
-    """The jobs that assess what was published before grants were recorded, or on another appliance, a few at a time."""
-    grace = grace_periods(config)
-    processes, webapps = version_grants.make_assessor(grace), served_grants.build_assessor(grace)
-    return [Periodic("grants", 5.0, processes.assess_some), Periodic("webapp-grants", 5.0, webapps.assess_some)]
+    """The job that assesses WebApps that were published lately, a few at a time."""
+    return [Periodic("webapp-grants", 5.0, served_grants.build_assessor(grace_periods(config)).assess_some)]

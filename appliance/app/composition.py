@@ -114,7 +114,6 @@ from .parts import (
     make_webapps,
     runtimes_folder,
 )
-from .secret_adoption import adopt_secret_uses
 from .store import open_store
 from .telemetry import Telemetry
 from .tools import add_tools
@@ -138,7 +137,6 @@ class Appliance:
     def start(self) -> None:
         """Start the sandbox, then the workers and periodic jobs."""
         self.telemetry.start()
-        adopt_secret_uses(self.services)
         self.services.sandbox.start()
         self.services.processes.start()
         self.services.agents.runs.start()

@@ -1,6 +1,6 @@
 """Opens the data folder, its key and its database, for commands and for the appliance itself."""
 
-from appliance.core import clock, migrations
+from appliance import migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
@@ -10,7 +10,6 @@ from appliance.documents import service as documents
 from appliance.monitor import logs as log_lines
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.tenants.keys import adoption
 from appliance.webapps.access import forget_person
 from appliance.webapps.domains import service as domains
 
@@ -27,5 +26,4 @@ def open_store(config: Config) -> Sealer:
     tenants.before_tenant_delete(check_tenant_not_retained)
     tenants.on_tenant_delete(domains.forget_tenant)
     people.on_password_change(forget_person)
-    adoption.request_adoptions(clock.parse_duration(config.authority.confirm_departed_within, pointer="/authority"))
     return sealer

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Protocol
 
-from appliance.core import migrations
+from appliance import migrations
 from appliance.core.database import db
+from appliance.core.sentences import Sentence
 from appliance.datapool import from_stored
 from appliance.datapool import tables as entity_tables
+
+from .problems import BackupInvalid
 
 BATCH = 500
 SEARCHED = ("document_text", "log_line")
@@ -101,12 +104,23 @@ def sort_tables(references: Leads) -> list[str]:
 def create_schema(file: sqlite3.Connection, source: Source, tenant_id: str | None = None) -> None:
     """Creates the schema of the source in an empty file: its migrations and the tables of all collections, or of a tenant's."""
     ((number,),) = source.rows("SELECT max(number) FROM migration")
-    for statement in migrations.statements_of_file(number):
+    for statement in migrations.statements_of_file(supported_number(number)):
         file.execute(statement)
     for statement in entity_statements(source, sqlite=True, tenant_id=tenant_id):
         file.execute(statement)
-    for table in FileSource(file.execute).tables():  # some migrations insert rows
+    for table in FileSource(file.execute).tables():  # the baseline inserts rows
         file.execute(f'DELETE FROM "{table}"')  # noqa: S608  # names of our own
+
+
+def supported_number(number: int) -> int:
+    """The migration with the schema of a database whose last migration is this; BackupInvalid if this release has none."""
+    equivalent = migrations.equivalent_number(number)
+    if equivalent is None:
+        raise BackupInvalid(Sentence(
+            "the data is of a development version before 0.1.0 whose schema this release cannot upgrade; start %(version)s on that "
+            "data once, then back it up again", version=migrations.DEVELOPMENT_VERSION,
+        ))
+    return equivalent
 
 
 def entity_statements(source: Source, *, sqlite: bool, tenant_id: str | None = None) -> Iterator[str]:

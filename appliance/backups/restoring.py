@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance import migrations
 from appliance.blobs import Places, installation_id
-from appliance.core import catalogues, clock, migrations
+from appliance.core import catalogues, clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
@@ -24,7 +25,7 @@ from .copying import FileSource, entity_statements
 from .creation import DATABASE, FILES, KEY
 from .parts import sync_folder
 from .problems import BackupInvalid, full_disks
-from .snapshots import open_snapshot
+from .snapshots import open_snapshot, schema_number
 from .verification import VerifiedBackup, read_backup
 
 CONFIG = "config.yaml"
@@ -170,7 +171,7 @@ def _load_data(config: Config, places_of: PlacesOf, checked: VerifiedBackup) -> 
     db.open_database(f"sqlite:///{checked.folder / DATABASE}" if own else url)
     try:
         if not own:
-            _load(checked.folder / DATABASE, checked.manifest["schema"])
+            _load(checked.folder / DATABASE)
         migrated = migrations.migrate()
         db.write(_revoke_access)
     finally:
@@ -190,11 +191,13 @@ def _merge_side_files(path: Path) -> None:
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 
-def _load(path: Path, schema: int) -> None:
+def _load(path: Path) -> None:
     """Loads an empty database on a server: the schema of the backup, then all rows in one transaction."""
     if migrations.is_begun() and any(db.rows(f"SELECT 1 FROM {table} LIMIT 1") for table in ("tenant", "person")):  # noqa: S608
         raise Conflict("the database in storage.database is not empty; create a new one and configure that")
-    migrations.migrate(schema)
+    with open_snapshot(path) as file:
+        number = schema_number(file)
+    migrations.migrate(number)
 
     def load() -> None:
         with open_snapshot(path) as file:
@@ -209,7 +212,7 @@ def _load_rows(source: FileSource) -> None:
     tables = source.tables()
     with defer_foreign_keys(tables):
         for table in reversed(tables):
-            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  # rows inserted by migrations
+            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  # rows inserted by the baseline
         for table in tables:
             columns = source.columns(table)
             listed = ", ".join(f'"{column}"' for column in columns)

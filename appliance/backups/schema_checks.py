@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from appliance.core import migrations
+from appliance import migrations
 from appliance.core.sentences import Sentence
 from appliance.datapool import from_stored
 

@@ -10,7 +10,7 @@ from appliance.core.database.sqlite import BUSY_SECONDS
 from appliance.core.errors import ConfigInvalid
 from appliance.core.sentences import Sentence
 
-from .copying import FileSource, build_text_indexes, copy_rows, create_schema, open_source
+from .copying import FileSource, build_text_indexes, copy_rows, create_schema, open_source, supported_number
 from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopping
 
 
@@ -71,10 +71,13 @@ def count_rows(file: sqlite3.Connection) -> dict[str, int]:
 
 
 def schema_number(file: sqlite3.Connection) -> int:
-    """The number of the file's last migration; raises ConfigInvalid without migrations."""
+    """The number of the file's last migration.
+
+    Raises ConfigInvalid without a schema, BackupInvalid for the schema of a development version that cannot be upgraded.
+    """
     if not file.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
         raise ConfigInvalid("the database has no schema yet; begin with `gos init`")
-    return int(file.execute("SELECT coalesce(max(number), 0) FROM migration").fetchone()[0])
+    return supported_number(int(file.execute("SELECT coalesce(max(number), 0) FROM migration").fetchone()[0]))
 
 
 def check_integrity(file: sqlite3.Connection) -> None:

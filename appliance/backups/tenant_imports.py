@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from appliance import migrations
 from appliance.blobs import Places
-from appliance.core import clock, ids, migrations
+from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.database.loading import defer_foreign_keys, insert_rows
 from appliance.core.errors import AlreadyExists
@@ -154,7 +155,7 @@ def _unpack(path: Path, passphrase: str | None, folder: Path, course: JobControl
                 raise BackupInvalid("the export is incomplete: its manifest is missing; use another copy of it")
             check_parts(manifest, stored, FORMAT, KIND)
             check_contents(manifest, count, size)
-            check_rows({**manifest, "tables": {"migration": manifest["schema"], **manifest["tables"]}}, file, count)
+            check_rows(manifest, file, count)
     return manifest
 
 
@@ -173,7 +174,7 @@ def _store_content(file: sqlite3.Connection, part: OpenPart, folder: Path) -> in
 def _migrate_file(path: Path) -> None:
     """Migrates the file to this release's schema."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        for statement in migrations.statements_of_file(len(migrations.all_migrations()), after=schema_number(file)):
+        for statement in migrations.statements_of_file(migrations.last_number(), after=schema_number(file)):
             file.execute(statement)
 
 

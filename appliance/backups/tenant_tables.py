@@ -40,7 +40,7 @@ NOT_EXPORTED: Mapping[str, str] = {
         ("action_preview", "document_upload", "document_upload_part", "idempotency", "llm_reservation", "pending_call",
          "suspended_step"), "is unfinished work",
     ),
-    **dict.fromkeys(("integration_circuit", "secret_use", "step_cache"), "is rebuilt"),
+    **dict.fromkeys(("integration_circuit", "step_cache"), "is rebuilt"),
 }  # fmt: skip
 
 # Columns with numbers assigned by the database across tenants: an import assigns new ones in the same order.

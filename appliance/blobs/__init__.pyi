@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import quota as quota
 from .archives import ArchiveLimits as ArchiveLimits
 from .archives import read_members as read_members

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from appliance import migrations
 from appliance.backups import schedule
 from appliance.blobs import MARKER, installation_id, owner_of, probe
-from appliance.core import catalogues, clock, migrations
+from appliance.core import catalogues, clock
 from appliance.core.catalogues import CatalogueInvalid, Languages, Reading
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
@@ -95,18 +96,18 @@ def _clock() -> Iterator[tuple[str, str]]:
 
 def _schema() -> Iterator[tuple[str, str]]:
     """Compare the open database's schema with this release, which may not be the one that runs."""
-    pending, newer = migrations.pending(), migrations.newer()
-    if newer is not None:
-        count = len(migrations.all_migrations())
-        yield "FAIL", (
-            f"the database has migration {newer}, but this release knows only {count} and will not start: install the newer release"
-        )
-    elif not migrations.is_begun():
+    try:
+        migrations.refuse_unsupported()
+    except ConfigInvalid as error:
+        yield "FAIL", f"this release will not start: {error.message}"
+        return
+    pending = migrations.pending()
+    if not migrations.is_begun():
         yield "note", "the database works and is empty; the next start creates its schema"
     elif pending:
+        count = "1 migration is pending" if pending == 1 else f"{pending} migrations are pending"
         yield "note", (
-            f"the database works, {pending} migrations are pending: the next start of this release applies them, which cannot be "
-            "undone; make a backup first"
+            f"the database works, {count}: the next start of this release upgrades it, which cannot be undone; make a backup first"
         )
     else:
         yield "ok", f"the database works, 0 migrations are pending, {len(service.list_tenants())} tenants"

@@ -161,7 +161,7 @@ class TaskQueue:
 
 
 def table_statements() -> list[str]:
-    """The DDL of Huey's tables, in the portable SQL of our migrations."""
+    """The DDL of Huey's tables, in the portable SQL of the baseline."""
     return [
         "CREATE TABLE task (id {serial}, queue TEXT NOT NULL, data {blob} NOT NULL, priority DOUBLE PRECISION NOT NULL)",
         "CREATE INDEX task_priority_id ON task (priority DESC, id)",

@@ -1,4 +1,5 @@
 from . import access as access
+from . import baseline as baseline
 from . import service as service
 from . import tables as tables
 from .access import Requester as Requester

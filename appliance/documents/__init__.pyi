@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import browsing as browsing
 from . import folder_rules as folder_rules
 from . import retention as retention

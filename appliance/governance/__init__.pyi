@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import budgets as budgets
 from . import kill_switches as kill_switches
 from . import subjects as subjects

@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import calls as calls
 from . import connecting as connecting
 from . import gate as gate

@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import service as service
 from . import usage as usage
 from .conversation import Conversation as Conversation

@@ -1,5 +1,6 @@
 from . import analytics as analytics
 from . import audit as audit
+from . import baseline as baseline
 from . import failures as failures
 from . import logs as logs
 from . import metrics as metrics

@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import examples as examples
 from .models import Execution as Execution
 from .models import JournalRow as JournalRow

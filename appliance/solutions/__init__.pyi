@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import offboarding as offboarding
 from . import service as service
 from .archive import LARGEST_BYTES as LARGEST_BYTES
@@ -24,10 +25,8 @@ from .resetting import reset_tenant as reset_tenant
 from .retention import delete_expired as delete_expired
 from .route_targets import find_broken_routes as find_broken_routes
 from .schemas import schema_files as schema_files
-from .secret_uses import SecretUse as SecretUse
 from .secret_uses import find_place as find_place
 from .secret_uses import unbound_uses as unbound_uses
-from .secret_uses import uses_of as uses_of
 from .service import ApplyOptions as ApplyOptions
 from .service import apply_solution as apply_solution
 from .starter import ORDER_SYSTEM as ORDER_SYSTEM

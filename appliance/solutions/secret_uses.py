@@ -78,20 +78,6 @@ def list_uses(referrers: Referrers, scope: TenantScope) -> Iterator[SecretUse]:
         yield from _of_webapp(referrers, scope, app)
 
 
-def uses_of(referrers: Referrers, scope: TenantScope, kind: Kind, target: str) -> list[SecretUse]:
-    """The uses by one integration, LLM profile, WebApp or process with its webhooks; none if it does not exist."""
-    try:
-        if kind == "integration":
-            return list(_of_integration(referrers, scope, referrers.integrations.get_integration(scope, target)))
-        if kind == "llm-profile":
-            return list(_of_profile(referrers.llm.get_profile(scope, target)))
-        if kind == "webapp":
-            return list(_of_webapp(referrers, scope, referrers.webapps.get_app(scope, target)))
-        return list(_of_process(scope, versions.get_process(scope, target)))
-    except NotFound:
-        return []
-
-
 def unbound_uses(referrers: Referrers, scope: TenantScope, name: str) -> list[SecretDestination]:
     """Where a secret is used without being allowed there."""
     uses = [use for use in list_uses(referrers, scope) if use.name == name]

@@ -1,10 +1,10 @@
+from . import baseline as baseline
 from . import idempotency as idempotency
 from . import invitations as invitations
 from . import people as people
 from . import preferences as preferences
 from . import service as service
 from . import starters as starters
-from .actors import scopes_of_actor as scopes_of_actor
 from .hosts import FindCustomHost as FindCustomHost
 from .hosts import HostMatch as HostMatch
 from .hosts import match_host as match_host

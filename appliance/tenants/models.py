@@ -83,7 +83,7 @@ class ApiKey(PlatformModel):
     created_by = peewee.TextField()
     issuer = peewee.TextField()  # whose permissions limit it
     orphaned_at = peewee.BigIntegerField(null=True)  # when the issuer was removed
-    orphan_until = peewee.BigIntegerField(null=True)  # how long it works without an issuer; 0: not examined since the upgrade
+    orphan_until = peewee.BigIntegerField(null=True)  # how long it works without an issuer
     last_used_at = peewee.BigIntegerField(null=True)
     rotated_from = peewee.TextField(null=True)
     grace_until = peewee.BigIntegerField(null=True)
@@ -117,18 +117,6 @@ class SecretBindingRow(TenantModel):
     class Meta:
         table_name = "secret_binding"
         primary_key = peewee.CompositeKey("tenant_id", "name", "kind", "target", "digest", "hosts")
-
-
-class SecretUseRow(TenantModel):
-    """A use of secrets that predates secret bindings, until it is migrated at startup."""
-
-    label = "use of a secret"
-    kind = peewee.TextField()
-    target = peewee.TextField()
-
-    class Meta:
-        table_name = "secret_use"
-        primary_key = peewee.CompositeKey("tenant_id", "kind", "target")
 
 
 class Idempotency(TenantModel):

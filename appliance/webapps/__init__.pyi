@@ -1,3 +1,4 @@
+from . import baseline as baseline
 from . import service as service
 from .records import Difference as Difference
 from .records import FileSpec as FileSpec

@@ -18,9 +18,9 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, ConnectorFailed, NotFound, TimedOut
-from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.llm import Generated, LanguageModels, Profile, usage
+from appliance.migrations import migrate
 from appliance.tenants import service as tenants
 from tests.agents.model_server import Answer, Call, ModelServer, obey, script
 from tests.agents.spans import RecordingTracer

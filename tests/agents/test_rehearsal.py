@@ -19,11 +19,11 @@ from appliance.agents.tools.toolbox import Toolbox
 from appliance.connectors.egress import Egress
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.governance import Governor
 from appliance.governance.policies import PolicyService
 from appliance.llm import LanguageModels, Profile, usage
+from appliance.migrations import migrate
 from appliance.tenants import service as tenants
 from tests.agents.model_server import Answer, Call, ModelServer, script
 

@@ -14,7 +14,7 @@ from tests.architecture.source_tree import dotted_name, name_of, offences_in, py
 # Modules that build Sentences from others, and from marked texts.
 MAKERS = ("appliance/core/sentences.py", "appliance/core/texts.py")
 # English only: commands, tests of solutions, the starter, and migrations.
-ENGLISH_ONLY = ("appliance/cli/", "appliance/testing/", "appliance/starter/", "appliance/core/migrations/")
+ENGLISH_ONLY = ("appliance/cli/", "appliance/testing/", "appliance/starter/", "appliance/migrations/")
 
 
 @functools.cache

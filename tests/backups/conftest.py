@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from appliance import migrations
 from appliance.app.parts import make_places
 from appliance.app.store import open_store
 from appliance.backups.copying import Source, open_source
 from appliance.backups.creation import Backup, make_backup
 from appliance.backups.restoring import RestoreRequest, RestoreResult, restore_backup
 from appliance.blobs import Blobs, installation_id
-from appliance.core import migrations
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db

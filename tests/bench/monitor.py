@@ -14,9 +14,9 @@ from functools import partial
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.migrations import migrate
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
+from appliance.migrations import migrate
 from appliance.monitor import Line, LineFilter, Tail, Window, analytics, logs, rollup, tally
 from appliance.tenants import service as tenants
 

@@ -15,7 +15,6 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
 from appliance.tenants import ALL_SCOPES, service
-from appliance.tenants.grants import grace_periods
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.redteam.granting import (
@@ -365,10 +364,6 @@ def test_older_versions_are_assessed_once_by_their_author(running: Running, owne
     before_the_upgrade(owner, "old-covered", f"key:{wide}")
     before_the_upgrade(owner, "old-wider", f"key:{narrow}")
     before_the_upgrade(owner, "old-departed", "user:usr_gone")
-    assessor = version_grants.make_assessor(grace_periods(running.config))
-    while assessor.assess_some():
-        pass
-
     assert execute(flow, "old-covered").json()["data"]["output"] == 1
     assert open_confirmations(owner, "old-covered") == []
     assert execute(flow, "old-wider").json()["error"]["code"] == "policy_denied"

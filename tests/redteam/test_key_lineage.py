@@ -1,4 +1,4 @@
-"""The rule of lineage itself, on both databases: what a key may do now, and what rotation, adoption and the upgrade make of it."""
+"""The rule of lineage itself, on both databases: what a key may do now, and what rotation and adoption make of it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,21 +6,18 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, migrations
+from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, PolicyDenied, RateLimited, RevokedApiKey, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import RateLimiter, people, scopes_of_role, service
-from appliance.tenants.grants import ConfirmationDecisions, confirmations, continued_access
+from appliance.tenants.grants import ConfirmationDecisions, ConfirmationRequest, confirmations, continued_access
 from appliance.tenants.keys import KeySpec, adoption, keys, lineage
 
 PASSWORD = "correct horse battery"
 SEALER = Sealer(b"k" * 32)
-INSERT = """INSERT INTO api_key (id, tenant_id, digest, name, environment, prefix, last4, scopes, created_at, expires_at,
-    rate_requests, rate_window_s, allowed_ips, created_by, rotated_from)
-    VALUES (?, 'acme', ?, 'old', 'live', 'gos_live_', '0000', '[]', 1, 2, 600, 60, '[]', ?, ?)"""
 NARROW = ["entities.read", "keys.read", "keys.write", "processflow.write"]
 
 
@@ -234,27 +231,26 @@ def test_access_in_the_name_of_a_key_that_lost_a_scope_is_refused(one: TenantSco
         continued_access.check_still_allowed(one, f"key:{key_id}", {"agents.write"})
 
 
-def before_the_upgrade(one: TenantScope) -> tuple[str, str, str]:
-    """Id and text of a removed member's key, which has issued another one, and the id of a member's key, as migrated."""
-    ann, eve = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
+def make_orphan(one: TenantScope, within_ms: int) -> tuple[str, str]:
+    """Id and text of a removed member's key as a development version left it: with a deadline, and a request to the owners."""
+    ann = make_person(one, "ann@acme.test")
     orphan_id, orphan = issue(ann)
     issue(by(orphan), ["entities.read"])
-    here_id, _ = issue(eve)
     people.remove_member(one, ann.actor.removeprefix("user:"))
-    db.write(lambda: db.execute("UPDATE api_key SET orphaned_at = NULL, orphan_until = 0"))
+    deadline = clock.now_ms() + within_ms
+    row = keys.get_key(one, orphan_id)
+    details = {"name": row.name, "ends_with": f"{row.prefix}…{row.last4}", "scopes": row.scopes, "issuer": row.issuer}
+    request = ConfirmationRequest("key", orphan_id, "digest", details, deadline)
+    db.write(partial(db.execute, "UPDATE api_key SET orphan_until = ? WHERE id = ?", (deadline, orphan_id)))
+    db.write(partial(confirmations.request_confirmation, one, request))
     lineage.clear_cache()
-    return orphan_id, orphan, here_id
+    return orphan_id, orphan
 
 
-def test_orphaned_keys_work_until_the_deadline_and_need_a_confirmation(one: TenantScope) -> None:
-    orphan_id, orphan, _ = before_the_upgrade(one)
+def test_orphaned_keys_work_until_their_deadline(one: TenantScope) -> None:
     day = 86_400_000
-    assert adoption.request_adoptions(30 * day) == 1
-    assert adoption.request_adoptions(30 * day) == 0, "asked once"
-    lineage.clear_cache()
+    orphan_id, orphan = make_orphan(one, 30 * day)
     assert use(orphan).scope.scopes == set(NARROW)
-    (confirmation,) = confirmations.list_open(one)
-    assert (confirmation.kind, confirmation.subject, confirmation.details["name"]) == ("key", orphan_id, "issued")
     with pytest.raises(Conflict, match="adopt the key"):
         keys.rotate_key(by(orphan), SEALER, orphan_id, 0)
     clock.move(30 * day)
@@ -285,36 +281,10 @@ def test_bulk_loading_gives_the_same_authority_as_single_reads(one: TenantScope,
     assert {authority.ended for authority in alone} == {"", lineage.ISSUER_REMOVED, lineage.PARENT_ENDED}
 
 
-def test_orphaned_keys_that_end_at_once_need_a_confirmation(one: TenantScope) -> None:
-    orphan_id, orphan, _ = before_the_upgrade(one)
-    assert adoption.request_adoptions(0) == 1
-    with pytest.raises(RevokedApiKey):
-        by(orphan)
-    (confirmation,) = confirmations.list_open(one)
-    assert (confirmation.subject, confirmation.deadline) == (orphan_id, keys.get_key(one, orphan_id).orphan_until)
-    decisions = ConfirmationDecisions()
-    decisions.register("key", adoption.decide_key)
-    decisions.decide(make_person(one, "gil@acme.test"), confirmation.id, True)
-    assert by(orphan).scopes == set(NARROW)
-
-
-def test_keys_that_issued_each_other_work_until_the_deadline(one: TenantScope) -> None:
-    """A key had rotated the one that had issued it: the migration leaves both going back to each other."""
-    first_id, first = issue(one)
-    second_id, second = issue(by(first), ["entities.read"])
-    changed = "UPDATE api_key SET issuer = ?, orphan_until = 0 WHERE id = ?"
-    for key_id, other in ((first_id, second_id), (second_id, first_id)):
-        db.write(partial(db.execute, changed, (f"key:{other}", key_id)))
-    assert adoption.request_adoptions(86_400_000) == 1, "one is asked about, and the other rests on it"
-    assert by(first).scopes == set(NARROW)
-    assert by(second).scopes == {"entities.read"}
-    assert [confirmation.subject for confirmation in confirmations.list_open(one)] == [first_id]
-
-
 @pytest.mark.parametrize("confirm", [True, False])
-def test_an_owner_decides_about_an_orphaned_key(one: TenantScope, confirm: bool) -> None:
-    orphan_id, orphan, _ = before_the_upgrade(one)
-    adoption.request_adoptions(1000)
+@pytest.mark.parametrize("within_ms", [0, 60_000])
+def test_an_owner_decides_about_an_orphaned_key(one: TenantScope, within_ms: int, confirm: bool) -> None:
+    orphan_id, orphan = make_orphan(one, within_ms)
     (confirmation,) = confirmations.list_open(one)
     eve = make_person(one, "fay@acme.test")
     decisions = ConfirmationDecisions()
@@ -329,19 +299,3 @@ def test_an_owner_decides_about_an_orphaned_key(one: TenantScope, confirm: bool)
         assert row.revoked_at is not None
         with pytest.raises(RevokedApiKey):
             by(orphan)
-
-
-def test_the_upgrade_sets_the_issuer_of_every_key(one: TenantScope) -> None:
-    """A key that had rotated itself keeps the issuer of the first, and what an old key issued rests on its newest successor."""
-    creators = {"key_1": "user:ann", "key_2": "key:key_1", "key_3": "key:key_2", "key_4": "user:eve", "key_5": "key:key_1"}
-    creators |= {"key_6": "key:key_5", "key_7": "system", "key_8": "key:key_9"}
-    rotated_from = {"key_2": "key_1", "key_3": "key_2", "key_4": "key_3"}
-    for key_id, created_by in creators.items():
-        db.write(partial(db.execute, INSERT, (key_id, key_id.encode(), created_by, rotated_from.get(key_id))))
-    for statement in next(each for each in migrations.all_migrations() if each.name == "lineage").statements:
-        if "UPDATE api_key" in statement:
-            db.write(partial(db.execute, statement))
-    issuers = dict(db.rows("SELECT id, issuer FROM api_key"))
-    new = {"key_2": "user:ann", "key_3": "user:ann", "key_5": "key:key_4"}
-    assert issuers == creators | new
-    assert db.rows("SELECT created_by, orphan_until FROM api_key WHERE id = 'key_5'") == [("key:key_1", 0)], "the record stays"

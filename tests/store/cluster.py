@@ -96,7 +96,7 @@ class Cluster:
         if not self._schema:
             self._emptied = self.make_database()
             program = (
-                "import sys; from appliance.core import migrations; from appliance.core.database import db; "
+                "import sys; from appliance import migrations; from appliance.core.database import db; "
                 "db.open_database(sys.argv[1]); migrations.migrate()"
             )
             subprocess.run([sys.executable, "-c", program, self._emptied], check=True)

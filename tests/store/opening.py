@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from appliance.core import migrations
+from appliance import migrations
 from appliance.core.database import db
 
 _SQLITE = "sqlite:///"

@@ -213,7 +213,7 @@ def close_database() -> None:
 
 
 def is_sqlite() -> bool:
-    """Whether the database is SQLite; for use in this package and in migrations only."""
+    """Whether the database is SQLite; for use in this package and in `appliance/migrations` only."""
     return isinstance(database.obj, peewee.SqliteDatabase)
 
 

@@ -1,7 +1,7 @@
 """The grant under which a version runs: recorded on publication, checked at the start, withdrawn by an owner.
 
 `process_version.grant_digest` identifies the grant; from `allowed_until` (epoch ms; null: no limit) the version can no
-longer start.  A version published before grants were recorded has no digest until it is assessed, once.
+longer start.  A version published before grants were recorded has no digest until it is assessed, before it first runs.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from appliance.core.sentences import Sentence
 from appliance.processes.executions import service as executions
 from appliance.processes.models import Execution, Process, ProcessVersion
 from appliance.tenants import service as tenants
-from appliance.tenants.grants import AccessSpec, Assessor, GracePeriods, PublishedVersion, confirmations, grant_assessment, grants
+from appliance.tenants.grants import AccessSpec, GracePeriods, PublishedVersion, confirmations, grant_assessment, grants
 
 from .authority import required_access_of_draft, subject_of
 
@@ -126,21 +126,8 @@ def trial_scopes(scope: TenantScope, process_id: str, access: AccessSpec) -> fro
 
 
 def assess(scope: TenantScope, process_id: str, version: int, grace: GracePeriods) -> int | None:
-    """Records the access of a version published before the upgrade; returns until when it may start (epoch ms), or None."""
+    """Records the access of a version published before grants were; returns until when it may start (epoch ms), or None."""
     return db.write(partial(_assess, tenants.system_scope(scope.tenant_id), process_id, version, grace))
-
-
-def make_assessor(grace: GracePeriods) -> Assessor[tuple[str, str, int]]:
-    """The background assessment of the published versions of every tenant."""
-
-    def find() -> list[tuple[str, str, int]]:
-        rows = db.rows(
-            "SELECT v.tenant_id, v.process_id, v.version FROM process_version v JOIN process p ON p.tenant_id = v.tenant_id "
-            "AND p.id = v.process_id AND p.published_version = v.version WHERE v.grant_digest IS NULL"
-        )
-        return [(str(tenant_id), str(process_id), int(version)) for tenant_id, process_id, version in rows]
-
-    return Assessor(find, lambda key: assess(tenants.system_scope(key[0]), key[1], key[2], grace))
 
 
 def _assess(scope: TenantScope, process_id: str, version: int, grace: GracePeriods) -> int | None:

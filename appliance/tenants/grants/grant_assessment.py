@@ -5,7 +5,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from appliance.core import clock, migrations
+from appliance import migrations
+from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
@@ -17,7 +18,6 @@ from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
 from . import grants
 from .grants import AccessSpec
 
-MIGRATION = "grants"
 BATCH_SIZE = 50
 RETRY_S = 3600.0
 Key = TypeVar("Key", bound=Hashable)
@@ -65,7 +65,7 @@ def assess(scope: TenantScope, published: PublishedVersion, grace: GracePeriods)
     if scopes is not None and not excess and not is_withheld:
         grants.give_grant(scope, subject, access, by=published.author, at=published.at)
         return None
-    since = max(migrations.applied_at(MIGRATION), service.get_tenant(scope.tenant_id).created_at)
+    since = max(migrations.created_at(), service.get_tenant(scope.tenant_id).created_at)
     until: int = clock.now_ms() if is_withheld else since + (grace.departed_ms if scopes is None else grace.wider_ms)
     details = {"version": published.version, "author": published.author, "why": "departed" if scopes is None else "wider"}
     grants.request_grant(scope, subject, access, excess, until, **details)

@@ -7,7 +7,7 @@ checked when a use is stored and again when the secret is opened, so that changi
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from appliance.core import clock
@@ -17,13 +17,13 @@ from appliance.core.errors import NotFound, PolicyDenied, ScopeMissing, Validati
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
-from appliance.tenants.models import SecretBindingRow, SecretUseRow
+from appliance.tenants.models import SecretBindingRow
 from appliance.tenants.service import is_secret_name, unseal_secret
 
 Kind = Literal["integration", "process", "webhook", "llm-profile", "webapp"]
 KINDS: tuple[Kind, ...] = ("integration", "process", "webhook", "llm-profile", "webapp")
 SCOPE = "secrets.write"
-MAX_BINDINGS = 1_000  # added by people and keys; the appliance's own migration may exceed it
+MAX_BINDINGS = 1_000  # added by people and keys
 _ENCRYPTED = frozenset({"https", "wss", "ldaps", "ftps", "sftp", "smtps", "imaps"})
 _LABELS = {
     "integration": "the integration {0}", "process": "the process {0}", "webhook": "the webhooks of the process {0}",
@@ -126,7 +126,7 @@ def require_bindable(
     return unbound
 
 
-def bind(scope: TenantScope, name: str, place: SecretDestination, *, expires_at: int | None = None) -> Binding:
+def bind(scope: TenantScope, name: str, place: SecretDestination) -> Binding:
     """Allow the secret, which need not exist yet, at this place as well.  ScopeMissing without `secrets.write`."""
     scope.require(SCOPE)
     if not is_secret_name(name):
@@ -140,11 +140,9 @@ def bind(scope: TenantScope, name: str, place: SecretDestination, *, expires_at:
             ))
         _delete_query(scope, name, place).execute()
         now = clock.now_ms()
-        scope.insert(
-            SecretBindingRow, name=name, **vars(place), bound_by=scope.actor, created_at=now, expires_at=expires_at,
-        )  # fmt: skip
+        scope.insert(SecretBindingRow, name=name, **vars(place), bound_by=scope.actor, created_at=now)
         audit.record(scope, "secret.bind", name, _audit_details(place))
-        return Binding(name, place, scope.actor, now, expires_at)
+        return Binding(name, place, scope.actor, now, None)
 
     return db.write(save)
 
@@ -213,17 +211,6 @@ def bind_process(scope: TenantScope, process_id: str, granted: Iterable[str], ve
         for kind, names in uses:
             place = SecretDestination(kind, process_id)
             bind_use(scope, find_unbound(scope, names, place), place)
-
-
-def list_unmigrated_uses() -> list[tuple[str, Kind, str]]:
-    """Tenant, kind and target of each use from before secrets had destinations that has not been migrated yet, sorted."""
-    rows = db.rows("SELECT tenant_id, kind, target FROM secret_use ORDER BY tenant_id, kind, target")
-    return [(str(tenant_id), cast(Kind, kind), str(target)) for tenant_id, kind, target in rows]
-
-
-def delete_unmigrated_use(scope: TenantScope, kind: Kind, target: str) -> None:
-    """Record that a use has been migrated."""
-    db.write(lambda: scope.delete(SecretUseRow).where(SecretUseRow.kind == kind, SecretUseRow.target == target).execute())
 
 
 def build_not_bound(name: str, place: SecretDestination) -> PolicyDenied:

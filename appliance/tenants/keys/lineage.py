@@ -102,15 +102,6 @@ def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKe
     return None if role is None else scopes_of_role(role)
 
 
-def has_lost_issuer(row: ApiKey) -> bool:
-    """Whether the key's direct issuer is gone; also for a key that descends from itself.
-
-    Before keys had a lineage, a key could rotate its own issuer, so that each depends on the other.
-    """
-    above = _find_issuer(row, clock.now_ms())
-    return above is None or (isinstance(above, ApiKey) and row in build_authority(above).ancestors)
-
-
 def _find_role(tenant_id: str, user_id: str) -> str | None:
     rows = db.rows("SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?", (tenant_id, user_id))
     return str(rows[0][0]) if rows else None

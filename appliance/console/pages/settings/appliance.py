@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from appliance import migrations
 from appliance.console.frame.routing import Answer, Page, Visit, page
-from appliance.core import clock, migrations
+from appliance.core import clock
 from appliance.core.config_view import list_settings
 from appliance.core.database import db
 from appliance.core.errors import ScopeMissing
@@ -47,7 +48,7 @@ def show_appliance(visit: Visit) -> Answer:
     """Versions, database, connectors and licences, as needed for support."""
     values = {
         "version": importlib.metadata.version(DISTRIBUTION), "python": platform.python_version(), "machine": platform.machine(),
-        "database": _database(), "schema": len(migrations.all_migrations()), "pending": migrations.pending(),
+        "database": _database(), "schema": migrations.last_number(), "pending": migrations.pending(),
         "started": _STARTED, "up_ms": clock.now_ms() - _STARTED, "packages": _packages(),
         "connectors": visit.services.integrations.registry.installed, "runs_it": is_administrator(visit),
         "wasmtime": importlib.metadata.version("wasmtime"),

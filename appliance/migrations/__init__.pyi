@@ -1,0 +1,12 @@
+from .development import DEVELOPMENT_VERSION as DEVELOPMENT_VERSION
+from .development import equivalent_number as equivalent_number
+from .ledger import created_at as created_at
+from .ledger import is_begun as is_begun
+from .sequence import BASELINE as BASELINE
+from .sequence import last_number as last_number
+from .sequence import statements_of_file as statements_of_file
+from .upgrading import migrate as migrate
+from .upgrading import newer as newer
+from .upgrading import pending as pending
+from .upgrading import refuse_other as refuse_other
+from .upgrading import refuse_unsupported as refuse_unsupported
