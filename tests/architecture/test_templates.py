@@ -42,11 +42,11 @@ def find_unknown_members(template: nodes.Template) -> Iterator[str]:
 
 
 def find_riddles(template: nodes.Template) -> Iterator[str]:
-    for node in template.find_all((nodes.Name, nodes.Macro, nodes.Getattr)):
-        name = node.attr if isinstance(node, nodes.Getattr) else node.name
+    named = [(node.lineno, node.name) for kind in (nodes.Name, nodes.Macro) for node in template.find_all(kind)]
+    for line, name in [*named, *((node.lineno, node.attr) for node in template.find_all(nodes.Getattr))]:
         bare = name.strip("_")
         if bare in PARTICIPLES or bare.removesuffix("s") in DIALECT:
-            yield f"line {node.lineno}: {name}: say {PARTICIPLES.get(bare) or DIALECT[bare.removesuffix('s')]}"
+            yield f"line {line}: {name}: say {PARTICIPLES.get(bare) or DIALECT[bare.removesuffix('s')]}"
 
 
 def find_problems(path: Path) -> Iterator[str]:

@@ -63,7 +63,7 @@ class UpgradedTenant:
         members = {each.login: each.user_id for each in people.list_members(self.scope)}
         owner = members.get(OWNER) or self.running.user(OWNER, "correct horse battery staple", self.scope.tenant_id)
         person = TenantScope(self.scope.tenant_id, f"user:{owner}", ALL_SCOPES)
-        self.running.services.confirmations.decide(person, confirmation.id, confirm)
+        self.running.services.governance.confirmations.decide(person, confirmation.id, confirm)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_an_unreadable_process_does_not_break_the_page_of_a_secret(upgraded: Upg
     db.write(lambda: db.execute(update, (definition, upgraded.scope.tenant_id)))
     place = upgraded.add_integration("old-beside")
     try:
-        assert unbound_uses(upgraded.running.services, upgraded.scope, "topsecret") == [place]
+        assert unbound_uses(upgraded.running.services.referrers, upgraded.scope, "topsecret") == [place]
     finally:
         upgraded.owner.delete(f"{API}/processes/odd")
 
