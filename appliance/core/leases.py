@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
+import peewee
+
 from . import clock
 from .database import db
 
@@ -175,9 +177,15 @@ class LeaseTable:
     def _no_owner(self) -> Changes:
         return {self.owner: None} if self.owner is not None and self.model._meta.fields[self.owner].null else UNCHANGED
 
+    @cached_property
+    def _converters(self) -> Mapping[str, Callable[[Any], Any]]:
+        """How the values of fields such as JSON are stored; those of plain fields are stored as they are."""
+        fields = self.model._meta.fields.items()
+        return {name: field.db_value for name, field in fields if type(field).db_value is not peewee.Field.db_value}
+
     def _values(self, columns: Changes) -> list[Any]:
-        fields = self.model._meta.fields
-        return [fields[name].db_value(value) for name, value in columns.items()]
+        converters = self._converters
+        return [converters[name](value) if name in converters else value for name, value in columns.items()]
 
     def _update(self, columns: Changes, where: str, params: Key, fixed: str = "") -> int:
         return db.execute(_update_sql(self.table, fixed, tuple(columns), where), (*self._values(columns), *params))

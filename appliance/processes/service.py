@@ -89,9 +89,7 @@ class ProcessFlow:
         self.runner = Runner(config, presence, tools, self._timers)
         self._fair_queue = FairShare(config.queue.workers)
         self.intake = Intake(self.runner, self._fair_queue, queue, self._draining)
-        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, config.queue.lease_seconds * 2 / 3)
-        self._sweeper.is_running_here = self.runner.active.__contains__
-        self._sweeper.jumps = self.runner.jumps
+        self._sweeper = Sweeper(self.runner.orphans, self.runner.jumps, config.queue.sweep_ms, self.intake, queue)
         queue.declare(WAKE, self.intake.handle_message)
         starters.register_starter("execution", executions.find_starter)
         open_secret = partial(secret_bindings.open_for_webhook, ports.sealer)

@@ -41,7 +41,7 @@ class Attempts:
         self._tools = tools
 
     def attempt(self, job: Job, ready: Ready) -> Performed:
-        """Perform a step once.  Fenced, StorageFull and unexpected exceptions pass through: they are not failures of the step."""
+        """Perform a step once.  LeaseLost, StorageFull and unexpected exceptions pass through: they are no failures of the step."""
         step, before = ready.step, ready.run
         now = ((before.state or {}).get("now") if before else None) or clock.now_ms()
         run = StepRun(

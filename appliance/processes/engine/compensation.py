@@ -37,8 +37,7 @@ def plan_compensation(job: Job, transition: Transition) -> dict[str, Any] | None
 
 def write_start(claim: Claim, compensation: Mapping[str, Any], lease_until: int) -> None:
     """Inside a commit: record that the end is decided; only compensation runs from now on."""
-    store.record_progress(claim, lease_until, compensation["from_ms"])
-    store.start_compensation(claim, compensation)
+    store.start_compensation(claim, lease_until, compensation)
     store.close_runs(claim.scope, claim.execution_id, "failed" if compensation["error"] else "cancelled")
     completion.withdraw_calls(claim.scope, claim.execution_id)
     store.add_event(claim.scope, claim.execution_id, "aftermath", {"status": compensation["status"]})

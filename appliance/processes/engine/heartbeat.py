@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.leases import LeaseLost
 
 from . import store
 from .decide import Key
 from .job import Job, RunningAttempt
-from .store import Fenced
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.1
@@ -46,7 +46,7 @@ class Heartbeat:
             for job in list(self._active.values()):
                 try:
                     self.beat(job)
-                except Fenced:
+                except LeaseLost:
                     job.cancel.set()  # another worker has claimed it: the code stops at its next call, and its commit is refused
                 except Exception as error:  # noqa: BLE001  logged there
                     db.log_failure(log, error, "the heartbeat of %s failed; the next one will try again", job.claim.execution_id)
@@ -64,7 +64,7 @@ class Heartbeat:
                 job.cancel.set()
 
     def beat(self, job: Job) -> None:
-        """Renew the lease, and store attempts that have been running for a while; Fenced if the claim is lost."""
+        """Renew the lease, and store attempts that have been running for a while; LeaseLost if the claim is lost."""
         now = clock.monotonic()
         running = list(job.attempts.items())
         slow = {key: call for key, call in running if not call.is_shown and now - call.started >= SLOW_AFTER_SECONDS}

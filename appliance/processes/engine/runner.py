@@ -11,6 +11,7 @@ from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
+from appliance.core.leases import Lease, LeaseLost, OrphanFinder
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import CompiledVersion, VersionCache, compile_version
@@ -28,7 +29,7 @@ from .evaluation import fill
 from .failures import StepFailed, from_appliance_error, make_error
 from .heartbeat import Heartbeat
 from .job import Job, Performed
-from .store import Claim, Fenced
+from .store import Claim
 from .task import StepServices
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,10 @@ class Runner:
         self._idle = threading.Condition()
         self._stopping = threading.Event()
         self.jumps = ClockJumps([move_durations, tools.agents.move_durations], self._wake_loops)
+        self.orphans = OrphanFinder(
+            store.LEASES, presence.instance, presence.is_alive, lambda key: key[1] in self.active,
+            silent_seconds=config.queue.lease_seconds * 2 / 3,
+        )  # fmt: skip
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
         self._steps = FairThreadPool(config.queue.workers * 4, "step")
 
@@ -97,7 +102,8 @@ class Runner:
     def claim_row(self, scope: TenantScope, row: Execution) -> Claim | None:
         """Inside a write: claim an execution that may run; None if another worker was faster."""
         row.started_at = row.started_at or clock.now_ms()  # stored, so that expressions see the same time after a crash
-        if not store.claim(scope, row.id, self.presence.instance, row.fence, self.lease(), row.started_at):
+        changes, key = {"started_at": row.started_at}, (scope.tenant_id, row.id)
+        if not store.LEASES.claim(key, row.fence, owner=self.presence.instance, until=self.lease(), changes=changes):
             return None
         store.add_event(scope, row.id, "running", {"status": "running"})
         return claim_of(scope, row)
@@ -109,10 +115,8 @@ class Runner:
             return row.next_run_at is not None and row.next_run_at <= now
         if row.status not in ("running", "cancelling"):
             return False
-        if row.owner == self.presence.instance:
-            # It may have been claimed a moment ago and not be registered yet, so only an expired lease means it is lost.
-            return row.id not in self.active and row.lease_until < now
-        return row.owner is None or not self.presence.is_alive(row.owner)  # the sweeper handles an owner that hangs
+        lease = Lease((row.tenant_id, row.id), row.fence, row.owner, row.lease_until)
+        return self.orphans.is_abandoned(lease, now)  # the sweeper handles an owner that hangs
 
     def load(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
         """The compiled version, cached.  Its digest distinguishes it from a deleted process with the same id."""
@@ -159,7 +163,7 @@ class Runner:
                 job = self._open(claim, is_new=is_new)
                 self.active[claim.execution_id] = job
                 self._loop(job)
-            except Fenced:
+            except LeaseLost:
                 log.warning("lost the claim; another worker has it")
             except (StorageFull, Overloaded) as error:  # from the runner's own writes; those of a step are the step's failure
                 db.log_failure(log, error, "the execution is interrupted; it resumes when its lease has expired")
@@ -384,12 +388,12 @@ class Runner:
 
         try:
             db.write(write)
-        except Fenced:
+        except LeaseLost:
             log.warning("the failed execution has been claimed by another worker")
 
 
 def claim_of(scope: TenantScope, row: Execution) -> Claim:
-    """The claim that `store.claim` grants on `row`, which was read before the fence was raised."""
+    """The claim on `row`, which was read before the fence was raised."""
     label = row.label_text if row.first_label is None else row.first_label or None
     trace = row.trace or ""
     return Claim(

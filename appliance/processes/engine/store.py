@@ -8,17 +8,22 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.sentence_fields import dump_error, load_error
+from appliance.core.leases import LeaseTable
 from appliance.core.scope import TenantScope
+from appliance.processes.models import Execution
 
 from .decide import StepRun
 
 OPEN = ("scheduled", "queued", "running", "waiting", "cancelling")
 FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
 FINAL_LINE = 0  # the number of a journal's closing line; calls count from 1
-
-
-class Fenced(Exception):
-    """Another worker has claimed this execution since; everything this runner has in memory must be discarded."""
+LEASES = LeaseTable(
+    Execution, ("tenant_id", "id"), lease="lease_until", owner="owner", fence="fence",
+    running="status IN ('running', 'cancelling')",
+    on_claim="status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, claims = claims + 1, "
+    "wait_reason = NULL, waiting_for = NULL, next_run_at = NULL",
+    on_reclaim="status = CASE WHEN status = 'cancelling' THEN status ELSE 'queued' END, next_run_at = NULL, wait_reason = NULL",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,10 @@ class Claim:
     handles: str | None = None
     trace: str = ""
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.scope.tenant_id, self.execution_id
+
 
 @dataclass(frozen=True)
 class JournalEntry:
@@ -57,62 +66,28 @@ class JournalEntry:
     clock: Sequence[int]
 
 
-def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_until: int, now: int) -> bool:
-    """Claim the execution if its fence is still `fence`; `now` becomes its start time unless it has one."""
-    changed = db.execute(
-        "UPDATE execution SET status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, owner = ?, "
-        "lease_until = ?, fence = fence + 1, claims = claims + 1, started_at = COALESCE(started_at, ?), "
-        "wait_reason = NULL, waiting_for = NULL, next_run_at = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
-        (owner, lease_until, now, scope.tenant_id, execution_id, fence),
-    )
-    return changed == 1
-
-
 def check_fence(claim: Claim) -> None:
-    """Fenced unless the claim is still valid; every write under a claim starts with this check."""
-    rows = db.rows(
-        "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
-        (claim.scope.tenant_id, claim.execution_id, claim.fence),
-    )
-    if not rows:
-        raise Fenced(claim.execution_id)
+    """LeaseLost unless the claim is still valid; every write under a claim starts with this check."""
+    LEASES.check(claim.key, claim.fence)
 
 
 def renew_lease(claim: Claim, lease_until: int, active_ms: int) -> bool:
-    """Renew the lease under the fence; answers whether a cancel was requested.  Fenced if the claim is lost.
+    """Renew the lease under the fence; answers whether a cancel was requested.  LeaseLost.
 
-    Unlike `progress` it does not reset the number of claims: being alive is not progress.
+    Unlike `record_progress` it does not reset the number of claims: being alive is not progress.
     """
-    return _update_lease(claim, "lease_until = ?, active_ms = ?", lease_until, active_ms)
+    return bool(LEASES.renew(claim.key, claim.fence, lease_until, {"active_ms": active_ms}, returning="cancel_requested"))
 
 
 def record_progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
-    """Renew the lease and reset the number of claims; answers whether a cancel was requested.  Fenced if the claim is lost."""
-    return _update_lease(claim, "lease_until = ?, claims = 0, active_ms = ?", lease_until, active_ms)
+    """Renew the lease and reset the number of claims; answers whether a cancel was requested.  LeaseLost."""
+    changes = {"claims": 0, "active_ms": active_ms}
+    return bool(LEASES.renew(claim.key, claim.fence, lease_until, changes, returning="cancel_requested"))
 
 
-def _update_lease(claim: Claim, changes: str, *values: int) -> bool:
-    """Write the changes under the fence; answers whether a cancel was requested."""
-    rows = db.rows(
-        f"UPDATE execution SET {changes} WHERE tenant_id = ? AND id = ? AND fence = ? "  # noqa: S608 our own names
-        "AND status IN ('running', 'cancelling') RETURNING cancel_requested",
-        (*values, claim.scope.tenant_id, claim.execution_id, claim.fence),
-    )
-    if not rows:
-        raise Fenced(claim.execution_id)
-    return bool(rows[0][0])
-
-
-def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -> None:
-    """Release the claim with a new status (finished or waiting).  Fenced if the claim is lost."""
-    columns = "".join(f", {name} = ?" for name in changes)
-    changed = db.execute(
-        f"UPDATE execution SET status = ?, active_ms = ?, owner = NULL, claims = 0{columns} "  # noqa: S608 our own names
-        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
-        (status, active_ms, *changes.values(), claim.scope.tenant_id, claim.execution_id, claim.fence),
-    )
-    if changed != 1:
-        raise Fenced(claim.execution_id)
+def settle(claim: Claim, status: str, active_ms: int, changes: Mapping[str, Any]) -> None:
+    """Release the claim with a new status (finished or waiting).  LeaseLost."""
+    LEASES.settle(claim.key, claim.fence, {"status": status, "active_ms": active_ms, "claims": 0, **changes})
 
 
 def earliest_due(claim: Claim) -> int | None:
@@ -172,20 +147,16 @@ def has_undoable(scope: TenantScope, execution_id: str) -> bool:
     return bool(db.rows(sql, (scope.tenant_id, execution_id)))
 
 
-def start_compensation(claim: Claim, compensation: Mapping[str, Any]) -> None:
-    """Under the fence: record the decided end; from now on the execution only runs compensation."""
-    db.execute(
-        "UPDATE execution SET aftermath = ? WHERE tenant_id = ? AND id = ? AND fence = ?",
-        (db.dump_json(compensation), claim.scope.tenant_id, claim.execution_id, claim.fence),
+def start_compensation(claim: Claim, lease_until: int, compensation: Mapping[str, Any]) -> None:
+    """Record progress and the decided end; from now on the execution only runs compensation.  LeaseLost."""
+    LEASES.renew(
+        claim.key, claim.fence, lease_until, {"claims": 0, "active_ms": compensation["from_ms"], "aftermath": compensation}
     )
 
 
 def release(claim: Claim) -> None:
-    """Under the fence: release the execution, so that any worker can claim it at once."""
-    db.execute(
-        "UPDATE execution SET owner = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
-        (claim.scope.tenant_id, claim.execution_id, claim.fence),
-    )
+    """Release the execution, so that any worker can claim it at once."""
+    LEASES.release(claim.key, claim.fence)
 
 
 def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:

@@ -5,7 +5,6 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.database.sentence_fields import dump_error
 from appliance.monitor import failures, metrics, tally
 from appliance.monitor import logs as log_lines
 from appliance.processes.definitions.nodes import WAITING_KINDS
@@ -147,20 +146,20 @@ def write_transition(claim: Claim, active_ms: int, transition: Transition) -> No
     finished, error = transition.status in store.FINISHED, transition.error or {}
     changes: dict[str, Any] = {
         "wait_reason": transition.wait_reason,
-        "waiting_for": None if transition.waiting_for is None else db.dump_json(transition.waiting_for),
+        "waiting_for": transition.waiting_for,
         "next_run_at": transition.next_run_at,
     }
     if finished:
         changes |= {
             "finished_at": now,
-            "output": None if transition.output is None else db.dump_json(transition.output),
-            "error": None if transition.error is None else dump_error(transition.error),
+            "output": transition.output,
+            "error": transition.error,
             "failure_class": error.get("failure_class"),
             "failure_code": error.get("code"),
             "failed_step": error.get("step"),
         }
     if transition.compensation is not None:
-        changes["aftermath"] = db.dump_json(transition.compensation)
+        changes["aftermath"] = transition.compensation
     store.settle(claim, transition.status, active_ms, changes)
     if finished and transition.status != "succeeded":
         store.close_runs(claim.scope, claim.execution_id, "failed" if transition.error else "cancelled")

@@ -114,7 +114,7 @@ class StepHost:
     def wait(self, timeout: float) -> Settled | Suspend | None:
         """The next answer; None when there is none within `timeout` seconds, SUSPEND when only waiting calls are left.
 
-        Cancelled and Fenced propagate.
+        Cancelled and LeaseLost propagate.
         """
         if self._due:
             return self._replay(self._due.popleft())

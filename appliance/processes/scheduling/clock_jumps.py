@@ -15,6 +15,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.processes.engine import store
 
 log = logging.getLogger(__name__)
 JUMP_MS = 2_000
@@ -108,7 +109,7 @@ def move_durations(by_ms: int) -> None:
         "AND s.execution_id = execution.id AND s.status IN ('waiting', 'retrying')) "
         "WHERE status = 'waiting' AND next_run_at IS NOT NULL"
     )
-    db.execute("UPDATE execution SET lease_until = lease_until + ? WHERE status IN ('running', 'cancelling')", (by_ms,))
+    store.LEASES.shift(by_ms)
     _correct_waiting_for(boot_id)
 
 

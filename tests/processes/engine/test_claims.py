@@ -9,6 +9,7 @@ import pytest
 
 from appliance.core.database import db
 from appliance.core.errors import Draining, Overloaded
+from appliance.core.leases import LeaseLost
 from appliance.processes.engine import store
 from appliance.processes.executions import service as executions
 from appliance.sandbox import Pool
@@ -38,7 +39,7 @@ def test_the_lease_is_prolonged_under_the_fence_and_forgives_no_claims(idle_worl
     row = world.get(execution)
     assert (row.lease_until, row.active_ms, row.claims) == (4_000_000_000_000, 7, 1)
     db.write(lambda: db.execute("UPDATE execution SET fence = fence + 1 WHERE id = ?", (execution,)))
-    with pytest.raises(store.Fenced):
+    with pytest.raises(LeaseLost):
         db.write(lambda: store.renew_lease(claim, 1, 1))
 
 

@@ -63,15 +63,16 @@ def test_a_worker_that_lives_keeps_its_work_when_the_clock_jumps(idle_world: Wor
     """Another process sees an expired lease of a living owner whose next heartbeat is still to come."""
     world = idle_world
     execution = world.start(world.publish([RING]), soon=False)
-    assert world.runner.claim("acme", execution) is not None
-    monkeypatch.setattr(world.presence, "instance", "wrk_other")
-    monkeypatch.setattr(world.presence.__class__, "is_alive", lambda presence, owner: True)
+    with monkeypatch.context() as other:
+        other.setattr(world.presence, "instance", "wrk_other")
+        assert world.runner.claim("acme", execution) is not None
+    monkeypatch.setattr(world.runner.orphans, "_is_alive", lambda owner: True)
     wall = Wall(monkeypatch)
     wall.jumped = 2 * HOUR
     assert world.runner.claim("acme", execution) is None, "also for who hears of it a second time"
     sweep(world)
     assert world.get(execution).status == "running"
-    monkeypatch.setattr(world.flow._sweeper, "_silent_seconds", 0.0)
+    monkeypatch.setattr(world.runner.orphans, "silent_seconds", 0.0)
     wall.offset = HOUR
     wait_until(lambda: world.flow._sweeper.sweep() or world.get(execution).status != "running")
     assert world.get(execution).status == "queued", "silent for long, it is taken from it"

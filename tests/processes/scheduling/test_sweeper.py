@@ -9,10 +9,13 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
+from appliance.core.leases import OrphanFinder
 from appliance.core.queue import TaskQueue
 from appliance.processes.definitions import versions
+from appliance.processes.engine import store
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution, ExecutionOrigin, StartRequest
+from appliance.processes.scheduling.clock_jumps import ClockJumps
 from appliance.processes.scheduling.sweeper import Sweeper
 from appliance.tenants import service as tenants
 from tests.processes.world import open_database
@@ -26,7 +29,8 @@ class Backlog:
     def __init__(self, presence: Presence) -> None:
         self.queue = TaskQueue(db.database.obj)
         self.queue.declare("execution", lambda tenant_id, execution_id: None)
-        self.sweeper = Sweeper(presence, 1000, self, self.queue)
+        orphans = OrphanFinder(store.LEASES, presence.instance, presence.is_alive, lambda key: False)
+        self.sweeper = Sweeper(orphans, ClockJumps([], lambda: None), 1000, self, self.queue)
         self.scope = tenants.system_scope(ACME)
         self.woken: list[str] = []
         self.cancelled: list[str] = []
