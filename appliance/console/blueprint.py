@@ -1,13 +1,12 @@
 """Registers every declared page of the console with the application."""
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from quart import Blueprint, Quart, Response
+from quart import Blueprint, Quart
 
-from appliance.web import Services
+from appliance.web import Services, view
 
 from .frame.dispatch import Dispatcher
 from .frame.rendering import Renderer
@@ -60,21 +59,7 @@ def register(quart: Quart, services: Services) -> None:
         on_base[base_page.path][base_page.method] = base_page
     on_tenant["/console/<path:rest>"] = {}
     for path, routes in on_tenant.items():
-        blueprint.add_url_rule(path, f"tenant {path}", _tenant_view(edge, routes), methods=["GET", "POST"])
+        blueprint.add_url_rule(path, f"tenant {path}", view(partial(edge.handle_tenant, routes)), methods=["GET", "POST"])
     for path, base_routes in on_base.items():
-        blueprint.add_url_rule(path, f"base {path}", _base_view(edge, base_routes), methods=["GET", "POST"])
+        blueprint.add_url_rule(path, f"base {path}", view(partial(edge.handle_base, base_routes)), methods=["GET", "POST"])
     quart.register_blueprint(blueprint)
-
-
-def _tenant_view(edge: Dispatcher, routes: dict[str, PageRoute]) -> Callable[..., Awaitable[Response]]:
-    async def view(**path_args: Any) -> Response:
-        return await edge.handle_tenant(routes, path_args)
-
-    return view
-
-
-def _base_view(edge: Dispatcher, routes: dict[str, BaseRoute]) -> Callable[..., Awaitable[Response]]:
-    async def view() -> Response:
-        return await edge.handle_base(routes)
-
-    return view

@@ -40,7 +40,6 @@ def _to_quart(response: Response) -> quart.Response:
         quart_response.headers[name] = value
     for cookie in response.cookies:
         quart_response.headers.add("Set-Cookie", cookie)
-    quart_response.timeout = None
     return quart_response
 
 

@@ -18,6 +18,7 @@ from appliance.core.errors import NotFound, ScopeMissing
 from appliance.tenants import SignedIn
 from appliance.testing.running import Running
 from tests.console.browser import Browser
+from tests.web.scopes import request_to
 
 HIDDEN = "a phrase nobody should read 81f3"
 
@@ -88,7 +89,7 @@ def test_only_administrators_create_backups(signed_in: Callable[[str], Browser],
 
 
 def visit(running: Running, config: Config, login: str) -> Visit:
-    request = ConsoleRequest("GET", "/console/appliance/backups", "", {}, {}, {}, "acme.localhost", "http", "acme", "req_1")
+    request = ConsoleRequest(request_to("acme.localhost", "/console/appliance/backups", tenant="acme"))
     services = replace(running.services, config=config)
     return Visit(services, request, SignedIn("usr_1", login, "owner", running.tenant("acme")), running.tenant("acme"))
 

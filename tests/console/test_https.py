@@ -8,27 +8,11 @@ import pytest
 from appliance.console.frame.dispatch import content_policy
 from appliance.console.frame.rendering import Renderer
 from appliance.console.frame.routing import Arrival, ConsoleRequest, Page
-from appliance.console.frame.session import can_hold_cookies, safe_target
+from appliance.console.frame.session import safe_target
 from appliance.console.pages.start.sign_in import show_sign_in, sign_in
 from appliance.core.interface import ui_folder
 from appliance.testing.running import Running, make_config
-
-
-def request_to(scheme: str, host: str) -> ConsoleRequest:
-    return ConsoleRequest("GET", "/sign-in", "", {}, {}, {}, host, scheme, None, "req_1")
-
-
-@pytest.mark.parametrize(
-    ("scheme", "host"),
-    [("https", "gos.example.com"), ("https", "10.0.0.5:8443"), ("http", "localhost:8080"), ("http", "demo.localhost:8080")],
-)
-def test_cookies_work_over_https_and_on_localhost(scheme: str, host: str) -> None:
-    assert can_hold_cookies(request_to(scheme, host))
-
-
-@pytest.mark.parametrize("host", ["gos.example.com", "10.0.0.5:8080", "localhost.example.com", "notlocalhost"])
-def test_cookies_do_not_work_over_plain_http_elsewhere(host: str) -> None:
-    assert not can_hold_cookies(request_to("http", host))
+from tests.web.scopes import request_to
 
 
 @pytest.mark.parametrize("target", ["/console/executions?state=failed", "/console/processes/a?from=exe_1"])
@@ -40,7 +24,7 @@ def test_paths_of_the_console_are_accepted(target: str) -> None:
 def test_plain_http_off_loopback_is_explained(running: Running, tmp_path: Path, handler: type) -> None:
     config = make_config(tmp_path, domains__base="gos.example.com")
     services = replace(running.services, config=config)
-    request = request_to("http", f"gos.example.com:{config.server.port}")
+    request = ConsoleRequest(request_to(f"gos.example.com:{config.server.port}", "/sign-in"))
     answer = handler(Arrival(services, request, None))
     assert isinstance(answer, Page)
     assert answer.status == 426

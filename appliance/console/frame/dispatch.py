@@ -7,29 +7,39 @@ import asyncio
 import json
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 from urllib.parse import parse_qs
 
-from quart import Response
-from quart import request as http_request
-from werkzeug.http import parse_options_header
+from werkzeug.http import dump_cookie, dump_options_header, parse_options_header
 
-from appliance.core import clock, logs, texts
+from appliance.core import clock, texts
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
-from appliance.tenants import PLACE, NoSlot, SignedIn
+from appliance.tenants import SignedIn
 from appliance.tenants.sign_in import sessions
 from appliance.uploads import FormLimits, FormReader
-from appliance.web import Services
+from appliance.web import (
+    HEARTBEAT,
+    HEARTBEAT_SECONDS,
+    Request,
+    Response,
+    Services,
+    encode_event,
+    in_thread,
+    is_own_page,
+    log_as,
+    read_body,
+    read_pieces,
+)
 
-from . import csrf, saved_forms, session
+from . import saved_forms, session
 from .rendering import Renderer
 from .routing import (
     Answer,
@@ -52,7 +62,8 @@ from .routing import (
 log = logging.getLogger(__name__)
 
 MAX_FIELDS, MOST_PARTS, MOST_FILES, TEXT_BYTES = 5000, 1000, 50, 1 << 20  # of a form; the last three with files
-HEARTBEAT_SECONDS, POLL_SECONDS = 15.0, 0.5
+POLL_SECONDS = 0.5
+TIMING = "Server-Timing"
 CACHE_FOREVER = "private, max-age=86400, immutable"
 INTERNAL = mark_error("something went wrong in the appliance; tell its operator the request id, the log has the rest")
 FOREIGN_FORM = mark_error("this form was sent from another site or by a program; open the page here and submit it again")
@@ -75,71 +86,59 @@ class Dispatcher:
         self._renderer = renderer
         self._policy = content_policy(services.config)
 
-    async def handle_base(self, routes: Mapping[str, BaseRoute]) -> Response:
+    async def handle_base(self, routes: Mapping[str, BaseRoute], http: Request) -> Response:
         """Serve a page of the base host."""
-        return await self._timed(partial(self._on_base, routes))
+        return await self._timed(http, partial(self._on_base, routes))
 
-    async def handle_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str]) -> Response:
+    async def handle_tenant(self, routes: Mapping[str, PageRoute], http: Request, **path_args: str) -> Response:
         """Serve a page of a tenant's host."""
-        return await self._timed(partial(self._on_tenant, routes, path_args), routes.get("POST"))
+        return await self._timed(http, partial(self._on_tenant, routes, path_args), routes.get("POST"))
 
-    async def _timed(self, work: "Work", takes: PageRoute | None = None) -> Response:
+    async def _timed(self, http: Request, work: "Work", takes: PageRoute | None = None) -> Response:
         """Add the elapsed time to the response as `Server-Timing`, which browsers show in their developer tools."""
         began = clock.monotonic()
-        response = await self._serve(work, takes)
-        response.headers.add("Server-Timing", f"app;dur={(clock.monotonic() - began) * 1000:.1f}")
-        return response
+        response = await self._serve(http, work, takes)
+        timing = f"{response.headers[TIMING]}, app;dur={(clock.monotonic() - began) * 1000:.1f}"
+        return replace(response, headers={**response.headers, TIMING: timing})
 
-    async def _serve(self, work: "Work", takes: PageRoute | None) -> Response:
-        request = self._read_request(http_request.method)
-        if request.method == "POST" and takes is not None and takes.takes_files:
-            return await self._serve_files(work, takes, request)
+    async def _serve(self, http: Request, work: "Work", takes: PageRoute | None) -> Response:
+        language = self._services.languages.choose("", http.headers.get("accept-language", ""))
+        request = ConsoleRequest(http, language=language)
+        if request.method != "POST":
+            return await self._run(work, request)
         try:
-            if request.method == "POST":
-                request = self._read_request("POST", await _read_own_form(self._services.config.limits.json_body_kb))
+            _refuse_foreign(http)
+            if takes is not None and takes.takes_files:
+                return await self._serve_files(work, takes, request)
+            form = await _read_form(http, self._services.config.limits.json_body_kb)
         except ApplianceError as error:
             return await self._run(partial(self._refuse, error), request)
-        return await self._run(work, request)
+        return await self._run(work, replace(request, form=form))
 
     async def _run(self, work: "Work", request: ConsoleRequest) -> Response:
-        loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._services.threads, partial(self._run_logged, work, request))
+        threads = self._services.threads
+        result = await in_thread(threads, log_as, request.request_id, self._run_timed, work, request)
         while isinstance(result, _Pending):
             future = asyncio.wrap_future(result.work)
-            with self._services.limits.streams.waiting(request.place):
+            with self._services.limits.streams.waiting(request.http.slot):
                 await asyncio.wait([future])
             if not future.cancelled():
                 future.exception()  # Retrieved so that asyncio does not warn; `finish` raises it again.
-            result = await loop.run_in_executor(self._services.threads, partial(self._run_logged, result.finish, request))
+            result = await in_thread(threads, log_as, request.request_id, self._run_timed, result.finish, request)
         return result
-
-    def _read_request(self, method: str, form: Form | None = None) -> ConsoleRequest:
-        scope = cast(Mapping[str, Any], http_request.scope)
-        language = self._services.languages.choose("", http_request.headers.get("Accept-Language", ""))
-        return ConsoleRequest(
-            "GET" if method == "HEAD" else method, http_request.path, http_request.query_string.decode("latin1"),
-            {name: http_request.args[name] for name in http_request.args}, form or {}, dict(http_request.cookies),
-            http_request.host, http_request.scheme,
-            scope["gos.host"].tenant, scope["gos.request_id"], http_request.headers.get("Last-Event-ID", ""), language,
-            trace=scope.get("gos.trace", ""), place=scope.get(PLACE) or NoSlot(), address=scope["gos.address"],
-        )  # fmt: skip
 
     async def _serve_files(self, work: "Work", route: PageRoute, request: ConsoleRequest) -> Response:
         """Receive a form with files, if the sender may use the page; the files are deleted after the response."""
-        loop = asyncio.get_running_loop()
-        reader = None
+        threads, reader = self._services.threads, None
         try:
-            _refuse_foreign()
-            if await loop.run_in_executor(self._services.threads, self._may_send, route, request):
+            if await in_thread(threads, self._may_send, route, request):
                 limits = FormLimits(MOST_PARTS, MOST_FILES, TEXT_BYTES, self._largest(route))
-                reader = FormReader(self._services.blobs.receiver, _multipart_boundary(), limits)
-                async for piece in http_request.body:
-                    await loop.run_in_executor(self._services.threads, reader.feed, piece)
-                texts, files = await loop.run_in_executor(self._services.threads, reader.finish)
+                reader = FormReader(self._services.blobs.receiver, _multipart_boundary(request.http), limits)
+                async for piece in request.http.pieces:
+                    await in_thread(threads, reader.feed, piece)
+                texts, files = await in_thread(threads, reader.finish)
                 request = replace(request, form=_by_name(texts), files=files)
             return await self._run(work, request)
-        except ApplianceError as error:
-            return await self._run(partial(self._refuse, error), request)
         finally:
             if reader is not None:
                 reader.discard()
@@ -161,12 +160,12 @@ class Dispatcher:
 
     # -- in a worker thread
 
-    def _run_logged(self, work: "Work", request: ConsoleRequest) -> "Response | _Pending":
+    def _run_timed(self, work: "Work", request: ConsoleRequest) -> "Response | _Pending":
         began = clock.worked()
-        with logs.log_context(request_id=request.request_id):
-            result = work(request)
+        result = work(request)
         if isinstance(result, Response):
-            result.headers.add("Server-Timing", f"cpu;dur={(clock.worked() - began) * 1000:.1f}")
+            timing = f"cpu;dur={(clock.worked() - began) * 1000:.1f}"
+            return replace(result, headers={**result.headers, TIMING: timing})
         return result
 
     def _on_base(self, routes: Mapping[str, BaseRoute], request: ConsoleRequest) -> "Response | _Pending":
@@ -226,7 +225,7 @@ class Dispatcher:
         return self._send(_problem_page(error), request, self._visit(request, person, person.scope))
 
     def _visit(self, request: ConsoleRequest, person: SignedIn, scope: TenantScope) -> Visit:
-        return Visit(self._services, request, person, replace(scope, trace=request.trace) if request.trace else scope)
+        return Visit(self._services, request, person, replace(scope, trace=request.http.trace) if request.http.trace else scope)
 
     def _with_language(self, request: ConsoleRequest, person: SignedIn | None) -> ConsoleRequest:
         """The request with the language that the person has chosen in their account, if any."""
@@ -248,59 +247,47 @@ class Dispatcher:
 
     def _send(self, answer: "Now", request: ConsoleRequest, visit: Visit | None) -> Response:
         response = self._response(answer, request, visit)
-        response.headers["Cache-Control"] = CACHE_FOREVER if isinstance(answer, Picture) else "no-store"
         is_foreign = isinstance(answer, File | Picture)
-        response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if is_foreign else self._policy
-        return response
+        safe = {
+            "Cache-Control": CACHE_FOREVER if isinstance(answer, Picture) else "no-store",
+            "Content-Security-Policy": "default-src 'none'; sandbox" if is_foreign else self._policy,
+        }
+        return replace(response, headers={**response.headers, **safe})
 
     def _response(self, answer: "Now", request: ConsoleRequest, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
-            response = Response(b"", 303, {"Location": answer.url})
-            for name, value in answer.cookies.items():
-                seconds = session.cookie_seconds(name) if value else 0
-                response.set_cookie(name, value, max_age=seconds, secure=True, httponly=True, samesite="Lax", path="/")
-            return response
+            cookies = [_set_cookie(name, value) for name, value in answer.cookies.items()]
+            return Response(303, b"", {"Location": answer.url}, cookies)
         if isinstance(answer, File):
-            response = Response(self._pieces(answer.pieces), 200, content_type=answer.media)
-            response.headers.set("Content-Disposition", "attachment", filename=answer.name)
-            response.headers["Content-Length"] = str(answer.size)
-            response.timeout = None
-            return response
+            headers = {"Content-Type": answer.media, **_as_attachment(answer.name), "Content-Length": str(answer.size)}
+            return Response(200, headers=headers, pieces=read_pieces(answer.pieces, self._services.threads))
         if isinstance(answer, Download):
-            response = Response(answer.content, 200, content_type=answer.media)
-            response.headers.set("Content-Disposition", "attachment", filename=answer.name)
-            return response
+            return Response(200, answer.content, {"Content-Type": answer.media, **_as_attachment(answer.name)})
         if isinstance(answer, Data):
-            return Response(json.dumps(answer.value, ensure_ascii=False), answer.status, content_type="application/json")
+            body = json.dumps(answer.value, ensure_ascii=False).encode()
+            return Response(answer.status, body, {"Content-Type": "application/json"})
         if isinstance(answer, Stream) and visit is not None:
-            self._services.limits.streams.open(visit.scope, request.place)
-            response = Response(self._events(answer, request, visit), 200, content_type="text/event-stream")
-            response.headers["X-Accel-Buffering"] = "no"
-            response.timeout = None
-            return response
+            self._services.limits.streams.open(visit.scope, request.http.slot)
+            headers = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+            return Response(200, headers=headers, pieces=self._events(answer, request, visit))
         if isinstance(answer, Picture):
-            return Response(answer.content, 200, content_type=answer.media)
+            return Response(200, answer.content, {"Content-Type": answer.media})
         rendered_page = cast(Page, answer)
         with texts.use_language(request.language):
             html = self._renderer.render(rendered_page, request, visit)
-        return Response(html, rendered_page.status, dict(rendered_page.headers), content_type="text/html; charset=utf-8")
-
-    async def _pieces(self, source: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """Read the file piece by piece in a thread, only as fast as the client receives it."""
-        loop = asyncio.get_running_loop()
-        while piece := await loop.run_in_executor(self._services.threads, next, source, b""):
-            yield piece
+        headers = {"Content-Type": "text/html; charset=utf-8", **rendered_page.headers}
+        return Response(rendered_page.status, html.encode(), headers)
 
     async def _events(self, stream: Stream, request: ConsoleRequest, visit: Visit) -> AsyncIterator[bytes]:
         """Server-sent events from polling, until the client disconnects or loses access; a slow client delays the next poll."""
-        loop, last_sent = asyncio.get_running_loop(), clock.monotonic()
+        last_sent = clock.monotonic()
         yield b"retry: 2000\n: connected\n\n"
-        while (events := await loop.run_in_executor(self._services.threads, self._poll_events, stream, request, visit)) is not None:
+        while (events := await in_thread(self._services.threads, self._poll_events, stream, request, visit)) is not None:
             for event in events:
                 yield event
             if events or clock.monotonic() - last_sent > HEARTBEAT_SECONDS:
                 last_sent = clock.monotonic()
-                yield b": still here\n\n"  # Keeps proxies from closing an idle connection.
+                yield HEARTBEAT
             await asyncio.sleep(self._services.limits.streams.poll_interval(POLL_SECONDS))
 
     def _poll_events(self, stream: Stream, request: ConsoleRequest, visit: Visit) -> list[bytes] | None:
@@ -312,7 +299,7 @@ class Dispatcher:
             rendered = [
                 (number, self._renderer.render(Page(stream.template, values), request, visit)) for number, values in stream.poll()
             ]
-        return [f"id: {number}\ndata: {json.dumps(html)}\n\n".encode() for number, html in rendered]
+        return [encode_event(json.dumps(html), event_id=number) for number, html in rendered]
 
 
 @dataclass(frozen=True)
@@ -351,15 +338,24 @@ def _problem_page(error: ApplianceError) -> Page:
     return Page("problem.html", {"title": TITLES.get(status, mark("Not possible")), "message": error.message}, status)
 
 
-def _refuse_foreign() -> None:
-    headers = {name.lower(): value for name, value in http_request.headers.items()}
-    if not csrf.is_own_page(headers, f"{http_request.scheme}://{http_request.host}"):
+def _set_cookie(name: str, value: str) -> str:
+    """A Set-Cookie header of this host; an empty value deletes the cookie."""
+    seconds = session.cookie_seconds(name) if value else 0
+    return dump_cookie(name, value, max_age=seconds, secure=True, httponly=True, samesite="Lax", path="/")
+
+
+def _as_attachment(name: str) -> dict[str, str]:
+    return {"Content-Disposition": dump_options_header("attachment", {"filename": name})}
+
+
+def _refuse_foreign(http: Request) -> None:
+    if not is_own_page(http.headers, http.origin):
         raise PolicyDenied(FOREIGN_FORM)
 
 
-def _multipart_boundary() -> str:
+def _multipart_boundary(http: Request) -> str:
     """The boundary of a multipart form; empty for any other content type."""
-    media, options = parse_options_header(http_request.headers.get("Content-Type", ""))
+    media, options = parse_options_header(http.headers.get("content-type", ""))
     return options.get("boundary", "") if media == "multipart/form-data" else ""
 
 
@@ -370,17 +366,10 @@ def _by_name(pairs: Iterable[tuple[str, str]]) -> Form:
     return form
 
 
-async def _read_own_form(json_body_kb: int) -> Form:
-    """The fields of a form sent from one of our own pages; PolicyDenied for any other origin."""
-    _refuse_foreign()
+async def _read_form(http: Request, json_body_kb: int) -> Form:
     most = 3 * json_body_kb << 10  # URL encoding may triple the size of a byte.
-    body = bytearray()
-    async for chunk in http_request.body:
-        body += chunk
-        if len(body) > most:
-            raise PayloadTooLarge(
-                Sentence("this form is too large; the maximum is %(most)s MiB", most=most >> 20), headers={"Connection": "close"}
-            )
+    message = Sentence("this form is too large; the maximum is %(most)s MiB", most=most >> 20)
+    body = await read_body(http.pieces, most, PayloadTooLarge(message, headers={"Connection": "close"}), drain=0)
     try:
         return parse_qs(body.decode("utf8"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:

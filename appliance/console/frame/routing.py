@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
-from appliance.tenants import AdmissionSlot, NoSlot, SignedIn
+from appliance.tenants import SignedIn
 from appliance.uploads import SentFile
-from appliance.web import Services
+from appliance.web import Request, Services
 
 Form = Mapping[str, list[str]]
 PAGE_ROWS = 50
@@ -90,24 +91,51 @@ Answer = Page | Redirect | Download | Data | File | Picture | Stream | Deferred
 
 @dataclass(frozen=True)
 class ConsoleRequest:
-    """A browser's request, independent of the web framework."""
+    """A browser's request to a page, with its form; HEAD counts as GET."""
 
-    method: str
-    path: str
-    query: str
-    args: Mapping[str, str]
-    form: Form
-    cookies: Mapping[str, str]
-    host: str
-    scheme: str
-    tenant: str | None
-    request_id: str
-    last_event_id: str = ""
-    language: Language = ENGLISH
+    http: Request
+    form: Form = field(default_factory=dict)
     files: Sequence[SentFile] = ()
-    trace: str = ""
-    place: AdmissionSlot = field(default_factory=NoSlot)
-    address: str = ""
+    language: Language = ENGLISH
+
+    @property
+    def method(self) -> str:
+        return "GET" if self.http.method == "HEAD" else self.http.method
+
+    @property
+    def path(self) -> str:
+        return self.http.path
+
+    @property
+    def query(self) -> str:
+        return self.http.query_string.decode("latin1")
+
+    @cached_property
+    def args(self) -> Mapping[str, str]:
+        """The first value of each query parameter."""
+        return {name: values[0] for name, values in self.http.args.items()}
+
+    @property
+    def cookies(self) -> Mapping[str, str]:
+        return self.http.cookies
+
+    @property
+    def host(self) -> str:
+        """The host with its port unless that is the scheme's default."""
+        return self.http.authority
+
+    @property
+    def tenant(self) -> str | None:
+        """The id of the host's tenant; None on the base host."""
+        return self.http.host.tenant
+
+    @property
+    def request_id(self) -> str:
+        return self.http.request_id
+
+    @property
+    def address(self) -> str:
+        return self.http.address
 
     @property
     def is_fragment(self) -> bool:

@@ -11,7 +11,7 @@ from appliance.core.config import Config
 from appliance.core.errors import NotFound
 from appliance.core.sentences import Sentence
 from appliance.core.targets import is_own_path
-from appliance.tenants import SignedIn, people, split_host
+from appliance.tenants import SignedIn, people
 from appliance.tenants.sign_in import devices, sessions
 from appliance.web import Services
 
@@ -27,12 +27,6 @@ SIGN_OUT = "/console/sign-out"
 def lifetime_ms(config: Config) -> int:
     """How long an unused session lasts, in milliseconds."""
     return config.console.session_hours * HOUR_MS
-
-
-def can_hold_cookies(request: ConsoleRequest) -> bool:
-    """Whether browsers accept `__Host-` cookies on this host: over HTTPS always, over plain HTTP only on localhost."""
-    name = split_host(request.host)
-    return request.scheme == "https" or name == "localhost" or name.endswith(".localhost")
 
 
 def find_person(services: Services, request: ConsoleRequest) -> SignedIn | None:

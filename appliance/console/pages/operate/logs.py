@@ -50,7 +50,7 @@ def _tail_phrases() -> str:
 @page("GET", "/logs/live", scope="logs.read")
 def follow_logs(visit: Visit) -> Answer:
     """Stream new lines, starting after the last event of an interrupted stream or the number that the page passed."""
-    after = visit.request.last_event_id or visit.request.args.get("after", "")
+    after = visit.request.http.headers.get("last-event-id", "") or visit.request.args.get("after", "")
     if not (after.isascii() and after.isdigit() and len(after) <= 18):
         raise InvalidRequest("`after` must be a line number; open the page of logs and follow from there")
     args = {name: value for name, value in _args(visit).items() if name not in _TIMES}

@@ -23,7 +23,7 @@ def revoke_invitation(visit: Visit, invitation_id: str) -> Answer:
 @base_page("GET", "/invitation")
 def show_invitation(arrival: Arrival) -> Answer:
     """The invitation with the form for a password; a visitor who is signed in as another user stays so until they accept."""
-    if not session.can_hold_cookies(arrival.request):
+    if not arrival.request.http.can_hold_cookies:
         return Page("base/needs_https.html", {"host": arrival.request.host}, 426)
     return _form(arrival, arrival.request.args.get("token", ""))
 
@@ -42,7 +42,7 @@ def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -
 def accept_invitation(arrival: Arrival) -> Answer:
     """Join the tenant with a new account and password, or with the password of an existing account."""
     request, services = arrival.request, arrival.services
-    if not session.can_hold_cookies(request):
+    if not request.http.can_hold_cookies:
         return Page("base/needs_https.html", {"host": request.host}, 426)
     token, password = request.field("token"), request.field("password")
     try:

@@ -38,7 +38,7 @@ def choose_tenant(arrival: Arrival) -> Answer:
 @base_page("GET", "/sign-in")
 def show_sign_in(arrival: Arrival) -> Answer:
     """The sign-in form, or the reason why signing in cannot work on this host."""
-    if not session.can_hold_cookies(arrival.request) and _canonical_url(arrival) is None:
+    if not arrival.request.http.can_hold_cookies and _canonical_url(arrival) is None:
         return Page("base/needs_https.html", {"host": arrival.request.host}, 426)
     if home := _canonical_url(arrival):
         return Redirect(f"{home}/sign-in")
@@ -64,7 +64,7 @@ def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -
 def sign_in(arrival: Arrival) -> Answer:
     """Check login and password, then continue to the tenant that the visitor came from, or to the choice of tenants."""
     request = arrival.request
-    if not session.can_hold_cookies(request):
+    if not request.http.can_hold_cookies:
         return Page("base/needs_https.html", {"host": request.host}, 426)
     login = people.normalize_login(request.field("login"))
     attempt = Attempt(login, request.address, session.find_device(arrival.services, request, login))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.console.frame.csrf import is_own_page
+from appliance.web import is_own_page
 
 ORIGIN = "https://acme.example.com"
 
