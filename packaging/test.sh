@@ -27,11 +27,12 @@ ensure_test_tools() {
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }
 
-# The official suites of MCP want a newer Node.js than some machines have.
+# The official suites of MCP and the linters of the API document want a newer Node.js than some machines have.
 ensure_suites() {
     node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major * 1000 + +minor >= 22019 ? 0 : 1)' 2>/dev/null ||
-        fetch_node "The MCP suites need Node.js 22.19 or newer"
+        fetch_node "The tests need Node.js 22.19 or newer"
     .venv/bin/python -m tests.mcp.suites || fail "the MCP suites could not be fetched; is the network reachable?"
+    .venv/bin/python -m tests.api.contract_packages || fail "the linters of the API could not be fetched; is the network reachable?"
 }
 
 results=()

@@ -9,7 +9,17 @@ from typing import Any, Literal
 
 from werkzeug.http import parse_options_header
 
-from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, UnsupportedMediaType, VersionConflict
+from appliance.core.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidCursor,
+    InvalidFilter,
+    InvalidJson,
+    InvalidRequest,
+    NotFound,
+    UnsupportedMediaType,
+    VersionConflict,
+)
 from appliance.core.json_text import load_json
 from appliance.core.pages import Page, PageRequest
 from appliance.core.scope import TenantScope
@@ -87,7 +97,10 @@ def list_collections(call: Call) -> Page[CollectionView]:
     return datapool.list_collections(call.scope, call.query.page).map(collection_view)
 
 
-@route("POST", "/datapool", scope="datapool.admin", body=NEW_COLLECTION, returns=CollectionView, status=201)
+@route(
+    "POST", "/datapool", scope="datapool.admin", body=NEW_COLLECTION, returns=CollectionView, status=201,
+    errors=(AlreadyExists, Conflict, InvalidFilter),
+)  # fmt: skip
 def create_collection(call: Call) -> Answer:
     """Create a collection.
 
@@ -101,7 +114,7 @@ def create_collection(call: Call) -> Answer:
 
 @route(
     "POST", "/datapool/batch", scope="entities.write", body=BatchBody, returns=list[OutcomeView],
-    acts=Acts("write_entities", arguments=batch_arguments),
+    acts=Acts("write_entities", arguments=batch_arguments), errors=(NotFound, VersionConflict),
 )  # fmt: skip
 def run_batch(call: Call) -> list[OutcomeView]:
     """Change up to 1,000 entities at once.
@@ -124,7 +137,10 @@ def get_collection(call: Call, collection: str) -> Answer:
     return Answer(collection_view(definition), etag=str(definition["_version"]))
 
 
-@route("PATCH", "/datapool/{collection}", scope="datapool.admin", body=CHANGES, query=ChangeQuery, returns=CollectionView)
+@route(
+    "PATCH", "/datapool/{collection}", scope="datapool.admin", body=CHANGES, query=ChangeQuery, returns=CollectionView,
+    errors=(InvalidFilter,),
+)  # fmt: skip
 def change_collection(call: Call, collection: str) -> Answer:
     """Change a collection's definition and migrate its entities.
 
@@ -138,7 +154,7 @@ def change_collection(call: Call, collection: str) -> Answer:
     return Answer(collection_view(changed), etag=str(changed["_version"]))
 
 
-@route("DELETE", "/datapool/{collection}", scope="datapool.admin", query=DeleteQuery, returns=DeletedView)
+@route("DELETE", "/datapool/{collection}", scope="datapool.admin", query=DeleteQuery, returns=DeletedView, errors=(Conflict,))
 def delete_collection(call: Call, collection: str) -> DeletedView:
     """Delete a collection with its entities.
 
@@ -215,7 +231,7 @@ def replace_entity(call: Call, collection: str, entity_id: str) -> Answer:
 
 @route(
     "DELETE", "/datapool/{collection}/entities/{entity_id}", scope="entities.write", returns=DeletedView,
-    acts=Acts("write_entities", arguments=operation_arguments("delete")),
+    acts=Acts("write_entities", arguments=operation_arguments("delete")), errors=(Conflict,),
 )  # fmt: skip
 def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
     """Delete an entity.
@@ -277,7 +293,7 @@ def _changes_after(scope: TenantScope, collection: str, number: int) -> list[dat
 
 @route(
     "POST", "/datapool/{collection}/query", scope="entities.read", body=QUERY, query=NoQuery, returns=Entity, listed=True,
-    acts=Acts("query_entities", "read"),
+    acts=Acts("query_entities", "read"), errors=(InvalidCursor, InvalidFilter),
 )  # fmt: skip
 def query_entities(call: Call, collection: str) -> Page[Entity]:
     """Query entities, or groups of them.
@@ -288,7 +304,10 @@ def query_entities(call: Call, collection: str) -> Page[Entity]:
     return datapool.query_entities(call.scope, collection, call.body)
 
 
-@route("POST", "/datapool/{collection}/import", scope="entities.write", body=ROWS, query=ImportQuery, returns=ImportView)
+@route(
+    "POST", "/datapool/{collection}/import", scope="entities.write", body=ROWS, query=ImportQuery, returns=ImportView,
+    errors=(UnsupportedMediaType,),
+)  # fmt: skip
 def import_entities(call: Call, collection: str) -> ImportView:
     """Import entities from CSV or NDJSON.
 

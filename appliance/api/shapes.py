@@ -8,8 +8,8 @@ from pydantic import TypeAdapter
 from appliance.agents.tools import Shape, Shapes
 
 from .documents.document_views import DocumentView, document_view
-from .frame.openapi import AnswerSchemas
 from .frame.routing import View
+from .frame.schemas import AnswerSchemas
 from .integrations.integration_views import PreviewView, preview_view
 from .monitor.log_views import LineView, line_view
 from .processes.execution_views import ExecutionView, execution_view

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from appliance.core.errors import ApiKeyLeaked, Conflict, DefinitionInvalid, GrantRequired
 from appliance.solutions import (
     LARGEST_BYTES,
     ApplyOptions,
@@ -92,7 +93,7 @@ def read_body(call: Call) -> Solution:
 
 @route(
     "POST", "/solutions/plan", scope="solutions.apply", body=ARCHIVE, query=PlanQuery, returns=PlanView, atomic=False,
-    acts=READS,
+    acts=READS, errors=(ApiKeyLeaked, DefinitionInvalid),
 )  # fmt: skip
 def plan_solution(call: Call) -> PlanView:
     """Show what applying a solution would change.
@@ -106,7 +107,10 @@ def plan_solution(call: Call) -> PlanView:
     return plan_view(solution, service.plan_solution(call.scope, call.services.solutions, solution, options), applied=False)
 
 
-@route("POST", "/solutions/apply", scope="solutions.apply", body=ARCHIVE, query=ApplyQuery, returns=PlanView, atomic=False)
+@route(
+    "POST", "/solutions/apply", scope="solutions.apply", body=ARCHIVE, query=ApplyQuery, returns=PlanView, atomic=False,
+    errors=(ApiKeyLeaked, Conflict, DefinitionInvalid, GrantRequired),
+)  # fmt: skip
 def apply_solution(call: Call) -> PlanView:
     """Apply a solution, all or nothing.
 

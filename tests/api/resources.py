@@ -27,6 +27,12 @@ def fresh(stem: str) -> str:
     return f"{stem}-{next(_numbers)}"
 
 
+def restart_numbers() -> None:
+    """Let `fresh` count from 1 again, for another tenant."""
+    global _numbers  # noqa: PLW0603  # one counter for all tests of a process
+    _numbers = count(1)
+
+
 @dataclass
 class Resources:
     """One tenant's API client and what was created through it; each method creates a new thing and returns its id."""

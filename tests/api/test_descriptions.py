@@ -32,14 +32,23 @@ def members_of(schema: Any, where: str) -> Iterator[Described]:
     if isinstance(schema, dict):
         properties = schema.get("properties")
         for name, member in (properties if isinstance(properties, dict) else {}).items():
-            yield where, name, member.get("description", "")
+            yield where, name, member.get("description") or referred(member).get("description", "")
             yield from members_of(member, f"{where}.{name}")
         for keyword, inner in schema.items():
-            if keyword != "properties":
+            if keyword not in ("properties", "example"):
                 yield from members_of(inner, where)
     elif isinstance(schema, list):
         for inner in schema:
             yield from members_of(inner, where)
+
+
+def referred(part: dict[str, Any]) -> dict[str, Any]:
+    """The component that a reference names; what is no reference, itself."""
+    if "$ref" not in part:
+        return part
+    _, _, kind, name = part["$ref"].split("/")
+    component: dict[str, Any] = contract()["components"][kind][name]
+    return component
 
 
 def operations() -> Iterator[dict[str, Any]]:
@@ -57,7 +66,7 @@ def every_member() -> Iterator[Described]:
 
 def every_parameter() -> Iterator[Described]:
     for operation in operations():
-        for parameter in operation["parameters"]:
+        for parameter in map(referred, operation["parameters"]):
             yield f"{operation['operationId']} {parameter['in']}", parameter["name"], parameter.get("description", "")
 
 
@@ -72,6 +81,11 @@ def test_every_parameter_is_described() -> None:
 def test_no_description_only_repeats_the_name() -> None:
     described = [*every_member(), *every_parameter()]
     assert [f"{where}.{name}: {text}" for where, name, text in described if text and is_repetition(name, text)] == []
+
+
+def test_every_operation_is_described_beyond_its_summary_and_scope() -> None:
+    texts = {each["operationId"]: re.sub(r"Needs the scope `[a-z._]+`\.$", "", each["description"]) for each in operations()}
+    assert [name for name, text in texts.items() if len(words(text) - words(name)) < 4] == []
 
 
 def test_every_summary_is_short() -> None:

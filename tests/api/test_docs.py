@@ -68,7 +68,9 @@ def test_every_family_of_routes_is_listed_and_described(visitor: httpx.Client) -
 def test_the_parameters_of_execute_are_explained(visitor: httpx.Client) -> None:
     document = visitor.get("/api-docs/openapi.json").json()
     parameters = document["paths"]["/api/v1/processes/{process_id}/execute"]["post"]["parameters"]
-    descriptions = {each["name"]: each.get("description") for each in parameters if each["in"] == "query"}
+    shared = document["components"]["parameters"]
+    whole = [shared[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in parameters]
+    descriptions = {each["name"]: each.get("description") for each in whole if each["in"] == "query"}
     assert all(descriptions[name] for name in ("wait", "run_at", "expires_in", "priority", "label", "version")), descriptions
 
 

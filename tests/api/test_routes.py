@@ -17,33 +17,12 @@ from appliance.tenants.keys import make_key_text
 from appliance.testing.running import Running
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import Resources
+from tests.api.sending import CREATING_PUTS, address, send, unknown_id
 
 EVERY = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES]
 WITH_IDS = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if set(route.parameters) - {"connector"}]
 SCOPED = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if route.scope]
-UNKNOWN = {"process_id": "proc-unknown", "collection": "things-unknown", "slug": "orders-unknown", "version": "77"}
 SHARED = ("version", "action", "path")  # numbers and names that are the same at every tenant
-CREATING_PUTS = ("put_process", "set_secret", "put_llm_profile", "put_sample", "put_agent", "put_skill", "put_policy")
-"""PUT routes that create missing resources, so a name never refers to another tenant's."""
-
-
-def address(route: Route, path: dict[str, str]) -> str:
-    return PREFIX + route.path.format(**path)
-
-
-def send(client: httpx.Client, route: Route, example: Example, **headers: str) -> httpx.Response:
-    """The example as a request; of an endless answer the head and the first bytes."""
-    parts: dict[str, Any] = {"params": example.query, "headers": {**example.headers, **headers}}
-    if example.media:
-        parts |= {"content": example.body, "headers": {**example.headers, **headers, "Content-Type": example.media}}
-    elif example.body is not None:
-        parts["json"] = example.body
-    with client.stream(route.method, address(route, example.path), **parts) as answer:
-        if example.stream and answer.is_success:
-            answer._content = next(answer.iter_raw())
-        else:
-            answer.read()
-    return answer
 
 
 def placeholder(route: Route) -> Example:
@@ -94,14 +73,6 @@ def test_a_missing_scope_is_named(stranger: httpx.Client, narrow: dict[str, str]
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["scope"]) == (403, "scope_missing", route.scope)
     assert route.scope in error["message"]
-
-
-def unknown_id(name: str, real: str) -> str:
-    """An id of the same form that nobody has."""
-    if name in UNKNOWN:
-        return UNKNOWN[name]
-    prefix, mark, rest = real.rpartition("_")
-    return f"{prefix}{mark}{'0' * len(rest)}" if prefix else "unknown"
 
 
 def refusal(answer: httpx.Response, path: dict[str, str]) -> tuple[int, str, list[str]]:

@@ -15,7 +15,8 @@ from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.mcp.fixtures import Fixtures
 from tests.mcp.serving import serving
-from tests.mcp.suites import Suites, fetch_suites
+from tests.mcp.suites import fetch_suites
+from tests.npm_packages import Packages
 
 CONFORMANCE = "@modelcontextprotocol/conformance/dist/index.js"
 INSPECTOR = "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
@@ -31,7 +32,7 @@ NOTHING_TO_CHECK = {"server-sse-polling", "server-sse-multiple-streams"}
 
 
 @pytest.fixture(scope="module")
-def suites() -> Suites:
+def suites() -> Packages:
     return fetch_suites()
 
 
@@ -45,7 +46,7 @@ def fixtures(running: Running, key: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_conformance_suite_finds_only_known_deviations(suites: Suites, fixtures: str, revision: str) -> None:
+def test_the_conformance_suite_finds_only_known_deviations(suites: Packages, fixtures: str, revision: str) -> None:
     done = suites.run(CONFORMANCE, "server", "--url", fixtures, "--suite", "all", "--spec-version", revision)
     summary = done.stdout.partition("=== SUMMARY ===")[2]
     lines = [line.split() for line in summary.splitlines() if line.startswith(("✓", "✗"))]
@@ -66,7 +67,7 @@ def skill(running: Running, acme: httpx.Client) -> str:
     return name
 
 
-def inspect(suites: Suites, running: Running, key: str, era: str, *arguments: str) -> Any:
+def inspect(suites: Packages, running: Running, key: str, era: str, *arguments: str) -> Any:
     """What the inspector answers; it reaches the appliance as its base host."""
     url = f"http://127.0.0.1:{running.config.server.port}/mcp"
     options = ["--transport", "http", "--header", f"X-API-Key: {key}", "--stored-auth-only", "--protocol-era", era]
@@ -76,18 +77,18 @@ def inspect(suites: Suites, running: Running, key: str, era: str, *arguments: st
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_the_inspector_finds_every_tool_schema_portable(suites: Suites, running: Running, key: str, era: str) -> None:
+def test_the_inspector_finds_every_tool_schema_portable(suites: Packages, running: Running, key: str, era: str) -> None:
     tools = inspect(suites, running, key, era, "--method", "tools/list", "--strict")["tools"]
     assert len(tools) == len(running.services.agents.tools.names())
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_the_inspector_calls_a_tool(suites: Suites, running: Running, key: str, era: str) -> None:
+def test_the_inspector_calls_a_tool(suites: Packages, running: Running, key: str, era: str) -> None:
     result = inspect(suites, running, key, era, "--method", "tools/call", "--tool-name", "list_tenant_integrations")
     assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
 
 
-def test_the_inspector_verifies_the_skills_extension(suites: Suites, running: Running, key: str, skill: str) -> None:
+def test_the_inspector_verifies_the_skills_extension(suites: Packages, running: Running, key: str, skill: str) -> None:
     result = inspect(suites, running, key, "modern", "--method", "skills/get", "--uri", f"skill://{skill}/SKILL.md", "--verify")
     assert result["conformance"] == []
     assert [file["status"] for file in result["files"]] == ["verified", "verified"]

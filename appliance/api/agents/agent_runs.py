@@ -12,7 +12,7 @@ from appliance.api.frame.routing import Answer, Body, Call, Events, ListQuery, V
 from appliance.api.processes.executions import POLL_SECONDS
 from appliance.api.tenants.tenants import NoQuery
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import Draining, ExecutionFinished, ValidationFailed
 from appliance.core.pages import Page
 from appliance.tenants.grants import continued_access
 
@@ -164,7 +164,7 @@ def trace_view(entry: Entry) -> TraceView:
     )
 
 
-@route("POST", "/agents/{agent_id}/runs", scope="agents.run", body=StartRun, returns=RunView, status=202)
+@route("POST", "/agents/{agent_id}/runs", scope="agents.run", body=StartRun, returns=RunView, status=202, errors=(Draining,))
 def start_run(call: Call, agent_id: str) -> Answer:
     """Queue a run of an agent.
 
@@ -207,7 +207,7 @@ def list_trace(call: Call, agent_id: str, run_id: str) -> Page[TraceView]:
     return runs.list_entries(call.scope, agent_id, run_id, call.query.page).map(trace_view)
 
 
-@route("GET", f"{_RUN_PATH}/events", scope="agents.read", media="text/event-stream", query=NoQuery)
+@route("GET", f"{_RUN_PATH}/events", scope="agents.read", media="text/event-stream", query=NoQuery, errors=(ValidationFailed,))
 async def follow_run(call: Call, agent_id: str, run_id: str) -> Answer:
     """Stream the trace of a run.
 
@@ -237,7 +237,7 @@ async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int
             await asyncio.sleep(call.services.limits.streams.poll_interval(POLL_SECONDS))
 
 
-@route("POST", f"{_RUN_PATH}/cancel", scope="agents.run", returns=RunView)
+@route("POST", f"{_RUN_PATH}/cancel", scope="agents.run", returns=RunView, errors=(ExecutionFinished,))
 def cancel_run(call: Call, agent_id: str, run_id: str) -> RunView:
     """Cancel a run of an agent.
 

@@ -9,7 +9,7 @@ from appliance.api.frame.routing import Answer, Call, Json, View, route
 from appliance.api.processes.processes import version_number
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import AlreadyExists, Conflict, DefinitionInvalid, ValidationFailed
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 
@@ -123,7 +123,10 @@ def list_agents(call: Call) -> Page[AgentSummary]:
     return versions.list_agents(call.scope, call.query.page).map(agent_summary)
 
 
-@route("POST", "/agents", scope="agents.write", body=DEFINITION, returns=AgentView, status=201)
+@route(
+    "POST", "/agents", scope="agents.write", body=DEFINITION, returns=AgentView, status=201,
+    errors=(AlreadyExists, DefinitionInvalid),
+)  # fmt: skip
 def create_agent(call: Call) -> Answer:
     """Create an agent.
 
@@ -148,7 +151,10 @@ def get_agent(call: Call, agent_id: str) -> Answer:
     return Answer(agent_view(call.scope, agent), etag=agent.digest)
 
 
-@route("PUT", "/agents/{agent_id}", scope="agents.write", body=DEFINITION, returns=AgentView, also={201: AgentView})
+@route(
+    "PUT", "/agents/{agent_id}", scope="agents.write", body=DEFINITION, returns=AgentView, also={201: AgentView},
+    errors=(DefinitionInvalid,),
+)  # fmt: skip
 def put_agent(call: Call, agent_id: str) -> Answer:
     """Create an agent or its next version.
 
@@ -160,7 +166,7 @@ def put_agent(call: Call, agent_id: str) -> Answer:
     return Answer(agent_view(call.scope, agent), status=201 if is_new else 200, headers=headers, etag=agent.digest)
 
 
-@route("DELETE", "/agents/{agent_id}", scope="agents.write", returns=DeletedView)
+@route("DELETE", "/agents/{agent_id}", scope="agents.write", returns=DeletedView, errors=(Conflict,))
 def delete_agent(call: Call, agent_id: str) -> DeletedView:
     """Delete an agent.
 
@@ -179,7 +185,7 @@ def list_agent_versions(call: Call, agent_id: str) -> Page[AgentVersionView]:
     return versions.list_versions(call.scope, agent_id, call.query.page).map(version_view)
 
 
-@route("GET", "/agents/{agent_id}/versions/{version}", scope="agents.read", returns=AgentVersionView)
+@route("GET", "/agents/{agent_id}/versions/{version}", scope="agents.read", returns=AgentVersionView, errors=(ValidationFailed,))
 def get_agent_version(call: Call, agent_id: str, version: str) -> AgentVersionView:
     """Show one version of an agent.
 

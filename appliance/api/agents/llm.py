@@ -8,7 +8,16 @@ from pydantic import ConfigDict, Field
 from appliance.api.frame.routing import Answer, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed, VersionConflict
+from appliance.core.errors import (
+    AlreadyExists,
+    AnswerInvalid,
+    AnswerRefused,
+    BudgetExceeded,
+    ConcurrencyLimited,
+    ConnectorFailed,
+    ValidationFailed,
+    VersionConflict,
+)
 from appliance.core.pages import Page
 from appliance.llm import KEEP, NANO, Budgets, KeyChange, Parameters, Prices, Profile, Redaction, Settings, StoredProfile, UsageSum
 from appliance.solutions.testing import try_profile
@@ -138,7 +147,10 @@ def list_llm_profiles(call: Call) -> Page[ProfileView]:
     return call.services.llm.list_profiles(call.scope, call.query.page).map(profile_view)
 
 
-@route("POST", "/llm-profiles", scope="integrations.write", body=CreateProfile, returns=ProfileView, status=201)
+@route(
+    "POST", "/llm-profiles", scope="integrations.write", body=CreateProfile, returns=ProfileView, status=201,
+    errors=(AlreadyExists,),
+)  # fmt: skip
 def create_llm_profile(call: Call) -> Answer:
     """Create an LLM profile.
 
@@ -202,7 +214,10 @@ class LlmTrialView(View):
     cost: Annotated[float, Field(description="The cost in the profile's currency; 0 without a price.")]
 
 
-@route("POST", "/llm-profiles/{slug}/test", scope="integrations.write", returns=LlmTrialView, atomic=False)
+@route(
+    "POST", "/llm-profiles/{slug}/test", scope="integrations.write", returns=LlmTrialView, atomic=False,
+    errors=(AnswerInvalid, AnswerRefused, BudgetExceeded, ConcurrencyLimited, ConnectorFailed),
+)  # fmt: skip
 async def test_llm_profile(call: Call, slug: str) -> LlmTrialView:
     """Ask the profile's model a test question.
 

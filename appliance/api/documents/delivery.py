@@ -84,7 +84,10 @@ def publish_document(call: Call, document_id: str) -> PublicationView:
 
 @route("GET", "/documents/{document_id}/publication", scope="documents.read", returns=PublicationView)
 def get_publication(call: Call, document_id: str) -> PublicationView:
-    """Show where a document is public."""
+    """Show where a document is public.
+
+    The answer has the address and the number of the revision that is delivered now, if one may be.
+    """
     return _view(call, call.services.documents.publications.get_publication(call.scope, document_id))
 
 

@@ -122,7 +122,10 @@ def create_document(call: Call) -> Answer:
     return document_answer(call.services.documents.files.create_document(call.scope, new, upload.content), 201)
 
 
-@route("GET", "/documents/folders", scope="documents.read", query=FolderListQuery, returns=FolderView, listed=True)
+@route(
+    "GET", "/documents/folders", scope="documents.read", query=FolderListQuery, returns=FolderView, listed=True,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def list_folders(call: Call) -> object:
     """List folders with their numbers of documents.
 
@@ -149,7 +152,10 @@ def move_folder(call: Call) -> MovedView:
 
 @route("GET", "/documents/{document_id}", scope="documents.read", returns=DocumentView, acts=Acts("read_document"))
 def get_document(call: Call, document_id: str) -> Answer:
-    """Show a document."""
+    """Show a document.
+
+    Its attributes and newest revision, without the content. The ETag names the version that a conditional change expects.
+    """
     return document_answer(call.services.documents.files.get_document(call.scope, document_id))
 
 
@@ -225,7 +231,10 @@ def get_document_text(call: Call, document_id: str) -> Answer:
     acts=Acts("read_document"),
 )
 def list_revisions(call: Call, document_id: str) -> object:
-    """List the revisions of a document, newest first."""
+    """List the revisions of a document, newest first.
+
+    Each comes with its number, size, SHA-256 and author.
+    """
     page = PageRequest(call.query.limit, call.query.cursor)
     return call.services.documents.files.list_revisions(call.scope, document_id, page).map(revision_view)
 

@@ -134,13 +134,19 @@ def hold_document(call: Call, document_id: str) -> RetentionView:
 
 @route("DELETE", "/documents/{document_id}/legal-hold", scope="documents.retain", returns=RetentionView)
 def release_document(call: Call, document_id: str) -> RetentionView:
-    """Release a document from its legal hold."""
+    """Release a document from its legal hold.
+
+    Afterwards it can be deleted, unless its retention still forbids that.
+    """
     return _view(retention.release_hold(call.scope, document_id))
 
 
 @route("GET", "/documents/folder-rules", scope="documents.read", returns=list[FolderRuleView])
 def list_folder_rules(call: Call) -> list[FolderRuleView]:
-    """List the folder rules."""
+    """List the folder rules.
+
+    A rule says whether documents need a review, and after how many days they are deleted; subfolders have it too.
+    """
     return [_rule_view(rule) for rule in folder_rules.list_rules(call.scope)]
 
 
@@ -156,6 +162,9 @@ def put_folder_rule(call: Call) -> FolderRuleView:
 
 @route("DELETE", "/documents/folder-rules", scope="documents.retain", query=FolderQuery, returns=DeletedView, errors=(NotFound,))
 def delete_folder_rule(call: Call) -> DeletedView:
-    """Remove the rule of a folder."""
+    """Remove the rule of a folder.
+
+    Its documents are then subject only to the rules of the folders above it.
+    """
     folder_rules.delete_rule(call.scope, call.query.folder)
     return DeletedView(deleted=call.query.folder)

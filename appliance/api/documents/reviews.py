@@ -101,14 +101,20 @@ def request_review(call: Call, document_id: str) -> Answer:
     "GET", "/documents/{document_id}/reviews", scope="documents.read", query=ReviewListQuery, returns=ReviewView, listed=True
 )  # fmt: skip
 def list_reviews(call: Call, document_id: str) -> object:
-    """List the reviews of a document, newest first."""
+    """List the reviews of a document, newest first.
+
+    Reviews that have ended stay in the list, with their decisions.
+    """
     page = PageRequest(call.query.limit, call.query.cursor)
     return reviews.list_reviews(call.scope, document_id, page).map(lambda row: review_view(call, row))
 
 
 @route("GET", "/documents/{document_id}/reviews/{review_id}", scope="documents.read", returns=ReviewView)
 def get_review(call: Call, document_id: str, review_id: str) -> ReviewView:
-    """Show a review and the decisions so far."""
+    """Show a review and the decisions so far.
+
+    Its `status` stays `pending` until enough reviewers have approved or too many have rejected, or the time is over.
+    """
     return review_view(call, reviews.get_review(call.scope, document_id, review_id))
 
 

@@ -208,7 +208,10 @@ def create_share(call: Call, document_id: str) -> Answer:
 
 @route("GET", "/documents/{document_id}/shares/{share_id}", scope="documents.read", returns=ShareView)
 def get_share(call: Call, document_id: str, share_id: str) -> ShareView:
-    """Show a share."""
+    """Show a share.
+
+    Its state, limits and number of downloads; the link is shown only when the share is made.
+    """
     return _view(call.services.documents.shares.get_share(call.scope, document_id, share_id))
 
 
@@ -231,7 +234,7 @@ def update_share(call: Call, document_id: str, share_id: str) -> ShareView:
 def revoke_share(call: Call, document_id: str, share_id: str) -> DeletedView:
     """End a share at once.
 
-    It stays in the list.
+    Its link stops working for everyone. The share stays in the list as `revoked`.
     """
     call.services.documents.shares.revoke_share(call.scope, document_id, share_id)
     return DeletedView(deleted=share_id)
@@ -239,7 +242,10 @@ def revoke_share(call: Call, document_id: str, share_id: str) -> DeletedView:
 
 @route("GET", "/documents/{document_id}/downloads", scope="documents.read", query=ListQuery, returns=DownloadView, listed=True)
 def list_downloads(call: Call, document_id: str) -> object:
-    """List the downloads of a document, newest first."""
+    """List the downloads of a document, newest first.
+
+    Those through shares have one entry each; those from the public address are counted by the minute.
+    """
     return downloads.list_downloads(call.scope, document_id, call.query.page).map(_download_view)
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from appliance.core.errors import error_classes
+from appliance.core.errors import ConnectorFailed, error_classes, http_status
 
+from .examples import RecordedExample
 from .routing import Json, Route
 
 MEANINGS: Mapping[str, str] = {
+    "action_withheld": "the foreign system now offers the action differently from the version that was approved",
     "address_not_allowed": "the key does not work from this IP address",
     "already_exists": "another resource has this name or place already",
     "answer_invalid": "the language model's answer has not the requested format, even after a retry",
@@ -56,20 +58,29 @@ MEANINGS: Mapping[str, str] = {
     "validation_failed": "the body or a header has invalid members; `details` lists each with its pointer",
     "version_conflict": "the resource has changed since the version in `If-Match`",
 }
-_REST = "Any other error, which a generic client handles by its status; the contract lists all codes."
+_SERVER_ERRORS = "5XX"
+"""One response for all statuses that say that the appliance, its disk or a foreign system is at fault."""
 _ALWAYS = (
     "invalid_request", "missing_api_key", "invalid_api_key", "expired_api_key", "revoked_api_key", "address_not_allowed",
     "browser_call_refused", "unknown_host", "rate_limited", "internal", "overloaded", "timed_out",
 )  # fmt: skip
 
 
+_REJECTED = http_status(ConnectorFailed("", rejected=True))
+"""The status when a foreign system rejects a request, which is the caller's error."""
+
+
 def declared_codes(route: Route) -> dict[int, list[str]]:
     """The error codes of an operation by status: of its declaration, and those of its handler named in `errors`."""
     statuses = {each.code: each.status for each in error_classes()} | {"internal": 500}
+    pairs = {(statuses[code], code) for code in (*_ALWAYS, *_derived_codes(route))}
+    pairs |= {(each.status, each.code) for each in route.errors}
+    if ConnectorFailed in route.errors:
+        pairs.add((_REJECTED, ConnectorFailed.code))
     codes: dict[int, list[str]] = {}
-    for code in sorted({*_ALWAYS, *_derived_codes(route), *(each.code for each in route.errors)}):
-        codes.setdefault(statuses[code], []).append(code)
-    return dict(sorted(codes.items()))
+    for status, code in sorted(pairs):
+        codes.setdefault(status, []).append(code)
+    return codes
 
 
 def _derived_codes(route: Route) -> Iterator[str]:
@@ -80,7 +91,7 @@ def _derived_codes(route: Route) -> Iterator[str]:
     if route.query is not None and "cursor" in route.query.model_fields:
         yield "invalid_cursor"
     if route.query is not None and "filter" in route.query.model_fields:
-        yield "invalid_filter"
+        yield from ("invalid_filter", "payload_too_large")
     if not route.acts.is_governed:
         yield "policy_denied"
     if route.media == "text/event-stream":
@@ -107,15 +118,25 @@ def takes_if_match(route: Route) -> bool:
     return "If-Match" in (route.description + route.summary)
 
 
-def error_responses(route: Route, components: dict[str, Any]) -> dict[str, Any]:
-    """The error responses of an operation by status, as references to components, which are added where they are missing."""
-    responses: dict[str, Any] = {}
+def error_responses(route: Route, components: dict[str, Any], example: RecordedExample) -> dict[str, Any]:
+    """The error responses of an operation by status, as references to components, which are added where they are missing.
+
+    The recorded refusal stands in the operation itself, because a reference has no example.
+    """
+    ranges: dict[str, list[str]] = {}
     for status, codes in declared_codes(route).items():
-        name = f"Error{status}" + "".join(code.title().replace("_", "") for code in codes)
-        components.setdefault(name, _response("\n".join(f"- `{code}`: {MEANINGS[code]}" for code in codes)))
-        responses[str(status)] = {"$ref": f"#/components/responses/{name}"}
-    components.setdefault("Error", _response(_REST))
-    return {**responses, "default": {"$ref": "#/components/responses/Error"}}
+        ranges.setdefault(_SERVER_ERRORS if status >= 500 else str(status), []).extend(codes)
+    responses: dict[str, Any] = {}
+    for key, codes in ranges.items():
+        response = _response("\n".join(f"- `{code}`: {MEANINGS[code]}" for code in codes))
+        if key == str(example.refusal_status):
+            response["content"]["application/json"]["example"] = example.refusal
+            responses[key] = response
+            continue
+        name = f"Error{key}" + "".join(code.title().replace("_", "") for code in codes if code not in _ALWAYS)
+        components.setdefault(name, response)
+        responses[key] = {"$ref": f"#/components/responses/{name}"}
+    return responses
 
 
 def _response(description: str) -> dict[str, Any]:
@@ -123,19 +144,21 @@ def _response(description: str) -> dict[str, Any]:
         "description": description,
         "content": {
             "application/json": {"schema": {"$ref": "#/components/schemas/Error"}},
-            "application/problem+json": {"schema": {"type": "object"}},
+            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}},
         },
     }
 
 
+_CODE = {"type": "string", "enum": sorted(MEANINGS), "description": "Which error it is; stable, for programs to decide by."}
+
+
 def error_schema() -> dict[str, Any]:
     """The schema of the envelope around an error."""
-    codes = sorted({each.code for each in error_classes()} | {"internal"})
     error = {
         "type": "object",
         "required": ["code", "message", "status", "request_id", "details"],
         "properties": {
-            "code": {"type": "string", "enum": codes, "description": "Which error it is; stable, for programs to decide by."},
+            "code": _CODE,
             "message": {"type": "string", "description": "What is wrong and what to do next."},
             "status": {"type": "integer", "description": "HTTP status of the response, 400 to 507."},
             "request_id": {"type": "string", "description": "Identifies the request in the appliance's log, as `X-Request-Id`."},
@@ -144,14 +167,40 @@ def error_schema() -> dict[str, Any]:
                 "items": _detail_schema(),
                 "description": "Each problem with its place in the request; empty where there is only the message.",
             },
+            "scope": {"type": "string", "description": "The scope that the key lacks; only with `scope_missing`."},
+            "approval_id": {"type": "string", "description": "The request to people; only with `approval_required`."},
+            "reason": {"type": "string", "description": "Which of several causes it has; only with codes that have several."},
         },
+        "additionalProperties": True,
     }
     return {
         "type": "object",
         "required": ["success", "error"],
         "properties": {
             "success": {"const": False, "description": "Always false: nothing was done."},
-            "error": {**error, "description": "Why the call was refused or failed; some codes add members such as `approval_id`."},
+            "error": {**error, "description": "Why the call was refused or failed; some codes add members."},
+        },
+    }
+
+
+def problem_schema() -> dict[str, Any]:
+    """The schema of an error in the form of RFC 9457, for callers that accept `application/problem+json`."""
+    return {
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "instance", "code", "request_id", "errors"],
+        "properties": {
+            "type": {"type": "string", "description": "The code as a URN, `urn:gos:error:…`."},
+            "title": {"type": "string", "description": "The words of the code."},
+            "status": {"type": "integer", "description": "HTTP status of the response, 400 to 507."},
+            "detail": {"type": "string", "description": "What is wrong and what to do next."},
+            "instance": {"type": "string", "description": "The request as a URN, `urn:gos:request:…`."},
+            "code": _CODE,
+            "request_id": {"type": "string", "description": "Identifies the request in the appliance's log, as `X-Request-Id`."},
+            "errors": {
+                "type": "array",
+                "items": _detail_schema(),
+                "description": "Each problem with its place in the request; empty where there is only the detail.",
+            },
         },
     }
 

@@ -1,21 +1,16 @@
-"""Generates the OpenAPI 3.1 document from the declared routes."""
+"""Generates the OpenAPI 3.1 document from the declared routes and the recorded examples."""
 
-import inspect
-from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
-
 from appliance import __version__
-from appliance.core.errors import error_classes, http_status
 
-from .error_responses import error_responses, error_schema, takes_if_match
-from .path_parameters import describe_parameter
+from .error_responses import error_responses, error_schema, problem_schema
+from .examples import NO_EXAMPLE, RecordedExample, load_examples
+from .parameters import header_parameters, path_parameters, query_parameters, share_parameters
 from .route_groups import tags
-from .routing import PREFIX, ROUTES, Json, Query, Route
+from .routing import PREFIX, ROUTES, Json, Route
+from .schemas import Schemas, is_model, reference_to
 
-_REF = "#/components/schemas/{model}"
 _BYTES = {"type": "string", "format": "binary"}
 _MEDIA_SCHEMAS: dict[str, dict[str, Any]] = {
     "text/event-stream": {
@@ -28,54 +23,73 @@ _MEDIA_SCHEMAS: dict[str, dict[str, Any]] = {
         },
     }
 }
-_ID_PATTERN = "^[A-Za-z0-9_.-]{1,200}$"
-_PATTERNS = {"path": "^[^\\x00-\\x1f]{1,300}$"}  # slashes may come as they are, or as %2F
+_SUCCESS = {"const": True, "description": "Always true: the call did what it should."}
+_META = {
+    "type": "object",
+    "description": "About the answer itself rather than its content.",
+    "required": ["request_id"],
+    "properties": {
+        "request_id": {"type": "string", "description": "Identifies the request in the appliance's log, as `X-Request-Id`."},
+        "next_cursor": {"type": "string", "description": "Value of `cursor` for the next page; absent on the last one."},
+        "total": {"type": "integer", "description": "The number of all matches on all pages; only with `count=exact`."},
+    },
+}
+_INFO = {
+    "title": "Governed Operations Service",
+    "version": __version__,
+    "description": "Every call needs an API key of this tenant in `X-API-Key`. Error codes are stable; an error's message "
+    "says what to do next.",
+    "contact": {"name": "The operator of this appliance"},
+    "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+}
 
 
 def document(base_url: str) -> dict[str, Any]:
     """The whole document for the server at `base_url`."""
-    schemas: dict[str, Any] = {"Error": error_schema(), "Meta": _meta_schema()}
+    schemas = Schemas({"Error": error_schema(), "Problem": problem_schema(), "Success": _SUCCESS, "Meta": _META})
     responses: dict[str, Any] = {}
     paths: dict[str, Any] = {}
+    examples = load_examples()
     for route in ROUTES:
-        operation = _operation(route, schemas)
-        operation["responses"] |= error_responses(route, responses)
+        example = examples.get(route.name, NO_EXAMPLE)
+        operation = _operation(route, schemas, example)
+        operation["responses"] |= error_responses(route, responses, example)
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = operation
+    parameters = share_parameters([operation for methods in paths.values() for operation in methods.values()])
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "Governed Operations Service",
-            "version": __version__,
-            "description": "Every call needs an API key of this tenant in `X-API-Key`. Error codes are stable; an error's message "
-            "says what to do next.",
-        },
+        "info": _INFO,
         "servers": [{"url": base_url}],
         "security": [{"apiKey": []}],
         "tags": tags(),
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": schemas.components(),
             "securitySchemes": {"apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"}},
+            "parameters": parameters,
             "responses": responses,
         },
     }
 
 
-def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route, schemas: Schemas, example: RecordedExample) -> dict[str, Any]:
+    description = route.description
     operation: dict[str, Any] = {
         "operationId": route.name,
         "tags": [route.path.split("/")[1]],
         "summary": route.summary,
-        "parameters": _parameters(route, schemas),
-        "responses": _responses(route, schemas),
+        "parameters": _parameters(route, schemas, example),
+        "responses": _responses(route, schemas, example),
     }
-    if route.description:
-        operation["description"] = route.description
     if route.scope:
         operation["x-scope"] = route.scope
-        operation["description"] = f"{operation.get('description', '')}\n\nNeeds the scope `{route.scope}`.".strip()
+        description = f"{description}\n\nNeeds the scope `{route.scope}`.".strip()
+    operation["description"] = description
     if route.body is not None:
-        operation["requestBody"] = {"required": route.needs_body, "content": _body_content(route, schemas)}
+        content = _body_content(route, schemas)
+        if example.body is not None and example.media in content:
+            content[example.media]["example"] = example.body
+        operation["requestBody"] = {"required": route.needs_body, "content": content}
     return operation
 
 
@@ -93,9 +107,9 @@ _FORM = {
 }
 
 
-def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+def _body_content(route: Route, schemas: Schemas) -> dict[str, dict[str, Any]]:
     if not isinstance(route.body, Json):
-        return {"application/json": {"schema": _schema(route.body, schemas, "validation")}}
+        return {"application/json": {"schema": schemas.reference(route.body, "validation")}}
     kind = route.body.kind
     described = {"description": route.body.description} if route.body.description else {}
     if kind == "archive":
@@ -106,86 +120,55 @@ def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         return {"application/octet-stream": {"schema": {**described}}}
     if kind == "file":
         return {"application/octet-stream": {"schema": {**described}}, "multipart/form-data": {"schema": _FORM}}
-    content = {"application/json": {"schema": {"type": "object", **described}}}
+    content: dict[str, dict[str, Any]] = {"application/json": {"schema": {"type": "object", **described}}}
     if kind == "document":
         content["application/yaml"] = {"schema": {"type": "object", **described}}
     return content
 
 
-def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    parameters = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": describe_parameter(route.path, name),
-            "schema": {"type": "string", "pattern": _PATTERNS.get(name, _ID_PATTERN)},
-        }
-        for name in route.parameters
-    ]
+def _parameters(route: Route, schemas: Schemas, example: RecordedExample) -> list[dict[str, Any]]:
+    query: list[dict[str, Any]] = []
     if route.query is not None:
-        parameters += _query_parameters(route.query, schemas)
-    if route.method == "POST":
-        parameters.append(_header("Idempotency-Key", "Makes repeating the request safe: the first answer is kept for 24 h.", 255))
-    if route.method != "GET" and not route.acts.is_governed and route.acts.effect != "read":
-        parameters.append(_header("Approval-Id", "The approval of exactly this call, if policies require one.", 80))
-    if takes_if_match(route):
-        parameters.append(_header("If-Match", "The ETag the resource must still have.", 100, pattern='^"[!#-~]{1,90}"$'))
-    if route.takes_stream:
-        text = "The position where these bytes begin: the number of bytes received so far."
-        parameters.append(_header("Upload-Offset", text, 18, pattern="^[0-9]{1,18}$"))
-    return parameters
+        query = query_parameters(schemas.schema(route.query, "validation"), example.query)
+    return [*path_parameters(route, example.path), *query, *header_parameters(route)]
 
 
-def _header(name: str, description: str, longest: int, pattern: str = "^[!-~]{1,100}$") -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "maxLength": longest, "pattern": pattern}
-    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
-
-
-def _query_parameters(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    schema = query.model_json_schema(ref_template=_REF, mode="validation", schema_generator=AnswerSchemas)
-    _add_schemas(schemas, schema.pop("$defs", {}))
-    required = set(schema.get("required", ()))
-    parameters = []
-    for name, value in schema.get("properties", {}).items():
-        plain = _without_null(value)
-        # API explorers show the description of the parameter, not of its schema.
-        description = {"description": plain.pop("description")} if "description" in plain else {}
-        parameters.append({"name": name, "in": "query", "required": name in required, **description, "schema": plain})
-    return parameters
-
-
-def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema without null: an optional query parameter is left out, never null."""
-    plain = {key: value for key, value in schema.items() if key not in ("title", "anyOf", "default")}
-    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
-    if schema.get("default") is not None:
-        plain["default"] = schema["default"]
-    return {**plain, **choices[0]} if len(choices) == 1 else {**plain, **({"anyOf": choices} if choices else {})}
-
-
-def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+def _responses(route: Route, schemas: Schemas, example: RecordedExample) -> dict[str, Any]:
     successes = {route.status: route.returns, **route.also}
-    return {str(status): _success(route, returns, schemas) for status, returns in successes.items()}
+    responses = {str(status): _success(route, returns, schemas) for status, returns in successes.items()}
+    if example.answer is not None:
+        for content in responses[str(example.status)]["content"].values():
+            content["example"] = example.answer
+    return responses
 
 
-def _success(route: Route, returns: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+def _success(route: Route, returns: Any, schemas: Schemas) -> dict[str, Any]:
     if route.media != "application/json":
         return {"description": route.summary, "content": {route.media: {"schema": _MEDIA_SCHEMAS.get(route.media, _BYTES)}}}
-    data = _schema(returns, schemas, "serialization") if returns is not None else {"type": "null"}
-    described = {"description": _describe_data(route, returns)}
+    name = _envelope_name(route, returns)
+    schemas.add_once(name, lambda: _envelope(route, returns, schemas))
+    return {"description": route.summary, "content": {"application/json": {"schema": reference_to(name)}}}
+
+
+def _envelope_name(route: Route, returns: Any) -> str:
+    """The name of the answer's schema, the same for all operations that answer with the same model."""
+    stem = returns.__name__.removesuffix("View") if is_model(returns) else route.name.title().replace("_", "")
+    return f"{'Null' if returns is None else stem}{'List' if route.listed else ''}Response"
+
+
+def _envelope(route: Route, returns: Any, schemas: Schemas) -> dict[str, Any]:
+    data = schemas.reference(returns, "serialization") if returns is not None else {"type": "null"}
     if route.listed:
         data = {"type": "array", "items": data}
-    envelope = {
+    return {
         "type": "object",
         "required": ["success", "data", "meta"],
         "properties": {
-            "success": {"const": True, "description": "Always true: the call did what it should."},
-            "data": data | described,
-            "meta": {"$ref": "#/components/schemas/Meta", "description": "About the answer itself rather than its content."},
+            "success": reference_to("Success"),
+            "data": {**data, "description": _describe_data(route, returns)},
+            "meta": reference_to("Meta"),
         },
     }
-    return {"description": route.summary, "content": {"application/json": {"schema": envelope}}}
 
 
 def _describe_data(route: Route, returns: Any) -> str:
@@ -194,56 +177,4 @@ def _describe_data(route: Route, returns: Any) -> str:
         return "Always null, because there is nothing to return."
     if route.listed:
         return "The entries of this page, in the order of the list; empty if nothing matches."
-    if route.method == "GET":
-        return "What was asked for, as it is now."
-    return "The resource after the call, or the result of the call."
-
-
-class AnswerSchemas(GenerateJsonSchema):
-    """Makes members with a default optional, because answers omit members that are null, and keeps their descriptions on top."""
-
-    def field_is_required(self, field: Any, total: bool) -> bool:
-        if self.mode == "serialization" and "default" in field["schema"]:
-            return False
-        return super().field_is_required(field, total)
-
-    def nullable_schema(self, schema: Any) -> dict[str, Any]:
-        """As inherited, with the description of a described type on the member itself, where explorers show it."""
-        result = dict(super().nullable_schema(schema))
-        choices = [dict(choice) for choice in result.get("anyOf", ())]
-        described = [choice for choice in choices if "description" in choice]
-        if len(choices) == 2 and len(described) == 1:
-            result |= {"anyOf": choices, "description": described[0].pop("description")}
-        return result
-
-
-def _add_schemas(schemas: dict[str, Any], definitions: Mapping[str, Any]) -> None:
-    for name, schema in definitions.items():
-        if schemas.setdefault(name, schema) != schema:
-            raise ValueError(f"two models are called {name}; rename one, because both are in the OpenAPI document")
-
-
-def _schema(kind: Any, schemas: dict[str, Any], mode: Any) -> dict[str, Any]:
-    schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode=mode, schema_generator=AnswerSchemas)
-    _add_schemas(schemas, schema.pop("$defs", {}))
-    if inspect.isclass(kind) and issubclass(kind, BaseModel):
-        _add_schemas(schemas, {kind.__name__: schema})
-        return {"$ref": _REF.format(model=kind.__name__)}
-    return schema
-
-
-def _meta_schema() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["request_id"],
-        "properties": {
-            "request_id": {"type": "string", "description": "Identifies the request in the appliance's log, as `X-Request-Id`."},
-            "next_cursor": {"type": "string", "description": "Value of `cursor` for the next page; absent on the last one."},
-            "total": {"type": "integer", "description": "The number of all matches on all pages; only with `count=exact`."},
-        },
-    }
-
-
-def statuses() -> list[int]:
-    """Every HTTP status an error may have, for tests."""
-    return sorted({http_status(c("x")) for c in error_classes()})
+    return "The resource as it is after the call, or the result of the call."

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from appliance.agents.tools import Caller
 from appliance.api.frame.routing import GOVERNED, NULL, Answer, Body, Call, ListQuery, View, route
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import ConcurrencyLimited, Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page
 from appliance.governance import Subject, subject_of
 from appliance.governance.approvals import (
@@ -220,13 +220,16 @@ def list_approvals(call: Call) -> Page[ApprovalView]:
 
 @route("GET", "/approvals/{approval_id}", scope="approvals.read", returns=ApprovalView)
 def get_approval(call: Call, approval_id: str) -> ApprovalView:
-    """Show a request and its decision."""
+    """Show a request and its decision.
+
+    A pending one also says who may decide.
+    """
     return approval_view(call, approvals.get_approval(call.scope, approval_id))
 
 
 @route(
     "POST", "/approvals", scope="approvals.request", body=HumanInputBody, returns=ApprovalView, status=201, atomic=False,
-    acts=GOVERNED,
+    acts=GOVERNED, errors=(ConcurrencyLimited, NotFound, PolicyDenied),
 )  # fmt: skip
 async def request_human_input(call: Call) -> Answer:
     """Ask people for a decision.
@@ -265,7 +268,10 @@ def _request_action(call: Call, subject: Subject, body: HumanInputBody, preferen
     return ActionApprovals(services.sealer).request_action(call.scope, subject, action, decision, preferences)
 
 
-@route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView, acts=GOVERNED)
+@route(
+    "POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView, acts=GOVERNED,
+    errors=(Conflict, PolicyDenied),
+)  # fmt: skip
 def cancel_request(call: Call, approval_id: str) -> ApprovalView:
     """Withdraw a request that you made.
 

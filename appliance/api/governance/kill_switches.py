@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import NoQuery
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import Page
 from appliance.governance import KillSwitch, Kind, kill_switches
 
@@ -58,11 +58,14 @@ def _view(switch: KillSwitch) -> KillSwitchView:
 
 @route("GET", "/kill-switches", scope="integrations.read", returns=KillSwitchView, listed=True, query=NoQuery)
 def list_kill_switches(call: Call) -> Page[KillSwitchView]:
-    """List everything that is switched off."""
+    """List everything that is switched off.
+
+    Each says why, by whom and when it was switched off. The list is empty while everything may run.
+    """
     return Page([_view(switch) for switch in kill_switches.list_switches(call.scope)])
 
 
-@route("PUT", "/kill-switches", scope="integrations.write", body=PutKillSwitch, returns=KillSwitchView)
+@route("PUT", "/kill-switches", scope="integrations.write", body=PutKillSwitch, returns=KillSwitchView, errors=(NotFound,))
 def put_kill_switch(call: Call) -> KillSwitchView:
     """Switch something off or on.
 

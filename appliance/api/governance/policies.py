@@ -8,6 +8,7 @@ from appliance.api.frame.routing import READS, Answer, Body, Call, Json, Query, 
 from appliance.api.processes.processes import version_number
 from appliance.api.tenants.tenants import DeletedView
 from appliance.connectors.contract import Effect
+from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page
 from appliance.governance import Credential, SkillUsed, Subject, Via, credential_of
 from appliance.governance.policies import (
@@ -137,18 +138,27 @@ def _view(call: Call, policy: StoredPolicy) -> PolicyView:
 
 @route("GET", "/policies", scope="policies.read", returns=PolicyView, listed=True)
 def list_policies(call: Call) -> Page[PolicyView]:
-    """List the tenant's policies."""
+    """List the tenant's policies.
+
+    Those without an active version, which decide nothing, are included.
+    """
     return call.services.governance.policies.list_policies(call.scope, call.query.page).map(lambda stored: _view(call, stored))
 
 
 @route("GET", "/policies/{policy}", scope="policies.read", returns=PolicyView)
 def get_policy(call: Call, policy: str) -> Answer:
-    """Show a policy with its draft."""
+    """Show a policy with its draft.
+
+    The draft has no effect until it is activated; `active_version` is the number of the one that decides now.
+    """
     stored = call.services.governance.policies.get_policy(call.scope, policy)
     return Answer(_view(call, stored), etag=stored.draft_digest)
 
 
-@route("PUT", "/policies/{policy}", scope="policies.write", body=POLICY, returns=PolicyView, also={201: PolicyView})
+@route(
+    "PUT", "/policies/{policy}", scope="policies.write", body=POLICY, returns=PolicyView, also={201: PolicyView},
+    errors=(Conflict,),
+)  # fmt: skip
 def put_policy(call: Call, policy: str) -> Answer:
     """Create a policy or replace its draft.
 
@@ -162,7 +172,7 @@ def put_policy(call: Call, policy: str) -> Answer:
     return Answer(_view(call, stored), status=201 if is_new else 200, headers=headers, etag=stored.draft_digest)
 
 
-@route("DELETE", "/policies/{policy}", scope="policies.write", returns=DeletedView)
+@route("DELETE", "/policies/{policy}", scope="policies.write", returns=DeletedView, errors=(Conflict,))
 def delete_policy(call: Call, policy: str) -> DeletedView:
     """Delete a policy with its versions.
 
@@ -174,13 +184,19 @@ def delete_policy(call: Call, policy: str) -> DeletedView:
 
 @route("GET", "/policies/{policy}/versions", scope="policies.read", returns=PolicyVersionView, listed=True)
 def list_policy_versions(call: Call, policy: str) -> Page[PolicyVersionView]:
-    """List the versions of a policy, newest first."""
+    """List the versions of a policy, newest first.
+
+    At most one of them is `active`; the others are `retired`.
+    """
     return call.services.governance.policies.list_versions(call.scope, policy, call.query.page).map(version_view)
 
 
-@route("GET", "/policies/{policy}/versions/{version}", scope="policies.read", returns=PolicyVersionView)
+@route("GET", "/policies/{policy}/versions/{version}", scope="policies.read", returns=PolicyVersionView, errors=(ValidationFailed,))
 def get_policy_version(call: Call, policy: str, version: str) -> PolicyVersionView:
-    """Show one version of a policy."""
+    """Show one version of a policy.
+
+    A version has the rules of the draft that was activated, and never changes.
+    """
     return version_view(call.services.governance.policies.get_version(call.scope, policy, version_number(version)))
 
 
@@ -203,7 +219,9 @@ def _change_view(change: PolicyChange) -> PolicyChangeView:
     )
 
 
-@route("POST", "/policies/{policy}/activate", scope="policies.write", body=ActivateBody, returns=PolicyVersionView)
+@route(
+    "POST", "/policies/{policy}/activate", scope="policies.write", body=ActivateBody, returns=PolicyVersionView, errors=(Conflict,)
+)
 def activate_policy(call: Call, policy: str) -> PolicyVersionView:
     """Activate a version of a policy.
 

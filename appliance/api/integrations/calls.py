@@ -8,7 +8,17 @@ from pydantic import Field
 
 from appliance.api.frame.routing import GOVERNED, Answer, Body, Call, ListQuery, View, route
 from appliance.core import clock
+from appliance.core.errors import (
+    ApprovalRequired,
+    BudgetExceeded,
+    ConcurrencyLimited,
+    Conflict,
+    ConnectorFailed,
+    PolicyDenied,
+    ValidationFailed,
+)
 from appliance.core.pages import Page
+from appliance.governance.executor import ActionWithheld
 from appliance.integrations import CallFilter, CallRecord, history
 
 Effect = Literal["read", "idempotent", "write"]
@@ -175,7 +185,9 @@ def call_filter(query: CallsQuery) -> CallFilter:
     return CallFilter(query.status, query.action, query.execution_id, integration, query.outcome, after, before)
 
 
-@route("GET", "/logs/calls", scope="integrations.read", query=AllCallsQuery, returns=CallView, listed=True)
+@route(
+    "GET", "/logs/calls", scope="integrations.read", query=AllCallsQuery, returns=CallView, listed=True, errors=(ValidationFailed,)
+)
 def search_calls(call: Call) -> Page[CallView]:
     """List the calls of all integrations.
 
@@ -184,7 +196,10 @@ def search_calls(call: Call) -> Page[CallView]:
     return history.search_calls(call.scope, call_filter(call.query), call.query.page).map(call_view)
 
 
-@route("GET", "/integrations/{slug}/executions", scope="integrations.read", query=CallsQuery, returns=CallView, listed=True)
+@route(
+    "GET", "/integrations/{slug}/executions", scope="integrations.read", query=CallsQuery, returns=CallView, listed=True,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def list_calls(call: Call, slug: str) -> Page[CallView]:
     """List the calls of an integration.
 
@@ -204,7 +219,10 @@ def get_call(call: Call, slug: str, call_id: str) -> CallView:
     return call_view(history.get_call(call.scope, slug, call_id))
 
 
-@route("POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView)
+@route(
+    "POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView,
+    errors=(Conflict,),
+)  # fmt: skip
 def settle_call(call: Call, slug: str, call_id: str) -> CallView:
     """Settle a write of unknown outcome.
 
@@ -221,6 +239,7 @@ def settle_call(call: Call, slug: str, call_id: str) -> CallView:
     "POST", "/integrations/{slug}/executions/{call_id}/retry", scope="integrations.execute", body=RetryCall, returns=CallView,
     status=202, atomic=False,
     acts=GOVERNED,
+    errors=(ActionWithheld, ApprovalRequired, BudgetExceeded, ConcurrencyLimited, Conflict, ConnectorFailed, PolicyDenied),
 )  # fmt: skip
 async def retry_call(call: Call, slug: str, call_id: str) -> Answer:
     """Queue a failed call again.

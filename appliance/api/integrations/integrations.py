@@ -8,9 +8,18 @@ from pydantic import Field
 
 from appliance.api.frame.routing import GOVERNED, Acts, Answer, Body, Call, Query, route
 from appliance.api.tenants.tenants import DeletedView, NoQuery
-from appliance.core.errors import VersionConflict
+from appliance.core.errors import (
+    AlreadyExists,
+    ApprovalRequired,
+    BudgetExceeded,
+    ConcurrencyLimited,
+    Conflict,
+    ConnectorFailed,
+    PolicyDenied,
+    VersionConflict,
+)
 from appliance.core.pages import Page
-from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
+from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult, ActionWithheld
 from appliance.integrations import (
     DEFAULT_CONCURRENCY,
     MAX_CONCURRENCY,
@@ -122,7 +131,10 @@ def get_connector(call: Call, connector: str) -> ConnectorView:
     acts=Acts("list_tenant_integrations"),
 )  # fmt: skip
 def list_integrations(call: Call) -> Page[IntegrationView]:
-    """List the tenant's integrations."""
+    """List the tenant's integrations.
+
+    Each comes with its connector and settings, in which secrets are not shown.
+    """
     return call.services.integrations.list_integrations(call.scope, call.query.page).map(integration_view)
 
 
@@ -130,7 +142,10 @@ def _answer(integration: Integration, **more: Any) -> Answer:
     return Answer(integration_view(integration), etag=str(integration.version), **more)
 
 
-@route("POST", "/integrations", scope="integrations.write", body=CreateIntegration, returns=IntegrationView, status=201)
+@route(
+    "POST", "/integrations", scope="integrations.write", body=CreateIntegration, returns=IntegrationView, status=201,
+    errors=(AlreadyExists,),
+)  # fmt: skip
 def create_integration(call: Call) -> Answer:
     """Configure a connector as an integration.
 
@@ -159,7 +174,10 @@ def get_integration(call: Call, slug: str) -> Answer:
     return Answer(view, etag=str(integration.version))
 
 
-@route("PATCH", "/integrations/{slug}", scope="integrations.write", body=ChangeIntegration, returns=IntegrationView)
+@route(
+    "PATCH", "/integrations/{slug}", scope="integrations.write", body=ChangeIntegration, returns=IntegrationView,
+    errors=(VersionConflict,),
+)  # fmt: skip
 def change_integration(call: Call, slug: str) -> Answer:
     """Change an integration (RFC 7396).
 
@@ -181,7 +199,7 @@ def _version(etag: str) -> int:
     return int(etag)
 
 
-@route("DELETE", "/integrations/{slug}", scope="integrations.write", returns=DeletedView)
+@route("DELETE", "/integrations/{slug}", scope="integrations.write", returns=DeletedView, errors=(Conflict,))
 def delete_integration(call: Call, slug: str) -> DeletedView:
     """Delete an integration with its call records.
 
@@ -191,7 +209,10 @@ def delete_integration(call: Call, slug: str) -> DeletedView:
     return DeletedView(deleted=slug)
 
 
-@route("POST", "/integrations/{slug}/test", scope="integrations.write", returns=CheckView, atomic=False)
+@route(
+    "POST", "/integrations/{slug}/test", scope="integrations.write", returns=CheckView, atomic=False,
+    errors=(ConcurrencyLimited, ConnectorFailed),
+)  # fmt: skip
 async def test_integration(call: Call, slug: str) -> CheckView:
     """Test the settings of an integration.
 
@@ -225,7 +246,7 @@ class TrySettings(Body):
 
 @route(
     "POST", "/integrations/connectors/{connector}/test", scope="integrations.write", body=TrySettings, returns=CheckView,
-    atomic=False,
+    atomic=False, errors=(ConcurrencyLimited, ConnectorFailed),
 )  # fmt: skip
 async def try_settings(call: Call, connector: str) -> CheckView:
     """Test settings before saving them.
@@ -244,6 +265,7 @@ async def try_settings(call: Call, connector: str) -> CheckView:
     "POST", "/integrations/{slug}/execute", scope="integrations.execute", body=ExecuteAction, query=ExecuteActionQuery,
     returns=ResultView | CallView, also={202: CallView}, atomic=False,
     acts=GOVERNED,
+    errors=(ActionWithheld, ApprovalRequired, BudgetExceeded, ConcurrencyLimited, Conflict, ConnectorFailed, PolicyDenied),
 )  # fmt: skip
 async def execute_action(call: Call, slug: str) -> Answer:
     """Execute an action of an integration.

@@ -7,6 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import Conflict, ConnectorFailed
 from appliance.integrations import CALLBACK, Connection, connecting
 
 
@@ -49,7 +50,9 @@ def connection_view(connection: Connection | None) -> ConnectionView | None:
     )  # fmt: skip
 
 
-@route("POST", "/integrations/{slug}/oauth/start", scope="integrations.write", returns=ConsentView)
+@route(
+    "POST", "/integrations/{slug}/oauth/start", scope="integrations.write", returns=ConsentView, errors=(Conflict, ConnectorFailed)
+)
 def start_oauth(call: Call, slug: str) -> ConsentView:
     """Start to connect an integration by OAuth.
 

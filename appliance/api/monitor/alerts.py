@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import Conflict
 from appliance.core.pages import Page
 from appliance.monitor.alerts import (
     Action,
@@ -218,7 +219,7 @@ def list_alerts(call: Call) -> Page[AlertView]:
     return call.services.monitor.alerts.list_alerts(call.scope, call.query.page).map(lambda row: _view(call, row))
 
 
-@route("POST", "/logs/alerts", scope="processflow.write", body=CreateAlert, returns=AlertView, status=201)
+@route("POST", "/logs/alerts", scope="processflow.write", body=CreateAlert, returns=AlertView, status=201, errors=(Conflict,))
 def create_alert(call: Call) -> Answer:
     """Create an alert.
 
@@ -238,13 +239,19 @@ def create_alert(call: Call) -> Answer:
 
 @route("GET", "/logs/alerts/{alert_id}", scope="logs.read", returns=AlertView)
 def get_alert(call: Call, alert_id: str) -> AlertView:
-    """Show an alert with its current finding."""
+    """Show an alert with its current finding.
+
+    The finding is what its condition measures at present, as a sentence; `state` says whether that makes it fire.
+    """
     return _view(call, call.services.monitor.alerts.get_alert(call.scope, alert_id))
 
 
 @route("PATCH", "/logs/alerts/{alert_id}", scope="processflow.write", body=ChangeAlert, returns=AlertView)
 def change_alert(call: Call, alert_id: str) -> AlertView:
-    """Change, silence, disable or enable an alert."""
+    """Change, silence, disable or enable an alert.
+
+    Members that are left out keep their values. While it is silenced its history goes on, but nobody is notified.
+    """
     body: ChangeAlert = call.body
     silenced_until = None
     if "silenced_until" in body.model_fields_set:
@@ -260,21 +267,27 @@ def change_alert(call: Call, alert_id: str) -> AlertView:
 
 @route("DELETE", "/logs/alerts/{alert_id}", scope="processflow.write", returns=DeletedView)
 def delete_alert(call: Call, alert_id: str) -> DeletedView:
-    """Delete an alert with its history."""
+    """Delete an alert with its history.
+
+    Notifications that have not been sent yet are dropped.
+    """
     call.services.monitor.alerts.delete_alert(call.scope, alert_id)
     return DeletedView(deleted=alert_id)
 
 
 @route("GET", "/logs/alerts/{alert_id}/history", scope="logs.read", query=ListQuery, returns=AlertEventView, listed=True)
 def list_alert_events(call: Call, alert_id: str) -> Page[AlertEventView]:
-    """List the events of an alert, newest first."""
+    """List the events of an alert, newest first.
+
+    It fired, a reminder was due, it resolved, or someone tested it; `problems` has notifications that failed.
+    """
     return call.services.monitor.alerts.list_events(call.scope, alert_id, call.query.page).map(_event_view)
 
 
-@route("POST", "/logs/alerts/{alert_id}/test", scope="processflow.write", returns=AlertEventView, status=202)
+@route("POST", "/logs/alerts/{alert_id}/test", scope="processflow.write", returns=AlertEventView, status=202, errors=(Conflict,))
 def test_alert(call: Call, alert_id: str) -> AlertEventView:
     """Run the actions of an alert once.
 
-    They are marked as a test.
+    Recipients see that it is a test; it is sent whatever the alert's state, and while it is silenced too.
     """
     return _event_view(call.services.monitor.alerts.send_test(call.scope, alert_id))

@@ -82,7 +82,10 @@ class LogQuery(ListQuery):
         )  # fmt: skip
 
 
-@route("GET", "/logs", scope="logs.read", returns=LineView, listed=True, query=LogQuery, acts=Acts("read_logs"))
+@route(
+    "GET", "/logs", scope="logs.read", returns=LineView, listed=True, query=LogQuery, acts=Acts("read_logs"),
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def list_logs(call: Call) -> Page[LineView] | Answer:
     """List log lines, newest first.
 
@@ -135,7 +138,7 @@ class AnalyticsQuery(Query):
     ] = None
 
 
-@route("GET", "/logs/analytics", scope="logs.read", returns=AnalyticsView, query=AnalyticsQuery)
+@route("GET", "/logs/analytics", scope="logs.read", returns=AnalyticsView, query=AnalyticsQuery, errors=(ValidationFailed,))
 def get_analytics(call: Call) -> AnalyticsView:
     """Show counts, durations and failures over time.
 
@@ -188,7 +191,10 @@ def list_failures(call: Call) -> Page[FailureView]:
 
 @route("GET", "/logs/failures/{failure_id}", scope="logs.read", returns=FailureView)
 def get_failure(call: Call, failure_id: str) -> FailureView:
-    """Show one group of failures."""
+    """Show one group of failures.
+
+    The group has failures with the same cause: how many, when first and last, and the id of one execution to look at.
+    """
     return failure_view(failures.get_failure(call.scope, failure_id))
 
 
@@ -243,7 +249,7 @@ class AuditQuery(ListQuery):
     ] = None
 
 
-@route("GET", "/logs/audit", scope="logs.read", returns=AuditView, listed=True, query=AuditQuery)
+@route("GET", "/logs/audit", scope="logs.read", returns=AuditView, listed=True, query=AuditQuery, errors=(ValidationFailed,))
 def list_audit(call: Call) -> Page[AuditView]:
     """List the audit trail.
 

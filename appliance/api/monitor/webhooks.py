@@ -8,6 +8,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import Conflict
 from appliance.core.pages import Page
 from appliance.monitor import DeliveryRow, WebhookChange, WebhookRow, WebhookSpec
 
@@ -139,11 +140,14 @@ def _answer_with_secret(row: WebhookRow, secret: str) -> Answer:
 
 @route("GET", "/webhooks", scope="integrations.read", returns=WebhookView, listed=True)
 def list_webhooks(call: Call) -> Page[WebhookView]:
-    """List the tenant's webhooks."""
+    """List the tenant's webhooks.
+
+    Disabled ones are included; secrets are not shown.
+    """
     return call.services.monitor.webhooks.list_webhooks(call.scope, call.query.page).map(webhook_view)
 
 
-@route("POST", "/webhooks", scope="integrations.write", body=CreateWebhook, returns=WebhookView, status=201)
+@route("POST", "/webhooks", scope="integrations.write", body=CreateWebhook, returns=WebhookView, status=201, errors=(Conflict,))
 def create_webhook(call: Call) -> Answer:
     """Subscribe an address to events.
 
@@ -160,7 +164,10 @@ def create_webhook(call: Call) -> Answer:
 
 @route("GET", "/webhooks/{webhook_id}", scope="integrations.read", returns=WebhookView)
 def get_webhook(call: Call, webhook_id: str) -> WebhookView:
-    """Show a webhook and whether its deliveries succeed."""
+    """Show a webhook and whether its deliveries succeed.
+
+    `failing_since` and `last_success_at` tell its health; one that keeps failing is disabled.
+    """
     return webhook_view(call.services.monitor.webhooks.get_webhook(call.scope, webhook_id))
 
 
@@ -195,7 +202,7 @@ def rotate_webhook(call: Call, webhook_id: str) -> Answer:
     return _answer_with_secret(*call.services.monitor.webhooks.rotate_secret(call.scope, webhook_id, overlap_ms))
 
 
-@route("POST", "/webhooks/{webhook_id}/test", scope="integrations.write", returns=DeliveryView, status=202)
+@route("POST", "/webhooks/{webhook_id}/test", scope="integrations.write", returns=DeliveryView, status=202, errors=(Conflict,))
 def test_webhook(call: Call, webhook_id: str) -> DeliveryView:
     """Send a test message to a webhook.
 
@@ -219,13 +226,16 @@ def list_deliveries(call: Call, webhook_id: str) -> Page[DeliveryView]:
 
 @route("GET", "/webhooks/{webhook_id}/deliveries/{delivery_id}", scope="integrations.read", returns=DeliveryView)
 def get_delivery(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
-    """Show a delivery with its attempts."""
+    """Show a delivery with its attempts.
+
+    The last twenty attempts are kept, each with the status of the response or the reason why there was none.
+    """
     return delivery_view(call.services.monitor.webhooks.get_delivery(call.scope, webhook_id, delivery_id))
 
 
 @route(
     "POST", "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", scope="integrations.write", returns=DeliveryView,
-    status=202,
+    status=202, errors=(Conflict,),
 )  # fmt: skip
 def redeliver(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
     """Send a message again.

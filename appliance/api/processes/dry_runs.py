@@ -7,6 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import NULL, Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
+from appliance.core.errors import ConcurrencyLimited, Conflict, NotPublished
 from appliance.core.pages import Page
 from appliance.processes import SampleRow
 from appliance.processes.host import shorten
@@ -172,7 +173,10 @@ def test_view(dry_run: DryRun) -> TestView:
     )  # fmt: skip
 
 
-@route("POST", "/processes/{process_id}/test", scope="processflow.write", body=TestBody, returns=TestView, atomic=False)
+@route(
+    "POST", "/processes/{process_id}/test", scope="processflow.write", body=TestBody, returns=TestView, atomic=False,
+    errors=(ConcurrencyLimited, NotPublished),
+)  # fmt: skip
 def test_process(call: Call, process_id: str) -> TestView:
     """Test a draft, version or step without effects.
 
@@ -264,7 +268,10 @@ def get_sample(call: Call, process_id: str, name: str) -> SampleView:
     return sample_view(samples.get_sample(call.scope, process_id, name))
 
 
-@route("PUT", f"{_SAMPLES}/{{name}}", scope="processflow.write", body=SampleBody, returns=SampleView, also={201: SampleView})
+@route(
+    "PUT", f"{_SAMPLES}/{{name}}", scope="processflow.write", body=SampleBody, returns=SampleView, also={201: SampleView},
+    errors=(Conflict,),
+)  # fmt: skip
 def put_sample(call: Call, process_id: str, name: str) -> Answer:
     """Create or replace a sample of a process.
 

@@ -11,7 +11,15 @@ from appliance.api.frame.routing import Acts, Answer, Body, Call, Events, Json, 
 from appliance.api.frame.tool_arguments import execution_arguments
 from appliance.api.tenants.tenants import NoQuery
 from appliance.core import clock
-from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.errors import (
+    ConcurrencyLimited,
+    Conflict,
+    Draining,
+    ExecutionFinished,
+    NotFound,
+    NotPublished,
+    ValidationFailed,
+)
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
@@ -126,7 +134,7 @@ def _start_request(call: Call) -> StartRequest:
 @route(
     "POST", "/processes/{process_id}/execute", scope="processflow.execute", query=ExecuteQuery, returns=ExecutionView,
     status=202, also={200: ExecutionView}, body=Json("object", "The input object of the process."), atomic=False,
-    acts=Acts("execute_process", arguments=execution_arguments),
+    acts=Acts("execute_process", arguments=execution_arguments), errors=(ConcurrencyLimited, Conflict, Draining, NotPublished),
 )  # fmt: skip
 async def execute_process(call: Call, process_id: str) -> Answer:
     """Execute a process.
@@ -174,8 +182,9 @@ def _filter(query: Any, process_id: str | None, execution_id: str | None = None)
 
 
 @route(
-    "GET", "/processes/{process_id}/executions", scope="processflow.read", query=ExecutionsQuery, returns=ExecutionView, listed=True
-)
+    "GET", "/processes/{process_id}/executions", scope="processflow.read", query=ExecutionsQuery, returns=ExecutionView,
+    listed=True, errors=(ValidationFailed,),
+)  # fmt: skip
 def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
     """List the executions of a process.
 
@@ -187,7 +196,10 @@ def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
     return executions.list_executions(call.scope, _filter(call.query, process_id), call.query.page).map(execution_view)
 
 
-@route("GET", "/executions", scope="processflow.read", query=SearchQuery, returns=ExecutionView, listed=True)
+@route(
+    "GET", "/executions", scope="processflow.read", query=SearchQuery, returns=ExecutionView, listed=True,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def search_executions(call: Call) -> Page[ExecutionView]:
     """Search the executions of all processes.
 
@@ -229,7 +241,7 @@ def list_steps(call: Call, process_id: str, execution_id: str) -> Page[StepRunVi
     return executions.page_steps(call.scope, row, call.query.page).map(step_view)
 
 
-@route("GET", f"{_EXECUTION_PATH}/logs", scope="processflow.read", returns=LogLineView, listed=True)
+@route("GET", f"{_EXECUTION_PATH}/logs", scope="processflow.read", returns=LogLineView, listed=True, errors=(ValidationFailed,))
 def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[LogLineView]:
     """List the log lines of an execution.
 
@@ -251,7 +263,10 @@ def list_journal(call: Call, process_id: str, execution_id: str) -> Page[Journal
     return executions.list_journal(call.scope, row, call.query.page).map(journal_view)
 
 
-@route("GET", f"{_EXECUTION_PATH}/events", scope="processflow.read", media="text/event-stream", query=NoQuery)
+@route(
+    "GET", f"{_EXECUTION_PATH}/events", scope="processflow.read", media="text/event-stream", query=NoQuery,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 async def follow_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Stream the events of an execution.
 
@@ -300,7 +315,7 @@ def _is_over(call: Call, execution_id: str) -> bool:
     return row.status in FINISHED
 
 
-@route("POST", f"{_EXECUTION_PATH}/cancel", scope="processflow.execute", returns=ExecutionView)
+@route("POST", f"{_EXECUTION_PATH}/cancel", scope="processflow.execute", returns=ExecutionView, errors=(ExecutionFinished,))
 def cancel_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
     """Cancel an execution.
 
@@ -309,7 +324,10 @@ def cancel_execution(call: Call, process_id: str, execution_id: str) -> Executio
     return execution_view(call.services.processes.cancel_execution(call.scope, execution_id, process_id))
 
 
-@route("POST", f"{_EXECUTION_PATH}/retry", scope="processflow.execute", body=Retry, returns=ExecutionView, status=202)
+@route(
+    "POST", f"{_EXECUTION_PATH}/retry", scope="processflow.execute", body=Retry, returns=ExecutionView, status=202,
+    errors=(ConcurrencyLimited, Conflict, Draining, NotPublished),
+)  # fmt: skip
 def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Retry a finished execution as a new one.
 
@@ -326,7 +344,10 @@ def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     return Answer(view, headers={"Location": view.links["self"]})
 
 
-@route("POST", f"{_EXECUTION_PATH}/resume", scope="processflow.execute", body=Resume, returns=ExecutionView, status=202)
+@route(
+    "POST", f"{_EXECUTION_PATH}/resume", scope="processflow.execute", body=Resume, returns=ExecutionView, status=202,
+    errors=(Conflict, ExecutionFinished),
+)  # fmt: skip
 def resume_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Deliver an event that an execution awaits.
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Answer, Body, Call, Document, Json, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import ValidationFailed
+from appliance.core.errors import AlreadyExists, Conflict, DefinitionInvalid, GrantRequired, ValidationFailed, VersionConflict
 from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
 from appliance.processes import Process, ProcessVersion
@@ -188,7 +188,7 @@ def list_processes(call: Call) -> Page[ProcessSummary]:
     return versions.list_processes(call.scope, call.query.page).map(process_summary)
 
 
-@route("POST", "/processes", scope="processflow.write", body=DRAFT, returns=ProcessView, status=201)
+@route("POST", "/processes", scope="processflow.write", body=DRAFT, returns=ProcessView, status=201, errors=(AlreadyExists,))
 def create_process(call: Call) -> Answer:
     """Create a process from a draft.
 
@@ -224,7 +224,7 @@ def put_process(call: Call, process_id: str) -> Answer:
     return Answer(process_view(row), status=201 if new else 200, headers=headers, etag=row.draft_digest)
 
 
-@route("DELETE", "/processes/{process_id}", scope="processflow.write", query=DeleteQuery, returns=DeletedView)
+@route("DELETE", "/processes/{process_id}", scope="processflow.write", query=DeleteQuery, returns=DeletedView, errors=(Conflict,))
 def delete_process(call: Call, process_id: str) -> DeletedView:
     """Delete a process with its versions and executions.
 
@@ -261,7 +261,10 @@ def validate_process(call: Call, process_id: str) -> ValidationView:
     return ValidationView(valid=valid, problems=problems, due=due)
 
 
-@route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)
+@route(
+    "POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False,
+    errors=(Conflict, DefinitionInvalid, GrantRequired, VersionConflict),
+)  # fmt: skip
 def publish_process(call: Call, process_id: str) -> VersionView:
     """Publish the draft as the next version.
 
@@ -273,7 +276,10 @@ def publish_process(call: Call, process_id: str) -> VersionView:
     return version_view(call.services.processes.publish_process(call.scope, process_id, request))
 
 
-@route("POST", "/processes/{process_id}/rollback", scope="processflow.write", body=RollBack, returns=VersionView)
+@route(
+    "POST", "/processes/{process_id}/rollback", scope="processflow.write", body=RollBack, returns=VersionView,
+    errors=(DefinitionInvalid, GrantRequired),
+)  # fmt: skip
 def roll_back_process(call: Call, process_id: str) -> VersionView:
     """Roll back to an older version.
 
@@ -310,7 +316,9 @@ def list_versions(call: Call, process_id: str) -> Page[VersionView]:
     return versions.list_versions(call.scope, process_id, call.query.page).map(version_view)
 
 
-@route("GET", "/processes/{process_id}/versions/{version}", scope="processflow.read", returns=VersionView)
+@route(
+    "GET", "/processes/{process_id}/versions/{version}", scope="processflow.read", returns=VersionView, errors=(ValidationFailed,)
+)
 def get_version(call: Call, process_id: str, version: str) -> VersionView:
     """Show one version with its definition and files.
 

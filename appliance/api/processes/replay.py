@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from appliance.api.frame.routing import NULL, Body, Call, View, route
+from appliance.core.errors import ConcurrencyLimited, Conflict
 from appliance.processes.host import shorten
 from appliance.processes.rehearsal import Change, Replay, ReplayRequest, StepReplay
 
@@ -168,7 +169,7 @@ def replay_view(replay: Replay) -> ReplayView:
 
 @route(
     "POST", "/processes/{process_id}/executions/{execution_id}/replay", scope="processflow.execute", body=ReplayBody,
-    returns=ReplayView, atomic=False,
+    returns=ReplayView, atomic=False, errors=(ConcurrencyLimited, Conflict),
 )  # fmt: skip
 def replay_execution(call: Call, process_id: str, execution_id: str) -> ReplayView:
     """Replay a finished execution against its journal.

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from appliance.api.frame.routing import Call, Query, View, route
+from appliance.core.errors import Conflict, NotPublished, ValidationFailed
 from appliance.processes.executions import RepeatedEffect, RetryPlan, StepFate
 
 from .execution_views import Iteration, StepId, StepKind, StepPath
@@ -88,7 +89,7 @@ def retry_plan_view(plan: RetryPlan) -> RetryPlanView:
 
 @route(
     "GET", "/processes/{process_id}/executions/{execution_id}/retry-plan", scope="processflow.read", query=RetryPlanQuery,
-    returns=RetryPlanView,
+    returns=RetryPlanView, errors=(Conflict, NotPublished, ValidationFailed),
 )  # fmt: skip
 def get_retry_plan(call: Call, process_id: str, execution_id: str) -> RetryPlanView:
     """Show what a retry would keep and repeat.

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from appliance.api.frame.routing import Call, Query, View, route
+from appliance.core.errors import ValidationFailed
 from appliance.processes.definitions import Comparison, FileChange, StepChange, version_diff
 
 from .execution_views import StepId
@@ -76,7 +77,10 @@ def diff_view(comparison: Comparison) -> DiffView:
     )  # fmt: skip
 
 
-@route("GET", "/processes/{process_id}/versions/{version}/diff", scope="processflow.read", query=DiffQuery, returns=DiffView)
+@route(
+    "GET", "/processes/{process_id}/versions/{version}/diff", scope="processflow.read", query=DiffQuery, returns=DiffView,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def get_version_diff(call: Call, process_id: str, version: str) -> DiffView:
     """Compare a version with another or the draft.
 

@@ -87,11 +87,17 @@ def make_invitation(call: Call) -> Answer:
 
 @route("GET", "/invitations/{invitation_id}", scope="keys.read", returns=InvitationView)
 def get_invitation(call: Call, invitation_id: str) -> InvitationView:
-    """Show one invitation."""
+    """Show one invitation.
+
+    Its state, and whether the e-mail was sent; the link is shown only when the invitation is made.
+    """
     return invitation_view(invitations.get_invitation(call.scope, invitation_id))
 
 
 @route("DELETE", "/invitations/{invitation_id}", scope="keys.write", returns=DeletedView)
 def revoke_invitation(call: Call, invitation_id: str) -> DeletedView:
-    """Revoke an invitation; its link stops working."""
+    """Revoke an invitation; its link stops working.
+
+    People who have accepted theirs remain members.
+    """
     return DeletedView(deleted=invitations.revoke_invitation(call.scope, invitation_id).id)

@@ -127,7 +127,10 @@ def key_view(row: ApiKey, text: str | None = None, issuers: Issuers | None = Non
 
 @route("GET", "/keys", scope="keys.read", returns=KeyView, listed=True)
 def list_keys(call: Call) -> Page[KeyView]:
-    """List the tenant's API keys."""
+    """List the tenant's API keys.
+
+    The newest come first, with revoked and expired ones among them. The text of a key is shown only when it is issued.
+    """
     issuers = lineage.load_issuers(call.scope)
     return keys.list_keys(call.scope, call.query.page).map(lambda row: key_view(row, issuers=issuers))
 
@@ -163,7 +166,10 @@ def _lifetime(expires_at: str | None) -> int | None:
 
 @route("GET", "/keys/{key_id}", scope="keys.read", returns=KeyView)
 def get_key(call: Call, key_id: str) -> KeyView:
-    """Show one API key."""
+    """Show one API key.
+
+    `effective_scopes` are those that it can use now: its own, as far as its issuer has them too.
+    """
     return key_view(keys.get_key(call.scope, key_id))
 
 

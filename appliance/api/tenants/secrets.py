@@ -139,7 +139,10 @@ def _places(call: Call, bind: Bind) -> list[SecretDestination]:
 
 @route("DELETE", "/secrets/{name}", scope="secrets.write", returns=DeletedView)
 def delete_secret(call: Call, name: str) -> DeletedView:
-    """Delete a secret with its destinations."""
+    """Delete a secret with its destinations.
+
+    What refers to the secret by name fails until one of this name is stored again.
+    """
     service.delete_secret(call.scope, name)
     return DeletedView(deleted=name)
 

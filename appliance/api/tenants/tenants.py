@@ -165,7 +165,10 @@ def _tenant_view(call: Call, row: Tenant) -> TenantView:
 
 @route("PATCH", "/tenant", scope="keys.write", body=RenameTenant, returns=TenantView)
 def rename_tenant(call: Call) -> TenantView:
-    """Rename the tenant of this key."""
+    """Rename the tenant of this key.
+
+    The name is shown to people; the id, which is part of every address, stays.
+    """
     body: RenameTenant = call.body
     return _tenant_view(call, service.rename_tenant(call.scope, body.name))
 

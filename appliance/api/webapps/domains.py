@@ -149,7 +149,10 @@ def domain_view(domain: Domain) -> DomainView:
 
 @route("GET", _DOMAINS_PATH, scope="webapps.read", returns=DomainView, listed=True)
 def list_webapp_domains(call: Call, app: str) -> object:
-    """List the domains of a WebApp."""
+    """List the domains of a WebApp.
+
+    Each comes with its state and the DNS records that it needs.
+    """
     return call.services.webapps.domains.list_domains(call.scope, app, call.query.page).map(domain_view)
 
 

@@ -10,7 +10,7 @@ from appliance.api.frame.routing import Acts, Answer, Body, Call, Query, View, r
 from appliance.api.frame.tool_arguments import publication_arguments
 from appliance.api.processes.processes import version_number
 from appliance.core import clock
-from appliance.core.errors import Conflict, GrantRequired
+from appliance.core.errors import Conflict, GrantRequired, ValidationFailed
 from appliance.webapps.publishing import Publication, previews
 
 from .webapp_views import Number, WebAppVersionView, WebAppView, version_view, webapp_view
@@ -132,7 +132,10 @@ async def publish_webapp(call: Call, app: str, version: str) -> Answer:
     return Answer(version_view(await in_thread(partial(publishing.get_published, call.scope, app, number))))
 
 
-@route("GET", "/webapps/{app}/versions/{version}/publication", scope="webapps.read", returns=WebAppPublicationView)
+@route(
+    "GET", "/webapps/{app}/versions/{version}/publication", scope="webapps.read", returns=WebAppPublicationView,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicationView:
     """Show the publication of a version.
 

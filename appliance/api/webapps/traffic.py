@@ -7,6 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Call, ListQuery, Query, View, route
 from appliance.api.monitor.logs import Moment, parse_moment
 from appliance.core import clock
+from appliance.core.errors import ValidationFailed
 from appliance.webapps.traffic import RequestRow, statistics, usage
 
 
@@ -121,7 +122,8 @@ class WebAppTrafficView(View):
 
 
 @route(
-    "GET", "/webapps/{app}/requests", scope="webapps.read", query=RequestsQuery, returns=WebAppRequestView, listed=True
+    "GET", "/webapps/{app}/requests", scope="webapps.read", query=RequestsQuery, returns=WebAppRequestView, listed=True,
+    errors=(ValidationFailed,),
 )  # fmt: skip
 def list_webapp_requests(call: Call, app: str) -> object:
     """List the requests to a WebApp.
@@ -138,7 +140,10 @@ def _request_view(row: RequestRow) -> WebAppRequestView:
     return WebAppRequestView(at=clock.rfc3339(row.at), **members)
 
 
-@route("GET", "/webapps/{app}/analytics", scope="webapps.read", query=TrafficQuery, returns=WebAppTrafficView)
+@route(
+    "GET", "/webapps/{app}/analytics", scope="webapps.read", query=TrafficQuery, returns=WebAppTrafficView,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def get_webapp_analytics(call: Call, app: str) -> WebAppTrafficView:
     """Show the traffic of a WebApp over time.
 

@@ -79,14 +79,20 @@ def create_webapp(call: Call) -> Answer:
 
 @route("GET", "/webapps/{app}", scope="webapps.read", returns=WholeWebAppView)
 def get_webapp(call: Call, app: str) -> WholeWebAppView:
-    """Show a WebApp and its usage."""
+    """Show a WebApp and its usage.
+
+    The answer has its address, the number of the published version, and what it stores and sends beside its limits.
+    """
     view = webapp_view(call, call.services.webapps.apps.get_app(call.scope, app))
     return WholeWebAppView(**view.model_dump(), usage=read_usage(call, app))
 
 
 @route("PATCH", "/webapps/{app}", scope="webapps.write", body=ChangeWebApp, returns=WebAppView)
 def change_webapp(call: Call, app: str) -> WebAppView:
-    """Change the name or description of a WebApp."""
+    """Change the name or description of a WebApp.
+
+    The id, which is part of its address, stays, and so do its versions.
+    """
     return webapp_view(call, call.services.webapps.apps.change_app(call.scope, app, call.body.name, call.body.description))
 
 
@@ -150,7 +156,10 @@ def _read_manifest(call: Call) -> NewVersion:
     "GET", "/webapps/{app}/versions", scope="webapps.read", query=VersionListQuery, returns=WebAppVersionView, listed=True
 )  # fmt: skip
 def list_webapp_versions(call: Call, app: str) -> object:
-    """List the versions of a WebApp, newest first."""
+    """List the versions of a WebApp, newest first.
+
+    The one that is served now is `published`; those that were served before are `superseded`.
+    """
     page = PageRequest(call.query.limit, call.query.cursor)
     return call.services.webapps.apps.list_versions(call.scope, app, page).map(version_view)
 
