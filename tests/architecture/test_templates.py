@@ -42,8 +42,12 @@ def find_unknown_members(template: nodes.Template) -> Iterator[str]:
 
 
 def find_riddles(template: nodes.Template) -> Iterator[str]:
-    named = [(node.lineno, node.name) for kind in (nodes.Name, nodes.Macro) for node in template.find_all(kind)]
-    for line, name in [*named, *((node.lineno, node.attr) for node in template.find_all(nodes.Getattr))]:
+    names = [
+        *((node.lineno, node.name) for node in template.find_all(nodes.Name)),
+        *((node.lineno, node.name) for node in template.find_all(nodes.Macro)),
+        *((node.lineno, node.attr) for node in template.find_all(nodes.Getattr)),
+    ]
+    for line, name in names:
         bare = name.strip("_")
         if bare in PARTICIPLES or bare.removesuffix("s") in DIALECT:
             yield f"line {line}: {name}: say {PARTICIPLES.get(bare) or DIALECT[bare.removesuffix('s')]}"
