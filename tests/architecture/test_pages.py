@@ -11,7 +11,8 @@ import pytest
 from tests.architecture.page_commands import Reader, blocks_of
 from tests.architecture.source_tree import ROOT, name_of, project_files
 
-PAGES = [path for path in project_files() if path.suffix == ".md" and path.relative_to(ROOT).parts[0] in {"README.md", "docs"}]
+PLACES = {"README.md", "CONTRIBUTING.md", "docs"}
+PAGES = [path for path in project_files() if path.suffix == ".md" and path.relative_to(ROOT).parts[0] in PLACES]
 CODE = re.compile(r"`[^`\n]*`")  # a pattern in it may look like a link
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]+)[^)]*\)")
 
