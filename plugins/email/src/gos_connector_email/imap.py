@@ -1,4 +1,8 @@
-"""An IMAP session: sign-in, folders, and commands whose values are quoted so that they cannot inject commands."""
+"""An IMAP session: sign-in, folders, and commands whose values are quoted so that they cannot inject commands.
+
+It does not use imaplib.  That sends at most one literal per command, but every value of a search that is not ASCII needs one;
+it quotes no values; and it limits neither the replies to a command nor, apart from their lines, a single reply.
+"""
 
 import base64
 import re

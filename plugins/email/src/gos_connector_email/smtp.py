@@ -1,4 +1,9 @@
-"""Sends a message through an SMTP server (RFC 5321) and maps its refusals to errors of the connector contract."""
+"""Sends a message through an SMTP server (RFC 5321) and maps its refusals to errors of the connector contract.
+
+It does not use smtplib.  That sends the content and the final dot in one call, so the outcome of a broken connection would be
+unknown even before the end was sent; it accepts replies of any number of lines; and `login` and `sendmail` do not say which
+reply refused what.  Without those parts, an adapter for a `Wire` is as long as the commands and replies below.
+"""
 
 import base64
 import re

@@ -1,4 +1,9 @@
-"""An FTP session (RFC 959, 2228, 2428, 3659, 4217): a control connection and one data connection per file, to one machine."""
+"""An FTP session (RFC 959, 2228, 2428, 3659, 4217): a control connection and one data connection per file, to one machine.
+
+It does not use ftplib.  Data connections are dialled by the appliance, and only to the machine of the control connection, and
+they resume its TLS session, as many servers require: ftplib's transfers would have to be written anew.  It also accepts replies
+of any number of lines, fails on names that are not UTF-8, and has no implicit TLS; only its parser of replies would be left.
+"""
 
 import re
 from collections.abc import Iterator
