@@ -38,6 +38,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 # Re-exported for plugins:
@@ -323,6 +324,9 @@ class Connector(ABC):
     Set it only if every effect of the connector, local or remote, goes through `ctx`.
     """
 
+    verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = MappingProxyType({})
+    """What performs each action; set it in the constructor, or override `call`."""
+
     def __init__(self, settings: Json) -> None:
         self.settings = settings
 
@@ -340,9 +344,12 @@ class Connector(ABC):
     def check(self, ctx: Context) -> str:
         """Test the settings and return one sentence about the system; raises an error of this module.  Changes nothing."""
 
-    @abstractmethod
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        """Perform one action and return its output, valid against the action's `output` schema."""
+        """Perform one action, by default with its verb, and return its output, valid against the action's `output` schema."""
+        verb = self.verbs.get(action)
+        if verb is None:
+            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self.verbs)}.")
+        return verb(input, ctx)
 
     def discover(self, ctx: Context) -> Sequence[Action]:
         """Return the actions specific to this system, in addition to the declared ones; override together with `perform`.
@@ -363,7 +370,8 @@ class Connector(ABC):
         `cursor` is None on the first poll: start with items from now on, unless the query says otherwise.  Changes nothing in
         the foreign system.  An item may be returned twice; its key identifies it.
         """
-        raise ConfigError(f"There is no trigger {trigger!r}.")
+        names = ", ".join(each.name for each in self.triggers) or "none"
+        raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has {names}.")
 
     def close(self) -> None:  # noqa: B027 - most connectors have nothing to release
         """Release open resources; called when no call is running."""

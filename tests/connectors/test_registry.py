@@ -65,7 +65,7 @@ class Incomplete(Connector):
     [
         (42, "is not a Connector"),
         (dict, "is not a Connector"),
-        (Incomplete, "does not implement call, check"),
+        (Incomplete, "does not implement check"),
         (variant(name="broken", contract_version=CONTRACT_VERSION + 1), "written for version 2"),
         (variant(name="other"), "equal its entry point 'broken'"),
         (variant(name="broken", actions=()), "distinct names"),

@@ -33,15 +33,9 @@ class FilesConnector(Connector):
     def open(self, ctx: Context) -> AbstractContextManager[Store]:
         """Open a signed-in store for the duration of a call."""
 
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self.verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self.verbs)}.")
-        return verb(input, ctx)
-
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "new_files":
-            raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has new_files.")
+            return super().poll(trigger, query, cursor, ctx)
         folder = clean(query.get("folder", ""), may_be_root=True)
         with self.open(ctx) as store:
             entries = store.page(folder, None, MOST_IN_FOLDER).entries

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import (
@@ -40,7 +40,7 @@ class GraphqlConnector(Connector):
         super().__init__(settings)
         self._auth: Mapping[str, Any] = settings.get("auth", {})
         self._idempotency: Mapping[str, Any] = settings.get("idempotency", {})
-        self._handlers: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "query": lambda params, ctx: self._run("query", params, ctx),
             "mutate": lambda params, ctx: self._run("mutate", params, ctx),
             "describe": self._describe,
@@ -52,12 +52,6 @@ class GraphqlConnector(Connector):
     def check(self, ctx: Context) -> str:
         data = self._fetch({"query": "query Check { __typename }"}, ctx)
         return f"{self.settings['url']} answers as GraphQL; its queries are fields of {str(data.get('__typename'))[:120]}."
-
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        handler = self._handlers.get(action)
-        if handler is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._handlers)}.")
-        return handler(input, ctx)
 
     # -- the actions
 

@@ -1,6 +1,6 @@
 """The connector class; each call opens one connection, signs in, searches and disconnects."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -32,7 +32,7 @@ class LdapConnector(Connector):
         super().__init__(settings)
         tls = settings.get("tls", "tls")
         self._peer = Peer("LDAP", settings["host"], settings.get("port", 636 if tls == "tls" else 389), tls, settings.get("ca"))
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "search": self._search, "get": self._get, "describe": self._describe,
         }  # fmt: skip
 
@@ -43,12 +43,6 @@ class LdapConnector(Connector):
         user = self.settings.get("bind_dn")
         sign_in = f"Signed in to {self._peer} as {user}" if user else f"{self._peer} answers without a sign-in"
         return f"{sign_in}{f'; {base} is visible' if base else ''}."
-
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
 
     # -- the actions
 

@@ -1,7 +1,7 @@
 """The connector `slack`: posts and updates messages and finds people through Slack's Web API or an incoming webhook."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -58,7 +58,7 @@ class SlackConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self._base: str = settings.get("base_url", _USUAL_BASE).rstrip("/")
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "post": self._post, "update": self._update, "notify": self._notify, "find_user": self._find_user,
             "channels": self._channels,
         }  # fmt: skip
@@ -69,12 +69,6 @@ class SlackConnector(Connector):
             return f"{probe(url, ctx)} accepts connections. Post a message to test the webhook itself."
         response = self._read("auth.test", {}, ctx)
         return f"Signed in to Slack as {str(response.get('user'))[:80]} of {str(response.get('team'))[:80]}."
-
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
 
     # -- the actions
 

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, HttpAnswer, Json, Rejected, SystemFailure
@@ -34,7 +33,7 @@ class OdataConnector(Connector):
         self._service = self._make_service(settings)
         self._lock = threading.Lock()
         self._cached_model: tuple[float, Model] | None = None
-        self._handlers: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "list": self._list, "get": self._get, "create": self._create, "update": self._update, "delete": self._delete,
             "invoke": self._invoke, "describe": self._describe,
         }  # fmt: skip
@@ -44,12 +43,6 @@ class OdataConnector(Connector):
         parse_object(self._service.get(self._service.address("", []), ctx, []))
         model = self._fetch_model(ctx)
         return f"{self._service.base} is an OData 4 service with {len(model.sets)} entity sets."
-
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        handler = self._handlers.get(action)
-        if handler is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._handlers)}.")
-        return handler(input, ctx)
 
     # -- the actions
 

@@ -120,7 +120,7 @@ class Dynamics365Connector(OdataConnector):
 
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
-        self._handlers = {**self._handlers, "upsert": self._upsert}
+        self.verbs = {**self.verbs, "upsert": self._upsert}
 
     @classmethod
     def auth_of(cls, settings: Json) -> Json:

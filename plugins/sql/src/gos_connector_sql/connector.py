@@ -33,7 +33,7 @@ class SqlConnector(Connector):
         self.host: str = settings.get("host", "")
         self.port: int = settings.get("port", self.default_port)
         self.sessions = Sessions(self.connect, MAX_IDLE if self.reuses_sessions else 0)
-        self._handlers: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "query": self._query, "execute": self._execute, "insert": self._insert, "upsert": self._upsert,
             "update": self._update, "delete": self._delete, "describe": self._describe,
         }  # fmt: skip
@@ -57,12 +57,6 @@ class SqlConnector(Connector):
     def check(self, ctx: Context) -> str:
         result = self._in_transaction(ctx, True, lambda session: session.read(parse(self.version_query, {}, backslashes=False), 1))
         return f"{self.title} answers: {str(result.rows[0]['version'])[:120]}"
-
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        handler = self._handlers.get(action)
-        if handler is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._handlers)}.")
-        return handler(input, ctx)
 
     def close(self) -> None:
         self.sessions.close()

@@ -1,7 +1,6 @@
 """The Tryton connector: each action is one call, which Tryton runs as one transaction."""
 
 import threading
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, SystemFailure
@@ -26,7 +25,7 @@ class TrytonConnector(Connector):
         self._server = Server(settings)
         self._lock = threading.Lock()
         self._types: dict[tuple[str, str], str] = {}
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "search": self._search, "read": self._read, "create": self._create, "update": self._update, "delete": self._delete,
             "call": self._call, "describe": self._describe,
         }  # fmt: skip
@@ -34,12 +33,6 @@ class TrytonConnector(Connector):
     def check(self, ctx: Context) -> str:
         self._server.run("model.res.user.get_preferences", [True, {}], ctx)
         return f"Connected to the Tryton database {self.settings['database']} as {self.settings['user']}."
-
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
 
     # -- the actions
 

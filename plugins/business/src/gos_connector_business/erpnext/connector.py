@@ -1,13 +1,11 @@
 """The ERPNext connector: each action sends one request, a list one per page."""
 
 import json
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import (
     Action,
     AuthError,
-    ConfigError,
     Connector,
     Context,
     Json,
@@ -41,7 +39,7 @@ class ErpnextConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self._api = make_api(settings)
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "list": self._list, "get": self._get, "create": self._create, "update": self._update, "delete": self._delete,
             "call": self._call, "describe": self._describe,
         }  # fmt: skip
@@ -52,15 +50,9 @@ class ErpnextConnector(Connector):
             raise SystemFailure("The server at this address does not respond like ERPNext; check the address.")
         return f"Connected to {self._api.base} as {user}."
 
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
-
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "changed_documents":
-            raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_documents.")
+            return super().poll(trigger, query, cursor, ctx)
         fields = sorted({*query["fields"], "name", "modified"})
 
         def read(filters: list[Any], order: str, limit: int) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
 """The HubSpot connector: each action sends one request, searches and lists one per page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
+from appliance.connectors.contract import Action, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
 from gos_connector_business.answers import parse_object
 from gos_connector_business.changes import poll_changes
 from gos_connector_business.hubspot.api import SYSTEM, make_api, partial_failure
@@ -31,7 +31,7 @@ class HubspotConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self._api = make_api(settings)
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "search": self._search, "get": self._get, "create": self._create, "upsert": self._upsert, "update": self._update,
             "delete": self._delete, "associate": self._associate, "associations": self._associations, "describe": self._describe,
         }  # fmt: skip
@@ -42,15 +42,9 @@ class HubspotConnector(Connector):
             raise SystemFailure("The server at this address does not respond like HubSpot; check the address.")
         return f"Connected to the HubSpot account {account['portalId']}."
 
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
-
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "changed_records":
-            raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
+            return super().poll(trigger, query, cursor, ctx)
 
         def search(body: dict[str, Any], limit: int) -> list[dict[str, Any]]:
             return self._search_pages(query["type"], body, ctx, limit)

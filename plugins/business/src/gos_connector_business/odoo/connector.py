@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, SystemFailure, Trigger
@@ -36,7 +36,7 @@ class OdooConnector(Connector):
         self._server = Server(settings)
         self._lock = threading.Lock()
         self._fields_by_model: dict[str, tuple[float, dict[str, dict[str, Any]]]] = {}
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "search": self._search, "read": self._read, "create": self._create, "upsert": self._upsert, "update": self._update,
             "delete": self._delete, "call": self._call, "describe": self._describe,
         }  # fmt: skip
@@ -44,15 +44,9 @@ class OdooConnector(Connector):
     def check(self, ctx: Context) -> str:
         return self._server.check(ctx)
 
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
-
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "changed_records":
-            raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
+            return super().poll(trigger, query, cursor, ctx)
         fields = sorted({*query["fields"], "write_date"})
 
         def read(domain: list[Any], order: str, limit: int) -> list[dict[str, Any]]:

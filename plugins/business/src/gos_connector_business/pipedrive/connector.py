@@ -1,9 +1,9 @@
 """The Pipedrive connector: each action sends one request, a list one per page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
+from appliance.connectors.contract import Action, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
 from gos_connector_business.changes import poll_changes
 from gos_connector_business.pipedrive.api import SYSTEM, list_records, make_api
 from gos_connector_business.pipedrive.changed_records import ChangedRecords
@@ -32,7 +32,7 @@ class PipedriveConnector(Connector):
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
         self._api = make_api(settings)
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "list": self._list, "search": self._search, "get": self._get, "create": self._create, "update": self._update,
             "delete": self._delete, "describe": self._describe,
         }  # fmt: skip
@@ -43,15 +43,9 @@ class PipedriveConnector(Connector):
             raise SystemFailure("The server at this address does not respond like Pipedrive; check the address.")
         return f"Connected to the Pipedrive company {user['company_name']} as {user.get('name')}."
 
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
-
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
         if trigger != "changed_records":
-            raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
+            return super().poll(trigger, query, cursor, ctx)
         where = _to_params(query.get("where", {}))
 
         def read(params: Pairs, max_records: int) -> list[dict[str, Any]]:

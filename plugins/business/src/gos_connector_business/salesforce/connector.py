@@ -1,9 +1,8 @@
 """The Salesforce connector: each action sends one request, a query one per page."""
 
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
+from appliance.connectors.contract import Action, Connector, Context, Json, Polled, Rejected, SystemFailure, Trigger
 from gos_connector_business.answers import parse_object
 from gos_connector_business.changes import poll_changes
 from gos_connector_business.rest import object_in, records_in, segment
@@ -32,7 +31,7 @@ class SalesforceConnector(Connector):
         super().__init__(settings)
         self._api = make_api(settings, self.auth_of(settings))
         self._root = f"/services/data/v{settings.get('api', _DEFAULT_API_VERSION)}"
-        self._verbs: Mapping[str, Callable[[Json, Context], dict[str, Any]]] = {
+        self.verbs = {
             "query": self._query, "get": self._get, "create": self._create, "upsert": self._upsert, "update": self._update,
             "delete": self._delete, "composite": self._composite, "describe": self._describe, "limits": self._limits,
         }  # fmt: skip
@@ -48,15 +47,9 @@ class SalesforceConnector(Connector):
         remaining = f"{daily.get('Remaining')} of {daily.get('Max')}"
         return f"Connected to {self._api.base}; {remaining} daily API requests are left."
 
-    def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        verb = self._verbs.get(action)
-        if verb is None:
-            raise ConfigError(f"{self.title} has no action {action!r}; it has {', '.join(self._verbs)}.")
-        return verb(input, ctx)
-
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:  # the contract's word
         if trigger != "changed_records":
-            raise ConfigError(f"{self.title} has no trigger {trigger!r}; it has changed_records.")
+            return super().poll(trigger, query, cursor, ctx)
         where = SOQL.bind(query["where"], query.get("params", {})) if "where" in query else ""
 
         def read(soql: str, limit: int) -> list[dict[str, Any]]:
