@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from hypercorn.asyncio import serve
 from quart import Quart
 
 from appliance import api
@@ -73,6 +72,7 @@ from appliance.sites.front import (
     Transport,
     build_root,
     build_server_config,
+    serve,
 )
 from appliance.sites.sign_in import build_gate
 from appliance.sites.webapps import CertificatePermission, SmokeProbe, custom_hosts
@@ -201,7 +201,7 @@ def build(config: Config) -> Appliance:
     stored = make_places(config, installation_id(sealer)), [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS]
     blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
     apps = make_webapps(config, blobs)
-    presence, queue = open_presence(config.data / "workers"), TaskQueue(db.database.obj)
+    presence, queue = open_presence(config.data / "workers"), TaskQueue()
     pool = _make_pool(config)
     integrations, models = make_integrations(config, sealer), make_language_models(config, sealer)
     egress = Egress.of(config.egress.allow, authorities(config))
@@ -377,7 +377,7 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     with config.keep_current(certificate_tasks(appliance.config, appliance.services.webapps.certificates, worker)):
         try:
             async with mcp.running():
-                await serve(cast(Any, asgi), config, shutdown_trigger=stop)
+                await serve(asgi, config, stop)
         finally:  # Its checks send requests on this event loop, so they must end before the loop does.
             await asyncio.to_thread(appliance.services.webapps.publishing.stop)
 

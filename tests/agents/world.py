@@ -168,7 +168,7 @@ class World:
         ):
             toolbox.add(tool)
         config = load_config(environment={}, flags={"storage.data": str(self.folder), "queue.sweep_ms": 50, "queue.workers": 2})
-        queue = TaskQueue(db.database.obj)
+        queue = TaskQueue()
         dependencies = RunDependencies(toolbox, governor, actions, self._model, lambda scope, name: f"about {name}")
         agent_runs = AgentRuns(config, presence, queue, dependencies)
         forget = agent_runs.listen() if listens else (lambda: None)

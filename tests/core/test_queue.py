@@ -2,13 +2,16 @@
 
 import json
 import pickle
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.core import huey_adapter
 from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.core.queue import TaskQueue
@@ -51,7 +54,7 @@ def inbox() -> Inbox:
 
 @pytest.fixture
 def queue(database: None, inbox: Inbox) -> Iterator[TaskQueue]:
-    queue = TaskQueue(db.database.obj)
+    queue = TaskQueue()
     queue.declare("wake", inbox.take)
     yield queue
     queue.stop(5)
@@ -75,6 +78,25 @@ def test_a_rollback_leaves_no_message(queue: TaskQueue, inbox: Inbox) -> None:
     queue.start(1)
     db.write(lambda: queue.enqueue("wake", "one"))
     assert inbox.wait_for(1) == [("one",)]
+
+
+def test_a_message_wakes_a_worker(queue: TaskQueue, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huey_adapter, "IDLE_SECONDS", 600.0)
+    queue.start(1)
+    for number in range(3):
+        db.write(lambda number=number: queue.enqueue("wake", number))  # type: ignore[misc]
+        inbox.wait_for(number + 1)
+
+
+def test_workers_start_in_any_thread_and_leave_signals_to_the_server(queue: TaskQueue, inbox: Inbox) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    threads = set(threading.enumerate())
+    with ThreadPoolExecutor(1) as other:
+        other.submit(queue.start, 2).result(10)
+    assert {thread.name for thread in set(threading.enumerate()) - threads} == {"Worker-1", "Worker-2"}
+    queue.stop(5)
+    queue.start(1)  # in the main thread
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
 
 
 def test_messages_wait_for_workers(queue: TaskQueue, inbox: Inbox) -> None:

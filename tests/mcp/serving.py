@@ -5,10 +5,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import httpx
-from hypercorn.asyncio import serve
 from mcp.server.lowlevel import Server
 
 from appliance.connectors.testing import free_port
@@ -16,7 +15,7 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.mcp import McpEdge
 from appliance.mcp.transport import Transport
-from appliance.sites.front import Front, build_server_config
+from appliance.sites.front import Front, build_server_config, serve
 from appliance.testing.running import Running
 from appliance.web import refuse
 
@@ -45,8 +44,7 @@ def serving(running: Running, server: Server[Any], key: str) -> Iterator[str]:
 
         box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
         async with edge.running():
-            server_config = build_server_config(config, services.webapps.certificates)
-            await serve(cast(Any, with_key), server_config, shutdown_trigger=box["stop"].wait)
+            await serve(with_key, build_server_config(config, services.webapps.certificates), box["stop"].wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="mcp", daemon=True)
     thread.start()

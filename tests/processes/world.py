@@ -239,7 +239,7 @@ def make_world(folder: Path, pool: Pool, *, crashes: bool = False, **settings: A
     flags |= {name.replace("__", ".", 1): value for name, value in settings.items()}
     config = load_config(environment={}, flags=flags)
     presence = Presence(folder / "workers")
-    flow = ProcessFlow(config, presence, pool, TaskQueue(db.database.obj), make_ports(folder, presence, crashes=crashes))
+    flow = ProcessFlow(config, presence, pool, TaskQueue(), make_ports(folder, presence, crashes=crashes))
     acme, globex = (TenantScope(name, "key:test", ALL_SCOPES) for name in ("acme", "globex"))
     return World(config, pool, flow, acme, globex, presence)
 

@@ -1,5 +1,6 @@
 """Stage 8a, sections 13 and 14: HTTP that would stall the server, speak past a proxy, or mean two things at once."""
 
+import gc
 import logging
 import socket
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from werkzeug.datastructures import Headers
 
 from appliance.console.frame import session
 from appliance.core.errors import AddressNotAllowed, InvalidApiKey, InvalidJson
+from appliance.monitor import metrics
 from appliance.processes.triggers import webhooks
 from appliance.sites.front.root import MetricsReaders
 from appliance.sites.sign_in import visiting
@@ -89,6 +91,28 @@ def test_ambiguous_requests_are_refused_and_end_the_connection(front: Listeners)
             answers = front.ask(data)
             seen = (statuses(answers), error_of(answers), [request["path"] for request in front.echo.requests])
             table.check(name, seen == (expected, code, []) and b"connection: close" in answers.lower(), seen)
+
+
+def count_refusals(code: str) -> float:
+    prefix = f'gos_http_refused_total{{code="{code}"}} '
+    return sum(float(line.removeprefix(prefix)) for line in metrics.render().splitlines() if line.startswith(prefix))
+
+
+def test_nothing_after_a_refused_request_is_read(front: Listeners) -> None:
+    front.echo.requests.clear()
+    before = count_refusals("invalid_request")
+    front.ask(head().replace(b"\r\n\r\n", b"\r\n\n") + HIDDEN * 10_000)
+    front.ask(head(target="/next"))
+    assert count_refusals("invalid_request") == before + 1
+    assert [request["path"] for request in front.echo.requests] == ["/next"]
+
+
+def test_a_refused_head_of_http1_has_no_body(front: Listeners, caplog: pytest.LogCaptureFixture) -> None:
+    answers = front.ask(head(target="/a#b", method="HEAD"))
+    assert (statuses(answers), answers.endswith(b"\r\n\r\n")) == ([400], True)
+    front.ask(head())
+    gc.collect()  # asyncio logs the exception of a task when nobody can retrieve it anymore
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_a_bare_line_feed_is_refused_however_it_arrives(front: Listeners) -> None:

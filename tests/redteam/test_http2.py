@@ -15,8 +15,9 @@ import h2.settings
 import pytest
 
 from appliance.monitor import metrics
+from appliance.sites.front.hypercorn_adapter import Connection
 from tests.redteam.listeners import BASE, Listeners, listening
-from tests.sites.live_server import await_that
+from tests.sites.live_server import await_that, is_open_at_the_server
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +119,29 @@ def test_floods_of_frames_end_their_connection_and_no_other(front: Listeners) ->
             client.flush(stuff)
             # Who is still sending may lose the last frame to the reset of its socket.
             assert (name, goaway(client.read()) in ([CALM], [])) == (name, True)
-            assert (name, closed_for_floods()) == (name, before + 1)
             assert (name, len(front.echo.requests) <= 100) == (name, True)
             calm.headers()
             calm.flush()
             answered = calm.read(lambda events: any(isinstance(event, h2.events.StreamEnded) for event in events))
             assert any(isinstance(event, h2.events.ResponseReceived) for event in answered), name
+            assert (name, closed_for_floods()) == (name, before + 1)
+
+
+def test_a_flood_ends_its_connection_although_the_client_reads_nothing(front: Listeners, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "linger", 0.3)
+    with front.connect(alpn="h2") as line:
+        client = Http2(line)
+        client.http.increment_flow_control_window(1 << 30)
+        client.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 30})
+        front.echo.requests.clear()
+        for _ in range(50):
+            client.headers("/large")
+        client.flush()
+        await_that(lambda: len(front.echo.requests) == 50)
+        before = closed_for_floods()
+        client.flush(raw(6, bytes(8)) * 5000)
+        await_that(lambda: closed_for_floods() == before + 1)
+        await_that(lambda: not is_open_at_the_server(line))
 
 
 def test_continuations_without_end_are_refused(front: Listeners) -> None:
@@ -148,6 +166,18 @@ def test_streams_of_http2_that_are_refused_leave_their_connection_alive(front: L
         )
         status = {event.stream_id: str(event.headers[0][1]) for event in events if isinstance(event, h2.events.ResponseReceived)}
     assert status == {wrong: "400", fragment: "400", many: "431", good: "200"}
+
+
+def test_a_refused_stream_can_be_reset_already(front: Listeners) -> None:
+    with front.connect(alpn="h2") as line:
+        client = Http2(line)
+        client.http.reset_stream(client.headers("no-slash"))
+        client.http.reset_stream(client.headers("no-slash", method="HEAD"))
+        good = client.headers("/good")
+        client.flush()
+        events = client.read(lambda events: any(isinstance(event, h2.events.StreamEnded) for event in events))
+    answered = [(event.stream_id, str(event.headers[0][1])) for event in events if isinstance(event, h2.events.ResponseReceived)]
+    assert answered == [(good, "200")]
 
 
 def test_a_refused_head_has_no_body(front: Listeners) -> None:
@@ -189,6 +219,46 @@ def test_many_requests_keep_their_connection(front: Listeners) -> None:
             client.flush()
             events = client.read(lambda events: sum(isinstance(event, h2.events.StreamEnded) for event in events) == 100)
             assert goaway(events) == []
+
+
+def test_priorities_of_streams_that_never_open_leave_room_for_requests(front: Listeners) -> None:
+    with front.connect(alpn="h2") as line:
+        client = Http2(line)
+        client.flush()
+        frames = [raw(2, (0).to_bytes(4, "big") + b"\x10", stream=2 * number + 1001) for number in range(950)]
+        client.flush(b"".join(frames))
+        for _ in range(100):
+            client.headers()
+        client.flush()
+        events = client.read(lambda events: sum(isinstance(event, h2.events.StreamEnded) for event in events) == 100)
+    assert sum(isinstance(event, h2.events.StreamEnded) for event in events) == 100
+
+
+def test_a_client_can_acknowledge_all_that_it_receives(front: Listeners) -> None:
+    """Acknowledgements alone would exhaust the budget; what was sent pays for them."""
+    with front.connect(alpn="h2") as line:
+        client = Http2(line)
+        client.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 24})
+        client.http.increment_flow_control_window(1 << 26)
+        for _ in range(40):
+            client.headers("/large")
+        client.flush()
+        ended = 0
+        while ended < 40:
+            events = client.read(bool)
+            assert events
+            assert goaway(events) == []
+            ended += sum(isinstance(event, h2.events.StreamEnded) for event in events)
+            client.flush(raw(8, b"\0\0\0\1") * 2 * sum(isinstance(event, h2.events.DataReceived) for event in events))
+
+
+def test_http2_offers_what_it_accepts(front: Listeners) -> None:
+    with front.connect(alpn="h2") as line:
+        client = Http2(line)
+        client.flush()
+        client.read(lambda events: any(isinstance(event, h2.events.RemoteSettingsChanged) for event in events))
+    offered = client.http.remote_settings
+    assert (offered.enable_connect_protocol, offered.max_concurrent_streams) == (0, 100)
 
 
 @pytest.mark.parametrize("more", [[], [(":protocol", "websocket"), (":scheme", "https"), (":path", "/chat")]])

@@ -8,14 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
-from hypercorn.asyncio import serve
-
+from appliance.sites.front.hypercorn_adapter import serve
 from appliance.sites.front.tls import ServerConfig
 from appliance.web import App, Receive, Send, answer
 
 PATIENCE = 30.0
+ESTABLISHED = "01"  # in /proc/net/tcp
 
 
 async def hello(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -33,7 +34,7 @@ def serving(server: ServerConfig, app: App = hello) -> Iterator[None]:
     async def run() -> None:
         box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
         ready.set()
-        await serve(cast(Any, app), server, shutdown_trigger=box["stop"].wait)
+        await serve(app, server, box["stop"].wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
@@ -58,6 +59,13 @@ def await_that(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < until, "it did not come true in time"
         threading.Event().wait(0.02)
+
+
+def is_open_at_the_server(client: socket.socket) -> bool:
+    """Whether the server, which runs on this machine, keeps its end open; a client that reads nothing does not notice."""
+    ends = [f"{end[1]:04X}" for end in (client.getpeername(), client.getsockname())]
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
+    return any([local[-4:], remote[-4:], state] == [*ends, ESTABLISHED] for _, local, remote, state, *_ in rows)
 
 
 def peer(port: int, name: str | None, *, alpn: tuple[str, ...] = ("h2", "http/1.1")) -> tuple[str, str | None]:

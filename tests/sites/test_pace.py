@@ -1,6 +1,8 @@
 """Slow clients are served, stalled ones are disconnected, and neither keeps others out."""
 
 import asyncio
+import gc
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -15,14 +17,14 @@ import pytest
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
-from appliance.sites.front.connections import Connection
 from appliance.sites.front.front import Front
+from appliance.sites.front.hypercorn_adapter import Connection
 from appliance.sites.front.pace import Pace
 from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.testing.running import make_config
 from appliance.web import Receive, Scope, Send, answer
 from appliance.webapps.certificates import Certificates
-from tests.sites.live_server import PATIENCE, await_that, serving
+from tests.sites.live_server import PATIENCE, await_that, is_open_at_the_server, serving
 
 SHORT, SILENT = 0.3, 1.0
 PIECES = 40
@@ -159,6 +161,12 @@ class Http2:
         return status, body
 
 
+def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged as an error, including the exceptions of connections that have ended."""
+    gc.collect()  # asyncio logs the exception of a task when nobody can retrieve it anymore
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 @pytest.fixture
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A front with a shop behind it, with what pace, how many places, and patience of the server's own."""
@@ -252,6 +260,59 @@ def test_a_client_that_does_not_read_is_disconnected(serve: Callable[..., Any]) 
         await_that(lambda: shop.left == ["cancelled", "cancelled"])
         assert shop.sent < 1 << 20
         line.read()
+
+
+def test_a_response_ends_when_its_http2_client_leaves(serve: Callable[..., Any]) -> None:
+    with serve(CALM) as (shop, connect):
+        line = connect(by_tls=True)
+        spoken = Http2(line)
+        assert spoken.answer(spoken.ask("GET", "/endless"), takes=False)[0] == "200"
+        line.close()
+        await_that(lambda: shop.left == ["done"])
+
+
+def test_a_connection_is_closed_even_if_its_client_reads_nothing(serve: Callable[..., Any]) -> None:
+    with serve(Pace(SHORT, 1 << 30)) as (_, connect):
+        line = connect()
+        line.ask("GET", "/endless")
+        await_that(lambda: not is_open_at_the_server(line.socket))
+
+
+def test_the_connection_of_a_client_that_has_left_is_closed_at_once(serve: Callable[..., Any]) -> None:
+    with serve(CALM, keep_alive_timeout=10 * PATIENCE) as (_, connect):
+        line = connect()
+        line.ask("GET", "/")
+        assert line.socket.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        line.socket.shutdown(socket.SHUT_WR)
+        line.read()
+
+
+def test_data_after_the_end_of_a_tls_connection_is_not_an_error(
+    serve: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(CALM) as (_, connect):
+        line = connect(by_tls=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        line.socket = context.wrap_socket(line.socket, server_hostname="localhost")
+        line.ask("GET", "/", Connection="close")
+        with suppress(ConnectionError, ssl.SSLError):
+            while True:
+                line.socket.sendall(b"x" * 1000)
+    assert errors_in(caplog) == []
+
+
+def test_a_bad_body_after_the_start_of_the_response_is_not_an_error(
+    serve: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(CALM) as (_, connect):
+        line = connect()
+        line.ask("POST", "/slow", Transfer_Encoding="chunked")
+        assert line.socket.recv(100).startswith(b"HTTP/1.1 200")
+        with suppress(ConnectionError):
+            line.socket.sendall(b"1\r\nA\r\n" * 20_000)  # mostly framing
+        line.read()
+    assert errors_in(caplog) == []
 
 
 def test_slow_clients_do_not_block_others(serve: Callable[..., Any]) -> None:

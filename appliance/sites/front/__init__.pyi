@@ -2,6 +2,7 @@ from .bodies import PacedConnection as PacedConnection
 from .bodies import PacedRequest as PacedRequest
 from .front import Front as Front
 from .front import Readiness as Readiness
+from .hypercorn_adapter import serve as serve
 from .root import build_root as build_root
 from .static import StaticFiles as StaticFiles
 from .tls import build_server_config as build_server_config

@@ -16,8 +16,6 @@ from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.webapps.certificates import Certificate, Certificates, Pair, internal_certificate
 
-from .connections import use_connections
-
 log = logging.getLogger(__name__)
 RELOAD_SECONDS = 3.0
 
@@ -150,14 +148,13 @@ def load_pair(context: ssl.SSLContext, pair: Pair) -> None:
 
 def build_server_config(config: Config, certificates: Certificates) -> ServerConfig:
     """Addresses, limits and certificates of the HTTP server."""
-    use_connections()
     server = ServerConfig()
     server.certificates = certificates
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     server.bind = [f"{host}:{config.server.port}"]
     server.keep_alive_timeout = 30.0
     server.keep_alive_max_requests = 100_000  # the default makes busy clients and proxies reconnect every second
-    server.read_timeout = 120  # between requests only, see `Connection`
+    server.read_timeout = 120  # between requests only, see `hypercorn_adapter.Connection`
     server.graceful_timeout = float(config.server.shutdown_seconds)
     server.shutdown_timeout = float(config.server.shutdown_seconds)
     server.h11_max_incomplete_size = 32 << 10

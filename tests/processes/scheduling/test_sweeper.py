@@ -27,7 +27,7 @@ class Backlog:
     """Executions that nobody works on; `woken` and `cancelled` are what the sweeper asked workers to look at."""
 
     def __init__(self, presence: Presence) -> None:
-        self.queue = TaskQueue(db.database.obj)
+        self.queue = TaskQueue()
         self.queue.declare("execution", lambda tenant_id, execution_id: None)
         orphans = OrphanFinder(store.LEASES, presence.instance, presence.is_alive, lambda key: False)
         self.sweeper = Sweeper(orphans, ClockJumps([], lambda: None), 1000, self, self.queue)

@@ -1,38 +1,78 @@
-"""Hypercorn's HTTP/1.1 and HTTP/2 with stricter parsing: no application sees an ambiguous or abusive request.
+"""Hypercorn with stricter parsing, other timeouts and limits: what it has no settings for is overridden here and nowhere else.
 
-Hypercorn 0.18 has no settings for any of this, so its two protocol classes are extended here and nowhere else:
+Written for Hypercorn 0.18.0, h11 0.16.0 and h2 4.4.1. `serve` puts the classes below in place of Hypercorn's own, as it has no
+setting for them. For each override: what happens otherwise, the issue that it answers (numbers without a repository are of
+pgjones/hypercorn; "none" means that none was open, and that it was seen in these versions), and the test that fails without it.
 
-- HTTP/1.1 is never upgraded to cleartext HTTP/2 (`Upgrade: h2c`, or the preface): a client behind a trusted proxy could
-  bypass the proxy this way, and forge the headers that the proxy is trusted for. WebSockets are refused.
-- Lines of a request head must end in CR LF; h11 also accepts a bare line feed, which a proxy may not.
-- A body is passed on as it was read instead of chunk by chunk, and chunks must not be mostly framing.
-- HTTP/2 is limited by `FrameBudget`; data of streams that were already answered is dropped (Hypercorn's dictionary no
-  longer has them); priorities are ignored (RFC 9113 § 5.3 deprecates them, and Hypercorn's tree of them fails at a thousand).
+Connections
 
-Tests: tests/redteam/test_front.py and test_http2.py.
+- A read times out between requests only. Otherwise `read_timeout` also ends clients that take longer to read a response
+  without sending anything. None. `test_a_response_can_take_longer_than_the_read_timeout`
+- The idle timer stops when the client has left. Otherwise the connection stays for `keep_alive_timeout`. None.
+  `test_the_connection_of_a_client_that_has_left_is_closed_at_once`
+- Closing takes at most `linger` seconds. Otherwise it waits forever for a client that reads nothing (with TLS since #202 until
+  asyncio's own timeout). `test_a_connection_is_closed_even_if_its_client_reads_nothing`
+- Errors while closing are ignored. Otherwise they escape the connection: #261, #361.
+  `test_data_after_the_end_of_a_tls_connection_is_not_an_error`
+
+HTTP/1.1
+
+- No upgrade to cleartext HTTP/2 (`Upgrade: h2c`, or the preface; #317): a client behind a trusted proxy
+  could bypass the proxy this way, and forge the headers that the proxy is trusted for. `test_http2_is_not_spoken_in_the_clear`
+- Ambiguous requests are refused, CONNECT and WebSockets too: #277, #279.
+  `test_ambiguous_requests_are_refused_and_end_the_connection`, `test_websockets_are_refused_on_every_host`
+- Lines of a head must end in CR LF. h11 also accepts a bare line feed (python-hyper/h11#115), which a proxy may not.
+  `test_a_bare_line_feed_is_refused_however_it_arrives`
+- Refusals are errors in the API's format, counted, and nothing after them is read. Otherwise they are empty. None.
+  `test_nothing_after_a_refused_request_is_read`, `test_a_refused_head_of_http1_has_no_body`,
+  `test_a_bad_body_after_the_start_of_the_response_is_not_an_error`
+- A body is passed on as it was read. Otherwise the application gets a message for each chunk, however small; chunks must not
+  be mostly framing either. None. `test_small_chunks_of_a_body_are_passed_on_together`
+
+HTTP/2
+
+- `FrameBudget` limits frames. Otherwise only `keep_alive_max_requests` does (#146), which also ends busy clients.
+  `test_floods_of_frames_end_their_connection_and_no_other`, `test_a_client_can_acknowledge_all_that_it_receives`,
+  `test_a_flood_ends_its_connection_although_the_client_reads_nothing`
+- Data of streams that were already answered is dropped. Otherwise it is a KeyError: #329, #312.
+  `test_streams_of_http2_that_are_refused_leave_their_connection_alive`
+- Bad requests are refused, CONNECT too (#277). None for the rest. `test_a_refusal_ends_its_stream_whatever_its_window`,
+  `test_a_refused_head_has_no_body`, `test_a_refused_stream_can_be_reset_already`, `test_http2_makes_no_tunnels`
+- WebSockets are not offered. `test_http2_offers_what_it_accepts`
+- Priorities are ignored (RFC 9113 § 5.3 deprecates them). Otherwise they are kept in a tree, which fails at a thousand:
+  python-hyper/priority raises TooManyStreamsError. None here.
+  `test_priorities_of_streams_that_never_open_leave_room_for_requests`
+- The buffers of a client that has left are closed. Otherwise its requests wait for room in them. None.
+  `test_a_response_ends_when_its_http2_client_leaves`
+- `Buffer` asks for more data only when little is left. Hypercorn's does whenever a little was sent, and so buffers everything
+  that a slow client does not read. None. `test_a_client_that_does_not_read_is_disconnected`
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
 import h11
+import hypercorn.asyncio
 from hypercorn import protocol
+from hypercorn.asyncio import run
+from hypercorn.asyncio.tcp_server import MAX_RECV, TCPServer
+from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol import h2 as http2
 from hypercorn.protocol.events import Body, EndBody, Request
-from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
 
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, HeadersTooLarge, InvalidRequest, NotSupported
 from appliance.monitor import metrics
-from appliance.web import error_response
+from appliance.web import App, error_response
 
 from .frames import FrameBudget
 from .request_heads import check_count, check_head, check_lines, check_method, check_path, split_target, with_host
@@ -47,6 +87,52 @@ _ERRORS = {
     501: NotSupported("unsupported transfer coding; only chunked is supported"),
 }
 _MALFORMED = InvalidRequest("the request is not valid HTTP")
+
+
+class Connection(TCPServer):
+    """Applies `read_timeout` between requests only. Hypercorn applies it to every read, which also ends clients that take
+    longer to read a response without sending anything. Within a request the front limits the body and the response; before the
+    first, Hypercorn's idle timer applies."""
+
+    linger = 60.0  # seconds
+
+    async def _read_data(self) -> None:
+        while not self.reader.at_eof():
+            try:
+                async with asyncio.timeout(None if self._has_request() else self.config.read_timeout):
+                    data = await self.reader.read(MAX_RECV)
+            except OSError:  # includes TimeoutError and SSLError
+                break
+            await self.protocol.handle(RawData(data))
+        await self.protocol.handle(Closed())
+        await self.idle_task.stop()  # do not keep the socket of a client that has left
+
+    def _has_request(self) -> bool:
+        active: Any = self.protocol.protocol
+        return bool(active.streams) if isinstance(active, http2.H2Protocol) else active.stream is not None
+
+    async def _close(self) -> None:
+        # Closing alone waits forever for a client that reads nothing.
+        abort = self.loop.call_later(self.linger, self.writer.transport.abort)
+        try:
+            with suppress(OSError):  # a TLS error in the last bytes of a client, or a client that is unreachable
+                await super()._close()
+        finally:
+            abort.cancel()
+
+
+class Buffer(http2.StreamBuffer):
+    """The send buffer of an HTTP/2 stream. Hypercorn's asks for more data whenever a little was sent, and so buffers everything
+    that a slow client does not read; this one asks only when little is left."""
+
+    async def pop(self, max_length: int) -> bytes:
+        data = bytes(self.buffer[:max_length])
+        del self.buffer[:max_length]
+        if len(self.buffer) < http2.BUFFER_LOW_WATER:
+            await self._paused.set()
+        if not self.buffer:
+            await self._is_empty.set()
+        return data
 
 
 class Http1(H11Protocol):
@@ -143,7 +229,7 @@ class Http1(H11Protocol):
         await self.send(Closed())
 
 
-class Http2(H2Protocol):
+class Http2(http2.H2Protocol):
     """HTTP/2 over TLS (ALPN). Frames are counted, and too many end the connection with ENHANCE_YOUR_CALM."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -236,7 +322,9 @@ def _error_response(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], b
     return headers, body
 
 
-def use_protocols() -> None:
-    """Make Hypercorn use these protocols, which it has no setting for."""
-    vars(protocol)["H11Protocol"] = Http1
-    vars(protocol)["H2Protocol"] = Http2
+async def serve(app: App, config: Config, shutdown_trigger: Callable[[], Awaitable[object]]) -> None:
+    """Serve `app` with these classes until `shutdown_trigger` returns."""
+    vars(run)["TCPServer"] = Connection
+    vars(protocol).update(H11Protocol=Http1, H2Protocol=Http2)
+    vars(http2)["StreamBuffer"] = Buffer
+    await hypercorn.asyncio.serve(cast(Any, app), config, shutdown_trigger=shutdown_trigger)
