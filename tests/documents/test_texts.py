@@ -285,6 +285,25 @@ def test_a_text_is_extracted_by_one_process_until_its_lease_ends(
     assert state_of(documents, acme, document_id)[0] == "failed"
 
 
+def test_a_text_that_took_longer_than_its_lease_is_discarded(
+    documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document_id = store(documents, acme, "a.txt", "one")
+
+    def be_overtaken(self: TextReader, job: text_extraction.TextJob) -> str:
+        later(LEASE_MS + 60_000)
+        assert text_extraction._claim(is_scan=False) is not None
+        return "late"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TextReader, "_read", be_overtaken)
+        assert reader.read_all() == 1
+    assert documents.get_document(acme, document_id).text_state == "pending"
+    later(3 * LEASE_MS)
+    assert reader.read_all() == 1
+    assert text_of(documents, acme, document_id) == "one"
+
+
 def test_an_internal_failure_is_retried_and_then_recorded(
     documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:

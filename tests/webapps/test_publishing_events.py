@@ -14,8 +14,6 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
 from appliance.monitor import Deliverer, DeliveryRow, Webhooks, WebhookSpec
-from appliance.webapps.models import PublicationRow
-from appliance.webapps.publishing import publications
 from appliance.webapps.publishing.publisher import Publisher
 from appliance.webapps.service import WebApps
 from tests.webapps.smoke_checks import SECONDS, BlockedResponse, Visitor, check_response, fail_check, make_version, publish
@@ -129,20 +127,3 @@ def test_events_are_signed_and_retried_until_accepted(
     finally:
         deliverer.stop()
         server.close()
-
-
-def test_only_one_of_two_processes_continues_a_publication(
-    publishing: Publisher, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
-) -> None:
-    visitor.answer = blocked = BlockedResponse(live=False)
-    publishing.publish_version(acme, "shop", two)
-    assert blocked.arrived.wait(SECONDS)
-    row = acme.get(PublicationRow, number=two)
-    (lease,) = publications.LEASES.list_running()
-    claims = [
-        db.write(lambda owner=owner: publications.claim(lease, owner))  # type: ignore[misc]
-        for owner in ("wrk_two", "wrk_three")
-    ]
-    blocked.go_on.set()
-    assert claims[0] is not None
-    assert (claims[0].fence, claims[1]) == (row.fence + 1, None)
