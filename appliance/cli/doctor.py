@@ -99,7 +99,7 @@ def _schema() -> Iterator[tuple[str, str]]:
     try:
         migrations.refuse_unsupported()
     except ConfigInvalid as error:
-        yield "FAIL", f"this release will not start: {error.message}"
+        yield "FAIL", str(error.message)
         return
     pending = migrations.pending()
     if not migrations.is_begun():

@@ -244,12 +244,13 @@ class Authority:
 
     confirm_wider_within: str = setting(
         "0s",
-        "How long after the upgrade secrets and process grants that exceed their author's permissions stay valid without an "
+        "How long process and WebApp versions from before grants were recorded may exceed their author's permissions without an "
         "owner's confirmation; 0s: they are suspended immediately.",
     )
     confirm_departed_within: str = setting(
         "30d",
-        "How long after the upgrade keys, secrets and grants of people who have left stay valid without an owner's confirmation.",
+        "How long process and WebApp versions from before grants were recorded may run without an owner's confirmation if their "
+        "author has left.",
     )
 
 

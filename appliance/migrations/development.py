@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 def equivalent_number(number: int) -> int | None:
-    """The number of this release's migration with the schema of a ledger whose last number is this; None if there is none."""
-    if number >= BASELINE:
+    """The migration of this release with the schema of a ledger that ends with this number (0: empty); None if there is none."""
+    if number >= BASELINE or not number:
         return number
     return BASELINE if number == LAST else None
 

@@ -15,7 +15,7 @@ from tests.architecture.source_tree import ROOT, imported_modules, name_of, offe
 
 OPEN = {"app", "cli", "core", "starter", "testing"}
 """Packages without checked exports: the modules of `core` are imported directly; nothing imports `app`, `cli` and `testing`."""
-WHOLE_PRODUCT = ("architecture", "bench", "chaos", "journeys", "redteam", "screenshots", "snapshots.py")
+WHOLE_PRODUCT = ("architecture", "bench", "chaos", "journeys", "redteam", "screenshots", "snapshots.py", "upgrade")
 """Tests of the whole product, which can import anything."""
 SHARED = {
     "tests/agents/hostile/trap.py": {"governance"},

@@ -233,7 +233,7 @@ def test_access_in_the_name_of_a_key_that_lost_a_scope_is_refused(one: TenantSco
 
 def make_orphan(one: TenantScope, within_ms: int) -> tuple[str, str]:
     """Id and text of a removed member's key as a development version left it: with a deadline, and a request to the owners."""
-    ann = make_person(one, "ann@acme.test")
+    ann, _ = make_person(one, "ann@acme.test"), make_person(one, "eve@acme.test")
     orphan_id, orphan = issue(ann)
     issue(by(orphan), ["entities.read"])
     people.remove_member(one, ann.actor.removeprefix("user:"))

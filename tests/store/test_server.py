@@ -11,7 +11,7 @@ from appliance.core.database import db
 from appliance.core.database.postgresql import LockPresence, Postgresql
 from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import ConfigInvalid
-from appliance.migrations import sequence
+from appliance.migrations import BASELINE, last_number
 from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
 
@@ -108,7 +108,7 @@ def test_processes_that_start_at_once_migrate_once(dialect: str, cluster: Cluste
         child.stdin.flush()
     applied = [int(child.communicate(timeout=60)[0]) for child in children]
     assert [child.returncode for child in children] == [0, 0, 0]
-    assert sum(applied) == len(sequence.modules())
+    assert sum(applied) == last_number() - BASELINE + 1
 
 
 @pytest.mark.parametrize("options", ["ENCODING SQL_ASCII LOCALE 'C'", "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'"])

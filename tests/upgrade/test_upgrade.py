@@ -1,6 +1,6 @@
 """Databases of earlier releases, with a row in every table, are upgraded by this release without loss.
 
-`databases/` has the file of each release as `make` wrote it, for SQLite and PostgreSQL.  0075 is the last development version
+`databases/` has the files of each release as `make` wrote them, for SQLite and PostgreSQL.  0075 is the last development version
 before the baseline.
 """
 
@@ -27,7 +27,7 @@ from tests.upgrade.make import FOLDER, count_rows, list_tables
 
 DROPPED = {"secret_use": 101}
 """Tables that a migration drops, by its number."""
-FILES = sorted(path.name for path in FOLDER.iterdir())
+FILES = sorted(path.name for path in FOLDER.glob("*.xz"))
 STATEMENTS = {75: [1, 2, 3, 4, 5], 100: [1, 2, 3]}
 """The statements of the upgrade before which it is killed, by the number of the database."""
 SQLITE = [name for name in FILES if name.endswith(".db.xz")]
@@ -218,13 +218,13 @@ def test_a_development_version_gets_the_ledger_of_the_baseline(caplog: pytest.Lo
 
 
 @pytest.mark.usefixtures("unadopted")
-@pytest.mark.parametrize("kept", [1, 60, 74])
-def test_an_incomplete_development_version_is_refused_unchanged(kept: int) -> None:
-    db.write(partial(db.execute, "DELETE FROM migration WHERE number > ?", (kept,)))
+@pytest.mark.parametrize("last", [1, 60, 74])
+def test_an_incomplete_development_version_is_refused_unchanged(last: int) -> None:
+    db.write(partial(db.execute, "DELETE FROM migration WHERE number > ?", (last,)))
     for refuse in (migrations.migrate, migrations.refuse_other):
-        with pytest.raises(ConfigInvalid, match=rf"has {kept} of its 75 migrations.*start commit c5677043 of 24 November 2026"):
+        with pytest.raises(ConfigInvalid, match=rf"has {last} of its 75 migrations.*start commit c5677043 of 24 November 2026"):
             refuse()
-    assert db.rows("SELECT count(*), max(number) FROM migration") == [(kept, kept)]
+    assert db.rows("SELECT count(*), max(number) FROM migration") == [(last, last)]
 
 
 @pytest.mark.usefixtures("unadopted")
