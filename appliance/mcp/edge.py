@@ -14,7 +14,7 @@ from appliance.core import logs
 from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed
 from appliance.core.json_text import refuse_doubled
 from appliance.tenants import LARGE_BYTES, SCOPES
-from appliance.web import App, Message, Receive, Request, Response, Scope, Send, Services, error_response, in_thread
+from appliance.web import App, Message, Receive, Request, Response, Scope, Send, Services, error_response, in_thread, mount
 
 from .admission import Admitted, admit, refuse_browser
 
@@ -61,17 +61,10 @@ class McpEdge:
 
     def around(self, app: App) -> App:
         """Wrap an application so that requests to /mcp are handled here."""
+        return mount((PATH, METADATA, METADATA + PATH), self._answer, app)
 
-        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
-            if path in (PATH, METADATA, METADATA + PATH):
-                await self._answer(path, Request.of(scope, receive), receive, send)
-            else:
-                await app(scope, receive, send)
-
-        return serve
-
-    async def _answer(self, path: str, request: Request, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, request = scope["path"].rstrip("/"), Request.of(scope, receive)
         with logs.log_context(request_id=request.request_id):
             try:
                 if path != PATH:

@@ -9,7 +9,7 @@ To change the schema:
    which `{blob}` and `{serial}` stand for types that differ and `{{}}` for braces; what only one database understands goes into
    `ON_SQLITE` or `ON_POSTGRESQL`, which run afterwards.  A migration is one transaction.
 2. Change the model of the table in its room.
-3. List a new table in `backups/tenant_tables.py`, and add a row of it to `tests/upgrade/rows.py`.
+3. List a new table in `backups/tenant_tables.py`.
 4. Run `pytest tests/upgrade tests/migrations`: they upgrade databases with a row in every table, on SQLite and on PostgreSQL.
 """
 

@@ -6,6 +6,7 @@ from .asgi import Scope as Scope
 from .asgi import Send as Send
 from .asgi import TrackedSend as TrackedSend
 from .asgi import answer as answer
+from .asgi import mount as mount
 from .asgi import wait_for_disconnect as wait_for_disconnect
 from .authentication import LONGEST_KEY as LONGEST_KEY
 from .authentication import authenticate_key as authenticate_key

@@ -1,6 +1,6 @@
 """The types of ASGI, and the few exchanges of messages that every edge needs."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, MutableMapping, Sequence
 from typing import Any
 
 from appliance.core.errors import InvalidRequest
@@ -23,6 +23,16 @@ class TrackedSend:
     async def __call__(self, message: Message) -> None:
         self.started = True
         await self._send(message)
+
+
+def mount(paths: Container[str], mounted: App, app: App) -> App:
+    """An application whose requests to these paths, with or without slashes at the end, are answered by another one."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
+        await (mounted if path in paths else app)(scope, receive, send)
+
+    return serve
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -209,7 +209,7 @@ def unadopted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.mark.usefixtures("unadopted")
 def test_a_development_version_gets_the_ledger_of_the_baseline(caplog: pytest.LogCaptureFixture) -> None:
     ((at,),) = db.rows("SELECT applied_at FROM migration WHERE name = 'grants'")
-    with pytest.raises(ConfigInvalid, match="lacks 2 migrations of this release"):
+    with pytest.raises(ConfigInvalid, match=r"lacks \d+ migrations of this release"):
         migrations.refuse_other()
     assert migrations.migrate(BASELINE) == []
     assert db.rows("SELECT number, name, applied_at FROM migration") == [(BASELINE, "baseline", at)]
