@@ -1,6 +1,5 @@
 """The GraphQL connector: checks a document, sends it once, and raises its errors as errors of the connector contract."""
 
-import base64
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from appliance.connectors.contract import (
     HttpRequest,
     Json,
     Rejected,
+    authorized,
 )
 from gos_connector_graphql.answer import errors_to_exception, parse_body
 from gos_connector_graphql.declaration import ACTIONS, SETTINGS
@@ -38,7 +38,6 @@ class GraphqlConnector(Connector):
 
     def __init__(self, settings: Json) -> None:
         super().__init__(settings)
-        self._auth: Mapping[str, Any] = settings.get("auth", {})
         self._idempotency: Mapping[str, Any] = settings.get("idempotency", {})
         self.verbs = {
             "query": lambda params, ctx: self._run("query", params, ctx),
@@ -102,23 +101,11 @@ class GraphqlConnector(Connector):
 
     def _send(self, payload: Json, ctx: Context, *, changes: bool) -> HttpAnswer:
         headers = {"accept": ("Accept", _ACCEPTED), "content-type": ("Content-Type", "application/json")}
-        for name, value in [*self.settings.get("headers", {}).items(), *self._auth_headers()]:
+        for name, value in self.settings.get("headers", {}).items():
             headers[name.lower()] = (name, value)
         if changes and self._idempotency:
             headers[self._idempotency["header"].lower()] = (self._idempotency["header"], ctx.idempotency_key)
         content = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
         timeout = self.settings.get("timeout_s", 60)
         request = HttpRequest("POST", self.settings["url"], list(headers.values()), (), content, timeout, follow_redirects=False)
-        return ctx.http.send(request)
-
-    def _auth_headers(self) -> list[tuple[str, str]]:
-        auth = self._auth
-        match auth.get("kind", "none"):
-            case "basic":
-                login = base64.b64encode(f"{auth['username']}:{auth['password']}".encode()).decode("ascii")
-                return [("Authorization", f"Basic {login}")]
-            case "bearer":
-                return [("Authorization", f"Bearer {auth['token']}")]
-            case "header":
-                return [(auth["name"], auth["value"])]
-        return []
+        return authorized(ctx, self.auth_of(self.settings)).send(request)

@@ -1,6 +1,5 @@
 """The transport for zeep: sends requests through the call's HTTP client and accepts only XML without a document type."""
 
-import base64
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from appliance.connectors.contract import (
     Json,
     Outcome,
     SystemFailure,
+    authorized,
     excerpt,
     status_error,
 )
@@ -48,6 +48,11 @@ class Transport:
     settings: Json
     loaded: int = field(default=0)
 
+    @property
+    def _auth(self) -> Json:
+        auth: Json = self.settings.get("auth", {})
+        return auth
+
     def load(self, url: str) -> bytes:
         """Load a document of the WSDL; credentials are sent only to the server of the WSDL itself."""
         if not url.startswith(("http://", "https://")):
@@ -56,9 +61,9 @@ class Transport:
         if self.loaded > _MOST_DOCUMENTS:
             raise SystemFailure(f"The WSDL imports more than {_MOST_DOCUMENTS} documents.")
         headers = [("Accept", "application/wsdl+xml, text/xml, application/xml")]
-        if origin(url) == origin(self.settings["wsdl_url"]):
-            headers += self._authorization()
-        answer = current_call.get().http.send(HttpRequest("GET", url, headers, timeout=self.settings.get("timeout_s", 60)))
+        ctx = current_call.get()
+        http = authorized(ctx, self._auth) if origin(url) == origin(self.settings["wsdl_url"]) else ctx.http
+        answer = http.send(HttpRequest("GET", url, headers, timeout=self.settings.get("timeout_s", 60)))
         error = error_of(answer)
         if error is not None:
             raise error
@@ -68,10 +73,9 @@ class Transport:
     def post_xml(self, address: str, envelope: Any, headers: Mapping[str, str]) -> Reply:
         """Send a message and return success answers and faults; raise any other status as an error of the contract."""
         content: bytes = etree.tostring(envelope, xml_declaration=True, encoding="UTF-8")
-        sent = [*headers.items(), *self._authorization()]
         timeout = self.settings.get("timeout_s", 60)
-        request = HttpRequest("POST", address, sent, (), content, timeout, follow_redirects=False)
-        answer = current_call.get().http.send(request)
+        request = HttpRequest("POST", address, list(headers.items()), (), content, timeout, follow_redirects=False)
+        answer = authorized(current_call.get(), self._auth).send(request)
         kind = answer.headers.get("content-type", "text/xml").split(";")[0].strip().lower()
         is_fault = answer.status in (400, 500) and kind in ("text/xml", "application/soap+xml", "application/xml")
         error = None if is_fault else error_of(answer)
@@ -82,18 +86,6 @@ class Transport:
         if answer.content:
             check_xml(answer.content, "unknown")
         return Reply(answer.status, answer.content, {"Content-Type": answer.headers.get("content-type", "text/xml")})
-
-    def _authorization(self) -> list[tuple[str, str]]:
-        auth = self.settings.get("auth", {})
-        match auth.get("kind", "none"):
-            case "basic":
-                login = base64.b64encode(f"{auth['username']}:{auth['password']}".encode()).decode("ascii")
-                return [("Authorization", f"Basic {login}")]
-            case "bearer":
-                return [("Authorization", f"Bearer {auth['token']}")]
-            case "header":
-                return [(auth["name"], auth["value"])]
-        return []
 
 
 class ResponseElementCheck:
