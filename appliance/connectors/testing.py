@@ -25,10 +25,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from appliance.connectors.auth import oauth_of
 from appliance.connectors.context import CallContext
@@ -313,6 +319,29 @@ class ConnectorContract:
         closed = self.connector(settings)
         closed.close()
         closed.close()
+
+
+def write_certificate(folder: Path) -> str:
+    """Write the files `certificate` and `key` of a server at 127.0.0.1, and return the certificate, its own authority, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(
+            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(hours=1), now + timedelta(days=2)
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    for file, content in (("certificate", certificate), ("key", private)):
+        (folder / file).write_bytes(content)
+    (folder / "key").chmod(0o600)
+    return certificate.decode("ascii")
 
 
 def _secret_schemas(schema: Json) -> Iterator[Json]:

@@ -1,9 +1,7 @@
 """Real servers on free loopback ports: Dovecot in its own folder, aiosmtpd, and one that sends scripted replies."""
 
-import datetime
 import grp
 import imaplib
-import ipaddress
 import itertools
 import os
 import pwd
@@ -23,11 +21,8 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from appliance.connectors.testing import free_port
+from appliance.connectors.testing import free_port, write_certificate
 
 PASSWORD = "sésame-'\"x"
 START_SECONDS = 60
@@ -58,28 +53,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def certified(folder: Path) -> Certified:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mail")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    ca = certificate.public_bytes(serialization.Encoding.PEM)
-    (folder / "crt").write_bytes(ca)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    (folder / "key").write_bytes(private)
-    return Certified(ca.decode(), folder / "crt", folder / "key")
+    return Certified(write_certificate(folder), folder / "certificate", folder / "key")
 
 
 # -- Dovecot

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from appliance.connectors.contract import Context
-from appliance.connectors.testing import free_port, open_context
+from appliance.connectors.testing import free_port, open_context, write_certificate
 
 START_SECONDS = 60
 PASSPHRASE = "sésame-canary"
@@ -230,17 +230,6 @@ def swift() -> Iterator[dict[str, Any]]:
 
 # What `openssl passwd -6` makes of sésame.
 HASH = "$6$gosgos$vgtgI84GJAlDTWuVBoYnf.cnuN64Y0cmcEAlBkL5e.K7atEzm3Em3Z2uL1D5Kd338HTk4S.q/lqDD7tfDmpCE1"
-
-
-def write_certificate(folder: Path) -> None:
-    """A certificate for 127.0.0.1 that is its own authority."""
-    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=files -keyout key -out certificate"
-    subprocess.run(
-        ["openssl", *options.split(), "-addext", "subjectAltName=IP:127.0.0.1"],  # noqa: S607 - where PATH says
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
 
 
 @pytest.fixture(scope="session")

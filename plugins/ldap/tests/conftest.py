@@ -1,8 +1,6 @@
 """A real slapd with a small tree on free loopback ports, run unprivileged, and a server with scripted answers."""
 
 import base64
-import datetime
-import ipaddress
 import os
 import pwd
 import shutil
@@ -17,12 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from appliance.connectors.contract import Context
-from appliance.connectors.testing import free_port, open_context
+from appliance.connectors.testing import free_port, open_context, write_certificate
 
 PASSWORD = "sésame-'\"%s\\2a"
 START_SECONDS = 60
@@ -49,7 +44,7 @@ def ctx() -> Iterator[Context]:
 def directory() -> Iterator[Directory]:
     folder = Path(tempfile.mkdtemp(prefix="gos-ldap-"))
     try:
-        ca = _write_certificate(folder)
+        ca = write_certificate(folder)
         plain, tls = free_port(), free_port()
         _write_configuration(folder)
         account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
@@ -96,7 +91,7 @@ def _write_configuration(folder: Path) -> None:
 modulepath /usr/lib/ldap
 moduleload back_mdb
 pidfile {folder}/pid
-TLSCertificateFile {folder}/crt
+TLSCertificateFile {folder}/certificate
 TLSCertificateKeyFile {folder}/key
 sizelimit size.soft=10 size.pr=500 size.prtotal=unlimited
 access to attrs=userPassword by anonymous auth by * none
@@ -135,32 +130,6 @@ def _ldif_entries() -> Iterator[str]:
 
 def _in_base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
-
-
-def _write_certificate(folder: Path) -> str:
-    """A certificate for 127.0.0.1 that is its own authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "directory")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    ca = certificate.public_bytes(serialization.Encoding.PEM)
-    (folder / "crt").write_bytes(ca)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    (folder / "key").write_bytes(private)
-    return ca.decode("ascii")
 
 
 def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:

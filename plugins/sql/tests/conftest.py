@@ -1,7 +1,5 @@
 """Real PostgreSQL and MariaDB servers with TLS and passwords, each in its own folder on a free loopback port."""
 
-import datetime
-import ipaddress
 import os
 import pwd
 import shutil
@@ -15,11 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from appliance.connectors.testing import free_port
+from appliance.connectors.testing import free_port, write_certificate
 
 PASSWORD = "sésame-'\"%s"
 START_SECONDS = 60
@@ -68,33 +63,6 @@ def _unprivileged(folder: Path) -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": folder}
 
 
-def _certificate(folder: Path) -> str:
-    """Write a self-signed certificate for 127.0.0.1 and its key; returns the certificate as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "database")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    (folder / "server.crt").write_bytes(pem)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    (folder / "server.key").write_bytes(private)
-    (folder / "server.key").chmod(0o600)
-    return pem.decode()
-
-
 def _run(command: Sequence[str | Path], stdin: str = "", **options: Any) -> str:
     done = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, **options)
     if done.returncode != 0:
@@ -129,7 +97,7 @@ def _run_server(
 def _postgresql(folder: Path) -> Iterator[Server]:
     programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     port = free_port()
-    ca = _certificate(folder)
+    ca = write_certificate(folder)
     (folder / "password").write_text(PASSWORD)
     options = _unprivileged(folder)
     initdb: list[str | Path] = [
@@ -138,7 +106,7 @@ def _postgresql(folder: Path) -> Iterator[Server]:
     _run([*initdb, "--pwfile", folder / "password"], **options)
     parameters = {
         "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off", "ssl": "on",
-        "ssl_cert_file": folder / "server.crt", "ssl_key_file": folder / "server.key",
+        "ssl_cert_file": folder / "certificate", "ssl_key_file": folder / "key",
     }  # fmt: skip
     command: list[str | Path] = [
         programs / "postgres",
@@ -164,7 +132,7 @@ def _postgresql(folder: Path) -> Iterator[Server]:
 @contextmanager
 def _mariadb(folder: Path) -> Iterator[Server]:
     port = free_port()
-    ca = _certificate(folder)
+    ca = write_certificate(folder)
     (folder / "data").mkdir()
     options = _unprivileged(folder)
     install = shutil.which("mariadb-install-db") or "/usr/bin/mariadb-install-db"
@@ -176,7 +144,7 @@ def _mariadb(folder: Path) -> Iterator[Server]:
         shutil.which("mariadbd") or "/usr/sbin/mariadbd", "--no-defaults", f"--datadir={folder}/data", f"--port={port}",
         "--bind-address=127.0.0.1", f"--socket={folder}/s", f"--pid-file={folder}/pid", "--skip-log-bin",
         "--innodb-flush-log-at-trx-commit=0",
-        f"--ssl-cert={folder}/server.crt", f"--ssl-key={folder}/server.key", "--innodb-buffer-pool-size=32M", "--skip-name-resolve",
+        f"--ssl-cert={folder}/certificate", f"--ssl-key={folder}/key", "--innodb-buffer-pool-size=32M", "--skip-name-resolve",
     ]  # fmt: skip
     client = [
         "mariadb",
