@@ -81,6 +81,11 @@ FileKind = Literal["file", "folder", "other"]
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
 
 
+def object_schema(required: Sequence[str], /, **properties: Any) -> dict[str, Any]:
+    """The JSON Schema of an object that has only these members."""
+    return {"type": "object", "required": list(required), "additionalProperties": False, "properties": properties}
+
+
 @dataclass(frozen=True)
 class HttpRequest:
     """One HTTP request.  `headers` and `params` are pairs because names may repeat; `content` is the body as bytes.

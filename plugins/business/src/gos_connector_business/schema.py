@@ -2,15 +2,12 @@
 
 from typing import Any
 
+from appliance.connectors.contract import object_schema
+
 Schema = dict[str, Any]
 
 DEFAULT_RECORDS = 500
 MAX_RECORDS = 10_000
-
-
-def object_schema(required: list[str], /, **properties: Any) -> Schema:
-    """Return the schema of an object with only these members."""
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
 
 
 TEXT: Schema = {"type": "string", "minLength": 1}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action, Trigger
+from appliance.connectors.contract import Action, Trigger, object_schema
 
 Schema = dict[str, Any]
 
@@ -105,15 +105,11 @@ _CRITERIA: Schema = {
 }
 
 
-def _object(required: list[str], **properties: Schema) -> Schema:
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
-
-
 def _flags(description: str) -> Schema:
     return {"type": "array", "items": {"type": "string", "maxLength": 100}, "maxItems": 20, "description": description}
 
 
-_SEND = _object(
+_SEND = object_schema(
     ["subject"],
     to=_ADDRESSES,
     cc=_ADDRESSES,
@@ -125,7 +121,7 @@ _SEND = _object(
     attachments={
         "type": "array",
         "maxItems": 50,
-        "items": _object(
+        "items": object_schema(
             [],
             document={"type": "string", "description": "The id of a document; its own name and type apply unless given"},
             name={"type": "string", "minLength": 1, "maxLength": 255},
@@ -198,7 +194,7 @@ ACTIONS = (
     Action(
         "folders",
         "List the folders of the mailbox",
-        _object([]),
+        object_schema([]),
         {"type": "object", "required": ["folders"], "properties": {"folders": {"type": "array", "items": {"type": "object"}}}},
         "read",
         {},
@@ -206,7 +202,7 @@ ACTIONS = (
     Action(
         "search",
         "Find messages, the newest first",
-        _object(
+        object_schema(
             [],
             folder=_FOLDER,
             criteria=_CRITERIA,
@@ -227,7 +223,7 @@ ACTIONS = (
     Action(
         "read",
         "Read one message, without marking it seen",
-        _object(
+        object_schema(
             ["uid"],
             folder=_FOLDER,
             uid=_UID,
@@ -252,7 +248,7 @@ ACTIONS = (
     Action(
         "flag",
         "Set or remove flags: seen, answered, flagged, deleted, draft, or keywords",
-        _object(
+        object_schema(
             ["uids"],
             folder=_FOLDER,
             uids=_UIDS,
@@ -267,7 +263,7 @@ ACTIONS = (
     Action(
         "move",
         "Move messages to another folder",
-        _object(["uids", "to"], folder=_FOLDER, uids=_UIDS, uidvalidity=_VALIDITY, to={**_FOLDER, "default": "Archive"}),
+        object_schema(["uids", "to"], folder=_FOLDER, uids=_UIDS, uidvalidity=_VALIDITY, to={**_FOLDER, "default": "Archive"}),
         _CHANGED,
         "idempotent",
         {"uids": [1], "to": "Archive"},
@@ -278,7 +274,7 @@ TRIGGERS = (
     Trigger(
         "new_mail",
         "Messages that arrive in a folder",
-        _object(
+        object_schema(
             [],
             folder=_FOLDER,
             begin={"enum": ["now", "start"], "default": "now", "description": "Whether existing messages count as new"},

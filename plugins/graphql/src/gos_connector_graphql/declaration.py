@@ -2,24 +2,15 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action
+from appliance.connectors.contract import Action, auth_settings, object_schema
 
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
-_SECRET: Schema = {"type": "string", "secret": True}
 _NAME: Schema = {"type": "string", "pattern": r"^[_A-Za-z][_0-9A-Za-z]{0,200}$"}
 
 
-def _needs(kind: str, *members: str) -> Schema:
-    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"required": list(members)}}
-
-
-def _object(required: list[str], **properties: Any) -> Schema:
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
-
-
-SETTINGS: Schema = _object(
+SETTINGS: Schema = object_schema(
     ["url"],
     url={
         "type": "string",
@@ -28,23 +19,9 @@ SETTINGS: Schema = _object(
         "description": "The endpoint that receives documents: https://api.example.com/graphql",
         "secret_target": True,
     },
-    auth={
-        "type": "object",
-        "title": "Credentials",
-        "required": ["kind"],
-        "additionalProperties": False,
-        "properties": {
-            "kind": {"enum": ["none", "basic", "bearer", "header"], "title": "Kind", "default": "none"},
-            "username": {**_TEXT, "title": "User name", "description": "For basic."},
-            "password": {**_SECRET, "title": "Password", "description": "For basic."},
-            "token": {**_SECRET, "title": "Token", "description": "For bearer."},
-            "name": {**_TEXT, "title": "Name", "description": "Name of the header that contains the key."},
-            "value": {**_SECRET, "title": "Key", "description": "For header."},
-        },
-        "allOf": [_needs("basic", "username", "password"), _needs("bearer", "token"), _needs("header", "name", "value")],
-    },
+    auth=auth_settings("none", "basic", "bearer", "header"),
     headers={"type": "object", "additionalProperties": _TEXT, "title": "Headers of every call"},
-    idempotency=_object(
+    idempotency=object_schema(
         ["header"],
         header={**_TEXT, "minLength": 1, "title": "Header for the idempotency key of a mutation"},
         honoured={"type": "boolean", "default": False, "title": "The service never processes the same key twice"},
@@ -55,10 +32,10 @@ SETTINGS: Schema = _object(
 _PATH: Schema = {"type": "array", "items": {"type": ["string", "integer"]}}
 _ERRORS: Schema = {
     "type": "array",
-    "items": _object(["message"], message=_TEXT, path=_PATH, code=_TEXT),
+    "items": object_schema(["message"], message=_TEXT, path=_PATH, code=_TEXT),
     "description": "Only with `partial: keep`.",
 }
-_RUN: Schema = _object(
+_RUN: Schema = object_schema(
     ["document"],
     document={"type": "string", "minLength": 1, "maxLength": 100_000, "title": "Document"},
     variables={
@@ -74,14 +51,14 @@ _RUN: Schema = _object(
         "description": "refuse: the call fails; keep: the call returns both data and errors.",
     },
 )
-_RESULT: Schema = _object(["data"], data={"type": ["object", "null"]}, errors=_ERRORS)
+_RESULT: Schema = object_schema(["data"], data={"type": ["object", "null"]}, errors=_ERRORS)
 _ARGUMENTS: Schema = {
     "type": "array",
-    "items": _object(["name", "type"], name=_TEXT, type=_TEXT, description=_TEXT, default=_TEXT),
+    "items": object_schema(["name", "type"], name=_TEXT, type=_TEXT, description=_TEXT, default=_TEXT),
 }
 _FIELDS: Schema = {
     "type": "array",
-    "items": _object(
+    "items": object_schema(
         ["name", "type", "arguments"],
         name=_TEXT, type=_TEXT, arguments=_ARGUMENTS, description=_TEXT, deprecated={"type": "boolean"},
     ),
@@ -108,12 +85,12 @@ ACTIONS = (
     Action(
         "describe",
         "List queries and mutations with their arguments, or describe a type",
-        _object([], type={**_NAME, "title": "Type"}),
-        _object(
+        object_schema([], type={**_NAME, "title": "Type"}),
+        object_schema(
             [],
             queries=_FIELDS,
             mutations=_FIELDS,
-            type=_object(
+            type=object_schema(
                 ["name", "kind"],
                 name=_TEXT, kind=_TEXT, description=_TEXT, fields=_FIELDS, takes=_ARGUMENTS, values=_LIST, members=_LIST,
             ),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action
+from appliance.connectors.contract import Action, object_schema
 
 Schema = dict[str, Any]
 
@@ -15,12 +15,8 @@ _ATTRIBUTE: Schema = {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9.;=-
 _NAMES: Schema = {"type": "array", "items": _ATTRIBUTE, "minItems": 1, "maxItems": 200}
 
 
-def _object(required: list[str], **properties: Any) -> Schema:
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
-
-
 SETTINGS: Schema = {
-    **_object(
+    **object_schema(
         ["host"],
         host={"type": "string", "minLength": 1, "maxLength": 253, "title": "Server", "secret_target": True},
         port={
@@ -66,14 +62,14 @@ SETTINGS: Schema = {
     "dependentRequired": {"bind_dn": ["password"], "password": ["bind_dn"]},
 }
 
-_ENTRY: Schema = _object(
+_ENTRY: Schema = object_schema(
     ["dn", "attributes"],
     dn={"type": "string"},
     attributes={
         "type": "object",
         "additionalProperties": {
             "type": "array",
-            "items": {"anyOf": [{"type": "string"}, _object(["base64"], base64={"type": "string"})]},
+            "items": {"anyOf": [{"type": "string"}, object_schema(["base64"], base64={"type": "string"})]},
         },
     },
 )
@@ -92,7 +88,7 @@ ACTIONS = (
     Action(
         "search",
         "Find entries below a base",
-        _object(
+        object_schema(
             [],
             base={**_DN, "title": "Base", "description": "Default: the base in the settings"},
             scope={
@@ -116,7 +112,7 @@ ACTIONS = (
             binary=_BINARY,
             limit={"type": "integer", "minimum": 1, "maximum": MOST_ENTRIES, "default": USUAL_ENTRIES},
         ),
-        _object(
+        object_schema(
             ["entries", "truncated"],
             entries={"type": "array", "items": _ENTRY},
             truncated={"type": "boolean"},
@@ -128,16 +124,16 @@ ACTIONS = (
     Action(
         "get",
         "Read one entry by its DN; `entry` is null if it does not exist or is not visible",
-        _object(["dn"], dn={**_DN, "minLength": 1}, attributes=_REQUESTED_ATTRIBUTES, binary=_BINARY),
-        _object(["entry"], entry={"anyOf": [_ENTRY, {"type": "null"}]}),
+        object_schema(["dn"], dn={**_DN, "minLength": 1}, attributes=_REQUESTED_ATTRIBUTES, binary=_BINARY),
+        object_schema(["entry"], entry={"anyOf": [_ENTRY, {"type": "null"}]}),
         "read",
         {"dn": "uid=anna,ou=people,dc=example,dc=com"},
     ),
     Action(
         "describe",
         "Describe the directory: its naming contexts, vendor and capabilities",
-        _object([]),
-        _object(["root"], root={"type": "object", "additionalProperties": {"type": "array"}}),
+        object_schema([]),
+        object_schema(["root"], root={"type": "object", "additionalProperties": {"type": "array"}}),
         "read",
     ),
 )

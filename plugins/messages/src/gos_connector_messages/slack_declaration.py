@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action
+from appliance.connectors.contract import Action, object_schema
 
 Schema = dict[str, Any]
 
@@ -10,14 +10,10 @@ USUAL_CHANNELS = 500
 MOST_CHANNELS = 5_000
 
 
-def _object(required: list[str], **properties: Any) -> Schema:
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
-
-
 _ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$", "maxLength": 2_000}
 
 SETTINGS: Schema = {
-    **_object(
+    **object_schema(
         [],
         token={"type": "string", "minLength": 1, "title": "Bot token", "description": "xoxb-…", "secret": True},
         webhook_url={
@@ -55,14 +51,16 @@ _CONTENT: Schema = {
     },
     "blocks": {"type": "array", "maxItems": 50, "items": {"type": "object", "required": ["type"]}, "title": "Blocks"},
 }
-_PLACE: Schema = _object(["channel", "ts"], channel={"type": "string"}, ts={"type": "string"})
+_PLACE: Schema = object_schema(["channel", "ts"], channel={"type": "string"}, ts={"type": "string"})
 _OPTIONAL: Schema = {"type": "string"}
 
 ACTIONS = (
     Action(
         "post",
         "Post a message to a channel, a person or a thread",
-        _object(["channel", "text"], channel=_CHANNEL, thread={**_TS, "title": "Thread: the ts of its first message"}, **_CONTENT),
+        object_schema(
+            ["channel", "text"], channel=_CHANNEL, thread={**_TS, "title": "Thread: the ts of its first message"}, **_CONTENT
+        ),
         _PLACE,
         "write",
         {"channel": "C0123456789", "text": "Order 4711 is shipped"},
@@ -70,7 +68,7 @@ ACTIONS = (
     Action(
         "update",
         "Change a message that this app has posted",
-        _object(
+        object_schema(
             ["channel", "ts", "text"],
             channel=_CHANNEL,
             ts={**_TS, "title": "The message's ts, as returned by post"},
@@ -83,20 +81,20 @@ ACTIONS = (
     Action(
         "notify",
         "Post a message to the channel of the incoming webhook",
-        _object(["text"], **_CONTENT),
-        _object(["posted"], posted={"const": True}),
+        object_schema(["text"], **_CONTENT),
+        object_schema(["posted"], posted={"const": True}),
         "write",
         {"text": "Order 4711 is shipped"},
     ),
     Action(
         "find_user",
         "Find a person by their e-mail address; `user` is null when there is none",
-        _object(["email"], email={"type": "string", "minLength": 3, "maxLength": 320, "title": "E-mail address"}),
-        _object(
+        object_schema(["email"], email={"type": "string", "minLength": 3, "maxLength": 320, "title": "E-mail address"}),
+        object_schema(
             ["user"],
             user={
                 "anyOf": [
-                    _object(
+                    object_schema(
                         ["id", "deleted", "bot"],
                         id={"type": "string"}, name=_OPTIONAL, real_name=_OPTIONAL, email=_OPTIONAL, time_zone=_OPTIONAL,
                         deleted={"type": "boolean"}, bot={"type": "boolean"},
@@ -111,16 +109,16 @@ ACTIONS = (
     Action(
         "channels",
         "List the channels, without archived ones",
-        _object(
+        object_schema(
             [],
             private={"type": "boolean", "default": False, "title": "Include private channels"},
             limit={"type": "integer", "minimum": 1, "maximum": MOST_CHANNELS, "default": USUAL_CHANNELS},
         ),
-        _object(
+        object_schema(
             ["channels", "truncated"],
             channels={
                 "type": "array",
-                "items": _object(
+                "items": object_schema(
                     ["id", "name", "private", "member"],
                     id={"type": "string"}, name={"type": "string"}, private={"type": "boolean"}, member={"type": "boolean"},
                 ),

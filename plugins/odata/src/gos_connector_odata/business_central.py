@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Context, Json, SystemFailure, auth_settings
+from appliance.connectors.contract import Action, ConfigError, Context, Json, SystemFailure, auth_settings, object_schema
 from gos_connector_odata.answer import parse_object
 from gos_connector_odata.connector import OdataConnector
-from gos_connector_odata.declaration import LANGUAGE, TIMEOUT, address_setting, object_schema, with_samples
+from gos_connector_odata.declaration import LANGUAGE, TIMEOUT, address_setting, with_samples
 from gos_connector_odata.microsoft import DIRECTORY, NEEDS_DIRECTORY, TOKEN_URL, entra_auth
 from gos_connector_odata.service import Service
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from appliance.connectors.contract import Action, auth_settings
+from appliance.connectors.contract import Action, auth_settings, object_schema
 
 Schema = dict[str, Any]
 
@@ -26,10 +26,6 @@ ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*
 TIMEOUT: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 900, "default": 60, "title": "Seconds per request"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean"]}
 _ENTITY: Schema = {"type": "object"}
-
-
-def object_schema(required: list[str], **properties: Any) -> Schema:
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
 
 
 SETTINGS: Schema = {

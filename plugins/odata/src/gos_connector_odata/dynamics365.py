@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from appliance.connectors.contract import Action, ConfigError, Context, Json, Rejected, SystemFailure, auth_settings
+from appliance.connectors.contract import Action, ConfigError, Context, Json, Rejected, SystemFailure, auth_settings, object_schema
 from gos_connector_odata.answer import parse_object
 from gos_connector_odata.connector import OdataConnector, entity_result
 from gos_connector_odata.declaration import (
@@ -15,7 +15,6 @@ from gos_connector_odata.declaration import (
     TIMEOUT,
     VALUES,
     address_setting,
-    object_schema,
     with_samples,
 )
 from gos_connector_odata.microsoft import DIRECTORY, NEEDS_DIRECTORY, TOKEN_URL, entra_auth

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from appliance.connectors.contract import Action, Json, auth_settings
+from appliance.connectors.contract import Action, Json, auth_settings, object_schema
 from gos_connector_odata.connector import OdataConnector
-from gos_connector_odata.declaration import LANGUAGE, TIMEOUT, address_setting, object_schema, with_samples
+from gos_connector_odata.declaration import LANGUAGE, TIMEOUT, address_setting, with_samples
 from gos_connector_odata.service import Service
 
 SETTINGS: Json = object_schema(

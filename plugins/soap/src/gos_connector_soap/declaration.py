@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action
+from appliance.connectors.contract import Action, auth_settings, object_schema
 
 Schema = dict[str, Any]
 
@@ -12,36 +12,14 @@ _ADDRESS: Schema = {"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^#\\]*
 _NAME: Schema = {"type": "string", "pattern": r"^[^\s{}]{1,200}$"}
 
 
-def _needs(kind: str, *members: str) -> Schema:
-    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"required": list(members)}}
-
-
-def _object(required: list[str], **properties: Any) -> Schema:
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
-
-
-SETTINGS: Schema = _object(
+SETTINGS: Schema = object_schema(
     ["wsdl_url"],
     wsdl_url={**_ADDRESS, "title": "Address of the WSDL", "description": "Often the service's address followed by ?wsdl"},
     address={**_ADDRESS, "title": "Address of the service", "description": "Default: the address in the WSDL"},
     port={**_NAME, "title": "Port", "description": "The port in the WSDL; default: the first that uses SOAP"},
-    auth={
-        "type": "object",
-        "title": "Credentials",
-        "required": ["kind"],
-        "additionalProperties": False,
-        "properties": {
-            "kind": {"enum": ["none", "basic", "bearer", "header"], "title": "Kind"},
-            "username": {**_TEXT, "title": "User name", "description": "For basic."},
-            "password": {**_SECRET, "title": "Password", "description": "For basic."},
-            "token": {**_SECRET, "title": "Token", "description": "For bearer."},
-            "name": {**_TEXT, "title": "Name", "description": "Of the header that carries the key."},
-            "value": {**_SECRET, "title": "Key", "description": "For header."},
-        },
-        "allOf": [_needs("basic", "username", "password"), _needs("bearer", "token"), _needs("header", "name", "value")],
-    },
+    auth=auth_settings("none", "basic", "bearer", "header"),
     security={
-        **_object(
+        **object_schema(
             ["username", "password"],
             username={**_TEXT, "title": "User name"},
             password={**_SECRET, "title": "Password"},
@@ -64,7 +42,7 @@ ACTIONS = (
     Action(
         "call",
         "Call an operation of the service",
-        _object(
+        object_schema(
             ["operation"],
             operation={**_NAME, "title": "Operation"},
             input={
@@ -73,19 +51,19 @@ ACTIONS = (
                 "description": "By name, as describe lists them; pass repeated elements as a list",
             },
         ),
-        _object(["output"], output={}),
+        object_schema(["output"], output={}),
         "write",
         {"operation": "GetPrice", "input": {"item": "Bolt"}},
     ),
     Action(
         "describe",
         "List the operations, or the input and output of one",
-        _object([], operation={**_NAME, "title": "Operation"}),
-        _object(
+        object_schema([], operation={**_NAME, "title": "Operation"}),
+        object_schema(
             ["operations"],
             operations={
                 "type": "array",
-                "items": _object(["name"], name=_TEXT, takes=_MEMBERS, gives=_MEMBERS),
+                "items": object_schema(["name"], name=_TEXT, takes=_MEMBERS, gives=_MEMBERS),
             },
         ),
         "read",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.connectors.contract import Action
+from appliance.connectors.contract import Action, object_schema
 
 Schema = dict[str, Any]
 
@@ -10,12 +10,8 @@ DEFAULT_RECORDS = 500
 MAX_RECORDS = 10_000
 
 
-def _object(required: list[str], /, **properties: Any) -> Schema:
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
-
-
 _TEXT: Schema = {"type": "string", "minLength": 1}
-SETTINGS: Schema = _object(
+SETTINGS: Schema = object_schema(
     ["base_url", "database", "user", "password"],
     base_url={"type": "string", "pattern": r"^https?://[^/?#@\\]+(/[^?#\\]*)?$", "title": "Address", "secret_target": True},
     database={**_TEXT, "title": "Database", "secret_target": True},
@@ -32,7 +28,7 @@ _CONTEXT: Schema = {"type": "object", "title": "Context", "description": "Tryton
 _DOMAIN: Schema = {"type": "array", "title": "Domain", "description": "Tryton's search domain, such as [[name, =, Ann]]."}
 _VALUES: Schema = {"type": "object", "minProperties": 1}
 _RECORDS: Schema = {"type": "array", "items": {"type": "object"}}
-_FIELD = _object(
+_FIELD = object_schema(
     ["name", "type", "title", "required", "readonly"],
     name=_TEXT, type=_TEXT, title={"type": "string"}, required={"type": "boolean"}, readonly={"type": "boolean"},
     relation={"type": "string"},
@@ -42,64 +38,64 @@ ACTIONS = (
     Action(
         "search",
         "Read the records that match a domain",
-        _object(
+        object_schema(
             ["model", "fields"], model=_MODEL, domain=_DOMAIN, fields=_FIELDS, context=_CONTEXT,
             order={"type": "array", "items": {"type": "array", "prefixItems": [_TEXT, {"enum": ["ASC", "DESC"]}], "minItems": 2}},
             offset={"type": "integer", "minimum": 0},
             limit={"type": "integer", "minimum": 1, "maximum": MAX_RECORDS, "default": DEFAULT_RECORDS},
         ),
-        _object(["records", "truncated"], records=_RECORDS, truncated={"type": "boolean"}),
+        object_schema(["records", "truncated"], records=_RECORDS, truncated={"type": "boolean"}),
         "read",
         {"model": "party.party", "domain": [["name", "=", "Ann"]], "fields": ["name", "write_date"], "order": [["id", "ASC"]]},
     ),
     Action(
         "read",
         "Read records by their ids",
-        _object(["model", "ids", "fields"], model=_MODEL, ids=_IDS, fields=_FIELDS, context=_CONTEXT),
-        _object(["records"], records=_RECORDS),
+        object_schema(["model", "ids", "fields"], model=_MODEL, ids=_IDS, fields=_FIELDS, context=_CONTEXT),
+        object_schema(["records"], records=_RECORDS),
         "read",
         {"model": "party.party", "ids": [1], "fields": ["name"]},
     ),
     Action(
         "create",
         "Add records, all or none",
-        _object(
+        object_schema(
             ["model", "records"], model=_MODEL, context=_CONTEXT,
             records={"type": "array", "minItems": 1, "maxItems": 1000, "items": {"type": "object"}},
         ),
-        _object(["ids"], ids={"type": "array", "items": {"type": "integer"}}),
+        object_schema(["ids"], ids={"type": "array", "items": {"type": "integer"}}),
         "write",
         {"model": "party.party", "records": [{"name": "Cleo"}]},
     ),
     Action(
         "update",
         "Set fields of records",
-        _object(["model", "ids", "values"], model=_MODEL, ids=_IDS, values=_VALUES, context=_CONTEXT),
-        _object(["updated"], updated={"type": "integer"}),
+        object_schema(["model", "ids", "values"], model=_MODEL, ids=_IDS, values=_VALUES, context=_CONTEXT),
+        object_schema(["updated"], updated={"type": "integer"}),
         "idempotent",
         {"model": "party.party", "ids": [1], "values": {"name": "Ann"}},
     ),
     Action(
         "delete",
         "Delete records, skipping those that do not exist",
-        _object(["model", "ids"], model=_MODEL, ids=_IDS, context=_CONTEXT),
-        _object(["deleted"], deleted={"type": "integer"}),
+        object_schema(["model", "ids"], model=_MODEL, ids=_IDS, context=_CONTEXT),
+        object_schema(["deleted"], deleted={"type": "integer"}),
         "idempotent",
         {"model": "party.party", "ids": [2]},
     ),
     Action(
         "call",
         "Run a method of a model",
-        _object(["model", "method"], model=_MODEL, method=_METHOD, args={"type": "array"}, context=_CONTEXT),
-        _object(["result"], result={}),
+        object_schema(["model", "method"], model=_MODEL, method=_METHOD, args={"type": "array"}, context=_CONTEXT),
+        object_schema(["result"], result={}),
         "write",
         {"model": "party.party", "method": "search_count", "args": [[]]},
     ),
     Action(
         "describe",
         "List the fields of a model",
-        _object(["model"], model=_MODEL),
-        _object(["fields"], fields={"type": "array", "items": _FIELD}),
+        object_schema(["model"], model=_MODEL),
+        object_schema(["fields"], fields={"type": "array", "items": _FIELD}),
         "read",
         {"model": "party.party"},
     ),

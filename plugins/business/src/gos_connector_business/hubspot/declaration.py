@@ -1,7 +1,7 @@
 """The declaration of the connector: its settings, its actions and its trigger."""
 
-from appliance.connectors.contract import Action, Trigger
-from gos_connector_business.schema import BEGIN, ITEM, KEY, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema, base_url, object_schema
+from appliance.connectors.contract import Action, Trigger, object_schema
+from gos_connector_business.schema import BEGIN, ITEM, KEY, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema, base_url
 
 SETTINGS: Schema = object_schema(
     ["token"],

@@ -1,6 +1,6 @@
 """The declaration of the connector: its settings, its actions and its trigger."""
 
-from appliance.connectors.contract import Action, Trigger
+from appliance.connectors.contract import Action, Trigger, object_schema
 from gos_connector_business.schema import (
     ADDRESS,
     BEGIN,
@@ -13,7 +13,6 @@ from gos_connector_business.schema import (
     TEXT,
     TIMEOUT,
     Schema,
-    object_schema,
 )
 
 

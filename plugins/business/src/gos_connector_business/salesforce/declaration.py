@@ -1,7 +1,7 @@
 """The declaration of the connector: its settings, its actions and its trigger."""
 
-from appliance.connectors.contract import Action, Trigger, auth_settings
-from gos_connector_business.schema import ADDRESS, BEGIN, ITEM, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema, object_schema
+from appliance.connectors.contract import Action, Trigger, auth_settings, object_schema
+from gos_connector_business.schema import ADDRESS, BEGIN, ITEM, LIMIT, RECORDS_PAGE, TEXT, TIMEOUT, Schema
 
 SETTINGS: Schema = object_schema(
     ["url", "auth"],
