@@ -26,7 +26,7 @@ def test_the_explorer_asks_no_other_host(visitor: httpx.Client) -> None:
     addresses = re.findall(r'(?:src|href)="([^"]+)"', page.text)
     assert len(addresses) >= 5
     for address in addresses:
-        assert address.startswith("/")
+        assert address.startswith(("/", "#"))
         assert not address.startswith("//")
     assert "<script>" not in page.text
     assert " on" not in re.sub(r">[^<]*<", "><", page.text).replace(" only", "")
@@ -62,7 +62,6 @@ def test_every_family_of_routes_is_listed_and_described(visitor: httpx.Client) -
     listed = {each["name"]: each["description"] for each in document["tags"]}
     assert used == set(listed)
     assert all(listed.values())
-    assert 'docExpansion: "none"' in visitor.get("/static/docs/explorer.js").text
 
 
 def test_the_parameters_of_execute_are_explained(visitor: httpx.Client) -> None:

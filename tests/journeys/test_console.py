@@ -120,24 +120,6 @@ def test_a_key_is_issued_and_works(page: Page, journey: QaTenant, running: Runni
     assert answer.status_code == 200
 
 
-def test_the_explorer_takes_a_key_and_makes_calls(page: Page, journey: QaTenant, running: Running) -> None:
-    page.goto(journey.url("/api-docs/"))
-    page.get_by_role("button", name="Authorize").click()
-    dialog = page.locator(".modal-ux")
-    dialog.get_by_role("textbox").fill(running.key("journey", ["logs.read"]))
-    dialog.get_by_role("button", name="Apply credentials").click()
-    dialog.get_by_role("button", name="Close").click()
-    page.get_by_placeholder("Filter").fill("tenant")
-    family = page.locator(".opblock-tag")
-    expect(family).to_have_count(1)
-    family.get_by_role("button", name="Expand operation").click()
-    call = page.locator(".opblock-get", has=page.locator('[data-path="/api/v1/tenant"]'))
-    call.locator(".opblock-summary-control").click()
-    call.get_by_role("button", name="Execute").click()
-    expect(call.locator(".live-responses-table .response .response-col_status")).to_contain_text("200")
-    expect(call.locator(".live-responses-table")).to_contain_text('"id": "journey"')
-
-
 def test_sign_out_also_blocks_the_back_button(page: Page, journey: QaTenant) -> None:
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/sign-in")
