@@ -9,8 +9,9 @@ To change the schema:
    which `{blob}` and `{serial}` stand for types that differ and `{{}}` for braces; what only one database understands goes into
    `ON_SQLITE` or `ON_POSTGRESQL`, which run afterwards.  A migration is one transaction.
 2. Change the model of the table in its room.
-3. List a new table in `backups/tenant_tables.py`.
-4. Run `pytest tests/upgrade tests/migrations`: they upgrade databases with a row in every table, on SQLite and on PostgreSQL.
+3. List a new table in `backups/tenant_tables.py`, and a dropped one in `tests/upgrade/test_upgrade.py`.
+4. Run `pytest tests/migrations tests/upgrade tests/backups`: they upgrade databases with a row in every table, on SQLite and on
+   PostgreSQL.  At a release, `python -m tests.upgrade.make` adds databases of its schema.
 """
 
 import lazy_loader

@@ -71,9 +71,14 @@ class OldDatabase:
     counts: dict[str, int]
 
     def counts_after(self, number: int) -> dict[str, int]:
-        """What the counts are once that migration has been applied."""
+        """What its counts must be once that migration has been applied."""
         ledger = {"migration": number - BASELINE + 1}
         return {table: count for table, count in self.counts.items() if DROPPED.get(table, number + 1) > number} | ledger
+
+
+    def count_rows(self) -> dict[str, int]:
+        """The counts of the open database, without tables that an upgrade has added."""
+        return {table: count for table, count in count_rows().items() if table in self.counts}
 
 
 @pytest.fixture(params=FILES)
@@ -103,7 +108,7 @@ def test_nothing_is_lost(old: OldDatabase) -> None:
         before = read_samples()
         migrations.migrate()
         assert (migrations.pending(), migrations.newer()) == (0, None)
-        assert count_rows() == old.counts_after(last_number())
+        assert old.count_rows() == old.counts_after(last_number())
         assert read_samples() == before
         assert migrations.migrate() == []
 
@@ -163,9 +168,9 @@ def test_a_kill_leaves_the_old_or_the_new_schema(name: str, statement: int, tmp_
     ledger = committed(path, "SELECT number FROM migration ORDER BY number")
     assert (committed(path, SCHEMA), ledger) == before or ledger == list(range(BASELINE, ledger[-1] + 1))
     with opened(url):
-        assert count_rows() == (old.counts if ledger == before[1] else old.counts_after(ledger[-1]))
+        assert old.count_rows() == (old.counts if ledger == before[1] else old.counts_after(ledger[-1]))
         migrations.migrate()
-        assert count_rows() == old.counts_after(last_number())
+        assert old.count_rows() == old.counts_after(last_number())
 
 
 UPGRADING = """
@@ -192,7 +197,7 @@ def test_processes_that_start_at_once_upgrade_once(old: OldDatabase) -> None:
     assert [child.returncode for child in children] == [0, 0, 0]
     assert sum(applied) == last_number() - max(old.number, BASELINE)
     with opened(old.url):
-        assert count_rows() == old.counts_after(last_number())
+        assert old.count_rows() == old.counts_after(last_number())
 
 
 # -- the development versions before the baseline
