@@ -10,8 +10,8 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import Draining
 from appliance.core.leases import Lease
-from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
+from appliance.core.scheduling import PROMPT, PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Approval, approvals
 from appliance.processes.engine import on_withdrawn
@@ -39,17 +39,17 @@ class AgentRuns:
         self._queue = queue
         self._threads = FairThreadPool(THREADS, "agent")
         self._upkeep = [
-            Periodic("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
-            Periodic("agent-leases", config.queue.lease_seconds / 3, self.runner.renew_leases),
+            PeriodicJob("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
+            PeriodicJob("agent-leases", config.queue.lease_seconds / 3, self.runner.renew_leases, PROMPT),
         ]
         self._submitted: set[str] = set()  # runs submitted to a thread that has not started them yet
         self._is_draining = False
         self.steps = AgentSteps(lambda tenant_id, run_id: queue.enqueue(WAKE, tenant_id, run_id))
         queue.declare(WAKE, self._serve)
 
-    def start(self) -> None:
+    def start(self, scheduler: Scheduler) -> None:
         for each in self._upkeep:
-            each.start()
+            each.start(scheduler)
 
     def stop(self, seconds: float) -> None:
         """Accept no new runs; active ones stop at their next step and continue after the next start."""

@@ -3,7 +3,7 @@
 from functools import partial
 
 from appliance.core.config import Config
-from appliance.core.periodic import Periodic
+from appliance.core.scheduling import SLOW, PeriodicJob
 from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
 from appliance.tenants.grants import Confirmation, ConfirmationDecisions, SecretDestination, grace_periods, secret_bindings
@@ -42,6 +42,6 @@ def _apply_secret_decision(scope: TenantScope, confirmation: Confirmation) -> No
         secret_bindings.unbind_place(scope, details["secret"], place)
 
 
-def authority_upkeep(config: Config) -> list[Periodic]:
+def authority_upkeep(config: Config) -> list[PeriodicJob]:
     """The job that assesses WebApps that were published lately, a few at a time."""
-    return [Periodic("webapp-grants", 5.0, served_grants.build_assessor(grace_periods(config)).assess_some)]
+    return [PeriodicJob("webapp-grants", 5.0, served_grants.build_assessor(grace_periods(config)).assess_some, SLOW)]

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from quart import Quart
@@ -25,8 +25,8 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.database.presence import Presence, open_presence
 from appliance.core.interface import ui_folder
-from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
+from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
 from appliance.datapool import FileImports, StorageUsage
 from appliance.datapool import service as datapool
@@ -128,21 +128,22 @@ class Appliance:
     config: Config
     services: Services
     presence: Presence
-    upkeep: list[Periodic]
+    upkeep: list[PeriodicJob]
     deliverer: Deliverer
     withdraw: tuple[Callable[[], None], ...]
     telemetry: Telemetry
+    scheduler: Scheduler = field(default_factory=Scheduler)
     ready: bool = False
 
     def start(self) -> None:
         """Start the sandbox, then the workers and periodic jobs."""
         self.telemetry.start()
         self.services.sandbox.start()
-        self.services.processes.start()
-        self.services.agents.runs.start()
+        self.services.processes.start(self.scheduler)
+        self.services.agents.runs.start(self.scheduler)
         for each in self.upkeep:
-            each.start()
-        self.deliverer.start()
+            each.start(self.scheduler)
+        self.deliverer.start(self.scheduler)
         self.ready = True
 
     def readiness(self) -> Readiness:
@@ -285,7 +286,7 @@ def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
     apply_solution(scope, SolutionTools(None, make_integrations(config, sealer)), solution)
 
 
-def _upkeep(services: Services) -> list[Periodic]:
+def _upkeep(services: Services) -> list[PeriodicJob]:
     """The periodic jobs of every process, such as closing calls of dead processes and deleting expired data."""
     queue, executor, templates = services.queue, services.governance.executor, services.sandbox.templates
     settings = services.config.approvals
@@ -293,36 +294,36 @@ def _upkeep(services: Services) -> list[Periodic]:
     notices = Notices(email, settings.email_integration, settings.letter_seconds)
     return [
         *_reloading(services),
-        Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
-        Periodic("public-deliveries", 1.0, services.documents.publications.deliveries.flush),
-        Periodic("domains", 2.0, services.webapps.domains.checker.check_due),
-        Periodic("step-cache", 60.0, caching.purge),
-        Periodic("retention", 3600.0, lambda: delete_expired(services.config)),
-        Periodic("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files)),
-        Periodic("quarantine", 300.0, lambda: services.documents.files.scan_again(services.config.data)),
-        Periodic("uploads", 3600.0, delete_expired_uploads),
-        Periodic("transfers", 600.0, services.transfers.tidy),
-        Periodic("reviews", 60.0, reviews.expire_reviews),
-        Periodic("governed-use", 3600.0, budgets.purge),
-        Periodic("approvals", 10.0, expire_due),
-        Periodic("approval-notices", 2.0, notices.send_due),
-        Periodic("sums", 60.0, rollup.roll_up),
-        Periodic("disk", 60.0, services.monitor.disk.measure),
-        Periodic("room", 1.0, lambda: check_space(services.config.data)),
-        Periodic("datapool-storage", 60.0, StorageUsage().update),
-        Periodic("log-words", 60.0, log_lines.index_older),
-        Periodic("alerts", 10.0, lambda: evaluate_all(services.monitor.alerts.facts)),
-        Periodic("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier)),
-        Periodic("publishing", 2.0, services.webapps.publishing.resume),
+        PeriodicJob("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
+        PeriodicJob("public-deliveries", 1.0, services.documents.publications.deliveries.flush),
+        PeriodicJob("domains", 2.0, services.webapps.domains.checker.check_due, LONG),
+        PeriodicJob("step-cache", 60.0, caching.purge),
+        PeriodicJob("retention", 3600.0, lambda: delete_expired(services.config), SLOW),
+        PeriodicJob("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files), SLOW),
+        PeriodicJob("quarantine", 300.0, lambda: services.documents.files.scan_again(services.config.data), LONG),
+        PeriodicJob("uploads", 3600.0, delete_expired_uploads, SLOW),
+        PeriodicJob("transfers", 600.0, services.transfers.tidy, SLOW),
+        PeriodicJob("reviews", 60.0, reviews.expire_reviews),
+        PeriodicJob("governed-use", 3600.0, budgets.purge, SLOW),
+        PeriodicJob("approvals", 10.0, expire_due),
+        PeriodicJob("approval-notices", 2.0, notices.send_due, LONG),
+        PeriodicJob("sums", 60.0, rollup.roll_up, SLOW),
+        PeriodicJob("disk", 60.0, services.monitor.disk.measure, SLOW),
+        PeriodicJob("room", 1.0, lambda: check_space(services.config.data)),
+        PeriodicJob("datapool-storage", 60.0, StorageUsage().update, SLOW),
+        PeriodicJob("log-words", 60.0, log_lines.index_older, SLOW),
+        PeriodicJob("alerts", 10.0, lambda: evaluate_all(services.monitor.alerts.facts), SLOW),
+        PeriodicJob("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier), LONG),
+        PeriodicJob("publishing", 2.0, services.webapps.publishing.resume),
         Compression(services.webapps.apps, services.blobs),
-        Periodic("blobs", 3600.0, services.blobs.collect),
-        Periodic("requests", 2.0, services.webapps.requests.flush),
-        Periodic("key-traffic", 2.0, services.monitor.key_traffic.flush),
-        Periodic("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use())),
+        PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),
+        PeriodicJob("requests", 2.0, services.webapps.requests.flush),
+        PeriodicJob("key-traffic", 2.0, services.monitor.key_traffic.flush),
+        PeriodicJob("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use()), SLOW),
     ]
 
 
-def _reloading(services: Services) -> list[Periodic]:
+def _reloading(services: Services) -> list[PeriodicJob]:
     """A job that reloads changed connectors, if `connectors.reload` is on (for development)."""
     if not services.config.connectors.reload:
         return []
@@ -332,7 +333,7 @@ def _reloading(services: Services) -> list[Periodic]:
         if (registry := watch.changed()) is not None:
             services.integrations.registry = registry
 
-    return [Periodic("connectors", 1.0, look)]
+    return [PeriodicJob("connectors", 1.0, look, LONG)]
 
 
 def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
@@ -374,7 +375,8 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
         await shutdown()
         worker.stopping.set()  # Set now, so that certificate orders finish while the last requests are answered.
 
-    with config.keep_current(certificate_tasks(appliance.config, appliance.services.webapps.certificates, worker)):
+    orders = certificate_tasks(appliance.config, appliance.services.webapps.certificates, worker)
+    with config.keep_current(appliance.scheduler, orders):
         try:
             async with mcp.running():
                 await serve(asgi, config, stop)

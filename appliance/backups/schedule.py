@@ -13,7 +13,7 @@ from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.errors import Conflict
-from appliance.core.periodic import Periodic
+from appliance.core.scheduling import LONG, PeriodicJob
 
 from .backup_folder import (
     BackupFile,
@@ -154,12 +154,12 @@ def _damage(backup: Backup) -> str | None:
     return f"{len(backup.damaged)} contents are damaged or missing in the appliance and not in the backup: {backup.damaged[0]} …"
 
 
-class BackupUpkeep(Periodic):
+class BackupUpkeep(PeriodicJob):
     """Runs the schedule in a running appliance; stopping it aborts a running backup."""
 
     def __init__(self, config: Config, places: Places, seconds: float = 60.0) -> None:
         self.schedule = Schedule(config, places)
-        super().__init__("backups", seconds, self.schedule.run_due)
+        super().__init__("backups", seconds, self.schedule.run_due, LONG)
 
     def make_now(self, passphrase: str | None) -> None:
         """Starts a backup now; raises the same errors as `Schedule.request_now`."""

@@ -20,6 +20,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.leases import LeaseTable
+from appliance.core.scheduling import PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
 
 from . import webhooks
@@ -104,34 +105,24 @@ class Deliverer:
         self._lock = threading.Lock()
         self._in_flight: Counter[Key] = Counter()
         self._suspects = 0
-        self._wake = threading.Event()
         self._stopped = False
-        self._loop = threading.Thread(target=self._run, name="webhooks", daemon=True)
+        self._job = PeriodicJob("webhooks", _POLL_SECONDS, self.begin_due)
         self._withdraw: Callable[[], None] | None = None
 
-    def start(self) -> None:
+    def start(self, scheduler: Scheduler) -> None:
         """Start delivering: messages of this process immediately, those of others within a second."""
-        self._withdraw = outbox_signal.subscribe(self._wake.set)
-        self._loop.start()
+        self._withdraw = outbox_signal.subscribe(self._job.hasten)
+        self._job.hasten()
+        self._job.start(scheduler)
 
     def stop(self) -> None:
         """Start no more attempts; wait for those in progress, at most `SEND_SECONDS`."""
         self._stopped = True
-        self._wake.set()
         if self._withdraw is not None:
             self._withdraw()
             self._withdraw = None
-            self._loop.join()
+        self._job.stop()
         self._threads.shutdown(wait=True)
-
-    def _run(self) -> None:
-        while not self._stopped:
-            self._wake.clear()
-            try:
-                self.begin_due()
-            except Exception:
-                log.exception("the webhook outbox could not be read; it will be retried")
-            self._wake.wait(_POLL_SECONDS)
 
     def begin_due(self) -> list[Future[None]]:
         """Start due deliveries as far as there are free places; returns the started ones."""
@@ -180,7 +171,7 @@ class Deliverer:
                 if not self._in_flight[key]:
                     del self._in_flight[key]
                 self._suspects -= suspect
-            self._wake.set()
+            self._job.hasten()
 
     def send(self, claimed: Claimed) -> Attempt:
         """Make one attempt; never raises, failures are part of the returned attempt."""

@@ -14,6 +14,7 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, ValidationFailed
 from appliance.core.queue import TaskQueue
+from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance.approvals import Approval, answer_view, withdraw_approval
@@ -95,16 +96,17 @@ class ProcessFlow:
         open_secret = partial(secret_bindings.open_for_webhook, ports.sealer)
         self.triggers = Triggers(pool, queue, TriggerDependencies(self._load, self._enqueue, open_secret, ports.polls))
 
-    def start(self) -> None:
+    def start(self, scheduler: Scheduler) -> None:
         """Start the timers, the sweeper and the queue's workers."""
         suspension.woken_signal.subscribe(self._wake_answered)
         suspension.cancel_signal.subscribe(self._stop_cancelled)
         self.runner.start()
         self.runner.jumps.now_ms()  # before looking for due work: the clock may have been set while the appliance was down
-        self._timers.start()
-        self._end_watch.start()
-        self._sweeper.start()
-        self.triggers.start()
+        self._timers.start(scheduler)
+        self._deadlines.start(scheduler)
+        self._end_watch.start(scheduler)
+        self._sweeper.start(scheduler)
+        self.triggers.start(scheduler)
         self.queue.start(self.config.queue.workers)
 
     def stop(self, timeout: float) -> None:

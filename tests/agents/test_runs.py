@@ -14,6 +14,7 @@ from appliance.core.database import db
 from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFound, Overloaded
 from appliance.core.json_schema import compile_schema
 from appliance.core.pages import PageRequest
+from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.governance import kill_switches
 from appliance.governance.approvals import approvals, human_requests
@@ -338,7 +339,7 @@ def test_finished_runs_are_purged(world: World) -> None:
 
 def test_started_runs_are_driven_by_the_workers(world: World) -> None:
     world.make(calls(book(amount=1)), says("done"), rules=[ASK, ALLOW])
-    world.runs.start()
+    world.runs.start(Scheduler())
     world.queue.start(2)
     try:
         run_id = world.start()

@@ -19,6 +19,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 from appliance.monitor.audit import AuditFilter
@@ -125,7 +126,7 @@ def test_a_rolled_back_event_is_not_sent(world: WebhookWorld, acme: TenantScope)
 def test_the_loop_sends_committed_events(world: WebhookWorld, acme: TenantScope) -> None:
     world.subscribe(acme)
     arrived = world.server.expect("/hook")
-    world.deliverer.start()
+    world.deliverer.start(Scheduler())
     emit(acme)
     assert arrived.wait(20)
 

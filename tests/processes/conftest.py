@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from appliance.core.json_schema import Schema, compile_schema
+from appliance.core.scheduling import Scheduler
 from appliance.processes.definitions import definition
 from appliance.processes.definitions.schema import process_schema
 from appliance.sandbox import Pool, Settings
@@ -69,7 +70,7 @@ def provider(model_server: Provider) -> Provider:
 @pytest.fixture(scope="module")
 def flow_world(folder: Path, sandbox: Pool) -> Iterator[World]:
     world = make_world(folder, sandbox)
-    world.flow.start()
+    world.flow.start(Scheduler())
     yield world
     world.flow.stop(5)
     world.presence.close()

@@ -18,6 +18,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
+from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.sites.front import tls
 from appliance.sites.front.root import build_root
@@ -280,7 +281,7 @@ def test_the_doctor_reports_expiring_certificates(folder: Path, certificates: Ce
 def test_a_stored_certificate_is_served_at_once(folder: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "RELOAD_SECONDS", 3600.0)
     server = build_server_config(make_config(folder, server__tls="internal"), certificates)
-    with server.keep_current(), serving(server):
+    with server.keep_current(Scheduler()), serving(server):
         port = int(server.bind[0].rpartition(":")[2])
         before = peer(port, HOST)[0]
         certificates.upload(ACME, HOST, Authority().pair(HOST))

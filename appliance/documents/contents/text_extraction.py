@@ -13,7 +13,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded, StorageFull
 from appliance.core.leases import LeaseLost
-from appliance.core.periodic import Periodic
+from appliance.core.scheduling import LONG, PeriodicJob
 from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Work
 from appliance.tenants import system_scope
@@ -166,11 +166,11 @@ class TextReader:
             yield from answer.records()
 
 
-class TextExtraction(Periodic):
+class TextExtraction(PeriodicJob):
     """Periodically runs `read`, a method of the reader."""
 
     def __init__(self, name: str, reader: TextReader, read: Callable[[], int]) -> None:
-        super().__init__(name, 1.0, read)
+        super().__init__(name, 1.0, read, LONG)
         self._reader = reader
 
     def signal(self) -> None:

@@ -176,12 +176,14 @@ class CompletionSignal:
         self._callbacks: dict[str, list[Callable[[], None]]] = {}
         self._tenants: dict[str, str] = {}
         self._lock = Lock()
+        self.on_subscribe: Callable[[], None] = lambda: None
 
     def subscribe(self, tenant_id: str, execution_id: str, callback: Callable[[], None]) -> None:
         """Call back once the execution has finished.  The caller must check the row too: it may have finished already."""
         with self._lock:
             self._callbacks.setdefault(execution_id, []).append(callback)
             self._tenants[execution_id] = tenant_id
+        self.on_subscribe()
 
     def list_awaited(self) -> frozenset[tuple[str, str]]:
         """Tenant and id of every execution that a caller waits for."""

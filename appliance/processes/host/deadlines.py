@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from appliance.core import clock
+from appliance.core.scheduling import PROMPT, PeriodicJob, Scheduler
 from appliance.core.sentences import Sentence
 
 Submit = Callable[[str, Callable[[], Any]], "Future[Any]"]
@@ -24,52 +25,47 @@ def call_timed_out(seconds: float) -> tuple[bool, dict[str, Any]]:
 
 
 class Deadlines:
-    """Submits calls and answers `call_timed_out` for those that take longer than `seconds`; thread-safe.
+    """Submits calls and answers `call_timed_out` for those that take longer than `seconds`, between `start`
+    and `stop`; thread-safe.
 
     The call itself continues until its own deadline and is recorded with the other calls to foreign systems.
     """
 
     def __init__(self, submit: Submit, seconds: float) -> None:
         self._submit, self._seconds = submit, seconds
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         # Ordered by deadline, because all calls have the same limit. Weak, so that answered calls are freed early.
         self._open: deque[tuple[float, weakref.ref[Future[Any]]]] = deque()
-        self._stopped = False
-        self._thread: threading.Thread | None = None
+        self._job = PeriodicJob("deadlines", seconds, self._settle_late, PROMPT)
+
+    def start(self, scheduler: Scheduler) -> None:
+        self._job.start(scheduler)
 
     def submit(self, tenant_id: str, work: Callable[[], Any]) -> "Future[Any]":
         """Runs `work`; the future has its result, or `call_timed_out`."""
         answer: Future[Any] = Future()
         self._submit(tenant_id, work).add_done_callback(lambda done: _pass_on(done, answer))
-        with self._changed:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
-                self._thread.start()
+        with self._lock:
             self._open.append((clock.monotonic() + self._seconds, weakref.ref(answer)))
-            self._changed.notify()
+        self._job.run_within(self._seconds)
         return answer
 
     def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+        self._job.stop()
 
-    def _run(self) -> None:
-        while (late := self._next_due()) is not None:
+    def _settle_late(self) -> None:
+        while (late := self._take_late()) is not None:
             answer = late()
             if answer is not None:
                 _settle(answer, partial(answer.set_result, call_timed_out(self._seconds)))
 
-    def _next_due(self) -> "weakref.ref[Future[Any]] | None":
-        """Waits for the next deadline; None after `stop`."""
-        with self._changed:
-            while not self._stopped:
-                left = self._open[0][0] - clock.monotonic() if self._open else None
-                if left is not None and left <= 0:
-                    return self._open.popleft()[1]
-                self._changed.wait(left)
+    def _take_late(self) -> "weakref.ref[Future[Any]] | None":
+        """Removes the next call whose deadline is over; without one, plans the check for the next deadline."""
+        with self._lock:
+            left = self._open[0][0] - clock.monotonic() if self._open else self._seconds
+            if left <= 0:
+                return self._open.popleft()[1]
+        self._job.run_within(left)
         return None
 
 

@@ -1,19 +1,17 @@
 """Recovers work that would otherwise be lost: executions of dead workers, lost wake-ups, due timers, expired executions."""
 
-import logging
-import threading
 from typing import Protocol
 
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.leases import Lease, OrphanFinder
 from appliance.core.queue import TaskQueue
+from appliance.core.scheduling import PeriodicJob, Scheduler
 from appliance.processes.engine import store
 
 from . import admission, fair_share
 from .clock_jumps import ClockJumps
 
-log = logging.getLogger(__name__)
 BATCH = 200
 
 
@@ -26,33 +24,24 @@ class Wakes(Protocol):
 
 
 class Sweeper:
-    """One thread per process; a round reads a few small indexes and writes only when it found something."""
+    """A round reads a few small indexes and writes only when it found something."""
 
     def __init__(self, orphans: OrphanFinder, jumps: ClockJumps, interval_ms: int, wakes: Wakes, queue: TaskQueue) -> None:
         self._orphans, self._jumps = orphans, jumps
-        self._interval = interval_ms / 1000
         self._wakes = wakes
         self._queue = queue
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+        self._job = PeriodicJob("sweeper", interval_ms / 1000, self._run)
 
-    def start(self) -> None:
-        self._thread.start()
+    def start(self, scheduler: Scheduler) -> None:
+        self._job.hasten()
+        self._job.start(scheduler)
 
     def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():  # not when the start failed before
-            self._thread.join()
+        self._job.stop()
 
     def _run(self) -> None:
-        count = 0
-        while True:
-            try:
-                count = self.sweep()
-            except Exception as error:  # noqa: BLE001  logged there
-                db.log_failure(log, error, "a round of the sweeper failed; the next one tries again")
-            if self._stop.wait(0 if count >= BATCH else self._interval):
-                return
+        if self.sweep() >= BATCH:
+            self._job.hasten()
 
     def sweep(self) -> int:
         """Runs one round; returns the size of its largest batch."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.periodic import Periodic
+from appliance.core.scheduling import PROMPT, PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.engine.failures import make_error
@@ -25,18 +25,18 @@ MAX_BACKWARD_MS = 86_400_000
 
 
 class TriggerTicker:
-    """One thread that checks every half second; `poll` starts the poll of a due integration."""
+    """Checks every half second; `poll` starts the poll of a due integration."""
 
     def __init__(self, firings: Firings, wake: Callable[[str, str], None], poll: Callable[[Due], None]) -> None:
         self._firings, self._wake, self._poll = firings, wake, poll
-        self._thread = Periodic("triggers", SECONDS, self.tick)
+        self._job = PeriodicJob("triggers", SECONDS, self.tick, PROMPT)
         self._last_tick = 0  # the wall-clock time of the last tick
 
-    def start(self) -> None:
-        self._thread.start()
+    def start(self, scheduler: Scheduler) -> None:
+        self._job.start(scheduler)
 
     def stop(self) -> None:
-        self._thread.stop()
+        self._job.stop()
 
     def tick(self) -> None:
         """Fires everything that is due now."""

@@ -13,7 +13,7 @@ from hypercorn.config import Config as HypercornConfig
 
 from appliance.core import clock
 from appliance.core.config import Config
-from appliance.core.periodic import Periodic
+from appliance.core.scheduling import PeriodicJob, Scheduler
 from appliance.webapps.certificates import Certificate, Certificates, Pair, internal_certificate
 
 log = logging.getLogger(__name__)
@@ -77,15 +77,15 @@ class ServerConfig(HypercornConfig):
         return next((offer for offer in offers if offer is not None and offer.certificate.facts.not_after > clock.now_ms()), None)
 
     @contextmanager
-    def keep_current(self, tasks: Sequence[Periodic] = ()) -> Iterator[None]:
+    def keep_current(self, scheduler: Scheduler, tasks: Sequence[PeriodicJob] = ()) -> Iterator[None]:
         """Within the block, load new certificates (those of other processes within RELOAD_SECONDS) and run `tasks`. The tasks
         run here because only a serving process has the built-in authority's key and answers ACME challenges."""
-        reloading = Periodic("certificates", RELOAD_SECONDS, self.reload)
+        reloading = PeriodicJob("certificates", RELOAD_SECONDS, self.reload)
         with ExitStack() as stack:
             if self.certificates is not None:
                 stack.callback(self.certificates.on_change(reloading.hasten))
             for task in (reloading, *tasks):
-                task.start()
+                task.start(scheduler)
                 stack.callback(task.stop)
             yield
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from cryptography import x509
 
 from appliance.core.config import Config
-from appliance.core.periodic import Periodic
+from appliance.core.scheduling import LONG, SLOW, PeriodicJob
 from appliance.tenants import service as tenants
 from appliance.webapps.domains import service as domains
 
@@ -44,14 +44,14 @@ class OwnDomains:
             )  # fmt: skip
 
 
-def certificate_tasks(config: Config, certificates: Certificates, worker: Worker) -> list[Periodic]:
+def certificate_tasks(config: Config, certificates: Certificates, worker: Worker) -> list[PeriodicJob]:
     """The periodic certificate tasks of a serving process; none where TLS is terminated elsewhere."""
     if config.tls_mode == "off":
         return []
     issuer = build_issuer(config, certificates, worker)
     return [
-        Periodic("certificate-orders", ROUND_SECONDS, issuer.run_round),
-        Periodic("certificate-renewals", RENEWAL_SECONDS, issuer.ask_renewals),
+        PeriodicJob("certificate-orders", ROUND_SECONDS, issuer.run_round, LONG),
+        PeriodicJob("certificate-renewals", RENEWAL_SECONDS, issuer.ask_renewals, SLOW),
     ]
 
 

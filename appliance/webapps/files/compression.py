@@ -5,16 +5,15 @@ changed, because its ETag identifies one sequence of bytes.
 """
 
 import logging
-import os
 from collections.abc import Sequence
 from functools import partial
-from threading import Event, get_native_id
+from threading import Event
 
 from appliance.blobs import LARGEST, BlobDamaged, Blobs, small_forms
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, StorageFull
-from appliance.core.periodic import Periodic
+from appliance.core.scheduling import BACKGROUND, PeriodicJob
 from appliance.core.scope import TenantScope
 from appliance.webapps import versions
 from appliance.webapps.models import FormRow, WebAppRow
@@ -23,16 +22,15 @@ from appliance.webapps.service import WebApps
 from .preparation import IDENTITY, EncodedForm
 
 log = logging.getLogger(__name__)
-NICENESS = 10
 MAX_CONTENTS, MAX_SECONDS = 100, 10.0  # per app, before the results are served and the next app is processed
 Compressed = tuple[str, list[EncodedForm]]
 
 
-class Compression(Periodic):
+class Compression(PeriodicJob):
     """Compresses the contents of every tenant one by one; `signal` ends it after the current content."""
 
     def __init__(self, webapps: WebApps, blobs: Blobs) -> None:
-        super().__init__("compression", 5.0, self._yield_and_compress)
+        super().__init__("compression", 5.0, self.compress_all, BACKGROUND)
         self._webapps = webapps
         self._blobs = blobs
         self._stopping = Event()
@@ -40,10 +38,6 @@ class Compression(Periodic):
     def signal(self) -> None:
         self._stopping.set()
         super().signal()
-
-    def _yield_and_compress(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, get_native_id(), NICENESS)  # Linux has a priority per thread
-        self.compress_all()
 
     def compress_all(self) -> int:
         """Compress everything pending, a batch per app at a time; returns the number of contents."""

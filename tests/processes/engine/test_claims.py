@@ -10,6 +10,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import Draining, Overloaded
 from appliance.core.leases import LeaseLost
+from appliance.core.scheduling import Scheduler
 from appliance.processes.engine import store
 from appliance.processes.executions import service as executions
 from appliance.sandbox import Pool
@@ -134,7 +135,7 @@ def test_a_stop_ends_at_a_commit_and_the_next_start_resumes(folder: Path, sandbo
     Bell.forget()
     world = make_world(folder, sandbox)
     world.wipe()
-    world.flow.start()
+    world.flow.start(Scheduler())
     mark = {"datapool": {"collection": "marks", "create": {"values": {"what": "= item"}}}}
     each = {"id": "each", "for_each": {"items": [str(n) for n in range(400)], "concurrency": 2, "steps": [{"id": "m", **mark}]}}
     process = world.publish([each])
@@ -148,7 +149,7 @@ def test_a_stop_ends_at_a_commit_and_the_next_start_resumes(folder: Path, sandbo
     written = len(world.marks())
     assert written < 400
     after = make_world(folder, sandbox)
-    after.flow.start()
+    after.flow.start(Scheduler())
     done = after.finish(execution)
     assert done.status == "succeeded"
     assert sorted(what for what, _ in after.marks()) == sorted(str(n) for n in range(400))
@@ -176,7 +177,7 @@ def test_higher_priorities_run_first(idle_world: World) -> None:
 def two_steps(folder: Path, sandbox: Pool) -> Iterator[World]:
     """A flow that allows ten step runs per execution."""
     world = make_world(folder, sandbox, limits__execution_steps=10)
-    world.flow.start()
+    world.flow.start(Scheduler())
     yield world
     world.flow.stop(5)
     world.presence.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.core.scheduling import Scheduler
 from appliance.processes.definitions.versions import PublishRequest
 from appliance.sandbox import Pool, Settings
 from tests.processes.world import World, code, make_world
@@ -24,7 +25,7 @@ def flow_of(folder: Path, settings: Settings) -> Iterator[World]:
     pool = Pool(settings)
     pool.start()
     world = make_world(folder, pool)
-    world.flow.start()
+    world.flow.start(Scheduler())
     try:
         yield world
     finally:

@@ -10,6 +10,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.pages import PageRequest
+from appliance.core.scheduling import Scheduler
 from appliance.integrations import history
 from appliance.processes.executions import service as executions
 from appliance.processes.host.deadlines import Deadlines
@@ -27,7 +28,7 @@ catch (e) { return {name: e.name, code: e.code, retryable: e.retryable, failure_
 def hasty(folder: Path, sandbox: Pool) -> Iterator[World]:
     """A call of step code may take one second."""
     created = make_world(folder / "hasty", sandbox, limits__step_call_seconds=1)
-    created.flow.start()
+    created.flow.start(Scheduler())
     yield created
     created.flow.stop(5)
     created.presence.close()
@@ -105,6 +106,7 @@ def test_answers_and_faults_pass_through_and_only_the_late_are_replaced() -> Non
     go_on = threading.Event()
     threads = FairThreadPool(4, "test")
     deadlines = Deadlines(threads.submit, 0.2)
+    deadlines.start(Scheduler())
     slow: Future[Any] = deadlines.submit("acme", lambda: go_on.wait(10) and "too late")
     assert deadlines.submit("acme", lambda: "in time").result(5) == "in time"
     with pytest.raises(KeyError):
