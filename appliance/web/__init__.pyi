@@ -14,6 +14,9 @@ from .bodies import DRAIN_BYTES as DRAIN_BYTES
 from .bodies import bounded as bounded
 from .bodies import read_body as read_body
 from .bodies import too_large as too_large
+from .forms import FormLimits as FormLimits
+from .forms import FormReader as FormReader
+from .forms import SentFile as SentFile
 from .origins import is_foreign_page as is_foreign_page
 from .origins import is_own_page as is_own_page
 from .quart_adapter import render_error as render_error

@@ -11,7 +11,7 @@ from appliance.core.pages import PageRequest
 from appliance.documents import DocumentFilter
 from appliance.processes.executions.service import StartRequest
 from appliance.sites.webapps.route_files import store_files
-from appliance.uploads import SentFile
+from appliance.web import SentFile
 from appliance.webapps.routes import Upload
 
 from .host.test_journal import MOST_WRITES, PowerCut, When, power_cut

@@ -13,7 +13,6 @@ import h2.events
 import h2.settings
 import httpx
 import pytest
-from werkzeug.datastructures import Headers
 
 from appliance.console.frame import session
 from appliance.core.errors import AddressNotAllowed, InvalidApiKey, InvalidJson
@@ -238,16 +237,16 @@ def test_a_token_opens_the_metrics_to_others(tmp_path: Path) -> None:
     file.write_text(token + "\n")
     for settings in ({"metrics__token": token}, {"metrics__token_file": str(file)}):
         readers = MetricsReaders(make_config(tmp_path, **settings))
-        readers.check(Headers({"Authorization": f"Bearer {token}"}), "192.0.2.1")
-        readers.check(Headers(), "127.0.0.1")
-        readers.check(Headers(), "::1")
-        for wrong in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {token}"}, {"Authorization": "Bearer "}):
+        readers.check({"authorization": f"Bearer {token}"}, "192.0.2.1")
+        readers.check({}, "127.0.0.1")
+        readers.check({}, "::1")
+        for wrong in ({}, {"authorization": "Bearer x"}, {"authorization": f"Basic {token}"}, {"authorization": "Bearer "}):
             with pytest.raises(InvalidApiKey):
-                readers.check(Headers(wrong), "192.0.2.1")
+                readers.check(wrong, "192.0.2.1")
     closed = MetricsReaders(make_config(tmp_path, metrics__allow=[]))
     for address in ("127.0.0.1", "::1", "192.0.2.1"):
         with pytest.raises(AddressNotAllowed):
-            closed.check(Headers({"Authorization": "Bearer "}), address)
+            closed.check({"authorization": "Bearer "}, address)
 
 
 DOUBLED = [

@@ -1,14 +1,14 @@
 """/api-docs/: the OpenAPI document and an explorer that makes calls with an API key, served from this host alone."""
 
-import asyncio
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from quart import Blueprint, Response, jsonify, request
+from quart import Blueprint
 
 from appliance.solutions import schema_files
-from appliance.web import Services
+from appliance.web import Request, Response, Services, in_thread, view
 
 from . import openapi
 
@@ -28,23 +28,26 @@ def contract() -> dict[str, Any]:
 def make_docs(services: Services, page: Path) -> Blueprint:
     """The blueprint of /api-docs/; `page` is the explorer's HTML, whose assets are static files."""
     blueprint = Blueprint("docs", __name__, url_prefix="/api-docs")
-    html = page.read_text("utf8")
+    html = page.read_bytes()
     schemas = schema_files(services.integrations.registry)
 
-    async def index() -> Response:
-        response = Response(html, content_type="text/html; charset=utf-8")
-        response.headers["Content-Security-Policy"] = CSP
-        return response
+    async def index(_: Request) -> Response:
+        return Response(200, html, {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": CSP})
 
-    async def document() -> Response:
-        openapi_document = await asyncio.get_running_loop().run_in_executor(services.threads, contract)
-        return jsonify({**openapi_document, "servers": [{"url": f"{request.scheme}://{request.host}"}]})
+    async def document(request: Request) -> Response:
+        openapi_document = await in_thread(services.threads, contract)
+        return _as_json({**openapi_document, "servers": [{"url": request.origin}]})
 
-    async def schema(name: str) -> Response:
-        return jsonify(schemas[name])
+    async def schema(_: Request, name: str) -> Response:
+        return _as_json(schemas[name])
 
-    blueprint.add_url_rule("/", "index", index)
-    blueprint.add_url_rule("/openapi.json", "openapi", document)
+    blueprint.add_url_rule("/", "index", view(index))
+    blueprint.add_url_rule("/openapi.json", "openapi", view(document))
     for name in schemas:
-        blueprint.add_url_rule(f"/{name}", name.replace(".", "_"), schema, defaults={"name": name})
+        blueprint.add_url_rule(f"/{name}", name.replace(".", "_"), view(schema), defaults={"name": name})
     return blueprint
+
+
+def _as_json(value: Any) -> Response:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return Response(200, f"{text}\n".encode(), {"Content-Type": "application/json"})

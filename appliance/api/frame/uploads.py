@@ -8,8 +8,7 @@ from werkzeug.http import parse_options_header
 from appliance.blobs import Receiver
 from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.uploads import FormLimits, FormReader
-from appliance.web import DRAIN_BYTES, Request, Services, bounded, in_thread, too_large
+from appliance.web import DRAIN_BYTES, FormLimits, FormReader, Request, Services, bounded, in_thread, too_large
 
 from .routing import Upload
 

@@ -24,10 +24,11 @@ from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import SignedIn
 from appliance.tenants.sign_in import sessions
-from appliance.uploads import FormLimits, FormReader
 from appliance.web import (
     HEARTBEAT,
     HEARTBEAT_SECONDS,
+    FormLimits,
+    FormReader,
     Request,
     Response,
     Services,

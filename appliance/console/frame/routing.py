@@ -10,8 +10,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
 from appliance.tenants import SignedIn
-from appliance.uploads import SentFile
-from appliance.web import Request, Services
+from appliance.web import Request, SentFile, Services
 
 Form = Mapping[str, list[str]]
 PAGE_ROWS = 50

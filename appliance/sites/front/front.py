@@ -11,7 +11,7 @@ from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.core.networks import network_of
 from appliance.monitor import metrics
-from appliance.tenants import PLACE, HostMatch, match_host
+from appliance.tenants import PLACE, match_host
 from appliance.web import App, Exchange, Receive, Scope, Send, answer, refuse
 
 from . import request_spans
@@ -141,9 +141,3 @@ def _is_site(scope: Scope) -> bool:
 def _request_id(raw: bytes) -> str:
     text = raw.decode("latin1")
     return text if _REQUEST_ID.fullmatch(text) else ids.new("req")
-
-
-def host_of(scope: Scope) -> HostMatch:
-    """The entry of the host table that matched this request."""
-    match: HostMatch = scope["gos.host"]
-    return match

@@ -1,20 +1,19 @@
 """Routes of the base host for the whole appliance: metrics, and the root certificate of the built-in authority."""
 
 import hmac
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
 
-from quart import Blueprint, Response, request
-from werkzeug.datastructures import Headers
+from quart import Blueprint
 
 from appliance.connectors.egress import MARK
 from appliance.core.config import Config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid, InvalidApiKey, NotFound
 from appliance.core.sentences import Sentence
 from appliance.monitor import metrics
+from appliance.web import Request, Response, view
 from appliance.webapps.certificates import ca_certificate
 
-from .front import host_of
 from .networks import Networks
 
 SHORTEST_TOKEN = 16
@@ -27,21 +26,21 @@ def build_root(config: Config) -> Blueprint:
     root = Blueprint("root", __name__)
     readers = MetricsReaders(config)
 
-    @root.get("/metrics")
-    async def show_metrics() -> Response:
-        _require_base_host("/metrics")
-        readers.check(request.headers, cast(dict[str, Any], request.scope)["gos.address"])
-        return Response(metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+    async def show_metrics(request: Request) -> Response:
+        _require_base_host(request)
+        readers.check(request.headers, request.address)
+        return Response(200, metrics.render().encode(), {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    @root.get("/ca.pem")
-    async def show_authority() -> Response:
-        _require_base_host("/ca.pem")
+    async def show_authority(request: Request) -> Response:
+        _require_base_host(request)
         file = ca_certificate(config)
         if config.tls_mode != "internal" or not file.exists():
             raise NotFound("the built-in authority is not in use, so there is no root certificate")
         headers = {"Content-Disposition": 'attachment; filename="ca.pem"', "Cache-Control": "no-cache"}
-        return Response(file.read_bytes(), headers=headers, content_type="application/x-pem-file")
+        return Response(200, file.read_bytes(), {"Content-Type": "application/x-pem-file", **headers})
 
+    root.add_url_rule("/metrics", "show_metrics", view(show_metrics))
+    root.add_url_rule("/ca.pem", "show_authority", view(show_authority))
     return root
 
 
@@ -52,10 +51,10 @@ class MetricsReaders:
         self._token = _read_token(config)
         self._networks = Networks(config.metrics.allow)
 
-    def check(self, headers: Headers, address: str) -> None:
+    def check(self, headers: Mapping[str, str], address: str) -> None:
         """InvalidApiKey when a token is configured and missing or wrong, otherwise AddressNotAllowed; both say how to get
         access."""
-        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
         sent_token = token.strip().encode() if scheme.lower() == "bearer" else b""
         if self._token and sent_token and hmac.compare_digest(sent_token, self._token):
             return
@@ -90,7 +89,7 @@ def _read_token(config: Config) -> bytes:
     return token
 
 
-def _require_base_host(path: str) -> None:
+def _require_base_host(request: Request) -> None:
     """NotFound on tenant hosts, which must not reveal anything about other tenants."""
-    if host_of(cast(dict[str, Any], request.scope)).kind != "base":
-        raise NotFound(Sentence("%(path)s does not exist here; use the base host", path=path))
+    if request.host.kind != "base":
+        raise NotFound(Sentence("%(path)s does not exist here; use the base host", path=request.path))

@@ -13,8 +13,7 @@ from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMe
 from appliance.core.json_text import load_json
 from appliance.core.sentences import Sentence
 from appliance.tenants import LARGE_BYTES, LargeBodies
-from appliance.uploads import FormLimits, FormReader, SentFile
-from appliance.web import Request, bounded
+from appliance.web import FormLimits, FormReader, Request, SentFile, bounded
 from appliance.webapps.routes import Text
 
 T = TypeVar("T")

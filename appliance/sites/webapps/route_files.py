@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.documents import Documents, NewDocument, clean_name
 from appliance.documents.contents import settle_media_type
-from appliance.uploads import SentFile
+from appliance.web import SentFile
 from appliance.webapps.routes import Upload
 
 from .route_bodies import group_values

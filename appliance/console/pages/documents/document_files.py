@@ -4,7 +4,7 @@ from appliance.console.frame.routing import Answer, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.documents import Changes, NewDocument, clean_name
-from appliance.uploads import SentFile
+from appliance.web import SentFile
 
 from .document_list import folder_url, list_page
 from .documents import document_page

@@ -8,7 +8,7 @@ import pytest
 
 from appliance.blobs import LocalPlaces
 from appliance.core.errors import ApplianceError, InvalidRequest, PayloadTooLarge, StorageFull
-from appliance.uploads.forms import FormLimits, FormReader
+from appliance.web import FormLimits, FormReader
 
 LIMITS = FormLimits(parts=6, files=2, text_bytes=500, file_bytes=2048)
 Make = Callable[..., FormReader]
