@@ -120,10 +120,10 @@ def _body_content(route: Route, schemas: Schemas) -> dict[str, dict[str, Any]]:
         return {"application/octet-stream": {"schema": {**described}}}
     if kind == "file":
         return {"application/octet-stream": {"schema": {**described}}, "multipart/form-data": {"schema": _FORM}}
-    content: dict[str, dict[str, Any]] = {"application/json": {"schema": {"type": "object", **described}}}
-    if kind == "document":
-        content["application/yaml"] = {"schema": {"type": "object", **described}}
-    return content
+    # Explicit, because generators of clients otherwise take the object for one without members.
+    anything = {"type": "object", "additionalProperties": True, **described}
+    media = ("application/json", "application/yaml") if kind == "document" else ("application/json",)
+    return {each: {"schema": {**anything}} for each in media}
 
 
 def _parameters(route: Route, schemas: Schemas, example: RecordedExample) -> list[dict[str, Any]]:
