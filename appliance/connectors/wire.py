@@ -111,11 +111,9 @@ class Wire:
             raise self._connection_lost() from error
 
     def send(self, content: bytes) -> None:
-        rest = memoryview(content)
+        self._apply_deadline()
         try:
-            while rest:  # `sendall` of a TLS socket would start a new timeout for every record
-                self._apply_deadline()
-                rest = rest[self._socket.send(rest) :]
+            self._socket.sendall(content)  # one timeout for all of it, also over TLS
         except OSError as error:
             raise self._connection_lost() from error
 
