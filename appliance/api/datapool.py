@@ -114,7 +114,7 @@ def create_collection(call: Call) -> Answer:
 
 @route(
     "POST", "/datapool/batch", scope="entities.write", body=BatchBody, returns=list[OutcomeView],
-    acts=Acts("write_entities", arguments=batch_arguments), errors=(NotFound, VersionConflict),
+    acts=Acts("write_entities", arguments=batch_arguments), errors=(Conflict, NotFound, VersionConflict),
 )  # fmt: skip
 def run_batch(call: Call) -> list[OutcomeView]:
     """Change up to 1,000 entities at once.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from appliance.core.errors import ApiKeyLeaked, Conflict, DefinitionInvalid, GrantRequired
+from appliance.core.errors import ApiKeyLeaked, Conflict, DefinitionInvalid, GrantRequired, PayloadTooLarge
 from appliance.solutions import (
     LARGEST_BYTES,
     ApplyOptions,
@@ -125,7 +125,7 @@ def apply_solution(call: Call) -> PlanView:
     return plan_view(solution, service.apply_solution(call.scope, call.services.solutions, solution, options), applied=True)
 
 
-@route("GET", "/solutions/export", scope="solutions.apply", query=ExportQuery, media="application/zip")
+@route("GET", "/solutions/export", scope="solutions.apply", query=ExportQuery, media="application/zip", errors=(PayloadTooLarge,))
 def export_solution(call: Call) -> Answer:
     """Export the tenant as a solution folder.
 

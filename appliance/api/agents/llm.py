@@ -180,6 +180,7 @@ def put_llm_profile(call: Call, slug: str) -> Answer:
     """Create or replace an LLM profile.
 
     Sending `api_key` back as it was read keeps the key, unless the address changes; leaving it out removes the key.
+    Takes If-Match.
     """
     profile, key = _profile_and_key(call.body)
     version = _version(call.if_match) if call.if_match is not None else None

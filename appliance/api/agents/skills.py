@@ -12,7 +12,7 @@ from appliance.api.frame.errors import from_pydantic
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Json, Pieces, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import ApiKeyLeaked, Conflict, PayloadTooLarge, ValidationFailed
+from appliance.core.errors import ApiKeyLeaked, Conflict, PayloadTooLarge, ValidationFailed, VersionConflict
 from appliance.core.json_text import load_json
 from appliance.core.sentences import Sentence
 from appliance.documents import disposition
@@ -128,7 +128,10 @@ def list_skills(call: Call) -> object:
     return call.services.agents.skills.list_page(call.scope, call.query.page).map(skill_view)
 
 
-@route("GET", "/skills/{name}", scope="skills.read", query=LoadQuery, returns=WholeSkillView, acts=Acts("load_tenant_skill"))
+@route(
+    "GET", "/skills/{name}", scope="skills.read", query=LoadQuery, returns=WholeSkillView, acts=Acts("load_tenant_skill"),
+    errors=(VersionConflict,),
+)  # fmt: skip
 def get_skill(call: Call, name: str) -> Answer:
     """Load a skill.
 

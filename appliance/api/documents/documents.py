@@ -102,7 +102,7 @@ def list_documents(call: Call) -> object:
 
 @route(
     "POST", "/documents", scope="documents.write", body=FILE, query=UploadQuery, returns=DocumentView, status=201,
-    errors=(Infected, ScanFailed),
+    errors=(Conflict, Infected, ScanFailed),
 )  # fmt: skip
 def create_document(call: Call) -> Answer:
     """Upload a document.
@@ -242,7 +242,7 @@ def list_revisions(call: Call, document_id: str) -> object:
 @route(
     "POST", "/documents/{document_id}/revisions", scope="documents.write", body=FILE, query=RevisionQuery, returns=DocumentView,
     status=201,
-    errors=(Infected, ScanFailed),
+    errors=(Conflict, Infected, ScanFailed),
 )  # fmt: skip
 def add_revision(call: Call, document_id: str) -> Answer:
     """Upload a new revision of a document.

@@ -8,7 +8,7 @@ from appliance.api.frame.routing import READS, Answer, Body, Call, Json, Query, 
 from appliance.api.processes.processes import version_number
 from appliance.api.tenants.tenants import DeletedView
 from appliance.connectors.contract import Effect
-from appliance.core.errors import Conflict, ValidationFailed
+from appliance.core.errors import Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page
 from appliance.governance import Credential, SkillUsed, Subject, Via, credential_of
 from appliance.governance.policies import (
@@ -220,8 +220,9 @@ def _change_view(change: PolicyChange) -> PolicyChangeView:
 
 
 @route(
-    "POST", "/policies/{policy}/activate", scope="policies.write", body=ActivateBody, returns=PolicyVersionView, errors=(Conflict,)
-)
+    "POST", "/policies/{policy}/activate", scope="policies.write", body=ActivateBody, returns=PolicyVersionView,
+    errors=(Conflict, VersionConflict),
+)  # fmt: skip
 def activate_policy(call: Call, policy: str) -> PolicyVersionView:
     """Activate a version of a policy.
 

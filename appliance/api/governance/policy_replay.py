@@ -8,7 +8,7 @@ from pydantic import Field
 
 from appliance.api.frame.routing import READS, Body, Call, View, route
 from appliance.core import clock
-from appliance.core.errors import ConcurrencyLimited, NotFound, ValidationFailed
+from appliance.core.errors import ConcurrencyLimited, InvalidCursor, NotFound, ValidationFailed
 from appliance.governance.policies import MAX_LISTED, Policy, ReplayedCall, ReplayRequest, parse_policy, replay
 
 DAYS_MS = 30 * 86_400_000
@@ -84,7 +84,7 @@ class PolicyReplayView(View):
 
 @route(
     "POST", "/policies/replay", scope="policies.read", body=ReplayPolicyBody, returns=PolicyReplayView, atomic=False,
-    acts=READS, errors=(ConcurrencyLimited, NotFound),
+    acts=READS, errors=(ConcurrencyLimited, InvalidCursor, NotFound),
 )  # fmt: skip
 async def replay_policy(call: Call) -> PolicyReplayView:
     """Replay past calls against a draft policy.

@@ -182,7 +182,7 @@ def change_integration(call: Call, slug: str) -> Answer:
     """Change an integration (RFC 7396).
 
     Secrets that are left out, or sent back as they were read, stay. A change of where they are sent (such as the base
-    address) requires sending them again.
+    address) requires sending them again. Takes If-Match.
     """
     integrations = call.services.integrations
     current = integrations.get_integration(call.scope, slug)

@@ -9,7 +9,7 @@ from appliance.api.frame.fields import UpdatedAt
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import Conflict
+from appliance.core.errors import Conflict, ValidationFailed
 from appliance.webapps.certificates import Certificate, upload_certificate
 
 _CERTIFICATE_PATH = "/webapps/{app}/domains/{host}/certificate"
@@ -69,7 +69,7 @@ def certificate_view(certificate: Certificate) -> StoredCertificateView:
     )  # fmt: skip
 
 
-@route("GET", _CERTIFICATE_PATH, scope="webapps.read", returns=StoredCertificateView)
+@route("GET", _CERTIFICATE_PATH, scope="webapps.read", returns=StoredCertificateView, errors=(ValidationFailed,))
 def get_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
     """Show the certificate of a domain.
 

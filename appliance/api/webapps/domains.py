@@ -8,7 +8,7 @@ from appliance.api.frame.fields import CreatedAt, CreatedBy
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import AlreadyExists, Conflict
+from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed
 from appliance.webapps.domains import Domain, NewDomain
 
 _DOMAINS_PATH = "/webapps/{app}/domains"
@@ -171,7 +171,7 @@ def claim_webapp_domain(call: Call, app: str) -> Answer:
     return Answer(domain_view(domain), 201, {"Location": f"/api/v1/webapps/{app}/domains/{domain.host}"})
 
 
-@route("GET", _DOMAIN_PATH, scope="webapps.read", returns=DomainView)
+@route("GET", _DOMAIN_PATH, scope="webapps.read", returns=DomainView, errors=(ValidationFailed,))
 def get_webapp_domain(call: Call, app: str, host: str) -> DomainView:
     """Show a domain of a WebApp.
 
@@ -189,7 +189,7 @@ def change_webapp_domain(call: Call, app: str, host: str) -> DomainView:
     return domain_view(call.services.webapps.domains.change_domain(call.scope, app, host, primary=call.body.primary))
 
 
-@route("POST", f"{_DOMAIN_PATH}/verify", scope="webapps.write", returns=DomainView, atomic=False)
+@route("POST", f"{_DOMAIN_PATH}/verify", scope="webapps.write", returns=DomainView, atomic=False, errors=(AlreadyExists,))
 def verify_webapp_domain(call: Call, app: str, host: str) -> DomainView:
     """Check the records of a domain now.
 

@@ -164,7 +164,7 @@ def list_webapp_versions(call: Call, app: str) -> object:
     return call.services.webapps.apps.list_versions(call.scope, app, page).map(version_view)
 
 
-@route("GET", "/webapps/{app}/versions/{version}", scope="webapps.read", returns=WholeVersionView)
+@route("GET", "/webapps/{app}/versions/{version}", scope="webapps.read", returns=WholeVersionView, errors=(ValidationFailed,))
 def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
     """Show a version of a WebApp.
 
@@ -181,7 +181,10 @@ def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
     )  # fmt: skip
 
 
-@route("GET", "/webapps/{app}/versions/{version}/diff", scope="webapps.read", query=DiffQuery, returns=WebAppDifferenceView)
+@route(
+    "GET", "/webapps/{app}/versions/{version}/diff", scope="webapps.read", query=DiffQuery, returns=WebAppDifferenceView,
+    errors=(ValidationFailed,),
+)  # fmt: skip
 def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
     """Compare the files of two versions.
 
@@ -228,7 +231,7 @@ def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsVie
 
 @route(
     "POST", "/webapps/{app}/versions/{version}/finalize", scope="webapps.write", returns=WebAppVersionView, atomic=False,
-    errors=(ApiKeyLeaked, Conflict),
+    errors=(ApiKeyLeaked, Conflict, DefinitionInvalid),
 )  # fmt: skip
 def finalize_webapp_version(call: Call, app: str, version: str) -> WebAppVersionView:
     """Finish the upload of a version.
