@@ -13,6 +13,12 @@ HEADING = re.compile(r"^#{1,6} +(?P<text>.+?)\s*$", re.MULTILINE)
 LINK = re.compile(r"\]\((?P<path>[^)\s#:]*)#(?P<anchor>[^)\s]+)\)")
 REFERENCE = re.compile(r"\bcontract(?P<file>\.md)?\)? § *(?P<number>\d+)", re.IGNORECASE)
 SECTION = re.compile(r"^## (?P<number>\d+)\. ", re.MULTILINE)
+PATH = re.compile(r"`(?P<path>(?:appliance|tests|plugins|ui|packaging|docs)/[\w./-]*\w/?)`")
+PACKAGE = re.compile(r"^\| `(\w+)` \| [^|]+ \| (`[^|]+`) \|$", re.MULTILINE)
+EXAMPLE_FILES = {  # what the walks of CONTRIBUTING add
+    "appliance/processes/steps/join.py", "appliance/console/pages/settings/storage.py", "ui/templates/console/storage.html",
+    "appliance/migrations/m0102_document_description.py",
+}  # fmt: skip
 TEXTS = {".py", ".js", ".ts", ".md", ".html", ".sh", ".yaml", ".toml"}
 
 
@@ -37,6 +43,12 @@ def wrong_sections(path: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def missing_paths(page: Path) -> list[str]:
+    """Paths of the project that a page names and that do not exist, but for the files that its walks create."""
+    paths = [match["path"] for match in PATH.finditer(page.read_text("utf-8"))]
+    return [path for path in paths if path not in EXAMPLE_FILES and not (ROOT / path).exists()]
+
+
 def test_links_to_headings_lead_to_one() -> None:
     pages = [path for path in project_files() if path.suffix == ".md"]
     assert offences_in(pages, broken_anchors) == {}
@@ -46,6 +58,19 @@ def test_references_to_the_contract_resolve() -> None:
     texts = [path for path in project_files() if path.suffix in TEXTS]
     assert sum(len(REFERENCE.findall(path.read_text("utf-8"))) for path in texts) > 10
     assert offences_in(texts, wrong_sections) == {}
+
+
+def test_files_that_contributors_are_sent_to_exist() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "testing", "performance"))]
+    assert offences_in(pages, missing_paths) == {}
+
+
+def test_every_package_is_in_the_architecture_with_files_that_exist() -> None:
+    rows = PACKAGE.findall((ROOT / "docs" / "architecture.md").read_text("utf-8"))
+    packages = {path.parent.name for path in (ROOT / "appliance").glob("*/__init__.py")} - {"app", "cli", "testing"}
+    assert {name for name, _ in rows} == packages
+    files = [f"appliance/{name}/{file}" for name, column in rows for file in re.findall(r"`([^`]+)`", column)]
+    assert [file for file in files if not (ROOT / file).exists()] == []
 
 
 @pytest.mark.parametrize("text", ["see [it](#no-such-heading)", "see [it](page.md#Two)"])
