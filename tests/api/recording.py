@@ -176,18 +176,18 @@ def main(names: list[str]) -> int:
     """Record these operations, or all, and write them beside the others; one that fails is reported and keeps its example."""
     numbers, failures = count(1), 0
     routes = [route for route in ROUTES if route.name in names or not names]
-    kept = json.loads(EXAMPLES_FILE.read_text("utf-8")) if names else {}
+    examples = json.loads(EXAMPLES_FILE.read_text("utf-8")) if names else {}
     with tempfile.TemporaryDirectory() as folder, running_name_server() as server:
         settings = {"demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "domains__resolvers": [server.address]}
         running = start(make_config(Path(folder), limits__route_calls=100_000, **settings))
         for route in routes:
             try:
-                kept[route.name] = record(running, route, next(numbers))
+                examples[route.name] = record(running, route, next(numbers))
             except (RuntimeError, AssertionError, LookupError) as error:
                 failures += 1
                 print(f"{route.name}: {error!r}")
         running.stop()
-    write_examples(kept)
+    write_examples(examples)
     print(f"{len(routes) - failures} examples recorded in {EXAMPLES_FILE}")
     return 1 if failures else 0
 
