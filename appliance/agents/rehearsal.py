@@ -96,7 +96,10 @@ def rehearse(
     """Run the agent with this input and mocked tools, and return the result."""
     run_id = ids.new("run")
     acting = TenantScope(scope.tenant_id, f"run:{run_id}", scope.scopes)
-    claim = Claim(acting, run_id, definition.id, 0, 0, 0, task_input, clock.now_ms(), 0, clock.monotonic())
+    claim = Claim(
+        scope=acting, run_id=run_id, agent_id=definition.id, version=0, fence=0, claims=0, input=task_input,
+        started_at=clock.now_ms(), active_ms=0, claimed_at=clock.monotonic(),
+    )
     segment = _Rehearsal(claim, Journal(), definition, lambda: 0, lambda: False)
     output, error = None, None
 

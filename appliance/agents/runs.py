@@ -232,7 +232,10 @@ def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error:
     if row.execution_id is not None:
         by = "" if scope.actor.startswith("run:") else scope.actor
         step_updates.complete_step(
-            scope, RunCompletion(run_id, agent_id, row.execution_id, status, row.output, error, by, row.tainted_by)
+            scope, RunCompletion(
+                run_id=run_id, agent_id=agent_id, execution_id=row.execution_id, status=status, output=row.output, error=error,
+                by=by, tainted_by=row.tainted_by,
+            )
         )
 
 
@@ -253,13 +256,18 @@ def _purge_some(before_ms: int, most: int = 500) -> int:
 
 def _run(row: Any) -> Run:
     return Run(
-        row.id, row.agent_id, row.version, row.status, row.input, row.output, row.error, row.waiting_for, row.turns,
-        row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano / NANO, row.skills, row.tainted_by, row.actor,
-        row.created_at, row.started_at, row.finished_at, bool(row.cancel_requested and row.status == "running"), _origin(row),
+        id=row.id, agent_id=row.agent_id, version=row.version, status=row.status, input=row.input, output=row.output,
+        error=row.error, waiting_for=row.waiting_for, turns=row.turns, tool_calls=row.tool_calls, input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens, cost=row.cost_nano / NANO, skills=row.skills, tainted_by=row.tainted_by,
+        started_by=row.actor, created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
+        is_cancelling=bool(row.cancel_requested and row.status == "running"), origin=_origin(row),
     )  # fmt: skip
 
 
 def _origin(row: Any) -> StepOrigin | None:
     if row.execution_id is None:
         return None
-    return StepOrigin(row.execution_id, row.process_id, row.step, row.path, row.iteration, row.attempt, row.granted)
+    return StepOrigin(
+        execution_id=row.execution_id, process_id=row.process_id, step=row.step, path=row.path, iteration=row.iteration,
+        attempt=row.attempt, granted=row.granted,
+    )

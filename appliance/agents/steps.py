@@ -52,7 +52,10 @@ class AgentSteps:
         granted = serialize_grants(request.grants)
         scope = TenantScope(claim.scope.tenant_id, claim.scope.actor, scopes_of(granted), claim.request_id)
         path, iteration, attempt = request.run_key
-        origin = StepOrigin(claim.execution_id, claim.process_id, request.step, path, iteration, attempt, granted)
+        origin = StepOrigin(
+            execution_id=claim.execution_id, process_id=claim.process_id, step=request.step, path=path, iteration=iteration,
+            attempt=attempt, granted=granted,
+        )
 
         def insert() -> str:
             sources = tainting.sources_of(scope, claim.execution_id)

@@ -77,9 +77,10 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
     acting = TenantScope(scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id)
     used = Usage(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
     return Claim(
-        acting, row.id, row.agent_id, row.version, row.fence + 1, row.claims, row.input, started, row.active_ms,
-        clock.monotonic(), used, list(row.skills), list(row.tainted_by), row.actor,
-        row.execution_id, row.granted,
+        scope=acting, run_id=row.id, agent_id=row.agent_id, version=row.version, fence=row.fence + 1, claims=row.claims,
+        input=row.input, started_at=started, active_ms=row.active_ms, claimed_at=clock.monotonic(), used=used,
+        skills=list(row.skills), tainted_by=list(row.tainted_by), starter=row.actor, execution_id=row.execution_id,
+        granted=row.granted,
     )  # fmt: skip
 
 

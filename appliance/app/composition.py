@@ -218,8 +218,8 @@ def build(config: Config) -> Appliance:
     toolbox, library, hook_service = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
     agents = make_agents(config, presence, queue, models, AgentDependencies(toolbox, governor, actions, library))
     ports = Ports(
-        DataPoolCalls(), IntegrationCalls(executor), sealer, files, formats, executor, integrations.find_actions, llm_port,
-        agents.steps
+        data=DataPoolCalls(), actions=IntegrationCalls(executor), sealer=sealer, documents=files, formats=formats, polls=executor,
+        find_actions=integrations.find_actions, models=llm_port, agents=agents.steps,
     )  # fmt: skip
     flow = ProcessFlow(config, presence, pool, queue, ports)
     email = EmailDependencies(executor, integrations, _languages(config, integrations.registry))
@@ -257,7 +257,10 @@ def build(config: Config) -> Appliance:
     add_tools(services, governor, actions)
     add_gauges(services)
     upkeep = [*_upkeep(services), *authority_upkeep(config), *build_text_tasks(blobs, formats), services.backups]
-    return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer, switched_off_tenants), withdraw, telemetry)
+    return Appliance(
+        config=config, services=services, presence=presence, upkeep=upkeep,
+        deliverer=Deliverer(egress, sealer, switched_off_tenants), withdraw=withdraw, telemetry=telemetry,
+    )
 
 
 def _listen(config: Config, flow: ProcessFlow, custom_domains: domains.Domains) -> tuple[Callable[[], None], ...]:

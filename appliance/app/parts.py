@@ -83,8 +83,9 @@ def make_formats(config: Config) -> Formats:
     first, settings, limits = config.sandbox.first_user, config.formats, config.limits
     return Formats(
         FormatSettings(
-            config.data / "formats", settings.processes, settings.queue_seconds, first + USERS if first else 0,
-            limits.archive_files, settings.memory_mb, limits.archive_mb << 20,
+            config.data / "formats", processes=settings.processes, queue_seconds=settings.queue_seconds,
+            first_user=first + USERS if first else 0, files=limits.archive_files, memory_mb=settings.memory_mb,
+            written_bytes=limits.archive_mb << 20,
         )
     )  # fmt: skip
 

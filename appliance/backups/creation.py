@@ -101,8 +101,9 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
         manifest = {"format": FORMAT, "kind": "backup", "version": __version__, "made_at": clock.rfc3339(made_at), **manifest}
         parts.finish(manifest)
     return Backup(
-        target, target.stat().st_size, passphrase is not None, made_at, manifest["schema"], manifest["tables"],
-        manifest["contents"]["count"], tuple(manifest["contents"]["damaged"]), tuple(manifest["left_out"]),
+        path=target, size=target.stat().st_size, encrypted=passphrase is not None, made_at=made_at, schema=manifest["schema"],
+        tables=manifest["tables"], contents=manifest["contents"]["count"], damaged=tuple(manifest["contents"]["damaged"]),
+        left_out=tuple(manifest["left_out"]),
     )  # fmt: skip
 
 

@@ -129,7 +129,9 @@ def _read_header(source: BinaryIO) -> tuple[bytes, dict[str, Any]]:
 
 
 def _derive(passphrase: str, salt: bytes, cost: dict[str, int]) -> bytes:
-    return hash_secret_raw(passphrase.encode(), salt, cost["rounds"], cost["memory_kib"], cost["lanes"], 32, Type.ID)
+    return hash_secret_raw(
+        passphrase.encode(), salt, cost["rounds"], cost["memory_kib"], parallelism=cost["lanes"], hash_len=32, type=Type.ID
+    )
 
 
 def _nonce(prefix: bytes, number: int, *, is_last: bool) -> bytes:

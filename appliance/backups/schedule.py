@@ -130,10 +130,13 @@ class Schedule:
         except Exception as error:  # `gos doctor` must report every failure
             reason = describe_error(error, path.parent)
             log.exception("The backup failed.", extra={"fields": {"path": str(path), "reason": reason}})
-            return BackupResult(now, str(path), 0, 0, 0, bool(passphrase), reason)
+            return BackupResult(at=now, path=str(path), size=0, rows=0, contents=0, encrypted=bool(passphrase), problem=reason)
         problem = _damage(backup) or delete_old(self._config)
         log.info("The backup is complete.", extra={"fields": {"path": str(path), "bytes": backup.size}})
-        return BackupResult(now, str(path), backup.size, backup.rows, backup.contents, backup.encrypted, problem)
+        return BackupResult(
+            at=now, path=str(path), size=backup.size, rows=backup.rows, contents=backup.contents, encrypted=backup.encrypted,
+            problem=problem,
+        )
 
     def _make_verified(self, path: Path, passphrase: str | None) -> Backup:
         """Makes a backup and gives it its final name only after it was verified by reading it again."""
@@ -201,7 +204,10 @@ def get_status(config: Config) -> BackupStatus:
     late = due is not None and clock.now_ms() > due + clock.parse_duration(backup.every)
     backups = tuple(list_backups(config))
     overdue = late and bool(backups)
-    return BackupStatus(backup.to, backup.every, backup.keep, bool(backup.passphrase), last, due or None, backups, overdue)
+    return BackupStatus(
+        folder=backup.to, every=backup.every, keep=backup.keep, encrypts=bool(backup.passphrase), last=last, next_at=due or None,
+        files=backups, overdue=overdue,
+    )
 
 
 def _is_there(path: Path) -> bool:

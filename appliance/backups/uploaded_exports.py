@@ -70,7 +70,10 @@ class UploadedExports:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(mode=0o700)
         shutil.move(received.path, folder / _FILE)
-        upload = UploadedExport(arrival_id, scope.actor, name[:200], received.size, folder, sealed, clock.now_ms())
+        upload = UploadedExport(
+            id=arrival_id, actor=scope.actor, file_name=name[:200], size=received.size, folder=folder, is_sealed=sealed,
+            touched_ms=clock.now_ms(),
+        )
         with self._lock:
             self._uploads[arrival_id] = upload
         if not sealed:

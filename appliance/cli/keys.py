@@ -51,8 +51,9 @@ def run_add(args: argparse.Namespace) -> int:
     with opened_store(config) as sealer:
         service.get_tenant(args.tenant)
         spec = keys.KeySpec(
-            args.name, args.scope or list(SCOPES), args.environment, args.days, config.limits.rate_requests,
-            config.limits.rate_window_s, args.allow, args.kind,
+            name=args.name, scopes=args.scope or list(SCOPES), environment=args.environment, expires_in_days=args.days,
+            rate_requests=config.limits.rate_requests, rate_window_s=config.limits.rate_window_s, allowed_ips=args.allow,
+            kind=args.kind,
         )  # fmt: skip
         row, text = keys.issue_key(service.system_scope(args.tenant), sealer, spec)
     _print_key(args, row, text)

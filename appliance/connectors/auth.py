@@ -81,15 +81,15 @@ def oauth_of(auth: Block) -> OAuth | None:
     usual = profile.scope if grant == "authorization_code" else ""
     scopes = [*usual.split(), *auth.get("scope", "").split()]
     return OAuth(
-        grant,
-        auth.get("token_url") or profile.token_url.replace("{directory}", directory),
-        auth.get("authorize_url") or profile.authorize_url.replace("{directory}", directory),
-        auth["client_id"],
-        auth.get("client_secret", ""),
-        " ".join(dict.fromkeys(scopes)),
-        auth.get("client_auth", "post"),
-        {**profile.authorize_params, **auth.get("authorize_params", {})},
-        auth.get("token_params", {}),
+        grant=grant,
+        token_url=auth.get("token_url") or profile.token_url.replace("{directory}", directory),
+        authorize_url=auth.get("authorize_url") or profile.authorize_url.replace("{directory}", directory),
+        client_id=auth["client_id"],
+        client_secret=auth.get("client_secret", ""),
+        scope=" ".join(dict.fromkeys(scopes)),
+        client_auth=auth.get("client_auth", "post"),
+        authorize_params={**profile.authorize_params, **auth.get("authorize_params", {})},
+        token_params=auth.get("token_params", {}),
     )
 
 

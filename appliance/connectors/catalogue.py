@@ -30,8 +30,9 @@ def entries(registry: Registry, words: str = "") -> list[Entry]:
 
 def _entry(connector: type[Connector], distribution: str) -> Entry:
     return Entry(
-        connector.name, connector.title, connector.version, distribution, connector.actions, connector.triggers,
-        tuple(dict.fromkeys(_credentials(connector.settings_schema))), connector.tested_against,
+        name=connector.name, title=connector.title, version=connector.version, distribution=distribution,
+        actions=connector.actions, triggers=connector.triggers,
+        credentials=tuple(dict.fromkeys(_credentials(connector.settings_schema))), tested_against=connector.tested_against,
     )  # fmt: skip
 
 

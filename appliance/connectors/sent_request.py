@@ -83,9 +83,10 @@ def read_request(request: HttpRequest, base_url: str = "") -> SentRequest:
     query = _pairs(parse_qsl(url.query.decode("ascii", "replace"), keep_blank_values=True))
     bodies, is_opaque = _read_body(built)
     return SentRequest(
-        tuple(dict.fromkeys([built.method, *_overrides(built, query, bodies)])),
-        normal_host(f"{url.host if ':' not in url.host else f'[{url.host}]'}:{url.port or _PORTS[url.scheme]}"),
-        tuple(_addresses(url, base_url)), query, tuple(bodies), built.content[:_MOST_BODY].decode("utf-8", "replace"), is_opaque,
+        methods=tuple(dict.fromkeys([built.method, *_overrides(built, query, bodies)])),
+        host=normal_host(f"{url.host if ':' not in url.host else f'[{url.host}]'}:{url.port or _PORTS[url.scheme]}"),
+        urls=tuple(_addresses(url, base_url)), query=query, bodies=tuple(bodies),
+        text=built.content[:_MOST_BODY].decode("utf-8", "replace"), is_opaque=is_opaque,
     )  # fmt: skip
 
 

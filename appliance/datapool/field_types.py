@@ -310,7 +310,10 @@ def _parse_json_cell(text: str) -> Any:
 
 
 def _text_type(build_parser: Callable[[Options], Converter], *options: str) -> FieldType:
-    return FieldType("TEXT", "text", frozenset(options), build_parser, _no_formatter, lambda _: parse_plain_text, _unchanged)
+    return FieldType(
+        storage="TEXT", kind="text", options=frozenset(options), build_parser=build_parser, build_formatter=_no_formatter,
+        build_comparison_parser=lambda _: parse_plain_text, parse_cell=_unchanged,
+    )
 
 
 FIELD_TYPES: dict[str, FieldType] = {
@@ -320,49 +323,52 @@ FIELD_TYPES: dict[str, FieldType] = {
     "url": _text_type(_build_pattern_parser(_URL, 2048, "must be a web address that starts with http:// or https://")),
     "relation": _text_type(_build_pattern_parser(ENTITY_ID, 25, "must be the id of an entity (ent_…)"), "collection"),
     "number": FieldType(
-        "DOUBLE PRECISION",
-        "ordered",
-        frozenset({"min", "max"}),
-        lambda options: _build_bounded_parser(_parse_number, options),
-        lambda _: _format_number,
-        lambda _: _parse_number,
-        _parse_number_cell,
+        storage="DOUBLE PRECISION",
+        kind="ordered",
+        options=frozenset({"min", "max"}),
+        build_parser=lambda options: _build_bounded_parser(_parse_number, options),
+        build_formatter=lambda _: _format_number,
+        build_comparison_parser=lambda _: _parse_number,
+        parse_cell=_parse_number_cell,
     ),
     "integer": FieldType(
-        "BIGINT",
-        "ordered",
-        frozenset({"min", "max"}),
-        lambda options: _build_bounded_parser(_parse_integer, options),
-        lambda _: _format_integer,
-        lambda _: _parse_integer,
-        _unchanged,
+        storage="BIGINT",
+        kind="ordered",
+        options=frozenset({"min", "max"}),
+        build_parser=lambda options: _build_bounded_parser(_parse_integer, options),
+        build_formatter=lambda _: _format_integer,
+        build_comparison_parser=lambda _: _parse_integer,
+        parse_cell=_unchanged,
     ),
     "decimal": FieldType(
-        "BIGINT",
-        "ordered",
-        frozenset({"min", "max", "scale"}),
-        lambda options: _build_bounded_parser(_build_decimal_parser(options), options),
-        build_decimal_formatter,
-        _build_decimal_parser,
-        _unchanged,
+        storage="BIGINT",
+        kind="ordered",
+        options=frozenset({"min", "max", "scale"}),
+        build_parser=lambda options: _build_bounded_parser(_build_decimal_parser(options), options),
+        build_formatter=build_decimal_formatter,
+        build_comparison_parser=_build_decimal_parser,
+        parse_cell=_unchanged,
     ),
     "boolean": FieldType(
-        "BIGINT", "plain", frozenset(), lambda _: _parse_boolean, lambda _: bool, lambda _: _parse_boolean, _parse_boolean_cell
+        storage="BIGINT", kind="plain", options=frozenset(), build_parser=lambda _: _parse_boolean, build_formatter=lambda _: bool,
+        build_comparison_parser=lambda _: _parse_boolean, parse_cell=_parse_boolean_cell,
     ),
     "date": FieldType(
-        "TEXT", "ordered", frozenset(), lambda _: _parse_date, _no_formatter, lambda _: _parse_comparison_date, _parse_date_cell
+        storage="TEXT", kind="ordered", options=frozenset(), build_parser=lambda _: _parse_date, build_formatter=_no_formatter,
+        build_comparison_parser=lambda _: _parse_comparison_date, parse_cell=_parse_date_cell,
     ),
     "datetime": FieldType(
-        "BIGINT",
-        "ordered",
-        frozenset(),
-        lambda _: parse_datetime,
-        lambda _: clock.rfc3339,
-        lambda _: parse_datetime,
-        normalize_time,
+        storage="BIGINT",
+        kind="ordered",
+        options=frozenset(),
+        build_parser=lambda _: parse_datetime,
+        build_formatter=lambda _: clock.rfc3339,
+        build_comparison_parser=lambda _: parse_datetime,
+        parse_cell=normalize_time,
     ),
     "json": FieldType(
-        "TEXT", "plain", frozenset(), lambda _: _parse_json, lambda _: json.loads, lambda _: _parse_json, _parse_json_cell
+        storage="TEXT", kind="plain", options=frozenset(), build_parser=lambda _: _parse_json,
+        build_formatter=lambda _: json.loads, build_comparison_parser=lambda _: _parse_json, parse_cell=_parse_json_cell,
     ),
 }
 

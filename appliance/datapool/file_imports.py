@@ -98,7 +98,10 @@ class FileImports:
         if name.lower().endswith(WORKBOOKS):
             file = self._read_workbook(file)
         kind: Literal["csv", "ndjson"] = "ndjson" if name.lower().endswith((".ndjson", ".jsonl", ".json")) else "csv"
-        file_import = FileImport(ids.new("imp"), scope.tenant_id, scope.actor, collection, name[:200], file, kind)
+        file_import = FileImport(
+            id=ids.new("imp"), tenant_id=scope.tenant_id, actor=scope.actor, collection=collection, name=name[:200], file=file,
+            form=kind,
+        )
         (_inspect_ndjson if kind == "ndjson" else _inspect_csv)(file_import)
         if not file_import.columns or not file_import.sample:
             file_import.file.close()

@@ -291,9 +291,9 @@ class Documents:
         blobs, sha256 = self._blobs, opened.sha256
         check_not_quarantined(scope, sha256)
         return Content(
-            document_id, opened.number, row.name, opened.media_type, opened.size, sha256, opened.created_at,
-            pieces=partial(blobs.read, scope, sha256), read=partial(blobs.read_whole, scope, sha256),
-            copy_to=partial(blobs.copy_to, scope, sha256),
+            document_id=document_id, revision=opened.number, name=row.name, media_type=opened.media_type, size=opened.size,
+            sha256=sha256, created_at=opened.created_at, pieces=partial(blobs.read, scope, sha256),
+            read=partial(blobs.read_whole, scope, sha256), copy_to=partial(blobs.copy_to, scope, sha256),
         )  # fmt: skip
 
     def open_text(self, scope: TenantScope, document_id: str, revision: int | None = None) -> Text:
@@ -356,4 +356,7 @@ def _set_tags(scope: TenantScope, document_id: str, tags: tuple[str, ...]) -> No
 
 
 def _to_revision(row: DocumentRevision) -> Revision:
-    return Revision(row.document_id, row.number, row.sha256, row.size, row.media_type, row.comment, row.created_at, row.created_by)
+    return Revision(
+        document_id=row.document_id, number=row.number, sha256=row.sha256, size=row.size, media_type=row.media_type,
+        comment=row.comment, created_at=row.created_at, created_by=row.created_by,
+    )

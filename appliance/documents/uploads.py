@@ -280,6 +280,6 @@ def _close(scope: TenantScope, upload_id: str, changes: dict[str, Any]) -> None:
 
 def _to_upload(row: UploadRow) -> Upload:
     return Upload(
-        row.id, row.name, row.size, row.received, cast(State, row.state), row.document_id, row.revision, row.created_at,
-        row.expires_at,
+        id=row.id, name=row.name, size=row.size, received=row.received, state=cast(State, row.state), document_id=row.document_id,
+        revision=row.revision, created_at=row.created_at, expires_at=row.expires_at,
     )  # fmt: skip

@@ -33,4 +33,7 @@ def call_span(scope: TenantScope, ready: OpenedIntegration, action: str) -> Iter
         if kind == "execution":
             about["gos.execution"] = actor_id
         took_ms, parent = (clock.monotonic() - began) * 1000, around.span if around else ""
-        spans.add(Span(f"call {ready.slug}.{action}", spans.child_of(around), parent, "client", began_ms, took_ms, failed, about))
+        spans.add(Span(
+            name=f"call {ready.slug}.{action}", place=spans.child_of(around), parent=parent, kind="client", began_ms=began_ms,
+            took_ms=took_ms, failed=failed, about=about,
+        ))

@@ -257,7 +257,10 @@ def _redact_action(ready: OpenedIntegration, action: Action) -> Action:
     text = db.dump_json(parts)
     if not text.isascii() or ready.redactor.text(text) != text:
         parts = ready.redactor.json(_storable(parts))
-    return Action(action.name, parts[0], parts[1], parts[2], action.effect, parts[3], parts[4], parts[5])
+    return Action(
+        name=action.name, summary=parts[0], input=parts[1], output=parts[2], effect=action.effect, sample=parts[3], plan=parts[4],
+        withheld=parts[5],
+    )
 
 
 def _storable(value: T) -> T:
@@ -284,7 +287,10 @@ def _check_schema(ready: OpenedIntegration, schema: Schema, value: Any, what: st
 
 
 def _run_spec(shot: CallSpec) -> _RunSpec:
-    return _RunSpec(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.hides_output, shot.admit)
+    return _RunSpec(
+        key=shot.key, seconds=shot.seconds, sink=shot.sink, traffic=shot.traffic, documents=shot.documents,
+        is_discreet=shot.hides_output, admit=shot.admit,
+    )
 
 
 def _with_contract_errors(ready: OpenedIntegration, act: Callable[[], T], *, is_discreet: bool = False) -> T:

@@ -154,7 +154,8 @@ def _pack(action: Action) -> bytes:
 def _unpack(row: ActionRow) -> Action:
     parts = json.loads(zlib.decompress(bytes(row.packed)))
     return Action(
-        row.name, row.summary, parts["input"], parts["output"], row.effect, parts["sample"], parts["plan"], row.withheld
+        name=row.name, summary=row.summary, input=parts["input"], output=parts["output"], effect=row.effect,
+        sample=parts["sample"], plan=parts["plan"], withheld=row.withheld,
     )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ def _from_row(row: tuple[Any, ...]) -> RecordedCall:
     decision, traffic, *inputs = (None if each is None else json.loads(each) for each in columns)
     hosts = tuple((traffic or {}).get("hosts", ()))
     return RecordedCall(
-        str(call_id), str(integration), str(connector), str(action), cast(Effect, effect), str(status), str(actor), execution_id,
-        int(created_at), decision, hosts, inputs[0] if inputs else None,
+        id=str(call_id), integration=str(integration), connector=str(connector), action=str(action), effect=cast(Effect, effect),
+        status=str(status), actor=str(actor), execution_id=execution_id, created_at=int(created_at), decision=decision,
+        hosts=hosts, input=inputs[0] if inputs else None,
     )  # fmt: skip

@@ -256,7 +256,8 @@ class Integrations:
             logs.remember_secret(secret)
         basis = discovery.basis_of(installed, row.settings) if installed.discovers else ""
         return OpenedIntegration(
-            scope.tenant_id, slug, installed, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency, row.version
+            tenant_id=scope.tenant_id, slug=slug, installed=installed, settings=opened.settings,
+            secrets=(*opened.secrets, *hidden), basis=basis, concurrency=row.concurrency, version=row.version,
         )
 
     def must_discover(self, scope: TenantScope, ready: OpenedIntegration) -> bool:
@@ -346,7 +347,8 @@ class Integrations:
         check = None if row.checked_at is None else Check(row.checked_at, bool(row.check_ok), row.check_message or "")
         settings = to_view(row.settings, self._sealed.read(scope, row.id, row.sealed), clock.rfc3339)
         return Integration(
-            row.id, row.name, row.connector, settings, row.version, row.created_at, row.updated_at, check, row.concurrency
+            slug=row.id, name=row.name, connector=row.connector, settings=settings, version=row.version, created_at=row.created_at,
+            updated_at=row.updated_at, check=check, concurrency=row.concurrency,
         )  # fmt: skip
 
 

@@ -96,9 +96,10 @@ def read_reply(answer: Any, question: Question) -> Reply:
     reason = str(answer.get("stop_reason") or "")
     read, written, cached = _usage(answer.get("usage"))
     return Reply(
-        dump_json(answers[0].get("input")) if answers else "".join(texts), _finish(reason, bool(calls)), read, written,
-        str(answer.get("model") or ""), calls, tuple(part for part in parts if part.get("type") in _THOUGHTS), cached,
-        str(answer.get("id") or ""), reason,
+        text=dump_json(answers[0].get("input")) if answers else "".join(texts), finish=_finish(reason, bool(calls)),
+        input_tokens=read, output_tokens=written, model=str(answer.get("model") or ""), calls=calls,
+        thoughts=tuple(part for part in parts if part.get("type") in _THOUGHTS), cached_tokens=cached,
+        id=str(answer.get("id") or ""), reason=reason,
     )  # fmt: skip
 
 

@@ -312,4 +312,7 @@ def _keep_key(row: ProfileRow, profile: Profile) -> dict[str, object]:
 
 def _to_stored(row: ProfileRow) -> StoredProfile:
     profile = Profile.model_validate(row.settings)
-    return StoredProfile(row.id, profile, row.key_at, row.reference, row.version, row.created_at, row.updated_at)
+    return StoredProfile(
+        slug=row.id, profile=profile, key_at=row.key_at, reference=row.reference, version=row.version, created_at=row.created_at,
+        updated_at=row.updated_at,
+    )

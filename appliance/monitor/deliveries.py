@@ -225,7 +225,10 @@ def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
         key, changes = (scope.tenant_id, each.id), {"tries": each.tries + 1}
         if LEASES.claim(key, each.next_try_at, until=now + LEASE_MS, changes=changes):
             claimed.append(
-                Claimed(scope, webhook_id, each.id, row.url, each.payload, tuple(sealed), each.tries + 1, now + LEASE_MS)
+                Claimed(
+                    scope=scope, webhook_id=webhook_id, delivery_id=each.id, url=row.url, payload=each.payload,
+                    sealed=tuple(sealed), tries=each.tries + 1, lease=now + LEASE_MS,
+                )
             )
     return claimed
 

@@ -191,6 +191,6 @@ def _matching(query: Any, filters: LineFilter, after: int = 0) -> Any:
 
 def _from_row(row: Any) -> Line:
     return Line(
-        row.at, _NAMES[row.level], row.source, row.message, row.fields, row.execution_id, row.process_id, row.step,
-        row.request_id, row.id,
+        at=row.at, level=_NAMES[row.level], source=row.source, message=row.message, fields=row.fields,
+        execution_id=row.execution_id, process_id=row.process_id, step=row.step, request_id=row.request_id, number=row.id,
     )  # fmt: skip

@@ -52,7 +52,10 @@ def count_requests(requests: Iterable[AnsweredRequest]) -> None:
         ):
             summed.setdefault(key, tally.Extent()).add(tally.Extent(1, value, value, value))
     for (tenant_id, kind, name, minute, result, slot), sum_of in summed.items():
-        counted = tally.CountedEvents(name, minute, result, slot, sum_of.count, sum_of.sum_ms, sum_of.low_ms, sum_of.high_ms)
+        counted = tally.CountedEvents(
+            name=name, minute=minute, result=result, slot=slot, count=sum_of.count, sum_ms=sum_of.sum_ms, low_ms=sum_of.low_ms,
+            high_ms=sum_of.high_ms,
+        )
         tally.add_events(TenantScope(tenant_id, "system"), kind, counted)
 
 
@@ -68,7 +71,9 @@ class KeyTraffic:
         kind, _, key_id = scope.actor.partition(":")
         if kind == "key" and len(self._waiting) < MAX_QUEUED:
             with self._lock:
-                self._waiting.append(AnsweredRequest(scope.tenant_id, "key", key_id, clock.now_ms(), status, ms, sent))
+                self._waiting.append(AnsweredRequest(
+                    tenant_id=scope.tenant_id, of="key", name=key_id, at=clock.now_ms(), status=status, ms=ms, sent=sent,
+                ))
 
     def flush(self) -> None:
         """Store the collected requests; if that fails, they are kept for the next flush."""

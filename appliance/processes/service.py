@@ -80,10 +80,12 @@ class ProcessFlow:
         self._deadlines = Deadlines(self._io.submit, limits.step_call_seconds)
         data = StoredData(ports.data, ports.documents, limits.step_answer_kb << 10)
         tools = StepServices(
-            pool, data, ports.actions, self._io.submit, self._deadlines.submit, limits.step_seconds * 1000,
-            limits.step_memory_mb, limits.step_output_kb << 10, limits.step_answer_kb << 10, limits.step_host_calls,
-            limits.waiting_days * 86_400_000, limits.execution_steps - 1, ports.sealer, ChildStarter(self._load, self._enqueue),
-            ports.documents, ports.models or no_models(ports.sealer), ports.formats, self._agents,
+            pool=pool, data=data, actions=ports.actions, submit_io=self._io.submit, submit_call=self._deadlines.submit,
+            default_time_ms=limits.step_seconds * 1000, default_memory_mb=limits.step_memory_mb,
+            output_bytes=limits.step_output_kb << 10, answer_bytes=limits.step_answer_kb << 10, host_calls=limits.step_host_calls,
+            max_wait_ms=limits.waiting_days * 86_400_000, max_items=limits.execution_steps - 1, sealer=ports.sealer,
+            children=ChildStarter(self._load, self._enqueue), documents=ports.documents,
+            models=ports.models or no_models(ports.sealer), formats=ports.formats, agents=self._agents,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
         self._end_watch = EndWatch()

@@ -184,7 +184,8 @@ class _Reader:
         skills = {name: skill for name in names if (skill := self.skill(name)) is not None}
         return Solution(
             self.name(root, lines), self.text(root.get("description", ""), "description", lines), *needs,
-            collections, integrations, processes, webapps, agents, skills, policies,
+            collections=collections, integrations=integrations, processes=processes, webapps=webapps, agents=agents,
+            skills=skills, policies=policies,
         )  # fmt: skip
 
     def unknown(self, path: str) -> None:

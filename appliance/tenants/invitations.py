@@ -153,7 +153,10 @@ def read_offer(sealer: Sealer, token: str) -> Offer:
     row = _open_row(sealer, token)
     has_account = _has_account(row.login)
     name = service.get_tenant(row.tenant_id).name
-    return Offer(row.tenant_id, name, row.login, row.role, bool(row.approver), row.expires_at, has_account)
+    return Offer(
+        tenant_id=row.tenant_id, tenant=name, login=row.login, role=row.role, approver=bool(row.approver),
+        expires_at=row.expires_at, has_account=has_account,
+    )
 
 
 def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] = ()) -> tuple[Person, str]:
@@ -224,5 +227,6 @@ def _from_row(row: InvitationRow) -> Invitation:
     if sending == "sending" and row.created_at < clock.now_ms() - _SENDING_TIMEOUT_MS:  # the appliance was stopped while sending
         sending, problem = "failed", "it is not known whether the e-mail was sent; invite them again"
     return Invitation(
-        row.id, row.login, row.role, bool(row.approver), sending, problem, row.invited_by, row.created_at, row.expires_at
+        id=row.id, login=row.login, role=row.role, approver=bool(row.approver), sending=sending, problem=problem,
+        invited_by=row.invited_by, created_at=row.created_at, expires_at=row.expires_at,
     )

@@ -391,8 +391,8 @@ class WebApps:
         for name in RULE_FILES:
             served_files.pop(name, None)
         return ServedVersion(
-            number, bool(row.settings.get("spa")), row.rules, served_files, row.published_at, row.created_at,
-            row.settings.get("routes", ()), parse_access(row.settings.get("access")),
+            number=number, spa=bool(row.settings.get("spa")), rules=row.rules, files=served_files, published_at=row.published_at,
+            created_at=row.created_at, routes=row.settings.get("routes", ()), access=parse_access(row.settings.get("access")),
         )  # fmt: skip
 
 

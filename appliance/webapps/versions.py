@@ -36,8 +36,9 @@ def to_version(row: VersionRow, published_number: int | None, required: Sequence
     elif row.state == "ready" and row.published_at is not None:
         state = "superseded"
     return Version(
-        row.app_id, row.number, state, row.message, Source(**row.source), Settings(**row.settings), row.files, row.bytes,
-        row.reason, row.created_at, row.created_by, row.published_at, tuple(required),
+        app=row.app_id, number=row.number, state=state, message=row.message, source=Source(**row.source),
+        settings=Settings(**row.settings), files=row.files, bytes=row.bytes, reason=row.reason, created_at=row.created_at,
+        created_by=row.created_by, published_at=row.published_at, required=tuple(required),
     )  # fmt: skip
 
 

@@ -76,8 +76,10 @@ def parse_skill(name: str, files: Mapping[str, bytes]) -> ParsedSkill:
     reader.refuse()
     ordered = tuple(sorted(described, key=lambda file: file.path.encode()))
     return ParsedSkill(
-        name, _line(front, "description"), _line(front, "license"), _line(front, "compatibility"), front.get("metadata", {}),
-        tuple(reader.tools(front.get("allowed-tools", ""))), instructions, ordered, digest_of(ordered), dict(files),
+        name=name, description=_line(front, "description"), license=_line(front, "license"),
+        compatibility=_line(front, "compatibility"), metadata=front.get("metadata", {}),
+        requested_tools=tuple(reader.tools(front.get("allowed-tools", ""))), instructions=instructions, files=ordered,
+        digest=digest_of(ordered), contents=dict(files),
     )  # fmt: skip
 
 

@@ -266,9 +266,10 @@ def _skill(row: Any) -> Skill:
         grant = Grant(row.approved_digest, tools, row.granted_by, row.granted_login, row.granted_at)
     front = row.version.front
     return Skill(
-        row.name, front["description"], row.digest, front["license"], front["compatibility"], front["metadata"],
-        tuple(front["requested_tools"]), row.version.files, row.version.bytes, row.created_at, row.updated_at, row.updated_by,
-        grant,
+        name=row.name, description=front["description"], version_digest=row.digest, license=front["license"],
+        compatibility=front["compatibility"], metadata=front["metadata"], requested_tools=tuple(front["requested_tools"]),
+        files=row.version.files, bytes=row.version.bytes, created_at=row.created_at, updated_at=row.updated_at,
+        updated_by=row.updated_by, grant=grant,
     )  # fmt: skip
 
 

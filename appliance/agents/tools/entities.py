@@ -46,16 +46,20 @@ def entity_tools() -> list[Tool]:
     write = inputs(("operations",), operations=operations, dry_run={"type": "boolean"})
     return [
         Tool(
-            "query_entities", "Query entities",
-            "Queries the entities of a collection, or groups of them: filter, full-text search, sort, aggregates, page by page.",
-            query, listed(_ENTITY), "read", frozenset({"entities.read"}), _query, long=("items",),
+            name="query_entities", title="Query entities",
+            description=(
+                "Queries the entities of a collection, or groups of them: filter, full-text search, sort, "
+                "aggregates, page by page."
+            ),
+            input_schema=query, output_schema=listed(_ENTITY), effect="read", scopes=frozenset({"entities.read"}), call=_query,
+            long=("items",),
         ),
         Tool(
-            "write_entities", "Write entities",
-            "Creates, updates, upserts and deletes entities in one transaction: all operations or none. Each error has a pointer "
+            name="write_entities", title="Write entities",
+            description="Creates, updates, upserts and deletes entities in one transaction: all operations or none. Each error has a pointer "
             "to its operation; the outcomes are in the order of the operations.",
-            write, outputs(("outcomes",), outcomes={"type": "array", "items": _OUTCOME}), "write", frozenset({"entities.write"}),
-            _write, Hints(destructive=True), ("outcomes",),
+            input_schema=write, output_schema=outputs(("outcomes",), outcomes={"type": "array", "items": _OUTCOME}),
+            effect="write", scopes=frozenset({"entities.write"}), call=_write, hints=Hints(destructive=True), long=("outcomes",),
         ),
     ]  # fmt: skip
 

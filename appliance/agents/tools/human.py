@@ -65,14 +65,19 @@ class HumanTools:
         )  # fmt: skip
         return [
             Tool(
-                ASK, "Ask a person",
-                "Asks a person to approve one exact call, to answer a question, or to choose. Show review_url to the person: they "
-                "sign in there and decide; a client cannot decide for them. Get the result with get_human_input.",
-                ask, output, "read", frozenset({"approvals.request"}), self.ask, Hints(read_only=False), ("comment",),
+                name=ASK, title="Ask a person",
+                description=(
+                    "Asks a person to approve one exact call, to answer a question, or to choose. Show review_url to "
+                    "the person: they "
+                    "sign in there and decide; a client cannot decide for them. Get the result with get_human_input."
+                ),
+                input_schema=ask, output_schema=output, effect="read", scopes=frozenset({"approvals.request"}), call=self.ask,
+                hints=Hints(read_only=False), long=("comment",),
             ),
             Tool(
-                LOOK, "Get a person's decision", "Returns a request and its decision; waits up to wait_seconds for one.",
-                look, output, "read", frozenset({"approvals.read"}), self.look, long=("comment",),
+                name=LOOK, title="Get a person's decision",
+                description="Returns a request and its decision; waits up to wait_seconds for one.", input_schema=look,
+                output_schema=output, effect="read", scopes=frozenset({"approvals.read"}), call=self.look, long=("comment",),
             ),
         ]  # fmt: skip
 

@@ -30,8 +30,10 @@ class LogTools:
         )  # fmt: skip
         return [
             Tool(
-                "read_logs", "Read logs", "Lists log lines, newest first: by text, level, source, execution, process and time.",
-                arguments, listed(self.shape.schema), "read", frozenset({"logs.read"}), self.read, long=("items",),
+                name="read_logs", title="Read logs",
+                description="Lists log lines, newest first: by text, level, source, execution, process and time.",
+                input_schema=arguments, output_schema=listed(self.shape.schema), effect="read", scopes=frozenset({"logs.read"}),
+                call=self.read, long=("items",),
             )
         ]  # fmt: skip
 

@@ -44,18 +44,21 @@ class ProcessTools:
         )  # fmt: skip
         return [
             Tool(
-                "execute_process", "Execute a process",
-                "Starts an execution of a published process. Returns at once, or with the result if the execution ends within "
-                "`wait` seconds; a failed execution is a normal result with `status: failed` and `error`. Follow it with "
-                "get_execution.",
-                execute, execution, "write", frozenset({"processflow.execute"}), self.execute, Hints(open_world=True), _LONG,
-                consumes=True, defaults={"version": self.published_version},
+                name="execute_process", title="Execute a process",
+                description=(
+                    "Starts an execution of a published process. Returns at once, or with the result if the execution ends within "
+                    "`wait` seconds; a failed execution is a normal result with `status: failed` and `error`. Follow it with "
+                    "get_execution."
+                ),
+                input_schema=execute, output_schema=execution, effect="write", scopes=frozenset({"processflow.execute"}),
+                call=self.execute, hints=Hints(open_world=True), long=_LONG, consumes=True,
+                defaults={"version": self.published_version},
             ),
             Tool(
-                "get_execution", "Show an execution",
-                "Shows an execution: status, output or error, what it waits for, and its position while it is queued.",
-                inputs(("execution_id",), execution_id=TEXT), execution, "read", frozenset({"processflow.read"}), self.get,
-                long=_LONG,
+                name="get_execution", title="Show an execution",
+                description="Shows an execution: status, output or error, what it waits for, and its position while it is queued.",
+                input_schema=inputs(("execution_id",), execution_id=TEXT), output_schema=execution, effect="read",
+                scopes=frozenset({"processflow.read"}), call=self.get, long=_LONG,
             ),
         ]  # fmt: skip
 

@@ -43,15 +43,20 @@ class SkillTools:
         scopes = frozenset({"skills.read"})
         return [
             Tool(
-                "list_tenant_skills", "List skills", "Lists the tenant's skills and their purpose. Load one before you follow it.",
-                inputs(), listed(summary), "read", scopes, self.list, long=("items",),
+                name="list_tenant_skills", title="List skills",
+                description="Lists the tenant's skills and their purpose. Load one before you follow it.", input_schema=inputs(),
+                output_schema=listed(summary), effect="read", scopes=scopes, call=self.list, long=("items",),
             ),
             Tool(
-                "load_tenant_skill", "Load a skill",
-                "Loads a skill's instructions and the list of its files, or one of its files. `requested_tools` grants nothing; a "
-                "run that follows the skill may use `granted_tools` to make changes without asking a person, if policies allow "
-                "it.",
-                load, loaded, "read", scopes, self.load, long=("content", "instructions"),
+                name="load_tenant_skill", title="Load a skill",
+                description=(
+                    "Loads a skill's instructions and the list of its files, or one of its files. `requested_tools` "
+                    "grants nothing; a "
+                    "run that follows the skill may use `granted_tools` to make changes without asking a person, if policies allow "
+                    "it."
+                ),
+                input_schema=load, output_schema=loaded, effect="read", scopes=scopes, call=self.load,
+                long=("content", "instructions"),
             ),
         ]  # fmt: skip
 

@@ -32,11 +32,13 @@ class WebAppTools:
                        publication=self.publication.schema)  # fmt: skip
         return [
             Tool(
-                "publish_webapp", "Publish a WebApp",
-                "Publishes this version once its smoke checks have passed. While they run, the result is `state: checking`; if "
-                "they fail, the call fails with their findings.",
-                arguments, output, "write", frozenset({"webapps.publish"}), self.publish, Hints(destructive=True, idempotent=True),
-                consumes=True,
+                name="publish_webapp", title="Publish a WebApp",
+                description=(
+                    "Publishes this version once its smoke checks have passed. While they run, the result is `state: checking`; if "
+                    "they fail, the call fails with their findings."
+                ),
+                input_schema=arguments, output_schema=output, effect="write", scopes=frozenset({"webapps.publish"}),
+                call=self.publish, hints=Hints(destructive=True, idempotent=True), consumes=True,
             )
         ]  # fmt: skip
 

@@ -92,7 +92,10 @@ def list_documents(call: Call) -> object:
     """
     query: DocumentListQuery = call.query
     metadata = read_metadata(query.metadata) if query.metadata is not None else {}
-    filters = DocumentFilter(query.name, query.tag, query.folder, query.media_type, metadata, query.search, query.under)
+    filters = DocumentFilter(
+        name=query.name, tag=query.tag, folder=query.folder, media_type=query.media_type, metadata=metadata, search=query.search,
+        under=query.under,
+    )
     page = call.services.documents.files.list_documents(call.scope, filters, query.page)
     snippets: Mapping[str, str] = {}
     if query.search is not None:

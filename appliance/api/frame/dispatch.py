@@ -326,7 +326,10 @@ def _make_call(services: Services, route: Route, incoming: IncomingRequest, call
         fingerprint += json.dumps(sorted(request.args.items())).encode()
         request_key = RequestKey(idempotency.check_key(key), route.method, request.path, fingerprint)
     if_match = None if route.method == "GET" else _if_match(request.headers.get("if-match"))
-    return Call(caller.scope, services, body, query, if_match, request_key, request.headers, request.slot, incoming.end_turn)
+    return Call(
+        scope=caller.scope, services=services, body=body, query=query, if_match=if_match, idempotency=request_key,
+        headers=request.headers, place=request.slot, end_turn=incoming.end_turn,
+    )
 
 
 def _if_match(header: str | None) -> str | None:

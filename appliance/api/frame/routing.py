@@ -266,8 +266,12 @@ def route(
             raise ValueError(f"{handler.__name__} needs a docstring, which documents {method} {path}")
         adapter = TypeAdapter(list[returns] if listed else returns)
         ROUTES.append(
-            Route(method, path, handler, scope, summary, description.strip(), body, query, returns, listed, status,
-                  dict(also or {}), media, atomic, adapter, inspect.iscoroutinefunction(handler), acts or Acts(), tuple(errors))
+            Route(
+                method=method, path=path, handler=handler, scope=scope, summary=summary, description=description.strip(),
+                body=body, query=query, returns=returns, listed=listed, status=status, also=dict(also or {}), media=media,
+                atomic=atomic, adapter=adapter, is_async=inspect.iscoroutinefunction(handler), acts=acts or Acts(),
+                errors=tuple(errors),
+            )
         )  # fmt: skip
         return handler
 

@@ -252,7 +252,10 @@ def _create_request(call: Call) -> Answer:
     if body.action is not None:
         approval = _request_action(call, subject, body, RequestOptions(body.title, body.reason, body.ttl_seconds, key))
     else:
-        request = HumanInput(body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, key)
+        request = HumanInput(
+            kind=body.kind, title=body.title, reason=body.reason, schema=body.answer_schema, choices=body.choices,
+            ttl_seconds=body.ttl_seconds, idempotency_key=key,
+        )
         approval = human_input.request_human_input(call.scope, subject, request)
     return Answer(approval_view(call, approval), headers={"Location": f"/api/v1/approvals/{approval.id}"})
 

@@ -272,4 +272,7 @@ def _subject(call: Call, body: SubjectBody) -> Subject:
     skills = tuple(SkillUsed(each.name, each.digest, each.trusted) for each in body.skills)
     actor = body.actor if body.actor is not None else call.scope.actor
     credential = body.credential or (credential_of(call.scope) if body.actor is None else "")
-    return Subject(actor, body.via, body.agent, body.run_id, skills, tuple(body.tainted_by), credential)
+    return Subject(
+        actor=actor, via=body.via, agent=body.agent, run_id=body.run_id, skills=skills, tainted_by=tuple(body.tainted_by),
+        credential=credential,
+    )

@@ -182,7 +182,10 @@ def call_filter(query: CallsQuery) -> CallFilter:
         for name, text in (("created_after", query.created_after), ("created_before", query.created_before))
     )
     integration = query.integration if isinstance(query, AllCallsQuery) else None
-    return CallFilter(query.status, query.action, query.execution_id, integration, query.outcome, after, before)
+    return CallFilter(
+        status=query.status, action=query.action, execution_id=query.execution_id, integration=integration, outcome=query.outcome,
+        after=after, before=before,
+    )
 
 
 @route(

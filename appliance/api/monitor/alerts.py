@@ -56,9 +56,9 @@ class AlertConditionBody(Body):
     @property
     def condition(self) -> Condition:
         return Condition(
-            self.kind, self.process, self.failure, self.integration, self.above,
-            _parse_duration(self.longer_than, "/condition/longer_than"), _parse_duration(self.window, "/condition/window"),
-            self.at_least,
+            kind=self.kind, process=self.process, failure=self.failure, integration=self.integration, above=self.above,
+            longer_than_ms=_parse_duration(self.longer_than, "/condition/longer_than"),
+            window_ms=_parse_duration(self.window, "/condition/window"), at_least=self.at_least,
         )  # fmt: skip
 
 
@@ -258,9 +258,10 @@ def change_alert(call: Call, alert_id: str) -> AlertView:
         until = body.silenced_until
         silenced_until = 0 if until is None else clock.parse_rfc3339(until, pointer="/silenced_until")
     change = AlertChange(
-        body.name, None if body.condition is None else body.condition.condition,
-        None if body.actions is None else [each.action for each in body.actions],
-        _parse_duration(body.for_, "/for"), _parse_duration(body.repeat, "/repeat"), body.enabled, silenced_until,
+        name=body.name, condition=None if body.condition is None else body.condition.condition,
+        actions=None if body.actions is None else [each.action for each in body.actions],
+        for_ms=_parse_duration(body.for_, "/for"), repeat_ms=_parse_duration(body.repeat, "/repeat"), enabled=body.enabled,
+        silenced_until=silenced_until,
     )  # fmt: skip
     return _view(call, call.services.monitor.alerts.change_alert(call.scope, alert_id, change))
 

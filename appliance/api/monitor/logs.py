@@ -77,8 +77,8 @@ class LogQuery(ListQuery):
     @property
     def filters(self) -> LineFilter:
         return LineFilter(
-            self.text, self.level, self.source, self.execution, self.process,
-            parse_moment(self.since, "since"), parse_moment(self.until, "until"),
+            text=self.text, level=self.level, source=self.source, execution_id=self.execution, process_id=self.process,
+            since=parse_moment(self.since, "since"), until=parse_moment(self.until, "until"),
         )  # fmt: skip
 
 

@@ -128,7 +128,10 @@ def _start_request(call: Call) -> StartRequest:
     expires_ms = clock.parse_duration(query.expires_in, pointer="/expires_in") if query.expires_in else None
     if expires_ms is not None and not 1 <= expires_ms <= 366 * 86_400_000:
         raise ValidationFailed("`expires_in` must be greater than zero and at most a year", pointer="/expires_in")
-    return StartRequest(call.body, query.version, run_at, query.priority, query.label, call.token, expires_ms)
+    return StartRequest(
+        input=call.body, version=query.version, run_at=run_at, priority=query.priority, label=query.label, token=call.token,
+        expires_ms=expires_ms,
+    )
 
 
 @route(
@@ -173,11 +176,12 @@ async def execute_process(call: Call, process_id: str) -> Answer:
 
 def _filter(query: Any, process_id: str | None, execution_id: str | None = None) -> ExecutionFilter:
     return ExecutionFilter(
-        process_id, query.status, query.label, query.failure_class,
-        clock.parse_rfc3339(query.since, pointer="/since") if query.since else None,
-        clock.parse_rfc3339(query.until, pointer="/until") if query.until else None, execution_id, query.q,
-        query.version, query.text, query.failed_step,
-        clock.parse_duration(query.took_at_least, pointer="/took_at_least") if query.took_at_least else None, query.started_by,
+        process_id=process_id, status=query.status, label=query.label, failure_class=query.failure_class,
+        since=clock.parse_rfc3339(query.since, pointer="/since") if query.since else None,
+        until=clock.parse_rfc3339(query.until, pointer="/until") if query.until else None, id=execution_id, search=query.q,
+        version=query.version, text=query.text, step=query.failed_step,
+        took_ms=clock.parse_duration(query.took_at_least, pointer="/took_at_least") if query.took_at_least else None,
+        by=query.started_by,
     )  # fmt: skip
 
 

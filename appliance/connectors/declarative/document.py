@@ -109,41 +109,41 @@ class _Reader:
         at = f"/triggers/{pointer_token(name)}"
         roots = ("settings", "query", "cursor", "call", "page")
         return TriggerPlan(
-            Trigger(name, data["summary"], data["query"], data["item"], data.get("sample", {})),
-            self.request(data["request"], f"{at}/request", roots),
-            self.request(data["newest"], f"{at}/newest", roots) if "newest" in data else None,
-            self.pages(data["pages"], f"{at}/pages", ("query",)),
-            self.tree(data["map"], f"{at}/map", ("item", "query")) if "map" in data else None,
-            self.path(data["key"], f"{at}/key"),
-            self.path(data["cursor"], f"{at}/cursor"),
-            data.get("ascending", False),
-            data.get("begin", "now"),
-            self.errors(data.get("errors", []), f"{at}/errors"),
+            trigger=Trigger(name, data["summary"], data["query"], data["item"], data.get("sample", {})),
+            request=self.request(data["request"], f"{at}/request", roots),
+            newest=self.request(data["newest"], f"{at}/newest", roots) if "newest" in data else None,
+            pages=self.pages(data["pages"], f"{at}/pages", ("query",)),
+            shape=self.tree(data["map"], f"{at}/map", ("item", "query")) if "map" in data else None,
+            key=self.path(data["key"], f"{at}/key"),
+            cursor=self.path(data["cursor"], f"{at}/cursor"),
+            ascending=data.get("ascending", False),
+            begin=data.get("begin", "now"),
+            errors=self.errors(data.get("errors", []), f"{at}/errors"),
         )
 
     def request(self, data: Mapping[str, Any], at: str, roots: Collection[str]) -> RequestPlan:
         kind = next((each for each in ("json", "form") if each in data), "none")
         return RequestPlan(
-            data.get("method", "GET"),
-            self.template(data["path"], f"{at}/path", roots),
-            self.tree(data.get("query", {}), f"{at}/query", roots),
-            self.texts(data.get("headers", {}), f"{at}/headers", roots),
-            cast(Any, kind),
-            self.tree(data.get(kind), f"{at}/{kind}", roots),
-            data.get("timeout_s"),
+            method=data.get("method", "GET"),
+            path=self.template(data["path"], f"{at}/path", roots),
+            query=self.tree(data.get("query", {}), f"{at}/query", roots),
+            headers=self.texts(data.get("headers", {}), f"{at}/headers", roots),
+            body_kind=cast(Any, kind),
+            body=self.tree(data.get(kind), f"{at}/{kind}", roots),
+            timeout_s=data.get("timeout_s"),
         )
 
     def pages(self, data: Mapping[str, Any], at: str, roots: Collection[str]) -> PagesPlan:
         most = data.get("max_items", 10_000)
         return PagesPlan(
-            data["kind"],
-            self.path(data["items"], f"{at}/items"),
-            self.path(data["next"], f"{at}/next") if "next" in data else None,
-            self.path(data["more"], f"{at}/more") if "more" in data else None,
-            data.get("size"),
-            data.get("first", 1),
-            data.get("max_pages", 100),
-            self.template(most, f"{at}/max_items", roots) if isinstance(most, str) else most,
+            kind=data["kind"],
+            items=self.path(data["items"], f"{at}/items"),
+            next=self.path(data["next"], f"{at}/next") if "next" in data else None,
+            more=self.path(data["more"], f"{at}/more") if "more" in data else None,
+            size=data.get("size"),
+            first=data.get("first", 1),
+            max_pages=data.get("max_pages", 100),
+            max_items=self.template(most, f"{at}/max_items", roots) if isinstance(most, str) else most,
         )
 
     def auth(self, data: Mapping[str, Any]) -> Auth:

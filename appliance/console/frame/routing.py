@@ -236,7 +236,10 @@ def page(
     """Declare a page under /console of a tenant's host; with `needs_session=False` the handler gets an Arrival, not a Visit."""
 
     def declare(handler: Handler) -> Handler:
-        PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session, takes_files, admins_only))
+        PAGES.append(PageRoute(
+            method=method, path=f"/console{path}", scope=scope, handler=handler, needs_session=needs_session,
+            takes_files=takes_files, admins_only=admins_only,
+        ))
         return handler
 
     return declare

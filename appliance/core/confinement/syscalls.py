@@ -80,8 +80,8 @@ class _Architecture:
 
 
 _ARCHITECTURES = {
-    "x86_64": _Architecture(0xC000003E, 0, 317, 9, 10, 234, 56, 157),
-    "aarch64": _Architecture(0xC00000B7, 1, 277, 222, 226, 131, 220, 167),
+    "x86_64": _Architecture(audit=0xC000003E, column=0, seccomp=317, mmap=9, mprotect=10, tgkill=234, clone=56, prctl=157),
+    "aarch64": _Architecture(audit=0xC00000B7, column=1, seccomp=277, mmap=222, mprotect=226, tgkill=131, clone=220, prctl=167),
 }
 
 

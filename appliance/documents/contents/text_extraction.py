@@ -196,7 +196,10 @@ def _claim(*, is_scan: bool) -> TextJob | None:
         if not due:
             return None
         tenant_id, row_id, content, media_type, tries, seen_at = due[0]
-        job = TextJob(system_scope(tenant_id), row_id, content, media_type, is_scan, tries + 1, now + LEASE_MS)
+        job = TextJob(
+            scope=system_scope(tenant_id), row_id=row_id, content=content, media_type=media_type, is_scan=is_scan, tries=tries + 1,
+            lease=now + LEASE_MS,
+        )
         refusal = _refusal(job)
         if _try_claim(job, seen_at, refusal) and not refusal:
             return job

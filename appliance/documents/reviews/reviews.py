@@ -357,8 +357,9 @@ def _reviews(scope: TenantScope, rows: Sequence[ReviewRow]) -> list[Review]:
     now = clock.now_ms()
     return [
         Review(
-            row.id, row.document_id, row.revision, row.sha256, row.needed, tuple(Reviewer(*each) for each in row.reviewers),
-            row.note, _status(row, now), row.due_at, row.requested_by, row.created_at, row.closed_at, tuple(votes[row.id]),
+            id=row.id, document_id=row.document_id, revision=row.revision, sha256=row.sha256, needed=row.needed,
+            reviewers=tuple(Reviewer(*each) for each in row.reviewers), note=row.note, status=_status(row, now), due_at=row.due_at,
+            requested_by=row.requested_by, created_at=row.created_at, closed_at=row.closed_at, votes=tuple(votes[row.id]),
         )
         for row in rows
     ]  # fmt: skip

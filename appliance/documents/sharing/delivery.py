@@ -60,7 +60,8 @@ class DeliveryPolicy:
         if self._key_checks.holds_key(scope, revision.sha256):
             return None
         return DeliverableContent(
-            document_id, revision.number, row.name, revision.media_type, revision.size, revision.sha256, revision.created_at
+            document_id=document_id, revision=revision.number, name=row.name, media_type=revision.media_type, size=revision.size,
+            sha256=revision.sha256, created_at=revision.created_at,
         )
 
     def check(self, scope: TenantScope, document_id: str, choice: RevisionChoice) -> None:

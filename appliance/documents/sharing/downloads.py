@@ -166,6 +166,6 @@ def _add(key: tuple[str, str, int, int], count: int, size: int) -> None:
 
 def _to_download(row: DownloadRow) -> Download:
     return Download(
-        row.id, row.at, row.share_id, row.revision, row.count, row.bytes, row.address, row.agent, row.outcome,
-        row.person,
+        id=row.id, at=row.at, share_id=row.share_id, revision=row.revision, count=row.count, bytes=row.bytes, address=row.address,
+        agent=row.agent, outcome=row.outcome, person=row.person,
     )  # fmt: skip

@@ -103,7 +103,10 @@ class Publications:
         choice = parse_choice(row.revision)
         content = self._policy.find(scope, row.document_id, choice)
         serves = None if content is None else content.revision
-        return Publication(row.document_id, row.path, choice, _parse_cache(row.cache), serves, row.created_at, row.created_by)
+        return Publication(
+            document_id=row.document_id, path=row.path, revision=choice, cache=_parse_cache(row.cache), serves=serves,
+            created_at=row.created_at, created_by=row.created_by,
+        )
 
 
 def check_path(path: str) -> str:

@@ -272,9 +272,10 @@ def _validate(new: NewShare, expires_at: int, now: int) -> None:
 
 def _to_share(row: ShareRow) -> Share:
     return Share(
-        row.id, row.document_id, parse_choice(row.revision), row.expires_at, row.password_hash is not None, row.max_downloads,
-        row.downloads, row.note, row.created_at, row.created_by, row.revoked_at, _state(row),
-        audiences.from_json(row.audience), row.audience_number,
+        id=row.id, document_id=row.document_id, revision=parse_choice(row.revision), expires_at=row.expires_at,
+        has_password=row.password_hash is not None, max_downloads=row.max_downloads, downloads=row.downloads, note=row.note,
+        created_at=row.created_at, created_by=row.created_by, revoked_at=row.revoked_at, state=_state(row),
+        audience=audiences.from_json(row.audience), audience_number=row.audience_number,
     )  # fmt: skip
 
 

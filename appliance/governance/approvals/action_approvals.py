@@ -84,9 +84,10 @@ class ActionApprovals:
         fields = {"kind": "approval", "title": options.title or heading[:200], "reason": options.reason, "expires": f"{seconds}s"}
         request = parse_request(fields | {"approvers": list(owed.approvers)}, options.origin, clock.now_ms())
         about = RequestContext(
-            subject.actor, subject.agent, subject.run_id, max(1, owed.needed), heading, summarize_action(action), canonical.digest,
-            {"version": decision.version, "rules": list(decision.rules), "reasons": list(decision.reasons)},
-            options.idempotency_key,
+            asked_by=subject.actor, agent=subject.agent, run_id=subject.run_id, needed=max(1, owed.needed), heading=heading,
+            summary=summarize_action(action), digest=canonical.digest,
+            policy={"version": decision.version, "rules": list(decision.rules), "reasons": list(decision.reasons)},
+            idempotency_key=options.idempotency_key,
         )  # fmt: skip
         seal = partial(self._seal, scope, subject, canonical)
         return db.write(lambda: approvals.create_request(scope, request, about, seal))

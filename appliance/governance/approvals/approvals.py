@@ -364,14 +364,17 @@ def read_rows(scope: TenantScope, rows: Sequence[ApprovalRow]) -> list[Approval]
 
 
 def _from_row(row: ApprovalRow, votes: Sequence[Vote]) -> Approval:
-    origin = Origin(row.execution_id or "", row.process_id, row.step, row.path, row.iteration, row.host_call, row.attempt)
+    origin = Origin(
+        execution_id=row.execution_id or "", process_id=row.process_id, step=row.step, path=row.path, iteration=row.iteration,
+        call=row.host_call, attempt=row.attempt,
+    )
     request = HumanRequest(
         kind=cast(Kind, row.kind), title=row.title, origin=origin, reason=row.reason, details=row.details,
         schema=row.answer_schema, choices=tuple(row.choices), approvers=tuple(row.approvers), expires_at=row.expires_at,
     )  # fmt: skip
     about = RequestContext(
-        row.asked_by or f"execution:{row.execution_id}", row.agent, row.run_id, row.needed, row.heading, row.summary,
-        row.action_digest, row.policy, row.idempotency_key,
+        asked_by=row.asked_by or f"execution:{row.execution_id}", agent=row.agent, run_id=row.run_id, needed=row.needed,
+        heading=row.heading, summary=row.summary, digest=row.action_digest, policy=row.policy, idempotency_key=row.idempotency_key,
     )  # fmt: skip
     return Approval(
         id=row.id, request=request, status=cast(Status, row.status), digest=row.digest, requested_by=row.requested_by,

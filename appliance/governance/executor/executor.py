@@ -326,7 +326,8 @@ class GovernedExecutor:
         def call(seconds: float) -> dict[str, Any]:
             documents = self._documents.of_call(scope, request.documents) if self._documents else None
             shot = CallSpec(
-                proposal.action, proposal.input_values, key, seconds, log_line, traffic, documents, permit.redacts, hops.check
+                action=proposal.action, input=proposal.input_values, key=key, seconds=seconds, sink=log_line, traffic=traffic,
+                documents=documents, hides_output=permit.redacts, admit=hops.check,
             )
             permit.refuse_switched_off()  # it may have waited for a free slot
             try:

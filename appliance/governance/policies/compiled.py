@@ -185,7 +185,10 @@ def _compile_policy(active: Active) -> list[CompiledRule]:
     except ApplianceError as error:  # written for another release, so what it forbids is unknown
         is_observed = active.document.get("mode") == "observe"
         fault = f"version {active.version} of it cannot be read ({error.message}); activate another version"
-        return [CompiledRule(active.name, "deny", "", RuleObligations(), not is_observed, False, False, (), (), None, error=fault)]
+        return [CompiledRule(
+            qualified_name=active.name, effect="deny", reason="", duties=RuleObligations(), is_enforced=not is_observed,
+            is_for_tainted=False, is_for_skills=False, on_action=(), on_subject=(), when=None, error=fault,
+        )]
     return [compile_rule(policy, rule) for rule in policy.rules]
 
 
@@ -194,9 +197,11 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
     subject = rule.subject or SubjectTest()
     condition = condition_of(rule)
     return CompiledRule(
-        f"{policy.name}/{rule.id}", rule.effect, rule.reason, rule.obligations or RuleObligations(), policy.mode == "enforce",
-        subject.tainted is True, subject.skills is not None, tuple(_on_action(rule)), tuple(_on_subject(subject, rule.effect)),
-        None if condition is None else conditions.compile_test(condition), frozenset(_members_read(condition)),
+        qualified_name=f"{policy.name}/{rule.id}", effect=rule.effect, reason=rule.reason,
+        duties=rule.obligations or RuleObligations(), is_enforced=policy.mode == "enforce", is_for_tainted=subject.tainted is True,
+        is_for_skills=subject.skills is not None, on_action=tuple(_on_action(rule)),
+        on_subject=tuple(_on_subject(subject, rule.effect)),
+        when=None if condition is None else conditions.compile_test(condition), reads=frozenset(_members_read(condition)),
     )  # fmt: skip
 
 

@@ -57,14 +57,14 @@ def decide(policies: CompiledPolicies, facts: Facts) -> Decision:
             would_be = other.verdict
             rules = tuple(hit.rule.qualified_name for hit in hits if not hit.rule.is_enforced and hit.effect == would_be)
     return Decision(
-        evaluation.verdict,
-        evaluation.reasons,
-        policies.version,
-        evaluation.rules,
-        evaluation.obligations,
-        would_be,
-        rules,
-        evaluation.caps,
+        verdict=evaluation.verdict,
+        reasons=evaluation.reasons,
+        version=policies.version,
+        rules=evaluation.rules,
+        obligations=evaluation.obligations,
+        would_be=would_be,
+        would_be_rules=rules,
+        caps=evaluation.caps,
     )
 
 

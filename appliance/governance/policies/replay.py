@@ -197,17 +197,20 @@ def call_facts(call: RecordedCall) -> Facts:
     via = decision.get("via", "process" if call.execution_id else "rest")
     skills = tuple(SkillUsed(str(name), str(digest)) for name, digest in decision.get("skills", ()))
     subject = Subject(
-        decision.get("actor", call.actor),
-        via,
-        decision.get("agent", ""),
-        decision.get("run", ""),
-        skills,
-        tuple(decision.get("tainted_by", ())),
-        decision.get("credential", ""),
+        actor=decision.get("actor", call.actor),
+        via=via,
+        agent=decision.get("agent", ""),
+        run_id=decision.get("run", ""),
+        skills=skills,
+        tainted_by=tuple(decision.get("tainted_by", ())),
+        credential=decision.get("credential", ""),
     )
     input_values = call.input if isinstance(call.input, Mapping) else {}
     hosts = ", ".join(call.hosts)
-    return Facts(subject, ToolAction(TOOL, call.effect, input_values, call.integration, call.action, call.connector, hosts))
+    return Facts(subject, ToolAction(
+        tool=TOOL, effect=call.effect, input=input_values, integration=call.integration, operation=call.action,
+        connector=call.connector, host=hosts,
+    ))
 
 
 def _record(call: RecordedCall, facts: Facts) -> dict[str, Any]:

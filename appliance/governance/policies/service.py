@@ -283,12 +283,14 @@ def _refuse_too_many(scope: TenantScope, policy: Policy) -> None:
 
 def _from_row(row: PolicyRow) -> StoredPolicy:
     return StoredPolicy(
-        row.id, row.draft, row.draft_digest, row.active_version, row.created_at, row.created_by, row.updated_at, row.updated_by
+        name=row.id, draft=row.draft, draft_digest=row.draft_digest, active_version=row.active_version, created_at=row.created_at,
+        created_by=row.created_by, updated_at=row.updated_at, updated_by=row.updated_by,
     )
 
 
 def _version(row: PolicyVersionRow, active: int | None) -> PolicyVersion:
     return PolicyVersion(
-        row.policy_id, row.number, "active" if row.number == active else "retired", row.mode, row.document, row.digest,
-        row.message, row.created_at, row.created_by, row.activated_at, row.activated_by,
+        policy=row.policy_id, number=row.number, state="active" if row.number == active else "retired", mode=row.mode,
+        document=row.document, digest=row.digest, message=row.message, created_at=row.created_at, created_by=row.created_by,
+        activated_at=row.activated_at, activated_by=row.activated_by,
     )  # fmt: skip

@@ -120,7 +120,10 @@ def _queue_webhooks(scope: TenantScope, recipients: Recipients, notice: Notice) 
 
 
 def _notice(row: AlertRow, event_id: str, turn: Turn, text: str, at: int) -> Notice:
-    return Notice(f"alert/{event_id}", row.id, row.name, turn, text, describe(condition_of(row)), at)
+    return Notice(
+        key=f"alert/{event_id}", alert_id=row.id, name=row.name, turn=turn, text=text, condition=describe(condition_of(row)),
+        at=at,
+    )
 
 
 def send_due(notifier: Notifier) -> int:

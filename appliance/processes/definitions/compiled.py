@@ -46,7 +46,10 @@ def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> Comp
         schema = compile_schema(definition.input_schema) if definition.input_schema is not None else None
     except SchemaInvalid as error:  # published by an earlier release without limits: running executions may still finish
         refusal = str(error)
-    return CompiledVersion(definition, files, schema, programs, decisions, steps, refusal)
+    return CompiledVersion(
+        definition=definition, files=files, input_schema=schema, programs=programs, decisions=decisions, steps=steps,
+        refusal=refusal,
+    )
 
 
 def build_program(tenant_id: str, step: Step, files: Mapping[str, str]) -> Program:

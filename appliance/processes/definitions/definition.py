@@ -92,10 +92,11 @@ class _Parser(Reader):
         parse_concurrency(self, document.get("concurrency"), "/concurrency")
         self.duration(document.get("expires"), "/expires", minimum=1)
         return Definition(
-            process_id, str(document.get("name") or process_id), steps, schema,
-            None if output is None else self.template(output, "/output"),
-            self.grants(document.get("grants"), "/grants"), self.duration(document.get("timeout"), "/timeout", minimum=1),
-            parse_triggers(self, document.get("triggers")), on_failure,
+            id=process_id, name=str(document.get("name") or process_id), steps=steps, input_schema=schema,
+            output=None if output is None else self.template(output, "/output"),
+            grants=self.grants(document.get("grants"), "/grants"),
+            timeout_ms=self.duration(document.get("timeout"), "/timeout", minimum=1),
+            triggers=parse_triggers(self, document.get("triggers")), on_failure=on_failure,
         )  # fmt: skip
 
     def process_id(self, value: Any) -> str:
@@ -120,7 +121,10 @@ class _Parser(Reader):
         words = self.texts(members.get("documents", []), f"{pointer}/documents")
         documents = frozenset(self.choice(word, f"{pointer}/documents", ("read", "write")) for word in words)
         names = {n: frozenset(self.texts(members.get(n, []), f"{pointer}/{n}")) for n in ("processes", "secrets", "llm")}
-        return Grants(integrations, data, names["processes"], names["secrets"], human is True, names["llm"], documents)
+        return Grants(
+            integrations=integrations, datapool=data, processes=names["processes"], secrets=names["secrets"], human=human is True,
+            llm=names["llm"], documents=documents,
+        )
 
     # -- steps
 
@@ -168,13 +172,13 @@ class _Parser(Reader):
         if "input" in value:
             templates["step_input"] = self.template(value["input"], f"{pointer}/input")
         return Step(
-            step_id, kind, inner_path, pointer, settings, templates,
-            self.expression(value.get("when"), f"{pointer}/when"),
-            parse_retry(self, value.get("retry"), f"{pointer}/retry", kind), self.limits(value, pointer, kind), blocks,
-            self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
-            self.mock(value, f"{pointer}/mock"),
-            parse_continue(self, value.get("continue_on_error"), f"{pointer}/continue_on_error"),
-            parse_cache(self, value, f"{pointer}/cache", kind), self.undo(value, pointer, inner_path, depth),
+            id=step_id, kind=kind, path=inner_path, pointer=pointer, settings=settings, templates=templates,
+            when=self.expression(value.get("when"), f"{pointer}/when"),
+            retry=parse_retry(self, value.get("retry"), f"{pointer}/retry", kind), limits=self.limits(value, pointer, kind),
+            blocks=blocks, grants=self.grants(value["grants"], f"{pointer}/grants") if "grants" in value else None,
+            mock=self.mock(value, f"{pointer}/mock"),
+            continue_on_error=parse_continue(self, value.get("continue_on_error"), f"{pointer}/continue_on_error"),
+            cache=parse_cache(self, value, f"{pointer}/cache", kind), undo=self.undo(value, pointer, inner_path, depth),
         )  # fmt: skip
 
     def undo(self, step: Mapping[str, Any], pointer: str, path: str, depth: int) -> tuple[Step, ...]:

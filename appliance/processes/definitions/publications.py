@@ -46,8 +46,9 @@ def list_publications(scope: TenantScope) -> list[Publication]:
         version = versions[row.id, row.published_version]
         grant = granted.get((subject_of(row.id), version.grant_digest))
         publication = Publication(
-            row.id, row.name, version.version, version.created_by, grant.granted_by if grant else "",
-            tuple(sorted(triggers.get(row.id, ()))), row.paused_at is not None, unfinished.get(row.id, 0),
+            process_id=row.id, name=row.name, version=version.version, published_by=version.created_by,
+            granted_by=grant.granted_by if grant else "", triggers=tuple(sorted(triggers.get(row.id, ()))),
+            is_paused=row.paused_at is not None, unfinished=unfinished.get(row.id, 0),
         )  # fmt: skip
         publications.append(publication)
     return publications

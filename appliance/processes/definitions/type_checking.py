@@ -126,7 +126,10 @@ def _php_problems(tenant_id: str, process: Checkable) -> list[Problem]:
         program = build_program(tenant_id, step, process.files)
         for line, column, missing in find_missing_grants(program.files.get(program.entry, ""), grants_of(process.definition, step)):
             message = grant_sentence(missing)
-            problem = Problem(f"{step.pointer}/code", "grant_missing", message, program.entry, line, column, "warning")
+            problem = Problem(
+                pointer=f"{step.pointer}/code", code="grant_missing", message=message, file=program.entry, line=line,
+                column=column, severity="warning",
+            )
             problems.setdefault((program.entry, line, column, message), problem)
     return list(problems.values())
 
@@ -211,7 +214,10 @@ def _problem(steps: list[Step], located: Located, finding: Finding) -> Problem:
     elsewhere = f"{steps[0].pointer}/code" if steps else "/files"
     pointer = next((f"{step.pointer}/code" for step in steps if _entry(step) == finding.file), elsewhere)
     code, message = ("grant_missing", grant_sentence(finding.missing)) if finding.missing else ("type_error", _sentence_of(finding))
-    return Problem(pointer, code, message, finding.file, finding.line, finding.column, finding.severity)
+    return Problem(
+        pointer=pointer, code=code, message=message, file=finding.file, line=finding.line, column=finding.column,
+        severity=finding.severity,
+    )
 
 
 def _entry(step: Step) -> str:

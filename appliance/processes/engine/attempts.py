@@ -150,9 +150,9 @@ class Attempts:
         filled = (run.state or {}).get("filled", {}) if is_resumed else self._fill(job, run, names, now)
         run.input = ready.run.input if is_resumed and ready.run else visible_input(filled)
         task = Task(
-            step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
-            filled.get("step_input", job.claim.input), now, max(1, job.remaining_ms()), job.is_cut_short,
-            is_rerun=ready.run is not None or job.claim.fence > 1,
+            step=step, iteration=ready.iteration, attempt=run.attempt, claim=job.claim, compiled=job.compiled, names=names,
+            filled=filled, input=filled.get("step_input", job.claim.input), now=now, time_ms=max(1, job.remaining_ms()),
+            is_cancelled=job.is_cut_short, is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
         if is_resumed:
             return finish(self._tools, task)

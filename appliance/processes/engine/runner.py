@@ -397,7 +397,8 @@ def claim_of(scope: TenantScope, row: Execution) -> Claim:
     label = row.label_text if row.first_label is None else row.first_label or None
     trace = row.trace or ""
     return Claim(
-        tracing.scope_of(scope, row.id, trace), row.id, row.process_id, row.version, row.fence + 1, row.input, label,
-        row.created_at, row.started_at, row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
-        row.aftermath, row.handles, trace,
+        scope=tracing.scope_of(scope, row.id, trace), execution_id=row.id, process_id=row.process_id, version=row.version,
+        fence=row.fence + 1, input=row.input, label=label, created_at=row.created_at, started_at=row.started_at,
+        active_ms=row.active_ms, cancel_requested=bool(row.cancel_requested), request_id=row.request_id, claims=row.claims,
+        compensation=row.aftermath, handles=row.handles, trace=trace,
     )  # fmt: skip

@@ -171,7 +171,11 @@ def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
 
 def _run(r: tuple[Any, ...]) -> StepRun:
     state, output, error, run_input = _load(r[6]), _load(r[7]), _load_error(r[8]), _load(r[11])
-    return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], run_input, r[12], r[13], r[14], r[15])
+    return StepRun(
+        path=r[0], iteration=r[1], step=r[2], kind=r[3], status=r[4], attempt=r[5], state=state, output=output, error=error,
+        next_run_at=r[9], result_source=r[10], input=run_input, started_at=r[12], finished_at=r[13], undo_order=r[14],
+        measured_by=r[15],
+    )
 
 
 def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:
@@ -212,7 +216,9 @@ def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, i
         "AND path = ? AND iteration = ? AND attempt = ? ORDER BY position",
         (scope.tenant_id, execution_id, *run_key),
     )
-    return [JournalEntry(r[0], r[1], r[2], json.loads(r[3]), bool(r[4]), _load(r[5]), json.loads(r[6])) for r in rows]
+    return [JournalEntry(
+        call=r[0], position=r[1], method=r[2], args=json.loads(r[3]), ok=bool(r[4]), answer=_load(r[5]), clock=json.loads(r[6]),
+    ) for r in rows]
 
 
 def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, Any]) -> None:

@@ -103,7 +103,10 @@ def _pending(row: tuple[Any, ...]) -> PendingCall:
     ok = None if row[8] is None else bool(row[8])
     answer = None if row[9] is None else json.loads(row[9])
     detail = None if row[11] is None else json.loads(row[11])
-    return PendingCall(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], ok, answer, row[10], detail, row[12])
+    return PendingCall(
+        path=row[0], iteration=row[1], attempt=row[2], call=row[3], kind=row[4], token=row[5], name=row[6], due_at=row[7], ok=ok,
+        answer=answer, answered_at=row[10], detail=detail, measured_by=row[12],
+    )
 
 
 def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:

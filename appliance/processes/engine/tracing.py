@@ -38,7 +38,10 @@ def add_step_span(claim: Claim, run: StepRun, took_ms: int) -> None:
         attributes["gos.iteration"] = run.iteration
     place = _child_place(parent, claim, span_key(run.path, run.iteration))
     failed = str((run.error or {}).get("failure_class", "")) if run.status == "failed" else ""
-    span = Span(f"step {run.step}", place, parent.span, "internal", run.started_at, took_ms, failed, attributes)
+    span = Span(
+        name=f"step {run.step}", place=place, parent=parent.span, kind="internal", began_ms=run.started_at, took_ms=took_ms,
+        failed=failed, about=attributes,
+    )
     db.after_commit(_add_later(span))
 
 
@@ -51,7 +54,10 @@ def add_execution_span(claim: Claim, status: str, took_ms: int, failure_class: s
     attributes["gos.queued_ms"] = claim.started_at - claim.created_at
     parent = outer.span if outer else ""
     name = f"execute {claim.process_id}"
-    span = Span(name, place, parent, "internal", claim.created_at, took_ms, failure_class, attributes)
+    span = Span(
+        name=name, place=place, parent=parent, kind="internal", began_ms=claim.created_at, took_ms=took_ms, failed=failure_class,
+        about=attributes,
+    )
     db.after_commit(_add_later(span))
 
 

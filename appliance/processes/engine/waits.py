@@ -81,7 +81,9 @@ class Waits:
         if not self.grants.human:
             raise PolicyDenied("this step is not granted to ask people; add grants: human: true")
         path, iteration, attempt = self.run_key
-        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
+        origin = approvals.Origin(
+            self.claim.execution_id, self.claim.process_id, self.step, path=path, iteration=iteration, call=call.id, attempt=attempt
+        )
         (arguments,) = _arguments(call, 1, "api.human.request({kind, title, …})")
         now = clock.now_ms()
         parsed = approvals.parse_request(arguments, origin, now)
@@ -99,7 +101,9 @@ class Waits:
         (question,) = call.args
         slug, due = question["profile"], clock.now_ms() + self.max_wait_ms
         path, iteration, attempt = self.run_key
-        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
+        origin = approvals.Origin(
+            self.claim.execution_id, self.claim.process_id, self.step, path=path, iteration=iteration, call=call.id, attempt=attempt
+        )
         try:
             request = replace(approvals.parse_request(_to_approval_request(question), origin, clock.now_ms()), expires_at=due)
         except ValidationFailed:
@@ -181,7 +185,9 @@ class Waits:
     def await_approval(self, number: int, permit: Permit) -> PreparedCall:
         """Wait until people have decided about an action; PolicyDenied if the policy has no approvers."""
         path, iteration, attempt = self.run_key
-        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, number, attempt)
+        origin = approvals.Origin(
+            self.claim.execution_id, self.claim.process_id, self.step, path=path, iteration=iteration, call=number, attempt=attempt
+        )
 
         def record() -> tuple[PendingCall, None]:
             suspension.delete_answer(self.claim, self.run_key, number)  # an approval that is no longer valid

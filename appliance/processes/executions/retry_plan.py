@@ -263,7 +263,10 @@ class _EffectDescriber:
             slug, _, action = target.partition("/")
             text = pattern % {"step": run.step, "method": method, "target": target, "slug": slug, "action": action}
             sentence = text if certain else _UNCERTAIN % {"sentence": text}
-            yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, _ended(sentence))
+            yield RepeatedEffect(
+                step=run.step, path=run.path, iteration=run.iteration, attempt=attempt, method=method, target=target,
+                certain=certain, sentence=_ended(sentence),
+            )
 
     def _pattern(self, method: str, args: list[Any], target: str) -> Sentence | None:
         if method == ACTION:

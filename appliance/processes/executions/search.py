@@ -153,8 +153,9 @@ def list_summaries(scope: TenantScope, criteria: ExecutionFilter, page: PageRequ
 def _to_summary(row: Any) -> ExecutionSummary:
     problem = str(row.error.get("message", "")) if row.error else None
     return ExecutionSummary(
-        row.id, row.process_id, row.version, row.status, row.wait_reason, row.failure_class, problem, row.label_text, row.actor,
-        row.created_at, row.started_at, row.finished_at,
+        id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
+        failure_class=row.failure_class, problem=problem, label=row.label_text, actor=row.actor, created_at=row.created_at,
+        started_at=row.started_at, finished_at=row.finished_at,
     )  # fmt: skip
 
 

@@ -112,7 +112,10 @@ def _store_batch(
             raise _rows_refused(row_errors, before)
         counts = {name: getattr(report, name) for name in COUNTED}
         args = [{"content": load.source, "from": before, "rows": len(rows)}]
-        entry = JournalEntry(position + 1, position, METHOD, args, True, {**counts, "errors": row_errors[:MAX_ERRORS]}, [])
+        entry = JournalEntry(
+            call=position + 1, position=position, method=METHOD, args=args, ok=True,
+            answer={**counts, "errors": row_errors[:MAX_ERRORS]}, clock=[],
+        )
         append_journal(task.claim, task.run_key, [entry])
         return counts, row_errors
 

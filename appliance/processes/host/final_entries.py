@@ -33,13 +33,15 @@ def build_final_entry(result: Outcome, seed: int, wall_ms: int, position: int, u
         return []
     # A seed has 256 bits, more than a JSON number can hold.
     answer = {"seed": str(seed), "random": result.random, "clock_reads": len(result.clock), "wall_ms": wall_ms}
-    return [JournalEntry(FINAL_LINE, position, END, [], True, answer, unrecorded)]
+    return [JournalEntry(call=FINAL_LINE, position=position, method=END, args=[], ok=True, answer=answer, clock=unrecorded)]
 
 
 def with_evaluation_time(journal: list[JournalEntry], now: int) -> list[JournalEntry]:
     """The journal with `now` recorded as the time of evaluation, for an attempt that did not evaluate at its start."""
     lines = [line for line in journal if line.call != FINAL_LINE]
-    final = next((line for line in journal if line.call == FINAL_LINE), JournalEntry(FINAL_LINE, 0, END, [], True, {}, []))
+    final = next((line for line in journal if line.call == FINAL_LINE), JournalEntry(
+        call=FINAL_LINE, position=0, method=END, args=[], ok=True, answer={}, clock=[],
+    ))
     return [*lines, replace(final, answer={**final.answer, "now": now})]
 
 

@@ -274,7 +274,9 @@ class StepHost:
             if value["status"] == "approved":
                 return None
             ok, value = False, waits.error_of_refusal(value)
-        entry = JournalEntry(pending.call, self.position, "", [], ok, value, [])  # completes the entry of its start
+        entry = JournalEntry(
+            call=pending.call, position=self.position, method="", args=[], ok=ok, answer=value, clock=[],
+        )  # completes the entry of its start
         append_journal(claim, self._context.run_key, [*self.unwritten, entry])
         return ok, value
 
@@ -305,7 +307,10 @@ class StepHost:
         unanswered, and a re-run must read their clock values again."""
         numbers = sorted(number for number in self._clock if number <= call.id)
         clock = [value for number in numbers for value in self._clock[number]]
-        return JournalEntry(call.id, self.position, call.method, recorded_args(call.method, call.args), ok, value, clock)
+        return JournalEntry(
+            call=call.id, position=self.position, method=call.method, args=recorded_args(call.method, call.args), ok=ok,
+            answer=value, clock=clock,
+        )
 
     def _advance(self, entry: JournalEntry) -> None:
         """Advances the position past a recorded entry and drops its clock values."""

@@ -190,8 +190,8 @@ def run_dry(
     now = clock.now_ms()
     definition = compiled.definition
     claim = Claim(
-        scope, ids.new("tst"), definition.id, request.version or 0, -1, payload, None, now, now, 0, False,
-        scope.request_id, 0,
+        scope=scope, execution_id=ids.new("tst"), process_id=definition.id, version=request.version or 0, fence=-1, input=payload,
+        label=None, created_at=now, started_at=now, active_ms=0, cancel_requested=False, request_id=scope.request_id, claims=0,
     )  # fmt: skip
     job = Job(claim, compiled, History(definition), definition.timeout_ms or int(seconds * 1000) + 1000)
     mocks = parse_mocks(request.mocks, compiled.steps)

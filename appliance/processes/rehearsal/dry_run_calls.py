@@ -96,7 +96,10 @@ class DryCalls:
                 ok, value = True, _default_answer(method, args)
         except ApplianceError as error:
             ok, value = False, error_object(error)
-        self.calls.append(DryCall(step.id, step.path, iteration, method, args, effect, by, ok, value))
+        self.calls.append(DryCall(
+            step=step.id, path=step.path, iteration=iteration, method=method, args=args, effect=effect, answered_by=by, ok=ok,
+            answer=value,
+        ))
         return ok, value
 
     def require_scope(self, scope: str, what: str) -> None:
@@ -114,7 +117,10 @@ class DryCalls:
 
     def note_read(self, step: Step, iteration: str, method: str, args: list[Any], answer: Any) -> None:
         """Records a read that the step performed by itself."""
-        self.calls.append(DryCall(step.id, step.path, iteration, method, args, "read", "live", True, answer))
+        self.calls.append(DryCall(
+            step=step.id, path=step.path, iteration=iteration, method=method, args=args, effect="read", answered_by="live",
+            ok=True, answer=answer,
+        ))
 
     def _act(self, step: Step, iteration: str, args: list[Any], seconds: float) -> tuple[EffectOf, AnsweredBy, Any]:
         where = ".".join(part for part in (step.path, iteration, str(len(self.calls))) if part)

@@ -114,8 +114,9 @@ class DrySteps:
         filled = fill(self._tools.pool, templates, names, now)
         report.run.input = visible_input(filled)
         task = Task(
-            step, ready.iteration, 1, self._job.claim, self._job.compiled, names, filled,
-            filled.get("step_input", self._job.claim.input), now, max(1, self._left_ms()), lambda: False,
+            step=step, iteration=ready.iteration, attempt=1, claim=self._job.claim, compiled=self._job.compiled, names=names,
+            filled=filled, input=filled.get("step_input", self._job.claim.input), now=now, time_ms=max(1, self._left_ms()),
+            is_cancelled=lambda: False,
         )  # fmt: skip
         if step.kind == "code":
             return self._run_code(task, report)

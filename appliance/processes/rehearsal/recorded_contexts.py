@@ -54,7 +54,8 @@ def find_recorded_context(
     mine = next(run for run in runs if (run.path, run.iteration) == (path, iteration))
     steps, left_out = _outputs(runs, mine)
     return RecordedContext(
-        found_id, row.created_at, row.version, iteration, status, row.input, steps, _items(runs, loops, iteration), left_out
+        execution_id=found_id, created_at=row.created_at, version=row.version, iteration=iteration, status=status, input=row.input,
+        steps=steps, items=_items(runs, loops, iteration), left_out=left_out,
     )
 
 

@@ -122,8 +122,9 @@ class StepReplays:
         templates = {name: template for name, template in step.templates.items() if name != "expression"}
         filled = fill(self._tools.pool, templates, names, now)
         task = Task(
-            step, ready.iteration, recorded.run.attempt if recorded else 1, claim, self._job.compiled, names, filled,
-            filled.get("step_input", claim.input), now, final.wall_ms or self._job.limit_ms, lambda: False,
+            step=step, iteration=ready.iteration, attempt=recorded.run.attempt if recorded else 1, claim=claim,
+            compiled=self._job.compiled, names=names, filled=filled, input=filled.get("step_input", claim.input), now=now,
+            time_ms=final.wall_ms or self._job.limit_ms, is_cancelled=lambda: False,
         )  # fmt: skip
         if recorded is not None and recorded.run.result_source == "cached":
             return self._take_recorded(ready, task, recorded)

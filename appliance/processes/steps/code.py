@@ -76,8 +76,10 @@ def _build_context(tools: StepServices, task: Task) -> StepContext:
     claim, key, grants = task.claim, task.run_key, task.grants
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.max_wait_ms)
     return StepContext(
-        claim, key, grants, tools.data, tools.actions, partial(tools.submit_call, claim.scope.tenant_id), task.is_cancelled,
-        waits, vault_of(tools, task), tools.models, tools.answer_bytes, task.step.settings["language"] != "php",
+        claim=claim, run_key=key, grants=grants, data=tools.data, actions=tools.actions,
+        submit_io=partial(tools.submit_call, claim.scope.tenant_id), is_cancelled=task.is_cancelled, waits=waits,
+        vault=vault_of(tools, task), models=tools.models, answer_bytes=tools.answer_bytes,
+        can_wait=task.step.settings["language"] != "php",
     )  # fmt: skip
 
 

@@ -31,8 +31,8 @@ def perform(tools: StepServices, task: Task) -> Result:
     """
     settings = task.step.settings
     request = ActionCall(
-        settings["use"], settings["action"], task.filled.get("input", task.input), task.idempotency_scope, task.grants.documents,
-        task.filled.get(APPROVAL), task.span_key,
+        integration=settings["use"], action=settings["action"], input=task.filled.get("input", task.input),
+        where=task.idempotency_scope, documents=task.grants.documents, approval_id=task.filled.get(APPROVAL), step=task.span_key,
     )  # fmt: skip
     seconds = task.wall_ms(tools.default_time_ms) / 1000
     # In a thread of its own, so that a cancel need not wait for a foreign system; the call is recorded in any case.

@@ -42,7 +42,9 @@ def perform(tools: StepServices, task: Task) -> Result:
         raise from_appliance_error(error) from error
     is_ok = generated.error is None
     args = recorded_args(GENERATE, [prompt])
-    lines = [JournalEntry(pending_answers.CALL, 0, GENERATE, args, is_ok, generated.to_journal(), [])]
+    lines = [JournalEntry(
+        call=pending_answers.CALL, position=0, method=GENERATE, args=args, ok=is_ok, answer=generated.to_journal(), clock=[],
+    )]
 
     def conclude_now() -> Result | StepFailed:
         generated.settle(task.claim.scope)

@@ -32,7 +32,10 @@ class RequestSpan:
             attributes["gos.tenant"] = host.tenant
         took_ms = (clock.monotonic() - self._started) * 1000
         failed = str(status) if status >= 500 else ""
-        spans.add(Span(f"{method} {route}", self._place, self._parent, "server", self._started_ms, took_ms, failed, attributes))
+        spans.add(Span(
+            name=f"{method} {route}", place=self._place, parent=self._parent, kind="server", began_ms=self._started_ms,
+            took_ms=took_ms, failed=failed, about=attributes,
+        ))
 
 
 def start(scope: Scope, headers: Mapping[bytes, bytes]) -> RequestSpan | None:

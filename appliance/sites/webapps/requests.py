@@ -57,8 +57,9 @@ def _to_log_entry(scope: Scope, status: int, sent: int, ms: float) -> HandledReq
     headers = dict(scope["headers"])
     match = scope["gos.host"]
     return HandledRequest(
-        match.tenant, match.app, clock.now_ms(), scope["method"], scope["path"], status, sent, round(ms, 1), scope["gos.address"],
-        headers.get(b"user-agent", b"").decode("latin1"), headers.get(b"referer", b"").decode("latin1"),
-        headers.get(b"host", b"").decode("latin1").rpartition(":")[0] or headers.get(b"host", b"").decode("latin1"),
-        scope.get(VISITOR, ANONYMOUS).kind, **scope[LOG_FIELDS],
+        tenant=match.tenant, app=match.app, at=clock.now_ms(), method=scope["method"], path=scope["path"], status=status,
+        bytes=sent, ms=round(ms, 1), address=scope["gos.address"], agent=headers.get(b"user-agent", b"").decode("latin1"),
+        referrer=headers.get(b"referer", b"").decode("latin1"),
+        host=headers.get(b"host", b"").decode("latin1").rpartition(":")[0] or headers.get(b"host", b"").decode("latin1"),
+        visitor_kind=scope.get(VISITOR, ANONYMOUS).kind, **scope[LOG_FIELDS],
     )  # fmt: skip

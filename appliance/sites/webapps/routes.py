@@ -170,7 +170,8 @@ def _log_call(call: RouteCall, route: Route, reply: Reply, milliseconds: int) ->
     }  # fmt: skip
     text = f"{call.app}: {call.request.method} {route.path} {reply.status}"
     line = Line(
-        clock.now_ms(), level, "webapp", text, fields, reply.execution_id, reply.process_id, None, call.request.request_id
+        at=clock.now_ms(), level=level, source="webapp", message=text, fields=fields, execution_id=reply.execution_id,
+        process_id=reply.process_id, step=None, request_id=call.request.request_id,
     )
     db.submit(partial(log_lines.write_lines, call.tenant, [line])).add_done_callback(_report_failure)
 

@@ -187,7 +187,10 @@ class WebAppSites:
 
 def _route_request(tenant: TenantScope, app: str, site: Site, index: Index, exchange: Exchange) -> RouteRequest:
     visitor, has_file = exchange.scope.get(VISITOR, ANONYMOUS), index.resolver.has_file(exchange.scope["path"])
-    return RouteRequest(exchange, tenant, app, index.routes, has_file, visitor, site.served.allowed_until)
+    return RouteRequest(
+        exchange=exchange, tenant=tenant, app=app, table=index.routes, has_file=has_file, visitor=visitor,
+        allowed_until=site.served.allowed_until,
+    )
 
 
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

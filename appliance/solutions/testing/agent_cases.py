@@ -104,7 +104,10 @@ def read_agent_expectation(reader: ProblemReader, value: Any, pointer: str) -> A
     calls, never = (_tool_uses(reader, members.get(name), f"{pointer}/{name}") for name in ("calls", "never"))
     output = {"output": members["output"]} if "output" in members else {}
     schema, where = _schema(reader, members, pointer), _where(reader, members, pointer)
-    return AgentExpectation(str(status), error, output, schema, where, calls, order, never or (), turns)
+    return AgentExpectation(
+        status=str(status), error=error, output=output, schema=schema, where=where, calls=calls, order=order, never=never or (),
+        most_turns=turns,
+    )
 
 
 def _tool_uses(reader: ProblemReader, value: Any, pointer: str) -> tuple[ToolUse, ...] | None:

@@ -119,7 +119,10 @@ class _CaseReader:
         case_input = text if isinstance(text, str) and "input_file" not in members else self.input(members, pointer)
         if len(self.problems) > problem_count:
             return None
-        return AgentCase(self.path, self.lines.get(pointer), str(name), str(agent), case_input, own, shared, records, expect)
+        return AgentCase(
+            file=self.path, line=self.lines.get(pointer), name=str(name), agent=str(agent), input=case_input, own_answers=own,
+            shared_answers=shared, records=records, expect=expect,
+        )
 
     def case(self, defaults: Mapping[str, Any], value: Any, index: int) -> Case | None:
         problem_count, pointer = len(self.problems), f"/cases/{index}"
@@ -138,7 +141,8 @@ class _CaseReader:
         if len(self.problems) > problem_count:
             return None
         return Case(
-            self.path, self.lines.get(pointer), str(name), str(process), step, case_input, context, mocks, records, expect
+            file=self.path, line=self.lines.get(pointer), name=str(name), process=str(process), step=step, input=case_input,
+            context=context, mocks=mocks, records=records, expect=expect,
         )
 
     def input(self, members: Mapping[str, Any], pointer: str) -> Any:

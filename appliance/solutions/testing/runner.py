@@ -78,7 +78,10 @@ def run_rule_cases(pool: Pool, solution: Solution, text: str = "") -> Iterator[C
             case, problems = result.case, (result.problem,) if result.problem is not None else ()
             file = f"processes/{process_id}/{case.file}"
             if text in f"{file} {case.name}":
-                yield CaseResult("rule", file, case.line, case.name, process_id, problems, _elapsed_ms(began))
+                yield CaseResult(
+                    kind="rule", file=file, line=case.line, name=case.name, process=process_id, problems=problems,
+                    duration_ms=_elapsed_ms(began),
+                )
             began = clock.monotonic()
 
 

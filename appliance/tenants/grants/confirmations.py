@@ -67,8 +67,9 @@ def request_confirmation(scope: TenantScope, request: ConfirmationRequest) -> Co
     root = lineage.root_of(scope)
     _make_room(scope, root)
     confirmation = Confirmation(
-        ids.new("cnf"), request.kind, request.subject, request.digest, request.details, scope.actor, clock.now_ms(),
-        request.deadline, "open", None, None,
+        id=ids.new("cnf"), kind=request.kind, subject=request.subject, digest=request.digest, details=request.details,
+        requested_by=scope.actor, created_at=clock.now_ms(), deadline=request.deadline, state="open", decided_by=None,
+        decided_at=None,
     )  # fmt: skip
     scope.insert(ConfirmationRow, **vars(confirmation), requested_root=root)
     audit.record(scope, f"{request.kind}.confirmation_requested", request.subject, _audit_details(confirmation))
@@ -196,8 +197,8 @@ class ConfirmationDecisions:
 
 def _from_row(row: ConfirmationRow) -> Confirmation:
     return Confirmation(
-        row.id, row.kind, row.subject, row.digest, row.details, row.requested_by, row.created_at, row.deadline, row.state,
-        row.decided_by, row.decided_at,
+        id=row.id, kind=row.kind, subject=row.subject, digest=row.digest, details=row.details, requested_by=row.requested_by,
+        created_at=row.created_at, deadline=row.deadline, state=row.state, decided_by=row.decided_by, decided_at=row.decided_at,
     )  # fmt: skip
 
 

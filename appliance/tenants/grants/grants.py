@@ -202,7 +202,8 @@ def list_valid(scope: TenantScope) -> dict[tuple[str, str], Grant]:
 
 def _from_row(row: GrantRow) -> Grant:
     return Grant(
-        row.subject, row.digest, AccessSpec(row.reach), row.granted_by, row.granted_at, row.withdrawn_by, row.withdrawn_at
+        subject=row.subject, digest=row.digest, access=AccessSpec(row.reach), granted_by=row.granted_by, granted_at=row.granted_at,
+        withdrawn_by=row.withdrawn_by, withdrawn_at=row.withdrawn_at,
     )  # fmt: skip
 
 

@@ -305,7 +305,10 @@ def authorize_key(
     has_agent_key = any(key.kind == "agent" for key in (row, *authority.ancestors))
     scope = TenantScope(row.tenant_id, f"key:{row.id}", authority.scopes, request_id, has_agent_key=has_agent_key)
     above = tuple(RateLimit(key.id, key.rate_requests, key.rate_window_s) for key in authority.ancestors)
-    return Caller(scope, row.id, row.rate_requests, row.rate_window_s, above, authority.withheld, bytes(row.digest))
+    return Caller(
+        scope=scope, key_id=row.id, rate_requests=row.rate_requests, rate_window_s=row.rate_window_s, above=above,
+        withheld=authority.withheld, digest=bytes(row.digest),
+    )
 
 
 def _check_active(authority: KeyAuthority, now: int) -> None:

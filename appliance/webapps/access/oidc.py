@@ -134,7 +134,10 @@ class OidcClient:
         by_post = isinstance(auth_methods, list) and "client_secret_basic" not in auth_methods
         sends_issuer = document.get("authorization_response_iss_parameter_supported") is True
         keys, auth = self._keys(jwks), "post" if by_post else "basic"
-        return self._cache_provider(Provider(issuer, authorize, token, jwks, auth, sends_issuer, keys, clock.monotonic()))
+        return self._cache_provider(Provider(
+            issuer=issuer, authorize_url=authorize, token_url=token, jwks_url=jwks, client_auth=auth, sends_issuer=sends_issuer,
+            keys=keys, fetched_at=clock.monotonic(),
+        ))
 
     def _cache_provider(self, provider: Provider) -> Provider:
         with self._lock:
@@ -158,7 +161,10 @@ class OidcClient:
         return tuple(keys)
 
     def _fetch(self, url: str) -> Mapping[str, Any]:
-        request = HttpRequest("GET", url, [("Accept", "application/json")], (), b"", TIMEOUT_SECONDS, False, _MAX_BYTES)
+        request = HttpRequest(
+            method="GET", url=url, headers=[("Accept", "application/json")], params=(), content=b"", timeout=TIMEOUT_SECONDS,
+            follow_redirects=False, max_bytes=_MAX_BYTES,
+        )
         try:
             response = self._with_http(lambda http: http.send(request))
             document = json.loads(response.content) if response.status == 200 else None
@@ -198,8 +204,9 @@ class _UnknownKey(Exception):
 
 def _oauth(provider: Provider, access: Access, secret: str, params: Mapping[str, str]) -> OAuth:
     return OAuth(
-        "authorization_code", provider.token_url, provider.authorize_url, access.client_id, secret, access.scopes,
-        "post" if provider.client_auth == "post" else "basic", params, {},
+        grant="authorization_code", token_url=provider.token_url, authorize_url=provider.authorize_url, client_id=access.client_id,
+        client_secret=secret, scope=access.scopes, client_auth="post" if provider.client_auth == "post" else "basic",
+        authorize_params=params, token_params={},
     )  # fmt: skip
 
 

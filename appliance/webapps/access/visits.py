@@ -180,4 +180,7 @@ def purge(now: int, most: int = 5000) -> int:
 
 def _to_visit(row: VisitRow) -> Visit:
     expires = min(row.expires_at, row.seen_at + IDLE_MS)
-    return Visit(row.id, row.kind, row.subject, row.email, row.created_at, row.seen_at, expires)
+    return Visit(
+        id=row.id, kind=row.kind, subject=row.subject, email=row.email, created_at=row.created_at, seen_at=row.seen_at,
+        expires_at=expires,
+    )

@@ -149,11 +149,16 @@ class AcmeClient:
         if challenge is None or not isinstance(challenge.chall, challenges.KeyAuthorizationChallenge):
             if body.status.name == "pending":
                 raise Refused("no_challenge", f"the authority does not offer {kind} for {host}")
-            return Challenge(body.status.name, "", "", ("", ""), problem, None, self._pause)
+            return Challenge(
+                status=body.status.name, url="", token="", record=("", ""), problem=problem, challenge=None, pause=self._pause,
+            )
         value = challenge.chall.validation(self._key)
         name = challenge.chall.validation_domain_name(host) if isinstance(challenge.chall, challenges.DNS01) else host
         token = str(challenge.chall.encode("token"))
-        return Challenge(body.status.name, challenge.uri, token, (name, value), problem, challenge, self._pause)
+        return Challenge(
+            status=body.status.name, url=challenge.uri, token=token, record=(name, value), problem=problem, challenge=challenge,
+            pause=self._pause,
+        )
 
     def answer_challenge(self, challenge: Challenge) -> None:
         """Tell the authority that the challenge is published."""

@@ -232,9 +232,10 @@ def to_domain(row: DomainRow) -> Domain:
             row.certificate_state, row.certificate_error, row.certificate_next_try, row.certificate_not_after
         )  # fmt: skip
     return Domain(
-        row.app_id, row.host, to_display(row.host), row.state, row.method, row.redirect_from, row.is_primary, records,
-        row.leads_here, row.error, row.created_at, row.created_by, row.verified_at, row.failing_since, row.checked_at,
-        row.next_check_at, certificate,
+        app=row.app_id, host=row.host, display=to_display(row.host), state=row.state, method=row.method,
+        redirect_from=row.redirect_from, primary=row.is_primary, records=records, leads_here=row.leads_here, error=row.error,
+        created_at=row.created_at, created_by=row.created_by, verified_at=row.verified_at, failing_since=row.failing_since,
+        checked_at=row.checked_at, next_check_at=row.next_check_at, certificate=certificate,
     )  # fmt: skip
 
 

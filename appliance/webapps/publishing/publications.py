@@ -66,7 +66,8 @@ class Claim:
 
 def to_publication(row: PublicationRow) -> Publication:
     return Publication(
-        row.app_id, row.number, row.state, row.previous, tuple(row.checks), row.reason, row.started_by, row.started_at, row.ended_at
+        app=row.app_id, number=row.number, state=row.state, previous=row.previous, checks=tuple(row.checks), reason=row.reason,
+        started_by=row.started_by, started_at=row.started_at, ended_at=row.ended_at,
     )
 
 

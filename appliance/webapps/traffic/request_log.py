@@ -98,7 +98,9 @@ def _store(batch: Sequence[HandledRequest], addresses: Addresses) -> Stored:
     if logged:
         places = ", ".join([_PLACES] * len(logged))
         db.execute(f"INSERT INTO webapp_request ({_COLUMNS}) VALUES {places}", tuple(values))  # noqa: S608
-    count_requests(AnsweredRequest(each.tenant, "webapp", each.app, each.at, each.status, each.ms, each.bytes) for each in logged)
+    count_requests(AnsweredRequest(
+        tenant_id=each.tenant, of="webapp", name=each.app, at=each.at, status=each.status, ms=each.ms, sent=each.bytes,
+    ) for each in logged)
     sent: Counter[tuple[str, str, int]] = Counter()
     for request in batch:
         sent[request.tenant, request.app, request.at // DAY * DAY] += request.bytes

@@ -120,7 +120,10 @@ def read_traffic(scope: TenantScope, app_id: str, window: Window) -> Traffic:
         by_index = {int(row[0]): TrafficCounts(*map(int, row[1:])) for row in db.rows(sql, (since, bucket, *params))}
         points = [(at, by_index.get(index, TrafficCounts())) for index, at in enumerate(range(since, until, bucket))]
         paths, referrers, statuses, agents = (_top(column, params) for column in ("path", "referrer", "status", "agent"))
-    return Traffic(since, until, bucket, total, points, paths, referrers, statuses, agents)
+    return Traffic(
+        since=since, until=until, bucket=bucket, total=total, points=points, paths=paths, referrers=referrers, statuses=statuses,
+        agents=agents,
+    )
 
 
 def _top(column: str, params: tuple[Any, ...]) -> dict[str, int]:

@@ -40,8 +40,9 @@ def rows_of(document: Mapping[str, Any]) -> list[FieldRow]:
     """The rows of a definition."""
     return [
         FieldRow(
-            field.get("id", ""), field["name"], field["type"], bool(field.get("required")), bool(field.get("unique")),
-            field["name"] in document.get("search", ()), _text(field.get("default")), _details(field),
+            id=field.get("id", ""), name=field["name"], type=field["type"], required=bool(field.get("required")),
+            unique=bool(field.get("unique")), searched=field["name"] in document.get("search", ()),
+            default=_text(field.get("default")), details=_details(field),
         )
         for field in document["fields"]
     ]  # fmt: skip
@@ -74,8 +75,9 @@ def parse_rows(form: Form) -> list[FieldRow]:
     numbers = [number for number in range(MOST_ROWS) if text("n", number)]
     return [
         FieldRow(
-            text("i", n), text("n", n), text("t", n) or "text", bool(text("r", n)), bool(text("u", n)), bool(text("s", n)),
-            text("d", n), text("x", n), bool(text("g", n)),
+            id=text("i", n), name=text("n", n), type=text("t", n) or "text", required=bool(text("r", n)),
+            unique=bool(text("u", n)), searched=bool(text("s", n)), default=text("d", n), details=text("x", n),
+            is_removed=bool(text("g", n)),
         )
         for n in numbers
     ]  # fmt: skip

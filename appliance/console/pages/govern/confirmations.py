@@ -85,7 +85,10 @@ def _grant_view(row: Confirmation, who: str) -> ConfirmationView:
     if is_running:
         refuse = _("The process stops. No new executions start.") if is_process else _("It is unpublished.")
     lines = permission_lines(AccessSpec(details["reach"]), details["scopes"])
-    return ConfirmationView(row, title, f"/console/{'processes' if is_process else 'webapps'}/{name}", why, lines, allow, refuse)
+    return ConfirmationView(
+        row=row, title=title, url=f"/console/{'processes' if is_process else 'webapps'}/{name}", why=why, lines=lines, allow=allow,
+        refuse=refuse,
+    )
 
 
 def _key_view(row: Confirmation, who: str) -> ConfirmationView:
@@ -94,7 +97,7 @@ def _key_view(row: Confirmation, who: str) -> ConfirmationView:
     why = _("Its issuer has left, so no one is responsible for it.")
     lines = [Line(_(SCOPES.get(scope, scope)), scope, False) for scope in details.get("scopes", ())]
     allow, refuse = _("You become responsible for the key. It can do no more than you can."), _("The key is revoked immediately.")
-    return ConfirmationView(row, title, "/console/keys", why, lines, allow, refuse)
+    return ConfirmationView(row=row, title=title, url="/console/keys", why=why, lines=lines, allow=allow, refuse=refuse)
 
 
 def _secret_view(row: Confirmation, who: str) -> ConfirmationView:
@@ -109,7 +112,7 @@ def _secret_view(row: Confirmation, who: str) -> ConfirmationView:
     if hosts := details.get("hosts"):
         lines.append(Line(_("sent to %(host)s", host=hosts), "", False))
     allow, refuse = _("The secret can be used there."), _("The secret cannot be used there.")
-    return ConfirmationView(row, title, f"/console/secrets/{name}", why, lines, allow, refuse)
+    return ConfirmationView(row=row, title=title, url=f"/console/secrets/{name}", why=why, lines=lines, allow=allow, refuse=refuse)
 
 
 _PLACES = {

@@ -55,8 +55,9 @@ def build_action_view(visit: Visit, approval: Approval) -> ActionView | None:
         (name, value if len(value) <= LONGEST_LEAF else f"{value[:LONGEST_LEAF]}…") for name, value in all_leaves[:MOST_LEAVES]
     ]
     return ActionView(
-        stored, pairs, describe(visible_input), first_leaves, len(all_leaves) - len(first_leaves),
-        json.dumps(visible_input, ensure_ascii=False, indent=2), printable(text), text != stored.canonical.text,
+        stored=stored, pairs=pairs, input=describe(visible_input), leaves=first_leaves, more=len(all_leaves) - len(first_leaves),
+        input_json=json.dumps(visible_input, ensure_ascii=False, indent=2), text=printable(text),
+        hides=text != stored.canonical.text,
     )  # fmt: skip
 
 

@@ -73,4 +73,4 @@ def _build_filter(visit: Visit, args: Mapping[str, str]) -> LineFilter:
         chosen = parse_time_range(visit, "24h")
         since, until = chosen.since, chosen.until if "until" in args else None
     text, level, source, execution, process = (args.get(name) for name in ("text", "level", "source", "execution", "process"))
-    return LineFilter(text, level, source, execution, process, since, until)
+    return LineFilter(text=text, level=level, source=source, execution_id=execution, process_id=process, since=since, until=until)

@@ -45,7 +45,10 @@ class Line:
 def _line(row: JournalRow) -> Line:
     times = [clock.rfc3339(value) for value in row.clock[:SHOWN_TIMES]]
     answer = redact_answer(row.method, bool(row.ok), row.answer)
-    return Line(row.call, row.attempt, row.method, row.args, bool(row.ok), row.position >= 0, answer, times, len(row.clock))
+    return Line(
+        call=row.call, attempt=row.attempt, method=row.method, args=row.args, ok=bool(row.ok), is_answered=row.position >= 0,
+        answer=answer, times=times, read=len(row.clock),
+    )
 
 
 @page("GET", "/executions/<execution_id>/journal", scope="processflow.read")

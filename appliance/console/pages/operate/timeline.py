@@ -103,9 +103,10 @@ def _entry(count: StepCount, history: RunHistory, text: str, span: _Span) -> Ste
     took = count.ended - count.started if count.started is not None and count.ended is not None else None
     most = sorted(count.by_status.items(), key=lambda each: -each[1])
     return StepEntry(
-        count.path, count.step, count.kind, kind_name(count.kind), text, count.path.count("/"),
-        state_of(count.by_status), bar, took, run,
-        history.in_loops.get(count.path, ()) if count.is_loop else (), count.total, most, count.is_loop, tries,
+        path=count.path, step=count.step, kind=count.kind, kind_name=kind_name(count.kind), text=text, depth=count.path.count("/"),
+        status=state_of(count.by_status), bar=bar, duration_ms=took, run=run,
+        runs=history.in_loops.get(count.path, ()) if count.is_loop else (), total=count.total, counts=most, is_loop=count.is_loop,
+        tries=tries,
     )  # fmt: skip
 
 
@@ -115,4 +116,7 @@ def state_of(by_status: Mapping[str, int]) -> str:
 
 
 def _pending(line: StepLine) -> StepEntry:
-    return StepEntry(line.id, line.id, line.kind, line.kind_name, line.name or line.text, 0, "pending")
+    return StepEntry(
+        path=line.id, step=line.id, kind=line.kind, kind_name=line.kind_name, text=line.name or line.text, depth=0,
+        status="pending",
+    )

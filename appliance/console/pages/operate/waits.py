@@ -70,7 +70,10 @@ def _to_wait(stored: Mapping[str, Any]) -> Wait:
         text = _describe_reason(stored["kind"])
     kind = str(stored.get("kind") or "")
     token = str(stored.get("token") or "") if kind == "event" else ""
-    return Wait(text, what, url, str(stored.get("step") or ""), _moment(stored.get("until")), _(_NEXT.get(kind, "")), token)
+    return Wait(
+        text=text, what=what, url=url, step=str(stored.get("step") or ""), until=_moment(stored.get("until")),
+        next=_(_NEXT.get(kind, "")), token=token,
+    )
 
 
 def _agent_wait(stored: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -301,8 +301,9 @@ def build_picture(
     items_moved = [item.moved((MARGIN, MARGIN)) for item in items]
     box_count = len([item for item in items_moved if isinstance(item, Box) and not item.is_process])
     return Picture(
-        round(width + 2 * MARGIN), round(height + 2 * MARGIN), _only(items_moved, Frame), _only(items_moved, Wire),
-        _only(items_moved, Sign), _only(items_moved, Box), round(main.axis + MARGIN), count - box_count,
+        width=round(width + 2 * MARGIN), height=round(height + 2 * MARGIN), frames=_only(items_moved, Frame),
+        wires=_only(items_moved, Wire), signs=_only(items_moved, Sign), boxes=_only(items_moved, Box),
+        middle=round(main.axis + MARGIN), left_out=count - box_count,
     )  # fmt: skip
 
 

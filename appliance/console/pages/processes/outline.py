@@ -99,11 +99,12 @@ def _line(step: Mapping[str, Any], above: str) -> StepLine:
     step_id = str(step.get("id", ""))
     path = f"{above}/{step_id}" if above else step_id
     return StepLine(
-        step_id, kind, _(KIND_NAMES.get(kind, mark("Step"))), text, str(step.get("name") or ""),
-        _plain(step.get("when")), _file(kind, settings), str(settings.get("source", "")) if kind == "code" else "",
-        _retries(step.get("retry")), _groups(kind, raw, path), path,
-        _undo(step, path), str(settings.get("use", "")) if kind == "process" else "", bool(step.get("continue_on_error")),
-        str(settings.get("as", "item")) if kind == "for_each" else "",
+        id=step_id, kind=kind, kind_name=_(KIND_NAMES.get(kind, mark("Step"))), text=text, name=str(step.get("name") or ""),
+        when=_plain(step.get("when")), file=_file(kind, settings),
+        source=str(settings.get("source", "")) if kind == "code" else "", retries=_retries(step.get("retry")),
+        groups=_groups(kind, raw, path), path=path, undo=_undo(step, path),
+        process=str(settings.get("use", "")) if kind == "process" else "", goes_on=bool(step.get("continue_on_error")),
+        item=str(settings.get("as", "item")) if kind == "for_each" else "",
     )  # fmt: skip
 
 

@@ -104,10 +104,10 @@ def issue_key(visit: Visit) -> Answer:
                 pointer="/rate_limit",
             )
         spec = keys.KeySpec(
-            request.field("name").strip(), scopes, request.field("environment").strip(),
-            int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0,
-            int(requests), limits.rate_window_s, request.field("addresses").replace(",", " ").split(),
-            "agent" if request.field("kind") == "agent" else "service",
+            name=request.field("name").strip(), scopes=scopes, environment=request.field("environment").strip(),
+            expires_in_days=int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0, rate_requests=int(requests),
+            rate_window_s=limits.rate_window_s, allowed_ips=request.field("addresses").replace(",", " ").split(),
+            kind="agent" if request.field("kind") == "agent" else "service",
         )  # fmt: skip
         row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
     except ApplianceError as error:

@@ -86,7 +86,7 @@ def tool_of(name: str, served: Mapping[str, Any]) -> Tool:
         output = inline_references(described["outputSchema"]) if "outputSchema" in described else None
     except UnusableSchema as error:
         return Tool(name, described, pin, f"its {part} cannot be used: {error}")
-    return Tool(name, described, pin, "", input_schema, output, headers)
+    return Tool(name=name, served=described, pin=pin, problem="", input=input_schema, output=output, headers=headers)
 
 
 def pin_of(described: Mapping[str, Any]) -> str:

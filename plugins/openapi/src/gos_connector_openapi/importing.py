@@ -59,5 +59,6 @@ def _actions(result: Apart, ctx: Context) -> list[Action]:
 
 def _action(parts: Mapping[str, Any]) -> Action:
     return Action(
-        parts["name"], parts["summary"], parts["input"], parts["output"], parts["effect"], parts["sample"], parts["plan"]
+        name=parts["name"], summary=parts["summary"], input=parts["input"], output=parts["output"], effect=parts["effect"],
+        sample=parts["sample"], plan=parts["plan"],
     )
