@@ -56,8 +56,8 @@ def entity_tools() -> list[Tool]:
         ),
         Tool(
             name="write_entities", title="Write entities",
-            description="Creates, updates, upserts and deletes entities in one transaction: all operations or none. Each error has a pointer "
-            "to its operation; the outcomes are in the order of the operations.",
+            description="Creates, updates, upserts and deletes entities in one transaction: all operations or none. "
+            "Each error has a pointer to its operation; the outcomes are in the order of the operations.",
             input_schema=write, output_schema=outputs(("outcomes",), outcomes={"type": "array", "items": _OUTCOME}),
             effect="write", scopes=frozenset({"entities.write"}), call=_write, hints=Hints(destructive=True), long=("outcomes",),
         ),
