@@ -249,7 +249,7 @@ def test_a_client_can_acknowledge_all_that_it_receives(front: Listeners) -> None
             assert events
             assert goaway(events) == []
             ended += sum(isinstance(event, h2.events.StreamEnded) for event in events)
-            client.flush(raw(8, b"\0\0\0\1") * 2 * sum(isinstance(event, h2.events.DataReceived) for event in events))
+            client.flush(raw(8, b"\0\0\0\1") * sum(isinstance(event, h2.events.DataReceived) for event in events))
 
 
 def test_http2_offers_what_it_accepts(front: Listeners) -> None:
