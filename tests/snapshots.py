@@ -25,6 +25,7 @@ from appliance.app import composition
 from appliance.core.config_example import example
 from appliance.core.database import db
 from appliance.testing.running import make_config, start
+from appliance.web import make_quart
 from tests.store.cluster import running_cluster
 
 PUBLIC = ("appliance.connectors.contract", "appliance.connectors.testing", "appliance.testing", "appliance.testing.plugin")
@@ -51,14 +52,14 @@ def routes() -> str:
 
 def pages() -> list[str]:
     apps: list[Quart] = []
-    recorded = patch.object(composition, "Quart", lambda *args, **more: _record_app(apps, *args, **more))
+    recorded = patch.object(composition, "make_quart", lambda templates: _record_app(apps, templates))
     with tempfile.TemporaryDirectory() as folder, recorded:
         start(make_config(Path(folder))).stop()
     return sorted(f"{rule.rule} {','.join(sorted(rule.methods or ()))}" for rule in apps[0].url_map.iter_rules())
 
 
-def _record_app(apps: list[Quart], *args: Any, **more: Any) -> Quart:
-    apps.append(Quart(*args, **more))
+def _record_app(apps: list[Quart], templates: Path) -> Quart:
+    apps.append(make_quart(templates))
     return apps[-1]
 
 

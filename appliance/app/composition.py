@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from quart import Quart
-
 from appliance import api
 from appliance.agents.skills import service as skills
 from appliance.agents.tools import Toolbox
@@ -65,8 +63,6 @@ from appliance.sandbox import Settings as PoolSettings
 from appliance.sites import build_sites, make_demo
 from appliance.sites.front import (
     Front,
-    PacedConnection,
-    PacedRequest,
     Readiness,
     StaticFiles,
     Transport,
@@ -90,7 +86,7 @@ from appliance.web import (
     MonitorServices,
     Services,
     WebAppServices,
-    render_error,
+    make_quart,
 )
 from appliance.webapps import service as webapps
 from appliance.webapps.access import Visits
@@ -342,12 +338,7 @@ def _reloading(services: Services) -> list[PeriodicJob]:
 def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     """Build the ASGI application for this event loop: the front, static files, then Quart with the edges."""
     services = appliance.services
-    quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
-    quart.request_class, quart.asgi_http_class = PacedRequest, PacedConnection
-    # The front limits the duration of bodies and responses by their size.
-    unbounded = dict.fromkeys(("MAX_CONTENT_LENGTH", "BODY_TIMEOUT", "RESPONSE_TIMEOUT"))
-    quart.config.update({**unbounded, "PROVIDE_AUTOMATIC_OPTIONS": False})
-    quart.register_error_handler(Exception, render_error)
+    quart = make_quart(ui_folder() / "templates")
     appliance.telemetry.name_routes(quart)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))

@@ -19,7 +19,7 @@ from .forms import FormReader as FormReader
 from .forms import SentFile as SentFile
 from .origins import is_foreign_page as is_foreign_page
 from .origins import is_own_page as is_own_page
-from .quart_adapter import render_error as render_error
+from .quart_adapter import make_quart as make_quart
 from .quart_adapter import view as view
 from .refusals import error_response as error_response
 from .refusals import refuse as refuse

@@ -1,5 +1,3 @@
-from .bodies import PacedConnection as PacedConnection
-from .bodies import PacedRequest as PacedRequest
 from .front import Front as Front
 from .front import Readiness as Readiness
 from .hypercorn_adapter import serve as serve

@@ -7,7 +7,7 @@ from typing import Any
 from quart import Quart
 from werkzeug.datastructures import Headers
 
-from appliance.sites.front.bodies import BUFFERED_BYTES, PacedConnection, PacedRequest
+from appliance.web.quart_bodies import BUFFERED_BYTES, PacedConnection, PacedRequest
 
 PIECE = 1 << 16
 MOST = BUFFERED_BYTES // PIECE
