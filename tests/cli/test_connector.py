@@ -57,7 +57,9 @@ def test_its_stand_in_prints_its_url(package: Path) -> None:
 def test_its_tests_notice_defects(package: Path) -> None:
     """Each defect fails different tests, so all can be made at once."""
     broken = {
-        ("raise AuthError(", "raise Rejected("): {"TestContract::test_wrong_credentials_are_an_auth_error"},
+        ("raise status_error(", 'raise Rejected("no") if answer.status == 401 else status_error('): {
+            "TestContract::test_wrong_credentials_are_an_auth_error"
+        },
         ('{"id": "1"},\n        )', '{"no": "1"},\n        )'): {
             "TestContract::test_it_is_declared_well",
             "TestContract::test_samples_run_and_their_output_is_valid",
