@@ -192,7 +192,10 @@ def _make_pool(config: Config) -> Pool:
 
 
 def build(config: Config) -> Appliance:
-    """Build and connect every part without starting anything."""
+    """Build and connect every part without starting anything.
+
+    Long because it names every part once, in the order in which they need each other.
+    """
     sealer = open_store(config)
     _set_limits(config)
     stored = make_places(config, installation_id(sealer)), [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS]

@@ -67,6 +67,7 @@ class LeaseTable:
         """Claim the row if its guard still is `guard`; False if another worker was faster.
 
         `until` None leaves the lease unchanged. `now` is compared with the lease of a versioned row.
+        Long because tables differ in what a claim sets: each of them uses some of the parameters.
         """
         columns: dict[str, Any] = {} if self.owner is None else {self.owner: owner}
         if until is not None:

@@ -27,8 +27,9 @@ from .definitions.compiled import CompiledVersion
 from .definitions.dependencies import load_dependencies
 from .engine import completion, store, suspension
 from .engine.children import ChildStarter, check_depth
+from .engine.claims import claim_at_birth
 from .engine.end_watch import EndWatch
-from .engine.runner import Runner, claim_of
+from .engine.runner import Runner
 from .engine.store import Claim
 from .engine.task import StepServices
 from .executions import pausing, retries
@@ -189,7 +190,7 @@ class ProcessFlow:
         try:
             row, new = db.write(insert)
             if new and row.status == "running":
-                claim = _claim_at_birth(scope, row)
+                claim = claim_at_birth(scope, row)
                 self._run_soon(claim)
         finally:
             if fast and claim is None:
@@ -394,9 +395,3 @@ def _check_request(request: StartRequest) -> None:
     if request.label is not None and not 1 <= len(request.label) <= MAX_LABEL:
         raise ValidationFailed(Sentence("label must have 1 to %(max_label)s characters", max_label=MAX_LABEL), pointer="/label")
     check_depth(request.depth)
-
-
-def _claim_at_birth(scope: TenantScope, row: Execution) -> Claim:
-    """The claim of an execution that was inserted as running by this process."""
-    claim = claim_of(TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id), row)
-    return Claim(**{**claim.__dict__, "fence": row.fence})

@@ -1,6 +1,6 @@
 """The recorded examples of the API: a request, its answer and a typical refusal for each operation.
 
-`python -m tests.api.recording` writes the file, from real requests; it is read when the OpenAPI document is made.
+`python -m tests.api.openapi.recording` writes the file, from real requests; it is read when the OpenAPI document is made.
 """
 
 import json

@@ -369,8 +369,10 @@ def _by_name(pairs: Iterable[tuple[str, str]]) -> Form:
 
 async def _read_form(http: Request, json_body_kb: int) -> Form:
     most = 3 * json_body_kb << 10  # URL encoding may triple the size of a byte.
-    message = Sentence("this form is too large; the maximum is %(most)s MiB", most=most >> 20)
-    body = await read_body(http.pieces, most, PayloadTooLarge(message, headers={"Connection": "close"}), drain=0)
+    refusal = PayloadTooLarge(
+        Sentence("this form is too large; the maximum is %(most)s MiB", most=most >> 20), headers={"Connection": "close"}
+    )
+    body = await read_body(http.pieces, most, refusal, drain=0)
     try:
         return parse_qs(body.decode("utf8"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:

@@ -22,8 +22,9 @@ from appliance.processes.scheduling.fair_threads import FairThreadPool
 from appliance.processes.scheduling.timers import Timers
 from appliance.tenants.grants import grace_periods
 
-from . import caching, compensation, store, tracing, transitions
+from . import caching, compensation, store, transitions
 from .attempts import Attempts
+from .claims import claim_of
 from .decide import FINISHED, Decision, History, Ready, contains_any
 from .evaluation import fill
 from .failures import StepFailed, from_appliance_error, make_error
@@ -390,15 +391,3 @@ class Runner:
             db.write(write)
         except LeaseLost:
             log.warning("the failed execution has been claimed by another worker")
-
-
-def claim_of(scope: TenantScope, row: Execution) -> Claim:
-    """The claim on `row`, which was read before the fence was raised."""
-    label = row.label_text if row.first_label is None else row.first_label or None
-    trace = row.trace or ""
-    return Claim(
-        scope=tracing.scope_of(scope, row.id, trace), execution_id=row.id, process_id=row.process_id, version=row.version,
-        fence=row.fence + 1, input=row.input, label=label, created_at=row.created_at, started_at=row.started_at,
-        active_ms=row.active_ms, cancel_requested=bool(row.cancel_requested), request_id=row.request_id, claims=row.claims,
-        compensation=row.aftermath, handles=row.handles, trace=trace,
-    )  # fmt: skip

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from appliance.core.scope import TenantScope
 from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.engine import store
+from appliance.processes.engine.claims import claim_of
 from appliance.processes.engine.decide import Key, StepRun
-from appliance.processes.engine.runner import claim_of
 from appliance.processes.engine.store import FINAL_LINE, Claim, JournalEntry
 from appliance.processes.host.final_entries import FinalEntry, parse_final_entry
 from appliance.processes.models import Execution

@@ -274,9 +274,8 @@ class StepHost:
             if value["status"] == "approved":
                 return None
             ok, value = False, waits.error_of_refusal(value)
-        entry = JournalEntry(
-            call=pending.call, position=self.position, method="", args=[], ok=ok, answer=value, clock=[],
-        )  # completes the entry of its start
+        # It completes the entry of its start.
+        entry = JournalEntry(call=pending.call, position=self.position, method="", args=[], ok=ok, answer=value, clock=[])
         append_journal(claim, self._context.run_key, [*self.unwritten, entry])
         return ok, value
 
@@ -305,12 +304,9 @@ class StepHost:
     def _entry(self, call: HostCall, ok: bool, value: Any) -> JournalEntry:
         """A journal entry with every clock value read before this call that no other entry has: earlier calls may still be
         unanswered, and a re-run must read their clock values again."""
-        numbers = sorted(number for number in self._clock if number <= call.id)
-        clock = [value for number in numbers for value in self._clock[number]]
-        return JournalEntry(
-            call=call.id, position=self.position, method=call.method, args=recorded_args(call.method, call.args), ok=ok,
-            answer=value, clock=clock,
-        )
+        clock = [value for number in sorted(n for n in self._clock if n <= call.id) for value in self._clock[number]]
+        args = recorded_args(call.method, call.args)
+        return JournalEntry(call=call.id, position=self.position, method=call.method, args=args, ok=ok, answer=value, clock=clock)
 
     def _advance(self, entry: JournalEntry) -> None:
         """Advances the position past a recorded entry and drops its clock values."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.api.frame.openapi import document
-from tests.api.contract_packages import fetch_contract_packages
+from tests.api.openapi.contract_packages import fetch_contract_packages
 from tests.npm_packages import Packages
 
 REDOCLY = "@redocly/cli/bin/cli.js"

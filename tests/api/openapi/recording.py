@@ -1,4 +1,4 @@
-"""`python -m tests.api.recording [OPERATION...]`: records the examples of the OpenAPI document, from real requests.
+"""`python -m tests.api.openapi.recording [OPERATION...]`: records the examples of the OpenAPI document, from real requests.
 
 Each operation gets a tenant of its own, so that its example does not depend on the others.  What differs from run to run is
 replaced; arrays are cut after a few entries.
@@ -24,8 +24,8 @@ from appliance.testing.running import Running, make_config, start
 from tests.api import resources
 from tests.api.example import Example
 from tests.api.examples import EXAMPLES
-from tests.api.normalizing import KEY, Normalizer
-from tests.api.refusals import REFUSALS
+from tests.api.openapi.normalizing import KEY, Normalizer
+from tests.api.openapi.refusals import REFUSALS
 from tests.api.resources import Resources
 from tests.api.sending import CREATING_PUTS, address, send, unknown_id
 from tests.webapps.name_server import running_name_server

@@ -13,13 +13,13 @@ from appliance.api.frame.error_responses import declared_codes
 from appliance.api.frame.examples import EXAMPLES_FILE, load_examples
 from appliance.api.frame.routing import PREFIX, Json, Route
 from appliance.tenants.keys import is_key_text
-from tests.api.normalizing import KEY
+from tests.api.openapi.normalizing import KEY
 from tests.api.test_descriptions import referred
 
 EVERY = [pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES]
 BINARY = {"export_solution", "get_document_preview"}
 """Operations that answer with an archive or a picture, which an example cannot show."""
-RECORD = "run `.venv/bin/python -m tests.api.recording {}` and commit appliance/api/examples.json"
+RECORD = "run `.venv/bin/python -m tests.api.openapi.recording {}` and commit appliance/api/examples.json"
 
 
 def operation_of(route: Route) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`python -m tests.api.contract_packages`: fetches linters of OpenAPI and a generator of TypeScript clients, by their lock."""
+"""`python -m tests.api.openapi.contract_packages` fetches linters of OpenAPI and a generator of TypeScript clients, by lock."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from appliance.api.frame.openapi import document
-from tests.api.contract_packages import fetch_contract_packages
+from tests.api.openapi.contract_packages import fetch_contract_packages
 from tests.api.resources import Resources
 from tests.npm_packages import Packages
 
