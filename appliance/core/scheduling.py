@@ -19,7 +19,7 @@ from .database import db
 
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 10.0
-MOST_IDLE = 2  # of a lane: a new thread costs a connection to the database, an idle one memory
+MOST_IDLE = 2  # of a lane without a limit: a new thread costs a connection to the database, an idle one memory
 RETRY_SECONDS = 1.0
 TICK_SECONDS = 0.25
 
@@ -208,8 +208,7 @@ class _Entry:
 
 @dataclass
 class _Workers:
-    """The threads of one lane.  `MOST_IDLE` of them wait for work, for `IDLE_SECONDS`; others end with their last
-    entry."""
+    """The threads of one lane.  Those of a lane with a limit, and `MOST_IDLE` of another, wait `IDLE_SECONDS` for work."""
 
     lane: Lane
     lock: threading.Lock
@@ -261,7 +260,7 @@ class _Workers:
                 return entry
 
     def _wait(self) -> bool:
-        if self.idle >= MOST_IDLE:
+        if self.idle >= (self.lane.threads or MOST_IDLE):
             return False
         self.idle += 1
         has_work = self._arrived.wait_for(lambda: bool(self.queue), IDLE_SECONDS)
