@@ -23,6 +23,7 @@ ensure_test_tools() {
     command -v apache2 >/dev/null || [ -x /usr/sbin/apache2 ] || missing+=(apache2-bin)
     command -v proftpd >/dev/null || [ -x /usr/sbin/proftpd ] || missing+=(proftpd-core proftpd-mod-crypto)
     command -v openssl >/dev/null || missing+=(openssl)
+    command -v php >/dev/null || missing+=(php-cli)
     /usr/bin/python3 -c 'import swift' 2>/dev/null || missing+=(python3-swift)
     [ ${#missing[@]} = 0 ] || need_packages "the tests need ${missing[*]}" "${missing[@]}"
 }

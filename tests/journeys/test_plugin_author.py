@@ -92,7 +92,7 @@ def test_a_custom_connector_is_connected_and_called(gos: Gos, machine: Reader, g
     page.get_by_label("Token").fill("mistyped")
     page.get_by_label("Id", exact=True).fill("stock")
     page.get_by_test_id("test-settings").click()
-    expect(page.get_by_test_id("tested")).to_contain_text("Stock room does not accept the token.")
+    expect(page.get_by_test_id("tested")).to_contain_text("Stock room does not accept the credentials (401).")
     page.get_by_label("Token").fill("secret-canary")
     page.get_by_test_id("test-settings").click()
     expect(page.get_by_test_id("tested")).to_contain_text("These settings work.")

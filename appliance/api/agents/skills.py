@@ -12,7 +12,7 @@ from appliance.api.frame.errors import from_pydantic
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Json, Pieces, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.core.errors import ApiKeyLeaked, Conflict, PayloadTooLarge, ValidationFailed, VersionConflict
+from appliance.core.errors import ApiKeyLeaked, Conflict, InvalidJson, PayloadTooLarge, ValidationFailed, VersionConflict
 from appliance.core.json_text import load_json
 from appliance.core.sentences import Sentence
 from appliance.documents import disposition
@@ -164,7 +164,7 @@ def _media_type(file: SkillFile) -> str:
 
 @route(
     "PUT", "/skills/{name}", scope="skills.write", body=FILES, returns=SkillView, also={201: SkillView}, atomic=False,
-    errors=(ApiKeyLeaked, Conflict),
+    errors=(ApiKeyLeaked, Conflict, InvalidJson),
 )  # fmt: skip
 def put_skill(call: Call, name: str) -> Answer:
     """Create a skill or replace its files.
