@@ -3,63 +3,43 @@
 import asyncio
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from appliance import api
-from appliance.agents.skills import service as skills
-from appliance.agents.tools import Toolbox
-from appliance.backups import BackupUpkeep
-from appliance.blobs import Blobs, installation_id, quota
-from appliance.connectors import folder_of
 from appliance.connectors.development import Watch
 from appliance.connectors.egress import Egress
-from appliance.connectors.registry import CONNECTORS, Registry
+from appliance.connectors.registry import CONNECTORS
 from appliance.console import register as register_console
-from appliance.core import catalogues, clock
+from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.core.database.presence import Presence, open_presence
+from appliance.core.database.presence import Presence
 from appliance.core.interface import ui_folder
-from appliance.core.queue import TaskQueue
 from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
-from appliance.datapool import FileImports, StorageUsage
-from appliance.datapool import service as datapool
-from appliance.documents import Uploads, delete_expired_uploads, delete_overdue
-from appliance.documents import service as documents
-from appliance.documents.contents import Previews, build_text_tasks, incoming_blobs
+from appliance.datapool import StorageUsage
+from appliance.documents import delete_expired_uploads, delete_overdue
+from appliance.documents.contents import build_text_tasks
 from appliance.documents.reviews import reviews
-from appliance.documents.sharing import DeliveryPolicy, Publications, Shares
-from appliance.governance import Governor, Invitations, budgets
+from appliance.governance import budgets
 from appliance.governance.approvals import (
-    ActionApprovals,
     EmailDependencies,
     Notices,
     approvals,
     expire_due,
     register_link_builder,
-    request_limits,
 )
-from appliance.governance.executor import REPLAYS, CallDocumentsFactory, GovernedExecutor, Instance, TenantThreads
-from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.kill_switches import switched_off_tenants
-from appliance.governance.policies import PolicyService
 from appliance.hooks import make_hooks
-from appliance.integrations import SharedCredentials
 from appliance.llm import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
-from appliance.monitor import Deliverer, DiskGauge, KeyTraffic, check_space, rollup, webhooks
+from appliance.monitor import Deliverer, check_space, rollup
 from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import evaluate_all, send_due
 from appliance.processes import ProcessFlow
 from appliance.processes.engine import caching, suspension
-from appliance.processes.host import DataPoolCalls, DocumentReading, IntegrationCalls, ModelCalls, Ports
-from appliance.processes.scheduling import backlog
-from appliance.sandbox import Pool, default_folder
-from appliance.sandbox import Settings as PoolSettings
 from appliance.sites import build_sites, make_demo
 from appliance.sites.front import (
     Front,
@@ -72,45 +52,25 @@ from appliance.sites.front import (
 )
 from appliance.sites.sign_in import build_gate
 from appliance.sites.webapps import CertificatePermission, SmokeProbe, custom_hosts
-from appliance.solutions import Referrers, Transfers, apply_solution, delete_expired, order_system_url, starter_solution
 from appliance.solutions import SolutionServices as SolutionTools
-from appliance.tenants import LargeBodies, RateLimiter, register_custom_hosts
-from appliance.tenants import service as tenants
-from appliance.tenants.sign_in import PasswordChecks
+from appliance.solutions import apply_solution, delete_expired, order_system_url, starter_solution
+from appliance.tenants import register_custom_hosts
 from appliance.web import (
-    AgentServices,
     App,
-    DocumentServices,
-    GovernanceServices,
-    Limits,
-    MonitorServices,
     Services,
-    WebAppServices,
     make_quart,
 )
-from appliance.webapps import service as webapps
-from appliance.webapps.access import Visits
-from appliance.webapps.certificates import Certificates, Worker, certificate_tasks
+from appliance.webapps.certificates import Worker, certificate_tasks
 from appliance.webapps.domains import service as domains
 from appliance.webapps.files import Compression
-from appliance.webapps.publishing import Publisher
 
-from .agents import AgentDependencies, make_agents
-from .alerting import AlertDependencies, make_alerts
-from .authority import authority_upkeep, make_confirmations
+from .authority import authority_upkeep
+from .building import make_domains, make_mechanisms, make_services
 from .gauges import add_gauges
 from .parts import (
     authorities,
-    make_formats,
     make_integrations,
-    make_language_models,
-    make_places,
-    make_request_log,
-    make_streams,
-    make_webapps,
-    runtimes_folder,
 )
-from .store import open_store
 from .telemetry import Telemetry
 from .tools import add_tools
 
@@ -176,90 +136,21 @@ class Appliance:
         db.close_database()
 
 
-def _set_limits(config: Config) -> None:
-    """Set the limits that are global to this process."""
-    request_limits.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
-    bounds = config.limits
-    datapool.configure(entity_kb=bounds.entity_kb, query_rows=bounds.query_rows, query_seconds=bounds.query_seconds)
-    quota.configure(tenant_bytes=bounds.tenant_storage_mb << 20)
-    backlog.configure(queued=bounds.queued_executions, descendants=bounds.execution_descendants)
-
-
-def _make_pool(config: Config) -> Pool:
-    sandbox = config.sandbox
-    places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
-    return Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
-
-
 def build(config: Config) -> Appliance:
-    """Build and connect every part without starting anything.
-
-    Long because it names every part once, in the order in which they need each other.
-    """
-    sealer = open_store(config)
-    _set_limits(config)
-    stored = make_places(config, installation_id(sealer)), [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS]
-    blobs, incoming = Blobs(*stored), incoming_blobs(config.scan, *stored)
-    apps = make_webapps(config, blobs)
-    presence, queue = open_presence(config.data / "workers"), TaskQueue()
-    pool = _make_pool(config)
-    integrations, models = make_integrations(config, sealer), make_language_models(config, sealer)
-    egress = Egress.of(config.egress.allow, authorities(config))
-    disk, telemetry = DiskGauge(config.data, blobs.stored_bytes), Telemetry(config, presence.instance)
-    files = documents.Documents(incoming)
-    door = CallDocumentsFactory(files, config.limits.upload_mb << 20)
-    policies, actions = PolicyService(), ActionApprovals(sealer)
-    governor = Governor(policies, actions, SharedCredentials(integrations.ready).kin_of)
-    executor = GovernedExecutor(integrations, governor, Instance(presence.instance, queue.enqueue, presence.is_alive), door)
-    queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
-    formats = make_formats(config)
-    llm_port = ModelCalls(models, DocumentReading(files, formats).read)
-    toolbox, library, hook_service = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
-    agents = make_agents(config, presence, queue, models, AgentDependencies(toolbox, governor, actions, library))
-    ports = Ports(
-        data=DataPoolCalls(), actions=IntegrationCalls(executor), sealer=sealer, documents=files, formats=formats, polls=executor,
-        find_actions=integrations.find_actions, models=llm_port, agents=agents.steps,
-    )  # fmt: skip
-    flow = ProcessFlow(config, presence, pool, queue, ports)
-    email = EmailDependencies(executor, integrations, _languages(config, integrations.registry))
-    delivery = DeliveryPolicy(blobs, reviews)
-    custom_domains, visits = domains.build_domains(config, egress), Visits(sealer)
-    alerts = make_alerts(config, flow, email, AlertDependencies(hook_service, disk))
-    withdraw = (formats.stop, *_listen(config, flow, custom_domains), agents.listen())
-    publisher = Publisher(apps, presence.instance, presence.is_alive)
-    services = Services(
-        config=config, sealer=sealer, presence=presence, queue=queue, sandbox=pool, languages=email.languages,
-        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
-        assets=(runtimes_folder(config) or default_folder()) / "assets",
-        limits=Limits(
-            rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), password_checks=PasswordChecks()
-        ),
-        processes=flow, integrations=integrations, llm=models, imports=FileImports(formats), blobs=blobs,
-        governance=GovernanceServices(
-            executor=executor, governor=governor, policies=policies, invitations=Invitations(config, sealer, email),
-            confirmations=make_confirmations(apps), replays=TenantThreads(REPLAYS, "replay"),
-        ),
-        documents=DocumentServices(
-            files=files, uploads=Uploads(files, incoming, config.limits.document_mb << 20),
-            previews=Previews(blobs, formats, files), publications=Publications(delivery), shares=Shares(delivery, sealer),
-        ),
-        webapps=WebAppServices(
-            apps=apps, publishing=publisher, visits=visits,
-            requests=make_request_log(config), domains=custom_domains, certificates=Certificates(sealer),
-        ),
-        agents=AgentServices(runs=agents, skills=library, tools=toolbox),
-        monitor=MonitorServices(alerts=alerts, webhooks=hook_service, disk=disk, key_traffic=KeyTraffic()),
-        backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer),
-        solutions=SolutionTools(pool, integrations, apps, publisher, library),
-        referrers=Referrers(integrations, models, apps, alerts, config.approvals.email_integration),
-    )  # fmt: skip
-    add_tools(services, governor, actions)
+    """Build and connect every part without starting anything."""
+    mechanisms = make_mechanisms(config)
+    parts = make_domains(config, mechanisms)
+    services = make_services(config, mechanisms, parts)
+    add_tools(services, parts.governor, parts.actions)
     add_gauges(services)
-    upkeep = [*_upkeep(services), *authority_upkeep(config), *build_text_tasks(blobs, formats), services.backups]
+    blobs, formats = mechanisms.blobs, mechanisms.formats
     return Appliance(
-        config=config, services=services, presence=presence, upkeep=upkeep,
-        deliverer=Deliverer(egress, sealer, switched_off_tenants), withdraw=withdraw, telemetry=telemetry,
-    )
+        config=config, services=services, presence=mechanisms.presence,
+        upkeep=[*_upkeep(services), *authority_upkeep(config), *build_text_tasks(blobs, formats), services.backups],
+        deliverer=Deliverer(mechanisms.egress, mechanisms.sealer, switched_off_tenants),
+        withdraw=(formats.stop, *_listen(config, parts.processes, parts.custom_domains), parts.agents.listen()),
+        telemetry=Telemetry(config, mechanisms.presence.instance),
+    )  # fmt: skip
 
 
 def _listen(config: Config, flow: ProcessFlow, custom_domains: domains.Domains) -> tuple[Callable[[], None], ...]:
@@ -269,17 +160,6 @@ def _listen(config: Config, flow: ProcessFlow, custom_domains: domains.Domains) 
         register_link_builder(lambda tenant, path: config.tenant_url(tenant) + path),
         register_custom_hosts(custom_hosts(custom_domains.table)),
     )  # fmt: skip
-
-
-def _languages(config: Config, registry: Registry) -> catalogues.Languages:
-    """The languages of the pages.
-
-    Translations in the operator's data folder take precedence over ours, and ours over those that connectors provide.
-    """
-    folders = [folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]
-    connector_folders = {folder_of(each.connector): None for each in registry.installed.values()}
-    provided = [folder for folder in connector_folders if folder is not None]
-    return catalogues.load_languages(folders, config.console.language, provided)
 
 
 def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:

@@ -1,0 +1,223 @@
+"""Builds the parts of the appliance in three stages: mechanisms, the domains that use them, and what edges call."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from appliance.agents import AgentRuns
+from appliance.agents.skills import service as skills
+from appliance.agents.tools import Toolbox
+from appliance.backups import BackupUpkeep
+from appliance.blobs import Blobs, Places, installation_id, quota
+from appliance.connectors import folder_of
+from appliance.connectors.egress import Egress
+from appliance.connectors.registry import Registry
+from appliance.core import catalogues
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
+from appliance.core.database.presence import Presence, open_presence
+from appliance.core.interface import ui_folder
+from appliance.core.queue import TaskQueue
+from appliance.datapool import FileImports
+from appliance.datapool import service as datapool
+from appliance.documents import Uploads
+from appliance.documents import service as documents
+from appliance.documents.contents import Previews, incoming_blobs
+from appliance.documents.reviews import reviews
+from appliance.documents.sharing import DeliveryPolicy, Publications, Shares
+from appliance.formats import Formats
+from appliance.governance import Governor, Invitations
+from appliance.governance.approvals import ActionApprovals, EmailDependencies, request_limits
+from appliance.governance.executor import REPLAYS, CallDocumentsFactory, GovernedExecutor, Instance, TenantThreads
+from appliance.governance.executor import TASK as CALL_TASK
+from appliance.governance.policies import PolicyService
+from appliance.integrations import Integrations, SharedCredentials
+from appliance.llm import LanguageModels
+from appliance.monitor import DiskGauge, KeyTraffic, Webhooks
+from appliance.monitor.alerts import Alerts
+from appliance.processes import ProcessFlow
+from appliance.processes.host import DataPoolCalls, DocumentReading, IntegrationCalls, ModelCalls, Ports
+from appliance.processes.scheduling import backlog
+from appliance.sandbox import Pool, default_folder
+from appliance.sandbox import Settings as PoolSettings
+from appliance.solutions import Referrers, SolutionServices, Transfers
+from appliance.tenants import LargeBodies, RateLimiter
+from appliance.tenants import service as tenants
+from appliance.tenants.sign_in import PasswordChecks
+from appliance.web import (
+    AgentServices,
+    DocumentServices,
+    GovernanceServices,
+    Limits,
+    MonitorServices,
+    Services,
+    WebAppServices,
+)
+from appliance.webapps import WebApps
+from appliance.webapps import service as webapps
+from appliance.webapps.access import Visits
+from appliance.webapps.certificates import Certificates
+from appliance.webapps.domains import service as domains
+from appliance.webapps.publishing import Publisher
+
+from .agents import AgentDependencies, make_agents
+from .alerting import AlertDependencies, make_alerts
+from .authority import make_confirmations
+from .parts import (
+    authorities,
+    make_formats,
+    make_integrations,
+    make_language_models,
+    make_places,
+    make_request_log,
+    make_streams,
+    make_webapps,
+    runtimes_folder,
+)
+from .store import open_store
+
+API_THREADS = 32
+
+
+@dataclass(frozen=True)
+class Mechanisms:
+    """What every domain builds on: storage, queue, sandbox, formats and the way to the network.
+
+    `incoming` stores the contents of documents, which a scanner checks first if there is one.
+    """
+
+    sealer: Sealer
+    places: Places
+    blobs: Blobs
+    incoming: Blobs
+    presence: Presence
+    queue: TaskQueue
+    sandbox: Pool
+    formats: Formats
+    egress: Egress
+
+
+@dataclass(frozen=True)
+class DomainParts:
+    """What the appliance can do, connected, and not yet grouped for edges."""
+
+    integrations: Integrations
+    models: LanguageModels
+    files: documents.Documents
+    webapps: WebApps
+    custom_domains: domains.Domains
+    policies: PolicyService
+    actions: ActionApprovals
+    governor: Governor
+    executor: GovernedExecutor
+    processes: ProcessFlow
+    skills: skills.Skills
+    toolbox: Toolbox
+    agents: AgentRuns
+    email: EmailDependencies
+    webhooks: Webhooks
+    disk: DiskGauge
+    alerts: Alerts
+
+
+def make_mechanisms(config: Config) -> Mechanisms:
+    """Open the store, set the limits that are global to this process, and build the mechanisms."""
+    sealer = open_store(config)
+    _set_limits(config)
+    places = make_places(config, installation_id(sealer))
+    holders = [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS]
+    return Mechanisms(
+        sealer=sealer, places=places, blobs=Blobs(places, holders), incoming=incoming_blobs(config.scan, places, holders),
+        presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=_make_pool(config),
+        formats=make_formats(config), egress=Egress.of(config.egress.allow, authorities(config)),
+    )  # fmt: skip
+
+
+def make_domains(config: Config, mechanisms: Mechanisms) -> DomainParts:
+    """Build the domains; each gets the mechanisms and the lower domains that it uses."""
+    sealer, presence, queue = mechanisms.sealer, mechanisms.presence, mechanisms.queue
+    integrations, models = make_integrations(config, sealer), make_language_models(config, sealer)
+    files = documents.Documents(mechanisms.incoming)
+    policies, actions = PolicyService(), ActionApprovals(sealer)
+    governor = Governor(policies, actions, SharedCredentials(integrations.ready).kin_of)
+    instance = Instance(presence.instance, queue.enqueue, presence.is_alive)
+    executor = GovernedExecutor(integrations, governor, instance, CallDocumentsFactory(files, config.limits.upload_mb << 20))
+    queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
+    toolbox, library = Toolbox(governor), skills.Skills(mechanisms.blobs)
+    agents = make_agents(config, presence, queue, models, AgentDependencies(toolbox, governor, actions, library))
+    ports = Ports(
+        data=DataPoolCalls(), actions=IntegrationCalls(executor), sealer=sealer, documents=files, formats=mechanisms.formats,
+        polls=executor, find_actions=integrations.find_actions,
+        models=ModelCalls(models, DocumentReading(files, mechanisms.formats).read), agents=agents.steps,
+    )  # fmt: skip
+    processes = ProcessFlow(config, presence, mechanisms.sandbox, queue, ports)
+    email = EmailDependencies(executor, integrations, _languages(config, integrations.registry))
+    hooks, disk = Webhooks(sealer, mechanisms.egress), DiskGauge(config.data, mechanisms.blobs.stored_bytes)
+    return DomainParts(
+        integrations=integrations, models=models, files=files, webapps=make_webapps(config, mechanisms.blobs),
+        custom_domains=domains.build_domains(config, mechanisms.egress), policies=policies, actions=actions, governor=governor,
+        executor=executor, processes=processes, skills=library, toolbox=toolbox, agents=agents, email=email, webhooks=hooks,
+        disk=disk, alerts=make_alerts(config, processes, email, AlertDependencies(hooks, disk)),
+    )  # fmt: skip
+
+
+def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) -> Services:
+    """Group what edges call, and build what edges alone use."""
+    sealer, presence, blobs = mechanisms.sealer, mechanisms.presence, mechanisms.blobs
+    apps, files = parts.webapps, parts.files
+    publisher = Publisher(apps, presence.instance, presence.is_alive)
+    delivery = DeliveryPolicy(blobs, reviews)
+    return Services(
+        config=config, sealer=sealer, presence=presence, queue=mechanisms.queue, sandbox=mechanisms.sandbox,
+        languages=parts.email.languages, threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
+        assets=(runtimes_folder(config) or default_folder()) / "assets",
+        limits=Limits(
+            rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), password_checks=PasswordChecks()
+        ),
+        processes=parts.processes, integrations=parts.integrations, llm=parts.models, imports=FileImports(mechanisms.formats),
+        blobs=blobs,
+        governance=GovernanceServices(
+            executor=parts.executor, governor=parts.governor, policies=parts.policies,
+            invitations=Invitations(config, sealer, parts.email), confirmations=make_confirmations(apps),
+            replays=TenantThreads(REPLAYS, "replay"),
+        ),
+        documents=DocumentServices(
+            files=files, uploads=Uploads(files, mechanisms.incoming, config.limits.document_mb << 20),
+            previews=Previews(blobs, mechanisms.formats, files), publications=Publications(delivery),
+            shares=Shares(delivery, sealer),
+        ),
+        webapps=WebAppServices(
+            apps=apps, publishing=publisher, visits=Visits(sealer), requests=make_request_log(config),
+            domains=parts.custom_domains, certificates=Certificates(sealer),
+        ),
+        agents=AgentServices(runs=parts.agents, skills=parts.skills, tools=parts.toolbox),
+        monitor=MonitorServices(alerts=parts.alerts, webhooks=parts.webhooks, disk=parts.disk, key_traffic=KeyTraffic()),
+        backups=BackupUpkeep(config, mechanisms.places), transfers=Transfers(config, mechanisms.places, sealer),
+        solutions=SolutionServices(mechanisms.sandbox, parts.integrations, apps, publisher, parts.skills),
+        referrers=Referrers(parts.integrations, parts.models, apps, parts.alerts, config.approvals.email_integration),
+    )  # fmt: skip
+
+
+def _set_limits(config: Config) -> None:
+    """Set the limits that are global to this process."""
+    request_limits.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
+    bounds = config.limits
+    datapool.configure(entity_kb=bounds.entity_kb, query_rows=bounds.query_rows, query_seconds=bounds.query_seconds)
+    quota.configure(tenant_bytes=bounds.tenant_storage_mb << 20)
+    backlog.configure(queued=bounds.queued_executions, descendants=bounds.execution_descendants)
+
+
+def _make_pool(config: Config) -> Pool:
+    sandbox = config.sandbox
+    places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
+    return Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
+
+
+def _languages(config: Config, registry: Registry) -> catalogues.Languages:
+    """The languages of the pages.
+
+    Translations in the operator's data folder take precedence over ours, and ours over those that connectors provide.
+    """
+    folders = [folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]
+    connector_folders = {folder_of(each.connector): None for each in registry.installed.values()}
+    provided = [folder for folder in connector_folders if folder is not None]
+    return catalogues.load_languages(folders, config.console.language, provided)
