@@ -83,8 +83,13 @@ def send(client: httpx.Client, route: Route, path: dict[str, str], body: Any, qu
 
 # When something was used or looked at last, and how the deliveries of a webhook went that were on their way.
 BY_ITSELF = {"last_used_at", "checked_at", "touched_at", "failed_in_row", "failing_since", "last_success_at"}
-# What a periodic DNS check of a domain may write at any moment; `verified_at`, which a verification writes, is compared.
-DNS_CHECK = {"state", "checks", "tries", "next_check_at", "records", "error", "leads_here"}
+BY_A_JOB = {
+    # the periodic DNS check; `verified_at`, which a verification writes, is compared
+    "domain": {"state", "checks", "tries", "next_check_at", "records", "error", "leads_here"},
+    # the assessment of what the published version needs access to, and the compression of its files
+    "webapp": {"grant_digest", "allowed_until", "forms"},
+}
+"""What a periodic job may write at any moment, by table."""
 
 
 def state_of_theirs() -> dict[str, Any]:
@@ -93,8 +98,7 @@ def state_of_theirs() -> dict[str, Any]:
     for (name,) in db.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"):
         columns = {row[1] for row in db.rows(f'PRAGMA table_info("{name}")')}
         if "tenant_id" in columns and name not in NOISE:
-            ignored = BY_ITSELF | DNS_CHECK if name == "domain" else BY_ITSELF
-            selected = ", ".join(f'"{column}"' for column in sorted(columns - ignored))
+            selected = ", ".join(f'"{column}"' for column in sorted(columns - BY_ITSELF - BY_A_JOB.get(name, set())))
             rows = db.rows(f"SELECT {selected} FROM \"{name}\" WHERE tenant_id = 'globex' ORDER BY {selected}")  # noqa: S608
             state[name] = (len(rows), hashlib.sha256(repr(rows).encode()).hexdigest()[:12])
     return state
