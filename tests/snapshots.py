@@ -22,7 +22,7 @@ from appliance import cli, migrations
 from appliance.api import ROUTES
 from appliance.api.frame.docs import contract
 from appliance.app import composition
-from appliance.core.config_example import example
+from appliance.core.config.example import example
 from appliance.core.database import db
 from appliance.testing.running import make_config, start
 from appliance.web import make_quart

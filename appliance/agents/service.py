@@ -9,12 +9,14 @@ from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import Draining
+from appliance.core.events import hub
 from appliance.core.leases import Lease
+from appliance.core.pools import AGENT
 from appliance.core.queue import TaskQueue
 from appliance.core.scheduling import PROMPT, PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import Approval, approvals
-from appliance.processes.engine import on_withdrawn
+from appliance.governance.approvals import ApprovalClosed
+from appliance.processes.engine import CallWithdrawn
 from appliance.processes.scheduling import FairThreadPool
 from appliance.tenants import starters
 
@@ -26,7 +28,6 @@ from .steps import AgentSteps
 
 log = logging.getLogger(__name__)
 WAKE = "agent_run"
-THREADS = 16
 _BATCH = 200
 _LOST_AFTER_MS = 2_000
 
@@ -37,7 +38,7 @@ class AgentRuns:
     def __init__(self, config: Config, presence: Presence, queue: TaskQueue, dependencies: RunDependencies) -> None:
         self.runner = Runner(presence, dependencies, config.queue.lease_seconds)
         self._queue = queue
-        self._threads = FairThreadPool(THREADS, "agent")
+        self._threads = FairThreadPool(AGENT)
         self._upkeep = [
             PeriodicJob("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
             PeriodicJob("agent-leases", config.queue.lease_seconds / 3, self.runner.renew_leases, PROMPT),
@@ -46,6 +47,7 @@ class AgentRuns:
         self._is_draining = False
         self.steps = AgentSteps(lambda tenant_id, run_id: queue.enqueue(WAKE, tenant_id, run_id))
         queue.declare(WAKE, self._serve)
+        starters.set_lookup("run", runs.find_starter)
 
     def start(self, scheduler: Scheduler) -> None:
         for each in self._upkeep:
@@ -60,11 +62,11 @@ class AgentRuns:
         self._threads.shutdown()
 
     def listen(self) -> Callable[[], None]:
-        """Subscribe to approval decisions and withdrawn steps, and offer the starter lookup; returns how to unsubscribe."""
+        """Subscribe to closed approvals and withdrawn calls; returns how to unsubscribe."""
         ends = (
-            approvals.on_decided(self.resume_after_approval), starters.register_starter("run", runs.find_starter),
-            on_withdrawn("agent", self.steps.withdraw),
-        )  # fmt: skip
+            hub.subscribe(ApprovalClosed, self.resume_after_approval),
+            hub.subscribe(CallWithdrawn, self.steps.withdraw),
+        )
 
         def forget() -> None:
             for end in ends:
@@ -85,11 +87,11 @@ class AgentRuns:
 
         return db.write(write)
 
-    def resume_after_approval(self, scope: TenantScope, approval: Approval) -> None:
+    def resume_after_approval(self, event: ApprovalClosed) -> None:
         """Wake the runs that wait for this approval.  Called inside the transaction that records the decision."""
-        for run_id in store.list_runs_waiting_for(scope, approval.id):
-            if store.wake(scope.tenant_id, run_id):
-                self._queue.enqueue(WAKE, scope.tenant_id, run_id)
+        for run_id in store.list_runs_waiting_for(event.scope, event.approval.id):
+            if store.wake(event.scope.tenant_id, run_id):
+                self._queue.enqueue(WAKE, event.scope.tenant_id, run_id)
 
     def _serve(self, tenant_id: str, run_id: str) -> None:
         """Handle a queue message.  Each run gets its own thread, so slow models do not hold up executions."""

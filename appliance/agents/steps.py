@@ -6,7 +6,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.processes.engine import Claim
+from appliance.processes.engine import CallWithdrawn, Claim
 from appliance.processes.host import AgentEffect, AgentRunRequest, PreparedRun, tainting
 
 from . import runs, store, versions
@@ -80,11 +80,11 @@ class AgentSteps:
             effects += [effect for _, state in sorted(journal.calls.items()) if (effect := _effect_of(state)) is not None]
         return effects
 
-    def withdraw(self, scope: TenantScope, run_id: str) -> None:
+    def withdraw(self, event: CallWithdrawn) -> None:
         """Cancel a run whose step no longer waits for it.  Called inside a transaction."""
-        row = scope.find(AgentRunRow, id=run_id)
+        row = event.scope.find(AgentRunRow, id=event.token) if event.kind == "agent" else None
         if row is not None and row.status not in FINISHED:
-            runs.cancel_row(scope, row)
+            runs.cancel_row(event.scope, row)
 
 
 def _effect_of(state: CallState) -> AgentEffect | None:

@@ -1,6 +1,5 @@
 """Builds the parts of the appliance in three stages: mechanisms, the domains that use them, and what edges call."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from appliance.agents import AgentRuns
@@ -16,6 +15,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import Presence, open_presence
 from appliance.core.interface import ui_folder
+from appliance.core.pools import API, open_pool
 from appliance.core.queue import TaskQueue
 from appliance.datapool import FileImports
 from appliance.datapool import service as datapool
@@ -74,8 +74,6 @@ from .parts import (
     runtimes_folder,
 )
 from .store import open_store
-
-API_THREADS = 32
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
     delivery = DeliveryPolicy(blobs, reviews)
     return Services(
         config=config, sealer=sealer, presence=presence, queue=mechanisms.queue, sandbox=mechanisms.sandbox,
-        languages=parts.email.languages, threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"),
+        languages=parts.email.languages, threads=open_pool(API),
         assets=(runtimes_folder(config) or default_folder()) / "assets",
         limits=Limits(
             rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), password_checks=PasswordChecks()
@@ -178,7 +176,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         governance=GovernanceServices(
             executor=parts.executor, governor=parts.governor, policies=parts.policies,
             invitations=Invitations(config, sealer, parts.email), confirmations=make_confirmations(apps),
-            replays=TenantThreads(REPLAYS, "replay"),
+            replays=TenantThreads(REPLAYS),
         ),
         documents=DocumentServices(
             files=files, uploads=Uploads(files, mechanisms.incoming, config.limits.document_mb << 20),

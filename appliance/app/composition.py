@@ -16,6 +16,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
+from appliance.core.events import hub
 from appliance.core.interface import ui_folder
 from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
@@ -25,15 +26,15 @@ from appliance.documents.contents import build_text_tasks
 from appliance.documents.reviews import reviews
 from appliance.governance import budgets
 from appliance.governance.approvals import (
+    ApprovalClosed,
     EmailDependencies,
     Notices,
-    approvals,
     expire_due,
-    register_link_builder,
+    set_console_address,
 )
 from appliance.governance.kill_switches import switched_off_tenants
 from appliance.hooks import make_hooks
-from appliance.llm import on_profile_stored
+from appliance.llm import ProfileCreated
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import Deliverer, check_space, rollup
 from appliance.monitor import logs as log_lines
@@ -54,7 +55,7 @@ from appliance.sites.sign_in import build_gate
 from appliance.sites.webapps import CertificatePermission, SmokeProbe, custom_hosts
 from appliance.solutions import SolutionServices as SolutionTools
 from appliance.solutions import apply_solution, delete_expired, order_system_url, starter_solution
-from appliance.tenants import register_custom_hosts
+from appliance.tenants import set_custom_hosts
 from appliance.web import (
     App,
     Services,
@@ -73,8 +74,6 @@ from .parts import (
 )
 from .telemetry import Telemetry
 from .tools import add_tools
-
-API_THREADS = 32
 
 
 @dataclass
@@ -154,12 +153,14 @@ def build(config: Config) -> Appliance:
 
 
 def _listen(config: Config, flow: ProcessFlow, custom_domains: domains.Domains) -> tuple[Callable[[], None], ...]:
-    """Connect the parts that notify each other; each result disconnects one."""
+    """Connect the parts that react to each other; each result disconnects one."""
+    set_console_address(config.tenant_url)
+    set_custom_hosts(custom_hosts(custom_domains.table))
     return (
-        approvals.on_decided(flow.answer_approval), on_profile_stored(flow.answer_profile), custom_domains.table.watch(),
-        register_link_builder(lambda tenant, path: config.tenant_url(tenant) + path),
-        register_custom_hosts(custom_hosts(custom_domains.table)),
-    )  # fmt: skip
+        hub.subscribe(ApprovalClosed, flow.answer_approval),
+        hub.subscribe(ProfileCreated, flow.answer_profile),
+        custom_domains.table.watch(),
+    )
 
 
 def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:

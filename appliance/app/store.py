@@ -4,6 +4,7 @@ from appliance import migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.datapool import service as datapool
 from appliance.documents import check_tenant_not_retained
 from appliance.documents import service as documents
@@ -20,10 +21,20 @@ def open_store(config: Config) -> Sealer:
     sealer = Sealer(load_or_make_key(config.data / "key"))
     db.open_database(config.database_url)
     migrations.migrate()
-    tenants.on_tenant_delete(datapool.drop_tenant_tables)
-    tenants.on_tenant_delete(documents.forget_tenant)
-    tenants.on_tenant_delete(log_lines.remove_from_index)
-    tenants.before_tenant_delete(check_tenant_not_retained)
-    tenants.on_tenant_delete(domains.forget_tenant)
-    people.on_password_change(forget_person)
+    hub.subscribe(tenants.TenantDeletionStarted, _check_deletion)
+    hub.subscribe(tenants.TenantDeleted, _forget_tenant)
+    hub.subscribe(people.SignInsEnded, _end_visits)
     return sealer
+
+
+def _check_deletion(event: tenants.TenantDeletionStarted) -> None:
+    check_tenant_not_retained(event.scope)
+
+
+def _forget_tenant(event: tenants.TenantDeleted) -> None:
+    for forget in (datapool.drop_tenant_tables, documents.forget_tenant, log_lines.remove_from_index, domains.forget_tenant):
+        forget(event.scope)
+
+
+def _end_visits(event: people.SignInsEnded) -> None:
+    forget_person(event.user_id)

@@ -3,18 +3,17 @@
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core import clock, ids
 from appliance.core.errors import ApplianceError, Conflict, NotFound
+from appliance.core.pools import TRANSFER, open_pool
 from appliance.core.scope import TenantScope
 
 from .problems import JobControl
 
 log = logging.getLogger(__name__)
-THREADS = 2
 EXPIRY_MS = 3_600_000
 
 
@@ -46,7 +45,7 @@ class BackgroundJobs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[str, BackgroundJob] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tenant-work")
+        self._threads = open_pool(TRANSFER)
         self._stopping = threading.Event()
 
     def begin(self, scope: TenantScope, kind: str, do: Callable[[JobControl], object]) -> BackgroundJob:

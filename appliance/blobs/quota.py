@@ -5,12 +5,12 @@ from threading import Lock
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.caches import Cache
 from appliance.core.errors import StorageFull
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
 FRESH_SECONDS = 5.0
-_MOST_TENANTS = 1_000  # cached sums
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Rows:
 
 
 bounds = Bounds()
-_sums: dict[str, _Sum] = {}
+_sums: Cache[str, _Sum] = Cache(1_000)
 _rows: dict[str, _Rows] = {}
 _lock = Lock()  # guards `_rows`, which the writer adds to and a periodic count sets
 
@@ -74,8 +74,6 @@ def used_bytes(scope: TenantScope) -> int:
 def _sum_of(scope: TenantScope) -> _Sum:
     cached, now = _sums.get(scope.tenant_id), clock.monotonic()
     if cached is None or now - cached.at >= FRESH_SECONDS:
-        if len(_sums) >= _MOST_TENANTS:
-            _sums.clear()
         cached = _sums[scope.tenant_id] = _Sum(stored_bytes(scope), now)
     return cached
 

@@ -3,7 +3,6 @@
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -14,8 +13,9 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
+from appliance.core.config.sections import Blobs as Settings
 from appliance.core.errors import ConfigInvalid, Gone, Overloaded, StorageFull
-from appliance.core.sections import Blobs as Settings
+from appliance.core.pools import BUCKET, open_pool
 from appliance.core.sentences import Sentence
 
 from .local import LocalPlaces
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # it exists for type checkers only
 
 log = logging.getLogger(__name__)
 PART_BYTES, PARTS_AT_ONCE = 8 << 20, 2  # held in memory per upload; a bucket accepts 10,000 parts
-PUT_AT_ONCE = 4  # concurrent uploads of a batch
 WINDOW_BYTES = 4 << 20  # held in memory per reader
 MAX_LOGGED = 300  # characters logged of a server's error
 # Parts of error texts for which obstore has no exception classes, or not for every request.
@@ -122,7 +121,7 @@ class S3Places:
     def adopt_all(self, files: Sequence[tuple[Path, str]]) -> None:
         """The same for many files, several at a time; all are tried even if one fails."""
         self._ensure_claimed()
-        with ThreadPoolExecutor(PUT_AT_ONCE, thread_name_prefix="bucket") as threads:
+        with open_pool(BUCKET) as threads:
             for done in [threads.submit(self.adopt, path, place) for path, place in files]:
                 done.result()
 

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from appliance.connectors.egress import Egress
-from appliance.core.config_example import example
+from appliance.core.config.example import example
 from appliance.webapps.domains import build_domains
 
 from .output import add_json, opened_store, print_result

@@ -6,20 +6,19 @@ import json
 import sys
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.pools import DEPLOY, open_pool
 from appliance.webapps import FileSpec, Settings
 from appliance.webapps.files import MANIFEST, PUBLIC, read_settings
 
 from .api_client import Caller, Refused, add_connection, connected
 from .content_uploads import Content, Progress, gather_contents, retry, send_contents
 
-AT_ONCE = 4
 WAIT_SECONDS, ACCEPTED = 60, 202
 _pause = threading.Event()  # Never set: used to wait, and Ctrl-C ends the wait.
 
@@ -43,7 +42,7 @@ def add_commands(commands: Any) -> None:
 def run_deploy(args: argparse.Namespace) -> int:
     files, settings = read_files(args.dir)
     settings = replace(settings, spa=settings.spa or args.spa)
-    with connected(args) as caller, ThreadPoolExecutor(AT_ONCE) as threads:
+    with connected(args) as caller, open_pool(DEPLOY) as threads:
         progress = Progress(is_shown=not args.json)
         specs = dict(zip(files, threads.map(partial(_digest, progress), files.values()), strict=True))
         app = _find_app(caller, args)

@@ -7,6 +7,7 @@ from typing import Any
 from appliance.blobs import quota
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotFound, ValidationFailed, VersionConflict
+from appliance.core.events import hub
 from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -242,9 +243,11 @@ def run(scope: TenantScope, operations: Sequence[Operation], *, dry_run: bool = 
 
 
 def announce(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
-    """Record the changes in the history and notify the listeners; called inside the write, once the changes are final."""
+    """Record the changes in the history and publish them; called inside the write, once the changes are final."""
     history.record_changes(scope, results)
-    entities.notify_listeners(scope, results)
+    changes = [result for result in results if result.event != "unchanged"]
+    if changes:
+        hub.publish(entities.EntitiesChanged(scope, changes))
 
 
 def run_each(operations: Sequence[Operation]) -> list[ChangeResult | ApplianceError]:

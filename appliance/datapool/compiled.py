@@ -10,6 +10,7 @@ from peewee import Table
 from appliance.conditions import Column, Field, Related
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.caches import Cache
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -24,7 +25,6 @@ from appliance.datapool.definition import (
 from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Converter, InvalidValue, parse_datetime, parse_plain_text
 from appliance.datapool.tables import max_indexed_bytes
 
-MAX_CACHED = 5_000
 SYSTEM_COLUMNS = ("id", "created_at", "updated_at", "version")
 _MISSING: Any = object()
 
@@ -218,7 +218,7 @@ def is_valid_value(value: Any) -> bool:
     return value is not _MISSING
 
 
-_cache: dict[tuple[str, str], CompiledCollection] = {}
+_cache: Cache[tuple[str, str], CompiledCollection] = Cache(5_000)
 
 
 def load(scope: TenantScope, name: str) -> CompiledCollection:
@@ -242,7 +242,5 @@ def load_for_tenant(tenant_id: str, name: str) -> CompiledCollection:
         sql = "SELECT definition, table_name, stamp FROM collection WHERE tenant_id = ? AND name = ?"
         definition, table_name, stamp = db.rows(sql, key)[0]
         cached = CompiledCollection(tenant_id, from_stored(json.loads(definition)), table_name, stamp)
-        if len(_cache) >= MAX_CACHED:
-            _cache.clear()
         _cache[key] = cached
     return cached

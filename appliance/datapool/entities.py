@@ -1,9 +1,9 @@
 """Create, change and delete single entities.  Each function runs inside a write and leaves no trace when it fails."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from peewee import IntegrityError
 
@@ -34,26 +34,12 @@ class ChangeResult:
     entity: dict[str, Any]
 
 
-class Listener(Protocol):
-    """Called inside the transaction with all changes of one write, in order."""
+@dataclass(frozen=True)
+class EntitiesChanged:
+    """All changes of one write to entities, in order; at least one.  Published inside the write, once they are final."""
 
-    def __call__(self, scope: TenantScope, changes: Sequence[ChangeResult]) -> None: ...
-
-
-_listeners: list[Listener] = []
-
-
-def add_listener(listener: Listener) -> Callable[[], None]:
-    """Register a listener; call the returned function to remove it."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
-
-
-def notify_listeners(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
-    """Call the listeners with the changes; inside the write, once the changes are final."""
-    changes = [result for result in results if result.event != "unchanged"]
-    for listener in _listeners if changes else []:
-        listener(scope, changes)
+    scope: TenantScope
+    changes: Sequence[ChangeResult]
 
 
 class ConstraintBroken(Exception):

@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import IO, Any, Literal
 
 from appliance.core import clock, ids
 from appliance.core.errors import ApplianceError, Conflict, NotFound, ValidationFailed
+from appliance.core.pools import IMPORT, open_pool
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import service
@@ -30,7 +30,6 @@ SAMPLE_BYTES, SAMPLE_ROWS, GUESS_ROWS = 64 << 10, 8, 200
 MAX_COLUMNS = 1_000
 RETENTION_MS = 3_600_000
 MAX_PER_TENANT = 5
-THREADS = 2
 XLSX_BOUNDS = Bounds(120.0, 512, 1 << 30)
 WORKBOOKS = (".xlsx", ".xlsm")
 State = Literal["chosen", "trying", "tried", "importing", "done", "stopped"]
@@ -79,7 +78,7 @@ class FileImports:
         self._formats = formats
         self._lock = threading.Lock()
         self._imports: dict[str, FileImport] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="import")
+        self._threads = open_pool(IMPORT)
         self._stopping = threading.Event()
 
     def begin(self, scope: TenantScope, collection: str, name: str, file: IO[bytes]) -> FileImport:

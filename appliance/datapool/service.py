@@ -20,7 +20,7 @@ from appliance.datapool.aggregation import aggregate_page
 from appliance.datapool.charsets import detect_charset
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
 from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, parse_collection
-from appliance.datapool.entities import ChangeResult, Listener, add_listener
+from appliance.datapool.entities import ChangeResult, EntitiesChanged
 from appliance.datapool.history import Change
 from appliance.datapool.imports import ImportOptions, ImportReport
 from appliance.datapool.limits import configure, in_force
@@ -28,7 +28,7 @@ from appliance.datapool.models import Collection
 from appliance.datapool.queries import Query, parse_query
 
 __all__ = [
-    "Change", "ChangeResult", "ImportOptions", "ImportReport", "Listener", "Query", "add_listener", "configure",
+    "Change", "ChangeResult", "EntitiesChanged", "ImportOptions", "ImportReport", "Query", "configure",
     "detect_charset", "parse_query",
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from appliance.core.scope import TenantScope
 
@@ -102,7 +102,10 @@ class Content:
     copy_to: Callable[[Path], None]
 
 
-class Listener(Protocol):
-    """Called for every change, inside its transaction; for a deleted document with its last state. A new revision is `updated`."""
+@dataclass(frozen=True)
+class DocumentChanged:
+    """A document was changed, a deleted one with its last state; a new revision is `updated`.  Published inside the write."""
 
-    def __call__(self, scope: TenantScope, event: Event, document: Document) -> None: ...
+    scope: TenantScope
+    event: Event
+    document: Document

@@ -4,7 +4,7 @@ Bytes are stored before rows: `store_content` stores them outside of any transac
 `add_revision` need. These only write rows, and can be part of an outer `db.write`, such as the commit of a step.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +13,7 @@ from appliance.blobs import Blobs, ReceivedFile, Receiver, StoredBlob, Usage
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed, VersionConflict
+from appliance.core.events import hub
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
@@ -31,7 +32,7 @@ from .listing import find_page, to_documents
 from .metadata import check_metadata, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
 from .naming import check_comment, check_folder, check_name, check_tags, clean_name
-from .records import Changes, Content, Document, DocumentFilter, Event, Listener, NewDocument, Revision
+from .records import Changes, Content, Document, DocumentChanged, DocumentFilter, Event, NewDocument, Revision
 from .retention import check_none_retained, check_not_retained
 
 __all__ = [
@@ -40,18 +41,17 @@ __all__ = [
     "Changes",
     "Content",
     "Document",
+    "DocumentChanged",
     "DocumentFilter",
     "Documents",
     "Event",
     "Folder",
     "FolderPage",
-    "Listener",
     "NewDocument",
     "Order",
     "Revision",
     "clean_name",
     "forget_tenant",
-    "on_change",
     "read_metadata",
     "settle_media_type",
 ]  # fmt: skip
@@ -63,13 +63,6 @@ BLOB_TABLES = (
     "document_text",
     "document_preview",
 )  # every table of documents that refers to blobs
-_listeners: list[Listener] = []
-
-
-def on_change(listener: Listener) -> Callable[[], None]:
-    """Register a listener; returns a function that removes it."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
 
 
 def forget_tenant(scope: TenantScope) -> None:
@@ -246,7 +239,7 @@ class Documents:
             check_moves(scope, [(row.id, row.folder, folder) for row, folder in moves])
             check_none_retained(scope, [row.id for row, _ in moves], "moved")
             for document in to_documents(scope, folders.apply_move(scope, moves)):
-                _notify_listeners(scope, "updated", document)
+                hub.publish(DocumentChanged(scope, "updated", document))
             return len(moves)
 
         return db.write(move)
@@ -266,7 +259,7 @@ class Documents:
             texts.forget_unused(scope, contents)
             preview_rows.forget_unused(scope, contents)
             key_checks.forget_unused(scope, contents)
-            _notify_listeners(scope, "deleted", document)
+            hub.publish(DocumentChanged(scope, "deleted", document))
 
         db.write(delete)
 
@@ -306,13 +299,8 @@ class Documents:
 
     def _notify(self, scope: TenantScope, event: Event, document_id: str) -> Document:
         document = self.get_document(scope, document_id)
-        _notify_listeners(scope, event, document)
+        hub.publish(DocumentChanged(scope, event, document))
         return document
-
-
-def _notify_listeners(scope: TenantScope, event: Event, document: Document) -> None:
-    for listener in _listeners:
-        listener(scope, event, document)
 
 
 def check_new(new: NewDocument) -> tuple[str, str, tuple[str, ...], dict[str, Any]]:

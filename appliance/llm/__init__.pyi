@@ -30,10 +30,10 @@ from .prompt import parse_prompt as parse_prompt
 from .service import KEEP as KEEP
 from .service import KeyChange as KeyChange
 from .service import LanguageModels as LanguageModels
+from .service import ProfileCreated as ProfileCreated
 from .service import StoredProfile as StoredProfile
 from .service import Trial as Trial
 from .service import Usage as Usage
-from .service import on_profile_stored as on_profile_stored
 from .tools import ToolCall as ToolCall
 from .tools import ToolOffer as ToolOffer
 from .tools import ToolResult as ToolResult

@@ -21,6 +21,7 @@ from appliance.core.errors import (
     ValidationFailed,
     VersionConflict,
 )
+from appliance.core.events import hub
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -38,11 +39,9 @@ from .usage import DAY_MS, Origin, UsageSum
 
 __all__ = [
     "Conversation", "Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Trial", "Usage",
-    "on_profile_stored",
 ]  # fmt: skip
 
 OpenSecret = Callable[[TenantScope, str], str]
-Listener = Callable[[TenantScope, str], None]
 KEEP: Literal[True] = True
 KeyChange = str | Literal[True] | None
 MAX_KEY = 10_000
@@ -88,13 +87,12 @@ class Trial:
     ms: int
 
 
-_listeners: list[Listener] = []
+@dataclass(frozen=True)
+class ProfileCreated:
+    """A profile was created.  Published inside the write."""
 
-
-def on_profile_stored(listener: Listener) -> Callable[[], None]:
-    """Call `listener(scope, slug)` inside every write that creates a profile; returns a function that removes the listener."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
+    scope: TenantScope
+    slug: str
 
 
 class LanguageModels:
@@ -127,8 +125,7 @@ class LanguageModels:
                 ProfileRow, id=slug, settings=profile.model_dump(), version=1, created_at=now, updated_at=now, **values
             )
             audit.record(scope, "llm-profile.create", slug, {"kind": profile.kind, "model": profile.model})
-            for listener in _listeners.copy():
-                listener(scope, slug)
+            hub.publish(ProfileCreated(scope, slug))
 
         db.write(insert)
         return self.get_profile(scope, slug)

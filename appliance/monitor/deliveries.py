@@ -7,7 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +19,9 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError
+from appliance.core.events import hub
 from appliance.core.leases import LeaseTable
+from appliance.core.pools import WEBHOOK, open_pool
 from appliance.core.scheduling import PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
 
@@ -27,13 +29,12 @@ from . import webhooks
 from .logs import Line, write_lines
 from .models import DeliveryRow, WebhookRow
 from .storable import storable_text
-from .webhooks import RETRY_PERIOD_MS, outbox_signal, seal_context
+from .webhooks import RETRY_PERIOD_MS, OutboxFilled, seal_context
 
 log = logging.getLogger(__name__)
 # A private generator: code that seeds the shared one for reproducibility is not affected by deliveries.
 _jitter = random.Random()  # noqa: S311 jitter, not cryptography
 
-MAX_CONCURRENT = 32
 """The number of messages one process sends concurrently."""
 MAX_SUSPECT = 16
 """How many of these may go to webhooks whose last attempt failed, so that half remain for the others."""
@@ -101,7 +102,7 @@ class Deliverer:
     def __init__(self, egress: Egress, sealer: Sealer, find_switched_off: Callable[[], frozenset[str]]) -> None:
         self._egress, self._sealer = egress, sealer
         self._find_switched_off = find_switched_off
-        self._threads = ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="webhooks")
+        self._threads = open_pool(WEBHOOK)
         self._lock = threading.Lock()
         self._in_flight: Counter[Key] = Counter()
         self._suspects = 0
@@ -111,7 +112,7 @@ class Deliverer:
 
     def start(self, scheduler: Scheduler) -> None:
         """Start delivering: messages of this process immediately, those of others within a second."""
-        self._withdraw = outbox_signal.subscribe(self._job.hasten)
+        self._withdraw = hub.subscribe(OutboxFilled, self._hasten)
         self._job.hasten()
         self._job.start(scheduler)
 
@@ -123,6 +124,9 @@ class Deliverer:
             self._withdraw = None
         self._job.stop()
         self._threads.shutdown(wait=True)
+
+    def _hasten(self, _: OutboxFilled) -> None:
+        self._job.hasten()
 
     def begin_due(self) -> list[Future[None]]:
         """Start due deliveries as far as there are free places; returns the started ones."""
@@ -147,7 +151,7 @@ class Deliverer:
 
     def _free_places(self, key: Key, *, suspect: bool) -> int:
         with self._lock:
-            free = MAX_CONCURRENT - self._in_flight.total()
+            free = WEBHOOK.threads - self._in_flight.total()
             if suspect:
                 return min(free, MAX_SUSPECT - self._suspects, 1 - self._in_flight[key])
             return min(free, MAX_PER_WEBHOOK - self._in_flight[key])

@@ -15,6 +15,7 @@ from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, Conflict, Detail, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -24,7 +25,7 @@ from .models import DeliveryRow, WebhookRow
 from .retention import delete_older
 from .storable import storable_json
 
-__all__ = ["EVENTS", "DeliveryRow", "WebhookChange", "WebhookRow", "WebhookSpec", "Webhooks", "emit", "outbox_signal"]
+__all__ = ["EVENTS", "DeliveryRow", "OutboxFilled", "WebhookChange", "WebhookRow", "WebhookSpec", "Webhooks", "emit"]
 
 EVENTS = (
     "execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing", "webapp.published",
@@ -37,23 +38,9 @@ _DATA_BYTES = 16 << 10
 _URL_LENGTH = 2_000
 
 
-class OutboxSignal:
-    """Notifies the deliverer as soon as a commit has put a message into the outbox."""
-
-    def __init__(self) -> None:
-        self._listeners: list[Callable[[], None]] = []
-
-    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Register a listener; returns a function that removes it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
-    def announce(self) -> None:
-        for listener in self._listeners.copy():
-            listener()
-
-
-outbox_signal = OutboxSignal()
+@dataclass(frozen=True)
+class OutboxFilled:
+    """A message was put into the outbox.  Published after the commit, in this process alone."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,7 @@ def _enqueue(scope: TenantScope, webhook_id: str, event: str, data: Mapping[str,
         DeliveryRow, id=delivery_id, webhook_id=webhook_id, event=event, payload=payload, status="pending", tries=0,
         attempts=[], next_try_at=now, give_up_at=now + RETRY_PERIOD_MS, created_at=now,
     )  # fmt: skip
-    db.after_commit(outbox_signal.announce)
+    db.after_commit(lambda: hub.publish(OutboxFilled()))
     return delivery_id
 
 
@@ -224,7 +211,7 @@ class Webhooks:
             changes = {"status": "pending", "tries": 0, "next_try_at": now, "give_up_at": give_up_at, "finished_at": None}
             scope.update(DeliveryRow, **changes).where(DeliveryRow.id == delivery_id).execute()
             audit.record(scope, "webhook.redeliver", webhook_id, {"delivery_id": delivery_id})
-            db.after_commit(outbox_signal.announce)
+            db.after_commit(lambda: hub.publish(OutboxFilled()))
             return scope.get(DeliveryRow, id=delivery_id)
 
         return db.write(renew)

@@ -3,21 +3,23 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from appliance.core import clock
+from appliance.core import clock, pools
 from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.queue import TaskQueue
 from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.governance.approvals import Approval, answer_view, withdraw_approval
+from appliance.governance.approvals import ApprovalClosed, answer_view, withdraw_approval
+from appliance.llm import ProfileCreated
 from appliance.sandbox import Pool
 from appliance.tenants import starters
 from appliance.tenants.grants import secret_bindings
@@ -72,8 +74,8 @@ class ProcessFlow:
         self._find_actions = ports.find_actions
         self._agents = ports.agents or NoAgents()
         self.queue = queue
-        self._io = FairThreadPool(64, "io")
-        self._fast = ThreadPoolExecutor(config.queue.workers, thread_name_prefix="fast")
+        self._io = FairThreadPool(pools.IO)
+        self._fast = pools.open_pool(pools.FAST, config.queue.workers)
         self._fast_slots = threading.BoundedSemaphore(config.queue.workers)
         self._draining = threading.Event()
         self._replays = threading.BoundedSemaphore(MAX_REPLAYS)
@@ -95,14 +97,14 @@ class ProcessFlow:
         self.intake = Intake(self.runner, self._fair_queue, queue, self._draining)
         self._sweeper = Sweeper(self.runner.orphans, self.runner.jumps, config.queue.sweep_ms, self.intake, queue)
         queue.declare(WAKE, self.intake.handle_message)
-        starters.register_starter("execution", executions.find_starter)
+        starters.set_lookup("execution", executions.find_starter)
+        self._unsubscribe: Callable[[], None] = lambda: None
         open_secret = partial(secret_bindings.open_for_webhook, ports.sealer)
         self.triggers = Triggers(pool, queue, TriggerDependencies(self._load, self._enqueue, open_secret, ports.polls))
 
     def start(self, scheduler: Scheduler) -> None:
         """Start the timers, the sweeper and the queue's workers."""
-        suspension.woken_signal.subscribe(self._wake_answered)
-        suspension.cancel_signal.subscribe(self._stop_cancelled)
+        self._unsubscribe = hub.subscribe(suspension.ExecutionAnswered, self._wake_answered)
         self.runner.start()
         self.runner.jumps.now_ms()  # before looking for due work: the clock may have been set while the appliance was down
         self._timers.start(scheduler)
@@ -119,9 +121,8 @@ class ProcessFlow:
         """
         deadline = clock.monotonic() + timeout
         self._draining.set()
-        suspension.woken_signal.unsubscribe(self._wake_answered)
+        self._unsubscribe()
         self.triggers.stop()
-        suspension.cancel_signal.unsubscribe(self._stop_cancelled)
         self._sweeper.stop()
         self._timers.stop()
         self.queue.stop(timeout / 2)
@@ -147,16 +148,11 @@ class ProcessFlow:
     def _wake_due(self, tenant_id: str, execution_id: str) -> None:
         db.submit(lambda: self._wake(tenant_id, execution_id)).add_done_callback(_log_lost)
 
-    def _wake_answered(self, tenant_id: str, execution_id: str) -> None:
-        job = self.runner.active.get(execution_id)
+    def _wake_answered(self, event: suspension.ExecutionAnswered) -> None:
+        job = self.runner.active.get(event.execution_id)
         if job is not None:
             job.note_answer()
-        self._timers.at(clock.now_ms(), tenant_id, execution_id)
-
-    def _stop_cancelled(self, tenant_id: str, execution_id: str) -> None:
-        job = self.runner.active.get(execution_id)
-        if job is not None:
-            job.cancel.set()
+        self._timers.at(clock.now_ms(), event.tenant_id, event.execution_id)
 
     # -- executions
 
@@ -230,14 +226,14 @@ class ProcessFlow:
         """See `executions.answer_event`."""
         return db.write(lambda: executions.answer_event(scope, execution_id, process_id, answer))
 
-    def answer_profile(self, scope: TenantScope, slug: str) -> None:
+    def answer_profile(self, event: ProfileCreated) -> None:
         """Inside the write that creates an LLM profile: resume the steps that wait for it and withdraw their approval requests."""
-        for token in suspension.answer_profile(scope, slug):
-            withdraw_approval(scope, token, "the LLM profile has been created")
+        for token in suspension.answer_profile(event.scope, event.slug):
+            withdraw_approval(event.scope, token, "the LLM profile has been created")
 
-    def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
+    def answer_approval(self, event: ApprovalClosed) -> None:
         """Inside the write that decides an approval: hand the decision to the step that asked for it."""
-        suspension.answer_call(scope, approval.id, True, answer_view(approval))
+        suspension.answer_call(event.scope, event.approval.id, True, answer_view(event.approval))
 
     def retry_execution(
         self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,

@@ -8,7 +8,7 @@ from . import starters as starters
 from .hosts import FindCustomHost as FindCustomHost
 from .hosts import HostMatch as HostMatch
 from .hosts import match_host as match_host
-from .hosts import register_custom_hosts as register_custom_hosts
+from .hosts import set_custom_hosts as set_custom_hosts
 from .hosts import split_host as split_host
 from .idempotency import RETENTION_MS as RETENTION_MS
 from .idempotency import RequestKey as RequestKey

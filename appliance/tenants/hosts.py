@@ -34,13 +34,21 @@ class HostMatch:
 
 
 FindCustomHost = Callable[[str], HostMatch | None]
-_custom: list[FindCustomHost] = []
 
 
-def register_custom_hosts(find: FindCustomHost) -> Callable[[], None]:
-    """Call `find` for host names that are not the appliance's own; returns a function that removes it."""
-    _custom.append(find)
-    return lambda: _custom.remove(find)
+@dataclass
+class CustomHosts:
+    """The hosts that are not the appliance's own; None while there are none."""
+
+    find: FindCustomHost | None = None
+
+
+custom_hosts = CustomHosts()
+
+
+def set_custom_hosts(find: FindCustomHost) -> None:
+    """Set what matches a host name that is not the appliance's own, for this process."""
+    custom_hosts.find = find
 
 
 def split_host(header: str) -> str:
@@ -73,5 +81,5 @@ def match_host(header: str, domains: Domains) -> HostMatch:
         return HostMatch("cdn", site[3])
     if site is not None and site[2] not in ids.RESERVED and service.tenant_exists(site[3]):
         return HostMatch("preview", site[3], site[2], int(site[1])) if site[1] else HostMatch("webapp", site[3], site[2])
-    matches = (find(name) for find in _custom) if name else ()
-    return next((match for match in matches if match is not None), HostMatch("unknown"))
+    custom = custom_hosts.find(name) if name and custom_hosts.find else None
+    return custom or HostMatch("unknown")

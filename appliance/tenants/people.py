@@ -2,7 +2,7 @@
 
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,6 +13,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
@@ -95,13 +96,11 @@ def change_password(scope: TenantScope, login: str, old: str, new: str) -> Perso
     return db.write(change)
 
 
-_password_listeners: list[Callable[[str], None]] = []
+@dataclass(frozen=True)
+class SignInsEnded:
+    """A password was replaced, so everything that depends on the user's earlier sign-ins ends.  Published inside the write."""
 
-
-def on_password_change(forget: Callable[[str], None]) -> None:
-    """Call `forget(user_id)` inside every write that replaces a password."""
-    if forget not in _password_listeners:
-        _password_listeners.append(forget)
+    user_id: str
 
 
 def normalize_login(login: str) -> str:
@@ -111,8 +110,7 @@ def normalize_login(login: str) -> str:
 
 def end_other_sign_ins(user_id: str) -> None:
     """Inside a write: end whatever else depends on a person's sign-in, such as sign-ins to WebApps."""
-    for forget in _password_listeners:
-        forget(user_id)
+    hub.publish(SignInsEnded(user_id))
 
 
 def find_user(login: str) -> Person:

@@ -1,13 +1,14 @@
 """Manages tenants and their secrets; keys, people and idempotency have their own modules."""
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
+from appliance.core.database.caches import Cache
 from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
@@ -19,7 +20,6 @@ __all__ = [
     "MAX_NAME",
     "SecretName",
     "Tenant",
-    "before_tenant_delete",
     "clear_tenant",
     "create_sandbox_tenant",
     "create_tenant",
@@ -29,7 +29,6 @@ __all__ = [
     "has_any_account",
     "list_secrets",
     "list_tenants",
-    "on_tenant_delete",
     "rename_tenant",
     "set_secret",
     "system_scope",
@@ -37,7 +36,6 @@ __all__ = [
     "unseal_secret",
 ]  # fmt: skip
 MAX_NAME = 200
-OnTenant = Callable[[TenantScope], None]
 
 
 def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
@@ -106,7 +104,7 @@ def has_any_account() -> bool:
     return bool(Person.select().exists() or ApiKey.select().exists())
 
 
-_existing: dict[str, float] = {}
+_existing: Cache[str, float] = Cache(1_000)
 
 
 def tenant_exists(tenant_id: str) -> bool:
@@ -120,6 +118,20 @@ def tenant_exists(tenant_id: str) -> bool:
         return True
     _existing.pop(tenant_id, None)
     return False
+
+
+@dataclass(frozen=True)
+class TenantDeletionStarted:
+    """A tenant is about to be deleted without force.  Published inside the write; an error of a listener prevents it."""
+
+    scope: TenantScope
+
+
+@dataclass(frozen=True)
+class TenantDeleted:
+    """A tenant is being deleted: delete what no foreign key does, such as physical tables.  Published inside the write."""
+
+    scope: TenantScope
 
 
 def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
@@ -136,28 +148,9 @@ def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
 
 def clear_tenant(scope: TenantScope, *, force: bool = False) -> None:
     """Inside a write: delete data without foreign keys; retention rules can prevent that unless it is forced."""
-    for check in () if force else _before_delete:
-        check(scope)
-    for clean in _on_delete:
-        clean(scope)
-
-
-_on_delete: list[OnTenant] = []
-
-
-def on_tenant_delete(clean: OnTenant) -> None:
-    """Call `clean` inside the deleting transaction, for data without foreign keys (physical tables)."""
-    if clean not in _on_delete:
-        _on_delete.append(clean)
-
-
-_before_delete: list[OnTenant] = []
-
-
-def before_tenant_delete(check: OnTenant) -> None:
-    """Call `check` first inside the deleting transaction; an exception prevents the deletion unless it is forced."""
-    if check not in _before_delete:
-        _before_delete.append(check)
+    if not force:
+        hub.publish(TenantDeletionStarted(scope))
+    hub.publish(TenantDeleted(scope))
 
 
 @dataclass(frozen=True)

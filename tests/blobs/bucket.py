@@ -16,7 +16,7 @@ import httpx
 import obstore
 
 from appliance.blobs.s3 import open_bucket
-from appliance.core.sections import Blobs as Settings
+from appliance.core.config.sections import Blobs as Settings
 
 SERVER = Path(__file__).parents[2] / "plugins" / "files" / "tests" / "swift_server.py"
 START_SECONDS = 60

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.service import Blobs, Places
+from appliance.core.config.sections import Blobs as Settings
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.core.sections import Blobs as Settings
 from appliance.tenants import service as tenants
 from tests.blobs.bucket import running_bucket
 from tests.blobs.probes import BucketProbe, LocalProbe, StoreProbe

@@ -10,7 +10,7 @@ import obstore
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.s3 import S3Places, open_bucket
 from appliance.blobs.service import Places
-from appliance.core.sections import Blobs as Settings
+from appliance.core.config.sections import Blobs as Settings
 
 
 class StoreProbe(Protocol):

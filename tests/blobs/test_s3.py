@@ -16,10 +16,10 @@ from appliance.blobs.s3 import PART_BYTES, WINDOW_BYTES, S3Places, open_bucket
 from appliance.blobs.service import Places
 from appliance.cli.doctor import check_bucket
 from appliance.core.config import Config, load_config
+from appliance.core.config.sections import Blobs as Settings
+from appliance.core.config.sections import Storage
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ConfigInvalid, Gone, Overloaded
-from appliance.core.sections import Blobs as Settings
-from appliance.core.sections import Storage
 from tests.blobs.endpoint import running_endpoint
 from tests.blobs.probes import BucketProbe, files_in
 

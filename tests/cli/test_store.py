@@ -16,7 +16,7 @@ import pytest
 from appliance import __version__, migrations
 from appliance.cli import main
 from appliance.core import clock
-from appliance.core.config_example import example
+from appliance.core.config.example import example
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.core.scope import TenantScope

@@ -13,7 +13,7 @@ from appliance.console.frame.routing import ConsoleRequest, File, Page, Visit
 from appliance.console.pages.settings.backups import download_backup, show_backups
 from appliance.core import clock
 from appliance.core.config import Config, load_config
-from appliance.core.config_view import list_settings
+from appliance.core.config.view import list_settings
 from appliance.core.errors import NotFound, ScopeMissing
 from appliance.tenants import SignedIn
 from appliance.testing.running import Running

@@ -7,7 +7,7 @@ import pytest
 
 from appliance.core import yaml12
 from appliance.core.config import Config, load_config, setting_names
-from appliance.core.config_example import example
+from appliance.core.config.example import example
 from appliance.core.errors import ConfigInvalid
 
 ROOT = Path(__file__).parents[2]

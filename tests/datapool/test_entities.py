@@ -1,6 +1,5 @@
 """Creating, reading, changing and deleting entities."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from appliance.core.errors import (
     ValidationFailed,
     VersionConflict,
 )
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 
@@ -245,10 +245,11 @@ def test_a_verb_inside_a_write_is_part_of_it(acme: TenantScope) -> None:
 def test_listeners_are_notified_of_committed_changes(acme: TenantScope) -> None:
     events: list[tuple[str, str, str, Any]] = []
 
-    def listen(scope: TenantScope, changes: Sequence[datapool.ChangeResult]) -> None:
-        events.extend((scope.tenant_id, change.collection, change.event, change.entity["_version"]) for change in changes)
+    def listen(changed: datapool.EntitiesChanged) -> None:
+        tenant = changed.scope.tenant_id
+        events.extend((tenant, change.collection, change.event, change.entity["_version"]) for change in changed.changes)
 
-    remove_listener = datapool.add_listener(listen)
+    remove_listener = hub.subscribe(datapool.EntitiesChanged, listen)
     try:
         created = create(acme, number="1")
         datapool.update_entity(acme, "orders", created["id"], {"paid": True})

@@ -1,13 +1,17 @@
 """The documents of two tenants, on each database."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from appliance.blobs import Blobs, LocalPlaces
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
-from appliance.documents.service import BLOB_TABLES, Documents
+from appliance.documents import check_tenant_not_retained
+from appliance.documents.service import BLOB_TABLES, Documents, forget_tenant
 from appliance.documents.uploads import Uploads
+from appliance.tenants import service as tenants
 
 
 @pytest.fixture
@@ -33,3 +37,15 @@ def globex() -> TenantScope:
 @pytest.fixture
 def uploads(documents: Documents, blobs: Blobs) -> Uploads:
     return Uploads(documents, blobs, 64 << 20)
+
+
+@pytest.fixture
+def deletions() -> Iterator[None]:
+    """Deleting a tenant forgets its documents, unless they are retained, as in an appliance."""
+    ends = [
+        hub.subscribe(tenants.TenantDeletionStarted, lambda event: check_tenant_not_retained(event.scope)),
+        hub.subscribe(tenants.TenantDeleted, lambda event: forget_tenant(event.scope)),
+    ]
+    yield
+    for end in ends:
+        end()

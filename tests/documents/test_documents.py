@@ -11,10 +11,11 @@ from appliance.blobs import GRACE_MS, Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
+from appliance.core.events import hub
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import service
-from appliance.documents.service import Changes, Document, DocumentFilter, Documents, NewDocument
+from appliance.documents.service import Changes, DocumentFilter, Documents, NewDocument
 from appliance.tenants import service as tenants
 from appliance.webapps import service as webapps
 
@@ -150,8 +151,8 @@ def test_a_deleted_document_frees_its_bytes(
     assert documents.usage(acme).blobs == 1
 
 
+@pytest.mark.usefixtures("deletions")
 def test_a_tenant_is_deleted_with_its_documents(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
-    tenants.on_tenant_delete(service.forget_tenant)
     foreign = documents.store_document(globex, NewDocument("a.txt"), b"one")
     documents.store_document(acme, NewDocument("a.txt"), b"one")
     tenants.delete_tenant("acme")
@@ -162,12 +163,13 @@ def test_a_tenant_is_deleted_with_its_documents(documents: Documents, acme: Tena
 def test_listeners_are_called_inside_the_transaction(documents: Documents, acme: TenantScope) -> None:
     events: list[tuple[str, str, int]] = []
 
-    def listen(scope: TenantScope, event: str, document: Document) -> None:
-        events.append((event, document.name, document.revision))
+    def listen(changed: service.DocumentChanged) -> None:
+        document = changed.document
+        events.append((changed.event, document.name, document.revision))
         if document.name == "refused.txt":
             raise ValidationFailed("not this one")
 
-    withdraw = service.on_change(listen)
+    withdraw = hub.subscribe(service.DocumentChanged, listen)
     try:
         document = documents.store_document(acme, NewDocument("a.txt"), b"one")
         documents.add_revision(acme, document.id, documents.store_content(acme, b"two"))

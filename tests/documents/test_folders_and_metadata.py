@@ -6,6 +6,7 @@ import pytest
 
 from appliance.core.database import db
 from appliance.core.errors import Conflict, InvalidFilter, NotFound, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import folders, service
@@ -99,7 +100,7 @@ def test_a_folder_moves_with_everything_in_it(documents: Documents, acme: Tenant
     ids = [store(documents, acme, "x", folder) for folder in ("a", "a/b", "a/b/c", "ab", "z/b")]
     theirs = store(documents, globex, "x", "a")
     notified: list[str] = []
-    withdraw = service.on_change(lambda scope, event, document: notified.append(document.folder))
+    withdraw = hub.subscribe(service.DocumentChanged, lambda changed: notified.append(changed.document.folder))
     try:
         assert documents.move_folder(acme, "a/", "z") == 3
     finally:
@@ -127,11 +128,11 @@ def test_a_folder_moves_atomically(documents: Documents, acme: TenantScope, monk
         with pytest.raises(error):
             documents.move_folder(acme, source, target)
 
-    def refuse(scope: TenantScope, event: str, document: service.Document) -> None:
-        if document.folder == "new/b":
+    def refuse(changed: service.DocumentChanged) -> None:
+        if changed.document.folder == "new/b":
             raise ValidationFailed("not there")
 
-    withdraw = service.on_change(refuse)
+    withdraw = hub.subscribe(service.DocumentChanged, refuse)
     try:
         with pytest.raises(ValidationFailed, match="not there"):
             documents.move_folder(acme, "a", "new")

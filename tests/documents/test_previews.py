@@ -12,7 +12,6 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded
 from appliance.core.scope import TenantScope
-from appliance.documents import service
 from appliance.documents.contents import previews, scanning
 from appliance.documents.contents.previews import PreviewFailed, Previews
 from appliance.documents.contents.quarantine import Quarantined
@@ -54,11 +53,11 @@ def rows() -> int:
     return int(db.rows("SELECT count(*) FROM document_preview")[0][0])
 
 
+@pytest.mark.usefixtures("deletions")
 def test_a_preview_is_stored_and_deleted_with_its_last_document(
     documents: Documents, renderer: Previews, cached_previews: Previews, blobs: Blobs, acme: TenantScope, globex: TenantScope,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    tenants.on_tenant_delete(service.forget_tenant)
     first, second = store(documents, acme, "a.png", png()), store(documents, acme, "b.png", png())
     preview = renderer.get_preview(acme, first, 1, 160)
     assert Image.open(io.BytesIO(preview.data)).size == (160, 80)

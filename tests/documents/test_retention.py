@@ -7,12 +7,13 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.documents import folder_rules, retention
 from appliance.documents.folder_rules import FolderRule
 from appliance.documents.retention import DAY, DocumentKept
-from appliance.documents.service import Changes, Document, DocumentFilter, Documents, NewDocument, forget_tenant, on_change
+from appliance.documents.service import Changes, DocumentChanged, DocumentFilter, Documents, NewDocument
 from appliance.documents.upkeep import delete_overdue
 from appliance.tenants import service as tenants
 
@@ -78,9 +79,8 @@ def test_a_retained_document_cannot_be_deleted_or_moved(
     assert actions == ["document.hold", "document.retain", "document.release"]
 
 
+@pytest.mark.usefixtures("deletions")
 def test_a_tenant_with_retained_documents_cannot_be_deleted(documents: Documents, acme: TenantScope) -> None:
-    tenants.before_tenant_delete(retention.check_tenant_not_retained)
-    tenants.on_tenant_delete(forget_tenant)
     document_id = documents.store_document(acme, NewDocument("a.txt"), b"one").id
     retention.set_hold(acme, document_id, "a lawsuit")
     assert_kept(lambda: tenants.delete_tenant("acme"))
@@ -135,14 +135,14 @@ def test_a_document_that_is_no_longer_overdue_stays(documents: Documents, acme: 
     later[0] = DAY + 1
     content = documents.store_content(acme, b"new")
 
-    def change(scope: TenantScope, event: str, document: Document) -> None:
-        if document.id == first and event == "deleted":
+    def change(changed: DocumentChanged) -> None:
+        if changed.document.id == first and changed.event == "deleted":
             documents.add_revision(acme, revised, content)
             documents.update_document(acme, moved, Changes(folder="free"))
             documents.update_document(acme, described, Changes(tags=("seen",)))
             folder_rules.put_rule(acme, FolderRule("tmp/kept", delete_after_days=1000))
 
-    withdraw = on_change(change)
+    withdraw = hub.subscribe(DocumentChanged, change)
     try:
         assert delete_overdue(documents) == 1
     finally:

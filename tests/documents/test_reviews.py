@@ -132,11 +132,11 @@ def test_nobody_reviews_their_own_content(documents: Documents, acme: TenantScop
 
 
 def test_nobody_reviews_what_an_execution_they_started_uploaded(
-    documents: Documents, acme: TenantScope, sign: Sign, request: pytest.FixtureRequest
+    documents: Documents, acme: TenantScope, sign: Sign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bob = (sign(f"{name}@acme.test") for name in ("ada", "bob"))
     chain = {"exe_child": "execution:exe_1", "exe_1": f"user:{ada.user_id}"}
-    request.addfinalizer(starters.register_starter("execution", lambda scope, name: chain.get(name)))
+    monkeypatch.setitem(starters.lookups, "execution", lambda scope, name: chain.get(name))
     stored = documents.store_document(acme.with_actor("execution:exe_child"), NewDocument("report.txt"), b"one")
     with pytest.raises(ValidationFailed, match="uploaded this content"):
         request_review(acme, stored, ada.login)

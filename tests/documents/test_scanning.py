@@ -11,11 +11,11 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.cli import doctor
 from appliance.connectors.contract import Rejected
 from appliance.core import clock
+from appliance.core.config.sections import Scan
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict
 from appliance.core.scope import TenantScope
-from appliance.core.sections import Scan
 from appliance.documents.contents.quarantine import Quarantined
 from appliance.documents.contents.scanning import Infected, ScanFailed, ScannedBlobs, Scanner, eicar, incoming_blobs  # fmt: skip
 from appliance.documents.service import BLOB_TABLES, Documents, NewDocument

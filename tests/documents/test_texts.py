@@ -18,7 +18,6 @@ from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, InvalidRequest, Overloaded, StorageFull
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.documents import service
 from appliance.documents.contents import scanning, text_extraction, texts
 from appliance.documents.contents.quarantine import Quarantined
 from appliance.documents.contents.text_extraction import LEASE_MS, MOST_TRIES, RETRY_MS, TextReader
@@ -343,10 +342,10 @@ def test_a_full_store_costs_no_attempt(
     assert text_of(documents, acme, document_id) == "one"
 
 
+@pytest.mark.usefixtures("deletions")
 def test_a_text_is_deleted_with_its_last_document(
     documents: Documents, reader: TextReader, blobs: Blobs, acme: TenantScope, globex: TenantScope, later: Later
 ) -> None:
-    tenants.on_tenant_delete(service.forget_tenant)
     first, second = store(documents, acme, "a.txt", "rechnung"), store(documents, acme, "b.txt", "rechnung")
     theirs = store(documents, globex, "c.txt", "rechnung")
     assert reader.read_all() == 2

@@ -10,11 +10,9 @@ from tests.integrations.world import World, open_world
 
 
 @pytest.fixture(autouse=True)
-def started_executions() -> Iterator[None]:
+def started_executions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Executions are known to have a starter, as in an appliance."""
-    unregister = starters.register_starter("execution", executions.find_starter)
-    yield
-    unregister()
+    monkeypatch.setitem(starters.lookups, "execution", executions.find_starter)
 
 
 @pytest.fixture

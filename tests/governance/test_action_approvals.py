@@ -12,9 +12,10 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.governance.actions import Canonical, StoredAction, canonical_action
-from appliance.governance.approvals import approvals
+from appliance.governance.approvals import ApprovalClosed, approvals
 from appliance.governance.approvals.action_approvals import NEXT_STEP, ActionApprovals, RequestOptions
 from appliance.governance.approvals.approvals import Approval
 from appliance.governance.policies.decision import Decision, Obligations, ToolAction
@@ -196,7 +197,7 @@ def test_several_different_approvers_are_needed(one: TenantFixture) -> None:
     subject = subject_of(one)
     approval = ask(one, subject, approval_decision(needed=2, approvers=("role:operator",)))
     notified: list[str] = []
-    stop = approvals.on_decided(lambda scope, decided: notified.append(decided.status))
+    stop = hub.subscribe(ApprovalClosed, lambda event: notified.append(event.approval.status))
     first = one.decide("eve", approval, comment="fine")
     assert (first.status, [(vote.login, vote.verdict, vote.comment) for vote in first.votes]) == (
         "pending", [("eve@one.test", "approve", "fine")],
@@ -241,18 +242,18 @@ def test_a_requester_does_not_approve_their_own_or_their_keys_request(one: Tenan
         assert one.decide("eve", approval).status == "approved"
 
 
-def test_the_starter_of_a_run_does_not_approve_its_requests(one: TenantFixture) -> None:
+def test_the_starter_of_a_run_does_not_approve_its_requests(one: TenantFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = one.people["ann"].scope
     assert ann is not None
     subject = subject_of(one, "run:run_1", agent="clerk", run_id="run_1")
+    monkeypatch.delitem(starters.lookups, "run", raising=False)
     with pytest.raises(PolicyDenied, match="not known who started this run"):
         ask(one, subject)
-    stop = starters.register_starter("run", lambda scope, name: ann.actor if name == "run_1" else "system")
+    monkeypatch.setitem(starters.lookups, "run", lambda scope, name: ann.actor if name == "run_1" else "system")
     approval = ask(one, subject)
     with pytest.raises(PolicyDenied, match="somebody else must decide"):
         one.decide("ann", approval)
     assert one.decide("eve", approval).about.run_id == "run_1"
-    stop()
 
 
 def test_only_a_signed_in_person_decides(one: TenantFixture) -> None:

@@ -11,9 +11,10 @@ from appliance.console.pages.operate.approvals import count_mine
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import approvals
+from appliance.governance.approvals import ApprovalClosed, approvals
 from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Decision
 from appliance.governance.approvals.deciders import find_decidable
 from appliance.monitor import audit
@@ -247,7 +248,7 @@ def test_a_decision_is_made_once(one: TenantFixture) -> None:
 def test_of_twenty_concurrent_decisions_one_counts(one: TenantFixture) -> None:
     approval = one.ask()
     notified: list[str] = []
-    stop = approvals.on_decided(lambda scope, decided: notified.append(decided.id))
+    stop = hub.subscribe(ApprovalClosed, lambda event: notified.append(event.approval.id))
     together, results = threading.Barrier(20), []
 
     def decide(number: int) -> None:
@@ -296,11 +297,11 @@ def test_a_failing_listener_rolls_the_decision_back(one: TenantFixture) -> None:
     approval = one.ask()
     seen: list[tuple[str, str]] = []
 
-    def refuse(scope: TenantScope, decided: Approval) -> None:
-        seen.append((scope.actor, decided.status))
+    def refuse(event: ApprovalClosed) -> None:
+        seen.append((event.scope.actor, event.approval.status))
         raise RuntimeError("the execution could not be woken")
 
-    stop = approvals.on_decided(refuse)
+    stop = hub.subscribe(ApprovalClosed, refuse)
     with pytest.raises(RuntimeError):
         one.decide("eve", approval)
     stop()

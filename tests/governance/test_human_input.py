@@ -8,8 +8,9 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import approvals, expiry
+from appliance.governance.approvals import ApprovalClosed, approvals, expiry
 from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.approvals.approvals import Approval, Decision
 from appliance.governance.approvals.batches import MAX_REQUESTS, decide_approvals
@@ -115,7 +116,7 @@ def test_undecided_and_unused_requests_expire(one: TenantFixture, caller: Subjec
     for each in (pending, approved, in_words, of_execution):
         let_expire(each)
     notified: list[tuple[str, str]] = []
-    stop = approvals.on_decided(lambda scope, ended: notified.append((ended.id, ended.status)))
+    stop = hub.subscribe(ApprovalClosed, lambda event: notified.append((event.approval.id, event.approval.status)))
     assert (expiry.expire_due(), expiry.expire_due()) == (2, 0)
     stop()
     assert notified == [(pending.id, "expired")]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from appliance.core.config import load_config
+from appliance.core.config.sections import Otlp
 from appliance.core.errors import ConfigInvalid
-from appliance.core.sections import Otlp
 from appliance.monitor.metrics import SECONDS, Registry
 from appliance.monitor.otlp import exporter as pushing
 from appliance.monitor.otlp.exporter import Exporter

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from appliance.core.database import db
-from appliance.governance.approvals import Verdict, approvals
+from appliance.core.events import hub
+from appliance.governance.approvals import ApprovalClosed, Verdict, approvals
 from appliance.governance.policies import PolicyService
 from appliance.tenants import SignedIn
 from appliance.tenants import service as tenants
@@ -39,7 +40,7 @@ def vote(world: World, approval_id: str, verdict: Verdict = "approve") -> None:
         tenant.people["eve"] = SignedIn(names[0].id, names[0].login, "operator", scope)
     else:
         tenant.person("eve", "operator", approver=True)
-    forget = approvals.on_decided(world.flow.answer_approval)
+    forget = hub.subscribe(ApprovalClosed, world.flow.answer_approval)
     try:
         tenant.decide("eve", approvals.get_approval(world.scope, approval_id), verdict)
     finally:

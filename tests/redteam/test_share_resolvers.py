@@ -10,7 +10,8 @@ from appliance.connectors import egress as egress_module
 from appliance.connectors.contract import TransientError
 from appliance.connectors.egress import Egress
 from appliance.connectors.network import resolving_for
-from appliance.connectors.network.resolving import PER_OWNER, THREADS, ResolverThreads
+from appliance.connectors.network.resolving import PER_OWNER, ResolverThreads
+from appliance.core.pools import RESOLVER, PoolSize
 from appliance.core.scope import TenantScope
 from appliance.governance.executor import TenantThreads
 from appliance.governance.executor.threads import PoolLimits
@@ -53,8 +54,9 @@ def look_up(world: Egress, tenant: str, host: str, timeout: float | None) -> lis
 
 
 def test_a_tenant_with_a_silent_name_server_takes_its_share_of_the_threads(world: Egress, names: SilentNames) -> None:
-    with ThreadPoolExecutor(3 * THREADS) as callers:
-        pending = [callers.submit(look_up, world, "acme", f"n{number}.silent.example", None) for number in range(2 * THREADS)]
+    with ThreadPoolExecutor(3 * RESOLVER.threads) as callers:
+        hosts = [f"n{number}.silent.example" for number in range(2 * RESOLVER.threads)]
+        pending = [callers.submit(look_up, world, "acme", host, None) for host in hosts]
         for _ in range(PER_OWNER):
             names.lookups.acquire()
         assert look_up(world, "globex", "good.example", 30.0) == [PUBLIC]
@@ -67,7 +69,7 @@ def test_a_tenant_with_a_silent_name_server_takes_its_share_of_the_threads(world
 
 
 def test_work_for_a_tenant_resolves_in_its_name(world: Egress, names: SilentNames) -> None:
-    threads = TenantThreads(PoolLimits(3 * PER_OWNER, 2 * PER_OWNER, "too much"))
+    threads = TenantThreads(PoolLimits(PoolSize("test", 3 * PER_OWNER), 2 * PER_OWNER, "too much"))
     scope = TenantScope("acme", "system")
     pending = [threads.submit(scope, lambda: world.addresses("a.silent.example", 443, None)) for _ in range(2 * PER_OWNER)]
     for _ in range(PER_OWNER):

@@ -8,15 +8,12 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service
-from appliance.tenants.keys import lineage
 from tests.store.opening import open_migrated
 
 
 @pytest.fixture
 def database(store_url: str) -> Iterator[None]:
     open_migrated(store_url)
-    lineage.clear_cache()
-    service._existing.clear()
     yield
     db.close_database()
 

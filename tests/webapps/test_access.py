@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound, RateLimited, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
@@ -177,8 +178,9 @@ def test_a_member_visit_lasts_as_long_as_the_membership(visit_store: Visits, tim
     token = visit_store.open_visit(scope, "shop", everybody, Visitor("member", person.id, "mia@acme.test"))
     assert visit_store.find_visitor(scope, "shop", everybody, token) is not None
     assert visit_store.find_visitor(scope, "shop", owners, token) is None
-    people.on_password_change(visits.forget_person)
+    end = hub.subscribe(people.SignInsEnded, lambda event: visits.forget_person(event.user_id))
     people.set_password("mia@acme.test", "another horse battery")
+    end()
     time.pass_ms(1000)
     assert visit_store.find_cached_visitor(scope, "shop", everybody, token) is None
     assert visit_store.find_visitor(scope, "shop", everybody, token) is None

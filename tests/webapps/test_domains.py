@@ -9,6 +9,7 @@ from appliance.connectors.egress import Egress
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
@@ -48,11 +49,13 @@ def make_domains(settings: DomainSettings) -> Domains:
 def domains(webapps: WebApps, globex: TenantScope) -> Iterator[Domains]:
     """With the app `shop` of acme and of globex."""
     webapps.create_app(globex, NewApp("shop"))
-    tenants.on_tenant_delete(domain_service.forget_tenant)
     instance = make_domains(SETTINGS)
-    end = instance.table.watch()
+    ends = [
+        hub.subscribe(tenants.TenantDeleted, lambda event: domain_service.forget_tenant(event.scope)), instance.table.watch()
+    ]  # fmt: skip
     yield instance
-    end()
+    for end in ends:
+        end()
 
 
 def add_verified_domain(domains: Domains, scope: TenantScope, host: str, **more: object) -> None:

@@ -3,15 +3,15 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from appliance.core import clock
+from appliance.core.pools import RESOLVER, PoolSize, open_pool
 
 Resolver = Callable[[str, int], list[str]]
 
-THREADS, PER_OWNER = 16, 4
+PER_OWNER = 4
 _owner: ContextVar[str] = ContextVar("resolving_for", default="")
 
 
@@ -28,8 +28,8 @@ def resolving_for(owner: str) -> Iterator[None]:
 class ResolverThreads:
     """A pool of threads with a limit per owner; a look-up occupies its thread until the system's resolver returns."""
 
-    def __init__(self, threads: int = THREADS, per_owner: int = PER_OWNER) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="egress-resolver")
+    def __init__(self, size: PoolSize = RESOLVER, per_owner: int = PER_OWNER) -> None:
+        self._threads = open_pool(size)
         self._per_owner = per_owner
         self._running: Counter[str] = Counter()
         self._changed = threading.Condition()

@@ -23,6 +23,7 @@ import peewee
 from appliance.core.errors import ConfigInvalid, StorageFull, UnscopedQuery
 from appliance.core.sentences import Sentence
 
+from . import caches
 from .sqlite import Sqlite
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 database = peewee.DatabaseProxy()
 MAX_BATCH = 128
+
 
 class _WriterState(threading.local):
     inside = False
@@ -176,6 +178,7 @@ _writer: _Writer | None = None
 def open_database(url: str) -> None:
     """Open the database at `url` (`sqlite:///path`, `postgresql://…`) for the whole process."""
     global _writer
+    caches.empty_all()
     if url.startswith("sqlite:///"):
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -280,10 +283,7 @@ def write(fn: Callable[[], T]) -> T:
     """Run `fn` in a transaction and return its result once the transaction is durable; re-entrant inside a write."""
     if _writer_state.inside:
         return fn()
-    job = _Job(fn)
-    _running_writer().submit(job)
-    result: T = job.future.result()
-    return result
+    return submit(fn).result()
 
 
 def _running_writer() -> _Writer:

@@ -21,10 +21,10 @@ from typing import Literal
 
 from appliance.blobs import Blobs, Places, ReceivedFile, StoredBlob, stored_sizes
 from appliance.core import clock
+from appliance.core.config.sections import Scan
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.scope import TenantScope, tenant_ids
-from appliance.core.sections import Scan
 from appliance.core.sentences import Sentence
 from appliance.documents.bounded_work import BoundedWork
 from appliance.documents.sharing.delivery_models import ScanRow

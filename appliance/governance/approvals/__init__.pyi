@@ -8,6 +8,7 @@ from .action_approvals import RequestOptions as RequestOptions
 from .action_approvals import count_withdrawn as count_withdrawn
 from .action_approvals import has_expired as has_expired
 from .approvals import Approval as Approval
+from .approvals import ApprovalClosed as ApprovalClosed
 from .approvals import ApprovalFilter as ApprovalFilter
 from .approvals import Decision as Decision
 from .approvals import RequestContext as RequestContext
@@ -33,5 +34,5 @@ from .human_requests import NO_ORIGIN as NO_ORIGIN
 from .human_requests import Origin as Origin
 from .human_requests import check_schema as check_schema
 from .human_requests import parse_request as parse_request
-from .links import register_link_builder as register_link_builder
+from .links import set_console_address as set_console_address
 from .notices import Notices as Notices

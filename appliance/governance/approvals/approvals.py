@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, PolicyDenied, ValidationFailed
+from appliance.core.events import hub
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -111,21 +112,12 @@ class Decision:
     comment: str = ""
 
 
-Listener = Callable[[TenantScope, Approval], None]
-_listeners: list[Listener] = []
+@dataclass(frozen=True)
+class ApprovalClosed:
+    """A request was decided, or one that no execution made has expired.  Published inside the write."""
 
-
-def on_decided(listener: Listener) -> Callable[[], None]:
-    """Call `listener` inside every write that decides a request, or ends one that no execution made; returns a function that
-    removes it."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
-
-
-def notify_listeners(scope: TenantScope, decided: Approval) -> None:
-    """Inside the write that closes a request: call the listeners."""
-    for listener in _listeners.copy():
-        listener(scope, decided)
+    scope: TenantScope
+    approval: Approval
 
 
 def request_approval(scope: TenantScope, request: HumanRequest) -> Approval:
@@ -255,7 +247,7 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
             details["answer_digest"] = _sha256(answer)
         audit.record(scope, f"approval.{decision.verdict}", approval_id, audit_details(decided) | details)
         if is_last:
-            notify_listeners(scope, decided)
+            hub.publish(ApprovalClosed(scope, decided))
         return decided
 
     return db.write(decide)

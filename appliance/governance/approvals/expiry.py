@@ -4,6 +4,7 @@ from functools import partial
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.governance.approvals import approvals
 from appliance.governance.models import ApprovalRow
 from appliance.monitor import audit, delete_older
@@ -30,7 +31,7 @@ def _expire(tenant_id: str, approval_id: str) -> int:
     scope = tenants.system_scope(tenant_id)
     if approvals.get_approval(scope, approval_id).status != "pending":
         return 0
-    approvals.notify_listeners(scope, approvals.expire_approval(scope, approval_id))
+    hub.publish(approvals.ApprovalClosed(scope, approvals.expire_approval(scope, approval_id)))
     return 1
 
 

@@ -1,24 +1,31 @@
 """Console addresses that notices link to."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from appliance.core.scope import TenantScope
 
-Link = Callable[[str, str], str]
-_links: list[Link] = []
+
+@dataclass
+class ConsoleAddresses:
+    """Where the console of a tenant is: an address without a path, or None while there is no console."""
+
+    find: Callable[[str], str] | None = None
 
 
-def register_link_builder(link: Link) -> Callable[[], None]:
-    """Register `link(tenant_id, path)`, which builds the full address of a console page; returns the function that removes it."""
-    _links.append(link)
-    return lambda: _links.remove(link)
+addresses = ConsoleAddresses()
+
+
+def set_console_address(find: Callable[[str], str]) -> None:
+    """Set what returns the address of a tenant's console, for this process."""
+    addresses.find = find
 
 
 def review_url(scope: TenantScope, approval_id: str) -> str:
-    """The address of the request's page; only its path while no console is registered."""
+    """The address of the request's page; only its path while there is no console."""
     return console_url(scope, f"/console/approvals/{approval_id}")
 
 
 def console_url(scope: TenantScope, path: str) -> str:
-    """The address of a console page; only its path while no console is registered."""
-    return _links[-1](scope.tenant_id, path) if _links else path
+    """The address of a console page; only its path while there is no console."""
+    return addresses.find(scope.tenant_id) + path if addresses.find else path

@@ -3,12 +3,13 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
 from appliance.connectors.network import resolving_for
 from appliance.core.errors import ConcurrencyLimited
+from appliance.core.pools import FOREIGN, REPLAY, PoolSize, open_pool
 from appliance.core.scope import TenantScope
 
 T = TypeVar("T")
@@ -16,16 +17,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """A pool's threads and the maximum per tenant; `told` is the error message for a tenant at its maximum."""
+    """A pool and its maximum per tenant; `limit_message` is the error message for a tenant at its maximum."""
 
-    threads: int
+    size: PoolSize
     per_tenant: int
     limit_message: str
     retry_seconds: int = 1
 
 
-FOREIGN = PoolLimits(32, 16, "16 calls of this tenant are in progress; wait for one to finish, or call with async=true")
-REPLAYS = PoolLimits(2, 1, "a policy replay is in progress in this tenant; wait until it finishes, then try again", 5)
+FOREIGN_CALLS = PoolLimits(FOREIGN, 16, "16 calls of this tenant are in progress; wait for one to finish, or call with async=true")
+REPLAYS = PoolLimits(REPLAY, 1, "a policy replay is in progress in this tenant; wait until it finishes, then try again", 5)
 
 
 def _work_for(tenant_id: str, work: Callable[[], T]) -> T:
@@ -36,11 +37,11 @@ def _work_for(tenant_id: str, work: Callable[[], T]) -> T:
 class TenantThreads:
     """A thread pool with a maximum of concurrent work per tenant."""
 
-    def __init__(self, share: PoolLimits = FOREIGN, name: str = "foreign") -> None:
+    def __init__(self, share: PoolLimits = FOREIGN_CALLS) -> None:
         self._share = share
         self._lock = threading.Lock()
         self._running: Counter[str] = Counter()
-        self._threads = ThreadPoolExecutor(share.threads, thread_name_prefix=name)
+        self._threads = open_pool(share.size)
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
         """Run slow work in a thread of the pool.

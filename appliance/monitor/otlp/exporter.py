@@ -10,7 +10,7 @@ from typing import Literal
 import httpx
 
 from appliance.core import clock
-from appliance.core.sections import Otlp
+from appliance.core.config.sections import Otlp
 from appliance.monitor import metrics
 from appliance.monitor.spans import FAILED, LOST, SENT, Span
 

@@ -3,7 +3,7 @@ from . import completion as completion
 from . import suspension as suspension
 from .attempts import LONGEST_RETRY_AFTER_S as LONGEST_RETRY_AFTER_S
 from .children import MAX_DEPTH as MAX_DEPTH
-from .completion import on_withdrawn as on_withdrawn
+from .completion import CallWithdrawn as CallWithdrawn
 from .failures import raise_if_unchecked as raise_if_unchecked
 from .store import FINAL_LINE as FINAL_LINE
 from .store import FINISHED as FINISHED

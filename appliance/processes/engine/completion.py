@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance.approvals import approvals
@@ -55,29 +56,21 @@ class Child:
     error: dict[str, Any] | None = None
 
 
-EndListener = Callable[[TenantScope, Child], None]
-_listeners: list[EndListener] = []
+@dataclass(frozen=True)
+class ExecutionEnded:
+    """An execution has ended.  Published inside the commit."""
+
+    scope: TenantScope
+    execution: Child
 
 
-def on_end(listener: EndListener) -> Callable[[], None]:
-    """Register a listener for every end, called inside its transaction; returns a function that removes it."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
+@dataclass(frozen=True)
+class CallWithdrawn:
+    """A step no longer waits for a call of this kind, such as `agent`.  Published inside the commit."""
 
-
-WithdrawHandler = Callable[[TenantScope, str], None]
-_withdrawal_handlers: dict[str, WithdrawHandler] = {}
-
-
-def on_withdrawn(kind: str, withdraw: WithdrawHandler) -> Callable[[], None]:
-    """Register what to do, inside the transaction, when a step stops waiting for a call of this kind; returns a function that
-    removes it."""
-    _withdrawal_handlers[kind] = withdraw
-
-    def unregister() -> None:
-        del _withdrawal_handlers[kind]
-
-    return unregister
+    scope: TenantScope
+    kind: str
+    token: str
 
 
 def close_execution(scope: TenantScope, child: Child) -> None:
@@ -90,8 +83,7 @@ def close_execution(scope: TenantScope, child: Child) -> None:
             recovery.note_success(scope, retry_of)
     withdraw_calls(scope, child.execution_id)
     slots.pass_on(scope, child.execution_id)
-    for listener in _listeners:
-        listener(scope, child)
+    hub.publish(ExecutionEnded(scope, child))
     if child.status == "succeeded":
         suspension.answer_call(scope, child.execution_id, True, child.output)
         return
@@ -138,8 +130,8 @@ def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
         child = scope.find(Execution, id=pending.token)
         if child is not None and child.status not in store.FINISHED:
             cancel(scope, child)
-    elif pending.kind in _withdrawal_handlers:
-        _withdrawal_handlers[pending.kind](scope, pending.token)
+    else:
+        hub.publish(CallWithdrawn(scope, pending.kind, pending.token))
 
 
 def cancel(scope: TenantScope, row: Execution) -> None:
@@ -155,7 +147,7 @@ def cancel(scope: TenantScope, row: Execution) -> None:
         changes = {"status": "cancelling", "cancel_requested": True, "owner": None, "wait_reason": None, "waiting_for": None}
         scope.update(Execution, **changes, next_run_at=None).where(is_row).execute()
         store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
-        db.after_commit(lambda: suspension.woken_signal.notify(scope.tenant_id, row.id))
+        db.after_commit(lambda: hub.publish(suspension.ExecutionAnswered(scope.tenant_id, row.id)))
     elif row.status in ("queued", "scheduled", "waiting"):
         now = clock.now_ms()
         changes = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
@@ -166,7 +158,7 @@ def cancel(scope: TenantScope, row: Execution) -> None:
     else:
         scope.update(Execution, cancel_requested=True, status="cancelling").where(is_row).execute()
         store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
-        db.after_commit(lambda: suspension.cancel_signal.notify(scope.tenant_id, row.id))
+        db.after_commit(lambda: hub.publish(suspension.CancelRequested(row.id)))
 
 
 class CompletionSignal:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.core.leases import LeaseLost
 
-from . import store
+from . import store, suspension
 from .decide import Key
 from .job import Job, RunningAttempt
 
@@ -28,14 +29,22 @@ class Heartbeat:
         self._every = every_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
+        self._unsubscribe = hub.subscribe(suspension.CancelRequested, self._cancel)
         self._thread.start()
 
     def stop(self) -> None:
+        self._unsubscribe()
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def _cancel(self, event: suspension.CancelRequested) -> None:
+        job = self._active.get(event.execution_id)
+        if job is not None:
+            job.cancel.set()
 
     def _run(self) -> None:
         for tick in itertools.count(1):
@@ -59,9 +68,7 @@ class Heartbeat:
             log.exception("could not look up executions to cancel; will try again")
             return
         for (execution_id,) in rows:
-            job = self._active.get(execution_id)
-            if job is not None:
-                job.cancel.set()
+            self._cancel(suspension.CancelRequested(execution_id))
 
     def beat(self, job: Job) -> None:
         """Renew the lease, and store attempts that have been running for a while; LeaseLost if the claim is lost."""

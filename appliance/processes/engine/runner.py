@@ -12,6 +12,7 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
 from appliance.core.leases import Lease, LeaseLost, OrphanFinder
+from appliance.core.pools import STEP
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import CompiledVersion, VersionCache, compile_version
@@ -55,7 +56,7 @@ class Runner:
             silent_seconds=config.queue.lease_seconds * 2 / 3,
         )  # fmt: skip
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
-        self._steps = FairThreadPool(config.queue.workers * 4, "step")
+        self._steps = FairThreadPool(STEP, config.queue.workers)
 
     def start(self) -> None:
         self._heartbeat.start()

@@ -1,15 +1,15 @@
 """The rows of suspended steps: pending calls, their answers, and stored VMs.  Functions that write run inside `db.write`."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, Literal
 
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.sandbox import Snapshot
 
@@ -126,7 +126,7 @@ def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
         "UPDATE execution SET next_run_at = ? WHERE tenant_id = ? AND id = ? AND status = 'waiting'",
         (now, scope.tenant_id, row[0]),
     )
-    db.after_commit(lambda: woken_signal.notify(scope.tenant_id, row[0]))
+    db.after_commit(lambda: hub.publish(ExecutionAnswered(scope.tenant_id, row[0])))
     return True
 
 
@@ -237,30 +237,18 @@ def templates_in_use() -> set[str]:
     return {row[0] for row in db.rows("SELECT DISTINCT template FROM suspended_step")}
 
 
-class ExecutionSignal:
-    """Subscribers in this OS process: to `woken` for executions that were answered and are due, to `stopped` for executions to
-    cancel.  Without subscribers the sweeper and the heartbeat of the running worker notice later."""
+@dataclass(frozen=True)
+class ExecutionAnswered:
+    """What an execution waited for has come, and it is due.  Published after the commit, in this process alone; the sweeper finds
+    what other processes answered."""
 
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[str, str], None]] = []
-        self._lock = Lock()
-
-    def subscribe(self, callback: Callable[[str, str], None]) -> None:
-        """Call `callback(tenant_id, execution_id)` after the commit."""
-        with self._lock:
-            self._callbacks.append(callback)
-
-    def unsubscribe(self, callback: Callable[[str, str], None]) -> None:
-        """Remove a callback."""
-        with self._lock:
-            self._callbacks = [each for each in self._callbacks if each != callback]
-
-    def notify(self, tenant_id: str, execution_id: str) -> None:
-        with self._lock:
-            callbacks = list(self._callbacks)
-        for callback in callbacks:
-            callback(tenant_id, execution_id)
+    tenant_id: str
+    execution_id: str
 
 
-woken_signal = ExecutionSignal()
-cancel_signal = ExecutionSignal()
+@dataclass(frozen=True)
+class CancelRequested:
+    """An execution is to be cancelled.  Published after the commit, in this process alone; the heartbeat of the worker that runs
+    it notices otherwise."""
+
+    execution_id: str

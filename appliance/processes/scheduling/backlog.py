@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.caches import Cache
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -12,7 +13,6 @@ from appliance.processes.engine.store import OPEN
 
 RETRY_SECONDS = 5
 FRESH_SECONDS = 0.5
-_MAX_TENANTS = 1_000  # cached counts
 _WAITING_FOR = {False: "their turn", True: "their turn or their time (run_at)"}
 
 
@@ -42,7 +42,7 @@ class _Count:
 
 
 bounds = Bounds()
-_counts: dict[tuple[str, bool], _Count] = {}  # by tenant and whether planned executions are included
+_counts: Cache[tuple[str, bool], _Count] = Cache(1_000)  # by tenant and whether planned executions are included
 
 
 def configure(*, queued: int, descendants: int) -> None:
@@ -70,8 +70,6 @@ def _admit(scope: TenantScope, *, with_planned: bool) -> None:
     is_fresh = cached is not None and now - cached.at < FRESH_SECONDS
     if cached is None or not is_fresh or (cached.counted < bounds.queued <= cached.counted + cached.since):
         cached = _Count(_count_queued(scope, with_planned=with_planned), now)
-        if len(_counts) >= _MAX_TENANTS:
-            _counts.clear()
         _counts[key] = cached
     if cached.counted + cached.since >= bounds.queued:
         REFUSALS.inc(1, "queued_executions")

@@ -3,8 +3,10 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from appliance.core.pools import PoolSize, open_pool
 
 from .fair_share import FairShare
 
@@ -12,11 +14,11 @@ T = TypeVar("T")
 
 
 class FairThreadPool:
-    """Runs submitted work in `count` threads: in order within a tenant, and first for the tenant with the least running."""
+    """Runs submitted work in the threads of a pool: in order within a tenant, and first for the tenant with the least running."""
 
-    def __init__(self, count: int, name: str) -> None:
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._places = FairShare(count)
+    def __init__(self, size: PoolSize, times: int = 1) -> None:
+        self._threads = open_pool(size, times)
+        self._places = FairShare(size.threads * times)
         self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
         self._lock = threading.Lock()
 

@@ -4,9 +4,10 @@ An execution holds its slot from the moment it may start until it is finished, a
 """
 
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.processes.definitions.concurrency import Slot
-from appliance.processes.engine.suspension import woken_signal
+from appliance.processes.engine.suspension import ExecutionAnswered
 from appliance.processes.executions.pausing import PAUSED, is_paused
 
 SLOT = "slot"  # the wait_reason of a queued execution that has no slot yet
@@ -61,4 +62,4 @@ def fill_slots(scope: TenantScope, process_id: str, key: str) -> None:
 
 
 def _announce(tenant_id: str, execution_id: str) -> None:
-    db.after_commit(lambda: woken_signal.notify(tenant_id, execution_id))
+    db.after_commit(lambda: hub.publish(ExecutionAnswered(tenant_id, execution_id)))

@@ -1,13 +1,14 @@
 """Events of the appliance itself (changed entities and documents, ended executions), recorded in their transactions."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from appliance import conditions
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import InvalidFilter
+from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
@@ -27,17 +28,18 @@ class ChangeListener:
     def start(self) -> None:
         """Subscribes to the changes."""
         self._unsubscribe = [
-            datapool.add_listener(self.record_changes),
-            documents.on_change(self.record_document),
-            completion.on_end(self.record_end),
+            hub.subscribe(datapool.EntitiesChanged, self.record_changes),
+            hub.subscribe(documents.DocumentChanged, self.record_document),
+            hub.subscribe(completion.ExecutionEnded, self.record_end),
         ]
 
     def stop(self) -> None:
         while self._unsubscribe:
             self._unsubscribe.pop()()
 
-    def record_changes(self, scope: TenantScope, changes: Sequence[datapool.ChangeResult]) -> None:
+    def record_changes(self, changed: datapool.EntitiesChanged) -> None:
         """Records events for changed entities; inside the write that changes them."""
+        scope, changes = changed.scope, changed.changes
         listening = {name: _find_listening(scope, "datapool", name) for name in {change.collection for change in changes}}
         depth = _depth_behind(scope) if any(listening.values()) else 0
         for change in changes:
@@ -58,8 +60,9 @@ class ChangeListener:
             return
         self._firings.record(scope, mark, event)
 
-    def record_document(self, scope: TenantScope, event: documents.Event, document: documents.Document) -> None:
+    def record_document(self, changed: documents.DocumentChanged) -> None:
         """Records events for a changed document; inside the write that changes it."""
+        scope, event, document = changed.scope, changed.event, changed.document
         for mark, settings in _find_listening(scope, "document", ""):
             if event not in settings["events"]:
                 continue
@@ -69,8 +72,9 @@ class ChangeListener:
             key = f"{document.id}:{event}" if event == "deleted" else f"{document.id}:{event}:{document.version}"
             self._firings.record(scope, mark, Event(key, {"event": event, "document": view}, depth=_depth_behind(scope)))
 
-    def record_end(self, scope: TenantScope, child: completion.Child) -> None:
+    def record_end(self, ended: completion.ExecutionEnded) -> None:
         """Records events for an ended execution; inside the write that ends it."""
+        scope, child = ended.scope, ended.execution
         for mark, settings in _find_listening(scope, "process", child.process_id):
             if child.status not in settings["on"]:
                 continue

@@ -13,6 +13,7 @@ from peewee import fn
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.caches import Cache
 from appliance.core.scope import TenantScope
 from appliance.tenants.models import ApiKey
 from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
@@ -121,9 +122,8 @@ def is_alive(row: ApiKey) -> bool:
     return _is_alive(row, clock.now_ms())
 
 
-_by_digest: dict[bytes, tuple[int, KeyAuthority]] = {}
-_by_id: dict[tuple[str, str], tuple[int, KeyAuthority | None]] = {}
-_MAX_CACHED = 4096
+_by_digest: Cache[bytes, tuple[int, KeyAuthority]] = Cache(4096)
+_by_id: Cache[tuple[str, str], tuple[int, KeyAuthority | None]] = Cache(4096)
 
 
 def find_cached(digest: bytes) -> KeyAuthority | None:
@@ -140,8 +140,6 @@ def find_by_digest(digest: bytes) -> KeyAuthority | None:
     row: ApiKey | None = ApiKey.get_or_none(ApiKey.digest == digest)
     if row is None:
         return None
-    if len(_by_digest) >= _MAX_CACHED:
-        _by_digest.clear()
     authority = build_authority(row)
     _by_digest[digest] = (now, authority)
     return authority
@@ -153,8 +151,6 @@ def find_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
     cached = _by_id.get(name)
     if cached is not None and 0 <= now - cached[0] < CACHE_MS:
         return cached[1]
-    if len(_by_id) >= _MAX_CACHED:
-        _by_id.clear()
     authority = load_authority(scope, key_id)
     _by_id[name] = (now, authority)
     return authority

@@ -9,13 +9,14 @@ of one process and bounded; a restart resets them.
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock, get_native_id
 from typing import Any, TypeVar
 
 from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.core.networks import network_of
+from appliance.core.pools import PASSWORD, PASSWORD_KNOWN, PoolSize, open_pool
 from appliance.monitor import REFUSALS
 
 from .attempts import MAX_TRACKED, Attempts
@@ -54,8 +55,8 @@ class PasswordChecks:
         self._addresses = Attempts(free=20, first=1.0, longest=60.0)
         self._pairs = Attempts(free=5, first=1.0, longest=300.0)
         self._devices = Attempts(free=10, first=1.0, longest=300.0)
-        self._known_lane = _Lane(1, "password-known")
-        self._other_lane = _Lane(max(1, cores // 2), "password")
+        self._known_lane = _Lane(PASSWORD_KNOWN)
+        self._other_lane = _Lane(PASSWORD, max(1, cores // 2))
         self._signed_in: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._lock = Lock()
 
@@ -116,8 +117,8 @@ class PasswordChecks:
 class _Lane:
     """Threads with a bounded queue: a network can hold a few places, and those with failed attempts may use half of the queue."""
 
-    def __init__(self, threads: int, name: str) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=_lower_priority)
+    def __init__(self, size: PoolSize, times: int = 1) -> None:
+        self._threads = open_pool(size, times, _lower_priority)
         self._lock = Lock()
         self._networks: Counter[str] = Counter()
 

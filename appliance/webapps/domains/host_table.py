@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.events import hub
 
 MAX_AGE_SECONDS = 0.5  # how long changes by another process may go unnoticed
 
@@ -17,6 +18,11 @@ class CustomHost:
     tenant: str
     app: str
     host: str
+
+
+@dataclass(frozen=True)
+class DomainsChanged:
+    """A domain was added, removed or verified.  Published after the commit, in this process alone."""
 
 
 class HostTable:
@@ -32,8 +38,7 @@ class HostTable:
 
     def watch(self) -> Callable[[], None]:
         """Notice commits of this process at once; returns a function that ends this."""
-        _watching_tables.append(self)
-        return lambda: _watching_tables.remove(self)
+        return hub.subscribe(DomainsChanged, self.invalidate)
 
     def find(self, name: str) -> CustomHost | None:
         """What a canonical host name serves; None when it is not a custom domain."""
@@ -45,7 +50,7 @@ class HostTable:
         self._refresh()
         return self._primary.get((tenant, app))
 
-    def invalidate(self) -> None:
+    def invalidate(self, _: DomainsChanged) -> None:
         """Reload on the next lookup; called after a commit of this process."""
         self._is_stale = True
 
@@ -72,21 +77,13 @@ class HostTable:
             self._version = version
 
 
-_watching_tables: list[HostTable] = []
-
-
 def mark_changed() -> None:
     """Inside a write that changes domains: make every process reload its table."""
     db.execute(
         "INSERT INTO domain_table (id, version) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET version = domain_table.version + 1"
     )
-    db.after_commit(_invalidate_all)
+    db.after_commit(lambda: hub.publish(DomainsChanged()))
 
 
 def _version() -> int:
     return sum(int(version) for (version,) in db.rows("SELECT version FROM domain_table"))
-
-
-def _invalidate_all() -> None:
-    for table in _watching_tables.copy():
-        table.invalidate()

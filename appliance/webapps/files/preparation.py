@@ -4,19 +4,19 @@ Stronger, slower compression is done later by `compression`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
 from appliance.blobs import BYTES_TOGETHER, LARGEST, MOST_TOGETHER, Blobs, LocatedContent, ReceivedFile, is_worth_a_try, quick_forms
 from appliance.core.errors import ApiKeyLeaked
+from appliance.core.pools import WEBAPP_FILES, open_pool
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.tenants.keys import contains_key
 from appliance.webapps.records import FileSpec, NewVersion
 
 IDENTITY = "identity"
-THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Prepared:
 def prepare_contents(scope: TenantScope, blobs: Blobs, files: Sequence[tuple[str, FileSpec]]) -> list[EncodedForm]:
     """Create and store the quick encodings of these files' contents; ApiKeyLeaked names a file that contains a key."""
     forms: list[EncodedForm] = []
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="webapp") as threads:
+    with open_pool(WEBAPP_FILES) as threads:
         for group in _groups(files):
             located = blobs.locate(scope, [spec.sha256 for _, spec in group])
             tasks = [threads.submit(_prepare, blobs, path, located[spec.sha256]) for path, spec in group]

@@ -7,7 +7,7 @@ publishing without checks stay single writes. A publication that finds another v
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock
@@ -16,6 +16,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.leases import OrphanFinder
+from appliance.core.pools import SMOKE, open_pool
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit, webhooks
@@ -30,7 +31,6 @@ from .smoke import Check, CheckResponse, load_checks, to_result
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 4
 MOST_CLAIMS = 3
 MOST_RESUMED = 100
 # Requests a page as a visitor would: (scope, app, version or None for the published one, check).
@@ -52,7 +52,7 @@ class Publisher:
         self._webapps = webapps
         self._instance = instance
         self._probe: Probe | None = None
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="smoke")
+        self._threads = open_pool(SMOKE)
         self._running: dict[tuple[str, str, int], Future[None]] = {}
         self._orphans = OrphanFinder(publications.LEASES, instance, is_alive, self._running.__contains__)
         self._lock = Lock()

@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import approvals
+from appliance.governance.approvals import ApprovalClosed, approvals
 from appliance.processes.definitions.versions import PublishRequest
 from appliance.processes.engine import suspension
 from appliance.processes.engine.children import MAX_DEPTH
@@ -49,7 +49,7 @@ def decide(world: World, approval_id: str, status: approvals.Status = "approved"
 
     def write() -> None:
         approvals._close(world.scope, approval_id, status, answer=answer, comment="fine", decided_by="user:u", decided_login="ann")
-        world.flow.answer_approval(world.scope, approvals.get_approval(world.scope, approval_id))
+        world.flow.answer_approval(ApprovalClosed(world.scope, approvals.get_approval(world.scope, approval_id)))
 
     db.write(write)
 

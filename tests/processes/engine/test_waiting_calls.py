@@ -10,6 +10,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.pages import PageRequest
+from appliance.core.pools import PoolSize
 from appliance.core.scheduling import Scheduler
 from appliance.integrations import history
 from appliance.processes.executions import service as executions
@@ -104,7 +105,7 @@ def test_a_cancel_does_not_wait_for_a_declared_call(world: World) -> None:
 
 def test_answers_and_faults_pass_through_and_only_the_late_are_replaced() -> None:
     go_on = threading.Event()
-    threads = FairThreadPool(4, "test")
+    threads = FairThreadPool(PoolSize("test", 4))
     deadlines = Deadlines(threads.submit, 0.2)
     deadlines.start(Scheduler())
     slow: Future[Any] = deadlines.submit("acme", lambda: go_on.wait(10) and "too late")

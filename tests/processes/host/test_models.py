@@ -7,9 +7,10 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.core.pages import PageRequest
-from appliance.governance.approvals import ApprovalFilter, approvals
-from appliance.llm import UsageSum, on_profile_stored
+from appliance.governance.approvals import ApprovalClosed, ApprovalFilter, approvals
+from appliance.llm import ProfileCreated, UsageSum
 from appliance.processes.executions import service as executions
 from appliance.processes.host.model_calls import GENERATE
 from appliance.processes.host.vault import redact_answer
@@ -26,7 +27,7 @@ PROFILE_GRANT = {"llm": ["default"]}
 @pytest.fixture(scope="module", autouse=True)
 def listening(flow_world: World) -> Iterator[None]:
     """Profiles wake whoever waits for them, as the appliance wires it."""
-    withdraw = on_profile_stored(flow_world.flow.answer_profile)
+    withdraw = hub.subscribe(ProfileCreated, flow_world.flow.answer_profile)
     yield
     withdraw()
 
@@ -214,7 +215,7 @@ def answer(world: World, execution: str, value: Any) -> None:
 
     def decide() -> None:
         db.execute(f"UPDATE approval SET {changes} WHERE id = ?", values)  # noqa: S608 our own names
-        world.flow.answer_approval(world.scope, approvals.get_approval(world.scope, request.id))
+        world.flow.answer_approval(ApprovalClosed(world.scope, approvals.get_approval(world.scope, request.id)))
 
     db.write(decide)
 

@@ -4,6 +4,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.llm import ProfileCreated
 from appliance.processes.engine import store
 from tests.llm.provider import Provider
 from tests.processes.world import World, code
@@ -75,7 +76,7 @@ def _create(world: World, provider: Provider) -> None:
 
     def create() -> None:
         world.add_profile(provider, "late")
-        world.flow.answer_profile(world.scope, "late")
+        world.flow.answer_profile(ProfileCreated(world.scope, "late"))
 
     db.write(create)
 

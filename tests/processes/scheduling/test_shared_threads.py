@@ -5,11 +5,12 @@ from functools import partial
 
 import pytest
 
+from appliance.core.pools import PoolSize
 from appliance.processes.scheduling.fair_threads import FairThreadPool
 
 
 def test_a_tenant_with_much_to_do_leaves_places_for_another() -> None:
-    threads, go_on = FairThreadPool(4, "test"), threading.Event()
+    threads, go_on = FairThreadPool(PoolSize("test", 4)), threading.Event()
     many = [threads.submit("a", lambda: go_on.wait(20)) for _ in range(100)]
     assert threads.submit("b", lambda: "done").result(10) == "done"
     go_on.set()
@@ -18,7 +19,7 @@ def test_a_tenant_with_much_to_do_leaves_places_for_another() -> None:
 
 
 def test_a_tenant_is_served_in_order_and_gets_every_answer_and_error() -> None:
-    threads = FairThreadPool(1, "test")
+    threads = FairThreadPool(PoolSize("test", 1))
     seen: list[int] = []
     done = [threads.submit("a", partial(seen.append, number)) for number in range(50)]
     broken = threads.submit("a", lambda: 1 // 0)
@@ -30,7 +31,7 @@ def test_a_tenant_is_served_in_order_and_gets_every_answer_and_error() -> None:
 
 
 def test_waiting_calls_are_cancelled_on_shutdown() -> None:
-    threads, go_on, started = FairThreadPool(1, "test"), threading.Event(), threading.Event()
+    threads, go_on, started = FairThreadPool(PoolSize("test", 1)), threading.Event(), threading.Event()
 
     def block() -> bool:
         started.set()

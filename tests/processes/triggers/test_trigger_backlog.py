@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.processes.engine import completion
 from appliance.processes.executions.service import Execution
 from appliance.processes.scheduling import backlog
@@ -26,7 +27,7 @@ def look(world: World) -> None:
 
 def test_an_event_waits_while_the_queue_is_full(idle_world: World) -> None:
     world = idle_world
-    withdraw = completion.on_end(world.flow.triggers.changes.record_end)
+    withdraw = hub.subscribe(completion.ExecutionEnded, world.flow.triggers.changes.record_end)
     try:
         source = world.publish([rule("a", "= 1")])
         process_id = world.publish([rule("b", "= input")], triggers=[{"process": {"id": source}}])

@@ -4,6 +4,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.events import hub
 from appliance.processes.engine import completion
 from appliance.processes.executions.service import Execution
 from appliance.processes.triggers.firings import LOST_AFTER_MS
@@ -60,7 +61,7 @@ def test_a_due_time_is_run_once(idle_world: World, monkeypatch: pytest.MonkeyPat
 @WHEN
 def test_the_end_of_an_execution_starts_one(idle_world: World, when: When) -> None:
     world = idle_world
-    withdraw = completion.on_end(world.flow.triggers.changes.record_end)
+    withdraw = hub.subscribe(completion.ExecutionEnded, world.flow.triggers.changes.record_end)
     try:
         source = world.publish([rule("a", "= 1")])
         process_id = world.publish([rule("b", "= input")], triggers=[{"process": {"id": source}}])

@@ -9,7 +9,7 @@ from functools import cache
 from appliance import migrations
 from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.core import clock
-from appliance.core.config_view import list_settings
+from appliance.core.config.view import list_settings
 from appliance.core.database import db
 from appliance.core.errors import ScopeMissing
 from appliance.core.texts import gettext as _

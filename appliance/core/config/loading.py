@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from . import clock, yaml12
-from .errors import ConfigInvalid, ValidationFailed
+from appliance.core import clock, yaml12
+from appliance.core.errors import ConfigInvalid, ValidationFailed
+from appliance.core.sentences import Sentence
+
 from .sections import (
     Acme,
     Approvals,
@@ -39,7 +41,6 @@ from .sections import (
     Tls,
     WebApps,
 )  # fmt: skip
-from .sentences import Sentence
 
 __all__ = ["Config", "Domains", "environment", "load_config", "sections", "setting_names"]
 

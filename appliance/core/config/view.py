@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from .config import Config
+from .loading import Config
 
 
 @dataclass(frozen=True)

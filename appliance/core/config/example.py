@@ -5,7 +5,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .config import sections
+from .loading import sections
 
 
 def example() -> str:
