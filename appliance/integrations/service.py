@@ -53,7 +53,7 @@ class Integrations:
         installed = self.registry.find(name)
         if installed is None:
             raise NotFound(Sentence(
-                "there is no connector %(name)s; GET /integrations/connectors lists what is installed", name=repr(name[:80])
+                "there is no connector %(name)s; GET /connectors lists what is installed", name=repr(name[:80])
             ))
         return installed
 

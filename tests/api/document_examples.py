@@ -21,7 +21,7 @@ def _new_document(tenant: Resources) -> dict[str, str]:
 
 def _upload(tenant: Resources) -> dict[str, str]:
     """An upload of seven bytes, none of which has been sent."""
-    return {"upload_id": str(tenant.ask("POST", "/documents/uploads", {"name": "in-parts.txt", "size": 7})["id"])}
+    return {"upload_id": str(tenant.ask("POST", "/uploads", {"name": "in-parts.txt", "size": 7})["id"])}
 
 
 def _move_folder(tenant: Resources) -> Example:

@@ -67,12 +67,12 @@ def post_order(client: httpx.Client, erp: str, key: str = "", **more: Any) -> ht
 
 
 def test_the_catalogue_shows_actions_and_the_schema_of_settings(acme: httpx.Client) -> None:
-    [http] = [connector for connector in data(acme.get(f"{BASE}/connectors")) if connector["name"] == "http"]
+    [http] = [connector for connector in data(acme.get("/api/v1/connectors")) if connector["name"] == "http"]
     assert http["title"] == "HTTP"
-    details = data(acme.get(f"{BASE}/connectors/http"))
+    details = data(acme.get("/api/v1/connectors/http"))
     assert details["settings_schema"]["properties"]["auth"]["properties"]["token"]["secret"] is True
     assert {action["name"]: action["effect"] for action in details["actions"]}["post"] == "write"
-    assert error(acme.get(f"{BASE}/connectors/nope"), 404)["code"] == "not_found"
+    assert error(acme.get("/api/v1/connectors/nope"), 404)["code"] == "not_found"
 
 
 def test_an_integration_is_listed_read_changed_and_deleted(acme: httpx.Client, erp: str) -> None:

@@ -97,8 +97,8 @@ class MemoryWatch:
 
 def as_document(client: Client, content: Content, watch: MemoryWatch) -> None:
     metadata = {"name": "large.bin", "size": content.size, "sha256": content.sha256}
-    upload = client.call("POST", "/api/v1/documents/uploads", metadata)
-    path = f"/api/v1/documents/uploads/{upload['id']}"
+    upload = client.call("POST", "/api/v1/uploads", metadata)
+    path = f"/api/v1/uploads/{upload['id']}"
     step = content.size // PARTS // MB * MB
     bounds = [*range(0, step * PARTS, step), content.size]
 

@@ -22,6 +22,7 @@ from appliance.core.json_schema.values import as_json, exact_work
 from appliance.governance import subject_of
 from appliance.governance.approvals.human_requests import HumanRequest, check_answer
 from appliance.sandbox import Pool, Settings
+from appliance.sandbox.evaluation import schema_checks
 from appliance.sandbox.evaluation.schema_checks import PLACES_EACH
 from appliance.sandbox.pool.conversation import Conversation, Lost
 from appliance.sandbox.wire import Header
@@ -199,7 +200,8 @@ def test_each_tenant_has_its_own_few_check_slots(checker: Pool) -> None:
     assert ends.count("Overloaded") == 3
 
 
-def test_schemas_cached_for_one_tenant_break_no_check_of_another(checker: Pool) -> None:
+def test_schemas_cached_for_one_tenant_break_no_check_of_another(checker: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_checks, "CHECK_SECONDS", 60.0)  # memory is tested here, however slow the machine is
     value = [{"a": n} for n in range(100_000)]
     for number in range(16):  # each is a schema that is kept, and takes six megabytes
         ask(checker, {"items": {"enum": [{"a": f"{number}-{n}"} for n in range(4_000)]}}, [{"a": 1}], "globex")

@@ -107,7 +107,7 @@ def _integration(hunt: Hunt, client: httpx.Client, reference: str) -> None:
         {"base_url": url, "query": {"leak": reference}},
     ):
         body = {"slug": slug, "connector": "http", "settings": settings_}
-        hunt.ask(client, "POST", "/integrations/connectors/http/test", json={"settings": settings_})
+        hunt.ask(client, "POST", "/connectors/http/test", json={"settings": settings_})
         hunt.ask(client, "POST", "/integrations", json=body)
         hunt.ask(client, "PATCH", f"/integrations/{slug}", json={"settings": settings_})
         hunt.ask(client, "POST", f"/integrations/{slug}/test")

@@ -75,7 +75,7 @@ def test_a_key_of_integrations_alone_sends_no_secret_to_a_host_of_its_own(
         response = mallory.post(f"{API}/integrations", json=leaking(listener.url))
         mallory.post(f"{API}/integrations/leak/execute", json={"action": "get", "input": {"url": "/x"}})
         mallory.post(f"{API}/integrations/leak/test")
-        tried = mallory.post(f"{API}/integrations/connectors/http/test", json={"settings": leaking(listener.url)["settings"]})
+        tried = mallory.post(f"{API}/connectors/http/test", json={"settings": leaking(listener.url)["settings"]})
     assert CANARY not in listener.transcript()
     assert response.status_code == 403, response.text
     assert response.json()["error"]["code"] == "scope_missing"
@@ -101,7 +101,7 @@ def test_moving_where_a_bound_secret_goes_needs_secrets_write(running: Running, 
         renamed = change(mallory, "leak", {"headers": {"X-Leak": None, "X-Other": "= secrets.topsecret"}})
         assert renamed.status_code == 200, renamed.text
         tried = mallory.post(
-            f"{API}/integrations/connectors/http/test",
+            f"{API}/connectors/http/test",
             json={"settings": leaking(listener.url)["settings"], "integration": "leak"},
         )
         assert tried.status_code == 403, tried.text

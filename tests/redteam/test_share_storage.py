@@ -47,9 +47,9 @@ def test_the_storage_of_a_tenant_is_limited(small: None, acme: httpx.Client, glo
 
 
 def test_parts_of_an_upload_count_before_it_is_finished(small: None, acme: httpx.Client) -> None:
-    response = acme.post("/api/v1/documents/uploads", json={"name": "parts.bin", "size": 5 * MIB})
+    response = acme.post("/api/v1/uploads", json={"name": "parts.bin", "size": 5 * MIB})
     assert response.status_code == 201, response.text
-    path = f"/api/v1/documents/uploads/{response.json()['data']['id']}"
+    path = f"/api/v1/uploads/{response.json()['data']['id']}"
     statuses = []
     for number, letter in enumerate("mnopq"):
         sent = acme.patch(path, content=letter.encode() * MIB, headers={"Upload-Offset": str(number * MIB)})
@@ -61,8 +61,8 @@ def test_parts_of_an_upload_count_before_it_is_finished(small: None, acme: httpx
 
 
 def test_parts_and_the_document_they_become_count_once(small: None, acme: httpx.Client) -> None:
-    response = acme.post("/api/v1/documents/uploads", json={"name": "joined.bin", "size": 2 * MIB})
-    path = f"/api/v1/documents/uploads/{response.json()['data']['id']}"
+    response = acme.post("/api/v1/uploads", json={"name": "joined.bin", "size": 2 * MIB})
+    path = f"/api/v1/uploads/{response.json()['data']['id']}"
     for number, letter in enumerate("rs"):
         sent = acme.patch(path, content=letter.encode() * MIB, headers={"Upload-Offset": str(number * MIB)})
     assert (sent.is_success, sent.json()) == (True, sent.json() | {"success": True}), "there is room for two of three MiB"

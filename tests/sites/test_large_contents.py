@@ -68,7 +68,7 @@ def test_a_document_is_streamed_in_flat_memory(acme: httpx.Client, content: Cont
 
 
 def test_an_upload_part_is_streamed_in_flat_memory(acme: httpx.Client, content: Content) -> None:
-    created = acme.post("/api/v1/documents/uploads", json={"name": "large.bin", "size": SIZE, "sha256": content.sha256})
+    created = acme.post("/api/v1/uploads", json={"name": "large.bin", "size": SIZE, "sha256": content.sha256})
     headers = {"Upload-Offset": "0", "Content-Length": str(SIZE)}
     with bounded_memory():
         answer = acme.patch(created.raise_for_status().headers["location"], content=content, headers=headers).raise_for_status()

@@ -1,4 +1,4 @@
-"""/api/v1/documents/uploads: resumable uploads, sent in parts that each continue where the last one ended."""
+"""/api/v1/uploads: resumable uploads, sent in parts that each continue where the last one ended."""
 
 import asyncio
 import logging
@@ -92,12 +92,12 @@ def _upload_answer(call: Call, upload: Upload, status: int | None = None) -> Ans
         "Upload-Limit": f"max-size={call.services.documents.uploads.most}, max-age={LIFETIME_MS // 1000}",
     }  # fmt: skip
     if status == 201:
-        headers["Location"] = f"/api/v1/documents/uploads/{upload.id}"
+        headers["Location"] = f"/api/v1/uploads/{upload.id}"
     return Answer(upload_view(upload), status, headers)
 
 
 @route(
-    "POST", "/documents/uploads", scope="documents.write", body=OpenUpload, returns=UploadView, status=201,
+    "POST", "/uploads", scope="documents.write", body=OpenUpload, returns=UploadView, status=201,
     errors=(Conflict, NotFound),
 )  # fmt: skip
 def open_upload(call: Call) -> Answer:
@@ -127,7 +127,7 @@ def _refuse_document_members(body: OpenUpload) -> None:
             )
 
 
-@route("GET", "/documents/uploads/{upload_id}", scope="documents.write", returns=UploadView)
+@route("GET", "/uploads/{upload_id}", scope="documents.write", returns=UploadView)
 def get_upload(call: Call, upload_id: str) -> Answer:
     """Show the progress of an upload.
 
@@ -136,7 +136,7 @@ def get_upload(call: Call, upload_id: str) -> Answer:
     return _upload_answer(call, call.services.documents.uploads.get_upload(call.scope, upload_id))
 
 
-@route("DELETE", "/documents/uploads/{upload_id}", scope="documents.write", returns=DeletedView)
+@route("DELETE", "/uploads/{upload_id}", scope="documents.write", returns=DeletedView)
 def delete_upload(call: Call, upload_id: str) -> DeletedView:
     """Abandon an upload.
 
@@ -147,7 +147,7 @@ def delete_upload(call: Call, upload_id: str) -> DeletedView:
 
 
 @route(
-    "PATCH", "/documents/uploads/{upload_id}", scope="documents.write", returns=UploadView,
+    "PATCH", "/uploads/{upload_id}", scope="documents.write", returns=UploadView,
     body=Json("stream", "The bytes that follow the offset."),
     errors=(Conflict, Infected, ScanFailed),
 )  # fmt: skip

@@ -106,7 +106,7 @@ class ExecuteActionQuery(Query):
     ] = False
 
 
-@route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
+@route("GET", "/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
 def list_connectors(call: Call) -> Page[ConnectorView]:
     """List the installed connectors.
 
@@ -117,7 +117,7 @@ def list_connectors(call: Call) -> Page[ConnectorView]:
     return Page([*usable, *map(problem_view, registry.problems)])
 
 
-@route("GET", "/integrations/connectors/{connector}", scope="integrations.read", returns=ConnectorView)
+@route("GET", "/connectors/{connector}", scope="integrations.read", returns=ConnectorView)
 def get_connector(call: Call, connector: str) -> ConnectorView:
     """Show a connector.
 
@@ -245,7 +245,7 @@ class TrySettings(Body):
 
 
 @route(
-    "POST", "/integrations/connectors/{connector}/test", scope="integrations.write", body=TrySettings, returns=CheckView,
+    "POST", "/connectors/{connector}/test", scope="integrations.write", body=TrySettings, returns=CheckView,
     atomic=False, errors=(ConcurrencyLimited, ConnectorFailed),
 )  # fmt: skip
 async def try_settings(call: Call, connector: str) -> CheckView:

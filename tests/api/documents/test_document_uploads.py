@@ -13,7 +13,7 @@ from appliance.testing.running import Running
 from tests.api.documents.test_documents import assert_refused, incoming
 from tests.processes.world import wait_until
 
-UPLOADS = "/api/v1/documents/uploads"
+UPLOADS = "/api/v1/uploads"
 DATA = os.urandom(200_000)
 
 
