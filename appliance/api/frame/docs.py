@@ -10,8 +10,6 @@ from quart import Blueprint
 from appliance.solutions import schema_files
 from appliance.web import Request, Response, Services, in_thread, view
 
-from . import openapi
-
 # Swagger UI needs no more than style-src 'self'; its icons are data: images.
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
@@ -22,7 +20,9 @@ CSP = (
 @cache
 def contract() -> dict[str, Any]:
     """The OpenAPI document without servers; cached, because routes do not change while the appliance runs."""
-    return openapi.document("")
+    from .openapi import document  # few appliances are asked for it, so a start does without
+
+    return document("")
 
 
 def make_docs(services: Services, page: Path) -> Blueprint:

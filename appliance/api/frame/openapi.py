@@ -152,8 +152,11 @@ def _success(route: Route, returns: Any, schemas: Schemas) -> dict[str, Any]:
 
 def _envelope_name(route: Route, returns: Any) -> str:
     """The name of the answer's schema, the same for all operations that answer with the same model."""
-    stem = returns.__name__.removesuffix("View") if is_model(returns) else route.name.title().replace("_", "")
-    return f"{'Null' if returns is None else stem}{'List' if route.listed else ''}Response"
+    if returns is None:
+        return "NullResponse"
+    if not is_model(returns):
+        return route.name.title().replace("_", "") + "Response"
+    return f"{returns.__name__.removesuffix('View')}{'List' if route.listed else ''}Response"
 
 
 def _envelope(route: Route, returns: Any, schemas: Schemas) -> dict[str, Any]:
