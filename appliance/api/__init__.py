@@ -3,10 +3,10 @@
 from . import datapool, solutions
 from .agents import agent_runs, agents, llm, skills
 from .documents import delivery, document_uploads, documents, previews, retention, reviews, shares
+from .frame.direct_routes import answer_routes
 from .frame.dispatch import make_blueprint
 from .frame.docs import make_docs
 from .frame.routing import ROUTES
-from .frame.spent_keys import refuse_spent_keys
 from .governance import approvals, kill_switches, policies, policy_replay
 from .integrations import actions, calls, integrations, oauth
 from .monitor import alerts, logs, webhooks
@@ -22,4 +22,4 @@ DOMAINS = (
     triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
-__all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs", "make_shapes", "refuse_spent_keys"]
+__all__ = ["DOMAINS", "ROUTES", "answer_routes", "make_blueprint", "make_docs", "make_shapes"]

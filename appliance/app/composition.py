@@ -237,8 +237,8 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     gate = build_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = build_sites(services, gate, ui_folder() / "templates" / "sites")
     services.webapps.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
-    edges = mcp.around(api.refuse_spent_keys(services, cast(App, quart)))
-    front = Front(StaticFiles(edges, folders), sites, appliance.config, appliance.readiness)
+    edges = api.answer_routes(services, StaticFiles(mcp.around(cast(App, quart)), folders))
+    front = Front(edges, sites, appliance.config, appliance.readiness)
     return CertificatePermission(front, appliance.config, services.webapps.apps, services.threads)
 
 

@@ -8,6 +8,7 @@ from .asgi import TrackedSend as TrackedSend
 from .asgi import answer as answer
 from .asgi import mount as mount
 from .asgi import wait_for_disconnect as wait_for_disconnect
+from .asgi_adapter import respond as respond
 from .authentication import LONGEST_KEY as LONGEST_KEY
 from .authentication import authenticate_key as authenticate_key
 from .bodies import DRAIN_BYTES as DRAIN_BYTES
@@ -19,6 +20,7 @@ from .forms import FormReader as FormReader
 from .forms import SentFile as SentFile
 from .origins import is_foreign_page as is_foreign_page
 from .origins import is_own_page as is_own_page
+from .paths import PathTable as PathTable
 from .quart_adapter import make_quart as make_quart
 from .quart_adapter import view as view
 from .refusals import error_response as error_response

@@ -55,13 +55,17 @@ def make_blueprint(services: Services) -> Blueprint:
     """The blueprint of every declared route under /api/v1, with coded errors for unknown paths and methods."""
     blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
     for declared in ROUTES:
-        rule = re.sub(r"{(\w+)}", r"<\1>", declared.path).replace("<path>", "<path:path>")  # only `path` may contain slashes
-        serve = view(partial(_serve, services, declared))
-        blueprint.add_url_rule(rule, declared.name, serve, methods=[declared.method], strict_slashes=False)
+        serve = view(partial(serve_route, services, declared))
+        blueprint.add_url_rule(rule_of(declared), declared.name, serve, methods=[declared.method], strict_slashes=False)
     unknown_path = view(_unknown_path)
     blueprint.add_url_rule("/", "unknown_root", unknown_path, methods=_ALL_METHODS)
     blueprint.add_url_rule("/<path:rest>", "unknown_path", unknown_path, methods=_ALL_METHODS)
     return blueprint
+
+
+def rule_of(route: Route) -> str:
+    """The route's path as Quart writes it, below the prefix."""
+    return re.sub(r"{(\w+)}", r"<\1>", route.path).replace("<path>", "<path:path>")  # only `path` may contain slashes
 
 
 _ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
@@ -80,7 +84,7 @@ async def _unknown_path(request: Request, rest: str = "") -> Response:
     return _uncached(error_response(error, request.request_id, request.accept))
 
 
-async def _serve(services: Services, route: Route, request: Request, **path_args: str) -> Response:
+async def serve_route(services: Services, route: Route, request: Request, **path_args: str) -> Response:
     """Answer the request, and count it in the traffic of its key."""
     started, incoming = clock.monotonic(), IncomingRequest(request)
     with logs.log_context(request_id=request.request_id):

@@ -9,11 +9,10 @@ from appliance.tenants.keys import keys, lineage
 from appliance.web import LONGEST_KEY, App, Receive, Request, Scope, Send, Services, error_response, in_thread
 
 from .auth import refuse_browser
-from .routing import PREFIX
 
 
 def refuse_spent_keys(services: Services, app: App) -> App:
-    """Wrap the application so that requests of keys over their rate limit are answered with 429.
+    """Wrap an application of API requests so that those of keys over their rate limit are answered with 429.
 
     Such a request is authenticated and counted like any other; all other errors are left to the application.  While no key is
     over its limit, the check costs nothing.
@@ -21,7 +20,7 @@ def refuse_spent_keys(services: Services, app: App) -> App:
     limiter = services.limits.rates
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if limiter.has_exhausted() and scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
+        if limiter.has_exhausted():
             started, request = clock.monotonic(), Request.of(scope, receive)
             refused = await _refuse_spent(services, request)
             if refused is not None:
