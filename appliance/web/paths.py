@@ -38,22 +38,22 @@ class PathTable(Generic[T]):
         parts = path.strip("/").split("/")
         if path.startswith("//") or path.endswith("//") or "" in parts:
             return None
-        found = _find(self._root, method, parts, ())
-        if found is None:
+        match = _find(self._root, method, parts, ())
+        if match is None:
             return None
-        values, (names, target) = found
+        values, (names, target) = match
         return target, dict(zip(names, values, strict=True))
 
 
-_Found = tuple[tuple[str, ...], tuple[tuple[str, ...], T]]
+_Match = tuple[tuple[str, ...], tuple[tuple[str, ...], T]]
 
 
-def _find(node: _Node[T], method: str, parts: list[str], values: tuple[str, ...]) -> _Found[T] | None:
+def _find(node: _Node[T], method: str, parts: list[str], values: tuple[str, ...]) -> _Match[T] | None:
     if not parts:
         return (values, node.targets[method]) if method in node.targets else None
     part, rest = parts[0], parts[1:]
     literal = node.parts.get(part)
-    found = _find(literal, method, rest, values) if literal is not None else None
-    if found is None and node.parameter is not None:
-        found = _find(node.parameter, method, rest, (*values, part))
-    return found
+    match = _find(literal, method, rest, values) if literal is not None else None
+    if match is None and node.parameter is not None:
+        match = _find(node.parameter, method, rest, (*values, part))
+    return match

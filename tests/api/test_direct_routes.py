@@ -29,11 +29,11 @@ LARGE = {"create_entity", "execute_process", "create_webhook"}
 VOLATILE = {"date", "ratelimit", "ratelimit-policy"}
 NOW = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 Answer = tuple[int, dict[str, str], str]
-Roads = tuple[httpx.AsyncClient, httpx.AsyncClient]
+Clients = tuple[httpx.AsyncClient, httpx.AsyncClient]
 
 
 @asynccontextmanager
-async def open_roads(tenant: Resources) -> AsyncIterator[Roads]:
+async def open_clients(tenant: Resources) -> AsyncIterator[Clients]:
     """Clients of two applications: one answers at ASGI level what it can, the other leaves everything to Quart."""
     services = tenant.running.services
     quart = make_quart(ui_folder() / "templates")
@@ -86,7 +86,7 @@ def requests_to(route: Route, tenant: Resources) -> Iterator[tuple[str, str, dic
         yield route.method, path, {"content": json.dumps("x" * (2 << 20)).encode(), "headers": {"Content-Type": "application/json"}}
 
 
-def test_both_roads_give_the_same_bytes(ours: Resources, request: pytest.FixtureRequest) -> None:
+def test_the_answers_are_the_same_as_through_quart(ours: Resources, request: pytest.FixtureRequest) -> None:
     """Every request to the routes sampled for this run, and to all routes with `--all`; of the others, what they read."""
     options = request.config.option
     sampled = {route.name for route in ROUTES}
@@ -96,7 +96,7 @@ def test_both_roads_give_the_same_bytes(ours: Resources, request: pytest.Fixture
     requests = [each for of_route in tried for each in of_route]
 
     async def compare() -> list[Any]:
-        async with open_roads(ours) as (direct, through_quart):
+        async with open_clients(ours) as (direct, through_quart):
             return [
                 (each, first, second)
                 for each in requests

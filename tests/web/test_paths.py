@@ -12,7 +12,7 @@ from werkzeug.routing import Map, RequestRedirect, Rule
 from appliance import api
 from appliance.web import PathTable
 
-Found = tuple[str, dict[str, str]] | None
+Match = tuple[str, dict[str, str]] | None
 WORDS = ["a", "b", "{x}", "{y}"]
 templates = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
 methods = st.sampled_from(["GET", "POST"])
@@ -33,7 +33,7 @@ def table_of(rules: Sequence[tuple[str, str]]) -> PathTable[str]:
     return table
 
 
-def find_with_werkzeug(rules: Sequence[tuple[str, str]], method: str, path: str) -> Found:
+def find_with_werkzeug(rules: Sequence[tuple[str, str]], method: str, path: str) -> Match:
     routes = []
     for each, template in rules:
         rule = re.sub(r"{(\w+)}", r"<\1>", template)

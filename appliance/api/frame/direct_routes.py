@@ -31,10 +31,10 @@ def direct_routes() -> PathTable[Route]:
 
 
 async def _answer(services: Services, table: PathTable[Route], app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    found = table.find(scope["method"], scope["path"].removeprefix(PREFIX))
-    if found is None:
+    match = table.find(scope["method"], scope["path"].removeprefix(PREFIX))
+    if match is None:
         await app(scope, receive, send)
         return
-    route, path_args = found
+    route, path_args = match
     scope["gos.route"] = f"{PREFIX}{rule_of(route)}"
     await respond(lambda request: serve_route(services, route, request, **path_args), scope, receive, send)

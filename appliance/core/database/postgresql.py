@@ -344,7 +344,14 @@ class LockPresence(Presence):
         """Release the lock; other processes can reclaim what this process still owns."""
         with self._mutex:
             self._closed = True
+            if self._connection is None:
+                return
+            with suppress(psycopg.OperationalError):  # the server releases the lock of a lost connection itself
+                self._connection.execute(self._lock("unlock"))  # now; the server may end the session a little later
             self._connection.close()
+
+    def _lock(self, verb: str) -> str:
+        return f"SELECT pg_advisory_{verb}({_signed(lock_number(self.instance))})"
 
     def renew(self) -> None:
         """Check that the lock is still held, and take it again if the connection was lost."""
@@ -358,7 +365,7 @@ class LockPresence(Presence):
                 self._connection = None
             if self._connection is None:
                 self._connection = self._database.open_connection()
-                self._connection.execute(f"SELECT pg_advisory_lock({_signed(lock_number(self.instance))})")
+                self._connection.execute(self._lock("lock"))
             self._checked_at = clock.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.api.sampled_descriptions [SEED]`: thirty descriptions of the API document, drawn by seed (the commit)."""
+"""`python -m tests.api.openapi.sampled_descriptions [SEED]`: thirty descriptions of the API, drawn by seed (the commit)."""
 
 import random
 import sys
