@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PoolSize:
-    """The name that the pool's threads bear, and the most threads that it has (of some pools: per `queue.workers`)."""
+    """The prefix of the names of the pool's threads, and its maximum number of threads (of some pools, per `queue.workers`)."""
 
     name: str
     threads: int

@@ -109,9 +109,9 @@ _existing: Cache[str, float] = Cache(1_000)
 
 def tenant_exists(tenant_id: str) -> bool:
     """Whether the tenant exists; called for every request, so a positive result is cached for a second."""
-    seen = _existing.get(tenant_id)
+    checked_at = _existing.get(tenant_id)
     now = clock.monotonic()
-    if seen is not None and now - seen < 1.0:
+    if checked_at is not None and now - checked_at < 1.0:
         return True
     if Tenant.select(Tenant.id).where(Tenant.id == tenant_id).exists():
         _existing[tenant_id] = now

@@ -62,7 +62,7 @@ def _port(process: subprocess.Popen[bytes], folder: Path) -> str:
     while not (folder / "swift" / "port").exists():
         if process.poll() is not None or time.monotonic() > until:
             raise RuntimeError(f"the server did not start: {(folder / 'log').read_text()[-2000:]}")
-        time.sleep(0.05)
+        time.sleep(0.05)  # the port is in a file of another process, which announces it in no other way
     return (folder / "swift" / "port").read_text()
 
 

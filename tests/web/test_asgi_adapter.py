@@ -32,6 +32,11 @@ class Client:
         self.received.append(dict(message))
 
 
+async def wait_for_cancellation() -> None:
+    """Wait until the request is cancelled; TimeoutError when nobody does."""
+    await asyncio.wait_for(asyncio.Event().wait(), 5)
+
+
 def serve(client: Client, handler: Any) -> None:
     asyncio.run(asyncio.wait_for(respond(handler, dict(SCOPE), client.receive, client.send), 10))
 
@@ -53,7 +58,7 @@ def test_a_client_that_leaves_while_it_waits_cancels_the_handler() -> None:
     async def wait(request: Request) -> Response:
         assert [piece async for piece in request.pieces] == [b"one"]
         try:
-            await asyncio.Event().wait()
+            await wait_for_cancellation()
         finally:
             ends.append("cancelled")
         raise AssertionError
@@ -69,7 +74,7 @@ def test_a_client_that_leaves_a_stream_ends_it() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         try:
             yield b"first"
-            await asyncio.Event().wait()
+            await wait_for_cancellation()
         finally:
             ends.append("closed")
 

@@ -202,11 +202,11 @@ def descendants_of(scope: TenantScope, issuer: str) -> list[tuple[int, ApiKey]]:
         children.setdefault(row.issuer, []).append(row)
     tree: list[tuple[int, ApiKey]] = []
     waiting = [(0, row) for row in reversed(children.get(issuer, []))]
-    seen: set[str] = set()
+    visited: set[str] = set()
     while waiting:
         depth, row = waiting.pop()
-        if row.id not in seen:
-            seen.add(row.id)
+        if row.id not in visited:
+            visited.add(row.id)
             tree.append((depth, row))
             waiting += [(depth + 1, child) for child in reversed(children.get(f"key:{row.id}", []))]
     return tree
@@ -243,8 +243,8 @@ def people_behind_each(scope: TenantScope, actors: Iterable[str]) -> dict[str, f
 
 
 def _people_above(actor: str, above: Mapping[str, set[str]]) -> frozenset[str]:
-    seen, waiting = set[str](), {actor}
+    visited, waiting = set[str](), {actor}
     while waiting:
-        seen |= waiting
-        waiting = set().union(*(above.get(name, ()) for name in waiting)) - seen
-    return frozenset(name.removeprefix("user:") for name in seen if name.startswith("user:"))
+        visited |= waiting
+        waiting = set().union(*(above.get(name, ()) for name in waiting)) - visited
+    return frozenset(name.removeprefix("user:") for name in visited if name.startswith("user:"))
