@@ -7,13 +7,14 @@ from functools import partial
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.database import db
+from appliance.core.database.changes import earliest
 from appliance.core.database.presence import Presence
 from appliance.core.errors import Draining
 from appliance.core.events import hub
 from appliance.core.leases import Lease
 from appliance.core.pools import AGENT
 from appliance.core.queue import TaskQueue
-from appliance.core.scheduling import PROMPT, PeriodicJob, Scheduler
+from appliance.core.scheduling import PROMPT, PeriodicJob, Rest, Scheduler
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import ApprovalClosed
 from appliance.processes.engine import CallWithdrawn
@@ -40,7 +41,7 @@ class AgentRuns:
         self._queue = queue
         self._threads = FairThreadPool(AGENT)
         self._upkeep = [
-            PeriodicJob("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
+            PeriodicJob("agent-sweep", config.queue.sweep_ms / 1000, self.sweep, rest=Rest(next_due=_next_due)),
             PeriodicJob("agent-leases", config.queue.lease_seconds / 3, self.runner.renew_leases, PROMPT),
         ]
         self._submitted: set[str] = set()  # runs submitted to a thread that has not started them yet
@@ -129,3 +130,13 @@ class AgentRuns:
         for tenant_id, run_id in [*(lost.key for lost in orphans if store.LEASES.reclaim(lost)), *due]:
             store.wake(tenant_id, run_id)
             self._queue.enqueue(WAKE, tenant_id, run_id)
+
+
+def _next_due() -> int | None:
+    """When a sweep next has something to do with the rows of now (epoch ms): a time in the past while any run is driven."""
+    if store.LEASES.is_any_running():
+        return 0
+    return earliest(
+        "SELECT MIN(next_run_at) FROM agent_run WHERE status = 'waiting'",
+        f"SELECT MIN(created_at) + {_LOST_AFTER_MS} FROM agent_run WHERE status = 'queued'",  # noqa: S608
+    )

@@ -15,10 +15,11 @@ from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
+from appliance.core.database.changes import read_state
 from appliance.core.database.presence import Presence
 from appliance.core.events import hub
 from appliance.core.interface import ui_folder
-from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Scheduler
+from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Rest, Scheduler
 from appliance.core.scope import TenantScope
 from appliance.datapool import StorageUsage
 from appliance.documents import delete_expired_uploads, delete_overdue
@@ -38,7 +39,7 @@ from appliance.llm import ProfileCreated
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import Deliverer, check_space, rollup
 from appliance.monitor import logs as log_lines
-from appliance.monitor.alerts import evaluate_all, send_due
+from appliance.monitor.alerts import evaluate_all, next_due, send_due
 from appliance.processes import ProcessFlow
 from appliance.processes.engine import caching, suspension
 from appliance.sites import build_sites, make_demo
@@ -87,7 +88,7 @@ class Appliance:
     deliverer: Deliverer
     withdraw: tuple[Callable[[], None], ...]
     telemetry: Telemetry
-    scheduler: Scheduler = field(default_factory=Scheduler)
+    scheduler: Scheduler = field(default_factory=lambda: Scheduler(read_state))
     ready: bool = False
 
     def start(self) -> None:
@@ -172,14 +173,16 @@ def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
 def _upkeep(services: Services) -> list[PeriodicJob]:
     """The periodic jobs of every process, such as closing calls of dead processes and deleting expired data."""
     queue, executor, templates = services.queue, services.governance.executor, services.sandbox.templates
-    settings = services.config.approvals
+    settings, checker = services.config.approvals, services.webapps.domains.checker
+    deliveries, publishing = services.documents.publications.deliveries, services.webapps.publishing
+    requests, key_traffic = services.webapps.requests, services.monitor.key_traffic
     email = EmailDependencies(executor, services.integrations, services.languages)
     notices = Notices(email, settings.email_integration, settings.letter_seconds)
     return [
         *_reloading(services),
         PeriodicJob("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
-        PeriodicJob("public-deliveries", 1.0, services.documents.publications.deliveries.flush),
-        PeriodicJob("domains", 2.0, services.webapps.domains.checker.check_due, LONG),
+        PeriodicJob("public-deliveries", 1.0, deliveries.flush, rest=Rest(has_work=deliveries.has_counts)),
+        PeriodicJob("domains", 2.0, checker.check_due, LONG, rest=Rest(next_due=checker.next_due)),
         PeriodicJob("step-cache", 60.0, caching.purge),
         PeriodicJob("retention", 3600.0, lambda: delete_expired(services.config), SLOW),
         PeriodicJob("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files), SLOW),
@@ -189,19 +192,19 @@ def _upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("reviews", 60.0, reviews.expire_reviews),
         PeriodicJob("governed-use", 3600.0, budgets.purge, SLOW),
         PeriodicJob("approvals", 10.0, expire_due),
-        PeriodicJob("approval-notices", 2.0, notices.send_due, LONG),
+        PeriodicJob("approval-notices", 2.0, notices.send_due, LONG, rest=Rest(next_due=notices.next_due)),
         PeriodicJob("sums", 60.0, rollup.roll_up, SLOW),
         PeriodicJob("disk", 60.0, services.monitor.disk.measure, SLOW),
-        PeriodicJob("room", 1.0, lambda: check_space(services.config.data)),
+        PeriodicJob("room", 1.0, lambda: check_space(services.config.data), rest=Rest(has_work=db.is_full)),
         PeriodicJob("datapool-storage", 60.0, StorageUsage().update, SLOW),
         PeriodicJob("log-words", 60.0, log_lines.index_older, SLOW),
         PeriodicJob("alerts", 10.0, lambda: evaluate_all(services.monitor.alerts.facts), SLOW),
-        PeriodicJob("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier), LONG),
-        PeriodicJob("publishing", 2.0, services.webapps.publishing.resume),
+        PeriodicJob("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier), LONG, rest=Rest(next_due=next_due)),
+        PeriodicJob("publishing", 2.0, publishing.resume, rest=Rest(next_due=publishing.next_due)),
         Compression(services.webapps.apps, services.blobs),
         PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),
-        PeriodicJob("requests", 2.0, services.webapps.requests.flush),
-        PeriodicJob("key-traffic", 2.0, services.monitor.key_traffic.flush),
+        PeriodicJob("requests", 2.0, requests.flush, rest=Rest(has_work=requests.has_requests)),
+        PeriodicJob("key-traffic", 2.0, key_traffic.flush, rest=Rest(has_work=key_traffic.has_requests)),
         PeriodicJob("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use()), SLOW),
     ]
 

@@ -13,7 +13,7 @@ from .problems import BackupInvalid
 class _Model(BaseModel):
     """Strict types; unknown members, from later releases, are ignored."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
 
 class _Part(_Model):

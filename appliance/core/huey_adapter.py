@@ -7,7 +7,8 @@ answers ("none" means that none was open), and the test that fails without it.
 - `JsonSerializer`: messages are JSON. Otherwise they are pickled, and a row of the queue can execute code: #818.
   `test_a_hostile_row_executes_nothing_and_blocks_nobody`
 - `DatabaseStorage`: a message is part of the caller's transaction, is taken on the writer's thread, and wakes a worker after
-  the commit. Otherwise (`SqlStorage`) each thread begins transactions of its own, and workers poll. None.
+  the commit; until then it waits without polling. Otherwise (`SqlStorage`) each thread begins transactions of its own, and
+  workers poll. None.
   `test_a_rollback_leaves_no_message`, `test_a_message_wakes_a_worker`
 - `start_workers`: starts the worker threads alone. `Consumer.start` also installs signal handlers, which replace the server's
   and which only the main thread can install, and a scheduler thread, for which there are no tasks. None.
@@ -26,7 +27,6 @@ from huey.storage import BlackHoleStorage
 
 from .database import db
 
-IDLE_SECONDS = 0.5
 # Without a lock on the row: at most one process writes at a time.
 _TAKE_FIRST = (
     "DELETE FROM task WHERE id = (SELECT id FROM task WHERE queue = ? ORDER BY priority DESC, id LIMIT 1) RETURNING data"
@@ -54,26 +54,32 @@ class DatabaseStorage(BlackHoleStorage):  # type: ignore[misc]
         super().__init__(name)
         self._arrived = threading.Condition()
         self._signals = 0
+        self._idle = 0
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         """Inside a write: insert the message, and wake a worker after the commit."""
         db.execute("INSERT INTO task (queue, data, priority) VALUES (?, ?, ?)", (self.name, data, priority or 0))
         db.after_commit(self.wake)
 
-    def wake(self) -> None:
-        """Let one waiting `dequeue` look again."""
+    def wake(self, count: int = 1) -> None:
+        """Let `count` calls of `dequeue` that wait, or that find nothing next, look again."""
         with self._arrived:
-            self._signals += 1
-            self._arrived.notify()
+            self._signals += count
+            self._arrived.notify(count)
+
+    def count_idle(self) -> int:
+        """The number of calls of `dequeue` that wait."""
+        return self._idle
 
     def dequeue(self) -> bytes | None:
-        """Take the first message; without one, wait for at most IDLE_SECONDS and look again."""
+        """Take the first message; without one, wait for `wake` and look again."""
         data = self._take()
         if data is None:
             with self._arrived:
-                if not self._signals:
-                    self._arrived.wait(IDLE_SECONDS)
-                self._signals = max(0, self._signals - 1)
+                self._idle += 1
+                self._arrived.wait_for(lambda: self._signals)
+                self._idle -= 1
+                self._signals -= 1
             data = self._take()
         return data
 

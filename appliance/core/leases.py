@@ -4,7 +4,7 @@ A worker claims a row, renews the lease while it works, and settles it at the en
 later write compares it: once another worker has claimed the row, the earlier one's writes change nothing (LeaseLost). Leases and
 living owners only decide when a row may be claimed again, so wrong clocks cost time, never correctness.
 
-Except for `list_due` and `list_running`, the methods of a table run inside `db.write`.
+Except for those that only read many rows, the methods of a table run inside `db.write`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ import peewee
 
 from . import clock
 from .database import db
+from .database.changes import earliest
 
 Key = tuple[Any, ...]
 Changes = Mapping[str, Any]
@@ -135,6 +136,15 @@ class LeaseTable:
         """Every row in progress, the earliest lease first."""
         count = len(self.key)
         return [Lease(row[:count], row[count], row[count + 1], row[count + 2]) for row in db.rows(self._list_running)]
+
+    def is_any_running(self) -> bool:
+        """Whether any row is in progress: its holder may die at any time, without a trace in the database."""
+        return bool(db.rows(f"SELECT 1 FROM {self.table} WHERE {_conjunction(self.running)} LIMIT 1"))  # noqa: S608
+
+    def next_due(self, where: str = "", params: Key = ()) -> int | None:
+        """When the first lease of a row in progress runs out, None without one."""
+        sql = f"SELECT MIN({self.lease}) FROM {self.table} WHERE {_conjunction(self.running, where)}"  # noqa: S608
+        return earliest(sql, params=params)
 
     def shift(self, by_ms: int) -> None:
         """Move the leases of all rows in progress, because the wall clock was set."""

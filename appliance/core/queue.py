@@ -12,8 +12,10 @@ from . import clock
 from .database import db
 from .errors import StorageFull
 from .huey_adapter import make_huey, start_workers
+from .scheduling import PROMPT, PeriodicJob, Rest, Scheduler
 
 log = logging.getLogger(__name__)
+POLL_SECONDS = 0.25
 
 
 class TaskQueue:
@@ -23,6 +25,7 @@ class TaskQueue:
         self._huey = make_huey("gos")
         self._tasks: dict[str, Any] = {}
         self._consumer: Any = None
+        self._poll: PeriodicJob | None = None
 
     def declare(self, name: str, function: Callable[..., None]) -> None:
         """Register a function as the task `name`; its arguments are JSON scalars.
@@ -56,18 +59,25 @@ class TaskQueue:
         messages = [json.loads(data) for data in self._huey.storage.enqueued_items()]
         return {tuple(args) for _, task, args in messages if task == f"gos.{name}"}
 
-    def start(self, workers: int) -> None:
-        """Start `workers` threads in this process that run the tasks."""
+    def start(self, workers: int, scheduler: Scheduler) -> None:
+        """Start `workers` threads in this process that run the tasks; they learn of messages of other processes by a poll."""
         logging.getLogger("huey").setLevel(logging.WARNING)
         self._consumer = start_workers(self._huey, workers)
+        self._poll = PeriodicJob("queue", POLL_SECONDS, self._wake_workers, PROMPT, rest=Rest(next_due=lambda: None))
+        self._poll.start(scheduler)
+
+    def _wake_workers(self) -> None:
+        storage = self._huey.storage
+        if (idle := storage.count_idle()) and storage.has_items(1):
+            storage.wake(idle)
 
     def stop(self, timeout: float) -> None:
         """Stop taking messages, and wait up to `timeout` seconds for running tasks."""
-        if self._consumer is None:
+        if self._consumer is None or self._poll is None:
             return
+        self._poll.stop()
         self._consumer.stop()
-        for _ in range(len(self._consumer.worker_threads)):
-            self._huey.storage.wake()
+        self._huey.storage.wake(len(self._consumer.worker_threads))
         deadline = clock.monotonic() + timeout
         for _, thread in self._consumer.worker_threads:
             thread.join(max(0.0, deadline - clock.monotonic()))

@@ -28,7 +28,7 @@ Price = Annotated[float, Field(ge=0, le=10**6, allow_inf_nan=False)]
 class Settings(BaseModel):
     """Base of settings: unknown members are refused, and types are not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Parameters(Settings):

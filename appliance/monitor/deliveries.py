@@ -18,11 +18,12 @@ from appliance.connectors.network import resolving_for
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
+from appliance.core.database.changes import earliest
 from appliance.core.errors import ApplianceError
 from appliance.core.events import hub
 from appliance.core.leases import LeaseTable
 from appliance.core.pools import WEBHOOK, open_pool
-from appliance.core.scheduling import PeriodicJob, Scheduler
+from appliance.core.scheduling import PeriodicJob, Rest, Scheduler
 from appliance.core.scope import TenantScope
 
 from . import webhooks
@@ -80,6 +81,14 @@ class Attempt:
     retry_after: int | None = None
 
 
+def _next_due() -> int | None:
+    """When the first message of an active webhook is due (epoch ms), None without one."""
+    return earliest(
+        "SELECT MIN(d.next_try_at) FROM webhook_delivery d JOIN webhook w ON w.tenant_id = d.tenant_id AND w.id = d.webhook_id "
+        "WHERE d.next_try_at IS NOT NULL AND w.state = 'active'"
+    )
+
+
 def sign(secrets: Sequence[str], delivery_id: str, timestamp: int, payload: str) -> str:
     """The header `webhook-signature` of Standard Webhooks: one `v1` signature per secret."""
     content = f"{delivery_id}.{timestamp}.{payload}".encode()
@@ -107,7 +116,7 @@ class Deliverer:
         self._in_flight: Counter[Key] = Counter()
         self._suspects = 0
         self._stopped = False
-        self._job = PeriodicJob("webhooks", _POLL_SECONDS, self.begin_due)
+        self._job = PeriodicJob("webhooks", _POLL_SECONDS, self.begin_due, rest=Rest(next_due=_next_due))
         self._withdraw: Callable[[], None] | None = None
 
     def start(self, scheduler: Scheduler) -> None:

@@ -75,6 +75,10 @@ class KeyTraffic:
                     tenant_id=scope.tenant_id, of="key", name=key_id, at=clock.now_ms(), status=status, ms=ms, sent=sent,
                 ))
 
+    def has_requests(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._waiting)
+
     def flush(self) -> None:
         """Store the collected requests; if that fails, they are kept for the next flush."""
         with self._lock:

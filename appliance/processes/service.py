@@ -105,14 +105,14 @@ class ProcessFlow:
     def start(self, scheduler: Scheduler) -> None:
         """Start the timers, the sweeper and the queue's workers."""
         self._unsubscribe = hub.subscribe(suspension.ExecutionAnswered, self._wake_answered)
-        self.runner.start()
+        self.runner.start(scheduler)
         self.runner.jumps.now_ms()  # before looking for due work: the clock may have been set while the appliance was down
         self._timers.start(scheduler)
         self._deadlines.start(scheduler)
         self._end_watch.start(scheduler)
         self._sweeper.start(scheduler)
         self.triggers.start(scheduler)
-        self.queue.start(self.config.queue.workers)
+        self.queue.start(self.config.queue.workers, scheduler)
 
     def stop(self, timeout: float) -> None:
         """Accept no new work and let executions in progress finish; the next start resumes those that take longer.

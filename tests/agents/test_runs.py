@@ -11,6 +11,7 @@ from appliance.agents import definition, runs
 from appliance.agents.runs import RunRequest
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.changes import read_state
 from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFound, Overloaded
 from appliance.core.json_schema import compile_schema
 from appliance.core.pages import PageRequest
@@ -339,8 +340,8 @@ def test_finished_runs_are_purged(world: World) -> None:
 
 def test_started_runs_are_driven_by_the_workers(world: World) -> None:
     world.make(calls(book(amount=1)), says("done"), rules=[ASK, ALLOW])
-    world.runs.start(Scheduler())
-    world.queue.start(2)
+    world.runs.start(Scheduler(read_state))
+    world.queue.start(2, Scheduler(read_state))
     try:
         run_id = world.start()
         wait_until(lambda: world.get(run_id).status == "waiting")

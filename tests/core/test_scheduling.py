@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from appliance.core import scheduling
+from appliance.core import clock, scheduling
 from appliance.core.errors import StorageFull
-from appliance.core.scheduling import LONG, PROMPT, QUICK, Lane, PeriodicJob, Scheduler
+from appliance.core.scheduling import LONG, PROMPT, QUICK, Lane, PeriodicJob, Rest, Scheduler
 
 SINGLE = Lane("single", 1)
 
@@ -187,3 +187,104 @@ def test_a_job_for_which_no_thread_can_be_started_runs_later(
     assert done.wait(30)
     assert own.stop(30)
     assert "no thread could be started for patient" in caplog.text
+
+
+class QuietJob:
+    """A frequent job that counts its calls, and whose next row is due at `due` (epoch ms)."""
+
+    def __init__(self, scheduler: Scheduler, due: int | None) -> None:
+        self.due, self.calls = due, 0
+        self.job = PeriodicJob("quiet", 0.001, self._work, rest=Rest(next_due=lambda: self.due))
+        self.job.start(scheduler)
+
+    def _work(self) -> None:
+        self.calls += 1
+
+
+class Ticks:
+    """A job without a rest, by which a test sees that time has passed for the others."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._ticked = threading.Semaphore(0)
+        self.job = PeriodicJob("ticks", 0.001, self._ticked.release, PROMPT)
+        self.job.start(scheduler)
+
+    def wait(self, count: int) -> None:
+        for _ in range(count):
+            assert self._ticked.acquire(timeout=30)
+
+
+def test_a_job_rests_until_the_database_changes_or_it_is_requested() -> None:
+    state = [0]
+    scheduler = Scheduler(lambda: state[0])
+    quiet, ticks = QuietJob(scheduler, None), Ticks(scheduler)
+    wait_until(lambda: quiet.calls == 2)  # the second has seen the state of the first, so it can rest
+    ticks.wait(50)
+    assert quiet.calls == 2
+    state[0] += 1
+    wait_until(lambda: quiet.calls == 4)
+    ticks.wait(50)
+    assert quiet.calls == 4
+    quiet.job.hasten()
+    wait_until(lambda: quiet.calls == 5)
+    ticks.wait(50)
+    assert quiet.calls == 5
+    assert quiet.job.stop(30)
+    assert ticks.job.stop(30)
+
+
+def test_a_rest_ends_when_a_row_is_due_on_either_clock_and_is_never_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = Scheduler(lambda: "unchanged")
+    later = clock.now_ms() + 3_600_000
+    quiet, ticks = QuietJob(scheduler, later), Ticks(scheduler)
+    wait_until(lambda: quiet.calls == 2)
+    ticks.wait(50)
+    assert quiet.calls == 2
+    monkeypatch.setattr(clock, "now_ms", lambda: later + 1)  # the wall clock was set
+    wait_until(lambda: quiet.calls > 10)  # and as long as a row is due, no call is left out
+    monkeypatch.undo()
+    monkeypatch.setattr(scheduling, "MOST_REST_SECONDS", 0.01)
+    ticks.wait(20)
+    calls = quiet.calls
+    wait_until(lambda: quiet.calls > calls + 3)
+    assert quiet.job.stop(30)
+    assert ticks.job.stop(30)
+
+
+def test_a_job_does_not_rest_after_a_failure_or_while_the_state_cannot_be_read() -> None:
+    failing = [True]
+
+    def read_state() -> str:
+        if failing[0]:
+            raise OSError("the database server does not respond")
+        return "same"
+
+    scheduler = Scheduler(read_state)
+    quiet = QuietJob(scheduler, None)
+    wait_until(lambda: quiet.calls > 20)
+    failing[0] = False
+    ticks = Ticks(scheduler)
+
+    def is_resting() -> bool:
+        calls = quiet.calls
+        ticks.wait(50)
+        return quiet.calls == calls
+
+    wait_until(is_resting)
+    assert quiet.job.stop(30)
+    assert ticks.job.stop(30)
+
+
+def test_a_job_without_work_is_left_out_unless_it_is_requested(scheduler: Scheduler) -> None:
+    calls: list[int] = []
+    has_work = [False]
+    job, ticks = PeriodicJob("flush", 0.001, lambda: calls.append(1), rest=Rest(has_work=lambda: has_work[0])), Ticks(scheduler)
+    job.start(scheduler)
+    ticks.wait(50)
+    assert not calls
+    job.hasten()
+    wait_until(lambda: len(calls) == 1)
+    has_work[0] = True
+    wait_until(lambda: len(calls) > 3)
+    assert job.stop(30)
+    assert ticks.job.stop(30)

@@ -17,6 +17,7 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock, logs
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
+from appliance.core.database.changes import read_state
 from appliance.core.errors import AddressNotAllowed, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scheduling import Scheduler
@@ -126,7 +127,7 @@ def test_a_rolled_back_event_is_not_sent(world: WebhookWorld, acme: TenantScope)
 def test_the_loop_sends_committed_events(world: WebhookWorld, acme: TenantScope) -> None:
     world.subscribe(acme)
     arrived = world.server.expect("/hook")
-    world.deliverer.start(Scheduler())
+    world.deliverer.start(Scheduler(read_state))
     emit(acme)
     assert arrived.wait(20)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.core.database.changes import read_state
 from appliance.core.json_schema import Schema, compile_schema
 from appliance.core.scheduling import Scheduler
 from appliance.processes.definitions import definition
@@ -70,7 +71,7 @@ def provider(model_server: Provider) -> Provider:
 @pytest.fixture(scope="module")
 def flow_world(folder: Path, sandbox: Pool) -> Iterator[World]:
     world = make_world(folder, sandbox)
-    world.flow.start(Scheduler())
+    world.flow.start(Scheduler(read_state))
     yield world
     world.flow.stop(5)
     world.presence.close()

@@ -4,6 +4,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from types import GenericAlias
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
@@ -25,13 +27,13 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 class Body(BaseModel):
     """Base of request bodies: unknown members are refused, and types are not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Query(BaseModel):
     """Base of query strings: unknown parameters are refused, and texts are converted to the declared type."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ListQuery(Query):
@@ -50,7 +52,7 @@ class ListQuery(Query):
 class View(BaseModel):
     """Base of the views that answers are rendered from."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class Null(RootModel[None]):
@@ -196,7 +198,6 @@ class Route:
     also: Mapping[int, Any]
     media: str
     atomic: bool
-    adapter: TypeAdapter[Any]
     is_async: bool
     acts: Acts = Acts()
     errors: tuple[type[ApplianceError], ...] = ()
@@ -204,6 +205,12 @@ class Route:
     @property
     def name(self) -> str:
         return self.handler.__name__
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        """Renders the answer's data; built at its first use, as are the models: most routes of a process are never called."""
+        kind: Any = GenericAlias(list, self.returns) if self.listed else self.returns
+        return TypeAdapter(kind)
 
     @property
     def parameters(self) -> list[str]:
@@ -264,12 +271,11 @@ def route(
         summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n")
         if not summary:
             raise ValueError(f"{handler.__name__} needs a docstring, which documents {method} {path}")
-        adapter = TypeAdapter(list[returns] if listed else returns)
         ROUTES.append(
             Route(
                 method=method, path=path, handler=handler, scope=scope, summary=summary, description=description.strip(),
                 body=body, query=query, returns=returns, listed=listed, status=status, also=dict(also or {}), media=media,
-                atomic=atomic, adapter=adapter, is_async=inspect.iscoroutinefunction(handler), acts=acts or Acts(),
+                atomic=atomic, is_async=inspect.iscoroutinefunction(handler), acts=acts or Acts(),
                 errors=tuple(errors),
             )
         )  # fmt: skip

@@ -157,6 +157,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         super().__init__(url, prefer_psycopg3=True, **options)
         self._readers = _ReadPool(lambda: self._open(_READER_SETTINGS))
         self._savepoints = _Savepoints()
+        self._watching: Any = None
 
     def check(self) -> None:
         """Raise ConfigInvalid unless the server can be reached, and its encoding and collation are supported."""
@@ -193,6 +194,21 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     def open_connection(self) -> Any:
         """Open a connection outside the pool; the caller must close it."""
         return self._open(_READER_SETTINGS)
+
+    def read_state(self) -> object:
+        """See `changes.read_state`: equal snapshots see the same rows. Never waits for the pool, as its connection is its own."""
+        try:
+            if self._watching is None:
+                self._watching = self.open_connection()
+            return self._watching.execute("SELECT pg_current_snapshot()::text").fetchone()[0]
+        except psycopg.Error:
+            self._stop_watching()
+            raise
+
+    def _stop_watching(self) -> None:
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.close()
 
     @contextmanager
     def keep_connection(self) -> Iterator[None]:
@@ -308,6 +324,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     def shut_readers(self) -> None:
         """Close the pool permanently; connections in use are closed when they are returned."""
         self._readers.shut()
+        self._stop_watching()
 
 
 class LockPresence(Presence):

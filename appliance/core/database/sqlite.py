@@ -48,6 +48,10 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         """Convert an SQL statement for the driver."""
         return sql
 
+    def read_state(self) -> object:
+        """See `changes.read_state`: the number changes when another connection has committed, and this thread's never does."""
+        return self.execute_sql("PRAGMA data_version").fetchone()[0]
+
     def keep_connection(self) -> Any:
         """Inside the block, this thread keeps its connection."""
         return self.connection_context() if self.is_closed() else nullcontext()

@@ -13,7 +13,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded, StorageFull
 from appliance.core.leases import LeaseLost
-from appliance.core.scheduling import LONG, PeriodicJob
+from appliance.core.scheduling import LONG, PeriodicJob, Rest
 from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Work
 from appliance.tenants import system_scope
@@ -170,7 +170,7 @@ class TextExtraction(PeriodicJob):
     """Periodically runs `read`, a method of the reader."""
 
     def __init__(self, name: str, reader: TextReader, read: Callable[[], int]) -> None:
-        super().__init__(name, 1.0, read, LONG)
+        super().__init__(name, 1.0, read, LONG, rest=Rest(next_due=LEASES.next_due))
         self._reader = reader
 
     def signal(self) -> None:

@@ -140,6 +140,10 @@ class PublicDeliveries:
             totals[0] += 1
             totals[1] += size
 
+    def has_counts(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._counts)
+
     def flush(self) -> None:
         """Add the counts to the log."""
         with self._lock:

@@ -8,6 +8,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.changes import zero_if_any
 from appliance.core.errors import ApplianceError, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
@@ -73,6 +74,12 @@ class Notices:
             return 0
         tenant_rows = db.rows("SELECT DISTINCT tenant_id FROM approval WHERE status = 'pending' AND notified_at IS NULL")
         return sum(self._notify_tenant(tenants.system_scope(tenant_id)) for (tenant_id,) in tenant_rows)
+
+    def next_due(self) -> int | None:
+        """0, a time in the past, while somebody has not been notified of a request, None otherwise and without an integration."""
+        if not self._integration:
+            return None
+        return zero_if_any("SELECT 1 FROM approval WHERE status = 'pending' AND notified_at IS NULL")
 
     def _notify_tenant(self, scope: TenantScope) -> int:
         is_unsent = (ApprovalRow.status == "pending") & ApprovalRow.notified_at.is_null()

@@ -50,7 +50,7 @@ _FACTS: Mapping[str, conditions.Field] = {
 class _PolicyModel(BaseModel):
     """Base class: unknown members are refused, types are exact."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class SubjectTest(_PolicyModel):

@@ -15,6 +15,7 @@ from .conditions import format_duration as format_duration
 from .loops import actions_of as actions_of
 from .loops import condition_of as condition_of
 from .loops import evaluate_all as evaluate_all
+from .loops import next_due as next_due
 from .loops import send_due as send_due
 from .measurements import DataSources as DataSources
 from .models import AlertEventRow as AlertEventRow

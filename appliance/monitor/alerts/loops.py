@@ -11,6 +11,7 @@ from typing import Any
 
 from appliance.core import clock, ids
 from appliance.core.database import db
+from appliance.core.database.changes import zero_if_any
 from appliance.core.errors import ApplianceError, Draining, Overloaded, StorageFull
 from appliance.core.scope import TenantScope
 from appliance.monitor import webhooks
@@ -136,6 +137,11 @@ def send_due(notifier: Notifier) -> int:
         except _LATER as error:
             log.warning("not everyone was notified of the alert event %s; it will be retried: %s", event_id, error.message)
     return sent
+
+
+def next_due() -> int | None:
+    """0, a time in the past, while a notification is pending, None otherwise."""
+    return zero_if_any("SELECT 1 FROM alert_event WHERE told_at IS NULL")
 
 
 def _notify(scope: TenantScope, event_id: str, notifier: Notifier) -> int:

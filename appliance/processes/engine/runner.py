@@ -13,6 +13,7 @@ from appliance.core.database.presence import Presence
 from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
 from appliance.core.leases import Lease, LeaseLost, OrphanFinder
 from appliance.core.pools import STEP
+from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import CompiledVersion, VersionCache, compile_version
@@ -58,8 +59,8 @@ class Runner:
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
         self._steps = FairThreadPool(STEP, config.queue.workers)
 
-    def start(self) -> None:
-        self._heartbeat.start()
+    def start(self, scheduler: Scheduler) -> None:
+        self._heartbeat.start(scheduler)
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until no execution is in progress; False if one still is after `seconds`."""
@@ -164,6 +165,7 @@ class Runner:
             try:
                 job = self._open(claim, is_new=is_new)
                 self.active[claim.execution_id] = job
+                self._heartbeat.ensure_beating()
                 self._loop(job)
             except LeaseLost:
                 log.warning("lost the claim; another worker has it")

@@ -4,9 +4,10 @@ from typing import Protocol
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.changes import earliest
 from appliance.core.leases import Lease, OrphanFinder
 from appliance.core.queue import TaskQueue
-from appliance.core.scheduling import PeriodicJob, Scheduler
+from appliance.core.scheduling import PeriodicJob, Rest, Scheduler
 from appliance.processes.engine import store
 
 from . import admission, fair_share
@@ -30,7 +31,7 @@ class Sweeper:
         self._orphans, self._jumps = orphans, jumps
         self._wakes = wakes
         self._queue = queue
-        self._job = PeriodicJob("sweeper", interval_ms / 1000, self._run)
+        self._job = PeriodicJob("sweeper", interval_ms / 1000, self._run, rest=Rest(next_due=_next_due))
 
     def start(self, scheduler: Scheduler) -> None:
         self._job.hasten()
@@ -79,3 +80,13 @@ class Sweeper:
                 tenant_id, execution_id = lost.key
                 ready = admission.is_ready(tenant_id, execution_id)
                 (self._wakes.wake if ready else self._wakes.wake_cancelled)(tenant_id, execution_id)
+
+
+def _next_due() -> int | None:
+    """When a round next has something to do with the rows of now (epoch ms): a time in the past while any execution runs."""
+    if store.LEASES.is_any_running():
+        return 0
+    return earliest(
+        "SELECT MIN(next_run_at) FROM execution WHERE status IN ('waiting', 'scheduled')",
+        "SELECT MIN(expires_at) FROM execution WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL",
+    )

@@ -8,7 +8,8 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.scheduling import PROMPT, PeriodicJob, Scheduler
+from appliance.core.database.changes import earliest
+from appliance.core.scheduling import PROMPT, PeriodicJob, Rest, Scheduler
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.engine.failures import make_error
@@ -29,7 +30,7 @@ class TriggerTicker:
 
     def __init__(self, firings: Firings, wake: Callable[[str, str], None], poll: Callable[[Due], None]) -> None:
         self._firings, self._wake, self._poll = firings, wake, poll
-        self._job = PeriodicJob("triggers", SECONDS, self.tick, PROMPT)
+        self._job = PeriodicJob("triggers", SECONDS, self.tick, PROMPT, rest=Rest(next_due=next_due))
         self._last_tick = 0  # the wall-clock time of the last tick
 
     def start(self, scheduler: Scheduler) -> None:
@@ -132,3 +133,12 @@ def list_lost_firings(now: int) -> list[tuple[str, str, int]]:
         "SELECT tenant_id, id, next_try_at FROM firing WHERE next_try_at <= ? ORDER BY next_try_at LIMIT ?", (now, BATCH)
     )
     return [(row[0], row[1], row[2]) for row in rows]
+
+
+def next_due() -> int | None:
+    """When the first schedule, poll or event is due (epoch ms), None without one."""
+    return earliest(
+        "SELECT MIN(s.next_due) FROM trigger_state s JOIN process p ON p.tenant_id = s.tenant_id AND p.id = s.process_id "
+        "WHERE s.next_due IS NOT NULL AND p.paused_at IS NULL",
+        "SELECT MIN(next_try_at) FROM firing WHERE next_try_at IS NOT NULL",
+    )

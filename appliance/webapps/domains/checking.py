@@ -68,6 +68,11 @@ class DomainChecker:
                 done += self._check(scope, row, resets_backoff=False)
         return done
 
+    @staticmethod
+    def next_due() -> int | None:
+        """When the first domain is due (epoch ms), None without one."""
+        return LEASES.next_due("next_check_at IS NOT NULL")
+
     def _check(self, scope: TenantScope, row: DomainRow, *, resets_backoff: bool) -> bool:
         until = None if row.next_check_at is None else clock.now_ms() + LEASE_MS
         if not db.write(lambda: LEASES.claim(_key(row), row.checks, until=until)):

@@ -149,6 +149,11 @@ class Publisher:
                 resumed += 1
         return resumed
 
+    @staticmethod
+    def next_due() -> int | None:
+        """0, a time in the past, while any publication is in progress: its process may die. None otherwise."""
+        return 0 if publications.LEASES.is_any_running() else None
+
     # -- running a publication
 
     def _submit(self, claim: Claim) -> "Future[None]":

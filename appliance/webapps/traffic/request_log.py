@@ -66,6 +66,10 @@ class RequestLog:
         else:
             self._buffer.append(request)
 
+    def has_requests(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._buffer)
+
     def flush(self) -> None:
         """Store the buffered requests; they stay in the buffer if storing fails."""
         with self._flushing:

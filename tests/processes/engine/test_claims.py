@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.core.database import db
+from appliance.core.database.changes import read_state
 from appliance.core.errors import Draining, Overloaded
 from appliance.core.leases import LeaseLost
 from appliance.core.scheduling import Scheduler
@@ -135,7 +136,7 @@ def test_a_stop_ends_at_a_commit_and_the_next_start_resumes(folder: Path, sandbo
     Bell.forget()
     world = make_world(folder, sandbox)
     world.wipe()
-    world.flow.start(Scheduler())
+    world.flow.start(Scheduler(read_state))
     mark = {"datapool": {"collection": "marks", "create": {"values": {"what": "= item"}}}}
     each = {"id": "each", "for_each": {"items": [str(n) for n in range(400)], "concurrency": 2, "steps": [{"id": "m", **mark}]}}
     process = world.publish([each])
@@ -149,7 +150,7 @@ def test_a_stop_ends_at_a_commit_and_the_next_start_resumes(folder: Path, sandbo
     written = len(world.marks())
     assert written < 400
     after = make_world(folder, sandbox)
-    after.flow.start(Scheduler())
+    after.flow.start(Scheduler(read_state))
     done = after.finish(execution)
     assert done.status == "succeeded"
     assert sorted(what for what, _ in after.marks()) == sorted(str(n) for n in range(400))
@@ -166,8 +167,8 @@ def test_higher_priorities_run_first(idle_world: World) -> None:
     place = executions.find_queue_place(world.get(execution))
     assert place is not None
     assert place.ahead == 2
-    world.runner.start()
-    world.flow.queue.start(1)
+    world.runner.start(Scheduler(read_state))
+    world.flow.queue.start(1, Scheduler(read_state))
     wait_until(lambda: len(world.marks()) == 4)
     assert [what for what, _ in world.marks()] == ["high", "a", "b", "low"]
     world.flow.queue.stop(5)
@@ -177,7 +178,7 @@ def test_higher_priorities_run_first(idle_world: World) -> None:
 def two_steps(folder: Path, sandbox: Pool) -> Iterator[World]:
     """A flow that allows ten step runs per execution."""
     world = make_world(folder, sandbox, limits__execution_steps=10)
-    world.flow.start(Scheduler())
+    world.flow.start(Scheduler(read_state))
     yield world
     world.flow.stop(5)
     world.presence.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.core.database.changes import read_state
 from appliance.core.scheduling import Scheduler
 from appliance.processes.definitions.versions import PublishRequest
 from appliance.sandbox import Pool, Settings
@@ -25,7 +26,7 @@ def flow_of(folder: Path, settings: Settings) -> Iterator[World]:
     pool = Pool(settings)
     pool.start()
     world = make_world(folder, pool)
-    world.flow.start(Scheduler())
+    world.flow.start(Scheduler(read_state))
     try:
         yield world
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from appliance.core import clock
+from appliance.core.database.changes import read_state
 from appliance.core.pages import PageRequest
 from appliance.core.pools import PoolSize
 from appliance.core.scheduling import Scheduler
@@ -29,7 +30,7 @@ catch (e) { return {name: e.name, code: e.code, retryable: e.retryable, failure_
 def hasty(folder: Path, sandbox: Pool) -> Iterator[World]:
     """A call of step code may take one second."""
     created = make_world(folder / "hasty", sandbox, limits__step_call_seconds=1)
-    created.flow.start(Scheduler())
+    created.flow.start(Scheduler(read_state))
     yield created
     created.flow.stop(5)
     created.presence.close()
@@ -107,7 +108,7 @@ def test_answers_and_faults_pass_through_and_only_the_late_are_replaced() -> Non
     go_on = threading.Event()
     threads = FairThreadPool(PoolSize("test", 4))
     deadlines = Deadlines(threads.submit, 0.2)
-    deadlines.start(Scheduler())
+    deadlines.start(Scheduler(read_state))
     slow: Future[Any] = deadlines.submit("acme", lambda: go_on.wait(10) and "too late")
     assert deadlines.submit("acme", lambda: "in time").result(5) == "in time"
     with pytest.raises(KeyError):

@@ -1,0 +1,131 @@
+"""What a started appliance costs while nobody uses it: start to ready, memory, threads and CPU per second of an idle server.
+
+.venv/bin/python -m tests.bench.idle [--rounds 3] [--seconds 20] [--against FOLDER]
+
+With `--against`, another checkout with its own `.venv` is measured in turns with this one, so that the hour does not matter.
+"""
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.connectors.testing import free_port
+
+from .executions import ROOT, wait_ready
+
+SETTLE_SECONDS = 12.0
+"""After the start: threads that only the start needed end after 10 s without work."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One start and one idle interval: seconds to ready, CPU seconds until then, MB (PSS) of the server and of its children,
+    threads of the server, and CPU milliseconds and context switches per second of all processes."""
+
+    ready: float
+    start_cpu: float
+    server_mb: float
+    children_mb: float
+    threads: int
+    cpu_ms: float
+    switches: float
+
+
+def measure(root: Path, data: Path, seconds: float) -> Figures:
+    """Start the appliance of the checkout `root`, and watch it for `seconds` while it has nothing to do."""
+    with running_server(root, data) as (server, ready):
+        start_cpu = sum(map(cpu_ms, tree(server))) / 1000
+        time.sleep(SETTLE_SECONDS)
+        before = {pid: (cpu_ms(pid), switches(pid)) for pid in tree(server)}
+        time.sleep(seconds)
+        used = [(cpu_ms(pid) - cpu, switches(pid) - count) for pid, (cpu, count) in before.items()]
+        children = [pid for pid in tree(server) if pid != server]
+        return Figures(
+            ready=ready, start_cpu=start_cpu, server_mb=pss_mb(server), children_mb=sum(map(pss_mb, children)),
+            threads=len(list(Path(f"/proc/{server}/task").iterdir())),
+            cpu_ms=sum(cpu for cpu, _ in used) / seconds, switches=sum(count for _, count in used) / seconds,
+        )  # fmt: skip
+
+
+@contextmanager
+def running_server(root: Path, data: Path) -> Iterator[tuple[int, float]]:
+    """A server of the checkout; yields its process id and the seconds from start to ready."""
+    port = free_port()
+    line = [gos(root), "--data", str(data), "serve", "--port", str(port)]
+    began = time.perf_counter()
+    process = subprocess.Popen(line, cwd=root, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        wait_ready(port)
+        yield process.pid, time.perf_counter() - began
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def gos(root: Path) -> str:
+    return str(root / ".venv" / "bin" / "gos")
+
+
+def tree(server: int) -> list[int]:
+    """The server and its children."""
+    children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
+    return [server, *map(int, children.stdout.split())]
+
+
+def cpu_ms(pid: int) -> float:
+    """CPU milliseconds of all living threads of a process, by the scheduler's own clock: `stat` counts in steps of 10 ms."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
+
+
+def switches(pid: int) -> int:
+    """How often threads of the process have waited for something."""
+    files = Path(f"/proc/{pid}/task").glob("*/status")
+    lines = [line for each in files for line in each.read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def pss_mb(pid: int) -> float:
+    """Proportional set size: pages that processes share are counted once."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def show(name: str, rounds: list[Figures]) -> None:
+    def median(field: str) -> float:
+        return float(statistics.median(getattr(each, field) for each in rounds))
+
+    print(
+        f"{name}: ready after {median('ready'):.2f} s with {median('start_cpu'):.2f} s of CPU; idle {median('server_mb'):.0f} MB "
+        f"+ {median('children_mb'):.0f} MB of sandbox processes, {median('threads'):.0f} threads, "
+        f"{median('cpu_ms'):.2f} ms of CPU and {median('switches'):.0f} waits per second"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of the idle interval")
+    parser.add_argument("--against", type=Path, help="another checkout, with its own .venv")
+    args = parser.parse_args()
+    roots = [ROOT, *([args.against.resolve()] if args.against else [])]
+    rounds: dict[Path, list[Figures]] = {root: [] for root in roots}
+    with tempfile.TemporaryDirectory() as name:
+        for root in roots:
+            data = Path(name) / str(roots.index(root))
+            subprocess.run([gos(root), "--data", str(data), "init"], cwd=root, check=True, stdout=subprocess.DEVNULL)
+            measure(root, data, 1.0)  # The first start migrates and fills caches.
+        for _ in range(args.rounds):
+            for root in roots:
+                rounds[root].append(measure(root, Path(name) / str(roots.index(root)), args.seconds))
+    for root in roots:
+        show(str(root), rounds[root])
+
+
+if __name__ == "__main__":
+    main()
