@@ -24,6 +24,7 @@ from appliance.sandbox import Pool
 from appliance.tenants import starters
 from appliance.tenants.grants import secret_bindings
 
+from .at_once import RunAtOnce
 from .definitions import versions
 from .definitions.compiled import CompiledVersion
 from .definitions.dependencies import load_dependencies
@@ -38,7 +39,8 @@ from .executions import pausing, retries
 from .executions import service as executions
 from .executions.record import ExecutionRecord
 from .executions.retry_plan import PlanContext, RetryPlan, plan_retry
-from .executions.service import MAX_LABEL, PRIORITIES, EventAnswer, ExecutionOrigin, StartRequest
+from .executions.service import MAX_LABEL, PRIORITIES, EventAnswer
+from .executions.starting import ExecutionOrigin, StartRequest, insert_execution, new_running
 from .host import tainting
 from .host.agent_runs import NoAgents
 from .host.deadlines import Deadlines
@@ -159,22 +161,26 @@ class ProcessFlow:
     def start_execution(
         self, scope: TenantScope, process_id: str, request: StartRequest, *, immediate: bool = False,
         on_finished: Callable[[], None] | None = None, write_related: Callable[[], None] | None = None,
+        on_run: Callable[[RunAtOnce], None] | None = None,
     ) -> Execution:  # fmt: skip
         """Record an execution durably and start it.
 
         `immediate`: a caller is waiting, so it starts at once in this process if a slot is free.  `on_finished` is called when it
         has finished, in whichever process.  `write_related` writes what a new execution's input refers to, in its transaction.
+        With `on_run`, it may run in this thread instead, until it has ended or waits: `on_run` is called before that, and
+        `on_finished` is not.
         """
         self._refuse_when_draining()
         version = executions.resolve_version(scope, process_id, request.version)
         _check_request(request)
-        executions.check_input(scope, self._load(scope, process_id, version), request.input)
+        compiled = self._load(scope, process_id, version)
+        executions.check_input(scope, compiled, request.input)
         fast = immediate and request.run_at is None and self._fast_slots.acquire(blocking=False)
+        birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
         claim: Claim | None = None
 
         def insert() -> tuple[Execution, bool]:
-            birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
-            row, new = executions.insert_execution(scope, process_id, version, request, birth)
+            row, new = insert_execution(scope, process_id, version, request, birth)
             if new and write_related is not None:
                 write_related()
             if on_finished is not None and row.status not in store.FINISHED:
@@ -184,16 +190,28 @@ class ProcessFlow:
             return row, new
 
         try:
+            if fast and on_run is not None and write_related is None:
+                undecided = new_running(scope, process_id, version, request, birth)
+                if undecided is not None:
+                    return self._run_at_once(RunAtOnce.of(scope, undecided), compiled, on_run)
             row, new = db.write(insert)
             if new and row.status == "running":
                 claim = claim_at_birth(scope, row)
-                self._run_soon(claim)
+                self._run_soon(claim, compiled)
         finally:
             if fast and claim is None:
                 self._fast_slots.release()
         if row.status == "scheduled" and row.next_run_at is not None:
             self._timers.at(row.next_run_at, scope.tenant_id, row.id)
         return row
+
+    def _run_at_once(self, run: RunAtOnce, compiled: CompiledVersion, on_run: Callable[[RunAtOnce], None]) -> Execution:
+        self._fair_queue.begin_extra(run.scope.tenant_id)
+        try:
+            on_run(run)
+            return run.run(self.runner, compiled)
+        finally:
+            self._fair_queue.end_extra(run.scope.tenant_id)
 
     def read_input_schema(self, scope: TenantScope, process_id: str) -> Mapping[str, Any] | None:
         """The input schema of the published version, None without one; NotFound, NotPublished."""
@@ -204,16 +222,16 @@ class ProcessFlow:
         if self._draining.is_set():
             raise Draining("the appliance is stopping; try again in a moment", headers={"Retry-After": "5"})
 
-    def _run_soon(self, claim: Claim) -> None:
+    def _run_soon(self, claim: Claim, compiled: CompiledVersion) -> None:
         try:
-            self._fast.submit(self._run_fast, claim)
+            self._fast.submit(self._run_fast, claim, compiled)
         except RuntimeError:  # the pool has been shut down since: the next start resumes the recorded execution
             self._fast_slots.release()
 
-    def _run_fast(self, claim: Claim) -> None:
+    def _run_fast(self, claim: Claim, compiled: CompiledVersion) -> None:
         self._fair_queue.begin_extra(claim.scope.tenant_id)
         try:
-            self.runner.run(claim, is_new=True)
+            self.runner.run(claim, compiled)
         finally:
             self._fair_queue.end_extra(claim.scope.tenant_id)
             self._fast_slots.release()
@@ -256,7 +274,7 @@ class ProcessFlow:
 
         def insert() -> Execution:
             birth = ExecutionOrigin(retry_of=old.id, only_retry=once, depth=old.depth)
-            row, new = executions.insert_execution(scope, old.process_id, version, request, birth)
+            row, new = insert_execution(scope, old.process_id, version, request, birth)
             if new:
                 for run in reused_runs:
                     store.save_run(scope, row.id, run)

@@ -20,8 +20,7 @@ from appliance.app.store import open_store
 from appliance.connectors.testing import free_port
 from appliance.core.config import load_config
 from appliance.core.database import db
-from appliance.processes.executions import ExecutionOrigin, StartRequest
-from appliance.processes.executions import service as executions
+from appliance.processes.executions import ExecutionOrigin, StartRequest, insert_execution
 from appliance.tenants import service
 from appliance.tenants.keys import keys
 
@@ -90,7 +89,7 @@ class Bench:
 
         def insert() -> None:
             for _ in range(count // 10):
-                executions.insert_execution(scope, process, 1, StartRequest({"n": 1}), ExecutionOrigin())
+                insert_execution(scope, process, 1, StartRequest({"n": 1}), ExecutionOrigin())
 
         for _ in range(10):
             db.write(insert)

@@ -24,6 +24,7 @@ from appliance.integrations.spec import IntegrationSpec
 from appliance.integrations.tokens import TokenStore
 from appliance.processes.definitions import versions
 from appliance.processes.engine import transitions
+from appliance.processes.executions import ExecutionOrigin, StartRequest, insert_execution
 from appliance.processes.executions import service as executions
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
@@ -97,8 +98,8 @@ def work_on_executions(folder: Path, url: str) -> Iterator[list[Worker]]:
         tenants.create_tenant("acme", "acme")
         definition = {"id": "idle", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]}
         versions.save_draft(ACME, "idle", versions.Draft(definition, {}))
-        request, origin = executions.StartRequest({}), executions.ExecutionOrigin()
-        row, _ = db.write(lambda: executions.insert_execution(ACME, "idle", 1, request, origin))
+        request, origin = StartRequest({}), ExecutionOrigin()
+        row, _ = db.write(lambda: insert_execution(ACME, "idle", 1, request, origin))
         worlds = [make_world(folder, Pool()) for _ in range(3)]
         yield [ExecutionWorker(world.flow, world.presence, row.id) for world in worlds]
 

@@ -12,8 +12,7 @@ from appliance.core.crypto import load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
 from appliance.processes.definitions import versions
-from appliance.processes.executions import ExecutionOrigin, StartRequest
-from appliance.processes.executions import service as executions
+from appliance.processes.executions import ExecutionOrigin, StartRequest, insert_execution
 from appliance.tenants import service
 
 
@@ -79,7 +78,7 @@ def test_a_clock_that_was_set_back_is_reported(config: Config, monkeypatch: pyte
     migrate_to(config, None)
     scope = service.system_scope(service.create_tenant("acme", "Acme").id)
     versions.save_draft(scope, "idle", versions.Draft({"id": "idle", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]}, {}))
-    db.write(lambda: executions.insert_execution(scope, "idle", 1, StartRequest({}), ExecutionOrigin()))
+    db.write(lambda: insert_execution(scope, "idle", 1, StartRequest({}), ExecutionOrigin()))
 
     def findings() -> list[str]:
         return [text for level, text in _clock() if level == "note"]

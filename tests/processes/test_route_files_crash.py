@@ -9,7 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.documents import DocumentFilter
-from appliance.processes.executions.service import StartRequest
+from appliance.processes.executions.starting import StartRequest
 from appliance.sites.webapps.route_files import store_files
 from appliance.web import SentFile
 from appliance.webapps.routes import Upload

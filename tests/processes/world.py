@@ -34,7 +34,8 @@ from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.engine import completion, store
 from appliance.processes.engine.runner import Runner
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, StartRequest
+from appliance.processes.executions.service import Execution
+from appliance.processes.executions.starting import StartRequest
 from appliance.processes.host.host_calls import DataPoolCalls, IntegrationCalls
 from appliance.processes.host.model_calls import ModelCalls
 from appliance.processes.host.model_documents import DocumentReading

@@ -23,6 +23,8 @@ from appliance.core.errors import (
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
+from appliance.processes import Execution
+from appliance.processes.at_once import RunAtOnce
 from appliance.processes.definitions import versions
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import MAX_TEXT, EventAnswer, ExecutionFilter, StartedBy, StartRequest, pausing
@@ -42,6 +44,7 @@ from .execution_views import (
 )
 
 POLL_SECONDS = 0.2
+AT_ONCE_SECONDS = 0.05  # then the execution is recorded while it runs
 FailureClass = Literal["user_code", "connector", "policy", "memory", "timeout", "validation", "system"]
 
 
@@ -145,33 +148,55 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     Answers 202 with the position in the queue, or 200 with the result when the execution finishes within `wait` seconds. An
     execution that fails within `wait` is still answered with 200, with `status: failed` and `error`.
     """
-    wait: float = call.query.wait
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    callback: Callable[[], Any] | None = partial(loop.call_soon_threadsafe, over.set) if wait else None
-    start = partial(
-        call.services.processes.start_execution,
-        call.scope,
-        process_id,
-        _start_request(call),
-        immediate=wait > 0,
-        on_finished=callback,
-    )
-    in_thread = partial(loop.run_in_executor, call.services.threads)
-    row = await in_thread(start)
-    call.end_turn()
-    if callback is not None and row.status not in FINISHED:
-        try:
-            with call.services.limits.streams.waiting(call.place):
-                # A paused process may stay paused for long, so the caller gets the answer at once.
-                await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else wait)
-        except TimeoutError:
-            completion.completion_signal.unsubscribe(row.id, callback)
-    if callback is not None:
-        row = await in_thread(partial(executions.get_execution, call.scope, row.id))
+    in_thread = partial(asyncio.get_running_loop().run_in_executor, call.services.threads)
+    if call.query.wait:
+        row = await _start_and_wait(call, process_id)
+    else:
+        row = await in_thread(_start, call, process_id)
+        call.end_turn()
     view = await in_thread(partial(execution_view, row)) if row.status == "queued" else execution_view(row)
     headers = {"Location": view.links["self"]}
     return Answer(view, status=200 if row.status in FINISHED else 202, headers=headers)
+
+
+def _start(call: Call, process_id: str, **how: Any) -> Execution:
+    return call.services.processes.start_execution(call.scope, process_id, _start_request(call), **how)
+
+
+async def _start_and_wait(call: Call, process_id: str) -> Execution:
+    """Start an execution, and return its row when it has finished or the time to wait for that is over."""
+    loop = asyncio.get_running_loop()
+    in_thread = partial(loop.run_in_executor, call.services.threads)
+    over = asyncio.Event()
+    on_finished: Callable[[], Any] = partial(loop.call_soon_threadsafe, over.set)
+    runs: list[RunAtOnce] = []  # its run, if the thread that starts it also runs it
+    starting = in_thread(partial(_start, call, process_id, immediate=True, on_finished=on_finished, on_run=runs.append))
+    while not (await asyncio.wait([starting], timeout=AT_ONCE_SECONDS))[0] and not runs:
+        pass  # no thread is free yet, or the execution is being recorded without running here
+    row = None
+    if starting.done():
+        row = starting.result()
+        if row.status in FINISHED:
+            return row
+    else:
+        starting.add_done_callback(_drop_error)
+    if row is None or runs:
+        row = await in_thread(runs[0].record, on_finished)
+    call.end_turn()
+    if row.status not in FINISHED:
+        try:
+            with call.services.limits.streams.waiting(call.place):
+                # A paused process may stay paused for long, so the caller gets the answer at once.
+                await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else call.query.wait)
+        except TimeoutError:
+            completion.completion_signal.unsubscribe(row.id, on_finished)
+    return await in_thread(partial(executions.get_execution, call.scope, row.id))
+
+
+def _drop_error(starting: "asyncio.Future[Execution]") -> None:
+    """Errors of a start are also those of recording it, whose caller gets them; later ones are the execution's own."""
+    if not starting.cancelled():
+        starting.exception()
 
 
 def _filter(query: Any, process_id: str | None, execution_id: str | None = None) -> ExecutionFilter:

@@ -9,7 +9,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import ExecutionOrigin, StartRequest
+from appliance.processes.executions.starting import ExecutionOrigin, StartRequest, insert_execution
 from appliance.processes.host import tainting
 from appliance.processes.scheduling import backlog
 
@@ -58,7 +58,7 @@ class ChildStarter:
 
         def insert() -> dict[str, Any]:
             origin = ExecutionOrigin(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)
-            row, _ = executions.insert_execution(scope, process_id, version, request, origin)
+            row, _ = insert_execution(scope, process_id, version, request, origin)
             tainting.add_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
             self._enqueue(scope.tenant_id, row.id, row.priority)
             return {"execution_id": row.id, "process_id": process_id, "version": version, "status": row.status}

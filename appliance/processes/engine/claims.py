@@ -1,9 +1,12 @@
 """Claims of executions, made from their rows."""
 
+from dataclasses import replace
+
 from appliance.core.scope import TenantScope
 from appliance.processes.models import Execution
 
 from . import tracing
+from .deferred import DeferredRow
 from .store import Claim
 
 
@@ -19,7 +22,7 @@ def claim_of(scope: TenantScope, row: Execution) -> Claim:
     )  # fmt: skip
 
 
-def claim_at_birth(scope: TenantScope, row: Execution) -> Claim:
-    """The claim of an execution that was inserted as running by this process."""
+def claim_at_birth(scope: TenantScope, row: Execution, deferred: DeferredRow | None = None) -> Claim:
+    """The claim of an execution that this process inserted as running, or will."""
     claim = claim_of(TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id), row)
-    return Claim(**{**claim.__dict__, "fence": row.fence})
+    return replace(claim, fence=row.fence, deferred=deferred)

@@ -73,8 +73,14 @@ class CallWithdrawn:
     token: str
 
 
-def close_execution(scope: TenantScope, child: Child) -> None:
-    """Inside a commit: close its open calls, free its slot, and answer its parent, passing on where its data came from."""
+def close_execution(scope: TenantScope, child: Child, *, is_new: bool = False) -> None:
+    """Inside a commit: close its open calls, free its slot, and answer its parent, passing on where its data came from.
+
+    `is_new`: it was inserted in this commit, so it has no open calls, no slot and no parent, and is no retry.
+    """
+    if is_new:
+        hub.publish(ExecutionEnded(scope, child))
+        return
     sql = "SELECT parent, retry_of FROM execution WHERE tenant_id = ? AND id = ?"
     for parent, retry_of in db.rows(sql, (scope.tenant_id, child.execution_id)):
         if parent:

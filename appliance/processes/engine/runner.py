@@ -155,25 +155,29 @@ class Runner:
 
     # -- the loop
 
-    def run(self, claim: Claim, *, is_new: bool = False) -> None:
+    def run(self, claim: Claim, new: CompiledVersion | None = None) -> None:
         """Run a claimed execution; an unexpected exception fails it with the class `system`.
 
-        `is_new`: it was inserted a moment ago, so there are no step runs to load.
+        `new`: its version, if it started a moment ago, so that there are no step runs to load. While its row is deferred, errors
+        such as a full disk are raised: nobody would run it again.
         """
         job: Job | None = None
         with logs.log_context(execution_id=claim.execution_id, request_id=claim.request_id):
             try:
-                job = self._open(claim, is_new=is_new)
+                job = self._open(claim, new)
                 self.active[claim.execution_id] = job
                 self._heartbeat.ensure_beating()
                 self._loop(job)
             except LeaseLost:
                 log.warning("lost the claim; another worker has it")
-            except (StorageFull, Overloaded) as error:  # from the runner's own writes; those of a step are the step's failure
+            except (StorageFull, Overloaded, NotFound) as error:  # from the runner's own writes; those of a step are the step's
+                if claim.deferred is not None and not claim.deferred.is_durable:
+                    raise
                 db.log_failure(log, error, "the execution is interrupted; it resumes when its lease has expired")
             except Exception:
                 if self._stopping.is_set():
                     log.info("stopped in the middle of a step; the next start resumes it")
+                    store.record(claim)
                 else:
                     log.exception("the runner failed")
                     self._fail_system(claim, job)
@@ -183,11 +187,11 @@ class Runner:
                 with self._idle:
                     self._idle.notify_all()
 
-    def _open(self, claim: Claim, *, is_new: bool) -> Job:
-        compiled, refusal = self._load_version(claim)
+    def _open(self, claim: Claim, new: CompiledVersion | None) -> Job:
+        compiled, refusal = self._load_version(claim) if new is None else (new, None)
         limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
         apart = self.jumps.offset_ms
-        job = Job(claim, compiled, History(compiled.definition) if is_new else self._load_history(claim, compiled), limit)
+        job = Job(claim, compiled, self._load_history(claim, compiled) if new is None else History(compiled.definition), limit)
         job.refusal, job.clock_offset = refusal, apart
         if claim.compensation is not None:
             job.start_compensation(claim.compensation, job.history)
@@ -239,7 +243,7 @@ class Runner:
                     continue
                 self._commit(job, finished, end)
                 return
-            if finished:
+            if finished and not self._hold(job, finished):
                 self._commit(job, finished, None)
             finished = self._advance(job, decision, under_way) if end is None else self._wait_for_attempts(job, under_way, None)
 
@@ -340,29 +344,47 @@ class Runner:
 
     # -- commit
 
+    def _hold(self, job: Job, finished: list[Performed]) -> bool:
+        """Leave finished steps to the commit that inserts the execution's deferred row; False if there is none to come."""
+        deferred = job.claim.deferred
+        if deferred is None or deferred.is_durable:
+            return False
+        recorded = [job.with_undo_order(each) for each in finished]
+        if not deferred.hold(lambda: self._write_steps(job, recorded)):
+            return False
+        for each in recorded:
+            job.history.put(each.run)
+        return True
+
+    @staticmethod
+    def _write_steps(job: Job, recorded: list[Performed]) -> None:
+        """Inside a commit: write finished steps, and outputs to reuse."""
+        for each in recorded:
+            transitions.write_step(job.claim, each)
+            cache = job.compiled.steps[each.run.path].cache
+            if cache is not None and each.result.cache_digest is not None and each.run.status == "succeeded":
+                caching.store_output(job.claim, each.result.cache_digest, each.run.output, cache.ttl_ms)
+
     def _commit(self, job: Job, performed: list[Performed], end: transitions.Transition | None) -> None:
         """Write the results of this round in one transaction under the fence."""
         claim = job.claim
         handler = None if end is None else compensation.prepare_handler(self.tools.children, job, end)
 
         def write() -> tuple[list[Performed], transitions.Transition | None, bool]:
-            cancel_requested = False
+            cancel_requested = is_new = False
             if end is None or end.status == "waiting":
                 cancel_requested = store.record_progress(claim, self.lease(), job.active_ms())
-            else:
+            elif not (is_new := transitions.insert_succeeded(claim, job.active_ms(), end)):
                 store.check_fence(claim)
             recorded = [job.with_undo_order(self.attempts.perform_in_commit(job, each)) for each in performed]
-            for each in recorded:
-                transitions.write_step(claim, each)
-                cache = job.compiled.steps[each.run.path].cache
-                if cache is not None and each.result.cache_digest is not None and each.run.status == "succeeded":
-                    caching.store_output(claim, each.result.cache_digest, each.run.output, cache.ttl_ms)
+            self._write_steps(job, recorded)
             is_cancelled = cancel_requested and end is not None and end.status == "waiting" and job.compensation is None
             final = transitions.cancelled() if is_cancelled else end
             if final is not None and final.status == "waiting":
                 final = transitions.with_open_calls(claim, final, job.history)
             if final is not None:
-                transitions.write_transition(claim, job.active_ms(), compensation.start_handler(claim, final, handler))
+                final = compensation.start_handler(claim, final, handler)
+                transitions.write_transition(claim, job.active_ms(), final, is_new=is_new)
             return recorded, final, cancel_requested
 
         recorded, final, cancel_requested = db.write(write)
@@ -382,6 +404,9 @@ class Runner:
         if job is not None and job.compensation is not None:
             end = compensation.conclude(job, error)
         handler = None if job is None else compensation.prepare_handler(self.tools.children, job, end)
+
+        if claim.deferred is not None:
+            claim.deferred.drop_steps()
 
         def write() -> None:
             if plan is not None:

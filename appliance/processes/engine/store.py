@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core import clock
@@ -13,6 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.processes.models import Execution
 
 from .decide import StepRun
+from .deferred import Columns, DeferredRow
 
 OPEN = ("scheduled", "queued", "running", "waiting", "cancelling")
 FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
@@ -28,7 +29,7 @@ LEASES = LeaseTable(
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to run one execution; valid while `fence` equals that of the row."""
+    """The right to run one execution; valid while `fence` equals that of the row.  `deferred`: the row is not inserted yet."""
 
     scope: TenantScope
     execution_id: str
@@ -46,6 +47,7 @@ class Claim:
     compensation: Mapping[str, Any] | None = None
     handles: str | None = None
     trace: str = ""
+    deferred: DeferredRow | None = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -68,7 +70,25 @@ class JournalEntry:
 
 def check_fence(claim: Claim) -> None:
     """LeaseLost unless the claim is still valid; every write under a claim starts with this check."""
-    LEASES.check(claim.key, claim.fence)
+    if not _insert_deferred(claim):
+        LEASES.check(claim.key, claim.fence)
+
+
+def _insert_deferred(claim: Claim) -> bool:
+    """Insert the claim's row if it is deferred; whether this very write has."""
+    return claim.deferred is not None and claim.deferred.insert()
+
+
+def insert_ended(claim: Claim, status: str, active_ms: int, changes: Columns) -> bool:
+    """Insert a deferred row as the execution ends, instead of inserting and settling it; False if it is not deferred (any more)."""
+    ended = {**changes, "status": status, "active_ms": active_ms, "claims": 0, "owner": None}
+    return claim.deferred is not None and claim.deferred.insert(ended)
+
+
+def record(claim: Claim) -> None:
+    """Outside a write: make a deferred row durable, before anything that is more than a read leaves its own rows."""
+    if claim.deferred is not None and not claim.deferred.is_durable:
+        db.write(lambda: check_fence(claim))
 
 
 def renew_lease(claim: Claim, lease_until: int, active_ms: int) -> bool:
@@ -76,17 +96,20 @@ def renew_lease(claim: Claim, lease_until: int, active_ms: int) -> bool:
 
     Unlike `record_progress` it does not reset the number of claims: being alive is not progress.
     """
+    _insert_deferred(claim)
     return bool(LEASES.renew(claim.key, claim.fence, lease_until, {"active_ms": active_ms}, returning="cancel_requested"))
 
 
 def record_progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
     """Renew the lease and reset the number of claims; answers whether a cancel was requested.  LeaseLost."""
+    _insert_deferred(claim)
     changes = {"claims": 0, "active_ms": active_ms}
     return bool(LEASES.renew(claim.key, claim.fence, lease_until, changes, returning="cancel_requested"))
 
 
 def settle(claim: Claim, status: str, active_ms: int, changes: Mapping[str, Any]) -> None:
     """Release the claim with a new status (finished or waiting).  LeaseLost."""
+    _insert_deferred(claim)
     LEASES.settle(claim.key, claim.fence, {"status": status, "active_ms": active_ms, "claims": 0, **changes})
 
 
@@ -149,6 +172,7 @@ def has_undoable(scope: TenantScope, execution_id: str) -> bool:
 
 def start_compensation(claim: Claim, lease_until: int, compensation: Mapping[str, Any]) -> None:
     """Record progress and the decided end; from now on the execution only runs compensation.  LeaseLost."""
+    _insert_deferred(claim)
     LEASES.renew(
         claim.key, claim.fence, lease_until, {"claims": 0, "active_ms": compensation["from_ms"], "aftermath": compensation}
     )
@@ -156,6 +180,7 @@ def start_compensation(claim: Claim, lease_until: int, compensation: Mapping[str
 
 def release(claim: Claim) -> None:
     """Release the execution, so that any worker can claim it at once."""
+    _insert_deferred(claim)
     LEASES.release(claim.key, claim.fence)
 
 

@@ -140,16 +140,15 @@ def _count_time(claim: Claim, status: str, ran_ms: int, active_ms: int) -> None:
         tally.add(claim.scope, "waiting", name, ran_ms - active_ms)
 
 
-def write_transition(claim: Claim, active_ms: int, transition: Transition) -> None:
-    """Inside a commit: write the execution's new status, and for a finished one its failure group and tally."""
-    now = transition.at or clock.now_ms()
-    finished, error = transition.status in store.FINISHED, transition.error or {}
+def _columns(transition: Transition, now: int) -> dict[str, Any]:
+    """The columns of the execution's row that a transition sets."""
     changes: dict[str, Any] = {
         "wait_reason": transition.wait_reason,
         "waiting_for": transition.waiting_for,
         "next_run_at": transition.next_run_at,
     }
-    if finished:
+    if transition.status in store.FINISHED:
+        error = transition.error or {}
         changes |= {
             "finished_at": now,
             "output": transition.output,
@@ -160,7 +159,25 @@ def write_transition(claim: Claim, active_ms: int, transition: Transition) -> No
         }
     if transition.compensation is not None:
         changes["aftermath"] = transition.compensation
-    store.settle(claim, transition.status, active_ms, changes)
+    return changes
+
+
+def insert_succeeded(claim: Claim, active_ms: int, transition: Transition) -> bool:
+    """At the start of a commit: insert a deferred row whose execution succeeds in this commit; False if there is none to insert."""
+    if claim.deferred is None or transition.status != "succeeded" or transition.at is None:
+        return False
+    return store.insert_ended(claim, transition.status, active_ms, _columns(transition, transition.at))
+
+
+def write_transition(claim: Claim, active_ms: int, transition: Transition, *, is_new: bool = False) -> None:
+    """Inside a commit: write the execution's new status, and for a finished one its failure group and tally.
+
+    `is_new`: `insert_succeeded` has inserted its row in this commit, so nothing can wait for it, or it for anything.
+    """
+    now = transition.at or clock.now_ms()
+    finished, error = transition.status in store.FINISHED, transition.error or {}
+    if not is_new:
+        store.settle(claim, transition.status, active_ms, _columns(transition, now))
     if finished and transition.status != "succeeded":
         store.close_runs(claim.scope, claim.execution_id, "failed" if transition.error else "cancelled")
     if transition.stopped is not None:
@@ -169,7 +186,7 @@ def write_transition(claim: Claim, active_ms: int, transition: Transition) -> No
     completion.record_status(claim.scope, claim.execution_id, transition.status, transition.error)
     if finished:
         child = completion.Child(claim.execution_id, claim.process_id, transition.status, transition.output, transition.error)
-        completion.close_execution(claim.scope, child)
+        completion.close_execution(claim.scope, child, is_new=is_new)
         took_ms = max(0, now - claim.created_at)
         _count_time(claim, transition.status, max(0, now - claim.started_at), active_ms)
         db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, transition.status, took_ms))

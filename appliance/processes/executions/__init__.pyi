@@ -17,6 +17,7 @@ from .search import ExecutionFilter as ExecutionFilter
 from .search import ExecutionSummary as ExecutionSummary
 from .search import StartedBy as StartedBy
 from .service import EventAnswer as EventAnswer
-from .service import ExecutionOrigin as ExecutionOrigin
-from .service import StartRequest as StartRequest
 from .service import newest_created_at as newest_created_at
+from .starting import ExecutionOrigin as ExecutionOrigin
+from .starting import StartRequest as StartRequest
+from .starting import insert_execution as insert_execution

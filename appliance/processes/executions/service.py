@@ -1,16 +1,13 @@
 """Operations on executions: start, read, list, cancel, and resume with an event."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import (
     Conflict,
     DefinitionInvalid,
     ExecutionFinished,
-    IdempotencyMismatch,
     NotFound,
     NotPublished,
     PolicyDenied,
@@ -22,14 +19,9 @@ from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.engine import completion, store, suspension
 from appliance.processes.engine.decide import Key
-from appliance.processes.host import tainting
 from appliance.processes.models import EventRow, Execution, JournalRow, StepRunRow
-from appliance.processes.scheduling import admission, backlog
-from appliance.processes.scheduling.admission import AdmissionRequest
 from appliance.processes.scheduling.slots import SLOT
-from appliance.tenants import RETENTION_MS
 
-from . import input_values
 from .search import (
     ExecutionFilter,
     ExecutionSummary,
@@ -57,25 +49,6 @@ __all__ = [
 ]  # fmt: skip
 PRIORITIES = range(-10, 11)
 MAX_LABEL = 200
-
-
-@dataclass(frozen=True)
-class StartRequest:
-    """How to start an execution; `token` makes a repeated request answer the same execution.
-
-    It expires unless it starts within `expires_ms` of its time (None: the definition's setting).  `depth` is its nesting
-    below the first execution, `tainted_by` the sources of untrusted data in its input.
-    """
-
-    input: Mapping[str, Any]
-    version: int | None = None
-    run_at: int | None = None
-    priority: int = 0
-    label: str | None = None
-    token: str = ""
-    expires_ms: int | None = None
-    depth: int = 0
-    tainted_by: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -124,84 +97,6 @@ def resolve_version(scope: TenantScope, process_id: str, requested: int | None) 
             Sentence("%(process_id)s has no published version; publish its draft first", process_id=repr(process_id))
         )
     return int(rows[0][0])
-
-
-@dataclass(frozen=True)
-class ExecutionOrigin:
-    """Where a new execution comes from.
-
-    `owner` claims it at once until `lease_until`.  A retry names the execution it repeats, and with `only_retry` must be its
-    only one.  A child has a `parent` and is nested `depth` levels below `root`; `rank` replaces its own place in the queue.
-    """
-
-    owner: str | None = None
-    lease_until: int = 0
-    retry_of: str | None = None
-    only_retry: bool = False
-    parent: str | None = None
-    depth: int = 0
-    root: str | None = None
-    rank: int | None = None
-
-
-def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
-    """The execution of the same request while its Idempotency-Key is remembered; IdempotencyMismatch for another input."""
-    execution = scope.find(Execution, idempotency=request.token)
-    if execution is None:
-        return None
-    if now - execution.created_at >= RETENTION_MS:
-        scope.update(Execution, idempotency=None).where(Execution.id == execution.id).execute()
-        return None
-    if execution.input != request.input:
-        raise IdempotencyMismatch("this Idempotency-Key was used with another body; use a new key for a new request")
-    return execution
-
-
-def insert_execution(
-    scope: TenantScope, process_id: str, version: int, request: StartRequest, origin: ExecutionOrigin
-) -> tuple[Execution, bool]:
-    """Inside a write: insert an execution; answers its row, and False if the same request had already started it."""
-    now = clock.now_ms()
-    if request.token and (repeated := _find_repeated(scope, request, now)) is not None:
-        return repeated, False
-    if origin.only_retry and (other := scope.find(Execution, retry_of=origin.retry_of)) is not None:
-        raise Conflict(Sentence("the execution has already been retried as %(id)s", id=other.id))
-    entry = admission.admit(scope, process_id, version, AdmissionRequest(request.input, request.run_at, request.expires_ms), now)
-    slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if origin.rank is None else origin.rank
-    status = "scheduled" if entry.is_scheduled else "running" if origin.owner and entry.wait_reason is None else "queued"
-    if status == "queued" and origin.parent is None:  # children are admitted before the commit that records their call
-        backlog.admit_queued(scope)
-    elif status == "scheduled":
-        backlog.admit_planned(scope)
-    row = Execution(
-        tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
-        input=request.input, label_text=request.label, retry_of=origin.retry_of, priority=request.priority,
-        idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
-        next_run_at=request.run_at if entry.is_scheduled else None, active_ms=0,
-        owner=origin.owner if status == "running" else None,
-        lease_until=origin.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
-        cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=origin.parent, root=origin.root,
-        depth=origin.depth, wait_reason=entry.wait_reason, rank=rank,
-        expires_at=entry.expires_at, waiting_for=entry.waiting_for(), trace=scope.trace or None,
-    )  # fmt: skip
-    db.execute(
-        "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
-        "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
-        "actor, request_id, parent, root, depth, wait_reason, waiting_for, rank, expires_at, slot, slot_limit, slot_behaviour, "
-        "trace) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
-            row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
-            row.claims, 0, row.actor, row.request_id, origin.parent, origin.root, origin.depth, entry.wait_reason,
-            None if row.waiting_for is None else db.dump_json(row.waiting_for), row.rank, row.expires_at,
-            slot and slot.key, slot and slot.limit, slot and slot.behaviour, row.trace,
-        ),
-    )  # fmt: skip
-    input_values.save_values(scope, row.id, request.input)
-    if request.tainted_by:
-        tainting.add_sources(scope, row.id, request.tainted_by)
-    store.add_event(scope, row.id, status, {"status": status})
-    return row, True
 
 
 def newest_created_at() -> int | None:

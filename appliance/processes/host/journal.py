@@ -15,7 +15,7 @@ from appliance.core.sentences import Sentence
 from appliance.governance import ActionNeedsApproval
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.engine import suspension, waits
-from appliance.processes.engine.store import Claim, JournalEntry, append_journal, check_fence
+from appliance.processes.engine.store import Claim, JournalEntry, append_journal, check_fence, record
 from appliance.processes.engine.suspension import PendingCall, StoredVM
 from appliance.processes.engine.tracing import span_key
 from appliance.processes.engine.waits import PreparedCall, Waits
@@ -34,6 +34,8 @@ READS = frozenset({"datapool.find", "datapool.query", "documents.get", "document
 WRITES = frozenset(
     {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
 )
+WITHIN = frozenset(method for method in READS | WRITES if method.startswith("datapool."))
+"""Calls without an effect outside the execution's own rows, but for those of a commit that starts with checking the fence."""
 
 
 class Cancelled(Exception):
@@ -163,6 +165,8 @@ class StepHost:
         """Starts the new calls to foreign systems and those that wait; answers the first of the others at once."""
         actions = [call for call in self._new if call.method == ACTION]
         prompts = [call for call in self._new if call.method == GENERATE]
+        if any(call.method not in WITHIN for call in self._new):
+            record(self._context.claim)
         if actions or prompts:
             self._new = deque(call for call in self._new if call.method not in (ACTION, GENERATE))
         if actions:

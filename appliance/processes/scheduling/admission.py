@@ -84,6 +84,18 @@ def admit(scope: TenantScope, process_id: str, version: int, request: AdmissionR
     return Admission(begins_at, False, _find_wait_reason(scope, process_id, slot), slot, expires_at)
 
 
+def admit_at_once(scope: TenantScope, process_id: str, version: int, expires_ms: int | None, now: int) -> int | None:
+    """When a new execution that may start now expires, 0 for never; None if its process limits concurrency or is paused.
+
+    Reads only, so that it may be called outside a write.
+    """
+    rules = load_rules(scope, process_id, version)
+    if rules.concurrency is not None or is_paused(scope, process_id):
+        return None
+    expires_ms = rules.expires_ms if expires_ms is None else expires_ms
+    return 0 if expires_ms is None else now + expires_ms
+
+
 def _find_wait_reason(scope: TenantScope, process_id: str, slot: Slot | None, own_id: str = "") -> str | None:
     """The reason why a due execution has to wait, or None if it may start."""
     if slot is not None:

@@ -35,7 +35,7 @@ from appliance.processes.engine.evaluation import fill
 from appliance.processes.engine.failures import StepFailed, from_appliance_error, make_error
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.recovery import find_failed
-from appliance.processes.executions.service import ExecutionOrigin, StartRequest
+from appliance.processes.executions.starting import ExecutionOrigin, StartRequest, insert_execution
 from appliance.processes.scheduling.backlog import QueueFull
 from appliance.sandbox import Pool
 
@@ -259,7 +259,7 @@ class Firings:
             return StartedExecution(rows[0][0], is_new=False)
         actor = scope.with_actor(f"trigger:{mark.process_id}/{mark.trigger_id}")
         request = StartRequest(prepared.input, prepared.version)
-        execution, _ = executions.insert_execution(
+        execution, _ = insert_execution(
             actor, mark.process_id, prepared.version, request, ExecutionOrigin(depth=row.depth)
         )
         if execution.status == "queued" and execution.wait_reason is None:

@@ -10,7 +10,8 @@ from appliance.processes.definitions import versions
 from appliance.processes.definitions.dependencies import load_nothing
 from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, StartRequest
+from appliance.processes.executions.service import Execution
+from appliance.processes.executions.starting import StartRequest
 from appliance.sandbox import Pool, Settings
 from appliance.solutions import Problem as SolutionProblem
 from appliance.solutions import raise_problems

@@ -7,7 +7,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.processes.engine import completion
 from appliance.processes.engine.end_watch import EndWatch
-from appliance.processes.executions.service import StartRequest
+from appliance.processes.executions.starting import StartRequest
 from tests.processes.world import World
 
 

@@ -15,7 +15,8 @@ from appliance.processes.engine.decide import StepRun
 from appliance.processes.engine.store import Claim
 from appliance.processes.engine.suspension import PendingCall
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, ExecutionOrigin, StartRequest
+from appliance.processes.executions.service import Execution
+from appliance.processes.executions.starting import ExecutionOrigin, StartRequest, insert_execution
 from appliance.processes.scheduling.clock_jumps import ClockJumps, move_durations
 from appliance.tenants import system_scope
 from tests.processes.world import Wall
@@ -57,7 +58,7 @@ class Rows:
         """An execution with these step runs that are open, which have these calls."""
 
         def insert() -> str:
-            row, _ = executions.insert_execution(self.scope, "idle", 1, StartRequest({}), ExecutionOrigin())
+            row, _ = insert_execution(self.scope, "idle", 1, StartRequest({}), ExecutionOrigin())
             claim = Claim(self.scope, row.id, "idle", 1, 1, {}, None, self.at, self.at, 0, False, "", 1)
             for run in runs:
                 store.save_run(self.scope, row.id, run)

@@ -14,7 +14,8 @@ from appliance.core.queue import TaskQueue
 from appliance.processes.definitions import versions
 from appliance.processes.engine import store
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, ExecutionOrigin, StartRequest
+from appliance.processes.executions.service import Execution
+from appliance.processes.executions.starting import ExecutionOrigin, StartRequest, insert_execution
 from appliance.processes.scheduling.clock_jumps import ClockJumps
 from appliance.processes.scheduling.sweeper import Sweeper
 from appliance.tenants import service as tenants
@@ -45,7 +46,7 @@ class Backlog:
     def add(self, **request: Any) -> str:
         """An execution that is queued without a message."""
         created = db.write(
-            lambda: executions.insert_execution(self.scope, "idle", 1, StartRequest({}, **request), ExecutionOrigin())
+            lambda: insert_execution(self.scope, "idle", 1, StartRequest({}, **request), ExecutionOrigin())
         )
         return str(created[0].id)
 
