@@ -50,6 +50,7 @@ from appliance.sites.front import (
     Transport,
     build_root,
     build_server_config,
+    new_event_loop,
     serve,
 )
 from appliance.sites.sign_in import build_gate
@@ -269,7 +270,8 @@ def serve_forever(config: Config, announce: Callable[[], None]) -> None:
     """Run `gos serve`: start, serve until SIGTERM or SIGINT, stop cleanly.  `announce` is called when it is ready."""
     appliance = build(config)
     try:
-        asyncio.run(_serve(appliance, announce))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(appliance, announce))
     finally:
         appliance.stop()
 

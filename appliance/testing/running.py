@@ -15,6 +15,7 @@ from appliance.connectors.testing import free_port
 from appliance.core import clock
 from appliance.core.config import Config, environment, load_config
 from appliance.core.scope import TenantScope
+from appliance.sites.front import new_event_loop
 from appliance.tenants import SCOPES, people, service
 from appliance.tenants.keys import keys
 from appliance.web import Services
@@ -108,7 +109,11 @@ def start(config: Config) -> Running:
         ready.set()
         await app.run_server(appliance, box["stop"].wait)
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="server", daemon=True)
+    def serve_in_thread() -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(serve())
+
+    thread = threading.Thread(target=serve_in_thread, name="server", daemon=True)
     thread.start()
     if not ready.wait(START_SECONDS):
         raise TimeoutError("the server did not start")

@@ -4,6 +4,7 @@ from .asgi import Message as Message
 from .asgi import Receive as Receive
 from .asgi import Scope as Scope
 from .asgi import Send as Send
+from .asgi import Started as Started
 from .asgi import TrackedSend as TrackedSend
 from .asgi import answer as answer
 from .asgi import mount as mount

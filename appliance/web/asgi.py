@@ -1,16 +1,47 @@
 """The types of ASGI, and the few exchanges of messages that every edge needs."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, MutableMapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Generator, Iterable, MutableMapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from appliance.core.errors import InvalidRequest
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Started(Generic[T]):
+    """Something awaited so far as it goes without waiting, which most messages go to their end; awaiting it goes on.
+
+    What surrounds a wait, such as a time limit, costs as much as a message. `is_over` says whether there is anything to wait for.
+    """
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._work = work.__await__()
+        self.is_over = False
+        self.result: T
+        self._waits_for = self._step(None)
+
+    def _step(self, error: BaseException | None) -> Any:
+        try:
+            return self._work.send(None) if error is None else self._work.throw(error)
+        except StopIteration as end:
+            self.is_over, self.result = True, end.value
+            return None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        while not self.is_over:
+            error = None
+            try:
+                yield self._waits_for
+            except BaseException as thrown:  # noqa: BLE001  a cancellation or a time limit: the work's to handle
+                error = thrown
+            self._waits_for = self._step(error)
+        return self.result
 
 
 class TrackedSend:

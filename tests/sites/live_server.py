@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from appliance.sites.front.event_loop import new_event_loop
 from appliance.sites.front.hypercorn_adapter import serve
 from appliance.sites.front.tls import ServerConfig
 from appliance.web import App, Receive, Send, answer
@@ -36,7 +37,11 @@ def serving(server: ServerConfig, app: App = hello) -> Iterator[None]:
         ready.set()
         await serve(app, server, box["stop"].wait)
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    def serve_in_thread() -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(run())
+
+    thread = threading.Thread(target=serve_in_thread, daemon=True)
     thread.start()
     assert ready.wait(PATIENCE)
     for bind in (*server.bind, *server.insecure_bind):

@@ -14,6 +14,7 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
+from hypercorn.events import RawData
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
@@ -41,7 +42,8 @@ class Shop:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await {"/slow": self._slowly, "/endless": self._endlessly}.get(scope["path"], self._read)(receive, send)
+            actions = {"/slow": self._slowly, "/endless": self._endlessly, "/head": self._begin}
+            await actions.get(scope["path"], self._read)(receive, send)
             self.left.append("done")
         except asyncio.CancelledError:
             self.left.append("cancelled")
@@ -58,6 +60,11 @@ class Shop:
             await send({"type": "http.response.body", "body": b"#" * 1000, "more_body": True})
         disconnect.cancel()
         await send({"type": "http.response.body", "body": b""})
+
+    async def _begin(self, receive: Receive, send: Send) -> None:
+        """The head, and nothing else until the client leaves."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await _disconnect(receive)
 
     async def _endlessly(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -285,6 +292,72 @@ def test_the_connection_of_a_client_that_has_left_is_closed_at_once(serve: Calla
         assert line.socket.recv(1 << 16).startswith(b"HTTP/1.1 200")
         line.socket.shutdown(socket.SHUT_WR)
         line.read()
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What the server writes to its connections, each time."""
+    pieces: list[bytes] = []
+    send = Connection.protocol_send
+
+    async def note(connection: Connection, event: Any) -> None:
+        if isinstance(event, RawData):
+            pieces.append(event.data)
+        await send(connection, event)
+
+    monkeypatch.setattr(Connection, "protocol_send", note)
+    return pieces
+
+
+def test_a_response_is_one_segment(serve: Callable[..., Any], sent: list[bytes]) -> None:
+    with serve(CALM) as (_, connect):
+        line = connect()
+        line.ask("GET", "/", Connection="close")
+        response = line.read()
+        assert response.endswith(b"\r\n\r\n0")
+        assert sent == [response]
+
+
+def test_the_head_of_a_response_does_not_wait_for_its_body(serve: Callable[..., Any], sent: list[bytes]) -> None:
+    with serve(CALM) as (shop, connect):
+        line = connect()
+        line.ask("GET", "/head")
+        head = line.socket.recv(1 << 16)
+        assert head.startswith(b"HTTP/1.1 200")
+        assert sent == [head]
+        line.close()
+        await_that(lambda: shop.left == ["done"])
+
+
+def test_the_idle_timer_starts_anew_after_each_response(serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: dict[Connection, list[object]] = {}
+    set_idle = Connection._set_idle
+
+    def note(connection: Connection, is_idle: bool) -> None:
+        set_idle(connection, is_idle)
+        timers.setdefault(connection, []).append(connection._idle_timer)
+
+    monkeypatch.setattr(Connection, "_set_idle", note)
+    with serve(CALM) as (_, connect):
+        line = connect()
+        for _ in range(2):
+            line.ask("GET", "/")
+            assert line.socket.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        await_that(lambda: any(len(each) == 5 for each in timers.values()))
+        of_line = max(timers.values(), key=len)
+        assert [timer is not None for timer in of_line] == [True, False, True, False, True]
+        assert len(set(map(id, of_line))) == 4  # three timers, and none
+
+
+def test_idle_connections_do_not_delay_a_stop(serve: Callable[..., Any]) -> None:
+    with serve(CALM, keep_alive_timeout=10 * PATIENCE, graceful_timeout=10 * PATIENCE) as (_, connect):
+        port = connect().socket.getpeername()[1]
+        used, unused = Line(port), Line(port)
+        used.ask("GET", "/")
+        assert used.socket.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    for line in (used, unused):
+        assert line.read() == b""
+        line.close()
 
 
 def test_data_after_the_end_of_a_tls_connection_is_not_an_error(

@@ -1,3 +1,4 @@
+from .event_loop import new_event_loop as new_event_loop
 from .front import Front as Front
 from .front import Readiness as Readiness
 from .hypercorn_adapter import serve as serve

@@ -10,6 +10,8 @@ Connections
   without sending anything. None. `test_a_response_can_take_longer_than_the_read_timeout`
 - The idle timer stops when the client has left. Otherwise the connection stays for `keep_alive_timeout`. None.
   `test_the_connection_of_a_client_that_has_left_is_closed_at_once`
+- An idle connection is ended by a timer. Otherwise every request ends a task and starts another. None; it costs time only.
+  `test_the_idle_timer_starts_anew_after_each_response`
 - Closing takes at most `linger` seconds. Otherwise it waits forever for a client that reads nothing (with TLS since #202 until
   asyncio's own timeout). `test_a_connection_is_closed_even_if_its_client_reads_nothing`
 - Errors while closing are ignored. Otherwise they escape the connection: #261, #361.
@@ -26,6 +28,8 @@ HTTP/1.1
 - Refusals are errors in the API's format, counted, and nothing after them is read. Otherwise they are empty. None.
   `test_nothing_after_a_refused_request_is_read`, `test_a_refused_head_of_http1_has_no_body`,
   `test_a_bad_body_after_the_start_of_the_response_is_not_an_error`
+- The head of a response is sent with the first part of its body. Otherwise it is a segment of its own, and a wake-up of the
+  client. None. `test_a_response_is_one_segment`, `test_the_head_of_a_response_does_not_wait_for_its_body`
 - A body is passed on as it was read. Otherwise the application gets a message for each chunk, however small; chunks must not
   be mostly framing either. None. `test_small_chunks_of_a_body_are_passed_on_together`
 
@@ -72,7 +76,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, HeadersTooLarge, InvalidRequest, NotSupported
 from appliance.monitor import metrics
-from appliance.web import App, error_response
+from appliance.web import App, Started, error_response
 
 from .frames import FrameBudget
 from .request_heads import check_count, check_head, check_lines, check_method, check_path, split_target, with_host
@@ -96,15 +100,40 @@ class Connection(TCPServer):
 
     linger = 60.0  # seconds
 
+    _idle_timer: asyncio.TimerHandle | None = None  # runs while the connection has no request
+
+    async def protocol_send(self, event: Event) -> None:
+        if isinstance(event, Updated):
+            self._set_idle(event.idle)
+        else:
+            await super().protocol_send(event)
+
+    def _set_idle(self, is_idle: bool) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = self.loop.call_later(self.config.keep_alive_timeout, self._end_idle) if is_idle else None
+
+    def _end_idle(self) -> None:
+        self._task_group.spawn(self._initiate_server_close)
+
+    async def _idle_timeout(self) -> None:
+        await self.context.terminated.wait()
+        if self._idle_timer is not None:
+            await asyncio.shield(self._initiate_server_close())
+
     async def _read_data(self) -> None:
+        self._set_idle(True)
         while not self.reader.at_eof():
             try:
-                async with asyncio.timeout(None if self._has_request() else self.config.read_timeout):
-                    data = await self.reader.read(MAX_RECV)
+                reading = Started(self.reader.read(MAX_RECV))
+                if not reading.is_over:
+                    async with asyncio.timeout(None if self._has_request() else self.config.read_timeout):
+                        await reading
             except OSError:  # includes TimeoutError and SSLError
                 break
-            await self.protocol.handle(RawData(data))
+            await self.protocol.handle(RawData(reading.result))
         await self.protocol.handle(Closed())
+        self._set_idle(False)
         await self.idle_task.stop()  # do not keep the socket of a client that has left
 
     def _has_request(self) -> bool:
@@ -114,6 +143,7 @@ class Connection(TCPServer):
     async def _close(self) -> None:
         # Closing alone waits forever for a client that reads nothing.
         abort = self.loop.call_later(self.linger, self.writer.transport.abort)
+        self._set_idle(False)
         try:
             with suppress(OSError):  # a TLS error in the last bytes of a client, or a client that is unreachable
                 await super()._close()
@@ -139,6 +169,7 @@ class Http1(H11Protocol):
     """HTTP/1.1 only; a refused request closes the connection."""
 
     _is_refused = False
+    _head = b""  # of a response, not sent yet
     _received = 0  # bytes since the head of the request
     _body_size = 0  # bytes of its body
 
@@ -181,6 +212,33 @@ class Http1(H11Protocol):
                 await self.stream.handle(EndBody(stream_id=STREAM_ID))
             else:
                 return
+
+    async def _send_h11_event(self, event: Any) -> None:
+        """Keep the head of a response until the first part of its body, or until the application waits for something."""
+        try:
+            data = self.connection.send(event) or b""
+        except h11.LocalProtocolError:
+            if self.connection.their_state != h11.ERROR:
+                raise
+            return
+        self._head += data
+        if isinstance(event, h11.Response):
+            asyncio.get_running_loop().call_soon(self._send_late)
+        else:
+            await self._send_head()
+
+    def _send_late(self) -> None:
+        if self._head:
+            self.task_group.spawn(self._send_head)
+
+    async def _send_head(self) -> None:
+        data, self._head = self._head, b""
+        if data:
+            await self.send(RawData(data=data))
+
+    async def _maybe_recycle(self) -> None:
+        await self._send_head()
+        await super()._maybe_recycle()
 
     async def _pass_on(self, body: bytearray) -> None:
         self._body_size += len(body)

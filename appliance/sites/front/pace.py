@@ -7,7 +7,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
-from appliance.web import Receive, Send
+from appliance.web import Receive, Send, Started
 
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 2.0
 PauseWork = Callable[[], AbstractContextManager[None]]
@@ -58,11 +58,14 @@ class Incoming:
         return message
 
     async def _wait(self) -> MutableMapping[str, Any]:
+        receiving = Started(self._receive())
+        if receiving.is_over:
+            return receiving.result
         started_at = clock.monotonic()
         with suppress(TimeoutError), self._aside():
             try:
                 async with asyncio.timeout(self._pace.seconds(self._size) - self._waited):
-                    return await self._receive()
+                    return await receiving
             finally:
                 self._waited += clock.monotonic() - started_at
         if self.answered:
@@ -94,10 +97,13 @@ class Outgoing:
         self.stalled = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        sending = Started(self._send(message))
+        if sending.is_over:
+            return
         try:
             with self._aside():
                 async with asyncio.timeout(self._pace.seconds(len(message.get("body", b"")))):
-                    await self._send(message)
+                    await sending
         except TimeoutError as error:
             self.stalled = True
             raise asyncio.CancelledError("the client does not read the response") from error
