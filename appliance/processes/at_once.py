@@ -1,9 +1,11 @@
 """Executions that run in the thread of their caller, from their start on, and whose rows are inserted with their first commit."""
 
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from appliance.core import pools
 from appliance.core.leases import LeaseLost
 from appliance.core.scope import TenantScope
 
@@ -15,6 +17,7 @@ from .engine.runner import Runner
 from .executions import service as executions
 from .executions.starting import insert_once
 from .models import Execution
+from .scheduling.fair_share import FairShare
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,64 @@ class RunAtOnce:
         except BaseException:
             completion.completion_signal.unsubscribe(self.claim.execution_id, on_finished)
             raise
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A caller that waits for an execution's end.  `on_finished` is called when it has finished, in whichever process.
+
+    With `on_run`, the execution may run in the caller's thread, until it has ended or waits: `on_run` is called before that, and
+    `on_finished` is not.
+    """
+
+    on_finished: Callable[[], None] | None = None
+    on_run: Callable[[RunAtOnce], None] | None = None
+
+
+class FastLane:
+    """Runs executions whose callers wait, `most` at a time: in threads of its own, or in the caller's.  Thread-safe."""
+
+    def __init__(self, runner: Runner, shares: FairShare, most: int) -> None:
+        self._runner, self._shares = runner, shares
+        self._threads = pools.open_pool(pools.FAST, most)
+        self._slots = threading.BoundedSemaphore(most)
+
+    def take(self) -> bool:
+        """Take a slot, if one is free."""
+        return self._slots.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self._slots.release()
+
+    def run_soon(self, claim: store.Claim, version: CompiledVersion) -> None:
+        """Run a recorded execution, and give its slot back."""
+        try:
+            self._threads.submit(self._run, claim, version)
+        except RuntimeError:  # the pool has been shut down since: the next start resumes the recorded execution
+            self.release()
+
+    def _run(self, claim: store.Claim, version: CompiledVersion) -> None:
+        with self._counted(claim.scope):
+            try:
+                self._runner.run(claim, version)
+            finally:
+                self.release()
+
+    def run_here(self, run: RunAtOnce, version: CompiledVersion, on_run: Callable[[RunAtOnce], None]) -> Execution:
+        """See `RunAtOnce.run`; the slot stays taken."""
+        with self._counted(run.scope):
+            on_run(run)
+            return run.run(self._runner, version)
+
+    @contextmanager
+    def _counted(self, scope: TenantScope) -> Iterator[None]:
+        self._shares.begin_extra(scope.tenant_id)
+        try:
+            yield
+        finally:
+            self._shares.end_extra(scope.tenant_id)
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -24,7 +24,7 @@ from appliance.sandbox import Pool
 from appliance.tenants import starters
 from appliance.tenants.grants import secret_bindings
 
-from .at_once import RunAtOnce
+from .at_once import FastLane, RunAtOnce, Waiting
 from .definitions import versions
 from .definitions.compiled import CompiledVersion
 from .definitions.dependencies import load_dependencies
@@ -77,8 +77,6 @@ class ProcessFlow:
         self._agents = ports.agents or NoAgents()
         self.queue = queue
         self._io = FairThreadPool(pools.IO)
-        self._fast = pools.open_pool(pools.FAST, config.queue.workers)
-        self._fast_slots = threading.BoundedSemaphore(config.queue.workers)
         self._draining = threading.Event()
         self._replays = threading.BoundedSemaphore(MAX_REPLAYS)
         limits = config.limits
@@ -96,6 +94,7 @@ class ProcessFlow:
         self._end_watch = EndWatch()
         self.runner = Runner(config, presence, tools, self._timers)
         self._fair_queue = FairShare(config.queue.workers)
+        self._fast = FastLane(self.runner, self._fair_queue, config.queue.workers)
         self.intake = Intake(self.runner, self._fair_queue, queue, self._draining)
         self._sweeper = Sweeper(self.runner.orphans, self.runner.jumps, config.queue.sweep_ms, self.intake, queue)
         queue.declare(WAKE, self.intake.handle_message)
@@ -128,7 +127,7 @@ class ProcessFlow:
         self._sweeper.stop()
         self._timers.stop()
         self.queue.stop(timeout / 2)
-        self._fast.shutdown(wait=False, cancel_futures=True)
+        self._fast.stop()
         self.runner.wait_idle(max(0.0, deadline - timeout / 2 - clock.monotonic()))
         self.runner.stop(max(0.0, deadline - clock.monotonic()))
         self.triggers.close()
@@ -137,7 +136,7 @@ class ProcessFlow:
         self._end_watch.stop()
 
     def _load(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
-        return self.runner.load_to_run(scope, process_id, version)
+        return self.runner.versions.load_to_run(scope, process_id, version)
 
     def _enqueue(self, tenant_id: str, execution_id: str, priority: int) -> None:
         self.intake.wake(tenant_id, execution_id, priority)
@@ -159,23 +158,20 @@ class ProcessFlow:
     # -- executions
 
     def start_execution(
-        self, scope: TenantScope, process_id: str, request: StartRequest, *, immediate: bool = False,
-        on_finished: Callable[[], None] | None = None, write_related: Callable[[], None] | None = None,
-        on_run: Callable[[RunAtOnce], None] | None = None,
+        self, scope: TenantScope, process_id: str, request: StartRequest, *, waiting: Waiting | None = None,
+        write_related: Callable[[], None] | None = None,
     ) -> Execution:  # fmt: skip
         """Record an execution durably and start it.
 
-        `immediate`: a caller is waiting, so it starts at once in this process if a slot is free.  `on_finished` is called when it
-        has finished, in whichever process.  `write_related` writes what a new execution's input refers to, in its transaction.
-        With `on_run`, it may run in this thread instead, until it has ended or waits: `on_run` is called before that, and
-        `on_finished` is not.
+        If a caller is `waiting`, it starts at once in this process if a slot is free.  `write_related` writes what a new
+        execution's input refers to, in its transaction.
         """
         self._refuse_when_draining()
         version = executions.resolve_version(scope, process_id, request.version)
         _check_request(request)
         compiled = self._load(scope, process_id, version)
         executions.check_input(scope, compiled, request.input)
-        fast = immediate and request.run_at is None and self._fast_slots.acquire(blocking=False)
+        fast = waiting is not None and request.run_at is None and self._fast.take()
         birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
         claim: Claim | None = None
 
@@ -183,58 +179,36 @@ class ProcessFlow:
             row, new = insert_execution(scope, process_id, version, request, birth)
             if new and write_related is not None:
                 write_related()
-            if on_finished is not None and row.status not in store.FINISHED:
-                completion.completion_signal.subscribe(scope.tenant_id, row.id, on_finished)
+            if waiting is not None and waiting.on_finished is not None and row.status not in store.FINISHED:
+                completion.completion_signal.subscribe(scope.tenant_id, row.id, waiting.on_finished)
             if new and row.status == "queued" and row.wait_reason is None:
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new
 
         try:
-            if fast and on_run is not None and write_related is None:
-                undecided = new_running(scope, process_id, version, request, birth)
-                if undecided is not None:
-                    return self._run_at_once(RunAtOnce.of(scope, undecided), compiled, on_run)
+            if waiting is not None and waiting.on_run is not None and fast and write_related is None:
+                unrecorded = new_running(scope, process_id, version, request, birth)
+                if unrecorded is not None:
+                    return self._fast.run_here(RunAtOnce.of(scope, unrecorded), compiled, waiting.on_run)
             row, new = db.write(insert)
             if new and row.status == "running":
                 claim = claim_at_birth(scope, row)
-                self._run_soon(claim, compiled)
+                self._fast.run_soon(claim, compiled)
         finally:
             if fast and claim is None:
-                self._fast_slots.release()
+                self._fast.release()
         if row.status == "scheduled" and row.next_run_at is not None:
             self._timers.at(row.next_run_at, scope.tenant_id, row.id)
         return row
 
-    def _run_at_once(self, run: RunAtOnce, compiled: CompiledVersion, on_run: Callable[[RunAtOnce], None]) -> Execution:
-        self._fair_queue.begin_extra(run.scope.tenant_id)
-        try:
-            on_run(run)
-            return run.run(self.runner, compiled)
-        finally:
-            self._fair_queue.end_extra(run.scope.tenant_id)
-
     def read_input_schema(self, scope: TenantScope, process_id: str) -> Mapping[str, Any] | None:
         """The input schema of the published version, None without one; NotFound, NotPublished."""
         version = executions.resolve_version(scope, process_id, None)
-        return self.runner.load(scope, process_id, version).definition.input_schema
+        return self.runner.versions.load(scope, process_id, version).definition.input_schema
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():
             raise Draining("the appliance is stopping; try again in a moment", headers={"Retry-After": "5"})
-
-    def _run_soon(self, claim: Claim, compiled: CompiledVersion) -> None:
-        try:
-            self._fast.submit(self._run_fast, claim, compiled)
-        except RuntimeError:  # the pool has been shut down since: the next start resumes the recorded execution
-            self._fast_slots.release()
-
-    def _run_fast(self, claim: Claim, compiled: CompiledVersion) -> None:
-        self._fair_queue.begin_extra(claim.scope.tenant_id)
-        try:
-            self.runner.run(claim, compiled)
-        finally:
-            self._fair_queue.end_extra(claim.scope.tenant_id)
-            self._fast_slots.release()
 
     def cancel_execution(self, scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
         """Cancel an execution; one in progress stops at its next host call or step."""
@@ -296,9 +270,9 @@ class ProcessFlow:
         """Which steps `retry_execution` would reuse and run again, and which effects would be repeated; same errors."""
         old = executions.get_execution(scope, execution_id, process_id)
         version = executions.resolve_version(scope, old.process_id, None if published else old.version)
-        compiled = self.runner.load(scope, old.process_id, version)
+        compiled = self.runner.versions.load(scope, old.process_id, version)
         executions.check_input(scope, compiled, old.input)
-        record = ExecutionRecord(scope, old, self.runner.load(scope, old.process_id, old.version))
+        record = ExecutionRecord(scope, old, self.runner.versions.load(scope, old.process_id, old.version))
         return plan_retry(record, compiled, PlanContext(partial(self._find_actions, scope), self._agents), start_from, version)
 
     def replay_execution(
@@ -312,13 +286,13 @@ class ProcessFlow:
         row = executions.get_execution(scope, execution_id, process_id)
         if row.status not in store.FINISHED:
             raise Conflict(Sentence("the execution is %(status)s; it can be replayed once it is finished", status=row.status))
-        own = self.runner.load(scope, row.process_id, row.version)
+        own = self.runner.versions.load(scope, row.process_id, row.version)
         if request.draft:
             compiled = load_draft(scope, row.process_id)
         elif request.version in (None, row.version):
             compiled = own
         else:
-            compiled = self.runner.load(scope, row.process_id, request.version)
+            compiled = self.runner.versions.load(scope, row.process_id, request.version)
         executions.check_input(scope, compiled, row.input)
         with self._replaying():
             return replay(self.runner.tools, ExecutionRecord(scope, row, own), compiled, request, self.config.limits.replay_seconds)
@@ -348,7 +322,7 @@ class ProcessFlow:
         if request.version is None:
             compiled = load_draft(scope, process_id)
         else:
-            compiled = self.runner.load(scope, process_id, executions.resolve_version(scope, process_id, request.version))
+            compiled = self.runner.versions.load(scope, process_id, executions.resolve_version(scope, process_id, request.version))
         actions = self.runner.tools.actions
         outside = RealSystems(self.runner.tools.data, PreviewOnlyActions(actions) if offline else actions, self._load)
         with self._replaying():

@@ -4,11 +4,12 @@ import hashlib
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from appliance.core.errors import NotFound, NotPublished
 from appliance.core.scope import TenantScope
-from appliance.processes import Execution, ProcessFlow
+from appliance.processes import Execution, ProcessFlow, Waiting
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
@@ -79,11 +80,12 @@ class ProcessTools:
             depth=_depth_for(caller), tainted_by=caller.subject.tainted_by,
         )  # fmt: skip
         finished: Future[None] = Future()
-        callback = (lambda: finished.set_result(None)) if seconds else None
+        callback = partial(finished.set_result, None)
+        waiting = Waiting(callback) if seconds else None
         row = self.flow.start_execution(
-            scope, arguments["process_id"], request, immediate=seconds > 0, on_finished=callback, write_related=caller.consume
+            scope, arguments["process_id"], request, waiting=waiting, write_related=caller.consume
         )
-        if callback is None or row.status in FINISHED or row.wait_reason == pausing.PAUSED:
+        if waiting is None or row.status in FINISHED or row.wait_reason == pausing.PAUSED:
             return self.shape.show(row)
 
         def look(last: bool) -> dict[str, Any] | None:

@@ -23,8 +23,7 @@ from appliance.core.errors import (
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
-from appliance.processes import Execution
-from appliance.processes.at_once import RunAtOnce
+from appliance.processes import Execution, RunAtOnce, Waiting
 from appliance.processes.definitions import versions
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import MAX_TEXT, EventAnswer, ExecutionFilter, StartedBy, StartRequest, pausing
@@ -159,8 +158,8 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     return Answer(view, status=200 if row.status in FINISHED else 202, headers=headers)
 
 
-def _start(call: Call, process_id: str, **how: Any) -> Execution:
-    return call.services.processes.start_execution(call.scope, process_id, _start_request(call), **how)
+def _start(call: Call, process_id: str, waiting: Waiting | None = None) -> Execution:
+    return call.services.processes.start_execution(call.scope, process_id, _start_request(call), waiting=waiting)
 
 
 async def _start_and_wait(call: Call, process_id: str) -> Execution:
@@ -170,7 +169,7 @@ async def _start_and_wait(call: Call, process_id: str) -> Execution:
     over = asyncio.Event()
     on_finished: Callable[[], Any] = partial(loop.call_soon_threadsafe, over.set)
     runs: list[RunAtOnce] = []  # its run, if the thread that starts it also runs it
-    starting = in_thread(partial(_start, call, process_id, immediate=True, on_finished=on_finished, on_run=runs.append))
+    starting = in_thread(_start, call, process_id, Waiting(on_finished, runs.append))
     while not (await asyncio.wait([starting], timeout=AT_ONCE_SECONDS))[0] and not runs:
         pass  # no thread is free yet, or the execution is being recorded without running here
     row = None

@@ -10,15 +10,14 @@ from appliance.core import clock, logs
 from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.presence import Presence
-from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
+from appliance.core.errors import NotFound, Overloaded, StorageFull
 from appliance.core.leases import Lease, LeaseLost, OrphanFinder
 from appliance.core.pools import STEP
 from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.processes.definitions.compiled import CompiledVersion, VersionCache, compile_version
-from appliance.processes.host import version_grants
-from appliance.processes.models import Execution, ProcessVersion
+from appliance.processes.definitions.compiled import CompiledVersion
+from appliance.processes.models import Execution
 from appliance.processes.scheduling.clock_jumps import ClockJumps, move_durations
 from appliance.processes.scheduling.fair_threads import FairThreadPool
 from appliance.processes.scheduling.timers import Timers
@@ -29,11 +28,12 @@ from .attempts import Attempts
 from .claims import claim_of
 from .decide import FINISHED, Decision, History, Ready, contains_any
 from .evaluation import fill
-from .failures import StepFailed, from_appliance_error, make_error
+from .failures import StepFailed, make_error
 from .heartbeat import Heartbeat
 from .job import Job, Performed
 from .store import Claim
 from .task import StepServices
+from .version_loader import VersionLoader
 
 log = logging.getLogger(__name__)
 RunningSteps = dict[Future[Performed], Ready]
@@ -46,8 +46,7 @@ class Runner:
         self.config, self.presence = config, presence
         self.tools, self.timers = tools, timers
         self.attempts = Attempts(tools)
-        self.compiled = VersionCache()
-        self._grace = grace_periods(config)
+        self.versions = VersionLoader(grace_periods(config))
         self.active: dict[str, Job] = {}
         self._idle = threading.Condition()
         self._stopping = threading.Event()
@@ -121,38 +120,6 @@ class Runner:
         lease = Lease((row.tenant_id, row.id), row.fence, row.owner, row.lease_until)
         return self.orphans.is_abandoned(lease, now)  # the sweeper handles an owner that hangs
 
-    def load(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
-        """The compiled version, cached.  Its digest distinguishes it from a deleted process with the same id."""
-        return self._find_version(scope, process_id, version)[0]
-
-    def load_to_run(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
-        """Like `load`, for a version about to run; PolicyDenied if what it accesses is not granted any more."""
-        compiled, digest, until = self._find_version(scope, process_id, version)
-        if digest is None:
-            until = version_grants.assess(scope, process_id, version, self._grace)
-        version_grants.refuse_suspended(process_id, version, until)
-        return compiled
-
-    def _find_version(self, scope: TenantScope, process_id: str, version: int) -> tuple[CompiledVersion, str | None, int | None]:
-        """The version, the digest of its grant, and until when it may start."""
-        rows = db.rows(
-            "SELECT draft_digest, grant_digest, allowed_until FROM process_version "
-            "WHERE tenant_id = ? AND process_id = ? AND version = ?",
-            (scope.tenant_id, process_id, version),
-        )
-        if not rows:
-            raise NotFound(
-                Sentence("the process %(process_id)s has no version %(version)s", process_id=repr(process_id), version=version)
-            )
-        digest, grant_digest, until = rows[0]
-        key = (scope.tenant_id, process_id, version, digest)
-        compiled = self.compiled.get(key)
-        if compiled is None:
-            row = scope.get(ProcessVersion, process_id=process_id, version=version)
-            compiled = compile_version(scope.tenant_id, row.definition, row.files)
-            self.compiled.put(key, compiled)
-        return compiled, grant_digest, until
-
     # -- the loop
 
     def run(self, claim: Claim, new: CompiledVersion | None = None) -> None:
@@ -188,7 +155,7 @@ class Runner:
                     self._idle.notify_all()
 
     def _open(self, claim: Claim, new: CompiledVersion | None) -> Job:
-        compiled, refusal = self._load_version(claim) if new is None else (new, None)
+        compiled, refusal = self.versions.of_claim(claim) if new is None else (new, None)
         limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
         apart = self.jumps.offset_ms
         job = Job(claim, compiled, self._load_history(claim, compiled) if new is None else History(compiled.definition), limit)
@@ -198,13 +165,6 @@ class Runner:
         if claim.cancel_requested:
             job.cancel.set()
         return job
-
-    def _load_version(self, claim: Claim) -> tuple[CompiledVersion, dict[str, Any] | None]:
-        """The version of an execution, and the error if it is not allowed to run any more."""
-        try:
-            return self.load_to_run(claim.scope, claim.process_id, claim.version), None
-        except PolicyDenied as error:
-            return self.load(claim.scope, claim.process_id, claim.version), from_appliance_error(error).error
 
     @staticmethod
     def _load_history(claim: Claim, compiled: CompiledVersion, final_status: str | None = None) -> History:

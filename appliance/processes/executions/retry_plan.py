@@ -17,8 +17,9 @@ from appliance.processes.engine.decide import FINISHED, StepRun
 from appliance.processes.engine.waits import CHILD
 from appliance.processes.files.naming import LOAD, READ_FILES, file_method
 from appliance.processes.host.agent_runs import RUN, AgentEffect, Agents
-from appliance.processes.host.journal import ACTION, READS, WRITES
+from appliance.processes.host.journal import ACTION
 from appliance.processes.host.model_calls import GENERATE
+from appliance.processes.host.protocols import READS, WRITES
 from appliance.processes.host.vault import SECRET
 
 from . import retries

@@ -25,17 +25,11 @@ from .call_errors import answer_too_large, error_object, try_call
 from .final_entries import build_final_entry
 from .grant_checks import check_action_grant, check_read_grants, check_write_grants
 from .model_calls import GENERATE, Generated, ModelCalls, answer_model_call, recorded_args, replay_answer, split_answer
-from .protocols import ActionCall, Actions, PreparedData
+from .protocols import READS, WITHIN, WRITES, ActionCall, Actions, PreparedData
 from .vault import SECRET, Vault
 
 ACTION = "integrations.execute"
 STARTED = -1  # the position of a call that was started and has no answer yet
-READS = frozenset({"datapool.find", "datapool.query", "documents.get", "documents.read"})
-WRITES = frozenset(
-    {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
-)
-WITHIN = frozenset(method for method in READS | WRITES if method.startswith("datapool."))
-"""Calls without an effect outside the execution's own rows, but for those of a commit that starts with checking the fence."""
 
 
 class Cancelled(Exception):

@@ -6,6 +6,13 @@ from typing import Any, Protocol
 
 from appliance.processes.engine.store import Claim
 
+READS = frozenset({"datapool.find", "datapool.query", "documents.get", "documents.read"})
+WRITES = frozenset(
+    {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
+)
+WITHIN = frozenset(method for method in READS | WRITES if method.startswith("datapool."))
+"""Calls without an effect outside the execution's own rows, but for those of a commit that starts with checking the fence."""
+
 
 class Data(Protocol):
     """Stored data of a tenant; `perform` returns JSON and, for a writing method, is called inside a write."""

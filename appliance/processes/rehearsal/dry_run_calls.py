@@ -16,9 +16,9 @@ from appliance.processes.engine.waits import CHILD, Child
 from appliance.processes.executions import service as executions
 from appliance.processes.files.naming import LOAD, READ_FILES
 from appliance.processes.host.call_errors import error_object
-from appliance.processes.host.journal import ACTION, READS, WRITES
+from appliance.processes.host.journal import ACTION
 from appliance.processes.host.model_calls import GENERATE
-from appliance.processes.host.protocols import ActionCall, Actions, Data
+from appliance.processes.host.protocols import READS, WRITES, ActionCall, Actions, Data
 from appliance.processes.host.vault import SECRET
 
 from .mocks import Mocks

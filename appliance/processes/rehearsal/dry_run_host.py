@@ -13,8 +13,9 @@ from appliance.processes.engine import waits
 from appliance.processes.engine.task import Task
 from appliance.processes.host.call_errors import error_object
 from appliance.processes.host.grant_checks import check_action_grant, check_read_grants, check_write_grants
-from appliance.processes.host.journal import ACTION, READS, WRITES
+from appliance.processes.host.journal import ACTION
 from appliance.processes.host.model_calls import GENERATE, check_model_grant, check_prompt
+from appliance.processes.host.protocols import READS, WRITES
 from appliance.processes.host.vault import SECRET
 from appliance.sandbox import HostCall, Settled
 

@@ -10,7 +10,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import NotFound, StorageFull
 from appliance.core.pages import PageRequest
-from appliance.processes.at_once import RunAtOnce
+from appliance.processes import RunAtOnce, Waiting
 from appliance.processes.engine import store
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution
@@ -28,8 +28,8 @@ EFFECTS = [
 
 
 def start(world: World, process: str, runs: list[RunAtOnce], payload: Any = None, **request: Any) -> Execution:
-    asked = StartRequest(payload or {"n": 1}, **request)
-    return world.flow.start_execution(world.scope, process, asked, immediate=True, on_run=runs.append)
+    start_request = StartRequest(payload or {"n": 1}, **request)
+    return world.flow.start_execution(world.scope, process, start_request, waiting=Waiting(on_run=runs.append))
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def test_recording_it_in_the_transaction_in_which_it_ends(idle_world: World, fir
 
     request = StartRequest({})
     ending = threading.Thread(
-        target=lambda: rows.append(world.flow.start_execution(world.scope, process, request, immediate=True, on_run=begin))
+        target=lambda: rows.append(world.flow.start_execution(world.scope, process, request, waiting=Waiting(on_run=begin)))
     )
 
     def block() -> None:
@@ -249,7 +249,7 @@ def test_a_process_that_is_deleted_meanwhile(idle_world: World) -> None:
         world.flow.delete_process(world.scope, process, force=True)
 
     with pytest.raises(NotFound):
-        world.flow.start_execution(world.scope, process, StartRequest({}), immediate=True, on_run=delete)
+        world.flow.start_execution(world.scope, process, StartRequest({}), waiting=Waiting(on_run=delete))
     assert stored_executions(process) == 0
 
 
