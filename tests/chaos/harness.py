@@ -89,14 +89,35 @@ CHILD = {
 }
 # first, second, the items, tried, left, right, child, last
 MARKS_PER_RUN = 2 + ITEMS + 1 + 2 + 1 + 1
+SHORT = {
+    "id": "chaos-short",
+    "grants": {"datapool": {"marks": ["read", "write"]}},
+    "steps": [
+        {"id": "one", "rule": {"expression": "= input.run"}},
+        {
+            "id": "two",
+            "code": {
+                "language": "javascript",
+                "source": "export default (input, api) => api.datapool.create('marks', {run: input.run, what: 'short'})",
+            },
+        },
+        {"id": "three", "rule": {"expression": "= steps.two.what"}},
+    ],
+}
+SHORT_NAME = "short"  # how names of requests begin that execute it, once an attempt, because they have no Idempotency-Key
 
 
 @dataclass
 class Report:
-    """The result of a run: `accepted` executions, those `lost`, runs whose marks are too few or too many."""
+    """The result of a run: `accepted` executions, those `lost`, runs whose marks are too few or too many.
+
+    `answered` and `unanswered` are requests without an Idempotency-Key that waited for a short execution.
+    """
 
     rounds: int = 0
     accepted: int = 0
+    answered: int = 0
+    unanswered: int = 0
     lost: list[str] = field(default_factory=list)
     duplicated: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -203,7 +224,7 @@ class Chaos:
 
     def publish(self) -> None:
         with self.client() as client:
-            for process in (CHILD, PROCESS):
+            for process in (CHILD, PROCESS, SHORT):
                 client.put(f"/api/v1/processes/{process['id']}", json=process).raise_for_status()
                 client.post(f"/api/v1/processes/{process['id']}/publish", json={}).raise_for_status()
 
@@ -220,36 +241,69 @@ class Chaos:
         """Send `count` executions while the appliance is killed once; every one is sent until it is accepted."""
         stopped = threading.Event()
         names = [f"r{number}-{index}" for index in range(count)]
+        short = [f"{SHORT_NAME}{number}-{index}" for index in range(count // 4)]
         delay = self.random.uniform(0.05, 1.5)
 
-        def send(name: str) -> str:
-            wait = "?wait=5" if hash(name) % 3 == 0 else ""
-            with self.client() as client:
-                while not stopped.is_set():
-                    try:
-                        answer = client.post(
-                            f"/api/v1/processes/chaos/execute{wait}", json={"run": name}, headers={"Idempotency-Key": name}
-                        )
-                        if answer.status_code in (200, 202):
-                            return str(answer.json()["data"]["execution_id"])
-                        assert answer.status_code in (409, 503), answer.text
-                    except httpx.TransportError:
-                        pass
-                    stopped.wait(0.05)
-            raise AssertionError("stopped before it was accepted")
-
-        with ThreadPoolExecutor(8) as senders:
-            sent = [senders.submit(send, name) for name in names]
+        with ThreadPoolExecutor(8) as senders, ThreadPoolExecutor(4) as short_senders:
+            sent = [senders.submit(self._send, stopped, name) for name in names]
+            sent_short = [short_senders.submit(self._send_short, stopped, name) for name in short]
             try:
                 time.sleep(delay)  # the instant of the kill, drawn by lot: the experiment itself, not a wait for something
                 self.kill()
                 self.start()
                 accepted = [future.result() for future in sent]
+                attempts = {run: answered for future in sent_short for run, answered in future.result().items()}
             finally:
                 stopped.set()  # or an appliance that does not start again would be asked for ever
         self.report.rounds += 1
         self.report.accepted += len(set(accepted))
         self._check(names, accepted)
+        self._check_short(f"{SHORT_NAME}{number}-", attempts)
+
+    def _send(self, stopped: threading.Event, name: str) -> str:
+        """Send one until it is accepted; its execution."""
+        wait = "?wait=5" if hash(name) % 3 == 0 else ""
+        with self.client() as client:
+            while not stopped.is_set():
+                try:
+                    answer = client.post(
+                        f"/api/v1/processes/chaos/execute{wait}", json={"run": name}, headers={"Idempotency-Key": name}
+                    )
+                    if answer.status_code in (200, 202):
+                        return str(answer.json()["data"]["execution_id"])
+                    assert answer.status_code in (409, 503), answer.text
+                except httpx.TransportError:
+                    pass
+                stopped.wait(0.05)
+        raise AssertionError("stopped before it was accepted")
+
+    def _send_short(self, stopped: threading.Event, name: str) -> dict[str, bool]:
+        """Each attempt by the name of its run, and whether it was answered; the last one was."""
+        attempts: dict[str, bool] = {}
+        with self.client() as client:
+            while not stopped.is_set():
+                run = f"{name}.{len(attempts)}"
+                attempts[run] = False
+                try:
+                    answer = client.post("/api/v1/processes/chaos-short/execute?wait=20", json={"run": run})
+                    if answer.status_code == 200:
+                        return {**attempts, run: True}
+                    assert answer.status_code in (202, 409, 503), answer.text
+                except httpx.ConnectError:
+                    del attempts[run]  # nobody was there
+                except httpx.TransportError:
+                    pass
+                stopped.wait(0.05)
+        raise AssertionError("stopped before it was answered")
+
+    def _check_short(self, prefix: str, attempts: dict[str, bool]) -> None:
+        """Answered attempts have their one mark; the others have it, too, or never were."""
+        self._wait_finished({row[0] for row in self._rows("SELECT id FROM execution WHERE process_id = 'chaos-short'")})
+        counted = self._marks(prefix)
+        self.report.answered += sum(attempts.values())
+        self.report.unanswered += len(attempts) - sum(attempts.values())
+        self.report.duplicated += [run for run in attempts if counted[run] > 1]
+        self.report.missing += [run for run, answered in attempts.items() if answered and counted[run] < 1]
 
     def _check(self, names: list[str], accepted: list[str]) -> None:
         unfinished = self._wait_finished(set(accepted))
@@ -276,7 +330,7 @@ class Chaos:
             counted[row["run"]] = row["marks"]
         return counted
 
-    def _wait_finished(self, ids: set[str], seconds: float = 25.0) -> set[str]:
+    def _wait_finished(self, ids: set[str], seconds: float = 60.0) -> set[str]:
         """Those of `ids` that have not succeeded after at most `seconds` without a person's help."""
         ends = time.monotonic() + seconds
         left = ids
@@ -297,7 +351,8 @@ class Chaos:
 def _line(report: Report) -> str:
     """The progress of a long run, so that an interrupted one leaves its results."""
     failures = f"{len(report.lost)} lost, {len(report.duplicated)} duplicated, {len(report.missing)} missing"
-    return f"{report.kills} kills, {report.accepted} executions, {report.reclaimed} reclaimed, {failures}"
+    short = f"{report.answered} short ones answered, {report.unanswered} not"
+    return f"{report.kills} kills, {report.accepted} executions, {report.reclaimed} reclaimed, {short}, {failures}"
 
 
 def run_chaos(
