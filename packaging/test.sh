@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All tests on a fresh machine, browser included.
 #   bash packaging/test.sh                      lint, types, layers, the tests; of the long matrices a part (CONTRIBUTING.md)
-#   bash packaging/test.sh --all                the same with the matrices whole; chaos, soak and bench have commands of their own
+#   bash packaging/test.sh --all                the same with the matrices whole; chaos and soak have commands of their own
+#   bash packaging/test.sh --bench              no test: measures, and writes docs/performance.md; takes the arguments of tests.bench
 #   bash packaging/test.sh tests/core -k ids    arguments go to pytest, which then runs in one process; lint, types and layers are left out
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -48,6 +49,11 @@ check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
     fi
 }
 
+if [ "${1:-}" = --bench ]; then
+    shift
+    alone prepare_everything test
+    exec .venv/bin/python -m tests.bench "$@"
+fi
 ensure_test_tools
 alone prepare_everything test
 alone ensure_suites

@@ -1,1 +1,1 @@
-"""Measurements, not tests: each module is run by hand and prints figures with the floors measured in the same run."""
+"""Measurements, not tests: each module can be run by itself, and prints figures with the floors measured in the same run."""

@@ -1,4 +1,4 @@
-"""Executions per second through `POST /execute?wait=…`, memory, start; with floors (bare Hypercorn, SQLite) in the same run.
+"""Executions per second through `POST …/execute?wait=…`, latency, CPU; with the floors of the same run.
 
 .venv/bin/python -m tests.bench.executions
 """
@@ -12,20 +12,40 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 
 from appliance.connectors.testing import free_port
+from appliance.sandbox import Pool, Program, Settings
+
+from .figures import Row, Section, latencies, show
+from .http_load import run_load, to_request
 
 ROOT = Path(__file__).parent.parent.parent
-ONE_CODE_STEP = {
-    "id": "one",
-    "steps": [{"id": "a", "code": {"language": "javascript", "source": "export default (input) => ({n: input.n + 1})"}}],
+SECONDS = 4.0
+CONCURRENCIES = (1, 8, 32)
+ORDER = json.dumps({"lines": [{"sku": "abc", "n": 2, "price": 3.5}] * 10})
+TOTAL = {
+    "language": "typescript",
+    "source": "export default (input: any) => ({ total: input.lines.reduce((sum: number, l: any) => sum + l.n * l.price, 0) })",
 }
-FORTY_STEPS = {"id": "forty", "steps": [{"id": f"s{i}", "rule": {"expression": f"= input.n + {i} * 1"}} for i in range(40)]}
+NEW_ORDER = {"collection": "bench_orders", "create": {"values": {"total": "= steps.a.total"}}}
+COLLECTION = {"name": "bench_orders", "fields": [{"name": "total", "type": "number"}]}
+PROCESSES = (
+    {"id": "one", "steps": [{"id": "a", "code": TOTAL}]},
+    {
+        "id": "three",
+        "steps": [
+            {"id": "a", "code": TOTAL},
+            {"id": "b", "datapool": NEW_ORDER},
+            {"id": "c", "rule": {"expression": "= steps.a.total * 2"}},
+        ],
+    },
+    {"id": "forty", "steps": [{"id": f"s{i}", "rule": {"expression": f"= input.lines.length + {i} * 1"}} for i in range(40)]},
+)  # fmt: skip
 BARE = """
 import asyncio, sys
 from hypercorn.asyncio import serve
@@ -40,26 +60,24 @@ asyncio.run(serve(app, config))
 """
 
 
-def load(port: int, path: str, headers: dict[str, str], concurrency: int, count: int) -> tuple[float, list[float]]:
-    """(requests per second, sorted latencies in ms) of `count` POSTs by a client process of its own."""
-    plan = json.dumps([port, path, headers, concurrency, count])
-    done = subprocess.run([sys.executable, "-m", "tests.bench.client", plan], cwd=ROOT, capture_output=True, check=True)
-    seconds, latencies = json.loads(done.stdout)
-    return count / seconds, sorted(latencies)
-
-
 @contextmanager
-def running_server(folder: Path, port: int) -> Iterator[float]:
-    """A `gos serve` process; yields the seconds from start to ready."""
+def running_server(folder: Path, port: int, root: Path = ROOT) -> Iterator[float]:
+    """A `gos serve` process with the code of the checkout `root`; yields the seconds from start to ready."""
     began = time.perf_counter()
     line = [sys.executable, "-m", "appliance", "--data", str(folder), "serve", "--port", str(port)]
-    process = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(line, cwd=root, env=environment_of(root), stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_ready(port)
         yield time.perf_counter() - began
     finally:
         process.terminate()
         process.wait(60)
+
+
+def environment_of(root: Path) -> dict[str, str]:
+    """The environment in which this Python runs the appliance and the plugins of a checkout, whichever it has installed."""
+    plugins = sorted(str(path) for path in root.glob("plugins/*/src"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *plugins])}
 
 
 def wait_ready(port: int) -> None:
@@ -81,66 +99,114 @@ def find_server(port: int) -> int:
     return int(result.stdout.split()[0])
 
 
+def tree_of(server: int) -> list[int]:
+    """The server and its sandbox processes."""
+    children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
+    return [server, *map(int, children.stdout.split())]
+
+
 def memory_mb(port: int) -> float:
     """Proportional set size of the server and its children: shared pages are counted once."""
-    server = find_server(port)
-    children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
     total = 0
-    for pid in (server, *map(int, children.stdout.split())):
+    for pid in tree_of(find_server(port)):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return total / 1024
 
 
-def floor_sqlite(folder: Path) -> float:
-    """Milliseconds of one raw insert with synchronous=FULL."""
-    connection = sqlite3.connect(folder / "floor.db", isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("CREATE TABLE t (a TEXT)")
-    times = []
-    for _ in range(300):
-        began = time.perf_counter()
-        connection.execute("INSERT INTO t VALUES ('x')")
-        times.append((time.perf_counter() - began) * 1000)
-    connection.close()
-    return statistics.median(times)
+def cpu_ms(server: int) -> float:
+    """Processor time of a server and its children, in steps of 10 ms."""
+    total = 0
+    for pid in tree_of(server):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total * 1000 / os.sysconf("SC_CLK_TCK")
 
 
-def floor_hypercorn() -> float:
-    """Milliseconds of one request to a bare ASGI application."""
+def measure_load(
+    server: int, port: int, requests: Sequence[bytes], concurrency: int, seconds: float = SECONDS
+) -> dict[str, float]:
+    """Requests per second, latency and the CPU of each, over so many connections that send these requests in turn."""
+    before = cpu_ms(server)
+    load = run_load(port, requests, concurrency, seconds)
+    spent = (cpu_ms(server) - before) / load.requests
+    return {"per second": load.requests / load.seconds, "p50 ms": load.p50, "p99 ms": load.p99, "CPU ms": spent}
+
+
+@contextmanager
+def bare_hypercorn() -> Iterator[tuple[int, int]]:
+    """The floor of every request: process id and port of a Hypercorn whose application answers two bytes."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-c", BARE, str(port)], stderr=subprocess.DEVNULL)
     try:
         wait_ready(port)
-        return statistics.median(load(port, "/", {}, 1, 300)[1])
+        yield process.pid, port
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
 
-def set_up(folder: Path, port: int) -> tuple[str, str]:
+def commit_rates(folder: Path) -> list[Row]:
+    """Inserts per second with synchronous=FULL: one in each commit, and as many as callers at once could share one."""
+    rows = []
+    with closing(sqlite3.connect(folder / "floor.db", isolation_level=None)) as connection:
+        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "CREATE TABLE t (a TEXT)"):
+            connection.execute(statement)
+        for size in CONCURRENCIES:
+            times = []
+            for _ in range(300):
+                began = time.perf_counter()
+                connection.execute("BEGIN IMMEDIATE")
+                for _ in range(size):
+                    connection.execute("INSERT INTO t VALUES ('x')")
+                connection.execute("COMMIT")
+                times.append((time.perf_counter() - began) * 1000)
+            rate = size * 1000 / statistics.mean(times)
+            rows.append(Row(f"durable inserts, {size} in a commit", {"per second": rate, **latencies(times)}, "floor"))
+    return rows
+
+
+def sandbox_alone() -> Row:
+    """The code step in a fresh instance, without database and HTTP."""
+    program = Program("typescript", "a.ts", {"a.ts": TOTAL["source"]})
+    pool = Pool(Settings(processes=1, slots=8))
+    pool.start()
+    try:
+        times = []
+        for _ in range(300):
+            began = time.perf_counter()
+            outcome = pool.run(program, ORDER.encode())
+            times.append((time.perf_counter() - began) * 1000)
+            if outcome.failure is not None:
+                raise RuntimeError(outcome.failure.message)
+    finally:
+        pool.stop()
+    figures = latencies(times)
+    return Row("the code step in the sandbox alone", {"per second": 1000 / figures["p50 ms"], **figures}, "floor")
+
+
+def floors(folder: Path) -> list[Row]:
+    rows = []
+    with bare_hypercorn() as (server, port):
+        request = to_request("POST", "/", {"Host": "localhost", "Content-Type": "application/json"}, ORDER)
+        for concurrency in CONCURRENCIES:
+            figures = measure_load(server, port, [request], concurrency, SECONDS / 2)
+            rows.append(Row(f"bare Hypercorn, concurrency {concurrency}", figures, "floor"))
+    return [*rows, *commit_rates(folder), sandbox_alone()]
+
+
+def set_up(folder: Path, port: int, root: Path = ROOT) -> tuple[str, str]:
     """Create an appliance's data; returns the first tenant and a key of it with a very high rate limit."""
-    environment = {"GOS_PORT": str(port), **os.environ}
+    environment = {**environment_of(root), "GOS_PORT": str(port)}
     line = [sys.executable, "-m", "appliance", "--data", str(folder)]
-    subprocess.run([*line, "init"], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*line, "init"], cwd=root, env=environment, check=True, stdout=subprocess.DEVNULL)
     first = json.loads((folder / "first-run.json").read_text())
     key = subprocess.run(
         [*line, "key", "add", "--tenant", "demo", "--name", "bench", "--quiet"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
+        cwd=root, env=environment, capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
     raise_rate(folder)
     return first["tenant"], key
-
-
-def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), free_port()
-        tenant, key = set_up(folder, port)
-        print(f"floor: bare Hypercorn {floor_hypercorn():.2f} ms, one FULL insert {floor_sqlite(folder):.2f} ms")
-        with running_server(folder, port) as ready:
-            print(f"ready {ready:.2f} s after the start, {memory_mb(port):.0f} MB idle (PSS, with sandbox processes)")
-            measure(port, tenant, key)
 
 
 def raise_rate(folder: Path) -> None:
@@ -149,24 +215,47 @@ def raise_rate(folder: Path) -> None:
         connection.execute("UPDATE api_key SET rate_requests = 1000000")
 
 
-def measure(port: int, tenant: str, key: str) -> None:
-    headers = {"Host": f"{tenant}.localhost:{port}", "X-API-Key": key, "Content-Type": "application/json"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False) as client:
-        for process in (ONE_CODE_STEP, FORTY_STEPS):
-            client.put(f"/api/v1/processes/{process['id']}", json=process).raise_for_status()
-            client.post(f"/api/v1/processes/{process['id']}/publish", json={}).raise_for_status()
-    path = "/api/v1/processes/one/execute?wait=20"
-    load(port, path, headers, 4, 200)
-    for concurrency, count in ((1, 600), (8, 1600), (32, 1600)):
-        rate, times = load(port, path, headers, concurrency, count)
-        print(
-            f"one code step, concurrency {concurrency:2}: {rate:4.0f} executions/s, "
-            f"p50 {times[len(times) // 2]:.1f} ms, p99 {times[int(len(times) * 0.99)]:.1f} ms"
-        )
-    _, times = load(port, "/api/v1/processes/forty/execute?wait=20", headers, 1, 20)
-    print(f"40 steps one after another: {statistics.median(times):.0f} ms")
-    print(f"{memory_mb(port):.0f} MB after the load")
+def headers_of(port: int, tenant: str, key: str) -> dict[str, str]:
+    return {"Host": f"{tenant}.localhost:{port}", "X-API-Key": key, "Content-Type": "application/json"}
+
+
+def publish(port: int, headers: Mapping[str, str]) -> None:
+    """Create the collection and publish the processes of this bench."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", headers=dict(headers), trust_env=False) as client:
+        client.post("/datapool", json=COLLECTION).raise_for_status()
+        for process in PROCESSES:
+            client.put(f"/processes/{process['id']}", json=process).raise_for_status()
+            client.post(f"/processes/{process['id']}/publish", json={}).raise_for_status()
+
+
+def execute(process: str, headers: Mapping[str, str]) -> bytes:
+    return to_request("POST", f"/api/v1/processes/{process}/execute?wait=20", headers, ORDER)
+
+
+def measure_executions(port: int, headers: Mapping[str, str]) -> list[Row]:
+    server, rows = find_server(port), []
+    aims = {1: "≥ 350 per second, p50 ≤ 2.8 ms", 8: "≥ 800 per second", 32: "≥ 800 per second, p99 ≤ 120 ms"}
+    run_load(port, [execute("one", headers)], 4, 1.0)
+    for concurrency in CONCURRENCIES:
+        figures = measure_load(server, port, [execute("one", headers)], concurrency)
+        rows.append(Row(f"one code step, concurrency {concurrency}", figures, aim=aims[concurrency]))
+    for concurrency in (1, 8):
+        figures = measure_load(server, port, [execute("three", headers)], concurrency)
+        rows.append(Row(f"code, DataPool write and rule, concurrency {concurrency}", figures))
+    return [*rows, Row("40 rules in a row", measure_load(server, port, [execute("forty", headers)], 1))]
+
+
+def measure_section() -> Section:
+    about = f"`POST …/execute?wait=20` for {SECONDS:.0f} s each; the code step adds up an order of 10 lines in TypeScript."
+    with tempfile.TemporaryDirectory() as name:
+        folder, port = Path(name), free_port()
+        headers = headers_of(port, *set_up(folder, port))
+        section = Section("Executions", about, floors(folder), plot="per second")
+        with running_server(folder, port):
+            publish(port, headers)
+            section.rows += measure_executions(port, headers)
+    return section
 
 
 if __name__ == "__main__":
-    main()
+    show(measure_section())

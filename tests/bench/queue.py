@@ -4,7 +4,6 @@
 """
 
 import sqlite3
-import statistics
 import tempfile
 import threading
 import time
@@ -21,10 +20,12 @@ from appliance.connectors.testing import free_port
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.processes.executions import ExecutionOrigin, StartRequest, insert_execution
+from appliance.processes.scheduling import backlog
 from appliance.tenants import service
 from appliance.tenants.keys import keys
 
 from .executions import running_server
+from .figures import Row, Section, latencies, show
 
 BACKLOG = 10_000
 BACKLOGS = ("quick", "busy", "wide")
@@ -86,6 +87,7 @@ class Bench:
         """Write a backlog of alpha while the process is paused and the appliance is stopped."""
         db.open_database(f"sqlite:///{self.folder / 'gos.db'}")
         scope = service.system_scope("alpha")
+        backlog.bounds.queued = (BACKLOG + 1) * len(BACKLOGS)  # the limit of a tenant would end this bench
 
         def insert() -> None:
             for _ in range(count // 10):
@@ -109,7 +111,7 @@ class Bench:
         return took, answer.json()["data"]
 
 
-def beside_a_backlog(bench: Bench, process: str) -> None:
+def beside_a_backlog(bench: Bench, process: str) -> list[Row]:
     """With 10,000 queued executions of alpha, how long until a single one of beta starts, and until its caller has the answer."""
     with bench.client("alpha") as client:
         client.post(f"/processes/{process}/resume-triggers", json={}).raise_for_status()
@@ -117,29 +119,25 @@ def beside_a_backlog(bench: Bench, process: str) -> None:
     starts, answers = [], []
     for number in range(20):
         _, queued = bench.run("beta", "quick", {"n": number}, wait=0)
-        rows: list[tuple[Any, ...]] = []
-        while not rows:
+        started: list[tuple[Any, ...]] = []
+        while not started:
             pause.wait(0.01)
             sql = "SELECT started_at - created_at FROM execution WHERE id = ? AND started_at IS NOT NULL"
-            rows = bench.rows(sql, (queued["execution_id"],))
-        starts.append(rows[0][0])
+            started = bench.rows(sql, (queued["execution_id"],))
+        starts.append(started[0][0])
         answers.append(bench.run("beta", "quick", {"n": number})[0])
     ((left,),) = bench.rows("SELECT count(*) FROM execution WHERE process_id = ? AND status = 'queued'", (process,))
-    figures = f"start {percentiles(starts)} ms, wait= answered {percentiles(answers)} ms"
-    print(f"beside {left} queued '{process}' of another tenant: {figures}")
+    beside = f"beside {left:,} queued `{process}` of another tenant"
+    rows = [Row(f"{beside}: start", latencies(starts), aim="1 s"), Row(f"{beside}: answer", latencies(answers))]
     if process == "wide":
         took = [bench.run("beta", "each", {"items": list(range(20))})[0] for _ in range(5)]
-        print(f"beside the same, a for_each of 20 items: {percentiles(took)} ms")
+        rows.append(Row("beside the same: a `for_each` of 20 items", latencies(took)))
     with bench.client("alpha") as client:
         client.post(f"/processes/{process}/pause", json={}).raise_for_status()
+    return rows
 
 
-def percentiles(values: list[float]) -> str:
-    ordered = sorted(values)
-    return f"p50 {statistics.median(ordered):.0f}, p99 {ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]:.0f}"
-
-
-def stream(bench: Bench) -> None:
+def stream(bench: Bench) -> Row:
     """Two-step executions at a steady rate; the time of each from acceptance to its end."""
     with bench.client("beta") as client, ThreadPoolExecutor(8) as senders:
         began = time.perf_counter()
@@ -155,24 +153,32 @@ def stream(bench: Bench) -> None:
     while bench.rows("SELECT 1 FROM execution WHERE tenant_id = 'beta' AND finished_at IS NULL LIMIT 1"):
         pause.wait(0.05)
     took = bench.rows("SELECT finished_at - created_at FROM execution WHERE process_id = 'two' AND tenant_id = 'beta'")
-    rate = len(ids) / sent
-    print(f"{len(ids)} two-step executions at {rate:.0f}/s: {percentiles([row[0] for row in took])} ms from acceptance to end")
+    name = f"{len(ids):,} executions of two steps at {len(ids) / sent:.0f} per second: acceptance to end"
+    return Row(name, latencies([row[0] for row in took]), aim="1 s")
 
 
-def main() -> None:
+def run_each(bench: Bench) -> list[Row]:
+    """Long, wide and deep processes, one execution after another."""
+    rows = []
+    for process, payload, title in (
+        ("forty", {"n": 1}, "40 steps in a row"),
+        ("each", {"items": list(range(1000))}, "a `for_each` of 1,000 items"),
+        ("fan", {"items": list(range(100))}, "100 children of one execution"),
+    ):
+        results = [bench.run("beta", process, payload) for _ in range(3 if process != "forty" else 20)]
+        assert all(execution["status"] == "succeeded" for _, execution in results), results[0][1]
+        rows.append(Row(title, latencies([took for took, _ in results])))
+    return rows
+
+
+def measure_section() -> Section:
+    about = f"long, wide and deep processes; a steady stream; one execution beside {BACKLOG:,} queued ones of another tenant."
+    section = Section("Queue", about)
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name))
         with running_server(bench.folder, bench.port):
             bench.publish()
-            for process, payload, title in (
-                ("forty", {"n": 1}, "40 steps one after another"),
-                ("each", {"items": list(range(1000))}, "for_each of 1,000 items"),
-                ("fan", {"items": list(range(100))}, "100 children"),
-            ):
-                results = [bench.run("beta", process, payload) for _ in range(3 if process != "forty" else 20)]
-                assert all(execution["status"] == "succeeded" for _, execution in results), results[0][1]
-                print(f"{title}: {percentiles([took for took, _ in results])} ms")
-            stream(bench)
+            section.rows += [*run_each(bench), stream(bench)]
             with bench.client("alpha") as client:
                 for process in BACKLOGS:
                     client.post(f"/processes/{process}/pause", json={}).raise_for_status()
@@ -180,8 +186,9 @@ def main() -> None:
             bench.queue_up(process, BACKLOG)
         with running_server(bench.folder, bench.port):
             for process in BACKLOGS:
-                beside_a_backlog(bench, process)
+                section.rows += beside_a_backlog(bench, process)
+    return section
 
 
 if __name__ == "__main__":
-    main()
+    show(measure_section())

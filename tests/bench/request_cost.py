@@ -12,11 +12,13 @@ import http.client
 import json
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -24,6 +26,9 @@ from typing import Any
 
 import httpx
 
+from .figures import Row, Section
+
+ROOT = Path(__file__).parent.parent.parent
 RECORDED = Path(__file__).with_suffix(".json")
 WARM_UP, REQUESTS = 10, 30
 QUIET_SECONDS = 0.005
@@ -196,6 +201,15 @@ def find_regressions(measured: dict[str, float], recorded: dict[str, float]) -> 
         elif ratio > ALLOWED * recorded[name]:
             regressions.append(f"{name}: {ratio:.2f} bare requests, recorded {recorded[name]:.2f}")
     return regressions
+
+
+def measure_section() -> Section:
+    """Bytecodes of each request, counted in a process of its own, whose every thread is counted from its start."""
+    run = subprocess.run([sys.executable, "-m", "tests.bench.request_cost"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    counts = json.loads(run.stdout)["bytecodes"]
+    rows = [Row(name, {"bytecodes": number, "bare requests": number / counts["bare"]}) for name, number in counts.items()]
+    rows[0] = replace(rows[0], name="a request to bare Hypercorn", kind="floor")
+    return Section("Work of a request", "bytecodes that the server executes; the same on every machine.", rows, plot="bytecodes")
 
 
 def main() -> int:

@@ -19,6 +19,8 @@ from pathlib import Path
 from appliance.sandbox import SUSPEND, HostCall, Outcome, Pool, Program, Settings, Settled, Snapshot, Suspend
 from tests.bench import peers
 
+from .figures import Kind, Row, Section, show
+
 TOTALS = "export default (input) => ({ total: input.lines.reduce((sum, line) => sum + line.n * line.price, 0) })"
 TYPED = "export default (input: any) => ({ total: input.lines.reduce((sum: number, l: any) => sum + l.n * l.price, 0) })"
 IN_PHP = """<?php return function (array $input, $api) { $total = 0;
@@ -69,7 +71,7 @@ class HoldingHost(Host):
 
 
 @dataclass(frozen=True)
-class Row:
+class Timing:
     """`ms`: the median; `aim`: the most it should be."""
 
     name: str
@@ -77,10 +79,9 @@ class Row:
     p99: float = 0.0
     aim: float = 0.0
 
-    def show(self, against: float) -> None:
-        target = "" if not self.aim else f"aim {self.aim:g}: " + ("met" if self.ms <= self.aim else "MISSED")
-        ratio = f"{against / self.ms:8.1f}x" if against and self.ms > 0 else " " * 9
-        print(f"{self.name:<46}{self.ms:>10.3f}{self.p99:>10.3f}{ratio}   {target}")
+    def to_row(self, kind: Kind = "measured") -> Row:
+        figures = {"median ms": self.ms} | ({"p99 ms": self.p99} if self.p99 else {})
+        return Row(self.name, figures, kind, f"{self.aim:g} ms" if self.aim else "")
 
 
 def time_of(work: Callable[[], object], count: int = ROUNDS) -> list[float]:
@@ -95,11 +96,11 @@ def time_of(work: Callable[[], object], count: int = ROUNDS) -> list[float]:
     return times
 
 
-def row(name: str, times: list[float], aim: float = 0.0) -> Row:
-    return Row(name, statistics.median(times), statistics.quantiles(times, n=100)[98], aim)
+def timing(name: str, times: list[float], aim: float = 0.0) -> Timing:
+    return Timing(name, statistics.median(times), statistics.quantiles(times, n=100)[98], aim)
 
 
-def step_rows(name: str, run: Callable[[], Outcome], aim: float = 0.0) -> list[Row]:
+def step_rows(name: str, run: Callable[[], Outcome], aim: float = 0.0) -> list[Timing]:
     """A whole step as the appliance sees it, the part inside the sandbox process, and the boundary between them."""
     whole, inside = [], []
 
@@ -113,11 +114,11 @@ def step_rows(name: str, run: Callable[[], Outcome], aim: float = 0.0) -> list[R
 
     time_of(once)
     between = [all_of_it - part for all_of_it, part in zip(whole, inside, strict=True)]
-    boundary = row("  boundary of the process", between, 0.2 if aim else 0.0)
-    return [row(name, whole), row("  inside the sandbox process", inside, aim), boundary]
+    boundary = timing("  boundary of the process", between, 0.2 if aim else 0.0)
+    return [timing(name, whole), timing("  inside the sandbox process", inside, aim), boundary]
 
 
-def floor_row() -> Row:
+def floor_row() -> Timing:
     """A round trip over a socket pair between two threads: the floor for any process boundary."""
     one, other = socket.socketpair()
 
@@ -132,32 +133,38 @@ def floor_row() -> Row:
         one.sendall(b"x" * 400)
         one.recv(4096)
 
-    floor = row("floor: socket pair round trip", time_of(ask))
+    floor = timing("socket pair round trip", time_of(ask))
     one.close()
     answering.join()
     other.close()
     return floor
 
 
-def sleep_rows(pool: Pool) -> list[Row]:
+def sleep_rows(pool: Pool) -> list[Timing]:
     """What sleep adds: a run that suspends compared with one that gets its answer, and a run that resumes."""
     holding = step("javascript", HOLDING.replace("CALL", "human.request"))
     answered = step("javascript", HOLDING.replace("CALL", "datapool.find"))
-    rich = Program("typescript", "a.ts", {"a.ts": SLEEPING.replace("./lib", "./lib.ts"), "lib.ts": LIBRARY})
     snapshot = _snapshot_of(pool.run(holding, ORDER, Host()))
     wake = [Settled(number, True, b"{}") for number in snapshot.pending]
     plain = step_rows("step with one host call", lambda: pool.run(answered, ORDER, Host()))
     sleeping = step_rows("visit that ends in sleep", lambda: pool.run(holding, ORDER, Host()))
     waking = step_rows("visit that wakes and returns", lambda: pool.run(holding, None, Host(*wake), resume=snapshot))
-    sizes = [len(_snapshot_of(pool.run(each, ORDER, Host())).data) / 1024 for each in (holding, rich)]
-    print("snapshots: {:.1f} KB with 100 orders, {:.1f} KB with one of everything (aim 64)".format(*sizes))
     return [
         *plain[:2],
         *sleeping[:2],
-        Row("  suspend", sleeping[1].ms - plain[1].ms, aim=5.0),
+        Timing("  suspend", sleeping[1].ms - plain[1].ms, aim=5.0),
         waking[0],
-        Row("  resume, to the end of the step", waking[1].ms, waking[1].p99, 5.0),
+        Timing("  resume, to the end of the step", waking[1].ms, waking[1].p99, 5.0),
     ]
+
+
+def size_rows(pool: Pool) -> list[Row]:
+    """What is stored of a step that sleeps."""
+    holding = step("javascript", HOLDING.replace("CALL", "human.request"))
+    rich = Program("typescript", "a.ts", {"a.ts": SLEEPING.replace("./lib", "./lib.ts"), "lib.ts": LIBRARY})
+    sizes = [len(_snapshot_of(pool.run(each, ORDER, Host())).data) / 1024 for each in (holding, rich)]
+    names = ("snapshot with 100 orders", "snapshot with one of everything")
+    return [Row(name, {"KB": size}, aim="64 KB") for name, size in zip(names, sizes, strict=True)]
 
 
 def _snapshot_of(outcome: Outcome) -> Snapshot:
@@ -171,7 +178,8 @@ def memory_kb(process: int) -> int:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
 
 
-def show_memory(pool: Pool, program: Program, count: int) -> None:
+def memory_rows(pool: Pool, program: Program, count: int) -> list[Row]:
+    """Proportional set size of a process, and what each of `count` instances at once adds to it."""
     (number,) = pool.process_ids()
     pool.run(program, ORDER, Host())
     before = memory_kb(number)
@@ -186,7 +194,7 @@ def show_memory(pool: Pool, program: Program, count: int) -> None:
         host.go.set()
     for thread in threads:
         thread.join()
-    print(f"memory (PSS): a process {before / 1024:.0f} MB; each live instance {(during - before) / (count - 1):.0f} KB more")
+    return [Row("a sandbox process", {"KB": before}), Row("each live instance more", {"KB": (during - before) / (count - 1)})]
 
 
 def processor_seconds(processes: list[int]) -> float:
@@ -198,7 +206,8 @@ def processor_seconds(processes: list[int]) -> float:
     return total
 
 
-def show_rate(name: str, pool: Pool, work: Callable[[], object], threads: int, count: int = 4000) -> None:
+def rate_row(name: str, pool: Pool, work: Callable[[], object], threads: int, count: int = 4000) -> Row:
+    """Steps per second, and per second of processor time, the appliance's included."""
     def run() -> None:
         for _ in range(count // threads):
             work()
@@ -211,20 +220,20 @@ def show_rate(name: str, pool: Pool, work: Callable[[], object], threads: int, c
         each.join()
     used = processor_seconds(pool.process_ids()) - used
     rate = count / (time.perf_counter() - began)
-    print(f"{name:<34}{threads:>3} threads {rate:>8,.0f}/s {count / used:>8,.0f}/s per core, appliance included")
+    return Row(f"{name}, {threads} threads", {"per second": rate, "per CPU second": count / used})
 
 
-def peer_rows(order: bytes) -> list[Row]:
+def peer_rows(order: bytes, omitted: list[str]) -> list[Timing]:
     out = []
     for name, work in (("node -e, a new process", peers.fresh_node(order)), ("php -n -r, a new process", peers.fresh_php(order))):
         if work is None:
-            print(f"{name.split()[0]} is not installed here; its row is left out")
+            omitted.append(f"{name}: not installed")
         else:
-            out.append(row(name, time_of(work, RARE)))
+            out.append(timing(name, time_of(work, RARE)))
     for fresh, name in ((True, "warm node, a context for each step"), (False, "warm node, nothing apart")):
         with peers.warm_node(order, fresh=fresh) as ask:
             if ask is not None:
-                out.append(row(name, time_of(ask)))
+                out.append(timing(name, time_of(ask)))
     return out
 
 
@@ -233,56 +242,54 @@ def step(language: str, source: str) -> Program:
     return Program(language, name, {name: source})  # type: ignore[arg-type]
 
 
-def language_rows(pool: Pool) -> list[Row]:
-    rows: list[Row] = []
+def language_rows(pool: Pool, omitted: list[str]) -> list[Timing]:
+    rows: list[Timing] = []
     for language, source, aim in (("javascript", TOTALS, 0.5), ("typescript", TYPED, 0.5), ("php", IN_PHP, 1.5)):
         program = step(language, source)
         failure = next(iter(pool.compile(program)), None)
         if failure is not None:
-            print(f"{language} does not run here: {failure.message}")
+            omitted.append(f"{language} step: {failure.message}")
             continue
         rows += step_rows(f"{language} step, a fresh instance", lambda program=program: pool.run(program, ORDER), aim)  # type: ignore[misc]
     return rows
 
 
-def call_row(pool: Pool) -> Row:
+def call_row(pool: Pool) -> Timing:
     program = step("javascript", CALLING % CALLS)
     none = step("javascript", CALLING % 0)
     with_calls = statistics.median(time_of(lambda: pool.run(program, ORDER, Host())))
     without = statistics.median(time_of(lambda: pool.run(none, ORDER, Host())))
-    return Row("host call, boundary both ways", (with_calls - without) / CALLS)
+    return Timing("host call, boundary both ways", (with_calls - without) / CALLS)
 
 
-def other_rows(pool: Pool) -> list[Row]:
+def other_rows(pool: Pool) -> list[Timing]:
     order = {"input": {"lines": [{"n": 2, "price": 3.5}] * 10}}
     fresh = iter(range(10**9))
     two = {"a": "input.lines.length * 2", "b": "input.lines.map((l) => l.n)"}
     return [
-        row("two expressions", time_of(lambda: pool.evaluate(two, order))),
-        row("decision", time_of(lambda: pool.decide(DECISION, {"a": 1}))),
-        row("compile a TypeScript step", time_of(lambda: pool.compile(step("typescript", f"{TYPED} // {next(fresh)}")), 100)),
+        timing("two expressions", time_of(lambda: pool.evaluate(two, order))),
+        timing("decision", time_of(lambda: pool.decide(DECISION, {"a": 1}))),
+        timing("compile a TypeScript step", time_of(lambda: pool.compile(step("typescript", f"{TYPED} // {next(fresh)}")), 100)),
     ]
 
 
-def main() -> None:
-    against = peer_rows(ORDER)
+def measure_section() -> Section:
+    section = Section("Sandbox", "steps over an order of 10 lines, each in a fresh instance, one at a time.", plot="median ms")
+    against = peer_rows(ORDER, section.omitted)
     pool = Pool(Settings(processes=1, slots=8))
     pool.start()
-    show_memory(pool, step("javascript", CALLING % 1), 8)
-    rows = [floor_row(), *language_rows(pool), call_row(pool), *sleep_rows(pool), *other_rows(pool)]
+    memory = memory_rows(pool, step("javascript", CALLING % 1), 8)
+    timings = [*language_rows(pool, section.omitted), call_row(pool), *sleep_rows(pool), *other_rows(pool)]
+    section.rows += [floor_row().to_row("floor"), *(each.to_row() for each in timings), *size_rows(pool), *memory]
     pool.stop()
-    node = next((each.ms for each in against if each.name.startswith("node")), 0.0)
-    print(f"\n{'':<46}{'median ms':>10}{'p99 ms':>10}{'node -e':>9}")
-    for each in (*rows, *against):
-        each.show(node)
-    print()
+    section.rows += [each.to_row("peer") for each in against]
     both = Pool(Settings(processes=2, slots=8))
     both.start()
     totals = step("javascript", TOTALS)
-    for threads in (1, 8, 32):
-        show_rate("javascript step", both, lambda: both.run(totals, ORDER), threads)
+    section.rows += [rate_row("javascript step", both, lambda: both.run(totals, ORDER), threads) for threads in (1, 8, 32)]
     both.stop()
+    return section
 
 
 if __name__ == "__main__":
-    main()
+    show(measure_section())

@@ -25,6 +25,8 @@ import httpx
 from appliance.connectors.testing import free_port
 from tests.bench.executions import ROOT, running_server, set_up
 
+from .figures import Kind, Row, Section, show
+
 SIZES = {"1 KB": 1 << 10, "20 KB": 20 << 10, "1 MB": 1 << 20}
 CONNECTIONS, SECONDS, ROUNDS = 16, 2.0, 3  # the appliance ends a connection after 1,000 answers
 FILES, CHANGED = 5_000, 10
@@ -118,8 +120,8 @@ def archive(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def compare(folder: Path, api: httpx.Client, port: int) -> None:
-    """Print a line per size: medians of the rounds, and the ratios."""
+def compare(folder: Path, api: httpx.Client, port: int, section: Section) -> None:
+    """Add a row for each size and server: medians of the rounds."""
     files = folder / "files"
     files.mkdir()
     for size in SIZES.values():
@@ -132,23 +134,25 @@ def compare(folder: Path, api: httpx.Client, port: int) -> None:
     nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
     with started([sys.executable, "-c", BARE, str(bare), str(files)], bare):
         if nginx is None:
-            print("nginx is not installed and left out; install it with: apt-get install nginx-light")
-            measure(peers)
+            section.omitted.append("nginx: not installed (apt-get install nginx-light)")
+            section.rows += measure(peers)
         else:
             with started([nginx, "-p", str(folder), "-c", str(folder / "nginx.conf")], engine):
-                measure([*peers, ("nginx", engine, "localhost")])
+                section.rows += measure([*peers, ("nginx", engine, "localhost")])
 
 
-def measure(peers: list[tuple[str, int, str]]) -> None:
+def measure(peers: list[tuple[str, int, str]]) -> list[Row]:
+    kinds: dict[str, Kind] = {"GOS": "measured", "bare Hypercorn": "floor", "nginx": "peer"}
+    rows = []
     for label, size in SIZES.items():
         rounds: dict[str, list[float]] = {name: [] for name, *_ in peers}
         for _ in range(ROUNDS):
             for name, port, host in peers:
                 rounds[name].append(per_second(port, host, f"/{size}.bin"))
-        medians = {name: statistics.median(values) for name, values in rounds.items()}
-        ratios = ", ".join(f"{medians['GOS'] / value:.2f} of {name}" for name, value in medians.items() if name != "GOS")
-        figures = ", ".join(f"{name} {value:,.0f}/s" for name, value in medians.items())
-        print(f"{label:>5}: {figures}; {ratios}", flush=True)
+        for name, values in rounds.items():
+            title = f"files of {label}" if name == "GOS" else f"{name}, files of {label}"
+            rows.append(Row(title, {"per second": statistics.median(values)}, kinds[name]))
+    return rows
 
 
 def publish(api: httpx.Client, app: str, files: dict[str, bytes]) -> None:
@@ -159,19 +163,22 @@ def publish(api: httpx.Client, app: str, files: dict[str, bytes]) -> None:
     api.post(f"/api/v1/webapps/{app}/versions/{version['version']}/publish", json={}).raise_for_status()
 
 
-def redeploy(api: httpx.Client) -> None:
-    """Print what it takes to publish a version of FILES files of which CHANGED are new."""
+def redeploy(api: httpx.Client) -> list[Row]:
+    """What it takes to publish a version of FILES files of which CHANGED are new."""
     files = {f"assets/file-{number}.js": f"export const n = {number}\n".encode() * 20 for number in range(FILES)}
     began = time.perf_counter()
     publish(api, "large", files)
-    print(f"{FILES:,} files, first version, one archive: {time.perf_counter() - began:.2f} s")
+    first = time.perf_counter() - began
     times = []
     for turn in range(ROUNDS):
         files |= {f"assets/file-{number}.js": f"export const n = {turn}.{number}\n".encode() * 20 for number in range(CHANGED)}
         began = time.perf_counter()
         send_changes(api, files)
         times.append(time.perf_counter() - began)
-    print(f"{FILES:,} files of which {CHANGED} have changed, manifest to published: {statistics.median(times):.2f} s")
+    return [
+        Row(f"publish {FILES:,} files, first version, one archive", {"s": first}),
+        Row(f"publish {FILES:,} files of which {CHANGED} have changed", {"s": statistics.median(times)}, aim="2 s"),
+    ]
 
 
 def send_changes(api: httpx.Client, files: dict[str, bytes]) -> None:
@@ -188,8 +195,9 @@ def send_changes(api: httpx.Client, files: dict[str, bytes]) -> None:
     api.post(f"{one}/publish", json={}).raise_for_status()
 
 
-def main() -> None:
-    print(f"{CONNECTIONS} keep-alive connections, {SECONDS:.0f} s, medians of {ROUNDS} rounds, load {os.getloadavg()[0]:.1f}")
+def measure_section() -> Section:
+    about = f"GET over {CONNECTIONS} keep-alive connections for {SECONDS:.0f} s, medians of {ROUNDS} rounds; publishing a version."
+    section = Section("Files of WebApps", about, plot="per second")
     with tempfile.TemporaryDirectory() as temporary:
         folder, port = Path(temporary), free_port()
         data = folder / "data"
@@ -197,12 +205,13 @@ def main() -> None:
         with running_server(data, port):
             headers = {"X-API-Key": key, "Host": f"{tenant}.localhost:{port}"}
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=120, trust_env=False) as api:
-                compare(folder, api, port)
-                redeploy(api)
+                compare(folder, api, port, section)
+                section.rows += redeploy(api)
+    return section
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         print(ask(*json.loads(sys.argv[1])))
     else:
-        main()
+        show(measure_section())
