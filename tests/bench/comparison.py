@@ -2,6 +2,7 @@
 
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ class Side:
     rounds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def prepare(self) -> None:
+        # As the set-up does: where Python writes no compiled files by itself, every start would compile all modules.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", "appliance", "plugins"], cwd=self.root, check=True)
         self.headers = headers_of(self.port, *set_up(self.data, self.port, self.root))
         with running_server(self.data, self.port, self.root):
             publish(self.port, self.headers)

@@ -221,7 +221,7 @@ def headers_of(port: int, tenant: str, key: str) -> dict[str, str]:
 
 def publish(port: int, headers: Mapping[str, str]) -> None:
     """Create the collection and publish the processes of this bench."""
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", headers=dict(headers), trust_env=False) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", headers=dict(headers), timeout=120, trust_env=False) as client:
         client.post("/datapool", json=COLLECTION).raise_for_status()
         for process in PROCESSES:
             client.put(f"/processes/{process['id']}", json=process).raise_for_status()
