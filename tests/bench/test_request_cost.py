@@ -4,7 +4,7 @@ Counted are bytecodes, in relation to those of a request to bare Hypercorn in th
 that of sandbox processes. CPU time could not serve: of eight measurements on a busy machine, each the least of six rounds, an
 execution took between 17 and 23 bare requests, and a read between 2.8 and 5.
 
-Least and most of these counts on 2026-11-28, two cores, Python 3.11:
+Least and most of these counts at commit 3f50b9b4, two cores, Python 3.11; on uvloop and a quieter machine, two runs were equal:
 
 | | ten runs beside other work, load 2 to 4 | four with two busy loops as well | three at load 15 |
 |---|---|---|---|
