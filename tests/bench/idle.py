@@ -58,7 +58,7 @@ def measure(root: Path, data: Path, seconds: float) -> Figures:
 def running_server(root: Path, data: Path) -> Iterator[tuple[int, float]]:
     """A server of the checkout; yields its process id and the seconds from start to ready."""
     port = free_port()
-    line = [gos(root), "--data", str(data), "serve", "--port", str(port)]
+    line = [*gos(root), "--data", str(data), "serve", "--port", str(port)]
     began = time.perf_counter()
     process = subprocess.Popen(line, cwd=root, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -69,8 +69,9 @@ def running_server(root: Path, data: Path) -> Iterator[tuple[int, float]]:
         process.wait(60)
 
 
-def gos(root: Path) -> str:
-    return str(root / ".venv" / "bin" / "gos")
+def gos(root: Path) -> list[str]:
+    """The command of a checkout; in its folder, so that its own code runs even if it shares the environment of another one."""
+    return [str(root / ".venv" / "bin" / "python"), "-m", "appliance"]
 
 
 def tree(server: int) -> list[int]:
@@ -112,7 +113,7 @@ def measure_section() -> Section:
     """Medians of three starts and idle intervals of this checkout."""
     with tempfile.TemporaryDirectory() as name:
         data = Path(name)
-        subprocess.run([gos(ROOT), "--data", name, "init"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*gos(ROOT), "--data", name, "init"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         measure(ROOT, data, 1.0)  # The first start migrates and fills caches.
         rounds = [measure(ROOT, data, 10.0) for _ in range(3)]
 
@@ -140,7 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for root in roots:
             data = Path(name) / str(roots.index(root))
-            subprocess.run([gos(root), "--data", str(data), "init"], cwd=root, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([*gos(root), "--data", str(data), "init"], cwd=root, check=True, stdout=subprocess.DEVNULL)
             measure(root, data, 1.0)  # The first start migrates and fills caches.
         for _ in range(args.rounds):
             for root in roots:

@@ -197,7 +197,8 @@ class Lane:
     # ---- the keeper: the only thread that starts processes, because they die together with the thread that started them
 
     def _keep(self) -> None:
-        missing = sum(not self._add() for _ in range(self._count))
+        launched = [processes.launch(self._settings, self._slots) for _ in range(self._count)]  # side by side
+        missing = sum(not self._admit(each) for each in launched)
         self._all_started.set()
         while not self._stopping.is_set():
             if missing:
@@ -261,8 +262,12 @@ class Lane:
         return not self._stopping.wait(pause) and self._add()
 
     def _add(self) -> bool:
+        return self._admit(processes.launch(self._settings, self._slots))
+
+    def _admit(self, process: Process) -> bool:
+        """Wait until a launched process is ready, and give its slots to those who wait; False if it did not start."""
         try:
-            process = processes.start(self._settings, self._slots)
+            processes.await_ready(process)
         except StartFailed as failed:
             self._start_failure = str(failed)
             log.error("%s", failed)  # noqa: TRY400  a traceback would add nothing

@@ -108,8 +108,8 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def start(settings: dict[str, Any], slots: int) -> Process:
-    """Start a process and wait until it is ready. The calling thread must outlive it, because its end kills the process."""
+def launch(settings: dict[str, Any], slots: int) -> Process:
+    """Start a process, which is ready after `await_ready`. The calling thread must outlive it: its end kills the process."""
     control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pairs = [_pair() for _ in range(slots)]
     theirs = [each for _, each in pairs]
@@ -145,11 +145,15 @@ def start(settings: dict[str, Any], slots: int) -> Process:
     process = Process(child, control, errors, user)
     process.slots = [Slot(process, Channel(ours), index) for index, (ours, _) in enumerate(pairs)]
     process.free = list(process.slots)
-    control.settimeout(START_SECONDS)
+    return process
+
+
+def await_ready(process: Process) -> None:
+    """Wait until a launched process is ready; StartFailed, after which it is gone."""
+    process.control.settimeout(START_SECONDS)
     try:
-        process.protections = Protections(**json.loads(control.recv(READY_BYTES)))
+        process.protections = Protections(**json.loads(process.control.recv(READY_BYTES)))
     except (OSError, ValueError):
-        last = _last_words(errors)
+        last = _last_words(process.errors)
         process.end()
         raise StartFailed(Sentence("a sandbox process did not start: %(last)s", last=last[-400:] or 'no answer')) from None
-    return process
