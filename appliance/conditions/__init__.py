@@ -3,7 +3,7 @@
 from appliance.conditions.binding import bind
 from appliance.conditions.evaluation import matches
 from appliance.conditions.parsing import parse
-from appliance.conditions.sql import Column, Related, all_of, any_of, compile_condition
+from appliance.conditions.sql import Column, Related, Sql, all_of, any_of, compile_condition
 from appliance.conditions.strict_evaluation import UNKNOWN, Incomparable, Test, compile_test
 from appliance.conditions.tree import GROUPS, OPERATORS, AllOf, AnyOf, Compare, Condition, Field, Inside, Never, Placeholder
 
@@ -22,6 +22,7 @@ __all__ = [
     "Never",
     "Placeholder",
     "Related",
+    "Sql",
     "Test",
     "all_of",
     "any_of",

@@ -6,10 +6,7 @@ The rule of a change is evaluated in the same transaction as the change.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, TypeVar
-
-from peewee import SQL, Expression, Select, Value
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Field, Inside
@@ -199,16 +196,14 @@ def _row_matches(collection: CompiledCollection, row: list[Any], condition: Cond
     Evaluated before the insert, so that a unique constraint does not reveal hidden entities.
     """
     storage = ["TEXT", "BIGINT", "BIGINT", "BIGINT", *(compiled_field.storage for compiled_field in collection.fields.values())]
-    values = zip(collection.columns, row, storage, strict=True)
-    source = SimpleNamespace(**{column: _build_literal(value, kind) for column, value, kind in values})
-    where = conditions.compile_condition(condition, collection.query_columns(source))
-    return bool(queries.fetch(Select((), [SQL("1")]).where(where)))
+    columns = ", ".join(f"{_typed_placeholder(kind)} AS {column}" for column, kind in zip(collection.columns, storage, strict=True))
+    where = conditions.compile_condition(condition, collection.query_columns)
+    return bool(db.rows(f"SELECT 1 FROM (SELECT {columns}) AS t WHERE {where.text}", (*row, *where.params)))  # noqa: S608
 
 
-def _build_literal(value: Any, storage: str) -> Any:
-    """The value as an SQL literal with the type and collation of such a column."""
-    typed = Value(value).cast(storage)
-    return typed if storage != "TEXT" or db.is_sqlite() else Expression(typed, "COLLATE", SQL('"C"'))
+def _typed_placeholder(storage: str) -> str:
+    """A placeholder for a value with the type and collation of such a column."""
+    return f"CAST(? AS {storage})" + ('' if storage != "TEXT" or db.is_sqlite() else ' COLLATE "C"')
 
 
 class _RequesterReader:

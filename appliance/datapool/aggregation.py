@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from peewee import SQL, OperationalError, Select, fn
+from peewee import OperationalError
 
 from appliance import conditions
-from appliance.conditions import Column, Field
+from appliance.conditions import Column, Field, Sql
+from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import Page, encode_cursor
 from appliance.core.scope import TenantScope
@@ -21,10 +22,8 @@ from appliance.datapool.queries import (
     after_values,
     build_condition,
     count_rows,
-    fetch,
     parse_cursor,
     placeholders,
-    sortable_fields,
 )
 
 MAX_AGGREGATES = 20
@@ -39,7 +38,7 @@ class Output:
     """One column of the result: how it is computed, formatted, compared and sorted."""
 
     name: str
-    node: Any
+    sql: str
     storage: str
     field: Field
     show: Converter | None
@@ -52,16 +51,14 @@ def aggregate_page(scope: TenantScope, collection: CompiledCollection, query: Qu
     """
     if query.fields or query.expand:
         raise InvalidRequest("fields and expand cannot be combined with group or aggregate", pointer="/fields")
-    source = collection.source()
-    columns = collection.query_columns(source)
-    groups = [_group_output(collection, columns, name) for name in _check_group(query.group)]
-    outputs = [*groups, *_aggregate_outputs(collection, columns, query)]
-    where = conditions.compile_condition(build_condition(scope, collection, query), columns)
-    selected = [output.node.alias(f"o{index}") for index, output in enumerate(outputs)]
-    grouped = Select([source], selected).where(where)
+    groups = [_group_output(collection, name) for name in _check_group(query.group)]
+    outputs = [*groups, *_aggregate_outputs(collection, query)]
+    where = conditions.compile_condition(build_condition(scope, collection, query), collection.query_columns)
+    selected = ", ".join(f"{output.sql} AS o{index}" for index, output in enumerate(outputs))
+    grouped = f"SELECT {selected} FROM {collection.source} WHERE {where.text}"  # noqa: S608
     if groups:
-        grouped = grouped.group_by(*(output.node for output in groups))
-    return _page(scope, query, outputs, (grouped, len(groups)))
+        grouped += f" GROUP BY {', '.join(output.sql for output in groups)}"
+    return _page(scope, query, outputs, (Sql(grouped, where.params), len(groups)))
 
 
 def _check_group(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,23 +68,23 @@ def _check_group(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _page(
-    scope: TenantScope, query: Query, outputs: list[Output], statement_and_group_count: tuple[Any, int]
+    scope: TenantScope, query: Query, outputs: list[Output], statement_and_group_count: tuple[Sql, int]
 ) -> Page[dict[str, Any]]:
     statement, group_count = statement_and_group_count
-    inner = statement.alias("grouped")
-    nodes = {output.name: getattr(inner.c, f"o{index}") for index, output in enumerate(outputs)}
+    columns = {output.name: f"grouped.o{index}" for index, output in enumerate(outputs)}
     fields = {output.name: output.field for output in outputs}
     having = conditions.bind(conditions.parse(query.having, fields, pointer="/having"), placeholders(scope), fields)
-    matches_having = conditions.compile_condition(having, {name: Column(node) for name, node in nodes.items()})
-    keys = _sort_keys(query, outputs, nodes, group_count)
-    page_query = Select([inner], list(nodes.values())).where(matches_having)
+    where = conditions.compile_condition(having, {name: Column(column) for name, column in columns.items()})
+    keys = _sort_keys(query, outputs, columns, group_count)
+    selected = f"SELECT {', '.join(columns.values())} FROM ({statement.text}) AS grouped WHERE "  # noqa: S608
     order = ",".join(("-" if key.descending else "") + key.name for key in keys)
     try:
-        total = count_rows(page_query) if query.count else None
+        total = count_rows(Sql(selected + where.text, statement.params + where.params)) if query.count else None
         if query.cursor:
-            page_query = page_query.where(after_values(keys, parse_cursor(query.cursor, order, keys)))
-        page_query = page_query.order_by(*(key.ordering() for key in keys)) if keys else page_query
-        rows = [_convert_row(outputs, row) for row in fetch(page_query.limit(query.limit + 1))]
+            where = conditions.all_of([where, after_values(keys, parse_cursor(query.cursor, order, keys))])
+        ordering = f" ORDER BY {', '.join(key.ordering for key in keys)}" if keys else ""
+        params = (*statement.params, *where.params, query.limit + 1)
+        rows = [_convert_row(outputs, row) for row in db.rows(f"{selected}{where.text}{ordering} LIMIT ?", params)]
     except (OperationalError, OverflowError) as error:
         if "overflow" in str(error):
             raise InvalidRequest("a sum exceeds 64 bits; use a narrower filter", pointer="/aggregate") from error
@@ -120,15 +117,15 @@ def _to_view(outputs: list[Output], row: Any) -> dict[str, Any]:
     }
 
 
-def _group_output(collection: CompiledCollection, columns: Mapping[str, Column], name: str) -> Output:
-    storages = sortable_fields(collection)
+def _group_output(collection: CompiledCollection, name: str) -> Output:
+    storages = collection.sortable_fields
     if name not in storages:
         raise InvalidRequest(
             Sentence("group: %(name)s is not a field that entities can be grouped by", name=repr(name[:60])), pointer="/group"
         )
     return Output(
         name,
-        columns[name].node,
+        collection.query_columns[name].sql,
         storages[name],
         _without_relation(collection.condition_fields[name]),
         _find_formatter(collection, name),
@@ -145,7 +142,7 @@ def _find_formatter(collection: CompiledCollection, name: str) -> Converter | No
     return FIELD_TYPES["datetime"].build_formatter({}) if name in ("created_at", "updated_at") else None
 
 
-def _aggregate_outputs(collection: CompiledCollection, columns: Mapping[str, Column], query: Query) -> list[Output]:
+def _aggregate_outputs(collection: CompiledCollection, query: Query) -> list[Output]:
     if len(query.aggregate) > MAX_AGGREGATES:
         raise InvalidRequest(
             Sentence("aggregate takes at most %(max_aggregates)s members", max_aggregates=MAX_AGGREGATES), pointer="/aggregate"
@@ -161,48 +158,43 @@ def _aggregate_outputs(collection: CompiledCollection, columns: Mapping[str, Col
             )
         if not isinstance(entry, Mapping) or entry.keys() - {"fn", "field"} or entry.get("fn") not in FUNCTIONS:
             raise InvalidRequest(Sentence("must be {fn: %(functions)s, field}", functions=' | '.join(FUNCTIONS)), pointer=pointer)
-        outputs.append(_aggregate_output(collection, columns, (name, entry["fn"], entry.get("field")), pointer))
+        outputs.append(_aggregate_output(collection, (name, entry["fn"], entry.get("field")), pointer))
     return outputs
 
 
-def _aggregate_output(
-    collection: CompiledCollection, columns: Mapping[str, Column], spec: tuple[str, str, Any], pointer: str
-) -> Output:
+def _aggregate_output(collection: CompiledCollection, spec: tuple[str, str, Any], pointer: str) -> Output:
     name, function, field_name = spec
     count = _without_relation(SYSTEM_FIELDS["_version"])
     if function == "count" and field_name is None:
-        return Output(name, fn.COUNT(SQL("*")), "BIGINT", count, int)
-    storages = sortable_fields(collection)
+        return Output(name, "COUNT(*)", "BIGINT", count, int)
+    storages = collection.sortable_fields
     if not isinstance(field_name, str) or field_name not in storages:
         raise InvalidRequest(
             Sentence("%(function)s needs a field of the collection that is not of type json", function=function),
             pointer=f"{pointer}/field",
         )
-    node, condition_field = columns[field_name].node, collection.condition_fields[field_name]
+    column, condition_field = collection.query_columns[field_name].sql, collection.condition_fields[field_name]
     entry = collection.fields.get(field_name)
     kind = entry.definition.type if entry else "integer" if field_name == "_version" else ""
     if function == "count":
-        return Output(name, fn.COUNT(node), "BIGINT", count, int)
+        return Output(name, f"COUNT({column})", "BIGINT", count, int)
     if function in ("min", "max"):
-        extreme = (fn.MIN if function == "min" else fn.MAX)(node)
-        return Output(
-            name, extreme, storages[field_name], _without_relation(condition_field), _find_formatter(collection, field_name)
-        )
+        extreme, formatter = f"{function.upper()}({column})", _find_formatter(collection, field_name)
+        return Output(name, extreme, storages[field_name], _without_relation(condition_field), formatter)
     if kind not in _NUMERIC:
         raise InvalidRequest(
             Sentence("%(function)s needs a field of type %(numeric)s", function=function, numeric=", ".join(_NUMERIC)),
             pointer=f"{pointer}/field",
         )
     if function == "sum":
-        return Output(
-            name, fn.SUM(node), storages[field_name], _without_relation(condition_field), _find_formatter(collection, field_name)
-        )
+        formatter = _find_formatter(collection, field_name)
+        return Output(name, f"SUM({column})", storages[field_name], _without_relation(condition_field), formatter)
     divisor = 10 ** get_scale(entry.definition.options) if entry and kind == "decimal" else 1
-    average = fn.AVG(node) / float(divisor) if divisor > 1 else fn.AVG(node)
+    average = f"AVG({column}) / {float(divisor)}" if divisor > 1 else f"AVG({column})"
     return Output(name, average, "DOUBLE PRECISION", Field("ordered", FIELD_TYPES["number"].build_comparison_parser({})), float)
 
 
-def _sort_keys(query: Query, outputs: list[Output], nodes: Mapping[str, Any], group_count: int) -> list[SortKey]:
+def _sort_keys(query: Query, outputs: list[Output], columns: Mapping[str, str], group_count: int) -> list[SortKey]:
     """The requested order, with the grouped fields appended so that it is unambiguous."""
     by_name = {output.name: output for output in outputs}
     keys: list[SortKey] = []
@@ -214,5 +206,5 @@ def _sort_keys(query: Query, outputs: list[Output], nodes: Mapping[str, Any], gr
                 pointer="/sort",
             )
         if name not in [key.name for key in keys]:
-            keys.append(SortKey(name, nodes[name], by_name[name].storage, part.startswith("-")))
+            keys.append(SortKey(name, columns[name], by_name[name].storage, part.startswith("-")))
     return keys

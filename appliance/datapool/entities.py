@@ -66,14 +66,17 @@ def check_size(stored: list[Any]) -> None:
 def insert_rows(collection: CompiledCollection, rows: list[list[Any]]) -> None:
     """Insert all rows or none; ConstraintBroken."""
     chunk = max(1, MAX_PARAMETERS // len(collection.columns))
-    try:
-        with db.savepoint():
-            for start in range(0, len(rows), chunk):
-                part = rows[start : start + chunk]
-                sql = collection.insert_sql + ", ".join([collection.row_placeholders] * len(part))
-                db.execute(sql, tuple(value for row in part for value in row))
-    except IntegrityError as error:
-        raise ConstraintBroken from error
+    if len(rows) <= chunk:
+        _insert_at_once(collection, rows)
+        return
+    with db.savepoint():
+        for start in range(0, len(rows), chunk):
+            _insert_at_once(collection, rows[start : start + chunk])
+
+
+def _insert_at_once(collection: CompiledCollection, rows: list[list[Any]]) -> None:
+    sql = collection.insert_sql + ", ".join([collection.row_placeholders] * len(rows))
+    _execute_checked(sql, tuple(value for row in rows for value in row))
 
 
 def create(collection: CompiledCollection, stored: list[Any], pointer: str = "") -> ChangeResult:
@@ -137,8 +140,7 @@ def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, 
 
 def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
     try:
-        with db.savepoint():
-            return db.execute(sql, params)
+        return db.try_execute(sql, params)
     except IntegrityError as error:
         raise ConstraintBroken from error
 

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from peewee import SQL, NodeList, Select, fn
-
 from appliance import conditions
-from appliance.conditions import AllOf, AnyOf, Compare, Condition, Field
+from appliance.conditions import AllOf, AnyOf, Compare, Condition, Field, Sql
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import InvalidCursor, InvalidRequest
@@ -111,64 +109,60 @@ class SortKey:
     """
 
     name: str
-    node: Any
+    sql: str
     storage: str
     descending: bool = False
     is_nullable: bool = True
 
-    def ordering(self) -> Any:
-        if not self.is_nullable:
-            return self.node.desc() if self.descending else self.node.asc()
-        return NodeList((self.node, SQL("DESC NULLS LAST" if self.descending else "ASC NULLS FIRST")))
+    @property
+    def ordering(self) -> str:
+        nulls = ("NULLS LAST" if self.descending else "NULLS FIRST") if self.is_nullable else ""
+        return f"{self.sql} {'DESC' if self.descending else 'ASC'} {nulls}"
 
-    def after(self, value: Any) -> Any:
+    def after(self, value: Any) -> Sql:
         """The condition on rows strictly after `value` in this order."""
-        if not self.is_nullable:
-            return self.node < value if self.descending else self.node > value
-        if value is None:
-            return SQL("1 = 0") if self.descending else self.node.is_null(False)
-        return (self.node < value) | self.node.is_null() if self.descending else self.node > value
+        if value is None and self.is_nullable:
+            return Sql("1 = 0" if self.descending else f"{self.sql} IS NOT NULL")
+        if self.descending and self.is_nullable:
+            return Sql(f"({self.sql} < ? OR {self.sql} IS NULL)", (value,))
+        return Sql(f"{self.sql} {'<' if self.descending else '>'} ?", (value,))
 
-    def equals(self, value: Any) -> Any:
-        return self.node.is_null() if value is None else self.node == value
+    def equals(self, value: Any) -> Sql:
+        return Sql(f"{self.sql} IS NULL") if value is None else Sql(f"{self.sql} = ?", (value,))
 
 
 def find_page(
     scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None
 ) -> Page[dict[str, Any]]:
     """One page of entities, restricted to those the reader may list."""
-    source = collection.source()
-    columns = collection.query_columns(source)
-    where = conditions.compile_condition(build_condition(scope, collection, query, reader), columns)
-    keys = _build_sort_keys(collection, columns, query.sort)
-    selected = [getattr(source, column) for column in collection.columns]
-    statement = Select([source], selected).where(where)
-    total = count_rows(Select([source], [SQL("1")]).where(where)) if query.count else None
+    where = conditions.compile_condition(build_condition(scope, collection, query, reader), collection.query_columns)
+    keys = _build_sort_keys(collection, query.sort)
+    total = _count_rows(collection, where) if query.count else None
     order = ",".join(("-" if key.descending else "") + key.name for key in keys)
     if query.cursor:
-        statement = statement.where(after_values(keys, parse_cursor(query.cursor, order, keys)))
-    rows = fetch(statement.order_by(*(key.ordering() for key in keys)).limit(query.limit + 1))
+        where = conditions.all_of([where, after_values(keys, parse_cursor(query.cursor, order, keys))])
+    sql = f"{collection.query_sql} WHERE {where.text} ORDER BY {', '.join([key.ordering for key in keys])} LIMIT ?"
+    rows = db.rows(sql, (*where.params, query.limit + 1))
     has_more, rows = len(rows) > query.limit, rows[: query.limit]
-    positions = _positions(collection)
+    positions = collection.positions
     cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if has_more else None
     return Page(to_views(collection, [collection.to_view(row) for row in rows], query, reader), cursor, total)
 
 
 def count_entities(scope: TenantScope, collection: CompiledCollection, query: Query, limit: int) -> int:
-    """The number of entities that match the query, counted up to `most` + 1."""
-    source = collection.source()
-    where = conditions.compile_condition(build_condition(scope, collection, query), collection.query_columns(source))
-    return count_rows(Select([source], [SQL("1")]).where(where).limit(limit + 1))
+    """The number of entities that match the query, counted up to `limit` + 1."""
+    where = conditions.compile_condition(build_condition(scope, collection, query), collection.query_columns)
+    return _count_rows(collection, where, limit + 1)
 
 
-def count_rows(statement: Any) -> int:
-    return int(fetch(Select([statement.alias("counted")], [fn.COUNT(SQL("*"))]))[0][0])
+def _count_rows(collection: CompiledCollection, where: Sql, limit: int | None = None) -> int:
+    statement = Sql(f"SELECT 1 FROM {collection.source} WHERE {where.text}", where.params)  # noqa: S608
+    return count_rows(statement if limit is None else Sql(f"{statement.text} LIMIT ?", (*statement.params, limit)))
 
 
-def fetch(statement: Any) -> list[Any]:
-    """The rows of a statement as tuples."""
-    sql, params = db.database.get_sql_context().sql(statement).query()
-    return list(db.database.execute_sql(sql, params).fetchall())
+def count_rows(statement: Sql) -> int:
+    """The number of rows of a statement."""
+    return int(db.rows(f"SELECT COUNT(*) FROM ({statement.text}) AS counted", statement.params)[0][0])  # noqa: S608
 
 
 def placeholders(scope: TenantScope) -> dict[str, Any]:
@@ -203,15 +197,9 @@ def _build_search_conditions(collection: CompiledCollection, search: str) -> lis
     return [AnyOf(tuple(Compare(name, "_icontains", word) for name in names)) for word in words]
 
 
-def sortable_fields(collection: CompiledCollection) -> dict[str, str]:
-    """The fields entities can be sorted by, with their storage type."""
-    system_fields = {"id": "TEXT", "created_at": "BIGINT", "updated_at": "BIGINT", "_version": "BIGINT"}
-    return system_fields | {name: f.storage for name, f in collection.fields.items() if f.definition.type != "json"}
-
-
-def _build_sort_keys(collection: CompiledCollection, columns: Mapping[str, Any], sort: Sequence[str]) -> list[SortKey]:
+def _build_sort_keys(collection: CompiledCollection, sort: Sequence[str]) -> list[SortKey]:
     """The requested order with the id appended so that it is unambiguous; by default the newest come first."""
-    storages = sortable_fields(collection)
+    storages, columns = collection.sortable_fields, collection.query_columns
     keys: list[SortKey] = []
     for part in sort or ("-id",):
         name = part.removeprefix("-")
@@ -222,10 +210,10 @@ def _build_sort_keys(collection: CompiledCollection, columns: Mapping[str, Any],
             )
         if name not in [key.name for key in keys]:
             keys.append(
-                SortKey(name, columns[name].node, storages[name], part.startswith("-"), is_nullable=name in collection.fields)
+                SortKey(name, columns[name].sql, storages[name], part.startswith("-"), is_nullable=name in collection.fields)
             )
     if "id" not in [key.name for key in keys]:
-        keys.append(SortKey("id", columns["id"].node, "TEXT", keys[0].descending, is_nullable=False))
+        keys.append(SortKey("id", columns["id"].sql, "TEXT", keys[0].descending, is_nullable=False))
     return keys
 
 
@@ -244,18 +232,13 @@ def _is_storable(value: Any) -> bool:
     return not isinstance(value, str) or ("\x00" not in value and value == value.encode("utf8", "replace").decode())
 
 
-def after_values(keys: Sequence[SortKey], values: Sequence[Any]) -> Any:
+def after_values(keys: Sequence[SortKey], values: Sequence[Any]) -> Sql:
     """The condition on rows after `values`, comparing column by column, each in its own direction."""
     alternatives = []
     for index, (key, value) in enumerate(zip(keys, values, strict=True)):
         same = [previous.equals(previous_value) for previous, previous_value in zip(keys[:index], values, strict=False)]
         alternatives.append(conditions.all_of([*same, key.after(value)]))
     return conditions.any_of(alternatives)
-
-
-def _positions(collection: CompiledCollection) -> dict[str, int]:
-    system_positions = {"id": 0, "created_at": 1, "updated_at": 2, "_version": 3}
-    return system_positions | {name: entry.position for name, entry in collection.fields.items()}
 
 
 def to_views(
@@ -300,7 +283,5 @@ def _expand(collection: CompiledCollection, entities: list[dict[str, Any]], name
 
 def find_rows(collection: CompiledCollection, condition: Condition) -> list[Any]:
     """The rows that match a bound condition, in no particular order."""
-    source = collection.source()
-    selected = [getattr(source, column) for column in collection.columns]
-    where = conditions.compile_condition(condition, collection.query_columns(source))
-    return fetch(Select([source], selected).where(where))
+    where = conditions.compile_condition(condition, collection.query_columns)
+    return db.rows(f"{collection.query_sql} WHERE {where.text}", where.params)

@@ -104,11 +104,11 @@ def select_with_sql(database: Any, table: list[dict[str, Any]], condition: Condi
         stored = [None if row[name] is None else FIELDS[name].convert(row[name]) for name in scalars]
         values = (position, *stored, None if friend is None else str(position))
         database.execute_sql("INSERT INTO person VALUES (?, ?, ?, ?, ?, ?)", values)
-    friends, persons = peewee.Table("friend"), peewee.Table("person")
-    related = Related(friends, friends.c.id, {name: Column(getattr(friends.c, name)) for name in FRIEND})
-    columns = {name: Column(getattr(persons.c, name), (lambda: related) if name == "friend" else None) for name in FIELDS}
-    query = persons.select(persons.c.position).where(compile_condition(condition, columns)).order_by(persons.c.position)
-    return [row[0] for row in database.execute(query).fetchall()]
+    related = Related("SELECT t.id FROM friend AS t", {name: Column(f"t.{name}") for name in FRIEND})
+    columns = {name: Column(f"t.{name}", (lambda: related) if name == "friend" else None) for name in FIELDS}
+    where = compile_condition(condition, columns)
+    query = f"SELECT position FROM person AS t WHERE {where.text} ORDER BY position"  # noqa: S608
+    return [row[0] for row in database.execute_sql(query, where.params).fetchall()]
 
 
 @settings(max_examples=300, deadline=None)

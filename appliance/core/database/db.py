@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 database = peewee.DatabaseProxy()
 MAX_BATCH = 128
+_encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 class _WriterState(threading.local):
@@ -308,21 +309,16 @@ def _current_job(verb: str) -> _Job:
     return _writer_state.job
 
 
-@contextmanager
-def snapshot() -> Iterator[None]:
+def snapshot() -> AbstractContextManager[None]:
     """Inside the block, all reads of this thread see the same state of the database."""
-    if _writer_state.inside:
-        yield
-        return
-    with database.obj.keep_connection(), database.atomic(*database.obj.snapshot_begin):
-        yield
+    state: AbstractContextManager[None] = nullcontext() if _writer_state.inside else database.obj.snapshot()
+    return state
 
 
-@contextmanager
-def deadline(seconds: float) -> Iterator[None]:
+def deadline(seconds: float) -> AbstractContextManager[None]:
     """Limit the duration of each read statement of this thread inside the block; TimedOut."""
-    with database.obj.deadline(seconds):
-        yield
+    limited: AbstractContextManager[None] = database.obj.deadline(seconds)
+    return limited
 
 
 @contextmanager
@@ -339,14 +335,18 @@ def savepoint() -> Iterator[None]:
 
 def rows(sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Run an SQL query and return its rows; parameters are `?` on both databases."""
-    cursor = database.execute_sql(database.obj.statement(sql), params)
-    return list(cursor.fetchall())
+    fetched: list[tuple[Any, ...]] = database.obj.fetch_rows(sql, params)
+    return fetched
 
 
 def execute(sql: str, params: tuple[Any, ...] = ()) -> int:
     """Run an SQL statement inside a write; returns the number of changed rows."""
-    cursor = database.execute_sql(database.obj.statement(sql), params)
-    return int(cursor.rowcount)
+    return int(database.obj.execute_sql(database.obj.statement(sql), params).rowcount)
+
+
+def try_execute(sql: str, params: tuple[Any, ...] = ()) -> int:
+    """As `execute`; if it fails, nothing of it remains and the write can go on."""
+    return int(database.obj.try_statement(sql, params))
 
 
 class JsonField(peewee.TextField):  # type: ignore[misc]  # peewee carries no types
@@ -365,7 +365,7 @@ class JsonField(peewee.TextField):  # type: ignore[misc]  # peewee carries no ty
 
 def dump_json(value: Any) -> str:
     """Serialize a value as compact JSON; ValueError for NaN and infinities, which are not JSON."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _encoder.encode(value)
 
 
 class PlatformModel(peewee.Model):  # type: ignore[misc]

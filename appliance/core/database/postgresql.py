@@ -4,7 +4,7 @@ import itertools
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
@@ -148,7 +148,6 @@ class _ReadPool:
 class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee carries no types
     """The writer's thread has its own connection; all other threads borrow one from the pool."""
 
-    snapshot_begin = ("REPEATABLE READ",)
     size_sql = "SELECT pg_database_size(current_database())"
 
     def __init__(self, url: str) -> None:
@@ -223,6 +222,27 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         finally:
             self._state.reset()
             self._readers.release(connection)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Inside the block, this thread reads one state of the database; nested blocks read that of the outermost one."""
+        with self.keep_connection(), self.atomic("REPEATABLE READ"):
+            yield
+
+    def fetch_rows(self, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a query, whose parameters are `?`, and return its rows."""
+        return list(self.execute_sql(convert_placeholders(sql), params).fetchall())
+
+    def try_statement(self, sql: str, params: Sequence[Any]) -> int:
+        """Run a statement inside a write in its own savepoint, and return the number of changed rows."""
+        point = self.set_savepoint()
+        try:
+            changed = int(self.execute_sql(convert_placeholders(sql), params).rowcount)
+        except BaseException:
+            self.undo_savepoint(point)
+            raise
+        self.release_savepoint(point)
+        return changed
 
     def _execute_cursor(self, sql: str, params: Any, **options: Any) -> Any:
         if not self._state.closed:

@@ -2,8 +2,8 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import peewee
@@ -31,7 +31,6 @@ _pause = threading.Event()
 class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no types
     """A connection per thread; `is_writing` says whether the current thread is the writer."""
 
-    snapshot_begin = ()
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
     def __init__(self, path: str, is_writing: Callable[[], bool]) -> None:
@@ -52,9 +51,39 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         """See `changes.read_state`: the number changes when another connection has committed, and this thread's never does."""
         return self.execute_sql("PRAGMA data_version").fetchone()[0]
 
-    def keep_connection(self) -> Any:
-        """Inside the block, this thread keeps its connection."""
-        return self.connection_context() if self.is_closed() else nullcontext()
+    def _execute_cursor(self, sql: str, params: Any, **options: Any) -> Any:
+        """Run a statement; without hooks also without peewee's log and cursor, which take as long as finding a row."""
+        if self.query_hooks:
+            return super()._execute_cursor(sql, params, **options)
+        with peewee.__exception_wrapper__:
+            return self.connection().execute(sql, params or ())
+
+    def fetch_rows(self, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a query and return its rows; TimedOut, as in `deadline`, also while they are fetched."""
+        with peewee.__exception_wrapper__:
+            rows: list[tuple[Any, ...]] = self.execute_sql(sql, params).fetchall()
+        return rows
+
+    def try_statement(self, sql: str, params: Sequence[Any]) -> int:
+        """Run a statement inside a write, and return the number of changed rows; SQLite undoes one that fails by itself."""
+        return int(self.execute_sql(sql, params).rowcount)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Inside the block, this thread reads one state of the database; nested blocks read that of the outermost one."""
+        connection = self.connection()
+        if connection.in_transaction:
+            yield
+            return
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            connection.execute("COMMIT")  # nothing was written
+
+    def in_transaction(self) -> bool:
+        """Whether this thread is in a snapshot or a write, which peewee does not know of."""
+        return not self.is_closed() and bool(self.connection().in_transaction)
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
