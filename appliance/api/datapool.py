@@ -199,7 +199,8 @@ def get_entity(call: Call, collection: str, entity_id: str) -> Answer:
 
     The ETag is its `_version`, which conditional changes name.
     """
-    query = datapool.parse_query(call.query.model_dump(exclude_none=True))
+    members = call.query.model_dump(exclude_none=True)
+    query = datapool.parse_query(members) if members else None
     return entity_answer(datapool.get_entity(call.scope, collection, entity_id, query=query))
 
 

@@ -28,7 +28,7 @@ class Sealer:
 
     def __init__(self, key: bytes) -> None:
         self._aead = AESGCM(hashlib.sha256(b"gos seal" + key).digest())
-        self._digest_key = hashlib.sha256(b"gos digest" + key).digest()
+        self._digest = hmac.new(hashlib.sha256(b"gos digest" + key).digest(), digestmod=hashlib.sha256)
 
     def seal(self, value: bytes, context: str) -> bytes:
         """Encrypt the value, bound to the context."""
@@ -49,7 +49,9 @@ class Sealer:
 
     def digest(self, value: bytes) -> bytes:
         """The HMAC-SHA256 of a credential, to store and compare instead of the credential itself."""
-        return hmac.digest(self._digest_key, value, "sha256")
+        digest = self._digest.copy()  # Keyed once, because every request with an API key is digested.
+        digest.update(value)
+        return digest.digest()
 
 
 def load_or_make_key(path: Path) -> bytes:

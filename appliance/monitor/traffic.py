@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from appliance.core import clock
 from appliance.core.database import db
@@ -22,8 +22,7 @@ MAX_QUEUED = 20_000
 BYTES_OF: Mapping[TrafficKind, Literal["key_bytes", "webapp_bytes"]] = {"key": "key_bytes", "webapp": "webapp_bytes"}
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredRequest:
+class AnsweredRequest(NamedTuple):
     """An answered request, `at` in epoch milliseconds; `name` is the id of the key or the app."""
 
     tenant_id: str

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 LARGE_BYTES = 64 << 10
 # Parsing and validating the largest body takes less; work that takes longer stops blocking the queue after that.
@@ -25,12 +25,12 @@ class LargeBodies:
         self._is_busy = False
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
 
-    @asynccontextmanager
-    async def turn(self, tenant_id: str, size: int) -> AsyncIterator[Callable[[], None]]:
+    def turn(self, tenant_id: str, size: int) -> AbstractAsyncContextManager[Callable[[], None]]:
         """Hold a turn while working on a received body of this size; small ones do not wait.  Yields a function to end the turn."""
-        if size < LARGE_BYTES:
-            yield release_nothing
-            return
+        return nullcontext(release_nothing) if size < LARGE_BYTES else self._hold(tenant_id)
+
+    @asynccontextmanager
+    async def _hold(self, tenant_id: str) -> AsyncIterator[Callable[[], None]]:
         await self._acquire(tenant_id)
         ended = False
 

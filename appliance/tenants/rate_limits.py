@@ -7,7 +7,8 @@ from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.sentences import Sentence
 
-from .keys.keys import Caller, RateLimit
+from .keys.keys import Caller
+from .keys.lineage import RateLimit
 
 MAX_WINDOWS = 10_000
 

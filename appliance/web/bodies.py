@@ -37,4 +37,13 @@ async def read_body(
     pieces: AsyncIterator[bytes], max_bytes: int, refusal: PayloadTooLarge | None = None, *, drain: int = DRAIN_BYTES
 ) -> bytes:
     """A whole body of at most `max_bytes`; see `bounded`."""
-    return b"".join([piece async for piece in bounded(pieces, max_bytes, refusal or too_large(max_bytes), drain=drain)])
+    chunks, size = [], 0
+    async for piece in pieces:
+        size += len(piece)
+        if size <= max_bytes:
+            chunks.append(piece)
+        elif size > max_bytes + drain:
+            break
+    if size > max_bytes:
+        raise refusal or too_large(max_bytes)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -62,6 +62,8 @@ class Request:
     def args(self) -> Mapping[str, list[str]]:
         """The values of each query parameter; bytes that are not UTF-8 stay percent-encoded."""
         args: dict[str, list[str]] = {}
+        if not self.scope["query_string"]:
+            return args
         query = self.query_string.decode("latin1")
         for name, value in parse_qsl(query, keep_blank_values=True, errors="werkzeug.url_quote"):
             args.setdefault(name, []).append(value)

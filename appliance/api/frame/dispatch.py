@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from quart import Blueprint
@@ -36,7 +36,7 @@ from .routing import PREFIX, ROUTES, Answer, Call, Events, Pieces, Route, Upload
 from .uploads import receive_upload
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class IncomingRequest:
     """A request on its way to a handler.  Authentication appends to `callers`; an upload is `admitted` before its body is read."""
 
@@ -107,23 +107,24 @@ async def _answer(services: Services, route: Route, incoming: IncomingRequest, p
         return await _serve_upload(services, route, incoming, path_args)
     if route.takes_stream:
         return await _async_work(services, route, incoming, path_args)
-    incoming = replace(incoming, raw=await read_body(request.pieces, services.config.limits.json_body_kb << 10))
+    incoming.raw = await read_body(request.pieces, services.config.limits.json_body_kb << 10)
     work = _async_work if route.is_async else _sync_work
-    async with services.limits.large_bodies.turn(request.tenant, len(incoming.raw)) as end:
-        return await work(services, route, replace(incoming, end_turn=end), path_args)
+    async with services.limits.large_bodies.turn(request.tenant, len(incoming.raw)) as incoming.end_turn:
+        return await work(services, route, incoming, path_args)
 
 
 async def _serve_upload(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Response:
     """Stream an authenticated upload to disk and serve it; the file is deleted with the request unless it became a blob."""
     threads = services.threads
     caller, headers = await in_thread(threads, _caller_of, services, route, incoming)
-    with _add_rate_limit_headers(headers):
+    with _RateLimitHeaders(headers):
         upload = await receive_upload(services, incoming.http, form=route.body.kind == "file")
     try:
         if route.body.kind == "file":
             blob = await in_thread(threads, services.documents.files.store_received, caller.scope, upload.received)
             upload = replace(upload, stored=blob)
-        return await _sync_work(services, route, replace(incoming, upload=upload, admitted=(caller, headers)), path_args)
+        incoming.upload, incoming.admitted = upload, (caller, headers)
+        return await _sync_work(services, route, incoming, path_args)
     finally:
         await in_thread(threads, upload.received.discard)
 
@@ -145,7 +146,7 @@ def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
 
 def _run_sync(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> SyncResult:
     prepared = _prepare(services, route, incoming, path_args)
-    with _add_rate_limit_headers(prepared[1]):
+    with _RateLimitHeaders(prepared[1]):
         return _perform_sync(route, incoming, path_args, prepared)
 
 
@@ -155,7 +156,7 @@ Prepared = tuple[Call, dict[str, str], Permit | None]
 def _prepare(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Prepared:
     """Authenticate, parse and apply policies; in a thread, because parsing a large body would block the event loop."""
     caller, headers = _caller_of(services, route, incoming)
-    with _add_rate_limit_headers(headers):
+    with _RateLimitHeaders(headers):
         call, permit = agent_policies.admit_agent(route, _make_call(services, route, incoming, caller), path_args)
     return call, headers, permit
 
@@ -188,14 +189,18 @@ def _caller_of(services: Services, route: Route, incoming: IncomingRequest) -> t
     return auth.authenticate(services, route, incoming.http, incoming.callers)
 
 
-@contextmanager
-def _add_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[None]:
-    """Add the RateLimit headers to errors raised inside, so that errors carry them like every answer."""
-    try:
-        yield
-    except ApplianceError as error:
-        error.headers = {**headers, **error.headers}
-        raise
+class _RateLimitHeaders:
+    """A block whose errors get the RateLimit headers, so that errors carry them like every answer."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, ApplianceError):
+            error.headers = {**self._headers, **error.headers}
 
 
 def _key(call: Call) -> RequestKey:
@@ -281,7 +286,7 @@ async def _async_work(services: Services, route: Route, incoming: IncomingReques
     """Run an asynchronous handler: database work runs in threads, waiting occupies none."""
     threads = services.threads
     call, headers, permit = await in_thread(threads, _prepare, services, route, incoming, path_args)
-    with _add_rate_limit_headers(headers):
+    with _RateLimitHeaders(headers):
         if call.idempotency is None:
             await _begin(call, permit)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
@@ -356,4 +361,5 @@ def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str,
 
 def _uncached(response: Response) -> Response:
     """The response, not to be cached unless it says otherwise itself."""
-    return replace(response, headers={"Cache-Control": "no-store", **response.headers})
+    headers = {"Cache-Control": "no-store", **response.headers}
+    return Response(response.status, response.body, headers, response.cookies, response.pieces)

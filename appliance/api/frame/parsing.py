@@ -1,6 +1,7 @@
 """Parses bodies and query strings into typed values."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -11,7 +12,7 @@ from appliance.core.json_text import load_json
 from appliance.core.sentences import Sentence
 
 from .errors import from_pydantic
-from .routing import Document, Json, Route
+from .routing import Document, Json, Query, Route
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 
@@ -73,6 +74,8 @@ def parse_query(route: Route, args: Mapping[str, list[str]]) -> Any:
         if args:
             raise InvalidRequest(Sentence("this call takes no query parameters; remove %(args)s", args=repr(min(args)[:60])))
         return None
+    if not args:
+        return _without_parameters(route.query)
     values: dict[str, Any] = {}
     for name, texts in args.items():
         if len(texts) > 1:
@@ -84,7 +87,17 @@ def parse_query(route: Route, args: Mapping[str, list[str]]) -> Any:
                 Sentence("the query parameter %(name)s contains a NUL character, which is not allowed", name=repr(name[:60]))
             )
         values[name] = texts[0]
+    return _validate_query(route.query, values)
+
+
+@cache
+def _without_parameters(model: type[Query]) -> Query:
+    """The query of a request without parameters; the same for all, because queries are immutable."""
+    return _validate_query(model, {})
+
+
+def _validate_query(model: type[Query], values: Mapping[str, str]) -> Query:
     try:
-        return route.query.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
         raise from_pydantic(error, query=True) from error

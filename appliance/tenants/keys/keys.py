@@ -30,7 +30,7 @@ from appliance.tenants.scopes import validate_scopes
 
 from . import key_limits, lineage
 from .key_limits import KeyLimits
-from .lineage import KeyAuthority
+from .lineage import KeyAuthority, RateLimit
 
 # The row type that the functions below return; edges import it from here.
 __all__ = ["ApiKey"]
@@ -254,15 +254,6 @@ def convert_to_agent_key(scope: TenantScope, key_id: str) -> ApiKey:
 
 
 @dataclass(frozen=True)
-class RateLimit:
-    """The rate limit of a key that a request counts against: requests per window in seconds."""
-
-    key_id: str
-    requests: int
-    window_s: int
-
-
-@dataclass(frozen=True)
 class Caller:
     """An authenticated key: its scope, its rate limit and those of the keys `above` it, its issuer first.
 
@@ -292,21 +283,20 @@ def authorize_key(
     authority: KeyAuthority | None, text: str, *, tenant_id: str | None, address: str, request_id: str
 ) -> Caller:
     """As `authenticate_key`, for a key already found by its text's digest, without database access."""
-    if authority is None or not is_key_text(text) or tenant_id not in (None, authority.row.tenant_id):
+    if authority is None or tenant_id not in (None, authority.row.tenant_id):
         raise InvalidApiKey("this API key is not valid here; check that it was copied completely and belongs to this tenant")
     row, now = authority.row, clock.now_ms()
-    _check_active(authority, now)
-    for key in (row, *authority.ancestors):
-        if key.allowed_ips and not lineage.is_in_networks(address, key.allowed_ips):
-            raise AddressNotAllowed(_address_message(address, is_own=key is row))
+    if now >= authority.valid_until:
+        _check_active(authority, now)
+    if authority.has_allowed_ips:
+        _check_address(authority, address)
     if now - (row.last_used_at or 0) > LAST_USED_MS:
         row.last_used_at = now
         db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute())
-    has_agent_key = any(key.kind == "agent" for key in (row, *authority.ancestors))
-    scope = TenantScope(row.tenant_id, f"key:{row.id}", authority.scopes, request_id, has_agent_key=has_agent_key)
-    above = tuple(RateLimit(key.id, key.rate_requests, key.rate_window_s) for key in authority.ancestors)
+    own, *above = authority.rate_limits
+    scope = TenantScope(row.tenant_id, f"key:{own.key_id}", authority.scopes, request_id, has_agent_key=authority.has_agent_key)
     return Caller(
-        scope=scope, key_id=row.id, rate_requests=row.rate_requests, rate_window_s=row.rate_window_s, above=above,
+        scope=scope, key_id=own.key_id, rate_requests=own.requests, rate_window_s=own.window_s, above=tuple(above),
         withheld=authority.withheld, digest=bytes(row.digest),
     )
 
@@ -319,6 +309,13 @@ def _check_active(authority: KeyAuthority, now: int) -> None:
         raise ExpiredApiKey("this API key has expired; rotate it or ask an owner of the tenant for a new one")
     if authority.ended or authority.ends_at <= now:
         raise RevokedApiKey(authority.ended or lineage.PARENT_ENDED)
+
+
+def _check_address(authority: KeyAuthority, address: str) -> None:
+    """AddressNotAllowed if the key or one of its ancestors may not be used from the address."""
+    for key in authority.chain:
+        if key.allowed_ips and not lineage.is_in_networks(address, key.allowed_ips):
+            raise AddressNotAllowed(_address_message(address, is_own=key is authority.row))
 
 
 def _address_message(address: str, *, is_own: bool) -> str:

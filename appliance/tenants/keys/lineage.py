@@ -8,6 +8,7 @@ the tenant, a key is revoked or expires.  A key issued by `system` has no such l
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from peewee import fn
 
@@ -41,10 +42,44 @@ class KeyAuthority:
     ended: str = ""
     ends_at: int = 0
 
-    @property
+    @cached_property
     def withheld(self) -> frozenset[str]:
         """Scopes the key was issued with that its issuer no longer has."""
         return frozenset(self.row.scopes) - self.scopes
+
+    @cached_property
+    def chain(self) -> tuple[ApiKey, ...]:
+        """The key and those it descends from."""
+        return (self.row, *self.ancestors)
+
+    @cached_property
+    def valid_until(self) -> int:
+        """Until when nothing of the chain ends by itself, in epoch milliseconds; 0 if something has."""
+        return 0 if self.ended or self.row.revoked_at is not None else min(expiry_of(self.row), self.ends_at)
+
+    @cached_property
+    def rate_limits(self) -> tuple["RateLimit", ...]:
+        """The rate limits that a request counts against: the key's own first."""
+        return tuple(RateLimit(key.id, key.rate_requests, key.rate_window_s) for key in self.chain)
+
+    @cached_property
+    def has_agent_key(self) -> bool:
+        """Whether the key or one it descends from belongs to an agent."""
+        return any(key.kind == "agent" for key in self.chain)
+
+    @cached_property
+    def has_allowed_ips(self) -> bool:
+        """Whether the chain restricts the addresses that the key may be used from."""
+        return any(key.allowed_ips for key in self.chain)
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """The rate limit of a key that a request counts against: requests per window in seconds."""
+
+    key_id: str
+    requests: int
+    window_s: int
 
 
 def expiry_of(row: ApiKey) -> int:
