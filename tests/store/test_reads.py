@@ -1,0 +1,77 @@
+"""Reads on both dialects: one state inside a snapshot, statements that take too long, statements that fail inside a write."""
+
+import threading
+
+import peewee
+import pytest
+
+from appliance.core.database import db
+from appliance.core.errors import TimedOut
+
+pytestmark = pytest.mark.usefixtures("store")
+RARE_ROWS = (
+    "WITH RECURSIVE counter (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counter) SELECT n FROM counter WHERE n % 1000000000 = 0"
+)
+
+
+def note(text: str) -> int:
+    return db.execute("INSERT INTO note VALUES (?)", (text,))
+
+
+def notes() -> list[str]:
+    return [row[0] for row in db.rows("SELECT text FROM note ORDER BY text")]
+
+
+def test_a_statement_that_takes_too_long_after_its_first_row_is_stopped() -> None:
+    with pytest.raises(TimedOut), db.deadline(0.2):
+        db.rows(RARE_ROWS)
+    assert notes() == []
+
+
+def test_a_snapshot_shows_one_state_and_ends_with_its_outermost_block() -> None:
+    with db.snapshot():
+        assert notes() == []
+        with db.snapshot():
+            db.write(lambda: note("later"))
+            assert notes() == []
+        assert notes() == []
+    assert notes() == ["later"]
+
+
+def test_a_snapshot_ends_with_an_error() -> None:
+    def fail() -> None:
+        notes()
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"), db.snapshot():
+        fail()
+    db.write(lambda: note("later"))
+    assert notes() == ["later"]
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_a_thread_keeps_its_connection_after_a_snapshot() -> None:
+    """Opening one takes longer than most reads."""
+    kept: list[bool] = []
+
+    def read() -> None:
+        with db.snapshot():
+            first = db.database.obj.connection()
+        with db.snapshot():
+            kept.append(db.database.obj.connection() is first)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert kept == [True]
+
+
+def test_a_write_goes_on_after_a_statement_that_failed() -> None:
+    def write() -> None:
+        note("first")
+        with pytest.raises(peewee.IntegrityError):
+            db.try_execute("INSERT INTO note VALUES (?), (?)", ("second", "first"))
+        assert db.try_execute("INSERT INTO note VALUES (?)", ("third",)) == 1
+
+    db.write(write)
+    assert notes() == ["first", "third"]
