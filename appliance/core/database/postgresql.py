@@ -1,6 +1,5 @@
 """The PostgreSQL database: one writer across all processes, a bounded pool of read connections, presence by locks."""
 
-import itertools
 import re
 import threading
 from collections import deque
@@ -20,6 +19,7 @@ from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
 from .presence import Presence
+from .savepoints import Savepoints
 from .sqlite import TIMEOUT_MESSAGE
 
 MAX_READERS = 16
@@ -46,47 +46,6 @@ class _BooleanDumper(adapt.Dumper):
 
     def dump(self, obj: bool) -> bytes:
         return b"1" if obj else b"0"
-
-
-class _Savepoints(threading.local):
-    """The savepoints of this thread's transaction; their statements are sent with the next one, to save round trips."""
-
-    def __init__(self) -> None:
-        self._names = itertools.count(1)
-        self._unsent: list[str] = []
-
-    def set(self) -> str:
-        """Set a savepoint, and return its name."""
-        name = f"sp_{next(self._names)}"
-        self._unsent.append(f"SAVEPOINT {name}")
-        return name
-
-    def release(self, name: str) -> None:
-        if not self._drop(name):
-            self._unsent.append(f"RELEASE SAVEPOINT {name}")
-
-    def undo(self, name: str) -> str | None:
-        """The statement that rolls back to the savepoint; None when nothing was sent since."""
-        if self._drop(name):
-            return None
-        self._unsent.clear()  # Later savepoints are nested in this one and end with it.
-        return f"ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}"
-
-    def _drop(self, name: str) -> bool:
-        """Discard a savepoint that has not been sent, with those nested in it; returns whether that was the case."""
-        begin = f"SAVEPOINT {name}"
-        if begin not in self._unsent:
-            return False
-        del self._unsent[self._unsent.index(begin) :]
-        return True
-
-    def unsent(self) -> str:
-        """The statements to send before the next one, each with a semicolon."""
-        return "".join(f"{each}; " for each in self._unsent)
-
-    def forget(self) -> None:
-        """Discard the unsent statements, because they have been sent or the transaction has ended."""
-        self._unsent.clear()
 
 
 class _ReadPool:
@@ -155,7 +114,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         options = {"cursor_factory": psycopg.ClientCursor, "client_encoding": "utf8", "connect_timeout": 10}
         super().__init__(url, prefer_psycopg3=True, **options)
         self._readers = _ReadPool(lambda: self._open(_READER_SETTINGS))
-        self._savepoints = _Savepoints()
+        self._savepoints = Savepoints()
         self._watching: Any = None
 
     def check(self) -> None:
