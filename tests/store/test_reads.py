@@ -52,18 +52,18 @@ def test_a_snapshot_ends_with_an_error() -> None:
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_thread_keeps_its_connection_after_a_snapshot() -> None:
     """Opening one takes longer than most reads."""
-    kept: list[bool] = []
+    reused: list[bool] = []
 
     def read() -> None:
         with db.snapshot():
             first = db.database.obj.connection()
         with db.snapshot():
-            kept.append(db.database.obj.connection() is first)
+            reused.append(db.database.obj.connection() is first)
 
     thread = threading.Thread(target=read)
     thread.start()
     thread.join()
-    assert kept == [True]
+    assert reused == [True]
 
 
 def test_a_write_goes_on_after_a_statement_that_failed() -> None:
