@@ -284,6 +284,7 @@ class Http1(H11Protocol):
             with suppress(h11.LocalProtocolError):  # HEAD has no body
                 await self._send_h11_event(h11.Data(data=body))
                 await self._send_h11_event(h11.EndOfMessage())
+            await self._send_head()
         await self.send(Closed())
 
 
