@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from . import console, executions, idle, pocketbase, queue, request_cost, sandbox, static
+from . import console, entities, executions, idle, pocketbase, queue, request_cost, sandbox, static
 from .comparison import compare
 from .figures import Section, show
 from .report import FOLDER, PAGE, conditions, write_report
@@ -15,6 +15,7 @@ from .report import FOLDER, PAGE, conditions, write_report
 BENCHES: Mapping[str, Callable[[], Section]] = {
     "request-cost": request_cost.measure_section,
     "executions": executions.measure_section,
+    "entities": entities.measure_section,
     "idle": idle.measure_section,
     "pocketbase": pocketbase.measure_section,
     "sandbox": sandbox.measure_section,

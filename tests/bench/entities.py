@@ -1,9 +1,8 @@
 """Entities per second over 100,000 rows: by id, lists by filter and sort, creating, refused by the rate limit; CPU per request.
 
-.venv/bin/python -m tests.bench.entities [--seconds 3] [--only purchases] [--rows 100000]
+.venv/bin/python -m tests.bench.entities
 """
 
-import argparse
 import json
 import os
 import random
@@ -25,9 +24,17 @@ from appliance.connectors.testing import free_port
 from appliance.core import ids
 
 from .executions import BARE, find_server, running_server, set_up, wait_ready
+from .figures import Kind, Row, Section, show
 from .http_load import run_load, to_request
 
-CUSTOMERS = 100
+COUNT, CUSTOMERS = 100_000, 100
+FIRST_NEW, MOST_NEW = 1_000_000, 100_000  # more than are created in SECONDS
+SECONDS = 3.0
+AIMS = {
+    ("purchases: by id", 1): "≥ 1,800 per second", ("purchases: by id", 8): "≥ 2,200 per second",
+    ("purchases: list of 10", 8): "≥ 700 per second", ("purchases: create", 1): "≥ 700 per second",
+    ("purchases: create", 8): "≥ 1,600 per second", ("refused by the rate limit", 1): "≤ 0.35 ms of CPU",
+}  # fmt: skip
 FAR_FUTURE_SECONDS = 86_400
 
 
@@ -102,22 +109,36 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(what: str, port: int, pid: int, requests: list[bytes], concurrency: int, seconds: float, status: int = 200) -> None:
-    before = cpu_seconds(pid)
-    load = run_load(port, requests, concurrency, seconds, status)
-    spent = (cpu_seconds(pid) - before) / load.requests * 1000
-    rate = load.requests / load.seconds
-    print(f"{what:28} {concurrency:2}: {rate:5.0f}/s, CPU {spent:.3f} ms, p50 {load.p50:.2f} ms, p99 {load.p99:.2f} ms", flush=True)
+@dataclass(frozen=True)
+class Server:
+    """A server under load: its port and process, and the headers of its requests."""
+
+    port: int
+    pid: int
+    headers: Mapping[str, str]
+
+    def measure(self, what: str, requests: list[bytes], status: int = 200, kind: Kind = "measured") -> list[Row]:
+        """The requests over one connection and over eight."""
+        return [self._measure(what, requests, concurrency, status, kind) for concurrency in (1, 8)]
+
+    def _measure(self, what: str, requests: list[bytes], concurrency: int, status: int, kind: Kind) -> Row:
+        before = cpu_seconds(self.pid)
+        load = run_load(self.port, requests[concurrency - 1 :: 8], concurrency, SECONDS, status)
+        figures = {
+            "per second": load.requests / load.seconds, "p50 ms": load.p50, "p99 ms": load.p99,
+            "CPU ms": (cpu_seconds(self.pid) - before) / load.requests * 1000,
+        }  # fmt: skip
+        return Row(f"{what}, concurrency {concurrency}", figures, kind, AIMS.get((what, concurrency), ""))
 
 
 @contextmanager
-def bare_hypercorn() -> Iterator[tuple[int, int]]:
-    """The floor: port and process id of a Hypercorn whose application answers two bytes."""
+def bare_hypercorn() -> Iterator[Server]:
+    """The floor: a Hypercorn whose application answers two bytes."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-c", BARE, str(port)], stderr=subprocess.DEVNULL)
     try:
         wait_ready(port)
-        yield port, process.pid
+        yield Server(port, process.pid, {"Host": "localhost"})
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -137,50 +158,42 @@ def exhaust_key(client: httpx.Client, folder: Path) -> str:
     return key
 
 
-def measure_collection(port: int, pid: int, headers: Mapping[str, str], name: str, chosen: list[str], seconds: float) -> None:
+def measure_collection(server: Server, name: str, chosen: list[str]) -> list[Row]:
     subject, base = SUBJECTS[name], f"/api/v1/datapool/{name}/entities"
-    reads = [to_request("GET", f"{base}/{each}", headers) for each in chosen]
-    lists = [to_request("GET", f"{base}?{subject.list_query(n)}", headers) for n in range(CUSTOMERS)]
-    for concurrency in (1, 8):
-        measure(f"{name}: by id", port, pid, reads, concurrency, seconds)
-    for concurrency in (1, 8):
-        measure(f"{name}: list of 10", port, pid, lists, concurrency, seconds)
-    for concurrency in (1, 8):
-        with_body = {**headers, "Content-Type": "application/json"}
-        unique = range(concurrency * 1_000_000, concurrency * 1_000_000 + int(seconds * 4000))
-        creates = [to_request("POST", base, with_body, json.dumps(subject.values(n))) for n in unique]
-        measure(f"{name}: create", port, pid, creates, concurrency, seconds, 201)
+    with_body = {**server.headers, "Content-Type": "application/json"}
+    reads = [to_request("GET", f"{base}/{each}", server.headers) for each in chosen]
+    lists = [to_request("GET", f"{base}?{subject.list_query(n)}", server.headers) for n in range(CUSTOMERS)]
+    creates = [to_request("POST", base, with_body, json.dumps(subject.values(n))) for n in range(FIRST_NEW, FIRST_NEW + MOST_NEW)]
+    return [
+        *server.measure(f"{name}: by id", reads), *server.measure(f"{name}: list of 10", lists),
+        *server.measure(f"{name}: create", creates, 201),
+    ]  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--only", choices=SUBJECTS)
-    options = parser.parse_args()
-    with bare_hypercorn() as (port, pid):
-        bare = [to_request("GET", "/", {"Host": "localhost"})]
-        for concurrency in (1, 8):
-            measure("floor: bare Hypercorn", port, pid, bare, concurrency, options.seconds)
+def measure_section() -> Section:
+    about = f"100,000 entities in each of two collections; {SECONDS:.0f} s each. A list has 1,000 matches, sorted by a field."
+    section = Section("Entities", about, plot="per second")
+    with bare_hypercorn() as bare:
+        section.rows += bare.measure("bare Hypercorn", [to_request("GET", "/", bare.headers)] * 8, kind="floor")
     with tempfile.TemporaryDirectory() as name:
         folder, port = Path(name), free_port()
         tenant, key = set_up(folder, port)
         with running_server(folder, port):
-            measure_server(folder, port, {"Host": f"{tenant}.localhost:{port}", "X-API-Key": key}, options)
+            server = Server(port, find_server(port), {"Host": f"{tenant}.localhost:{port}", "X-API-Key": key})
+            section.rows += measure_server(folder, server)
+    return section
 
 
-def measure_server(folder: Path, port: int, headers: Mapping[str, str], options: argparse.Namespace) -> None:
-    pid, names = find_server(port), [options.only] if options.only else list(SUBJECTS)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=dict(headers), trust_env=False) as client:
-        for name in names:
-            client.post("/api/v1/datapool", json=dict(SUBJECTS[name].definition)).raise_for_status()
-            chosen = fill(folder, name, SUBJECTS[name], options.rows)
-            measure_collection(port, pid, headers, name, chosen, options.seconds)
-        spent = {**headers, "X-API-Key": exhaust_key(client, folder)}
-        refused = [to_request("GET", "/api/v1/datapool", spent)]
-        for concurrency in (1, 8):
-            measure("refused by the rate limit", port, pid, refused, concurrency, options.seconds, 429)
+def measure_server(folder: Path, server: Server) -> list[Row]:
+    rows: list[Row] = []
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", headers=dict(server.headers), trust_env=False) as client:
+        for name, subject in SUBJECTS.items():
+            client.post("/api/v1/datapool", json=dict(subject.definition)).raise_for_status()
+            rows += measure_collection(server, name, fill(folder, name, subject, COUNT))
+        spent = {**server.headers, "X-API-Key": exhaust_key(client, folder)}
+        rows += server.measure("refused by the rate limit", [to_request("GET", "/api/v1/datapool", spent)] * 8, 429)
+    return rows
 
 
 if __name__ == "__main__":
-    main()
+    show(measure_section())

@@ -4,9 +4,10 @@ Counted are bytecodes, in relation to those of a request to bare Hypercorn in th
 that of sandbox processes. CPU time could not serve: of eight measurements on a busy machine, each the least of six rounds, an
 execution took between 17 and 23 bare requests, and a read between 2.8 and 5.
 
-Least and most of these counts at commit 3f50b9b4, two cores, Python 3.11; on uvloop and a quieter machine, two runs were equal:
+Least and most of these counts at commit 3f50b9b4, two cores, Python 3.11. The first two columns are medians of 30 requests, the
+third is their lowest decile, which is what is compared; on uvloop and a quieter machine, two runs were equal:
 
-| | ten runs beside other work, load 2 to 4 | four with two busy loops as well | three at load 15 |
+| | eight runs beside other work, load 2 to 4 | four with two busy loops as well | three at load 15 |
 |---|---|---|---|
 | execution, one code step | 4.63 to 4.69 | 4.72 to 4.80 | 4.64 to 5.05 |
 | execution, three steps | 6.00 to 6.36 | 6.21 to 6.39 | 6.19 to 7.35 |
