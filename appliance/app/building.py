@@ -166,7 +166,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
     delivery = DeliveryPolicy(blobs, reviews)
     return Services(
         config=config, sealer=sealer, presence=presence, queue=mechanisms.queue, sandbox=mechanisms.sandbox,
-        languages=parts.email.languages, threads=open_pool(API),
+        languages=parts.email.languages, threads=open_pool(API, more=config.queue.workers),
         assets=(runtimes_folder(config) or default_folder()) / "assets",
         limits=Limits(
             rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), password_checks=PasswordChecks()

@@ -228,11 +228,11 @@ class OrphanFinder:
     def find(self, now: int, most: int) -> list[Lease]:
         """Up to `most` rows that are abandoned, or whose owner has been silent too long."""
         is_alive = cache(self._is_alive)  # once per owner
-        seen, self._silent_since = self._silent_since, {}
+        since, self._silent_since = self._silent_since, {}
         orphans = [
             lease
             for lease in self._table.list_running()
-            if self._is_abandoned(lease, now, is_alive) or self._is_silent(lease, now, seen)
+            if self._is_abandoned(lease, now, is_alive) or self._is_silent(lease, now, since)
         ]
         return orphans[:most]
 
@@ -242,10 +242,10 @@ class OrphanFinder:
             return lease.until < now and not self._is_active(lease.key)
         return lease.owner is None or not is_alive(lease.owner)
 
-    def _is_silent(self, lease: Lease, now: int, seen: Mapping[Lease, float]) -> bool:
+    def _is_silent(self, lease: Lease, now: int, silent_since: Mapping[Lease, float]) -> bool:
         if lease.owner == self._instance or lease.until >= now:
             return False
-        since = self._silent_since[lease] = seen.get(lease, clock.monotonic())
+        since = self._silent_since[lease] = silent_since.get(lease, clock.monotonic())
         return clock.monotonic() - since >= self.silent_seconds
 
 

@@ -18,9 +18,10 @@ class PoolSize:
 
 
 API = PoolSize("api", 32)
-"""Requests to the API, the console and WebApps: everything that reads or writes the database."""
+"""Requests to the API, the console and WebApps: everything that reads or writes the database. As many more as `queue.workers`,
+because executions may run in the threads of their requests."""
 FAST = PoolSize("fast", 1)
-"""Executions that a caller waits for; per `queue.workers`."""
+"""Executions that a caller waits for and that are recorded before they run; per `queue.workers`."""
 STEP = PoolSize("step", 4)
 """Steps of executions, shared fairly among tenants; per `queue.workers`."""
 IO = PoolSize("io", 64)
@@ -53,6 +54,8 @@ DEPLOY = PoolSize("deploy", 4)
 """Uploads of `gos deploy`."""
 
 
-def open_pool(size: PoolSize, times: int = 1, initializer: Callable[[], object] | None = None) -> ThreadPoolExecutor:
-    """Open a pool with `times` as many threads; `initializer` is called in each new thread."""
-    return ThreadPoolExecutor(size.threads * times, thread_name_prefix=size.name, initializer=initializer)
+def open_pool(
+    size: PoolSize, times: int = 1, initializer: Callable[[], object] | None = None, *, more: int = 0
+) -> ThreadPoolExecutor:
+    """Open a pool with `times` as many threads and `more`; `initializer` is called in each new thread."""
+    return ThreadPoolExecutor(size.threads * times + more, thread_name_prefix=size.name, initializer=initializer)

@@ -1,7 +1,7 @@
 from . import baseline as baseline
 from . import examples as examples
 from .at_once import RunAtOnce as RunAtOnce
-from .at_once import Waiting as Waiting
+from .at_once import Waiter as Waiter
 from .models import Execution as Execution
 from .models import JournalRow as JournalRow
 from .models import Process as Process

@@ -43,19 +43,21 @@ class RunAtOnce:
 
     def record(self, on_finished: Callable[[], None]) -> Execution:
         """Make the execution durable while it is still running, and return its row; `on_finished` is called at its end."""
-        key = (self.scope.tenant_id, self.claim.execution_id)
-        completion.completion_signal.subscribe(*key, on_finished)
+        execution_id, signal = self.claim.execution_id, completion.completion_signal
+        signal.subscribe(self.scope.tenant_id, execution_id, on_finished)
+        row: Execution | None = None
         try:
             with suppress(LeaseLost):  # it has ended, or waits
                 store.record(self.claim)
-            return executions.get_execution(self.scope, self.claim.execution_id)
-        except BaseException:
-            completion.completion_signal.unsubscribe(self.claim.execution_id, on_finished)
-            raise
+            row = executions.get_execution(self.scope, execution_id)
+        finally:
+            if row is None or row.status in store.FINISHED:
+                signal.unsubscribe(execution_id, on_finished)
+        return row
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Waiter:
     """A caller that waits for an execution's end.  `on_finished` is called when it has finished, in whichever process.
 
     With `on_run`, the execution may run in the caller's thread, until it has ended or waits: `on_run` is called before that, and

@@ -24,7 +24,7 @@ from appliance.sandbox import Pool
 from appliance.tenants import starters
 from appliance.tenants.grants import secret_bindings
 
-from .at_once import FastLane, RunAtOnce, Waiting
+from .at_once import FastLane, RunAtOnce, Waiter
 from .definitions import versions
 from .definitions.compiled import CompiledVersion
 from .definitions.dependencies import load_dependencies
@@ -158,20 +158,20 @@ class ProcessFlow:
     # -- executions
 
     def start_execution(
-        self, scope: TenantScope, process_id: str, request: StartRequest, *, waiting: Waiting | None = None,
+        self, scope: TenantScope, process_id: str, request: StartRequest, *, waiter: Waiter | None = None,
         write_related: Callable[[], None] | None = None,
     ) -> Execution:  # fmt: skip
         """Record an execution durably and start it.
 
-        If a caller is `waiting`, it starts at once in this process if a slot is free.  `write_related` writes what a new
-        execution's input refers to, in its transaction.
+        If a caller waits for its end (`waiter`), it starts at once in this process if a slot is free.  `write_related` writes
+        what a new execution's input refers to, in its transaction.
         """
         self._refuse_when_draining()
         version = executions.resolve_version(scope, process_id, request.version)
         _check_request(request)
         compiled = self._load(scope, process_id, version)
         executions.check_input(scope, compiled, request.input)
-        fast = waiting is not None and request.run_at is None and self._fast.take()
+        fast = waiter is not None and request.run_at is None and self._fast.take()
         birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
         claim: Claim | None = None
 
@@ -179,17 +179,17 @@ class ProcessFlow:
             row, new = insert_execution(scope, process_id, version, request, birth)
             if new and write_related is not None:
                 write_related()
-            if waiting is not None and waiting.on_finished is not None and row.status not in store.FINISHED:
-                completion.completion_signal.subscribe(scope.tenant_id, row.id, waiting.on_finished)
+            if waiter is not None and waiter.on_finished is not None and row.status not in store.FINISHED:
+                completion.completion_signal.subscribe(scope.tenant_id, row.id, waiter.on_finished)
             if new and row.status == "queued" and row.wait_reason is None:
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new
 
         try:
-            if waiting is not None and waiting.on_run is not None and fast and write_related is None:
+            if waiter is not None and waiter.on_run is not None and fast and write_related is None:
                 unrecorded = new_running(scope, process_id, version, request, birth)
                 if unrecorded is not None:
-                    return self._fast.run_here(RunAtOnce.of(scope, unrecorded), compiled, waiting.on_run)
+                    return self._fast.run_here(RunAtOnce.of(scope, unrecorded), compiled, waiter.on_run)
             row, new = db.write(insert)
             if new and row.status == "running":
                 claim = claim_at_birth(scope, row)

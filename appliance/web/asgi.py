@@ -15,9 +15,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Started(Generic[T]):
-    """Something awaited so far as it goes without waiting, which most messages go to their end; awaiting it goes on.
+    """An awaitable, run until it first has to wait; await this for the rest, unless it `is_over`.
 
-    What surrounds a wait, such as a time limit, costs as much as a message. `is_over` says whether there is anything to wait for.
+    Most messages are sent and received without waiting, and need no time limit, which would cost as much as they do.
     """
 
     def __init__(self, work: Awaitable[T]) -> None:

@@ -42,9 +42,9 @@ def measure(root: Path, data: Path, seconds: float) -> Figures:
     """Start the appliance of the checkout `root`, and watch it for `seconds` while it has nothing to do."""
     with running_server(root, data) as (server, ready):
         start_cpu = sum(map(cpu_ms, tree(server))) / 1000
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(SETTLE_SECONDS)  # what a start leaves to do later is not idle
         before = {pid: (cpu_ms(pid), switches(pid)) for pid in tree(server)}
-        time.sleep(seconds)
+        time.sleep(seconds)  # the idle time that is measured
         used = [(cpu_ms(pid) - cpu, switches(pid) - count) for pid, (cpu, count) in before.items()]
         children = [pid for pid in tree(server) if pid != server]
         return Figures(

@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(0.005)  # between two looks at another thread, up to the deadline
 
 
 class BlockingJob:

@@ -29,7 +29,7 @@ from appliance.governance.executor import CallDocumentsFactory, GovernedExecutor
 from appliance.integrations import Connections, Integrations, IntegrationSpec, TokenStore, gate
 from appliance.integrations.calls import Calls
 from appliance.llm import LanguageModels, Profile
-from appliance.processes import Waiting
+from appliance.processes import Waiter
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.engine import completion, store
@@ -161,8 +161,8 @@ class World:
 
     def start(self, process_id: str, payload: Any = None, *, soon: bool = True, **request: Any) -> str:
         """Start an execution and return its id."""
-        waiting = Waiting() if soon else None
-        return str(self.flow.start_execution(self.scope, process_id, StartRequest(payload or {}, **request), waiting=waiting).id)
+        waiter = Waiter() if soon else None
+        return str(self.flow.start_execution(self.scope, process_id, StartRequest(payload or {}, **request), waiter=waiter).id)
 
     def finish(self, execution_id: str, seconds: float = 20.0) -> Execution:
         """The execution once it is finished."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound, NotPublished
 from appliance.core.scope import TenantScope
-from appliance.processes import Execution, ProcessFlow, Waiting
+from appliance.processes import Execution, ProcessFlow, Waiter
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
@@ -81,11 +81,11 @@ class ProcessTools:
         )  # fmt: skip
         finished: Future[None] = Future()
         callback = partial(finished.set_result, None)
-        waiting = Waiting(callback) if seconds else None
+        waiter = Waiter(callback) if seconds else None
         row = self.flow.start_execution(
-            scope, arguments["process_id"], request, waiting=waiting, write_related=caller.consume
+            scope, arguments["process_id"], request, waiter=waiter, write_related=caller.consume
         )
-        if waiting is None or row.status in FINISHED or row.wait_reason == pausing.PAUSED:
+        if waiter is None or row.status in FINISHED or row.wait_reason == pausing.PAUSED:
             return self.shape.show(row)
 
         def look(last: bool) -> dict[str, Any] | None:

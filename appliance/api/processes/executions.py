@@ -23,7 +23,7 @@ from appliance.core.errors import (
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
-from appliance.processes import Execution, RunAtOnce, Waiting
+from appliance.processes import Execution, RunAtOnce, Waiter
 from appliance.processes.definitions import versions
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import MAX_TEXT, EventAnswer, ExecutionFilter, StartedBy, StartRequest, pausing
@@ -158,8 +158,8 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     return Answer(view, status=200 if row.status in FINISHED else 202, headers=headers)
 
 
-def _start(call: Call, process_id: str, waiting: Waiting | None = None) -> Execution:
-    return call.services.processes.start_execution(call.scope, process_id, _start_request(call), waiting=waiting)
+def _start(call: Call, process_id: str, waiter: Waiter | None = None) -> Execution:
+    return call.services.processes.start_execution(call.scope, process_id, _start_request(call), waiter=waiter)
 
 
 async def _start_and_wait(call: Call, process_id: str) -> Execution:
@@ -169,7 +169,7 @@ async def _start_and_wait(call: Call, process_id: str) -> Execution:
     over = asyncio.Event()
     on_finished: Callable[[], Any] = partial(loop.call_soon_threadsafe, over.set)
     runs: list[RunAtOnce] = []  # its run, if the thread that starts it also runs it
-    starting = in_thread(_start, call, process_id, Waiting(on_finished, runs.append))
+    starting = in_thread(_start, call, process_id, Waiter(on_finished, runs.append))
     while not (await asyncio.wait([starting], timeout=AT_ONCE_SECONDS))[0] and not runs:
         pass  # no thread is free yet, or the execution is being recorded without running here
     row = None
@@ -193,7 +193,7 @@ async def _start_and_wait(call: Call, process_id: str) -> Execution:
 
 
 def _drop_error(starting: "asyncio.Future[Execution]") -> None:
-    """Errors of a start are also those of recording it, whose caller gets them; later ones are the execution's own."""
+    """Retrieve the error of a start that nobody awaits any more: whoever records the execution gets the same one."""
     if not starting.cancelled():
         starting.exception()
 

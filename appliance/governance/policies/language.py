@@ -226,15 +226,15 @@ def _members_at(place: tuple[str | int, ...]) -> Iterator[str]:
 
 
 def _duplicate_ids(policy: Policy) -> Iterator[Detail]:
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for index, rule in enumerate(policy.rules):
-        if rule.id in seen:
+        if rule.id in earlier:
             yield Detail(
                 f"/rules/{index}/id",
                 "validation_failed",
                 Sentence("there are two rules with the id %(id)s; give each its own id", id=repr(rule.id)),
             )
-        seen.add(rule.id)
+        earlier.add(rule.id)
 
 
 def _find_errors(policy: Policy) -> Iterator[Detail]:

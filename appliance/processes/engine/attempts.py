@@ -23,8 +23,9 @@ from .task import Result, StepServices, Suspension, Task
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
 LONGEST_RETRY_AFTER_S = 86_400
-WITHIN = frozenset({"rule", "code", "datapool", "branch", "parallel", "for_each", "stop", "wait"})
-"""Kinds of steps without effects outside the execution's own rows before their commit; code says so at each call."""
+BEFORE_RECORDING = frozenset({"rule", "code", "datapool", "branch", "parallel", "for_each", "stop", "wait"})
+"""Kinds of steps that may run before the execution is recorded: until their commit they change nothing, and calls of code are
+checked one by one."""
 _RANDOM = random.SystemRandom()  # for jitter; the generator of the `random` module is shared and may be seeded elsewhere
 
 
@@ -156,7 +157,7 @@ class Attempts:
             filled=filled, input=filled.get("step_input", job.claim.input), now=now, time_ms=max(1, job.remaining_ms()),
             is_cancelled=job.is_cut_short, is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
-        if step.kind not in WITHIN:
+        if step.kind not in BEFORE_RECORDING:
             store.record(job.claim)
         if is_resumed:
             return finish(self._tools, task)

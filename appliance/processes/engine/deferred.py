@@ -8,7 +8,7 @@ from appliance.core.database import db
 from appliance.processes.models import Execution
 
 Columns = Mapping[str, Any]
-NONE: Columns = {}
+NO_COLUMNS: Columns = {}
 
 
 class DeferredRow:
@@ -36,7 +36,7 @@ class DeferredRow:
                 self._steps.append(write)
             return not self._is_begun
 
-    def insert(self, ended: Columns = NONE) -> bool:
+    def insert(self, ended: Columns = NO_COLUMNS) -> bool:
         """Inside a write: insert the row with the steps held so far, unless an earlier commit did; whether this write has.
 
         `ended`: the columns with which the execution ends in this same write.

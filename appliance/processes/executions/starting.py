@@ -10,11 +10,11 @@ from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.engine import store
-from appliance.processes.engine.deferred import NONE
+from appliance.processes.engine.deferred import NO_COLUMNS
 from appliance.processes.host import tainting
 from appliance.processes.models import Execution
 from appliance.processes.scheduling import admission, backlog
-from appliance.processes.scheduling.admission import AdmissionRequest
+from appliance.processes.scheduling.admission import Admission, AdmissionRequest
 from appliance.tenants import RETENTION_MS
 
 from . import input_values
@@ -80,21 +80,13 @@ def insert_execution(
     if origin.only_retry and (other := scope.find(Execution, retry_of=origin.retry_of)) is not None:
         raise Conflict(Sentence("the execution has already been retried as %(id)s", id=other.id))
     entry = admission.admit(scope, process_id, version, AdmissionRequest(request.input, request.run_at, request.expires_ms), now)
-    slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if origin.rank is None else origin.rank
     status = "scheduled" if entry.is_scheduled else "running" if origin.owner and entry.wait_reason is None else "queued"
     if status == "queued" and origin.parent is None:  # children are admitted before the commit that records their call
         backlog.admit_queued(scope)
     elif status == "scheduled":
         backlog.admit_planned(scope)
     row = _new_row(scope, process_id, version, request, origin)
-    row.status, row.wait_reason, row.waiting_for = status, entry.wait_reason, entry.waiting_for()
-    row.created_at = row.enqueued_at = now
-    row.rank, row.expires_at = rank, entry.expires_at
-    row.next_run_at = request.run_at if entry.is_scheduled else None
-    if slot is not None:
-        row.slot, row.slot_limit, row.slot_behaviour = slot.key, slot.limit, slot.behaviour
-    if status == "running":
-        _give_to(row, origin.owner, origin.lease_until)
+    _set_state(row, status, entry, origin, now)
     insert_row(row)
     if request.tainted_by:
         tainting.add_sources(scope, row.id, request.tainted_by)
@@ -111,13 +103,11 @@ def new_running(
     if request.token or request.run_at is not None or request.tainted_by:
         return None
     now = clock.now_ms()
-    expires_at = admission.admit_at_once(scope, process_id, version, request.expires_ms, now)
-    if expires_at is None:
+    entry = admission.admit_at_once(scope, process_id, version, AdmissionRequest(request.input, None, request.expires_ms), now)
+    if entry is None:
         return None
     row = _new_row(scope, process_id, version, request, origin)
-    row.status, row.rank, row.expires_at = "running", admission.rank_of(now, request.priority), expires_at or None
-    row.created_at = row.enqueued_at = now
-    _give_to(row, origin.owner, origin.lease_until)
+    _set_state(row, "running", entry, origin, now)
     return row
 
 
@@ -132,8 +122,16 @@ def _new_row(
     )  # fmt: skip
 
 
-def _give_to(row: Execution, owner: str | None, lease_until: int) -> None:
-    row.owner, row.lease_until, row.fence, row.claims, row.started_at = owner, lease_until, 1, 1, row.created_at
+def _set_state(row: Execution, status: str, entry: Admission, origin: ExecutionOrigin, now: int) -> None:
+    row.status, row.wait_reason, row.waiting_for = status, entry.wait_reason, entry.waiting_for()
+    row.created_at = row.enqueued_at = now
+    row.rank = admission.rank_of(entry.begins_at, row.priority) if origin.rank is None else origin.rank
+    row.expires_at = entry.expires_at
+    row.next_run_at = entry.begins_at if entry.is_scheduled else None
+    if entry.slot is not None:
+        row.slot, row.slot_limit, row.slot_behaviour = entry.slot.key, entry.slot.limit, entry.slot.behaviour
+    if status == "running":
+        row.owner, row.fence, row.claims, row.started_at = origin.owner, 1, 1, now
 
 
 _COLUMNS = (
@@ -148,7 +146,7 @@ _INSERT = (
 )
 
 
-def insert_row(row: Execution, ended: Mapping[str, Any] = NONE) -> None:
+def insert_row(row: Execution, ended: Mapping[str, Any] = NO_COLUMNS) -> None:
     """Inside a write: insert a new execution with its search values and first event; `ended` are the columns of its end."""
     scope = TenantScope(row.tenant_id, row.actor)
     values = {**row.__data__, **ended}

@@ -25,7 +25,7 @@ from .call_errors import answer_too_large, error_object, try_call
 from .final_entries import build_final_entry
 from .grant_checks import check_action_grant, check_read_grants, check_write_grants
 from .model_calls import GENERATE, Generated, ModelCalls, answer_model_call, recorded_args, replay_answer, split_answer
-from .protocols import READS, WITHIN, WRITES, ActionCall, Actions, PreparedData
+from .protocols import BEFORE_RECORDING, READS, WRITES, ActionCall, Actions, PreparedData
 from .vault import SECRET, Vault
 
 ACTION = "integrations.execute"
@@ -159,7 +159,7 @@ class StepHost:
         """Starts the new calls to foreign systems and those that wait; answers the first of the others at once."""
         actions = [call for call in self._new if call.method == ACTION]
         prompts = [call for call in self._new if call.method == GENERATE]
-        if any(call.method not in WITHIN for call in self._new):
+        if any(call.method not in BEFORE_RECORDING for call in self._new):
             record(self._context.claim)
         if actions or prompts:
             self._new = deque(call for call in self._new if call.method not in (ACTION, GENERATE))

@@ -10,8 +10,8 @@ READS = frozenset({"datapool.find", "datapool.query", "documents.get", "document
 WRITES = frozenset(
     {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
 )
-WITHIN = frozenset(method for method in READS | WRITES if method.startswith("datapool."))
-"""Calls without an effect outside the execution's own rows, but for those of a commit that starts with checking the fence."""
+BEFORE_RECORDING = frozenset(method for method in READS | WRITES if method.startswith("datapool."))
+"""Calls that may be made before the execution is recorded: they only read, or write in a commit that records it, too."""
 
 
 class Data(Protocol):

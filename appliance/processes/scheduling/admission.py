@@ -13,7 +13,7 @@ from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import tally
-from appliance.processes.definitions.concurrency import Slot, load_rules, slot_of
+from appliance.processes.definitions.concurrency import EntryRules, Slot, load_rules, slot_of
 from appliance.processes.engine import completion
 from appliance.processes.engine.failures import make_error
 from appliance.processes.executions.pausing import PAUSED, is_paused
@@ -67,8 +67,7 @@ def admit(scope: TenantScope, process_id: str, version: int, request: AdmissionR
     rules = load_rules(scope, process_id, version)
     is_scheduled = request.run_at is not None and request.run_at > now
     begins_at = request.run_at if is_scheduled and request.run_at is not None else now
-    expires_ms = request.expires_ms if request.expires_ms is not None else rules.expires_ms
-    expires_at = None if expires_ms is None else begins_at + expires_ms
+    expires_at = _expiry_of(request, rules, begins_at)
     slot = slot_of(rules.concurrency, request.input) if rules.concurrency else None
     if is_scheduled:
         return Admission(begins_at, True, None, slot, expires_at)
@@ -84,16 +83,20 @@ def admit(scope: TenantScope, process_id: str, version: int, request: AdmissionR
     return Admission(begins_at, False, _find_wait_reason(scope, process_id, slot), slot, expires_at)
 
 
-def admit_at_once(scope: TenantScope, process_id: str, version: int, expires_ms: int | None, now: int) -> int | None:
-    """When a new execution that may start now expires, 0 for never; None if its process limits concurrency or is paused.
+def admit_at_once(scope: TenantScope, process_id: str, version: int, request: AdmissionRequest, now: int) -> Admission | None:
+    """Admits an execution that may start now whatever others do; None if its process limits concurrency or is paused.
 
     Reads only, so that it may be called outside a write.
     """
     rules = load_rules(scope, process_id, version)
     if rules.concurrency is not None or is_paused(scope, process_id):
         return None
-    expires_ms = rules.expires_ms if expires_ms is None else expires_ms
-    return 0 if expires_ms is None else now + expires_ms
+    return Admission(now, False, expires_at=_expiry_of(request, rules, now))
+
+
+def _expiry_of(request: AdmissionRequest, rules: EntryRules, begins_at: int) -> int | None:
+    expires_ms = request.expires_ms if request.expires_ms is not None else rules.expires_ms
+    return None if expires_ms is None else begins_at + expires_ms
 
 
 def _find_wait_reason(scope: TenantScope, process_id: str, slot: Slot | None, own_id: str = "") -> str | None:

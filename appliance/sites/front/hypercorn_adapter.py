@@ -228,7 +228,7 @@ class Http1(H11Protocol):
             await self._send_head()
 
     def _send_late(self) -> None:
-        if self._head:
+        if self._head and self.stream is not None:  # else the client has left
             self.task_group.spawn(self._send_head)
 
     async def _send_head(self) -> None:

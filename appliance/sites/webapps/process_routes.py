@@ -20,7 +20,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.documents.contents import Infected, ScanFailed
-from appliance.processes import Execution, Waiting
+from appliance.processes import Execution, Waiter
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
@@ -94,7 +94,7 @@ class ProcessRoutes:
                 values = {**values, **files.ids}
             request = StartRequest(map_input(route.input, RequestData(match.values, query, values, call.visitor), schema))
             return processes.start_execution(
-                call.tenant, route.process, request, waiting=Waiting(callback) if route.wait > 0 else None,
+                call.tenant, route.process, request, waiter=Waiter(callback) if route.wait > 0 else None,
                 write_related=partial(files.create, documents, call.tenant),
             )  # fmt: skip
         except ApplianceError as error:

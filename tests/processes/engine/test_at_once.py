@@ -10,8 +10,8 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import NotFound, StorageFull
 from appliance.core.pages import PageRequest
-from appliance.processes import RunAtOnce, Waiting
-from appliance.processes.engine import store
+from appliance.processes import RunAtOnce, Waiter
+from appliance.processes.engine import completion, store
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution
 from appliance.processes.executions.starting import StartRequest
@@ -29,7 +29,7 @@ EFFECTS = [
 
 def start(world: World, process: str, runs: list[RunAtOnce], payload: Any = None, **request: Any) -> Execution:
     start_request = StartRequest(payload or {"n": 1}, **request)
-    return world.flow.start_execution(world.scope, process, start_request, waiting=Waiting(on_run=runs.append))
+    return world.flow.start_execution(world.scope, process, start_request, waiter=Waiter(on_run=runs.append))
 
 
 @contextmanager
@@ -159,8 +159,9 @@ def test_recording_it_while_it_runs(idle_world: World) -> None:
 def test_recording_it_after_its_end(idle_world: World) -> None:
     world, over = idle_world, threading.Event()
     runs: list[RunAtOnce] = []
-    start(world, world.publish([rule("one", "= 1")]), runs)
+    row = start(world, world.publish([rule("one", "= 1")]), runs)
     assert runs[0].record(over.set).status == "succeeded"
+    assert ("acme", row.id) not in completion.completion_signal.list_awaited()
 
 
 @pytest.mark.parametrize("first", ["record", "end"])
@@ -185,7 +186,7 @@ def test_recording_it_in_the_transaction_in_which_it_ends(idle_world: World, fir
 
     request = StartRequest({})
     ending = threading.Thread(
-        target=lambda: rows.append(world.flow.start_execution(world.scope, process, request, waiting=Waiting(on_run=begin)))
+        target=lambda: rows.append(world.flow.start_execution(world.scope, process, request, waiter=Waiter(on_run=begin)))
     )
 
     def block() -> None:
@@ -249,7 +250,7 @@ def test_a_process_that_is_deleted_meanwhile(idle_world: World) -> None:
         world.flow.delete_process(world.scope, process, force=True)
 
     with pytest.raises(NotFound):
-        world.flow.start_execution(world.scope, process, StartRequest({}), waiting=Waiting(on_run=delete))
+        world.flow.start_execution(world.scope, process, StartRequest({}), waiter=Waiter(on_run=delete))
     assert stored_executions(process) == 0
 
 

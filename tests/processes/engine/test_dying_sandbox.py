@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from appliance.core.errors import Overloaded
-from appliance.processes import Waiting
+from appliance.processes import Waiter
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.dependencies import load_nothing
 from appliance.processes.definitions.versions import Draft, PublishRequest
@@ -26,7 +26,7 @@ def start_other(world: World) -> Execution:
     step = code("spin", "const ends = Date.now() + 1500; while (Date.now() < ends); return 'done'")
     versions.save_draft(world.other, "other", Draft({"id": "other", "steps": [step]}, {}))
     world.flow.publish_process(world.other, "other", PublishRequest())
-    return world.flow.start_execution(world.other, "other", StartRequest({}), waiting=Waiting())
+    return world.flow.start_execution(world.other, "other", StartRequest({}), waiter=Waiter())
 
 
 def test_steps_of_two_tenants_go_on_at_once_in_the_same_attempt_and_ring_once(world: World) -> None:

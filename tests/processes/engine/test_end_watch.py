@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.processes import Waiting
+from appliance.processes import Waiter
 from appliance.processes.engine import completion
 from appliance.processes.engine.end_watch import EndWatch
 from appliance.processes.executions.starting import StartRequest
@@ -21,7 +21,7 @@ def start_later(world: World, when_finished: Callable[[], None]) -> str:
     """An execution with a subscriber for its end, which this process will not start."""
     request = StartRequest({}, run_at=clock.now_ms() + 3_600_000)
     process_id = world.publish([{"id": "a", "rule": {"expression": "= 1"}}])
-    return str(world.flow.start_execution(world.scope, process_id, request, waiting=Waiting(when_finished)).id)
+    return str(world.flow.start_execution(world.scope, process_id, request, waiter=Waiter(when_finished)).id)
 
 
 def test_callers_are_notified_of_an_end_in_another_process(world: World) -> None:

@@ -15,7 +15,7 @@ from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFa
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
 from appliance.monitor import Series, analytics
-from appliance.processes import Process, ProcessVersion, Waiting
+from appliance.processes import Process, ProcessVersion, Waiter
 from appliance.processes.definitions import versions
 from appliance.processes.executions import ExecutionFilter, ExecutionSummary, StartRequest
 from appliance.processes.executions import service as executions
@@ -124,7 +124,7 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
     try:
         _check_input(visit, value)
         request = StartRequest(value, version.version, token=idempotency_token(visit))
-        started = visit.services.processes.start_execution(visit.scope, process_id, request, waiting=Waiting())
+        started = visit.services.processes.start_execution(visit.scope, process_id, request, waiter=Waiter())
     except ApplianceError as refusal:
         form.show_errors(refusal.details)
         return _process_page(visit, row, version, form, problem=refusal)
