@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-from peewee import DatabaseError
-
 from appliance import __version__
 from appliance.core import logs
 from appliance.core.config import Config, environment, load_config
+from appliance.core.database import DatabaseError
 from appliance.core.errors import ApplianceError
 
 from .output import print_error

@@ -19,13 +19,16 @@ import json
 import threading
 from typing import Any
 
-from huey import Huey
-from huey.consumer import Consumer
-from huey.registry import Message
-from huey.serializer import Serializer
-from huey.storage import BlackHoleStorage
-
 from .database import db
+from .imports import import_without
+
+import_without("huey", "psycopg", "redis")  # for storages that are not used here
+
+from huey import Huey  # noqa: E402
+from huey.consumer import Consumer  # noqa: E402
+from huey.registry import Message  # noqa: E402
+from huey.serializer import Serializer  # noqa: E402
+from huey.storage import BlackHoleStorage  # noqa: E402
 
 # Without a lock on the row: at most one process writes at a time.
 _TAKE_FIRST = (

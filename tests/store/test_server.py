@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import peewee
 import pytest
 
 from appliance.core.database import db
@@ -124,7 +125,7 @@ def test_an_unreachable_database_is_a_config_error(url: str) -> None:
 
 
 def test_the_driver_is_the_one_that_is_tested() -> None:
-    assert type(Postgresql("postgresql:///x")._adapter).__name__ == "Psycopg3Adapter"
+    assert isinstance(Postgresql("postgresql:///x")._adapter, peewee.Psycopg3Adapter)
 
 
 @on_server

@@ -13,6 +13,7 @@ import peewee
 import psycopg
 from psycopg import adapt
 from psycopg.pq import TransactionStatus
+from psycopg.types.json import Json, Jsonb
 
 from appliance.core import clock, ids
 from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
@@ -104,8 +105,29 @@ class _ReadPool:
                 self._idle.pop().close()
 
 
+class _Driver(peewee.Psycopg3Adapter):  # type: ignore[misc]  # peewee carries no types
+    """peewee's use of psycopg, which peewee was imported without (`appliance/core/database/__init__.py`)."""
+
+    txn_idle, txn_inerror, txn_unknown = TransactionStatus.IDLE, TransactionStatus.INERROR, TransactionStatus.UNKNOWN
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.json_type, self.jsonb_type = Json, Jsonb
+
+    def check_driver(self) -> None:
+        """psycopg is there, as this module imports it."""
+
+    def get_binary_type(self) -> Any:
+        return psycopg.Binary
+
+    def connect(self, database: Any, **options: Any) -> Any:
+        return psycopg.connect(database.database, **options)
+
+
 class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee carries no types
     """The writer's thread has its own connection; all other threads borrow one from the pool."""
+
+    psycopg2_adapter = psycopg3_adapter = _Driver  # peewee takes the first if it was imported without psycopg, else the second
 
     size_sql = "SELECT pg_database_size(current_database())"
 
