@@ -19,7 +19,7 @@ from unittest.mock import patch
 from quart import Quart
 
 from appliance import cli, migrations
-from appliance.api import ROUTES
+from appliance.api import load_routes
 from appliance.api.frame.docs import contract
 from appliance.app import composition
 from appliance.core.config.example import example
@@ -46,7 +46,7 @@ def api_document() -> str:
 
 def routes() -> str:
     """The declared routes, then the other rules of the web framework: pages, files and edges."""
-    declared = sorted(f"{route.method} {route.path} {route.scope} {route.status} {route.name}" for route in ROUTES)
+    declared = sorted(f"{route.method} {route.path} {route.scope} {route.status} {route.name}" for route in load_routes())
     return "\n".join([*declared, "", *pages()])
 
 

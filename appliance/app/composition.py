@@ -4,13 +4,12 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from appliance import api
+from appliance.api import answer_routes
 from appliance.connectors.development import Watch
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS
-from appliance.console import register as register_console
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -34,7 +33,6 @@ from appliance.governance.approvals import (
     set_console_address,
 )
 from appliance.governance.kill_switches import switched_off_tenants
-from appliance.hooks import make_hooks
 from appliance.llm import ProfileCreated
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import Deliverer, check_space, rollup
@@ -42,13 +40,12 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import evaluate_all, next_due, send_due
 from appliance.processes import ProcessFlow
 from appliance.processes.engine import caching, suspension
-from appliance.sites import build_sites, make_demo
+from appliance.sites import build_sites
 from appliance.sites.front import (
     Front,
     Readiness,
     StaticFiles,
     Transport,
-    build_root,
     build_server_config,
     new_event_loop,
     serve,
@@ -58,11 +55,7 @@ from appliance.sites.webapps import CertificatePermission, SmokeProbe, custom_ho
 from appliance.solutions import SolutionServices as SolutionTools
 from appliance.solutions import apply_solution, delete_expired, order_system_url, starter_solution
 from appliance.tenants import set_custom_hosts
-from appliance.web import (
-    App,
-    Services,
-    make_quart,
-)
+from appliance.web import App, DeferredApp, Services
 from appliance.webapps.certificates import Worker, certificate_tasks
 from appliance.webapps.domains import service as domains
 from appliance.webapps.files import Compression
@@ -226,24 +219,24 @@ def _reloading(services: Services) -> list[PeriodicJob]:
 def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     """Build the ASGI application for this event loop: the front, static files, then Quart with the edges."""
     services = appliance.services
-    quart = make_quart(ui_folder() / "templates")
-    appliance.telemetry.name_routes(quart)
-    quart.register_blueprint(api.make_blueprint(services))
-    quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
-    quart.register_blueprint(make_hooks(services))
-    register_console(quart, services)
-    if appliance.config.demo.order_system:
-        quart.register_blueprint(make_demo())
-    quart.register_blueprint(build_root(appliance.config))
+    pages = DeferredApp(services.threads, lambda: _build_pages(appliance))
     assets = services.assets
     fetched = {"/api-docs/assets/": assets, "/static/editor/": assets / "editor"}
     folders = {"/static/": ui_folder() / "static"} | {prefix: folder for prefix, folder in fetched.items() if folder.is_dir()}
     gate = build_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = build_sites(services, gate, ui_folder() / "templates" / "sites")
     services.webapps.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
-    edges = api.answer_routes(services, StaticFiles(mcp.around(cast(App, quart)), folders))
+    edges = answer_routes(services, StaticFiles(mcp.around(pages), folders))
     front = Front(edges, sites, appliance.config, appliance.readiness)
     return CertificatePermission(front, appliance.config, services.webapps.apps, services.threads)
+
+
+def _build_pages(appliance: Appliance) -> App:
+    """Quart with everything that it serves, built by the first request for it: it takes a second and 20 MB, and many appliances
+    are used through the API alone."""
+    from .pages import build_pages
+
+    return build_pages(appliance.config, appliance.services)
 
 
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from quart import Quart, request
-
 from appliance import __version__
 from appliance.core.config import Config
 from appliance.monitor import spans
@@ -38,13 +36,3 @@ class Telemetry:
             spans.export_to(None)
             self._exporter.stop(FLUSH_SECONDS)
             self._exporter = None
-
-    def name_routes(self, quart: Quart) -> None:
-        """Record the route template of each request, which names its span."""
-        if self._settings.endpoint:
-            quart.before_request(_name_route)
-
-
-async def _name_route() -> None:
-    if request.url_rule is not None:
-        request.scope["gos.route"] = request.url_rule.rule  # type: ignore[typeddict-unknown-key]

@@ -16,6 +16,7 @@ from .bodies import DRAIN_BYTES as DRAIN_BYTES
 from .bodies import bounded as bounded
 from .bodies import read_body as read_body
 from .bodies import too_large as too_large
+from .deferred_app import DeferredApp as DeferredApp
 from .forms import FormLimits as FormLimits
 from .forms import FormReader as FormReader
 from .forms import SentFile as SentFile

@@ -4,13 +4,13 @@ import re
 
 import httpx
 
-from appliance.api import ROUTES
+from appliance.api import load_routes
 from appliance.api.frame.error_responses import declared_codes
 from appliance.api.frame.routing import PREFIX, Route
 
 _ROUTES = [
     (re.compile(PREFIX + re.sub(r"{\w+}", "[^/]+", route.path)), route)
-    for route in sorted(ROUTES, key=lambda route: len(route.parameters))
+    for route in sorted(load_routes(), key=lambda route: len(route.parameters))
 ]
 
 

@@ -1,18 +1,24 @@
-"""Routes that are answered at ASGI level give the same bytes as through Quart, over the whole route table."""
+"""Routes that are answered at ASGI level give the same bytes as through Quart, over the whole route table, and load their family
+only."""
 
 import asyncio
 import json
 import re
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import pytest
 
 from appliance import api
-from appliance.api.frame.direct_routes import direct_routes
+from appliance.api.frame.direct_routes import direct_table
+from appliance.api.frame.route_modules import MODULES, load_family
 from appliance.api.frame.routing import PREFIX, Route
+from appliance.api.frame.routing import ROUTES as LOADED
 from appliance.core.interface import ui_folder
 from appliance.sites.front import Front
 from appliance.web import App, make_quart
@@ -20,8 +26,9 @@ from tests import matrices
 from tests.api.examples import EXAMPLES
 from tests.api.resources import Resources
 
-ROUTES = [route for route in api.ROUTES if direct_routes().find(route.method, route.path)]
+ROUTES = [route for route in api.load_routes() if direct_table(route.family).find(route.method, route.path)]
 STREAMS = "text/event-stream"
+FOLDER = Path(api.__file__).parent
 ANY_OBJECT = {"execute_process", "put_process"}
 """Routes that accept an object with any members."""
 LARGE = {"create_entity", "execute_process", "create_webhook"}
@@ -110,6 +117,22 @@ def test_the_answers_are_the_same_as_through_quart(ours: Resources, request: pyt
 
 
 def test_most_routes_are_answered_at_asgi_level() -> None:
-    left = {route.name for route in api.ROUTES} - {route.name for route in ROUTES}
+    left = {route.name for route in api.load_routes()} - {route.name for route in ROUTES}
     assert len(left) < 20
     assert {"execute_process", "get_entity", "create_entity"}.isdisjoint(left)
+
+
+def test_each_family_lists_the_modules_that_declare_its_routes() -> None:
+    for path in FOLDER.rglob("*.py"):
+        if "\n@route(" in path.read_text("utf-8"):
+            import_module(".".join(("appliance.api", *path.relative_to(FOLDER).with_suffix("").parts)))
+    declared: dict[str, set[str]] = defaultdict(set)
+    for route in LOADED:
+        declared[route.family].add(route.handler.__module__.removeprefix("appliance.api."))
+    assert {family: set(modules) for family, modules in MODULES.items()} == declared
+
+
+def test_every_route_is_of_one_family() -> None:
+    routes = api.load_routes()
+    assert len(routes) == len(LOADED) == len({(route.method, route.path) for route in routes}) > 200
+    assert not load_family("no-such-family")

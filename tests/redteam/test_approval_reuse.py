@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from appliance.api import ROUTES
+from appliance.api import load_routes
 from appliance.api.frame.routing import Json
 from appliance.connectors.testing import LoopbackServer
 from appliance.core import clock
@@ -183,7 +183,7 @@ def _spend(table: Attempts, payment: Payment, bank: LoopbackServer) -> None:
 INFINITE = ("1e400", "-1E+0400", "9" * 280 + "e50", "9" * 310 + ".5")
 JSON_ROUTES = [
     route
-    for route in ROUTES
+    for route in load_routes()
     if route.body is not None and not (isinstance(route.body, Json) and route.body.kind not in ("object", "document"))
 ]
 

@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.api import ROUTES
+from appliance.api import load_routes
 from appliance.api.frame.routing import PREFIX, Route
 from appliance.core.database import db
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import Resources, fresh
 from tests.redteam.attempts import Attempts, attempts
 
-BODIES = [route for route in ROUTES if route.body is not None and route.method != "GET"]
+BODIES = [route for route in load_routes() if route.body is not None and route.method != "GET"]
 NOISE = {
     "log_line",
     "tally",

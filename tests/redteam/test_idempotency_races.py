@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.api import ROUTES
+from appliance.api import load_routes
 from appliance.api.frame.routing import PREFIX, Route
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock
@@ -22,7 +22,7 @@ from tests.api.resources import FIELDS, Resources, fresh
 from tests.redteam.attempts import Attempts, attempts
 
 AT_ONCE = 20
-POSTS = [route for route in ROUTES if route.method == "POST"]
+POSTS = [route for route in load_routes() if route.method == "POST"]
 
 
 def send(client: httpx.Client, route: Route, example: Example, **headers: str) -> httpx.Response:

@@ -8,8 +8,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from quart import Blueprint
-
 from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.errors import (
@@ -18,21 +16,18 @@ from appliance.core.errors import (
     GrantRequired,
     IdempotencyInFlight,
     IdempotencyMismatch,
-    MethodNotAllowed,
-    NotFound,
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
-from appliance.core.sentences import Sentence
 from appliance.governance import Permit
 from appliance.tenants import RequestKey, StoredResponse, idempotency, release_nothing
 from appliance.tenants.keys import Caller
-from appliance.web import Request, Response, Services, error_response, in_thread, log_as, read_body, view
+from appliance.web import Request, Response, Services, error_response, in_thread, log_as, read_body
 
 from . import agent_policies, auth, parsing
 from .contents import stream_pieces
 from .events import stream_events
-from .routing import PREFIX, ROUTES, Answer, Call, Events, Pieces, Route, Upload, as_answer, render
+from .routing import Answer, Call, Events, Pieces, Route, Upload, as_answer, render
 from .uploads import receive_upload
 
 
@@ -51,37 +46,9 @@ class IncomingRequest:
 SyncResult = Response | tuple[Call, Answer, dict[str, str]]  # the latter is streamed
 
 
-def make_blueprint(services: Services) -> Blueprint:
-    """The blueprint of every declared route under /api/v1, with coded errors for unknown paths and methods."""
-    blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
-    for declared in ROUTES:
-        serve = view(partial(serve_route, services, declared))
-        blueprint.add_url_rule(rule_of(declared), declared.name, serve, methods=[declared.method], strict_slashes=False)
-    unknown_path = view(_unknown_path)
-    blueprint.add_url_rule("/", "unknown_root", unknown_path, methods=_ALL_METHODS)
-    blueprint.add_url_rule("/<path:rest>", "unknown_path", unknown_path, methods=_ALL_METHODS)
-    return blueprint
-
-
 def rule_of(route: Route) -> str:
     """The route's path as Quart writes it, below the prefix."""
     return re.sub(r"{(\w+)}", r"<\1>", route.path).replace("<path>", "<path:path>")  # only `path` may contain slashes
-
-
-_ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
-
-
-async def _unknown_path(request: Request, rest: str = "") -> Response:
-    allowed = sorted({r.method for r in ROUTES if re.fullmatch(re.sub(r"{\w+}", "[^/]+", r.path), f"/{rest.rstrip('/')}")})
-    error: ApplianceError = NotFound(
-        Sentence("there is no %(prefix)s/%(rest)s; GET /api-docs/ lists every path", prefix=PREFIX, rest=rest[:100])
-    )
-    if allowed:
-        error = MethodNotAllowed(
-            Sentence("%(method)s is not allowed here; use %(allowed)s", method=request.method, allowed=", ".join(allowed)),
-            headers={"Allow": ", ".join(allowed)},
-        )
-    return _uncached(error_response(error, request.request_id, request.accept))
 
 
 async def serve_route(services: Services, route: Route, request: Request, **path_args: str) -> Response:
@@ -93,7 +60,7 @@ async def serve_route(services: Services, route: Route, request: Request, **path
         except Exception as error:  # noqa: BLE001  error_response logs and answers it
             response = error_response(error, request.request_id, request.accept)
     if response.pieces is None:
-        response = _uncached(response)
+        response = uncached(response)
     for scope in incoming.callers[:1]:
         took_ms = (clock.monotonic() - started) * 1000
         services.monitor.key_traffic.add(scope, response.status, took_ms, response.content_length)
@@ -359,7 +326,7 @@ def _finish(route: Route, answer: Answer, request_id: str, headers: Mapping[str,
     return Response(answer.status or 200, render(route, answer.data, request_id), {**own, "Content-Type": "application/json"})
 
 
-def _uncached(response: Response) -> Response:
+def uncached(response: Response) -> Response:
     """The response, not to be cached unless it says otherwise itself."""
     headers = {"Cache-Control": "no-store", **response.headers}
     return Response(response.status, response.body, headers, response.cookies, response.pieces)

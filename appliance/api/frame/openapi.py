@@ -8,7 +8,8 @@ from .error_responses import error_responses, error_schema, problem_schema
 from .examples import NO_EXAMPLE, RecordedExample, load_examples
 from .parameters import header_parameters, path_parameters, query_parameters, share_parameters
 from .route_groups import tags
-from .routing import PREFIX, ROUTES, Json, Route
+from .route_modules import load_routes
+from .routing import PREFIX, Json, Route
 from .schemas import Schemas, is_model, reference_to
 
 _BYTES = {"type": "string", "format": "binary"}
@@ -50,7 +51,7 @@ def document(base_url: str) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     examples = load_examples()
-    for route in ROUTES:
+    for route in load_routes():
         example = examples.get(route.name, NO_EXAMPLE)
         operation = _operation(route, schemas, example)
         operation["responses"] |= error_responses(route, responses, example)
@@ -76,7 +77,7 @@ def _operation(route: Route, schemas: Schemas, example: RecordedExample) -> dict
     description = route.description
     operation: dict[str, Any] = {
         "operationId": route.name,
-        "tags": [route.path.split("/")[1]],
+        "tags": [route.family],
         "summary": route.summary,
         "parameters": _parameters(route, schemas, example),
         "responses": _responses(route, schemas, example),

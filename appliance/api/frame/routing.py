@@ -206,6 +206,11 @@ class Route:
     def name(self) -> str:
         return self.handler.__name__
 
+    @property
+    def family(self) -> str:
+        """The first part of the path."""
+        return self.path.split("/")[1]
+
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
         """Renders the answer's data; built at its first use, as are the models: most routes of a process are never called."""
@@ -236,6 +241,7 @@ class Route:
 
 
 ROUTES: list[Route] = []
+"""The routes of the modules that are loaded; `route_modules` loads them."""
 
 
 def route(

@@ -53,8 +53,8 @@ class Front:
         self._places = RequestSlots(config.server.max_in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await _acknowledge(receive, send)
             return
         headers = {name: value for name, value in scope["headers"] if name != b"cookie"}
         request_id = _request_id(headers.get(b"x-request-id", b""))
@@ -131,6 +131,15 @@ class Front:
         if host:
             headers[b"host"] = host
             scope["headers"] = [(b"host", host) if name == b"host" else (name, value) for name, value in scope["headers"]]
+
+
+async def _acknowledge(receive: Receive, send: Send) -> None:
+    """Answer the messages of ASGI about start and stop, which are the composition root's own business."""
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
 
 
 def _is_site(scope: Scope) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import yaml
 
-from appliance.api import ROUTES
+from appliance.api import load_routes
 from appliance.api.frame.examples import EXAMPLES_FILE
 from appliance.api.frame.routing import Json, Route
 from appliance.tenants import SCOPES
@@ -175,7 +175,7 @@ def write_examples(examples: dict[str, dict[str, Any]]) -> None:
 def main(names: list[str]) -> int:
     """Record these operations, or all, and write them beside the others; one that fails is reported and keeps its example."""
     numbers, failures = count(1), 0
-    routes = [route for route in ROUTES if route.name in names or not names]
+    routes = [route for route in load_routes() if route.name in names or not names]
     examples = json.loads(EXAMPLES_FILE.read_text("utf-8")) if names else {}
     with tempfile.TemporaryDirectory() as folder, running_name_server() as server:
         settings = {"demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "domains__resolvers": [server.address]}
