@@ -216,8 +216,8 @@ def _reloading(services: Services) -> list[PeriodicJob]:
     return [PeriodicJob("connectors", 1.0, look, LONG)]
 
 
-def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
-    """Build the ASGI application for this event loop: the front, static files, then Quart with the edges."""
+def make_front(appliance: Appliance, mcp: McpEdge) -> Front:
+    """Build the front for this event loop, with what it passes requests to: static files, the edges, and Quart."""
     services = appliance.services
     pages = DeferredApp(services.threads, lambda: _build_pages(appliance))
     assets = services.assets
@@ -227,8 +227,7 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     sites = build_sites(services, gate, ui_folder() / "templates" / "sites")
     services.webapps.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
     edges = answer_routes(services, StaticFiles(mcp.around(pages), folders))
-    front = Front(edges, sites, appliance.config, appliance.readiness)
-    return CertificatePermission(front, appliance.config, services.webapps.apps, services.threads)
+    return Front(edges, sites, appliance.config, appliance.readiness)
 
 
 def _build_pages(appliance: Appliance) -> App:
@@ -243,11 +242,14 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
     """Serve until the coroutine function `shutdown` returns."""
     config = build_server_config(appliance.config, appliance.services.webapps.certificates)
     mcp = make_edge(appliance.services)
-    asgi = Transport(make_asgi(appliance, mcp), appliance.config, config)
+    front = make_front(appliance, mcp)
+    permission = CertificatePermission(front, appliance.config, appliance.services.webapps.apps, appliance.services.threads)
+    asgi = Transport(permission, appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
 
     async def stop() -> None:
         await shutdown()
+        front.end_streams()
         worker.stopping.set()  # Set now, so that certificate orders finish while the last requests are answered.
 
     orders = certificate_tasks(appliance.config, appliance.services.webapps.certificates, worker)

@@ -55,7 +55,7 @@ def measure(root: Path, data: Path, seconds: float) -> Figures:
 
 
 def prepare(root: Path, data: Path) -> None:
-    """Compile as the set-up does, since Python may not write compiled files by itself; the first start migrates and fills caches."""
+    """Compile as the set-up does, since Python may not do it by itself; the first start migrates and fills caches."""
     subprocess.run([gos(root)[0], "-m", "compileall", "-q", "appliance", "plugins"], cwd=root, check=True)
     subprocess.run([*gos(root), "--data", str(data), "init"], cwd=root, check=True, stdout=subprocess.DEVNULL)
     measure(root, data, 1.0)

@@ -60,22 +60,23 @@ class Front:
         request_id = _request_id(headers.get(b"x-request-id", b""))
         self._apply_proxy_headers(scope, headers)
         started_at = clock.monotonic()
-        status = 0
+        status, is_complete = 0, False
         place = RequestSlot(self._places)
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
-        incoming = Incoming(receive, self.pace, place.released, has_body=has_body)
+        incoming = Incoming(receive, self.pace, place.released, place.ended, has_body=has_body)
         outgoing = Outgoing(send, self.pace, place.released)
 
         async def send_response(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
+            nonlocal status, is_complete
+            is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
                 if not _is_site(scope):
                     message["headers"] += _SECURITY
                 incoming.answered = True
-                is_complete = incoming.complete or await incoming.drain()
-                if not is_complete and not any(name.lower() == b"connection" for name, _ in message["headers"]):
+                is_read = incoming.complete or await incoming.drain()
+                if not is_read and not any(name.lower() == b"connection" for name, _ in message["headers"]):
                     message["headers"].append((b"connection", b"close"))
             await outgoing(message)
 
@@ -83,6 +84,8 @@ class Front:
         span = request_spans.start(scope, headers)
         try:
             await self._route(scope, headers, place, Exchange(scope, incoming, send_response))
+            if place.ended.is_set() and status and not is_complete:
+                await send_response({"type": "http.response.body", "body": b""})  # not cut off, so that clients reconnect
         except ApplianceError as error:
             if status:
                 raise
@@ -97,6 +100,10 @@ class Front:
             SECONDS.observe(clock.monotonic() - started_at, area)
             if span is not None:
                 span.end(scope, area, status or 500)
+
+    def end_streams(self) -> None:
+        """End the open event streams, because the server stops; call on the event loop."""
+        self._places.end_streams()
 
     async def _route(self, scope: Scope, headers: dict[bytes, bytes], place: RequestSlot, exchange: Exchange) -> None:
         if scope["path"] in HEALTH:

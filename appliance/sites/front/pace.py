@@ -29,11 +29,12 @@ class Incoming:
     everything must close the connection, which loses the client's next request on it.
 
     Only time spent waiting for the sender counts, not the time of the reader. While waiting, the request is `aside`: it does
-    not count as being worked on.
+    not count as being worked on. Once the stream has `ended`, the client seems to have left.
     """
 
-    def __init__(self, receive: Receive, pace: Pace, aside: PauseWork, *, has_body: bool) -> None:
+    def __init__(self, receive: Receive, pace: Pace, aside: PauseWork, ended: asyncio.Event, *, has_body: bool) -> None:
         self._receive = receive
+        self._stream_ended = ended
         self._pace = pace
         self._aside = aside
         self.complete = not has_body
@@ -48,7 +49,7 @@ class Incoming:
         """The next message; InvalidRequest when the body arrives too slowly, unless the response has already started."""
         self._readers += 1
         try:
-            message = await (self._receive() if self._ended or self.answered else self._wait())
+            message = await (self._wait_for_end() if self._ended or self.answered else self._wait())
         finally:
             self._readers -= 1
         self._size += len(message.get("body", b""))
@@ -69,8 +70,19 @@ class Incoming:
             finally:
                 self._waited += clock.monotonic() - started_at
         if self.answered:
-            return await self._receive()
+            return await self._wait_for_end()
         raise InvalidRequest("the body arrived too slowly; send it again", headers={"Connection": "close"})
+
+    async def _wait_for_end(self) -> MutableMapping[str, Any]:
+        """The next message, or a disconnect when the stream is to end."""
+        receiving = asyncio.ensure_future(self._receive())
+        ending = asyncio.ensure_future(self._stream_ended.wait())
+        try:
+            await asyncio.wait({receiving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            return receiving.result() if receiving.done() else {"type": "http.disconnect"}
+        finally:
+            receiving.cancel()
+            ending.cancel()
 
     async def drain(self) -> bool:
         """Read the rest of the body, at most DRAIN_BYTES or DRAIN_SECONDS; returns whether it is complete."""

@@ -1,5 +1,6 @@
 """Admission of requests: limits how many run at once, and shares them fairly between tenants and networks."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,6 +67,14 @@ class RequestSlots:
     def __init__(self, most: int) -> None:
         self.working = FairShare(most)
         self.open = FairShare(most * OPEN_PER_PLACE)
+        self.streams: set[RequestSlot] = set()
+        self.has_ended_streams = False
+
+    def end_streams(self) -> None:
+        """End the open event streams, and any that is opened from now on. Call on the event loop."""
+        self.has_ended_streams = True
+        for each in self.streams:
+            each.end()
 
 
 def _nothing() -> None:
@@ -80,6 +89,7 @@ class RequestSlot:
         self._origin: Origin | None = None
         self._waits = 0
         self._release: Callable[[], None] = _nothing
+        self.ended = asyncio.Event()  # the application is to end the stream
 
     @contextmanager
     def occupy(self, origin: Origin) -> Iterator[None]:
@@ -94,6 +104,7 @@ class RequestSlot:
         try:
             yield
         finally:
+            self._places.streams.discard(self)
             self._free()
             self._release()
 
@@ -121,3 +132,10 @@ class RequestSlot:
         """Give the slot back, because the response is a stream, which has a limit of its own. `release` is called when it ends."""
         self._free()
         self._release = release
+        self._places.streams.add(self)
+        if self._places.has_ended_streams:
+            self.end()
+
+    def end(self) -> None:
+        """Let the application end its stream, as if the client had left."""
+        self.ended.set()
