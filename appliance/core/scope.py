@@ -70,9 +70,9 @@ class TenantScope:
         rows = db.rows(_find_sql(cast(Hashable, model), tuple(values), empty), (self.tenant_id, *values.values()))
         if not rows:
             return None
-        attributes = {each.name: each.python_value(value) for each, value in zip(model._meta.sorted_fields, rows[0], strict=True)}
-        row = model(__no_default__=1, **attributes)
-        row._dirty.clear()
+        row = model(__no_default__=1)
+        fields = model._meta.sorted_fields
+        row.__data__.update((each.name, each.python_value(value)) for each, value in zip(fields, rows[0], strict=True))
         return row
 
     def get(self, model: type[M], **equals: Any) -> M:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol
 
 from appliance.core.sentences import Sentence
 
@@ -30,6 +30,10 @@ class Limits:
     in_flight: int = 64
     log_bytes: int = 256 << 10
     snapshot_bytes: int = 4 << 20
+
+    def as_list(self) -> list[int]:
+        """The values in the order of the fields, from which `Limits(*values)` makes the same limits."""
+        return list(vars(self).values())
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,11 @@ SUSPEND: Final = Suspend.SUSPEND
 
 
 class Host(Protocol):
-    """Answers the calls of one step; both methods run on the thread that called `Pool.run`."""
+    """Answers the calls of one step; all methods run on the thread that called `Pool.run`.
+
+    A host that can end a step while it computes also has `poll() -> None`, which is called several times a second: an exception
+    ends the step and propagates to the caller of `Pool.run`, as from `wait`.
+    """
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
         """Accept a call; `clock` contains the clock values (ms) that the step read since its previous call."""
@@ -104,14 +112,6 @@ class Host(Protocol):
         A call may take `timeout` seconds in total. The caller checks after each None whether the process is still alive, so
         return it several times a second. An exception ends the step.
         """
-
-
-@runtime_checkable
-class WatchfulHost(Protocol):
-    """A host that can end a step while it computes: `poll` is called several times a second on the run's thread."""
-
-    def poll(self) -> None:
-        """Raise to end the step; the exception propagates to the caller of `Pool.run`, as from `wait`."""
 
 
 class NoHost:

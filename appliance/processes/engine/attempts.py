@@ -194,12 +194,12 @@ class Attempts:
             run = replace(run, status="failed", output=None, error=_located(failed.error, run), finished_at=clock.now_ms())
             return Performed(run, result, run.attempt)
         is_finished = result.status in ("succeeded", "skipped")
-        after = replace(
-            run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
-            measured_by=result.measured_by,
-            result_source="cached" if result.is_cached else "executed",
-            finished_at=(run.finished_at or clock.now_ms()) if is_finished else None,
-        )  # fmt: skip
+        changes = {
+            "status": result.status, "output": result.output, "state": result.state, "next_run_at": result.next_run_at,
+            "measured_by": result.measured_by, "result_source": "cached" if result.is_cached else "executed",
+            "finished_at": (run.finished_at or clock.now_ms()) if is_finished else None,
+        }  # fmt: skip
+        after = StepRun(**vars(run) | changes)  # `replace` looks at every field, and this is done for every step
         return Performed(after, result, run.attempt)
 
 

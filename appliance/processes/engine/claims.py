@@ -1,7 +1,5 @@
 """Claims of executions, made from their rows."""
 
-from dataclasses import replace
-
 from appliance.core.scope import TenantScope
 from appliance.processes.models import Execution
 
@@ -10,19 +8,19 @@ from .deferred import DeferredRow
 from .store import Claim
 
 
-def claim_of(scope: TenantScope, row: Execution) -> Claim:
-    """The claim on `row`, which was read before the fence was raised."""
+def claim_of(scope: TenantScope, row: Execution, fence: int, deferred: DeferredRow | None = None) -> Claim:
+    """The claim on `row` with this fence."""
     label = row.label_text if row.first_label is None else row.first_label or None
     trace = row.trace or ""
     return Claim(
         scope=tracing.scope_of(scope, row.id, trace), execution_id=row.id, process_id=row.process_id, version=row.version,
-        fence=row.fence + 1, input=row.input, label=label, created_at=row.created_at, started_at=row.started_at,
+        fence=fence, input=row.input, label=label, created_at=row.created_at, started_at=row.started_at,
         active_ms=row.active_ms, cancel_requested=bool(row.cancel_requested), request_id=row.request_id, claims=row.claims,
         compensation=row.aftermath, handles=row.handles, trace=trace,
+        deferred=deferred,
     )  # fmt: skip
 
 
 def claim_at_birth(scope: TenantScope, row: Execution, deferred: DeferredRow | None = None) -> Claim:
     """The claim of an execution that this process inserted as running, or will."""
-    claim = claim_of(TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id), row)
-    return replace(claim, fence=row.fence, deferred=deferred)
+    return claim_of(TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id), row, row.fence, deferred)

@@ -53,8 +53,7 @@ class DeferredRow:
         return True
 
     def _note_commit(self, ended: Columns) -> None:
-        for name, value in ended.items():
-            setattr(self.row, name, value)
+        self.row.__data__.update(ended)
         self.is_ended = bool(ended)
         self._steps.clear()
         self.is_durable = True

@@ -108,7 +108,7 @@ class Runner:
         if not store.LEASES.claim(key, row.fence, owner=self.presence.instance, until=self.lease(), changes=changes):
             return None
         store.add_event(scope, row.id, "running", {"status": "running"})
-        return claim_of(scope, row)
+        return claim_of(scope, row, row.fence + 1)
 
     def _claimable(self, row: Execution, now: int) -> bool:
         if row.status == "queued":

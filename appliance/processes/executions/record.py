@@ -70,4 +70,4 @@ def _is_original(run: StepRun, reused: StepRun) -> bool:
 def _claim(scope: TenantScope, row: Execution) -> Claim:
     """A claim that only identifies the execution for its expressions; it gives no right to run it."""
     began = row.started_at or row.created_at
-    return replace(claim_of(scope, row), fence=-1, started_at=began)
+    return replace(claim_of(scope, row, fence=-1), started_at=began)

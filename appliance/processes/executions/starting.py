@@ -10,7 +10,7 @@ from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.engine import store
-from appliance.processes.engine.deferred import NO_COLUMNS
+from appliance.processes.engine.deferred import NO_COLUMNS, Columns
 from appliance.processes.host import tainting
 from appliance.processes.models import Execution
 from appliance.processes.scheduling import admission, backlog
@@ -85,8 +85,7 @@ def insert_execution(
         backlog.admit_queued(scope)
     elif status == "scheduled":
         backlog.admit_planned(scope)
-    row = _new_row(scope, process_id, version, request, origin)
-    _set_state(row, status, entry, origin, now)
+    row = _new_row(scope, process_id, request, origin, {"version": version, **_state(status, entry, request, origin, now)})
     insert_row(row)
     if request.tainted_by:
         tainting.add_sources(scope, row.id, request.tainted_by)
@@ -106,32 +105,34 @@ def new_running(
     entry = admission.admit_at_once(scope, process_id, version, AdmissionRequest(request.input, None, request.expires_ms), now)
     if entry is None:
         return None
-    row = _new_row(scope, process_id, version, request, origin)
-    _set_state(row, "running", entry, origin, now)
+    return _new_row(scope, process_id, request, origin, {"version": version, **_state("running", entry, request, origin, now)})
+
+
+def _new_row(scope: TenantScope, process_id: str, request: StartRequest, origin: ExecutionOrigin, state: Columns) -> Execution:
+    row = Execution()
+    # Not through the constructor, whose way of setting attributes took a twentieth of the time of a whole execution.
+    row.__data__.update(
+        tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, input=request.input,
+        label_text=request.label, retry_of=origin.retry_of, priority=request.priority, idempotency=request.token or None,
+        active_ms=0, lease_until=origin.lease_until, cancel_requested=False, actor=scope.actor,
+        request_id=scope.request_id, parent=origin.parent, root=origin.root, depth=origin.depth, trace=scope.trace or None,
+        **state,
+    )  # fmt: skip
     return row
 
 
-def _new_row(
-    scope: TenantScope, process_id: str, version: int, request: StartRequest, origin: ExecutionOrigin
-) -> Execution:
-    return Execution(
-        tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, input=request.input,
-        label_text=request.label, retry_of=origin.retry_of, priority=request.priority, idempotency=request.token or None,
-        active_ms=0, lease_until=origin.lease_until, fence=0, claims=0, cancel_requested=False, actor=scope.actor,
-        request_id=scope.request_id, parent=origin.parent, root=origin.root, depth=origin.depth, trace=scope.trace or None,
-    )  # fmt: skip
-
-
-def _set_state(row: Execution, status: str, entry: Admission, origin: ExecutionOrigin, now: int) -> None:
-    row.status, row.wait_reason, row.waiting_for = status, entry.wait_reason, entry.waiting_for()
-    row.created_at = row.enqueued_at = now
-    row.rank = admission.rank_of(entry.begins_at, row.priority) if origin.rank is None else origin.rank
-    row.expires_at = entry.expires_at
-    row.next_run_at = entry.begins_at if entry.is_scheduled else None
+def _state(status: str, entry: Admission, request: StartRequest, origin: ExecutionOrigin, now: int) -> Columns:
+    is_running = status == "running"
+    state = {
+        "status": status, "wait_reason": entry.wait_reason, "waiting_for": entry.waiting_for(), "created_at": now,
+        "enqueued_at": now, "expires_at": entry.expires_at, "next_run_at": entry.begins_at if entry.is_scheduled else None,
+        "rank": admission.rank_of(entry.begins_at, request.priority) if origin.rank is None else origin.rank,
+        "owner": origin.owner if is_running else None, "started_at": now if is_running else None, "fence": int(is_running),
+        "claims": int(is_running),
+    }  # fmt: skip
     if entry.slot is not None:
-        row.slot, row.slot_limit, row.slot_behaviour = entry.slot.key, entry.slot.limit, entry.slot.behaviour
-    if status == "running":
-        row.owner, row.fence, row.claims, row.started_at = origin.owner, 1, 1, now
+        state |= {"slot": entry.slot.key, "slot_limit": entry.slot.limit, "slot_behaviour": entry.slot.behaviour}
+    return state
 
 
 _COLUMNS = (

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from appliance.sandbox.compilation.compiled import Compiled
 from appliance.sandbox.pool.process import Slot
-from appliance.sandbox.program import Host, HostCall, Settled, Suspend, WatchfulHost
+from appliance.sandbox.program import Host, HostCall, Settled, Suspend
 from appliance.sandbox.reasons import ABORTED, OVER_WALL
 from appliance.sandbox.wire import Disconnected, Header, encode_json
 
@@ -71,7 +71,7 @@ class Conversation:
 
     def run(self, header: Header, facts: bytes, text: bytes, compiled: Compiled, host: Host) -> tuple[Header, list[bytes]]:
         """Run a step, answering its calls through `host`, and return its final frame."""
-        self._poll = host.poll if isinstance(host, WatchfulHost) else None
+        self._poll = getattr(host, "poll", None)
         header["serial"] = self._slot.next_serial()
         self._send(header, facts, text)
         try:

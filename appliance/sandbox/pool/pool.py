@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.core import clock, json_schema
@@ -132,7 +132,7 @@ class Pool:
         header: Header = {
             "op": "run",
             "key": program.digest,
-            "limits": astuple(limits),
+            "limits": limits.as_list(),
             "seed": entropy.seed & SEED,
             "clock": list(entropy.clock),
             "resume": resume is not None,
@@ -284,7 +284,7 @@ class Pool:
         self, request: bytes, expressions: Mapping[str, str], now: int, limits: Limits, namespace: str = ""
     ) -> dict[str, Evaluated]:
         keys = list(expressions)
-        header: Header = {"op": "evaluate", "keys": keys, "now": now, "limits": astuple(limits)}
+        header: Header = {"op": "evaluate", "keys": keys, "now": now, "limits": limits.as_list()}
         answer, parts, failure = self._ask_lane(self._code, limits.wall_ms / 1000, header, request, namespace=namespace)
         if failure is not None:
             return {key: Evaluated(failure=failure) for key in keys}
