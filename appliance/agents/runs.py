@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from appliance.core import clock, ids
@@ -12,7 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.governance.approvals import withdraw_approval
 from appliance.llm import NANO
-from appliance.monitor import audit
+from appliance.monitor import audit, delete_in_chunks
 from appliance.tenants import FORBIDDEN_TO_AGENTS, RETENTION_MS
 
 from . import step_updates, store, versions
@@ -22,6 +23,7 @@ from .step_updates import RunCompletion
 from .store import FINISHED
 
 MOST_INPUT_BYTES = 256 << 10
+PURGE_CHUNK = 100
 _HIDDEN = ("message",)
 
 
@@ -241,14 +243,11 @@ def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error:
 
 def purge(before_ms: int) -> int:
     """Delete all tenants' runs that finished before `before_ms` (epoch ms), with their journals; returns how many."""
-    deleted = 0
-    while count := db.write(lambda: _purge_some(before_ms)):
-        deleted += count
-    return deleted
+    return delete_in_chunks(partial(_purge_some, before_ms))
 
 
-def _purge_some(before_ms: int, most: int = 500) -> int:
-    rows = db.rows("SELECT tenant_id, id FROM agent_run WHERE finished_at < ? LIMIT ?", (before_ms, most))
+def _purge_some(before_ms: int, most: int = PURGE_CHUNK) -> int:
+    rows = db.rows("SELECT tenant_id, id FROM agent_run WHERE finished_at < ? ORDER BY finished_at LIMIT ?", (before_ms, most))
     for tenant_id, run_id in rows:
         db.execute("DELETE FROM agent_run WHERE tenant_id = ? AND id = ?", (tenant_id, run_id))
     return len(rows)

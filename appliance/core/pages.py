@@ -129,4 +129,9 @@ def _after(order: list[tuple[str, bool]], fields: Mapping[str, Any], values: lis
         column = fields[name]
         beyond = column < value if down else column > value
         condition = beyond if condition is None else beyond | ((column == value) & condition)
-    return condition
+    if len(order) == 1:
+        return condition
+    # It follows from the condition, but only written out does an index lead to the page; without it, the databases read all
+    # rows of the pages before.
+    (name, down), value = order[0], values[0]
+    return (fields[name] <= value if down else fields[name] >= value) & condition

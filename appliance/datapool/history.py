@@ -14,7 +14,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.entities import ChangeResult
-from appliance.monitor import delete_older
+from appliance.monitor import delete_older_by_number
 
 _COLUMNS = "number, version, event, at, actor, entity"
 _ORDER = "-number"
@@ -107,4 +107,4 @@ def delete_history(collection: CompiledCollection) -> None:
 
 def delete_changes_before(before_ms: int) -> int:
     """Delete every tenant's changes older than this time; returns how many."""
-    return delete_older("entity_change", "number", "at", before_ms)
+    return delete_older_by_number("entity_change", "number", "at", before_ms)

@@ -127,6 +127,12 @@ class SortKey:
             return Sql(f"({self.sql} < ? OR {self.sql} IS NULL)", (value,))
         return Sql(f"{self.sql} {'<' if self.descending else '>'} ?", (value,))
 
+    def bound(self, value: Any) -> list[Sql]:
+        """The range from `value` on in this order as one comparison; empty where it is none, because it contains nulls."""
+        if self.is_nullable and (self.descending or value is None):
+            return []
+        return [Sql(f"{self.sql} {'<=' if self.descending else '>='} ?", (value,))]
+
     def equals(self, value: Any) -> Sql:
         return Sql(f"{self.sql} IS NULL") if value is None else Sql(f"{self.sql} = ?", (value,))
 
@@ -233,12 +239,17 @@ def _is_storable(value: Any) -> bool:
 
 
 def after_values(keys: Sequence[SortKey], values: Sequence[Any]) -> Sql:
-    """The condition on rows after `values`, comparing column by column, each in its own direction."""
+    """The condition on rows after `values`, comparing column by column, each in its own direction.
+
+    The bound of the first column follows from the rest, but only written out does an index lead to the page; without it, the
+    database reads all rows of the pages before.
+    """
     alternatives = []
     for index, (key, value) in enumerate(zip(keys, values, strict=True)):
         same = [previous.equals(previous_value) for previous, previous_value in zip(keys[:index], values, strict=False)]
         alternatives.append(conditions.all_of([*same, key.after(value)]))
-    return conditions.any_of(alternatives)
+    after = conditions.any_of(alternatives)
+    return after if len(keys) == 1 else conditions.all_of([*keys[0].bound(values[0]), after])
 
 
 def to_views(

@@ -1,6 +1,7 @@
 """Call records: lists, single records, settling of unknown outcomes, and retention."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from appliance.connectors.contract import Effect
@@ -12,9 +13,11 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.records import Origin, Outcome, Status
+from appliance.monitor import delete_in_chunks
 
 OUTCOMES: tuple[Outcome, ...] = ("done", "not_done", "unknown")
 STATUSES: tuple[Status, ...] = ("queued", "running", "waiting", "succeeded", "failed")
+PURGE_CHUNK = 500
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,12 @@ def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, outp
 
 def purge_calls(older_than_ms: int) -> int:
     """Delete finished calls of every tenant, except those of unknown outcome that are not settled; returns their number."""
-    sql = "DELETE FROM integration_call WHERE finished_at < ? AND status IN ('succeeded', 'failed')"
-    return db.write(lambda: db.execute(sql, (clock.now_ms() - older_than_ms,)))
+    oldest = (
+        "SELECT tenant_id, id FROM integration_call WHERE finished_at < ? AND status IN ('succeeded', 'failed') "
+        "ORDER BY finished_at LIMIT ?"
+    )
+    sql = f"DELETE FROM integration_call WHERE (tenant_id, id) IN ({oldest})"  # noqa: S608  names of our own
+    return delete_in_chunks(partial(db.execute, sql, (clock.now_ms() - older_than_ms, PURGE_CHUNK)))
 
 
 def _row(scope: TenantScope, slug: str, call_id: str) -> CallRow:

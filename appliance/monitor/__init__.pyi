@@ -27,7 +27,9 @@ from .metrics import Registry as Registry
 from .models import DeliveryRow as DeliveryRow
 from .models import WebhookRow as WebhookRow
 from .refusals import REFUSALS as REFUSALS
+from .retention import delete_in_chunks as delete_in_chunks
 from .retention import delete_older as delete_older
+from .retention import delete_older_by_number as delete_older_by_number
 from .sandbox import SandboxMetrics as SandboxMetrics
 from .spans import Span as Span
 from .spans import SpanContext as SpanContext

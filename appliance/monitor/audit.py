@@ -6,6 +6,7 @@ with an export can recompute it.
 """
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope, tenant_ids
 
 from .models import AuditChain, AuditEntry
+from .retention import CHUNK, delete_in_chunks
 from .storable import storable_json, storable_text
 
 FIELDS_BYTES = 16 << 10
@@ -167,18 +169,15 @@ def _verify_chain(chain: AuditChain | None, entries: Any) -> ChainStatus:
 
 def purge(before_ms: int) -> int:
     """Cut every tenant's chain before `before_ms`, storing the new start; returns the number of deleted entries."""
-    return sum(db.write(partial(_cut, tenant_id, before_ms)) for tenant_id in tenant_ids())
+    return sum(delete_in_chunks(partial(_cut, tenant_id, before_ms)) for tenant_id in tenant_ids())
 
 
 def _cut(tenant_id: str, before_ms: int) -> int:
-    last = db.rows(
-        "SELECT seq, hash FROM audit_entry WHERE tenant_id = ? AND seq < COALESCE("
-        "(SELECT MIN(seq) FROM audit_entry WHERE tenant_id = ? AND at >= ?), 9223372036854775807) "
-        "ORDER BY seq DESC LIMIT 1",
-        (tenant_id, tenant_id, before_ms),
-    )
-    if not last:
+    """Inside a write: cut the first entries of a chain that are older, some at a time; returns their number."""
+    first = db.rows("SELECT seq, hash, at FROM audit_entry WHERE tenant_id = ? ORDER BY seq LIMIT ?", (tenant_id, CHUNK))
+    older = list(itertools.takewhile(lambda entry: entry[2] < before_ms, first))
+    if not older:
         return 0
-    seq, digest = last[0]
+    seq, digest, _ = older[-1]
     db.execute("UPDATE audit_chain SET base_seq = ?, base_hash = ? WHERE tenant_id = ?", (seq, digest, tenant_id))
     return db.execute("DELETE FROM audit_entry WHERE tenant_id = ? AND seq <= ?", (tenant_id, seq))

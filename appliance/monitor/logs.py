@@ -15,7 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
 from .models import LogLine
-from .retention import delete_older
+from .retention import delete_older_by_number
 from .storable import storable_json, storable_text
 
 LEVELS: Mapping[str, int] = {"debug": 10, "info": 20, "warn": 30, "error": 40}
@@ -164,7 +164,7 @@ class Tail:
 
 def purge(before_ms: int) -> int:
     """Delete every tenant's lines from before `before_ms`; returns their number."""
-    return delete_older(TABLE, "id", "at", before_ms, is_searched=True)
+    return delete_older_by_number(TABLE, "id", "at", before_ms, is_searched=True)
 
 
 def _matching(query: Any, filters: LineFilter, after: int = 0) -> Any:

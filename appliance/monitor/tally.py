@@ -15,7 +15,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope, tenant_ids
 
 from . import rollup
-from .retention import delete_older
+from .retention import delete_in_chunks
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -152,4 +152,14 @@ def _compact_tenant(tenant_id: str, width: int, before: int) -> int:
 
 def purge(before_ms: int) -> int:
     """Delete every tenant's counters from before `before_ms`; returns their number."""
-    return delete_older("tally", "at", "at", before_ms)
+    kinds = ((tenant_id, kind) for tenant_id in tenant_ids() for kind in rollup.KINDS)
+    return sum(delete_in_chunks(partial(_delete_oldest, *each, before_ms)) for each in kinds)
+
+
+def _delete_oldest(tenant_id: str, kind: str, before_ms: int) -> int:
+    """Inside a write: delete the oldest counters of a kind, of an hour at most; returns their number."""
+    ((first,),) = db.rows("SELECT MIN(at) FROM tally WHERE tenant_id = ? AND kind = ? AND at < ?", (tenant_id, kind, before_ms))
+    if first is None:
+        return 0
+    until = min(before_ms, int(first) + HOUR)
+    return db.execute("DELETE FROM tally WHERE tenant_id = ? AND kind = ? AND at < ?", (tenant_id, kind, until))

@@ -3,7 +3,6 @@
 from appliance.agents import runs
 from appliance.core import clock
 from appliance.core.config import Config
-from appliance.core.database import db
 from appliance.datapool import service as datapool
 from appliance.documents.sharing import downloads, shares
 from appliance.governance.approvals import expiry as requests_to_people
@@ -24,7 +23,7 @@ def delete_expired(config: Config) -> None:
     """Delete everything that has exceeded its retention period."""
     now, day = clock.now_ms(), 86_400_000
     keep = config.retention
-    db.write(idempotency.purge)
+    idempotency.purge()
     webapp_visits.purge(now)
     email_codes.purge(now)
     invitations.purge(now)

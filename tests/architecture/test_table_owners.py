@@ -22,7 +22,9 @@ EXEMPT = {
     "appliance/testing/draining.py": "waits for the work of every room, in the tests of solutions",
 }
 """Files and folders that may name the tables of other rooms, and why."""
-TABLE_VERBS = {"delete_older", "full_text.add", "full_text.condition", "full_text.matching_ids", "full_text.remove"}
+TABLE_VERBS = {
+    "delete_older", "delete_older_by_number", "full_text.add", "full_text.condition", "full_text.matching_ids", "full_text.remove",
+}  # fmt: skip
 BASELINE = "baseline.py"
 BASES = {"PlatformModel", "TenantModel"}
 CREATED = re.compile(r'\bCREATE (?:VIRTUAL )?TABLE (?:IF NOT EXISTS )?"?([a-z_]+)"?')

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from . import console, entities, executions, idle, pocketbase, queue, request_cost, sandbox, static
+from . import console, entities, executions, growth, idle, pocketbase, queue, request_cost, sandbox, static
 from .comparison import compare
 from .figures import Section, show
 from .report import FOLDER, PAGE, conditions, write_report
@@ -22,6 +22,7 @@ BENCHES: Mapping[str, Callable[[], Section]] = {
     "queue": queue.measure_section,
     "static": static.measure_section,
     "console": console.measure_section,
+    "growth": growth.measure_section,
 }
 
 

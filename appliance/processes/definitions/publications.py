@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.processes.engine.store import FINISHED
+from appliance.processes.engine.store import OPEN
 from appliance.processes.host import version_grants
 from appliance.processes.host.authority import subject_of
 from appliance.processes.models import Process, ProcessVersion
@@ -61,9 +61,10 @@ def _trigger_name(kind: str, trigger_id: str) -> str:
 
 def _count_unfinished(scope: TenantScope) -> dict[str, int]:
     """The number of unfinished executions by process."""
-    marks = ", ".join("?" for _ in FINISHED)
-    sql = f"SELECT process_id, count(*) FROM execution WHERE tenant_id = ? AND status NOT IN ({marks}) GROUP BY process_id"  # noqa: S608
-    return {str(process_id): int(count) for process_id, count in db.rows(sql, (scope.tenant_id, *FINISHED))}
+    # One query per status, because the index on the status is not used for a list of them.
+    unfinished = " UNION ALL ".join(f"SELECT process_id FROM execution WHERE tenant_id = ? AND status = '{each}'" for each in OPEN)  # noqa: S608
+    sql = f"SELECT process_id, count(*) FROM ({unfinished}) AS unfinished GROUP BY process_id"  # noqa: S608  our own words
+    return {str(process_id): int(count) for process_id, count in db.rows(sql, (scope.tenant_id,) * len(OPEN))}
 
 
 def adopt_publication(scope: TenantScope, process_id: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.monitor import delete_in_chunks
 from appliance.processes.definitions.template import Template
 from appliance.sandbox import Pool
 
@@ -17,6 +18,7 @@ from .task import Task
 
 MAX_BYTES = 256 << 10
 MAX_TENANT_BYTES = 64 << 20
+PURGE_CHUNK = 500
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ def store_output(claim: Claim, digest: str, output: Any, ttl_ms: int) -> None:
 
 def purge() -> int:
     """Delete expired outputs, and the oldest ones of tenants above MOST_TENANT_BYTES; answers how many."""
-    deleted = db.write(lambda: db.execute("DELETE FROM step_cache WHERE expires_at <= ?", (clock.now_ms(),)))
+    expired = "SELECT tenant_id, digest FROM step_cache WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
+    deletion = f"DELETE FROM step_cache WHERE (tenant_id, digest) IN ({expired})"  # noqa: S608  names of our own
+    deleted = delete_in_chunks(partial(db.execute, deletion, (clock.now_ms(), PURGE_CHUNK)))
     sql = "SELECT tenant_id FROM step_cache GROUP BY tenant_id HAVING sum(size) > ?"
     for (tenant_id,) in db.rows(sql, (MAX_TENANT_BYTES,)):
         deleted += db.write(partial(_shrink, tenant_id))

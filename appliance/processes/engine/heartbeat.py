@@ -75,7 +75,7 @@ class Heartbeat:
     def _check_cancellations(self) -> None:
         """Stop executions of this process whose cancellation was requested through another process."""
         try:
-            rows = db.rows("SELECT id FROM execution WHERE status = 'cancelling'")
+            rows = db.rows("SELECT id FROM execution WHERE status = 'cancelling' AND finished_at IS NULL")
         except Exception:
             log.exception("could not look up executions to cancel; will try again")
             return

@@ -20,7 +20,7 @@ FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
 FINAL_LINE = 0  # the number of a journal's closing line; calls count from 1
 LEASES = LeaseTable(
     Execution, ("tenant_id", "id"), lease="lease_until", owner="owner", fence="fence",
-    running="status IN ('running', 'cancelling')",
+    running="status IN ('running', 'cancelling') AND finished_at IS NULL",
     on_claim="status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, claims = claims + 1, "
     "wait_reason = NULL, waiting_for = NULL, next_run_at = NULL",
     on_reclaim="status = CASE WHEN status = 'cancelling' THEN status ELSE 'queued' END, next_run_at = NULL, wait_reason = NULL",

@@ -22,10 +22,11 @@ def pause_rows(scope: TenantScope, process_id: str) -> Process:
     if row.paused_at is not None:
         return row
     scope.update(Process, paused_at=clock.now_ms()).where(Process.id == process_id).execute()
+    # The queued ones first, because otherwise SQLite reads all executions of the process.
+    queued = "SELECT id FROM execution WHERE tenant_id = ? AND status = 'queued' AND wait_reason IS NULL"
     db.execute(
-        "UPDATE execution SET wait_reason = ? WHERE tenant_id = ? AND process_id = ? AND status = 'queued' "
-        "AND wait_reason IS NULL AND started_at IS NULL",
-        (PAUSED, scope.tenant_id, process_id),
+        f"UPDATE execution SET wait_reason = ? WHERE tenant_id = ? AND id IN ({queued}) AND process_id = ? AND started_at IS NULL",  # noqa: S608
+        (PAUSED, scope.tenant_id, scope.tenant_id, process_id),
     )
     audit.record(scope, "process.pause", process_id)
     return scope.get(Process, id=process_id)

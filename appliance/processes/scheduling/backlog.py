@@ -85,9 +85,11 @@ def _admit(scope: TenantScope, *, with_planned: bool) -> None:
 
 
 def _count_queued(scope: TenantScope, *, with_planned: bool) -> int:
-    statuses = "('queued', 'scheduled')" if with_planned else "('queued')"
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM execution WHERE tenant_id = ? AND status IN {statuses} LIMIT ?) AS waiting"  # noqa: S608
-    return int(db.rows(sql, (scope.tenant_id, bounds.queued))[0][0])
+    """The number of queued (and planned) executions, each counted up to the limit."""
+    sql = "SELECT count(*) FROM (SELECT 1 FROM execution WHERE tenant_id = ? AND status = '%s' LIMIT ?) AS waiting"
+    # One query per status, as in `queue_state`.
+    statuses = ("queued", "scheduled") if with_planned else ("queued",)
+    return sum(int(db.rows(sql % status, (scope.tenant_id, bounds.queued))[0][0]) for status in statuses)
 
 
 def admit_descendant(scope: TenantScope, root: str) -> None:

@@ -78,7 +78,8 @@ def _read_offset() -> int | None:
 
 
 _OF_OPEN = (
-    "(tenant_id, execution_id) IN (SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'running', 'cancelling'))"
+    "(tenant_id, execution_id) IN (SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'running', 'cancelling') "
+    "AND finished_at IS NULL)"
 )
 _CALLS = (
     "FROM pending_call AS c WHERE c.tenant_id = step_run.tenant_id AND c.execution_id = step_run.execution_id "
@@ -107,7 +108,7 @@ def move_durations(by_ms: int) -> None:
     db.execute(
         "UPDATE execution SET next_run_at = (SELECT MIN(s.next_run_at) FROM step_run AS s WHERE s.tenant_id = execution.tenant_id "
         "AND s.execution_id = execution.id AND s.status IN ('waiting', 'retrying')) "
-        "WHERE status = 'waiting' AND next_run_at IS NOT NULL"
+        "WHERE status = 'waiting' AND finished_at IS NULL AND next_run_at IS NOT NULL"
     )
     store.LEASES.shift(by_ms)
     _correct_waiting_for(boot_id)
@@ -122,7 +123,7 @@ def _correct_waiting_for(boot_id: str) -> None:
     dues = {tuple(row[:5]): row[5] for row in calls}
     waiting = db.rows(
         "SELECT tenant_id, id, next_run_at, waiting_for FROM execution "
-        "WHERE status = 'waiting' AND waiting_for IS NOT NULL AND next_run_at IS NOT NULL"
+        "WHERE status = 'waiting' AND finished_at IS NULL AND waiting_for IS NOT NULL AND next_run_at IS NOT NULL"
     )
     for tenant_id, execution_id, due, text in waiting:
         waits = json.loads(text)

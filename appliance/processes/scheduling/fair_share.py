@@ -10,7 +10,7 @@ from appliance.core.database import db
 # Tenants with executions ready to start, found by skipping from one tenant to the next in the index.
 _READY_TENANTS = """
 WITH RECURSIVE ready (tenant_id) AS (
-    SELECT min(tenant_id) FROM execution WHERE status = 'queued' AND wait_reason IS NULL
+    SELECT min(tenant_id) FROM execution WHERE status = 'queued' AND wait_reason IS NULL AND tenant_id > ''
     UNION ALL
     SELECT (SELECT min(e.tenant_id) FROM execution e WHERE e.status = 'queued' AND e.wait_reason IS NULL
             AND e.tenant_id > ready.tenant_id) FROM ready WHERE ready.tenant_id IS NOT NULL
@@ -33,7 +33,7 @@ def first_ready(tenant_id: str) -> str | None:
 
 def anything_ready() -> bool:
     """Whether any execution is ready to start."""
-    return bool(db.rows("SELECT 1 FROM execution WHERE status = 'queued' AND wait_reason IS NULL LIMIT 1"))
+    return bool(db.rows("SELECT 1 FROM execution WHERE status = 'queued' AND finished_at IS NULL AND wait_reason IS NULL LIMIT 1"))
 
 
 class FairShare:

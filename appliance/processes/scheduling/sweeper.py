@@ -57,8 +57,8 @@ class Sweeper:
     @staticmethod
     def _find_due(now: int) -> list[tuple[str, str]]:
         rows = db.rows(
-            "SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'scheduled') AND next_run_at <= ? "
-            "ORDER BY next_run_at LIMIT ?",
+            "SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'scheduled') AND finished_at IS NULL "
+            "AND next_run_at <= ? ORDER BY next_run_at LIMIT ?",
             (now, BATCH),
         )
         return [(row[0], row[1]) for row in rows]
@@ -87,6 +87,6 @@ def _next_due() -> int | None:
     if store.LEASES.is_any_running():
         return 0
     return earliest(
-        "SELECT MIN(next_run_at) FROM execution WHERE status IN ('waiting', 'scheduled')",
+        "SELECT MIN(next_run_at) FROM execution WHERE status IN ('waiting', 'scheduled') AND finished_at IS NULL",
         "SELECT MIN(expires_at) FROM execution WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL",
     )

@@ -9,7 +9,7 @@ from functools import partial
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.monitor import AnsweredRequest, count_requests, delete_older, metrics, storable_text
+from appliance.monitor import AnsweredRequest, count_requests, delete_older, delete_older_by_number, metrics, storable_text
 
 from .anonymization import Addresses, agent_family, referrer_host, stored_address, stored_path, visitor_number
 from .daily_totals import DAY, Stored, add_sums
@@ -133,4 +133,4 @@ def _salt(day: int) -> str:
 def purge(before_ms: int) -> int:
     """Delete the requests and sums of every tenant before `before_ms`; returns the number of requests."""
     delete_older("webapp_traffic", "day", "day", before_ms)
-    return delete_older("webapp_request", "id", "at", before_ms)
+    return delete_older_by_number("webapp_request", "id", "at", before_ms)
