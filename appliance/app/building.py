@@ -1,6 +1,7 @@
 """Builds the parts of the appliance in three stages: mechanisms, the domains that use them, and what edges call."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 
 from appliance.agents import AgentRuns
 from appliance.agents.skills import service as skills
@@ -9,7 +10,6 @@ from appliance.backups import BackupUpkeep
 from appliance.blobs import Blobs, Places, installation_id, quota
 from appliance.connectors import folder_of
 from appliance.connectors.egress import Egress
-from appliance.connectors.registry import Registry
 from appliance.core import catalogues
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -38,7 +38,6 @@ from appliance.processes import ProcessFlow
 from appliance.processes.host import DataPoolCalls, DocumentReading, IntegrationCalls, ModelCalls, Ports
 from appliance.processes.scheduling import backlog
 from appliance.sandbox import Pool, default_folder
-from appliance.sandbox import Settings as PoolSettings
 from appliance.solutions import Referrers, SolutionServices, Transfers
 from appliance.tenants import LargeBodies, RateLimiter
 from appliance.tenants import service as tenants
@@ -71,8 +70,8 @@ from .parts import (
     make_request_log,
     make_streams,
     make_webapps,
-    runtimes_folder,
 )
+from .sandboxes import runtimes_folder
 from .store import open_store
 
 
@@ -117,7 +116,7 @@ class DomainParts:
     alerts: Alerts
 
 
-def make_mechanisms(config: Config) -> Mechanisms:
+def make_mechanisms(config: Config, sandbox: Pool) -> Mechanisms:
     """Open the store, set the limits that are global to this process, and build the mechanisms."""
     sealer = open_store(config)
     _set_limits(config)
@@ -125,7 +124,7 @@ def make_mechanisms(config: Config) -> Mechanisms:
     holders = [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS]
     return Mechanisms(
         sealer=sealer, places=places, blobs=Blobs(places, holders), incoming=incoming_blobs(config.scan, places, holders),
-        presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=_make_pool(config),
+        presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=sandbox,
         formats=make_formats(config), egress=Egress.of(config.egress.allow, authorities(config)),
     )  # fmt: skip
 
@@ -148,7 +147,7 @@ def make_domains(config: Config, mechanisms: Mechanisms) -> DomainParts:
         models=ModelCalls(models, DocumentReading(files, mechanisms.formats).read), agents=agents.steps,
     )  # fmt: skip
     processes = ProcessFlow(config, presence, mechanisms.sandbox, queue, ports)
-    email = EmailDependencies(executor, integrations, _languages(config, integrations.registry))
+    email = EmailDependencies(executor, integrations, _languages(config, integrations))
     hooks, disk = Webhooks(sealer, mechanisms.egress), DiskGauge(config.data, mechanisms.blobs.stored_bytes)
     return DomainParts(
         integrations=integrations, models=models, files=files, webapps=make_webapps(config, mechanisms.blobs),
@@ -204,18 +203,15 @@ def _set_limits(config: Config) -> None:
     backlog.configure(queued=bounds.queued_executions, descendants=bounds.execution_descendants)
 
 
-def _make_pool(config: Config) -> Pool:
-    sandbox = config.sandbox
-    places = PoolSettings(sandbox.processes, sandbox.slots, runtimes_folder(config), sandbox.queue_seconds)
-    return Pool(replace(places, first_user=sandbox.first_user, templates=config.data / "templates"))
-
-
-def _languages(config: Config, registry: Registry) -> catalogues.Languages:
+def _languages(config: Config, integrations: Integrations) -> catalogues.Languages:
     """The languages of the pages.
 
     Translations in the operator's data folder take precedence over ours, and ours over those that connectors provide.
     """
     folders = [folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]
-    connector_folders = {folder_of(each.connector): None for each in registry.installed.values()}
-    provided = [folder for folder in connector_folders if folder is not None]
+
+    def provided() -> list[Path]:
+        connector_folders = {folder_of(each.connector): None for each in integrations.registry.installed.values()}
+        return [folder for folder in connector_folders if folder is not None]
+
     return catalogues.load_languages(folders, config.console.language, provided)

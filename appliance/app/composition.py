@@ -40,6 +40,7 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import evaluate_all, next_due, send_due
 from appliance.processes import ProcessFlow
 from appliance.processes.engine import caching, suspension
+from appliance.sandbox import Pool
 from appliance.sites import build_sites
 from appliance.sites.front import (
     Front,
@@ -67,6 +68,7 @@ from .parts import (
     authorities,
     make_integrations,
 )
+from .sandboxes import make_pool
 from .telemetry import Telemetry
 from .tools import add_tools
 
@@ -94,6 +96,8 @@ class Appliance:
         for each in self.upkeep:
             each.start(self.scheduler)
         self.deliverer.start(self.scheduler)
+        # Not needed before the first call of one; loaded now, as the log is to say soon what cannot be used.
+        self.services.threads.submit(lambda: self.services.integrations.registry)
         self.ready = True
 
     def readiness(self) -> Readiness:
@@ -130,9 +134,18 @@ class Appliance:
         db.close_database()
 
 
-def build(config: Config) -> Appliance:
-    """Build and connect every part without starting anything."""
-    mechanisms = make_mechanisms(config)
+def build(config: Config, sandbox: Pool | None = None) -> Appliance:
+    """Build and connect every part without starting anything; `sandbox` may have begun to start, and is stopped on an error."""
+    sandbox = sandbox or make_pool(config)
+    try:
+        return _connect(config, sandbox)
+    except BaseException:
+        sandbox.stop()
+        raise
+
+
+def _connect(config: Config, sandbox: Pool) -> Appliance:
+    mechanisms = make_mechanisms(config, sandbox)
     parts = make_domains(config, mechanisms)
     services = make_services(config, mechanisms, parts)
     add_tools(services, parts.governor, parts.actions)
@@ -261,9 +274,9 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
             await asyncio.to_thread(appliance.services.webapps.publishing.stop)
 
 
-def serve_forever(config: Config, announce: Callable[[], None]) -> None:
+def serve_forever(config: Config, sandbox: Pool, announce: Callable[[], None]) -> None:
     """Run `gos serve`: start, serve until SIGTERM or SIGINT, stop cleanly.  `announce` is called when it is ready."""
-    appliance = build(config)
+    appliance = build(config, sandbox)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(appliance, announce))

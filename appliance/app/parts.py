@@ -1,7 +1,7 @@
 """Builds the parts of the appliance that depend only on the configuration."""
 
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
 from appliance.blobs import Blobs, LocalPlaces, Places, S3Places, open_bucket
 from appliance.connectors import AllowedFolders
@@ -25,11 +25,6 @@ from appliance.webapps.traffic import Quotas
 from appliance.webapps.traffic import request_log as traffic
 
 
-def runtimes_folder(config: Config) -> Path | None:
-    """The folder of the prepared runtimes; None means the default of a source checkout."""
-    return Path(config.sandbox.runtimes) if config.sandbox.runtimes else None
-
-
 def make_places(config: Config, installation: str) -> Places:
     """The storage of blobs: incoming data always in the data folder, the rest there or in the configured bucket.
 
@@ -45,11 +40,11 @@ def make_places(config: Config, installation: str) -> Places:
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:
-    """Build the integrations with every installed connector and the egress rules."""
+    """Build the integrations with every installed connector, loaded when first needed, and the egress rules."""
     folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
     connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
-    registry, calls = load_registry(folder=config.data / CONNECTORS), Calls(connections, TokenStore(sealer))
-    return Integrations(registry, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name), calls)
+    load, calls = partial(load_registry, folder=config.data / CONNECTORS), Calls(connections, TokenStore(sealer))
+    return Integrations(load, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name), calls)
 
 
 def make_streams(config: Config) -> Streams:

@@ -149,7 +149,7 @@ def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _runtimes(config: Config) -> Iterator[tuple[str, str]]:
-    from appliance.app.parts import runtimes_folder
+    from appliance.app.sandboxes import runtimes_folder
     from appliance.sandbox import Pool, Program, Settings
 
     pool = Pool(Settings(1, 1, runtimes_folder(config), first_user=config.sandbox.first_user))
@@ -235,7 +235,7 @@ def _translations(config: Config) -> Iterator[tuple[str, str]]:
             yield "FAIL", f"translation problem: {problem}"
     good = [each.language for each in readings if isinstance(each, Reading)]
     try:
-        Languages(good, config.console.language)
+        Languages(lambda: good, config.console.language)
     except ConfigInvalid as error:
         yield "FAIL", error.message
     yield "ok", f"the pages are available in {', '.join(['English', *(each.name for each in good)])}"

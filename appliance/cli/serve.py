@@ -31,18 +31,26 @@ def run_serve(args: argparse.Namespace) -> int:
         if port:
             refuse_used_address(config.server.host, port)
     logs.configure_logs(config.logs.level, config.logs.format)
-    load_appliance().serve_forever(config, lambda: announce(config))
+    composition, sandbox = load_appliance(config)
+    composition.serve_forever(config, sandbox, lambda: announce(config))
     return 0
 
 
-def load_appliance() -> ModuleType:
-    """Import the composition root, with garbage collection off until `keep_loaded`: it loads nearly all modules, and scanning
-    them repeatedly would take a fifth of the start."""
+def load_appliance(config: Config) -> tuple[ModuleType, Any]:
+    """Import the composition root, while the processes of the sandbox start; returns both.
+
+    Garbage collection is off until `keep_loaded`: this loads nearly all modules, and scanning them repeatedly would take a fifth
+    of the start.
+    """
     memory.give_back()
     gc.disable()
+    from appliance.app.sandboxes import make_pool
+
+    sandbox = make_pool(config)
+    sandbox.begin()
     from appliance.app import composition
 
-    return composition
+    return composition, sandbox
 
 
 def keep_loaded() -> None:
@@ -78,7 +86,8 @@ def announce(config: Config) -> None:
 def run_worker(args: argparse.Namespace) -> int:
     config: Config = args.load()
     logs.configure_logs(config.logs.level, config.logs.format)
-    appliance = load_appliance().build(config)
+    composition, sandbox = load_appliance(config)
+    appliance = composition.build(config, sandbox)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -112,7 +112,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _sandbox(args: argparse.Namespace) -> Iterator[Pool]:
-    from appliance.app.parts import runtimes_folder
+    from appliance.app.sandboxes import runtimes_folder
 
     pool = Pool(Settings(1, 2, runtimes_folder(args.load())))
     pool.start()

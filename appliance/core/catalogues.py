@@ -1,12 +1,12 @@
-"""Translation catalogues: gettext `.po` files, read and validated when the appliance starts."""
+"""Translation catalogues: gettext `.po` files, read and validated when first needed."""
 
 import codecs
 import io
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from gettext import NullTranslations, c2py
 from pathlib import Path
 
@@ -188,19 +188,29 @@ def find_fault(message: Message) -> str:
 
 
 class Languages:
-    """The languages of this appliance; English is always one of them."""
+    """The languages of this appliance; English is always one of them.  `load` returns the others when they are first needed."""
 
-    def __init__(self, languages: Sequence[Language], default: str = ENGLISH.tag) -> None:
+    def __init__(self, load: Callable[[], Sequence[Language]], default: str = ENGLISH.tag) -> None:
         """`default` is used when no requested language is available; ConfigInvalid when it is not available itself."""
-        self._languages = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in languages}}
-        if (language := self.get(default)) is None:
+        self._load, self._default = load, default
+        if default != ENGLISH.tag:
+            _ = self.default
+        self._negotiate = lru_cache(maxsize=256)(self._best)
+
+    @cached_property
+    def _languages(self) -> dict[str, Language]:
+        return {ENGLISH.tag: ENGLISH, **{each.tag: each for each in self._load()}}
+
+    @cached_property
+    def default(self) -> Language:
+        language = self.get(self._default)
+        if language is None:
             message = Sentence(
                 "there is no catalogue for the language %(default)s; use one of %(known)s",
-                default=repr(default), known=", ".join(sorted(self._languages)),
+                default=repr(self._default), known=", ".join(sorted(self._languages)),
             )
             raise ConfigInvalid(Sentence("console.language: %(reason)s", reason=message), pointer="/console/language")
-        self.default = language
-        self._negotiate = lru_cache(maxsize=256)(self._best)
+        return language
 
     def __iter__(self) -> Iterator[Language]:
         return iter(sorted(self._languages.values(), key=lambda each: each.name))
@@ -235,17 +245,22 @@ def survey(folders: Sequence[Path]) -> Iterator[Reading | CatalogueInvalid]:
                 yield error
 
 
-def load_languages(folders: Sequence[Path], default: str, of_connectors: Sequence[Path] = ()) -> Languages:
-    """Load the languages of these folders.  Of two files of one language, messages in the later one take precedence.
+def load_languages(folders: Sequence[Path], default: str, of_connectors: Callable[[], Sequence[Path]] = list) -> Languages:
+    """The languages of these folders, read when first needed.  Of two files of one language, messages in the later one take
+    precedence.
 
     Catalogues of connectors have the lowest precedence and do not add languages.  A file or message that cannot be used is
     skipped with a log entry, so that a translator's mistake does not stop the appliance.
     """
-    languages = _read_languages(folders)
-    for tag, language in _read_languages(of_connectors).items():
-        if tag in languages:
-            languages[tag].catalogue.add_fallback(language.catalogue)
-    return Languages(list(languages.values()), default)
+
+    def read() -> Sequence[Language]:
+        languages = _read_languages(folders)
+        for tag, language in _read_languages(of_connectors()).items():
+            if tag in languages:
+                languages[tag].catalogue.add_fallback(language.catalogue)
+        return list(languages.values())
+
+    return Languages(read, default)
 
 
 def _read_languages(folders: Sequence[Path]) -> dict[str, Language]:

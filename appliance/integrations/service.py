@@ -1,6 +1,7 @@
 """Manages integrations: settings with sealed secrets, tests, and discovered actions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorError
@@ -37,16 +38,22 @@ DISCOVERY_SECONDS = 60.0
 
 
 class Integrations:
-    """Operations on integrations.  `open_secret` returns a tenant's secret by name, NotFound if it is not set."""
+    """Operations on integrations.  `load` returns the installed connectors when they are first needed; `open_secret` a tenant's
+    secret by name, NotFound if it is not set."""
 
-    def __init__(self, registry: Registry, sealer: Sealer, open_secret: OpenSecret, calls: Calls) -> None:
-        self.registry = registry
+    def __init__(self, load: Callable[[], Registry], sealer: Sealer, open_secret: OpenSecret, calls: Calls) -> None:
+        self._load = load
         self.sealer = sealer
         self.calls = calls
         self._sealed = SealedSettings(sealer, open_secret)
         self._discovery_locks = DiscoveryLocks()
 
     # -- catalogue
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The installed connectors."""
+        return self._load()
 
     def get_connector(self, name: str) -> Installed:
         """An installed connector; NotFound."""

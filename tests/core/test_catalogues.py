@@ -156,7 +156,7 @@ def test_translations_of_a_connector_come_last_and_add_no_language(tmp_path: Pat
     po(ours, "de.po", message("Port", "Hafen", "connector"))
     po(plugin, "de.po", message("Port", "Pforte", "connector"), message("Depth", "Tiefe", "connector"))
     po(plugin, "fr.po", message("Depth", "Profondeur", "connector"))
-    languages = load_languages([ours], "de", [plugin])
+    languages = load_languages([ours], "de", lambda: [plugin])
     assert [each.tag for each in languages] == ["de", "en"]
     assert [languages.default.catalogue.pgettext("connector", each) for each in ("Port", "Depth")] == ["Hafen", "Tiefe"]
 
@@ -215,10 +215,10 @@ def test_a_fuzzy_or_empty_translation_is_ignored(tmp_path: Path) -> None:
     ],
 )
 def test_the_language_is_the_users_choice_or_the_browsers(own: str, accept: str, read: str) -> None:
-    languages = Languages([Language("de", "Deutsch"), Language("pt-BR", "Português")], "de")
+    languages = Languages(lambda: [Language("de", "Deutsch"), Language("pt-BR", "Português")], "de")
     assert languages.choose(own, accept).tag == read
 
 
 def test_a_default_without_a_catalogue_is_refused() -> None:
     with pytest.raises(ConfigInvalid, match=r"console\.language: there is no catalogue for the language 'xx'; use one of de, en"):
-        Languages([Language("de", "Deutsch")], "xx")
+        Languages(lambda: [Language("de", "Deutsch")], "xx")

@@ -58,7 +58,7 @@ def files(tmp_path: Path) -> Documents:
 @pytest.fixture
 def executor(world: World, files: Documents) -> Iterator[GovernedExecutor]:
     registry = Registry({"copier": Installed(Copier, "test")})
-    integrations = Integrations(registry, world.sealer, lambda scope, name: "", world.integrations.calls)
+    integrations = Integrations(lambda: registry, world.sealer, lambda scope, name: "", world.integrations.calls)
     integrations.create_integration(world.one, "copy", IntegrationSpec("copier", {}))
     append_task = world.queued.append
     executor = GovernedExecutor(

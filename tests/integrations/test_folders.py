@@ -29,7 +29,7 @@ def test_a_tenant_reaches_its_own_folder_and_no_other(world: World, tmp_path: Pa
         (tmp_path / tenant).mkdir()
     folders = AllowedFolders.of([f"{tmp_path}/{{tenant}}"])
     calls = Calls(Connections(Egress.of([]), folders), TokenStore(world.sealer))
-    integrations = Integrations(world.integrations.registry, world.sealer, lambda *_: "", calls)
+    integrations = Integrations(lambda: world.integrations.registry, world.sealer, lambda *_: "", calls)
     executor = GovernedExecutor(integrations, make_governor(world.sealer), Instance("instance-1", lambda *_: None))
     try:
         for scope in (world.one, world.two):

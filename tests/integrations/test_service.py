@@ -151,7 +151,7 @@ def test_the_result_of_a_test_is_stored_without_the_secret(world: World) -> None
 
 def test_an_integration_survives_the_loss_of_its_connector(world: World) -> None:
     world.ledger()
-    bare = Integrations(Registry({}), world.sealer, lambda *_: "", world.integrations.calls)
+    bare = Integrations(lambda: Registry({}), world.sealer, lambda *_: "", world.integrations.calls)
     assert bare.get_integration(world.one, "books").settings["token"]["sealed"] is True
     with pytest.raises(ConnectorFailed, match="not installed"):
         bare.ready(world.one, "books")

@@ -152,7 +152,7 @@ def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
     def open_secret(scope: TenantScope, name: str) -> str:
         return tenants.unseal_secret(scope, sealer, name)
 
-    integrations = Integrations(registry, sealer, open_secret, calls)
+    integrations = Integrations(lambda: registry, sealer, open_secret, calls)
     queued: list[tuple[str, str, str]] = []
     executor = GovernedExecutor(integrations, make_governor(sealer), Instance(instance, lambda *task: queued.append(task)))
     one, two = (tenants.system_scope(tenant, "key:test") for tenant in ("one", "two"))

@@ -266,7 +266,7 @@ def open_secret(scope: TenantScope, name: str) -> str:
 def make_integrations() -> Integrations:
     """The one connector of these tests, and what it needs."""
     registry = Registry({"bell": Installed(Bell, "tests")})
-    return Integrations(registry, SEALER, open_secret, Calls(Connections(Egress.of([])), TokenStore(SEALER)))
+    return Integrations(lambda: registry, SEALER, open_secret, Calls(Connections(Egress.of([])), TokenStore(SEALER)))
 
 
 @contextmanager

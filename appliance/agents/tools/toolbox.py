@@ -1,7 +1,7 @@
 """The registry of tools, and the only way to call one: checks scopes, arguments, policies and approval, then runs it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -79,6 +79,24 @@ class Toolbox:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._tools: dict[str, _RegisteredTool] = {}
+        self._load: Callable[[], Iterable[Tool]] | None = None
+        self._loading = threading.Lock()
+
+    def add_later(self, load: Callable[[], Iterable[Tool]]) -> None:
+        """Register the tools that `load` returns when the tools are first needed."""
+        self._load = load
+
+    def _registered(self) -> Mapping[str, _RegisteredTool]:
+        if self._load is not None:
+            self._add_loaded()
+        return self._tools
+
+    def _add_loaded(self) -> None:
+        with self._loading:
+            tools = list(self._load()) if self._load is not None else []  # another thread may have been here
+            for tool in tools:
+                self.add(tool)
+            self._load = None
 
     def add(self, tool: Tool) -> None:
         """Register a tool, adding the argument `approval_id`; raises ValueError for a duplicate name, SchemaInvalid."""
@@ -93,11 +111,11 @@ class Toolbox:
 
     def names(self) -> list[str]:
         """The names of all tools, in the order of their registration."""
-        return list(self._tools)
+        return list(self._registered())
 
     def list_offered(self, scope: TenantScope) -> list[Tool]:
         """The tools that the scopes of this caller allow."""
-        return [each.tool for each in self._tools.values() if each.tool.scopes <= scope.scopes]
+        return [each.tool for each in self._registered().values() if each.tool.scopes <= scope.scopes]
 
     def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool and wait for its result.
@@ -213,11 +231,11 @@ class Toolbox:
         return db.write(lambda: tool.call(caller, take().input))
 
     def _find(self, name: str) -> _RegisteredTool:
-        if name not in self._tools:
+        if name not in self._registered():
             raise NotFound(
-                Sentence("there is no tool %(name)s; the tools are %(tools)s", name=repr(name[:80]), tools=", ".join(self._tools))
+                Sentence("there is no tool %(name)s; the tools are %(tools)s", name=repr(name[:80]), tools=", ".join(self.names()))
             )
-        return self._tools[name]
+        return self._registered()[name]
 
 
 def _with_approval(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,12 +62,16 @@ class Lane:
         self._start_failure: str | None = None
         self._restarts: Counter[Reason] = Counter()
 
-    def start(self, timeout: float = processes.START_SECONDS) -> None:
-        """Start all processes and wait for them; a second call only waits."""
+    def begin(self) -> None:
+        """Start all processes without waiting for them; a second call does nothing."""
         with self._lock:
             if self._keeper is None:
                 self._keeper = threading.Thread(target=self._keep, name=f"sandbox-{self.name}", daemon=True)
                 self._keeper.start()
+
+    def start(self, timeout: float = processes.START_SECONDS) -> None:
+        """Start all processes and wait for them; a second call only waits."""
+        self.begin()
         if not self._all_started.wait(timeout):
             raise StartFailed(
                 self._start_failure

@@ -61,6 +61,10 @@ class Pool:
         self._compiled = CompiledPrograms()
         self._observer: Observer = NullObserver()
 
+    def begin(self) -> None:
+        """Start the processes without waiting for them, beside whatever comes before `start`."""
+        self._code.begin()
+
     def start(self) -> None:
         """Start the processes and wait until they are ready; raises StartFailed.
 
