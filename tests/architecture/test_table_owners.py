@@ -23,7 +23,8 @@ EXEMPT = {
 }
 """Files and folders that may name the tables of other rooms, and why."""
 TABLE_VERBS = {
-    "delete_older", "delete_older_by_number", "full_text.add", "full_text.condition", "full_text.matching_ids", "full_text.remove",
+    "delete_older", "delete_older_by_number", "full_text.add", "full_text.condition", "full_text.find_ids",
+    "full_text.matching_ids", "full_text.remove",
 }  # fmt: skip
 BASELINE = "baseline.py"
 BASES = {"PlatformModel", "TenantModel"}

@@ -57,7 +57,11 @@ def test_another_tenant_sees_nothing(acme: TenantScope, other: TenantScope) -> N
         (LineFilter(level="error", until=30), []),
     ],
 )
-def test_lines_are_found_by_filter(acme: TenantScope, other: TenantScope, filters: LineFilter, expected: list[str]) -> None:
+@pytest.mark.parametrize("many", [1, logs.MANY_MATCHES])
+def test_lines_are_found_by_filter(
+    acme: TenantScope, other: TenantScope, monkeypatch: pytest.MonkeyPatch, filters: LineFilter, expected: list[str], many: int
+) -> None:
+    monkeypatch.setattr(logs, "MANY_MATCHES", many)
     write_lines(
         acme,
         Line(10, "info", "step", "a", {"hay": "needle\nline", "said": ["Grüße"]}),

@@ -91,6 +91,19 @@ def matching_ids(table: str, words: Sequence[str], after: int = 0) -> tuple[str,
     return f"({select})", _search_pattern(words)
 
 
+def find_ids(table: str, words: Sequence[str], after: int, most: int) -> list[int]:
+    """The ids above `after` of up to `most` rows that match `condition`."""
+    subquery, pattern = matching_ids(table, words, after)
+    return [int(number) for (number,) in db.rows(f"SELECT * FROM {subquery} AS matches LIMIT ?", (pattern, most))]  # noqa: S608
+
+
+def frequent_words(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """As `condition`, for words that many rows have: each row is examined by itself, so a query in some order ends early."""
+    if any(not word.isalnum() for word in words):
+        raise ValueError("the words must be folded")
+    return " AND ".join(["(' ' || words) LIKE ?"] * len(words)), tuple(f"% {word}%" for word in words)
+
+
 def _search_pattern(words: Sequence[str]) -> str:
     if any(not word.isalnum() for word in words):
         raise ValueError("the words must be folded")
