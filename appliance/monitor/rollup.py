@@ -5,6 +5,7 @@ something is counted for a time before the mark after all, because a clock was w
 counters until, once the day is over, its sums are recomputed.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -231,13 +232,11 @@ def purge(before_ms: int) -> int:
     forget = "UPDATE tally_mark SET since = ? WHERE width = ? AND since < ?"
     db.write(partial(db.execute, forget, (narrow, WIDTHS[0], narrow)))
     db.write(partial(db.execute, "DELETE FROM tally_late WHERE at < ?", (before_ms - DAY,)))
-    deleted, last = 0, ("", "", 0, "")
-    while series := db.rows(
-        "SELECT tenant_id, kind, width, name FROM tally_wide WHERE (tenant_id, kind, width, name) > (?, ?, ?, ?) "
-        "ORDER BY tenant_id, kind, width, name LIMIT 1", last
-    ):  # fmt: skip
-        last = series[0]
-        deleted += _purge_one(last, max(before_ms, narrow) if last[2] == WIDTHS[0] else before_ms)
+    deleted = 0
+    for tenant_id, kind, width in itertools.product(tenant_ids(), KINDS, WIDTHS):
+        of_width = (tenant_id, kind, width)
+        for name in (ALL, *(str(name) for (name,) in db.rows(_NAMES, (*of_width, ALL, *of_width)))):
+            deleted += _purge_one((*of_width, name), max(before_ms, narrow) if width == WIDTHS[0] else before_ms)
     return deleted
 
 

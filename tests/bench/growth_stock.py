@@ -16,7 +16,7 @@ from tests.bench.filling import DAY, DAYS, fill, insert
 from tests.screenshots.furnishing import TENANT, FurnishedTenant, furnish
 
 SHARE = 10  # of records that are rarer than executions, one for so many
-MOST_VERSIONS = 2_000
+MOST_VERSIONS, MOST_DOCUMENTS = 2_000, 100_000
 HOT_PROCESS: dict[str, Any] = {
     "id": "growth",
     "name": "Growth",
@@ -60,7 +60,7 @@ def fill_stock(running: Running, count: int) -> Stock:
     house.ask("POST", "/datapool", dict(PURCHASES.definition))
     scope = running.tenant(house.things["tenant"])
     executions = fill(scope, count)
-    fill_documents(scope, count)
+    fill_documents(scope, min(count, MOST_DOCUMENTS))
     entities = list(_fill_entities(scope, count))
     for table, (unique, which) in COPIED.items():
         most = MOST_VERSIONS if table == "process_version" else count
