@@ -96,8 +96,6 @@ class Appliance:
         for each in self.upkeep:
             each.start(self.scheduler)
         self.deliverer.start(self.scheduler)
-        # Not needed before the first call of one; loaded now, as the log is to say soon what cannot be used.
-        self.services.threads.submit(lambda: self.services.integrations.registry)
         self.ready = True
 
     def readiness(self) -> Readiness:

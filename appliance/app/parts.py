@@ -3,10 +3,10 @@
 from contextlib import suppress
 from functools import partial
 
-from appliance.blobs import Blobs, LocalPlaces, Places, S3Places, open_bucket
+from appliance.blobs import Blobs, LocalPlaces, Places
 from appliance.connectors import AllowedFolders
 from appliance.connectors.egress import Egress
-from appliance.connectors.registry import CONNECTORS, load_registry
+from appliance.connectors.registry import CONNECTORS, load_connector, load_registry
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
@@ -33,6 +33,8 @@ def make_places(config: Config, installation: str) -> Places:
     folder = config.data / "blobs"
     if config.blobs.store != "s3":
         return LocalPlaces(folder)
+    from appliance.blobs import S3Places, open_bucket  # its library takes 5 MB, and most appliances have no bucket
+
     places = S3Places(open_bucket(config.blobs), folder, installation)
     with suppress(Overloaded):  # Already logged.
         places.claim()
@@ -44,7 +46,7 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
     connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
     load, calls = partial(load_registry, folder=config.data / CONNECTORS), Calls(connections, TokenStore(sealer))
-    return Integrations(load, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name), calls)
+    return Integrations(load, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name), calls, load_connector)
 
 
 def make_streams(config: Config) -> Streams:

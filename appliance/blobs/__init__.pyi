@@ -2,9 +2,9 @@ from . import baseline as baseline
 from . import quota as quota
 from .archives import ArchiveLimits as ArchiveLimits
 from .archives import read_members as read_members
+from .installation import installation_id as installation_id
 from .local import LocalPlaces as LocalPlaces
 from .ownership import MARKER as MARKER
-from .ownership import installation_id as installation_id
 from .paths import Paths as Paths
 from .paths import check_path as check_path
 from .pieces import Pieces as Pieces

@@ -4,7 +4,6 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError
 from appliance.core.sentences import Sentence
 
@@ -18,11 +17,6 @@ class BucketNotOwned(ApplianceError):
     """The bucket, or the prefix in it, belongs to another installation, which would delete this one's contents."""
 
     code, status = "bucket_taken", 503
-
-
-def installation_id(sealer: Sealer) -> str:
-    """The id of this installation, derived from its key file: the same on other machines and after a restore."""
-    return f"ins_{sealer.digest(b'installation').hex()[:24]}"
 
 
 def read_marker(bucket: S3Store) -> str | None:

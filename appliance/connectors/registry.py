@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -110,7 +111,7 @@ def load_registry(points: Iterable[EntryPoint] | None = None, *, folder: Path | 
     installed: dict[str, Installed] = {}
     problems: list[Problem] = []
     for point in sorted(points if points is not None else entry_points(group=GROUP), key=lambda p: p.name):
-        distribution = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
+        distribution = _distribution_of(point)
         try:
             loaded = _load(point, distribution)
             _check_free(loaded.name, installed)
@@ -121,6 +122,18 @@ def load_registry(points: Iterable[EntryPoint] | None = None, *, folder: Path | 
             installed[loaded.name] = loaded
     _add_declared(folder, installed, problems)
     return Registry(MappingProxyType(installed), tuple(problems))
+
+
+def load_connector(name: str) -> Installed | None:
+    """Load the plugin of that name and no other; None if there is none that can be used, of which `load_registry` knows more."""
+    for point in entry_points(group=GROUP, name=name):
+        with suppress(Unusable):
+            return _load(point, _distribution_of(point))
+    return None
+
+
+def _distribution_of(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
 
 
 def _add_declared(folder: Path | None, installed: dict[str, Installed], problems: list[Problem]) -> None:

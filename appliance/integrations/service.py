@@ -38,11 +38,22 @@ DISCOVERY_SECONDS = 60.0
 
 
 class Integrations:
-    """Operations on integrations.  `load` returns the installed connectors when they are first needed; `open_secret` a tenant's
-    secret by name, NotFound if it is not set."""
+    """Operations on integrations.
 
-    def __init__(self, load: Callable[[], Registry], sealer: Sealer, open_secret: OpenSecret, calls: Calls) -> None:
-        self._load = load
+    `load` returns the installed connectors when they are first needed together, `load_one` one of them before that: all take half
+    a second and 20 MB.  `open_secret` returns a tenant's secret by name, NotFound if it is not set.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Registry],
+        sealer: Sealer,
+        open_secret: OpenSecret,
+        calls: Calls,
+        load_one: Callable[[str], Installed | None] = lambda name: None,
+    ) -> None:
+        self._load, self._load_one = load, load_one
+        self._loaded: dict[str, Installed] = {}
         self.sealer = sealer
         self.calls = calls
         self._sealed = SealedSettings(sealer, open_secret)
@@ -55,9 +66,17 @@ class Integrations:
         """The installed connectors."""
         return self._load()
 
+    def find_connector(self, name: str) -> Installed | None:
+        """The connector of that name; None when it is not installed or not usable."""
+        if "registry" not in vars(self):
+            installed = self._loaded.get(name) or self._load_one(name)
+            if installed is not None:
+                return self._loaded.setdefault(name, installed)
+        return self.registry.find(name)
+
     def get_connector(self, name: str) -> Installed:
         """An installed connector; NotFound."""
-        installed = self.registry.find(name)
+        installed = self.find_connector(name)
         if installed is None:
             raise NotFound(Sentence(
                 "there is no connector %(name)s; GET /connectors lists what is installed", name=repr(name[:80])
@@ -86,7 +105,7 @@ class Integrations:
         None if they are unknown: there is no such integration, its connector is missing, or nothing was discovered yet.
         """
         row = scope.find(IntegrationRow, id=slug)
-        installed = self.registry.find(row.connector) if row is not None else None
+        installed = self.find_connector(row.connector) if row is not None else None
         if installed is None or not installed.discovers:
             return installed.actions if installed is not None else None
         return StoredActions(scope, slug, installed.actions) if discovery.has_discovery(scope, slug) else None
@@ -241,7 +260,7 @@ class Integrations:
         NotFound; ConnectorFailed (`config_error`) if its connector is missing or a secret it refers to is not set.
         """
         row = scope.get(IntegrationRow, id=slug)
-        installed = self.registry.find(row.connector)
+        installed = self.find_connector(row.connector)
         if installed is None:
             raise _not_ready(Sentence(
                 "the connector %(connector)s of %(slug)s is not installed; install it again",
@@ -287,7 +306,7 @@ class Integrations:
     # -- storage
 
     def _surviving_secrets(self, scope: TenantScope, row: IntegrationRow, spec: IntegrationSpec) -> dict[str, Sealed]:
-        return self._sealed.surviving_secrets(scope, row, self.registry.find(spec.connector), spec.settings)
+        return self._sealed.surviving_secrets(scope, row, self.find_connector(spec.connector), spec.settings)
 
     def _is_same(self, scope: TenantScope, row: IntegrationRow, values: Mapping[str, Any]) -> bool:
         if any(getattr(row, name) != values[name] for name in ("name", "connector", "settings", "concurrency")):
@@ -321,7 +340,7 @@ class Integrations:
 
         ScopeMissing, before any secret is opened, if they would send one to a destination the actor may not allow.
         """
-        installed = self.registry.find(spec.connector)
+        installed = self.find_connector(spec.connector)
         if installed is None:
             names = ", ".join(sorted(self.registry.installed)) or "none"
             raise ValidationFailed(

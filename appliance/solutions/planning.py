@@ -67,7 +67,7 @@ def creation_times(scope: TenantScope, tools: SolutionServices) -> CreationTimes
 
 def _needs(scope: TenantScope, tools: SolutionServices, solution: Solution) -> Iterator[Change]:
     for name in solution.needed_connectors():
-        if tools.integrations.registry.find(name) is None:
+        if tools.integrations.find_connector(name) is None:
             yield Change("connector", name, "missing", "not installed", f"install the connector {name} on the appliance")
     present = {secret.name for secret in tenants.list_secrets(scope)}
     for name in solution.needed_secrets():
@@ -212,7 +212,7 @@ def _integration(scope: TenantScope, tools: SolutionServices, slug: str, integra
     if not changed:
         return Change("integration", slug, "unchanged", "")
     unchanged_secrets = set(find_markers(current.settings)) if current.connector == spec.connector else set()
-    installed = tools.integrations.registry.find(spec.connector)
+    installed = tools.integrations.find_connector(spec.connector)
     targets = secret_targets(installed.connector.settings_schema) if installed else []
     if any(value_at(current.settings, path) != value_at(spec.settings, path) for path in targets):
         unchanged_secrets = set()

@@ -85,7 +85,7 @@ def unbound_uses(referrers: Referrers, scope: TenantScope, name: str) -> list[Se
 
 
 def _of_integration(referrers: Referrers, scope: TenantScope, row: Integration) -> Iterator[SecretUse]:
-    if referrers.integrations.registry.find(row.connector) is not None and (names := secret_names(row.settings)):
+    if referrers.integrations.find_connector(row.connector) is not None and (names := secret_names(row.settings)):
         yield from _to_uses(names, referrers.integrations.destination(scope, row.slug))
 
 

@@ -9,7 +9,7 @@ import pytest
 # A library that is not installed would pass, so each is imported to prove that its name is right.
 SELDOM = (
     "appliance.api.processes.executions", "appliance.console", "click", "dns.resolver", "mcp", "mcp_types",
-    "opentelemetry", "psycopg", "pydantic_ai", "pygments", "pymysql", "quart", "rich",
+    "obstore", "opentelemetry", "psycopg", "pydantic_ai", "pygments", "pymysql", "quart", "rich",
 )  # fmt: skip
 STARTED = """
 import sys
@@ -23,6 +23,14 @@ LISTED = """
 import sys
 from appliance.app.parts import load_registry
 load_registry()
+print(*sys.modules)
+"""
+
+CALLED = """
+import sys
+from appliance.connectors.registry import load_connector
+assert load_connector("http").name == "http"
+assert load_connector("no-such-connector") is None
 print(*sys.modules)
 """
 
@@ -45,3 +53,7 @@ def test_connectors_do_not_load_until_they_are_called(library: str) -> None:
     __import__(library)
     assert "gos_connector_graphql" in loaded(LISTED)
     assert library not in loaded(LISTED)
+
+
+def test_a_connector_is_loaded_without_the_others() -> None:
+    assert {name for name in loaded(CALLED) if name.startswith("gos_connector_") and "." not in name} == {"gos_connector_http"}
