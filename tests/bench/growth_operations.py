@@ -18,6 +18,7 @@ from tests.screenshots.pages import Screen, screens
 from .growth_stock import Stock
 
 PREFIX = "/api/v1"
+SHORTEST_ID = 15
 DEPTH = 5  # Pages before the one that is measured.
 EXECUTION_FILTERS = (
     "", "status=succeeded", "status=failed", "status=waiting", "status=queued", "label=batch+1", "failure_class=user_code",
@@ -155,8 +156,18 @@ def _pages(stock: Stock) -> Iterator[Operation]:
     browser.sign_in(LOGIN, PASSWORD, TENANT)
     for screen in (*screens(stock.house.things), *(Screen(path.format_map(stock.executions)) for path in FILLED)):
         if not screen.is_on_base:
-            yield Operation(f"page {screen.path}", partial(_open, browser, screen))
+            yield Operation(f"page {_without_ids(screen.path, stock)}", partial(_open, browser, screen))
+
+
+def _without_ids(path: str, stock: Stock) -> str:
+    """The address with the names of ids, which differ from tenant to tenant."""
+    for name, value in (*stock.house.things.items(), *stock.executions.items()):
+        if len(value) > SHORTEST_ID:
+            path = path.replace(value, f"{{{name}}}")
+    return path
 
 
 def _open(browser: Browser, screen: Screen, _: int) -> None:
-    browser.get(browser.at(TENANT, screen.path))
+    answer = browser.get(browser.at(TENANT, screen.path))
+    if answer.is_error and not screen.is_absent:
+        raise RuntimeError(f"{screen.path} answered {answer.status_code}")
