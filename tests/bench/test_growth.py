@@ -37,12 +37,12 @@ _AFTER_CURSOR = re.compile(r'(?:<|>) \?\) OR \(+[\w."]+ = \?')
 
 def breaches(plan: list[str], sql: str) -> Iterator[str]:
     """The lines of a query's plan that read a growing table from end to end."""
-    aliases = {alias: table for table, alias in re.findall(r'"?(\w+)"? AS "?(\w+)"?', sql)}
+    aliases: dict[str, str] = {alias: table for table, alias in re.findall(r'"?(\w+)"? AS "?(\w+)"?', sql)}
     is_ordered = "ORDER BY" in sql and "LIMIT" in sql and not any("TEMP B-TREE FOR ORDER BY" in line for line in plan)
     ends_early = is_ordered and not _AFTER_CURSOR.search(sql)
     for line in plan:
         match = re.match(r"(SCAN|SEARCH) (\w+)(?: USING (?:COVERING )?(?:INDEX (\w+)|INTEGER PRIMARY KEY))?(?: \((.*)\))?", line)
-        if match is None or not is_growing(aliases.get(match[2], match[2]), sql) or match[3] in OF_OPEN_ROWS:
+        if match is None or not is_growing(aliases.get(str(match[2]), str(match[2])), sql) or match[3] in OF_OPEN_ROWS:
             continue
         is_whole = match[1] == "SCAN" or match[4] in (None, "tenant_id=?")
         if is_whole and not (ends_early and match[3]) and not any(part in sql for part in ALLOWED):
