@@ -47,8 +47,9 @@ ensure_python() {
 }
 
 # install_lock LOCK [PIP OPTION...] : exactly what the lock says, every file checked against its hash; names go by.
+# Nothing is compiled here: most modules are never loaded, `compile_modules` follows.
 install_lock() {
-    .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: \
+    .venv/bin/python -m pip install --no-compile --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: \
         -r "$@" | sed -un 's/^Collecting \([^ ]*\).*/    \1/p' || fail "could not install $1; is the network reachable? Start again to go on."
 }
 
@@ -56,9 +57,25 @@ environment_digest() { # environment_digest LOCK : what must not have changed fo
     { printf '%s\n' "$root" && "$python" --version && cat "$1" "${projects[@]}"; } | sha256sum | cut -d' ' -f1
 }
 
+# install_projects : $projects as editable installs. `pip install -e` would start three processes for each.
+install_projects() {
+    rm -rf .cache/editable && mkdir -p .cache/editable
+    .venv/bin/python - .cache/editable "${projects[@]}" <<'END' || return 1
+import os, sys
+from hatchling.build import build_editable
+
+out, *projects = map(os.path.abspath, sys.argv[1:])
+for project in projects:
+    os.chdir(os.path.dirname(project))
+    build_editable(out)
+END
+    .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --no-input --no-deps --no-index \
+        --force-reinstall .cache/editable/*.whl && rm -rf .cache/editable
+}
+
 # prepare_environment run|test : .venv from the lock, with the project and its plugins as editable installs.
 prepare_environment() {
-    local name="$1" lock=packaging/requirements.lock python digest project projects=() editable=()
+    local name="$1" lock=packaging/requirements.lock python digest projects=()
     mapfile -t projects < <(find . -maxdepth 3 -name pyproject.toml \( -path './pyproject.toml' -o -path './plugins/*' \) | sort)
     [ "$name" = run ] || lock=packaging/requirements-test.lock
     ensure_python
@@ -73,9 +90,7 @@ prepare_environment() {
         printf '%s\n' "$root" >.venv/.root
     fi
     install_lock "$lock"
-    for project in "${projects[@]}"; do editable+=(-e "${project%/pyproject.toml}"); done
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation "${editable[@]}" ||
-        fail "could not install the project itself into .venv; the lines above say why"
+    install_projects || fail "could not install the project itself into .venv; the lines above say why"
     printf '%s\n' "$digest" >".venv/.$name.stamp"
     # What tests run on contains what the appliance runs on: run.sh need not install again.
     environment_digest packaging/requirements.lock >.venv/.run.stamp
@@ -101,18 +116,44 @@ ensure_npm() {
     fi
 }
 
-prepare_runtimes() {
-    ensure_npm
-    step "WebAssembly runtimes (.cache/runtimes)"
-    .venv/bin/python -m appliance.sandbox.runtimes.prepare || fail "the WebAssembly runtimes could not be prepared; the lines above say why"
+# fetch_runtimes : starts to fetch the packages of the runtimes beside the environment; where that fails, prepare says why.
+fetch_runtimes() {
+    command -v npm >/dev/null && ensure_python || return 0
+    "$(find_python)" appliance/sandbox/runtimes/packages.py .cache/runtimes >.cache/fetch.log 2>&1 &
 }
 
-# prepare_everything run|test : all that lies between a checkout and a start.
+prepare_runtimes() { # prepare_runtimes [OPTION...] : those of prepare
+    ensure_npm
+    step "WebAssembly runtimes (.cache/runtimes)"
+    .venv/bin/python -m appliance.sandbox.runtimes.prepare "$@" ||
+        fail "the WebAssembly runtimes could not be prepared; the lines above say why"
+}
+
+# Where Python writes no compiled files by itself, as PYTHONDONTWRITEBYTECODE says and as in a folder of another user, every start
+# would compile 800 modules.
+compile_modules() { .venv/bin/python -m compileall -q -j 0 "$@"; }
+
+# prepare_start : what a start needs; the appliance prepares the rest while it runs.
+prepare_start() {
+    fetch_runtimes
+    prepare_environment run
+    compile_modules appliance plugins &
+    prepare_runtimes --only start
+    wait
+}
+
+# prepare_everything run|test : all that lies between a checkout and a start, and what could follow it.
 prepare_everything() {
     prepare_environment "$1"
     prepare_runtimes
-    # Where Python writes no compiled files by itself, as PYTHONDONTWRITEBYTECODE says and as in a folder of another user, every start would compile 800 modules.
-    .venv/bin/python -m compileall -q appliance plugins
+    compile_modules appliance plugins .venv/lib
+}
+
+# compile_rest : compiles what was installed, beside the appliance and with what time it leaves, once for each environment.
+compile_rest() {
+    ! cmp -s .venv/.run.stamp .venv/.compiled.stamp || return 0
+    # Not a child of the appliance, which replaces this shell and would not notice its end.
+    ( (nice -n 19 .venv/bin/python -m compileall -q .venv/lib && cp .venv/.run.stamp .venv/.compiled.stamp) >/dev/null 2>&1 & )
 }
 
 # alone FUNCTION... : one set-up at a time; a second start in the same folder waits for the first.

@@ -96,13 +96,15 @@ class Appliance:
         for each in self.upkeep:
             each.start(self.scheduler)
         self.deliverer.start(self.scheduler)
+        self.services.sandbox.prepare_runtimes()
         self.ready = True
 
     def readiness(self) -> Readiness:
         """Whether requests can be served: between start and stop, unless no sandbox process is left or the disk is full."""
         if not self.ready or not self.services.sandbox.is_alive():
-            return "starting"
-        return "storage_full" if db.is_full() else "ok"
+            return Readiness("starting")
+        runtimes = {each.name: each.state for each in self.services.sandbox.runtimes() if each.state != "ready"}
+        return Readiness("storage_full" if db.is_full() else "ok", runtimes)
 
     def stop(self) -> None:
         """Let work in progress finish within the configured time, then release all resources."""

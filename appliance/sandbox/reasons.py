@@ -11,7 +11,7 @@ from appliance.sandbox.outcome import FAILURE_CLASSES, STACK_CHARACTERS, Failure
 from appliance.sandbox.program import Limits
 
 # Codes that only the appliance may set, because its retries depend on them.
-_OURS = ("sandbox_lost", "sandbox_busy", "sandbox_fault", "aborted")
+_OURS = ("sandbox_lost", "sandbox_busy", "sandbox_fault", "runtime_preparing", "runtime_unavailable", "aborted")
 OVER_WALL, OVER_CPU, ABORTED = "timeout", "cpu", "aborted"
 # Globals of browsers and Node.js that steps lack, and what to use instead.
 _INSTEAD = {

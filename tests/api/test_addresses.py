@@ -197,5 +197,5 @@ async def test_a_target_that_is_not_a_path_is_answered_and_counted(running: Runn
         raise AssertionError("nobody reads a body here")
 
     scope = {"type": "http", "method": "OPTIONS", "path": "*", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
-    await front.Front(app, {}, running.config, lambda: "ok")(scope, receive, send)
+    await front.Front(app, {}, running.config, lambda: front.Readiness("ok"))(scope, receive, send)
     assert sent[0]["status"] == 404

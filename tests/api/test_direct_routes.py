@@ -20,7 +20,7 @@ from appliance.api.frame.route_modules import MODULES, load_family
 from appliance.api.frame.routing import PREFIX, Route
 from appliance.api.frame.routing import ROUTES as LOADED
 from appliance.core.interface import ui_folder
-from appliance.sites.front import Front
+from appliance.sites.front import Front, Readiness
 from appliance.web import App, make_quart
 from tests import matrices
 from tests.api.examples import EXAMPLES
@@ -48,7 +48,7 @@ async def open_clients(tenant: Resources) -> AsyncIterator[Clients]:
     headers = {**tenant.client.headers, "Host": f"{tenant.tenant}.localhost", "X-Request-Id": "same"}
     clients = []
     for app in (api.answer_routes(services, cast(App, quart)), cast(App, quart)):
-        front = Front(app, {}, services.config, lambda: "ok")
+        front = Front(app, {}, services.config, lambda: Readiness("ok"))
         clients.append(
             httpx.AsyncClient(transport=httpx.ASGITransport(cast(Any, front)), base_url="http://127.0.0.1", headers=headers)
         )

@@ -76,7 +76,7 @@ def test_the_wheel_alone_prepares_runtimes_and_runs_a_teams_tests(wheel: Path, t
     """The wheel has the runtimes' lock of the checkout, installs into the environment, and the test kit uses GOS_RUNTIMES."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    script = "from appliance.sandbox.runtimes import default_folder, prepare; print(prepare.LOCK, default_folder(), sep='\\n')"
+    script = "from appliance.sandbox.runtimes import default_folder, packages; print(packages.LOCK, default_folder(), sep='\\n')"
     alone = os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=alone, capture_output=True, text=True, check=True)
     lock, folder = result.stdout.splitlines()

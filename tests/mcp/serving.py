@@ -15,7 +15,7 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.mcp import McpEdge
 from appliance.mcp.transport import Transport
-from appliance.sites.front import Front, build_server_config, serve
+from appliance.sites.front import Front, Readiness, build_server_config, serve
 from appliance.testing.running import Running
 from appliance.web import refuse
 
@@ -35,7 +35,7 @@ def serving(running: Running, server: Server[Any], key: str) -> Iterator[str]:
 
     async def run() -> None:
         edge = McpEdge(services, lambda: Transport(server, config.limits.json_body_kb << 10))
-        front = Front(edge.around(nothing_else), {}, config, lambda: "ok")
+        front = Front(edge.around(nothing_else), {}, config, lambda: Readiness("ok"))
 
         async def with_key(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http":

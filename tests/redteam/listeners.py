@@ -11,7 +11,7 @@ from typing import Any
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
-from appliance.sites.front import Front, build_server_config
+from appliance.sites.front import Front, Readiness, build_server_config
 from appliance.testing.running import make_config
 from appliance.web import Receive, Scope, Send, answer
 from appliance.webapps.certificates import Certificates
@@ -92,7 +92,7 @@ def listening(folder: Path) -> Iterator[Listeners]:
     server: Any = build_server_config(config, Certificates(Sealer(b"k" * 32)))
     server.certificates = None  # no database is open
     echo = Echo()
-    with serving(server, Front(echo, {}, config, lambda: "ok")):
+    with serving(server, Front(echo, {}, config, lambda: Readiness("ok"))):
         yield Listeners(echo, config.tls.http_port, config.server.port)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from appliance.sandbox import Pool, Settings, runtimes
-from appliance.sandbox.runtimes import editor
+from appliance.sandbox.runtimes import editor, intl
 from appliance.sandbox.runtimes import prepare as preparing
 from appliance.sandbox.runtimes.prepare import prepare
 from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_sections, read_unsigned, signed, unsigned
@@ -45,7 +45,7 @@ def test_a_second_preparation_does_nothing(prepared: None) -> None:
 def test_folders_may_be_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: list[Path] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preparing, "prepare", lambda *folders: arguments.extend(folders))
+    monkeypatch.setattr(preparing, "prepare", lambda *folders, targets: arguments.extend(folders))
     monkeypatch.setattr(sys, "argv", ["prepare", "--packages", "modules", "--out", "runtimes"])
     assert preparing.main() == 0
     assert arguments == [tmp_path / "modules", tmp_path / "runtimes"]
@@ -75,9 +75,11 @@ def test_runtimes_of_another_version_are_refused(copied: Path) -> None:
 
 
 def test_a_part_of_other_sources_is_refused_and_depends_on_its_own_sources_only(copied: Path) -> None:
-    part = runtimes.load(copied).parts["types"]
+    parts = runtimes.load(copied).parts
     path = copied / runtimes.MANIFEST
-    path.write_text(path.read_text().replace(part.circumstances["sources"], "0" * 64))
+    path.write_text(path.read_text().replace(parts["types"].circumstances["sources"], "0" * 64))
+    assert set(runtimes.load(copied).parts) == {"intl", "php"}  # the start does not need it
+    path.write_text(path.read_text().replace(parts["intl"].circumstances["sources"], "0" * 64))
     with pytest.raises(runtimes.RuntimesMissing, match="another version or machine"):
         Pool(Settings(runtimes=copied))
     assert not any("prelude.js" in each or "vm.py" in each for part in runtimes.PARTS for each in part.sources)
@@ -139,6 +141,11 @@ def test_the_editor_is_there_packed_and_unpacked(prepared: None) -> None:
     content = (folder / editor.FILE).read_bytes()
     assert b"cm-editor" in content
     assert gzip.decompress((folder / editor.PACKED).read_bytes()) == content
+
+
+def test_an_image_without_node_packs_the_languages(prepared: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert set(intl._parse_dates(runtimes.default_folder() / "npm" / "node_modules")) == set(intl.LANGUAGES)
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 65_536, 2**32 - 1])

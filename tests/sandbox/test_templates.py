@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from appliance.sandbox import Pool, Program, Settings, Snapshot, runtimes
-from appliance.sandbox.runtimes import prepare, wasmfile
+from appliance.sandbox.runtimes import packages, wasmfile
 from appliance.sandbox.runtimes.template import make_template
 from appliance.sandbox.worker.templates import Templates
 from tests.sandbox.older_runtimes import make_older
@@ -170,7 +170,7 @@ def test_a_template_name_that_is_a_path_is_no_template(prepared: None, tmp_path:
 
 def test_the_same_sources_make_the_same_template(prepared: None) -> None:
     folder = runtimes.default_folder()
-    quickjs = prepare.fetch(folder, None) / "quickjs-wasi" / "quickjs.wasm"
+    quickjs = packages.fetch(folder) / "quickjs-wasi" / "quickjs.wasm"
     template, boot = make_template(quickjs.read_bytes())
     assert template == (folder / runtimes.TEMPLATE).read_bytes()
     facts = json.loads(wasmfile.read_custom(template, runtimes.FACTS))

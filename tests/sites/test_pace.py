@@ -15,7 +15,7 @@ from hypercorn.events import RawData
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
-from appliance.sites.front.front import Front
+from appliance.sites.front.front import Front, Readiness
 from appliance.sites.front.hypercorn_adapter import Connection
 from appliance.sites.front.pace import Pace
 from appliance.sites.front.tls import ServerConfig, build_server_config
@@ -111,7 +111,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         for name, seconds in {"read_timeout": PATIENCE, "keep_alive_timeout": PATIENCE, **own}.items():
             setattr(server, name, seconds)
         shop = Shop()
-        front = Front(shop, {}, config, lambda: "ok")
+        front = Front(shop, {}, config, lambda: Readiness("ok"))
         front.pace = pace
         with serving(server, front), ExitStack() as lines:
 

@@ -87,6 +87,14 @@ class ProtectionView(View):
     text: Annotated[str, Field(description="What the protection does, or what its absence means.")]
 
 
+class RuntimeView(View):
+    """A runtime that the appliance can start without, and prepares in the background."""
+
+    name: Annotated[str, Field(description="`php`, or `types` for the type checker.")]
+    state: Annotated[str, Field(description="`ready`, `preparing`, or `failed`.")]
+    message: Annotated[str | None, Field(description="What it means for processes, unless it is ready.")] = None
+
+
 class SandboxView(View):
     """The sandbox processes, which run the step code of all tenants: slots, waiting calls, and restarts since the start."""
 
@@ -101,6 +109,7 @@ class SandboxView(View):
     protections: Annotated[
         list[ProtectionView], Field(description="The protections of the host that confine the processes, active or not.")
     ]
+    runtimes: Annotated[list[RuntimeView], Field(description="The runtimes that may be prepared in the background.")]
 
 
 class QueueView(View):

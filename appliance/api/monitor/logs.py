@@ -26,6 +26,7 @@ from .log_views import (
     ProtectionView,
     QueueView,
     RetryAllView,
+    RuntimeView,
     SandboxView,
     SummaryView,
     VerdictView,
@@ -169,7 +170,10 @@ def get_queues(call: Call) -> QueueView:
     """
     pool = call.services.sandbox
     protections = [ProtectionView(holds=holds, text=text) for holds, text in pool.protections().lines()]
-    sandbox = SandboxView(**pool.health(), restart_reasons=dict(pool.restarts()), protections=protections)
+    runtimes = [RuntimeView(name=each.name, state=each.state, message=each.describe()) for each in pool.runtimes()]
+    sandbox = SandboxView(
+        **pool.health(), restart_reasons=dict(pool.restarts()), protections=protections, runtimes=runtimes
+    )  # fmt: skip
     return QueueView(**call.services.processes.queue_state(call.scope), sandbox=sandbox)
 
 

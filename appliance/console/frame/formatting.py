@@ -30,7 +30,7 @@ TONES: Mapping[str, str] = {
     "identical": "good", "output_differs": "wait", "diverged": "bad", "not_recorded": "calm",
     "approved": "good", "rejected": "bad", "answered": "good",
     "error": "bad", "warn": "wait", "info": "calm", "debug": "off", "active": "good", "revoked": "off", "replaced": "wait",
-    "uploading": "busy", "ready": "calm", "published": "good", "superseded": "off", "unpublished": "off",
+    "uploading": "busy", "preparing": "busy", "ready": "calm", "published": "good", "superseded": "off", "unpublished": "off",
     "checking": "busy", "switched": "busy", "switched_back": "bad", "refused": "bad", "overtaken": "wait",
     "pending_dns": "wait", "verified": "busy", "cert_pending": "busy", "failing": "bad", "ok": "good", "missing": "wait",
     "wrong": "bad", "unchecked": "off", "passed": "good", "under_review": "wait", "withdrawn": "off",

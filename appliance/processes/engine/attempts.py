@@ -16,12 +16,13 @@ from appliance.processes.steps import finish, for_each, perform
 from . import caching, store, suspension, transitions
 from .decide import Close, Ready, StepRun
 from .evaluation import fill, is_true
-from .failures import LOST_CODES, StepFailed, check_output, from_appliance_error
+from .failures import LOST_CODES, PREPARING, StepFailed, check_output, from_appliance_error
 from .job import Job, Performed, RunningAttempt
 from .task import Result, StepServices, Suspension, Task
 
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
+PREPARING_DELAY_MS, LONGEST_PREPARING_DELAY_MS = 500, 5_000
 LONGEST_RETRY_AFTER_S = 86_400
 BEFORE_RECORDING = frozenset({"rule", "code", "datapool", "branch", "parallel", "for_each", "stop", "wait"})
 """Kinds of steps that may run before the execution is recorded: until their commit they change nothing, and calls of code are
@@ -114,7 +115,8 @@ class Attempts:
         suspension.save_vm(claim, key, suspending.stored, self._tools.sealer)
         # Its calls are already in the journal: each was recorded when it started.
         store.add_clock(claim, key, suspending.clock)
-        state = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it progressed: stop counting
+        # It progressed: stop counting.
+        state = {name: value for name, value in (run.state or {}).items() if name not in ("lost", "unprepared")}
         return replace(each, run=replace(run, state={**state, "suspended": True}, next_run_at=suspending.next_due()))
 
     def close(self, job: Job, close: Close) -> Performed:
@@ -217,11 +219,10 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
     result = Result(status="failed", logs=failed.logs, journal=failed.journal)
     error = _located(failed.error, run)
     now, boot_id = clock.now_ms(), clock.boot_id()
-    losses = (run.state or {}).get("lost", 0) + 1 if error["code"] in LOST_CODES else 0
-    if 1 <= losses <= LOST_RETRIES:
-        state = {**(run.state or {}), "lost": losses}
-        due = now + LOST_DELAY_MS * losses
-        next_run = replace(run, status="retrying", state=state, error=error, next_run_at=due, measured_by=boot_id)
+    repetition = _repetition(run, error["code"])
+    if repetition is not None:
+        state, pause = repetition
+        next_run = replace(run, status="retrying", state=state, error=error, next_run_at=now + pause, measured_by=boot_id)
         return Performed(next_run, result, run.attempt)
     delay = _retry_delay(step, run.attempt, error)
     if delay is None:
@@ -232,10 +233,25 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
     return Performed(next_run, result, run.attempt)
 
 
+def _repetition(run: StepRun, code: str) -> tuple[dict[str, Any], int] | None:
+    """The state and milliseconds until the same attempt runs again; None if its failure does not allow that.
+
+    A runtime in preparation is waited for until it is ready or has failed, less and less often.
+    """
+    state = run.state or {}
+    if code == PREPARING:
+        refusals = state.get("unprepared", 0) + 1
+        return {**state, "unprepared": refusals}, min(refusals * PREPARING_DELAY_MS, LONGEST_PREPARING_DELAY_MS)
+    losses = state.get("lost", 0) + 1
+    if code not in LOST_CODES or losses > LOST_RETRIES:
+        return None
+    return {**state, "lost": losses}, LOST_DELAY_MS * losses
+
+
 def _is_moment_due(ready: Ready, performed: Performed) -> bool:
     """Whether to record when this attempt's expressions were evaluated: not while it continues, and not if an earlier visit
     has evaluated them and stored the values."""
-    is_stored = ready.run is not None and ready.run.state is not None and not ready.run.state.keys() & {"lost", "now"}
+    is_stored = ready.run is not None and ready.run.state is not None and not ready.run.state.keys() & {"lost", "unprepared", "now"}
     continues = performed.run.status == "retrying" and performed.run.attempt == performed.attempt
     return not (is_stored or continues or performed.run.status == "waiting")
 

@@ -30,13 +30,19 @@ NEXT_ACTIONS = {
 TIMED_OUT_TEXT = mark_error("the process was active longer than its timeout of %(seconds)s s")
 
 
-# The sandbox was lost or busy, which is not the attempt's fault: it runs again.
-LOST_CODES = ("sandbox_lost", "sandbox_busy", "formats_busy")
+# The sandbox was lost, busy or not prepared yet, which is not the attempt's fault: it runs again.
+PREPARING = "runtime_preparing"
+LOST_CODES = ("sandbox_lost", "sandbox_busy", "formats_busy", PREPARING)
+UNAVAILABLE_CODES = (PREPARING, "runtime_unavailable")
 
 
 def raise_if_unchecked(codes: Iterable[str]) -> None:
     """Overloaded if one of the problems is that the sandbox could not check: unchecked does not mean invalid."""
-    if any(code in LOST_CODES for code in codes):
+    codes = set(codes)
+    if codes.intersection(UNAVAILABLE_CODES):
+        text = "the runtime that checks this code is not ready; the Monitor shows whether it is being prepared or why it failed"
+        raise Overloaded(text, headers={"Retry-After": "30"})
+    if codes.intersection(LOST_CODES):
         raise Overloaded("the sandbox is too busy to check the code; try again in a moment", headers={"Retry-After": "5"})
 
 

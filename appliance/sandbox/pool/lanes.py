@@ -14,6 +14,7 @@ from appliance.sandbox.pool.lane import Bounds, Lane
 from appliance.sandbox.pool.occasional import OccasionalLane
 from appliance.sandbox.pool.process import FIRST_USER
 from appliance.sandbox.program import Program
+from appliance.sandbox.runtimes.background import RuntimeFolder
 from appliance.sandbox.worker.templates import FormerLanes, Template, Templates
 
 TYPES_IDLE_SECONDS = 180.0
@@ -55,8 +56,8 @@ class Lanes:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        prepared = self._prepared = runtimes.load(settings.runtimes or runtimes.default_folder())
-        self.templates = Templates(settings.templates, prepared.verified(runtimes.TEMPLATE))
+        self.runtimes = RuntimeFolder(settings.runtimes or runtimes.default_folder())
+        self.templates = Templates(settings.templates, self._verified(runtimes.TEMPLATE))
         self._observer: Observer = NullObserver()
         self._bounds = Bounds(settings.queue_places, settings.idle_mb << 20)
         self.code = self._lane("code", settings.processes, settings.slots, self._code_settings())
@@ -67,6 +68,10 @@ class Lanes:
         self.types = OccasionalLane(lambda: self._observed(self._lane("types", 1, 1, self._types_settings())), TYPES_IDLE_SECONDS)
         self.php = OccasionalLane(self._php_lane, PHP_IDLE_SECONDS)
         self.schemas = OccasionalLane(self._schemas_lane, SCHEMAS_IDLE_SECONDS)
+
+    def runtime_of(self, program: Program) -> str | None:
+        """The runtime that a program needs and that may still be prepared."""
+        return "php" if program.language == "php" else None
 
     def lane_for(self, program: Program) -> AnyLane:
         """The lane in which a program is compiled and run."""
@@ -89,7 +94,7 @@ class Lanes:
         slots = self._settings.slots
         facts = {
             "slots": slots, "wasm": str(template.path), "boot": asdict(template.boot), "template": template.id,
-            "intl": str(self._prepared.verified(runtimes.INTL)),
+            "intl": str(self._verified(runtimes.INTL)),
         }  # fmt: skip
         return self._observed(self._lane("former", 1, slots, facts, f"former-{template.id[:8]}"))
 
@@ -108,15 +113,20 @@ class Lanes:
     def _code_settings(self) -> dict[str, Any]:
         return {
             "slots": self._settings.slots,
-            "quickjs": str(self._prepared.verified(runtimes.QUICKJS)),
-            "swc": str(self._prepared.verified(runtimes.SWC)),
-            "intl": str(self._prepared.verified(runtimes.INTL)),
-            "boot": asdict(self._prepared.boot),
+            "quickjs": str(self._verified(runtimes.QUICKJS)),
+            "swc": str(self._verified(runtimes.SWC)),
+            "intl": str(self._verified(runtimes.INTL)),
+            "boot": asdict(self.runtimes.loaded.boot),
             "template": self.templates.current,
         }
 
     def _types_settings(self) -> dict[str, Any]:
-        return {"checker": str(self._prepared.verified(runtimes.TYPES)), "boot": self._prepared.parts["types"].facts["boot"]}
+        boot = self.runtimes.part("types").facts["boot"]
+        return {"checker": str(self._verified(runtimes.TYPES)), "boot": boot}
 
     def _php_settings(self) -> dict[str, Any]:
-        return {"php": str(self._prepared.verified(runtimes.PHP)), "boot": self._prepared.parts["php"].facts["boot"]}
+        boot = self.runtimes.part("php").facts["boot"]
+        return {"php": str(self._verified(runtimes.PHP)), "boot": boot}
+
+    def _verified(self, name: str) -> Path:
+        return self.runtimes.loaded.verified(name)

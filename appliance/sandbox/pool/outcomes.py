@@ -7,9 +7,13 @@ from appliance.sandbox.pool.conversation import Lost
 from appliance.sandbox.pool.lane import Busy
 from appliance.sandbox.pool.process import StartFailed
 from appliance.sandbox.runtimes import RuntimesMissing
+from appliance.sandbox.runtimes.background import RuntimePreparing
 from appliance.sandbox.wire import Header
 
 LOST = "SandboxLost"
+# What keeps a request from getting a slot.
+REFUSALS = (Busy, StartFailed, RuntimesMissing, RuntimePreparing)
+Refusal = Busy | StartFailed | RuntimesMissing | RuntimePreparing
 
 
 def was_lost(failure: Failure | None) -> bool:
@@ -26,10 +30,12 @@ def lost_failure() -> Failure:
     return Failure("system", LOST, text, code="sandbox_lost", retryable=True)
 
 
-def busy_failure(refusal: Busy | StartFailed | RuntimesMissing) -> Failure:
+def busy_failure(refusal: Refusal) -> Failure:
     """The failure if no process could take the request; not retryable if a runtime is missing."""
     if isinstance(refusal, RuntimesMissing):
-        return Failure("system", "RuntimesMissing", str(refusal), code="sandbox_fault")
+        return Failure("system", "RuntimesMissing", str(refusal), code="runtime_unavailable")
+    if isinstance(refusal, RuntimePreparing):
+        return Failure("system", "RuntimePreparing", refusal.message, code="runtime_preparing", retryable=True)
     return Failure("system", "SandboxBusy", f"{refusal}; try again later", code="sandbox_busy", retryable=True)
 
 

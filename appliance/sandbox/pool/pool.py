@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +15,20 @@ from appliance.sandbox.evaluation.schema_checks import SchemaChecker
 from appliance.sandbox.observer import NullObserver, Observer, Reason
 from appliance.sandbox.outcome import Evaluated, Failure, Outcome, Problem, Snapshot
 from appliance.sandbox.pool.conversation import Conversation, Lost, Overdue
-from appliance.sandbox.pool.lane import Busy
 from appliance.sandbox.pool.lanes import AnyLane, Lanes, Settings
-from appliance.sandbox.pool.outcomes import busy_failure, clamp_position, lost_failure, overdue_failure, parse_outcome, was_lost
-from appliance.sandbox.pool.process import Slot, StartFailed
+from appliance.sandbox.pool.outcomes import (
+    REFUSALS,
+    busy_failure,
+    clamp_position,
+    lost_failure,
+    overdue_failure,
+    parse_outcome,
+    was_lost,
+)
+from appliance.sandbox.pool.process import Slot
 from appliance.sandbox.pool.protections import Protections, weakest
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
-from appliance.sandbox.runtimes import RuntimesMissing
+from appliance.sandbox.runtimes.background import RuntimeStatus
 from appliance.sandbox.typecheck import LONGEST_SECONDS as TYPES_SECONDS
 from appliance.sandbox.typecheck import Finding, FindingsCache, TypeCheck
 from appliance.sandbox.typecheck.share import Share
@@ -28,6 +36,8 @@ from appliance.sandbox.wire import Header, encode_json
 from appliance.sandbox.worker.snapshot import Unusable, check
 
 COMPILE_SECONDS = 12.0
+# Compilations that may wait for a runtime in preparation; each holds a thread of a request.
+MOST_WAITING_COMPILATIONS = 8
 EXPRESSION_LIMITS = Limits(wall_ms=1_000, cpu_ms=1_000)
 DECISION_SECONDS = 1.0
 SEED = (1 << 256) - 1
@@ -59,6 +69,7 @@ class Pool:
         self.schemas = SchemaChecker(lanes.schemas)
         self._findings, self._type_checks = FindingsCache(), Share()
         self._compiled = CompiledPrograms()
+        self._waiting_compilations = threading.BoundedSemaphore(MOST_WAITING_COMPILATIONS)
         self._observer: Observer = NullObserver()
 
     def begin(self) -> None:
@@ -76,7 +87,16 @@ class Pool:
 
     def stop(self) -> None:
         json_schema.withdraw_worker(self.schemas)
+        self._lanes.runtimes.stop()
         self._lanes.stop()
+
+    def prepare_runtimes(self) -> None:
+        """Prepare in the background the runtimes that the start did not need; until then, what needs one is refused or waits."""
+        self._lanes.runtimes.start()
+
+    def runtimes(self) -> list[RuntimeStatus]:
+        """The state of the runtimes that may be prepared in the background."""
+        return self._lanes.runtimes.statuses()
 
     def health(self) -> dict[str, int]:
         """The health of the processes for code: processes, slots, busy, restarts, queued, oldest_wait_ms, confined."""
@@ -169,7 +189,7 @@ class Pool:
                 return self._converse(lane, slot, talk, request, compiled), bool(talk.calls or talk.answers)
         except Unusable as unusable:
             return Outcome(unusable.failure), False
-        except (Busy, StartFailed, RuntimesMissing) as refusal:
+        except REFUSALS as refusal:
             return Outcome(busy_failure(refusal)), False
 
     def _lane_for(self, request: _RunRequest) -> AnyLane:
@@ -196,8 +216,12 @@ class Pool:
     # ---- programs
 
     def compile(self, program: Program) -> list[Failure]:
-        """Compile a program and cache it for `run`; returns every syntax error of the files that the entry reaches."""
+        """Compile a program and cache it for `run`; returns every syntax error of the files that the entry reaches.
+
+        While its runtime is being prepared, this waits for it as long as for a slot, unless many others do already.
+        """
         try:
+            self._await_runtime(program)
             for _ in range(2):
                 # Retry once, because the process had most likely died earlier and compiling has no side effects.
                 lane = self._lanes.lane_for(program)
@@ -205,9 +229,17 @@ class Pool:
                     failures = self._compile(lane, slot, program).failures
                 if not any(map(was_lost, failures)):
                     break
-        except (Busy, StartFailed, RuntimesMissing) as refusal:
+        except REFUSALS as refusal:
             return [busy_failure(refusal)]
         return failures
+
+    def _await_runtime(self, program: Program) -> None:
+        name = self._lanes.runtime_of(program)
+        if name is not None and self._waiting_compilations.acquire(blocking=False):
+            try:
+                self._lanes.runtimes.await_part(name, self.settings.queue_seconds)
+            finally:
+                self._waiting_compilations.release()
 
     def _compile_near(self, lane: AnyLane, slot: Slot, program: Program) -> Compiled:
         """Compile in the slot's own process, or in the current lane if that process has a former template, which cannot."""
@@ -256,7 +288,7 @@ class Pool:
                 if not was_lost(answer[2]):
                     break
             return answer
-        except (Busy, StartFailed, RuntimesMissing) as refusal:
+        except REFUSALS as refusal:
             return {}, [], busy_failure(refusal)
 
     # ---- expressions
@@ -337,7 +369,7 @@ class Pool:
                     answer, results, failure = _ask_process(lane, slot, seconds, header, *parts)
                 if not was_lost(failure):
                     break
-        except (Busy, StartFailed, RuntimesMissing) as refusal:
+        except REFUSALS as refusal:
             return {}, [], busy_failure(refusal)
         return answer, results, failure
 

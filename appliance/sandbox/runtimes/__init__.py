@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.metadata
 import json
 import platform
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from typing import Any
 from appliance.core.errors import ConfigInvalid
 from appliance.core.sentences import Sentence
 
-MANIFEST = "manifest.json"
+MANIFEST, LOCK = "manifest.json", "lock"
 QUICKJS, SWC, TEMPLATE, INTL = "quickjs.cwasm", "swc.cwasm", "template.wasm", "intl.zip"
 TYPES, PHP = "types.cwasm", "php.cwasm"
 # How host and template speak: whoever changes the messages of prelude.js, the imports of `engine`, the exports that `vm` calls or
@@ -46,12 +49,14 @@ class Boot:
 class Part:
     """A runtime that takes long to prepare: it is made anew only when one of its own sources or packages has changed.
 
-    `sources` are paths from the folder of the sandbox.
+    `sources` are paths from the folder of the sandbox. The appliance starts without the parts that are `deferred`, which are
+    prepared in the background.
     """
 
     name: str
     sources: tuple[str, ...]
     packages: tuple[str, ...]
+    deferred: bool = False
 
     def circumstances(self) -> dict[str, str]:
         """Everything besides its packages that it depends on."""
@@ -88,6 +93,7 @@ PARTS = (
         "types",
         ("typecheck/checker.js", "typecheck/template.py", "runtimes/entrypoints.py", "runtimes/wasmfile.py"),
         ("quickjs-wasi", "typescript"),
+        deferred=True,
     ),
     Part(
         "php",
@@ -97,13 +103,18 @@ PARTS = (
             "runtimes/wasmfile.py",
         ),
         ("@php-wasm/node-8-4", "binaryen"),
+        deferred=True,
     ),
 )
+DEFERRED = tuple(part.name for part in PARTS if part.deferred)
 
 
 @dataclass(frozen=True)
 class Runtimes:
-    """A folder of prepared runtimes; `digests` by file name, `engine` names what compiled code depends on."""
+    """A folder of prepared runtimes; `digests` by file name, `engine` names what compiled code depends on.
+
+    `parts` has those that are prepared and fit this version and machine; only deferred ones can be missing.
+    """
 
     folder: Path
     engine: str
@@ -118,7 +129,7 @@ class Runtimes:
         if expected is None or not path.is_file() or digest(path.read_bytes()) != expected:
             raise RuntimesMissing(Sentence(
                 "%(path)s is not the file that was prepared; %(folder)s, which prepares it anew",
-                path=path, folder=_advice(self.folder),
+                path=path, folder=advice(self.folder),
             ))
         return path
 
@@ -131,7 +142,7 @@ def default_folder() -> Path:
     return Path(sys.prefix) / "share" / "gos" / "runtimes"
 
 
-def _advice(folder: Path) -> str:
+def advice(folder: Path) -> str:
     """The command that prepares this folder."""
     where = "" if folder == default_folder() else f" --out {folder}"
     return f"run `python -m appliance.sandbox.runtimes.prepare{where}`"
@@ -179,17 +190,27 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest if isinstance(manifest, dict) else {}
 
 
+def current_parts(manifest: dict[str, Any]) -> dict[str, PreparedPart]:
+    """The parts that the manifest says were prepared for this version and machine."""
+    prepared = {name: PreparedPart(**each) for name, each in manifest.get("parts", {}).items()}
+    return {
+        part.name: prepared[part.name]
+        for part in PARTS
+        if part.name in prepared and prepared[part.name].circumstances == part.circumstances()
+    }
+
+
 def load(folder: Path) -> Runtimes:
-    """The runtimes in `folder`, or RuntimesMissing when they are absent or fit other circumstances."""
+    """The runtimes in `folder`; RuntimesMissing if what the start needs is absent or fits other circumstances."""
     manifest = read_manifest(folder)
     if not manifest:
-        raise RuntimesMissing(Sentence("no prepared runtimes in %(folder)s; %(folder2)s", folder=folder, folder2=_advice(folder)))
-    parts = {name: PreparedPart(**each) for name, each in manifest.get("parts", {}).items()}
-    stale = [part.name for part in PARTS if part.name not in parts or parts[part.name].circumstances != part.circumstances()]
-    if stale or manifest.get("circumstances") != circumstances():
+        raise RuntimesMissing(Sentence("no prepared runtimes in %(folder)s; %(folder2)s", folder=folder, folder2=advice(folder)))
+    parts = current_parts(manifest)
+    is_stale = any(part.name not in parts for part in PARTS if not part.deferred)
+    if is_stale or manifest.get("circumstances") != circumstances():
         raise RuntimesMissing(Sentence(
             "the runtimes in %(folder)s were prepared for another version or machine; %(folder2)s",
-            folder=folder, folder2=_advice(folder),
+            folder=folder, folder2=advice(folder),
         ))
     engine = digest(json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode())
     digests = dict(manifest["files"])
@@ -202,8 +223,33 @@ def digests_of(folder: Path, files: list[str]) -> dict[str, str]:
     return {name: digest((folder / name).read_bytes()) for name in files}
 
 
+def replace(path: Path, data: bytes | bytearray) -> None:
+    """Write a file beside the earlier one and then replace that, which processes may still have mapped."""
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
 def save(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest, last: whoever finds it finds everything it names."""
-    temporary = folder / (MANIFEST + ".new")
-    temporary.write_text(json.dumps(manifest, indent=1))
-    temporary.replace(folder / MANIFEST)
+    replace(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Wait until nobody else prepares runtimes in this folder, and hold the others off."""
+    with (folder / LOCK).open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process prepares runtimes in this folder."""
+    try:
+        with (folder / LOCK).open("rb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nothing was ever prepared here
+        return False
+    return False

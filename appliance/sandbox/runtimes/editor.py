@@ -1,6 +1,7 @@
 """The editor of drafts as one file for the browser, made of `ui/editor` and the packages that it names."""
 
 import gzip
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def find_bundler(modules: Path) -> str:
     if not programs:
         raise BundleFailed(f"{modules} holds no esbuild for this platform; remove the folder and start again")
     return str(programs[0])
+
+
+def find_node() -> str:
+    """Node.js, which some packages need once; BundleFailed when it is not installed."""
+    node = shutil.which("node")
+    if node is None:
+        text = "Node.js is needed once to prepare the runtimes; install it, or start by packaging/run.sh, which brings it"
+        raise BundleFailed(text)
+    return node
 
 
 def bundle(modules: Path, out: Path) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import base64
-import fcntl
 import json
+import os
 import re
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +21,7 @@ import wasmtime
 from appliance.core.config import environment
 from appliance.sandbox import runtimes
 from appliance.sandbox.php.engine import configuration as php_configuration
-from appliance.sandbox.runtimes import editor, intl
+from appliance.sandbox.runtimes import editor, intl, packages
 from appliance.sandbox.runtimes.php.template import make_template as make_php
 from appliance.sandbox.runtimes.php.translate import BINARYEN, TranslationFailed, prune, translate, translated_path
 from appliance.sandbox.runtimes.php.translate import PHP as PHP_PACKAGE
@@ -34,8 +33,7 @@ SANDBOX = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescrip
 EDITOR = (editor.BUNDLER, *editor.PACKAGES)
 NOTICES = {"typescript": ("LICENSE.txt", "ThirdPartyNoticeText.txt"), **dict.fromkeys(runtimes.FORMATJS, ("LICENSE.md",))}
 ASSET_FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png", "LICENSE", "NOTICE")
-CHECKOUT, WHEEL = Path(__file__).resolve().parents[3] / "packaging" / "runtimes", Path(__file__).parent / "lock"
-LOCK = WHEEL if WHEEL.is_dir() else CHECKOUT
+BACKGROUND_NICENESS = 19
 
 
 class PreparationFailed(Exception):
@@ -50,28 +48,14 @@ def _step(what: str) -> Iterator[None]:
     print(f" {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
 
 
-def fetch(out: Path, npm: str | None) -> Path:
-    """`npm ci` of the lock into the cache, unless the same one was fetched before; answers node_modules."""
-    work = out / "npm"
-    lock = (LOCK / "package-lock.json").read_bytes()
-    stamp, modules = work / "fetched", work / "node_modules"
-    if stamp.is_file() and stamp.read_text() == runtimes.digest(lock) and modules.is_dir():
-        return modules
-    npm = npm or shutil.which("npm")
-    if npm is None:
-        raise PreparationFailed("npm is needed once to fetch the runtimes' packages; install Node.js or name it with --npm")
-    with _step("fetching npm packages " + ", ".join(SANDBOX + EDITOR)):
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copyfile(LOCK / name, work / name)
-        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-        done = subprocess.run([npm, "ci", *options], cwd=work, capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode:
-            raise PreparationFailed(f"npm could not fetch the packages: {done.stderr.strip()[-600:]}")
-        prune(modules)
-        intl.prune(modules)
-        stamp.write_text(runtimes.digest(lock))
+def _fetch(out: Path, npm: str | None) -> Path:
+    """The packages, without what nobody reads."""
+    if not packages.is_fetched(out):
+        with _step("fetching npm packages " + ", ".join(SANDBOX + EDITOR)):
+            packages.fetch(out, npm)
+    modules = packages.fetch(out, npm)
+    prune(modules)
+    intl.prune(modules)
     return modules
 
 
@@ -124,14 +108,14 @@ def _compile(out: Path, name: str, binary: bytes, config: wasmtime.Config | None
     # The configuration with places and the one without compile to the same code; places are of the running engine only.
     engine = wasmtime.Engine(config or configuration(slots=1))
     with _step(f"compiling {name}"):
-        (out / name).write_bytes(wasmtime.Module(engine, binary).serialize())
+        runtimes.replace(out / name, wasmtime.Module(engine, binary).serialize())
 
 
 def _make_javascript(modules: Path, out: Path) -> dict[str, Any]:
     """Everything that is not a part of its own."""
     with _step("making the JavaScript template"):
         template, boot = make_template((modules / "quickjs-wasi" / "quickjs.wasm").read_bytes())
-    (out / runtimes.TEMPLATE).write_bytes(template)
+    runtimes.replace(out / runtimes.TEMPLATE, template)
     _compile(out, runtimes.QUICKJS, template)
     _compile(out, runtimes.SWC, _swc_binary(modules / "@swc/wasm-typescript"))
     files = [runtimes.TEMPLATE, runtimes.QUICKJS, runtimes.SWC, *_copy_assets(modules, out)]
@@ -166,22 +150,45 @@ def _make_php(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
 # From the packages' folder and the output's to the files and facts of a part.
 Maker = Callable[[Path, Path], tuple[list[str], dict[str, Any]]]
 MAKERS: Mapping[str, Maker] = {"intl": _make_intl, "types": _make_types, "php": _make_php}
+# What the appliance needs to start; the rest can follow while it runs.
+START = "start"
+TARGETS = (START, *runtimes.DEFERRED)
 
 
-def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS) -> None:
-    """Bring `out` to what `runtimes.load` accepts; what is so already stays as it is."""
-    packages = _versions(modules)
-    before = runtimes.read_manifest(out)
-    manifest = dict(before)
-    same = before.get("circumstances") == runtimes.circumstances() and before.get("packages") == packages
-    if not (same and _are_there(out, before["files"])):
-        manifest |= {**_make_javascript(modules, out), "packages": packages}
-    manifest["parts"] = {
-        part.name: _prepare_part(modules, out, part, makers[part.name], before.get("parts", {})) for part in runtimes.PARTS
-    }
-    manifest["editor"] = _prepare_editor(modules, out, before.get("editor", {}))
+def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS, targets: Sequence[str] = TARGETS) -> None:
+    """Bring `targets` in `out` to what `runtimes.load` accepts; what is so already stays as it is.
+
+    Each is in the manifest as soon as it is done, so that whatever interrupts the preparation leaves the earlier ones.
+    """
+    if START in targets:
+        _prepare_start(modules, out, makers)
+    for part in runtimes.PARTS:
+        if part.deferred and part.name in targets:
+            before = runtimes.read_manifest(out)
+            parts = before.get("parts", {})
+            _save(out, before, {"parts": {**parts, part.name: _prepare_part(modules, out, part, makers[part.name], parts)}})
+
+
+def _save(out: Path, before: dict[str, Any], changes: dict[str, Any]) -> None:
+    manifest = before | changes
     if manifest != before:
         runtimes.save(out, manifest)
+
+
+def _prepare_start(modules: Path, out: Path, makers: Mapping[str, Maker]) -> None:
+    versions, before = _versions(modules), runtimes.read_manifest(out)
+    changes: dict[str, Any] = {}
+    same = before.get("circumstances") == runtimes.circumstances() and before.get("packages") == versions
+    if not (same and _are_there(out, before["files"])):
+        changes = {**_make_javascript(modules, out), "packages": versions}
+    parts = {}
+    for part in runtimes.PARTS:
+        known = before.get("parts", {})
+        if not part.deferred:
+            parts[part.name] = _prepare_part(modules, out, part, makers[part.name], known)
+        elif _is_prepared(modules, out, part, known.get(part.name, {})):
+            parts[part.name] = known[part.name]
+    _save(out, before, {**changes, "parts": parts, "editor": _prepare_editor(modules, out, before.get("editor", {}))})
 
 
 def _prepare_editor(modules: Path, out: Path, known: dict[str, Any]) -> dict[str, Any]:
@@ -194,38 +201,52 @@ def _prepare_editor(modules: Path, out: Path, known: dict[str, Any]) -> dict[str
     return {**inputs, "files": runtimes.digests_of(out, files)}
 
 
+def _inputs(modules: Path, part: runtimes.Part) -> dict[str, Any]:
+    """What a part is made of."""
+    versions = {name: version for name, version in _versions(modules).items() if name in part.packages}
+    return {"circumstances": part.circumstances(), "packages": versions}
+
+
+def _is_prepared(modules: Path, out: Path, part: runtimes.Part, known: dict[str, Any]) -> bool:
+    inputs = _inputs(modules, part)
+    return {name: known.get(name) for name in inputs} == inputs and _are_there(out, known["files"])
+
+
 def _prepare_part(modules: Path, out: Path, part: runtimes.Part, make: Maker, before: dict[str, Any]) -> dict[str, Any]:
     known = before.get(part.name, {})
-    packages = {name: version for name, version in _versions(modules).items() if name in part.packages}
-    inputs = {"circumstances": part.circumstances(), "packages": packages}
-    if {name: known.get(name) for name in inputs} == inputs and _are_there(out, known["files"]):
+    if _is_prepared(modules, out, part, known):
         return dict(known)
     files, facts = make(modules, out)
-    return {**inputs, "files": runtimes.digests_of(out, files), "facts": facts}
+    return {**_inputs(modules, part), "files": runtimes.digests_of(out, files), "facts": facts}
 
 
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Two starts at once must not write the same files."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-def main() -> int:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="prepare", description=__doc__)
     parser.add_argument("--packages", type=Path, help="node_modules with the packages (default: fetched by npm from the lock)")
     usual = environment("GOS_RUNTIMES") or runtimes.default_folder()
     parser.add_argument("--out", type=Path, default=usual, help="where the runtimes go (default: %(default)s)")
     parser.add_argument("--npm", help="the npm to fetch with (default: the one on PATH)")
-    chosen = parser.parse_args()
+    parser.add_argument("--only", action="append", choices=TARGETS, help="prepare only this; may be repeated")
+    parser.add_argument("--background", action="store_true", help="use only the time that other processes leave")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = _parse_arguments()
+    if chosen.background:
+        os.nice(BACKGROUND_NICENESS)
     out = chosen.out.absolute()  # the programs that make the parts run in folders of their own
     try:
-        with _alone(out):
-            prepare(chosen.packages.absolute() if chosen.packages else fetch(out, chosen.npm), out)
-    except (PreparationFailed, TranslationFailed, editor.BundleFailed, intl.DataMalformed) as failure:
-        print(f"\n{failure}", file=sys.stderr)
+        out.mkdir(parents=True, exist_ok=True)
+        with runtimes.lock(out):
+            modules = chosen.packages.absolute() if chosen.packages else _fetch(out, chosen.npm)
+            prepare(modules, out, targets=chosen.only or TARGETS)
+    except OSError as error:
+        advice = "free disk space or allow writing there, then try again"
+        print(f"\n{error.filename or out}: {error.strerror}; {advice}", file=sys.stderr)
+        return 1
+    except (PreparationFailed, packages.FetchFailed, TranslationFailed, editor.BundleFailed, intl.DataMalformed) as failure:
+        print(f"\n{' '.join(str(failure).split())}", file=sys.stderr)  # one line, which the background reports
         return 1
     return 0
 

@@ -1,9 +1,11 @@
 """The ASGI front: client address, host, request id, admission and metrics; requests to unknown hosts are refused here."""
 
 import asyncio
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from appliance.core import clock, ids
@@ -22,9 +24,7 @@ from .places import Origin, RequestSlot, RequestSlots
 log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
-Readiness = Literal["ok", "starting", "storage_full"]
-_FULL = b"the disk is full or failing: writes are refused, reads continue; free some space"
-_DETAILS = {"storage_full": b',"message":"%s"' % _FULL}
+_DETAILS = {"storage_full": "the disk is full or failing: writes are refused, reads continue; free some space"}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _SECURITY = (
     (b"x-content-type-options", b"nosniff"),
@@ -36,6 +36,18 @@ REQUESTS = metrics.registry.counter("gos_http_requests_total", "Requests answere
 SECONDS = metrics.registry.histogram("gos_http_request_seconds", "Time to answer a request.", ("area",))
 CONTENT = ("webapp", "preview", "cdn")
 AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "demo")
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether requests can be served, and the state of each runtime that is not ready (`preparing` or `failed`)."""
+
+    status: Literal["ok", "starting", "storage_full"]
+    runtimes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        view = {"status": self.status, "message": _DETAILS.get(self.status), "runtimes": self.runtimes}
+        return json.dumps({name: value for name, value in view.items() if value}, separators=(",", ":")).encode()
 
 
 class Front:
@@ -118,9 +130,8 @@ class Front:
             await app(scope, exchange.receive, exchange.send)
 
     async def _health(self, path: str, send: Send) -> None:
-        status: Readiness = "ok" if path == "/healthz" else self._readiness()
-        body = b'{"status":"%s"%s}' % (status.encode(), _DETAILS.get(status, b""))
-        await answer(send, 200 if status == "ok" else 503, body, [(b"content-type", b"application/json")])
+        readiness = Readiness("ok") if path == "/healthz" else self._readiness()
+        await answer(send, 200 if readiness.status == "ok" else 503, readiness.to_json(), [(b"content-type", b"application/json")])
 
     def _apply_proxy_headers(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Take address, scheme and host from the forwarding headers of a trusted proxy; ignore them from anyone else."""

@@ -40,7 +40,7 @@ def show_monitor(visit: Visit) -> Answer:
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
         "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, time_range)),
         "keys": list(_keys(visit, time_range)), "webapps": list(_webapps(visit, time_range)),
-        "sandbox": visit.services.sandbox.health(),
+        "sandbox": visit.services.sandbox.health(), "runtimes": visit.services.sandbox.runtimes(),
         "disk": visit.services.monitor.disk.read() if is_administrator(visit) else None,
     }  # fmt: skip
     return Page("monitor.html", values)

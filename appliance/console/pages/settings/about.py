@@ -25,6 +25,7 @@ def show_about(visit: Visit) -> Answer:
         "members": people.list_members(visit.scope) if visit.may("keys.read") else [],
         "provisions": tenant.kind == "sandbox",
         "sandbox": visit.services.sandbox.health() if visit.may("logs.read") else None,
+        "runtimes": visit.services.sandbox.runtimes() if visit.may("logs.read") else [],
         "protections": list(visit.services.sandbox.protections().lines()),
     }  # fmt: skip
     return Page("about.html", values)

@@ -12,6 +12,7 @@ from pathlib import Path
 from appliance.sandbox.php import engine
 from appliance.sandbox.php.engine import IMPORTED
 from appliance.sandbox.runtimes import wasmfile
+from appliance.sandbox.runtimes.editor import find_node
 from appliance.sandbox.runtimes.php.answers import answering_module
 from appliance.sandbox.runtimes.php.module import ImportedFunction, read_globals, read_imports, read_types, write_imports
 from appliance.sandbox.runtimes.wasmfile import Export, MalformedWasm, Section
@@ -25,6 +26,7 @@ NEEDED = {
 # wasmtime does not know compact imports, which Binaryen would write otherwise.
 _FEATURES = ("--all-features", "--disable-compact-imports")
 _PAGES = 1024
+_WORK = "translating-"
 # What the machine calls, and what is needed to start PHP once.
 KEEP = frozenset(
     [
@@ -56,11 +58,7 @@ class _Binaryen:
     """Its tools, which are JavaScript."""
 
     def __init__(self, modules: Path, work: Path) -> None:
-        node = shutil.which("node")
-        if node is None:
-            raise TranslationFailed(
-                "Node.js is needed once to prepare PHP; install it, or start by packaging/run.sh, which brings it"
-            )
+        node = find_node()
         self._node, self._bin, self._work = node, modules / BINARYEN / "bin", work
 
     def __call__(self, tool: str, *arguments: str) -> None:
@@ -92,7 +90,9 @@ def translate(modules: Path, target: Path) -> None:
     """Write the translated module to `target`; TranslationFailed when the tools cannot."""
     for former in target.parent.glob("php-*.wasm"):
         former.unlink()
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    for interrupted in target.parent.glob(f"{_WORK}*"):
+        shutil.rmtree(interrupted)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=_WORK) as folder:
         work = Path(folder)
         run = _Binaryen(modules, work)
         # Exceptions as PHP's compiler wrote them are a proposal that was given up; wasmtime knows the one that replaced it.
