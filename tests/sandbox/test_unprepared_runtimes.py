@@ -45,7 +45,10 @@ def live(tmp_path: Path, preparation: Preparation) -> Iterator[Running]:
     appliance.stop()
 
 
-def test_an_execution_waits_in_its_first_attempt_and_everything_shows_it(live: Running, preparation: Preparation) -> None:
+def test_an_execution_waits_in_its_first_attempt_and_everything_shows_it(
+    live: Running, preparation: Preparation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.processes.engine.attempts.LOST_RETRIES", 0)  # waiting is no loss
     preparation.finish("types")
     with live.api("acme") as client:
         until(lambda: client.get("/readyz").json() == {"status": "ok", "runtimes": {"php": "preparing"}})
