@@ -50,6 +50,7 @@ from appliance.web import (
     MonitorServices,
     Services,
     WebAppServices,
+    make_start_turns,
 )
 from appliance.webapps import WebApps
 from appliance.webapps import service as webapps
@@ -168,7 +169,8 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         languages=parts.email.languages, threads=open_pool(API, more=config.queue.workers),
         assets=(runtimes_folder(config) or default_folder()) / "assets",
         limits=Limits(
-            rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), password_checks=PasswordChecks()
+            rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), starts=make_start_turns(),
+            password_checks=PasswordChecks(),
         ),
         processes=parts.processes, integrations=parts.integrations, llm=parts.models, imports=FileImports(mechanisms.formats),
         blobs=blobs,

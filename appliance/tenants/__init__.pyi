@@ -42,3 +42,4 @@ from .streams import AdmissionSlot as AdmissionSlot
 from .streams import NoSlot as NoSlot
 from .streams import StreamLimits as StreamLimits
 from .streams import Streams as Streams
+from .turns import Turns as Turns

@@ -45,3 +45,5 @@ from .services import Services as Services
 from .services import WebAppServices as WebAppServices
 from .threads import in_thread as in_thread
 from .threads import log_as as log_as
+from .waiting import make_start_turns as make_start_turns
+from .waiting import start_and_record as start_and_record

@@ -28,7 +28,7 @@ from appliance.monitor.alerts import Alerts
 from appliance.processes import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions import Referrers, SolutionServices, Transfers
-from appliance.tenants import LargeBodies, RateLimiter, Streams
+from appliance.tenants import LargeBodies, RateLimiter, Streams, Turns
 from appliance.tenants.grants import ConfirmationDecisions
 from appliance.tenants.sign_in import PasswordChecks
 from appliance.webapps import WebApps
@@ -46,6 +46,7 @@ class Limits:
     rates: RateLimiter
     streams: Streams
     large_bodies: LargeBodies
+    starts: Turns
     password_checks: PasswordChecks
 
 

@@ -98,9 +98,9 @@ async def test_a_turn_that_lasts_too_long_blocks_nobody(monkeypatch: pytest.Monk
 
 async def test_a_turn_is_released_once(monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors()
-    monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(visitors.bodies.turns, "seconds", 0.01)
     await visitors.come("globex-1")
-    monkeypatch.setattr(large_bodies, "MAX_TURN_SECONDS", 3_600.0)
+    monkeypatch.setattr(visitors.bodies.turns, "seconds", 3_600.0)
     async with asyncio.timeout(10), visitors.bodies.turn("acme", LARGE_BYTES):  # globex-1 has lost its own by now
         await visitors.come("initech-1")
         await visitors.leave("globex-1")

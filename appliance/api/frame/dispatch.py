@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -27,6 +27,7 @@ from appliance.web import Request, Response, Services, error_response, in_thread
 from . import agent_policies, auth, parsing
 from .contents import stream_pieces
 from .events import stream_events
+from .pending import PendingCall
 from .routing import Answer, Call, Events, Pieces, Route, Upload, as_answer, render
 from .uploads import receive_upload
 
@@ -252,20 +253,22 @@ def _replay(recorded: StoredResponse, headers: Mapping[str, str]) -> Response:
 async def _async_work(services: Services, route: Route, incoming: IncomingRequest, path_args: dict[str, str]) -> Response:
     """Run an asynchronous handler: database work runs in threads, waiting occupies none."""
     threads = services.threads
-    call, headers, permit = await in_thread(threads, _prepare, services, route, incoming, path_args)
+    pending = PendingCall(services, incoming.http, partial(_prepare, services, route, incoming, path_args))
+    headers = pending.headers
+    if not route.is_pending or "idempotency-key" in incoming.http.headers:
+        await in_thread(threads, pending.prepare)
     with _RateLimitHeaders(headers):
-        if call.idempotency is None:
-            await _begin(call, permit)
-            answer = as_answer(route, await _await(route.handler(call, **path_args)))
+        if not pending.is_made or pending.call.idempotency is None:
+            answer = await _handle(route, pending, path_args)
             if isinstance(answer.data, Events):
-                return _stream(call, answer, headers)
+                return _stream(pending.call, answer, headers)
             return _finish(route, answer, incoming.http.request_id, headers)
+        call = pending.call
         recorded = await in_thread(threads, db.write, partial(_claim, call))
         if recorded:
             return _replay(recorded, headers)
         try:
-            await _begin(call, permit)
-            answer = as_answer(route, await _await(route.handler(call, **path_args)))
+            answer = await _handle(route, pending, path_args)
         except ApplianceError as error:
             await in_thread(threads, _record_refusal, call, error, incoming)
             raise
@@ -275,13 +278,12 @@ async def _async_work(services: Services, route: Route, incoming: IncomingReques
         return await in_thread(threads, db.write, partial(_record, route, call, answer, incoming, headers))
 
 
-async def _begin(call: Call, permit: Permit | None) -> None:
-    if permit is not None:
-        await in_thread(call.services.threads, agent_policies.begin, permit, call)
-
-
-async def _await(result: Awaitable[Any]) -> Any:
-    return await result
+async def _handle(route: Route, pending: PendingCall, path_args: dict[str, str]) -> Answer:
+    if route.is_pending:
+        return as_answer(route, await route.handler(pending, **path_args))
+    if pending.has_permit:
+        await in_thread(pending.services.threads, pending.begin)
+    return as_answer(route, await route.handler(pending.call, **path_args))
 
 
 def _make_call(services: Services, route: Route, incoming: IncomingRequest, caller: Caller) -> Call:

@@ -199,6 +199,7 @@ class Route:
     media: str
     atomic: bool
     is_async: bool
+    is_pending: bool = False
     acts: Acts = Acts()
     errors: tuple[type[ApplianceError], ...] = ()
 
@@ -257,6 +258,7 @@ def route(
     also: Mapping[int, Any] | None = None,
     media: str = "application/json",
     atomic: bool = True,
+    pending: bool = False,
     acts: Acts | None = None,
     errors: Sequence[type[ApplianceError]] = (),
 ) -> Callable[[H], H]:
@@ -264,9 +266,10 @@ def route(
 
     The key must have `scope`; None accepts any valid key.  `atomic` means that the handler neither sleeps nor leaves the
     process, so that a request with an Idempotency-Key runs in one transaction with its record; other handlers must pass
-    `call.token` on.  `also` documents further success statuses; `acts` describes the action for policies where the route's
-    name and method do not.  `errors` lists the errors of the handler that do not follow from the rest of the declaration, see
-    `error_responses`.  Long because this declares everything about a route in one place.
+    `call.token` on.  The handler of a `pending` route is asynchronous and gets a `PendingCall`.  `also` documents further
+    success statuses; `acts` describes the action for policies where the route's name and method do not.  `errors` lists the
+    errors of the handler that do not follow from the rest of the declaration, see `error_responses`.  Long because this
+    declares everything about a route in one place.
     """
     if scope is not None and scope not in SCOPES:
         raise ValueError(f"{path}: unknown scope {scope}")
@@ -281,8 +284,8 @@ def route(
             Route(
                 method=method, path=path, handler=handler, scope=scope, summary=summary, description=description.strip(),
                 body=body, query=query, returns=returns, listed=listed, status=status, also=dict(also or {}), media=media,
-                atomic=atomic, is_async=inspect.iscoroutinefunction(handler), acts=acts or Acts(),
-                errors=tuple(errors),
+                atomic=atomic, is_async=inspect.iscoroutinefunction(handler), is_pending=pending,
+                acts=acts or Acts(), errors=tuple(errors),
             )
         )  # fmt: skip
         return handler

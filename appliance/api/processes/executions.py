@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from appliance.api.frame.pending import PendingCall
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, route
 from appliance.api.frame.tool_arguments import execution_arguments
 from appliance.api.tenants.tenants import NoQuery
@@ -23,12 +24,13 @@ from appliance.core.errors import (
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
-from appliance.processes import Execution, RunAtOnce, Waiter
+from appliance.processes import Execution, Waiter
 from appliance.processes.definitions import versions
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import MAX_TEXT, EventAnswer, ExecutionFilter, StartedBy, StartRequest, pausing
 from appliance.processes.executions import service as executions
 from appliance.tenants.grants import continued_access
+from appliance.web import in_thread, start_and_record
 
 from .execution_views import (
     ExecutionView,
@@ -43,7 +45,6 @@ from .execution_views import (
 )
 
 POLL_SECONDS = 0.2
-AT_ONCE_SECONDS = 0.05  # then the execution is recorded while it runs
 FailureClass = Literal["user_code", "connector", "policy", "memory", "timeout", "validation", "system"]
 
 
@@ -138,64 +139,49 @@ def _start_request(call: Call) -> StartRequest:
 
 @route(
     "POST", "/processes/{process_id}/execute", scope="processflow.execute", query=ExecuteQuery, returns=ExecutionView,
-    status=202, also={200: ExecutionView}, body=Json("object", "The input object of the process."), atomic=False,
+    status=202, also={200: ExecutionView}, body=Json("object", "The input object of the process."), atomic=False, pending=True,
     acts=Acts("execute_process", arguments=execution_arguments), errors=(ConcurrencyLimited, Conflict, Draining, NotPublished),
 )  # fmt: skip
-async def execute_process(call: Call, process_id: str) -> Answer:
+async def execute_process(pending: PendingCall, process_id: str) -> Answer:
     """Execute a process.
 
     Answers 202 with the position in the queue, or 200 with the result when the execution finishes within `wait` seconds. An
     execution that fails within `wait` is still answered with 200, with `status: failed` and `error`.
     """
-    in_thread = partial(asyncio.get_running_loop().run_in_executor, call.services.threads)
-    if call.query.wait:
-        row = await _start_and_wait(call, process_id)
+    threads = pending.services.threads
+    if "wait" in pending.request.args:
+        row = await _start_and_wait(pending, process_id)
     else:
-        row = await in_thread(_start, call, process_id)
-        call.end_turn()
-    view = await in_thread(partial(execution_view, row)) if row.status == "queued" else execution_view(row)
+        row = await in_thread(threads, _start, pending, process_id)
+    pending.call.end_turn()
+    view = await in_thread(threads, execution_view, row) if row.status == "queued" else execution_view(row)
     headers = {"Location": view.links["self"]}
     return Answer(view, status=200 if row.status in FINISHED else 202, headers=headers)
 
 
-def _start(call: Call, process_id: str, waiter: Waiter | None = None) -> Execution:
+def _start(pending: PendingCall, process_id: str, waiter: Waiter | None = None) -> Execution:
+    call = pending.begin()
+    waiter = waiter if call.query.wait else None
     return call.services.processes.start_execution(call.scope, process_id, _start_request(call), waiter=waiter)
 
 
-async def _start_and_wait(call: Call, process_id: str) -> Execution:
+async def _start_and_wait(pending: PendingCall, process_id: str) -> Execution:
     """Start an execution, and return its row when it has finished or the time to wait for that is over."""
-    loop = asyncio.get_running_loop()
-    in_thread = partial(loop.run_in_executor, call.services.threads)
     over = asyncio.Event()
-    on_finished: Callable[[], Any] = partial(loop.call_soon_threadsafe, over.set)
-    runs: list[RunAtOnce] = []  # its run, if the thread that starts it also runs it
-    starting = in_thread(_start, call, process_id, Waiter(on_finished, runs.append))
-    while not (await asyncio.wait([starting], timeout=AT_ONCE_SECONDS))[0] and not runs:
-        pass  # no thread is free yet, or the execution is being recorded without running here
-    row = None
-    if starting.done():
-        row = starting.result()
-        if row.status in FINISHED:
-            return row
-    else:
-        starting.add_done_callback(_drop_error)
-    if row is None or runs:
-        row = await in_thread(runs[0].record, on_finished)
+    on_finished: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, over.set)
+    start = partial(_start, pending, process_id)
+    row = await start_and_record(pending.services, pending.request.tenant, start, on_finished)
+    call = pending.call
+    if row.status in FINISHED or not call.query.wait:
+        return row
     call.end_turn()
-    if row.status not in FINISHED:
-        try:
-            with call.services.limits.streams.waiting(call.place):
-                # A paused process may stay paused for long, so the caller gets the answer at once.
-                await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else call.query.wait)
-        except TimeoutError:
-            completion.completion_signal.unsubscribe(row.id, on_finished)
-    return await in_thread(partial(executions.get_execution, call.scope, row.id))
-
-
-def _drop_error(starting: "asyncio.Future[Execution]") -> None:
-    """Retrieve the error of a start that nobody awaits any more: whoever records the execution gets the same one."""
-    if not starting.cancelled():
-        starting.exception()
+    try:
+        with call.services.limits.streams.waiting(call.place):
+            # A paused process may stay paused for long, so the caller gets the answer at once.
+            await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else call.query.wait)
+    except TimeoutError:
+        completion.completion_signal.unsubscribe(row.id, on_finished)
+    return await in_thread(call.services.threads, executions.get_execution, call.scope, row.id)
 
 
 def _filter(query: Any, process_id: str | None, execution_id: str | None = None) -> ExecutionFilter:

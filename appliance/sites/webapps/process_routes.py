@@ -24,7 +24,7 @@ from appliance.processes import Execution, Waiter
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
-from appliance.web import Services
+from appliance.web import Services, start_and_record
 from appliance.webapps.routes import WITH_BODY, Match, RequestData, Route, map_input
 
 from .following import PREFIX
@@ -54,7 +54,12 @@ class ProcessRoutes:
         query = read_fields(call.request.query_string)
         finished = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, finished.set)
-        starting = asyncio.ensure_future(self._sender.in_thread(partial(self._start, call, match, (body, query), callback)))
+        start = partial(self._start, call, match, (body, query))
+        if match.route.wait > 0:
+            begun = start_and_record(self._services, call.tenant.tenant_id, start, callback)
+        else:
+            begun = self._sender.in_thread(start)
+        starting = asyncio.ensure_future(begun)
         try:
             row = await asyncio.shield(starting)
             if row.status not in FINISHED:
@@ -80,7 +85,7 @@ class ProcessRoutes:
         return body if body.values is not None else replace(body, values={})
 
     def _start(
-        self, call: RouteCall, match: Match, request_data: tuple[Body, dict[str, Any]], callback: Callable[[], Any]
+        self, call: RouteCall, match: Match, request_data: tuple[Body, dict[str, Any]], waiter: Waiter | None = None
     ) -> Execution:
         """Store the contents of files first. Their documents are created in the same write as the execution, or not at all."""
         route, (body, query) = match.route, request_data
@@ -93,10 +98,8 @@ class ProcessRoutes:
                 files = store_files(documents, call.tenant, route.upload, body.files)
                 values = {**values, **files.ids}
             request = StartRequest(map_input(route.input, RequestData(match.values, query, values, call.visitor), schema))
-            return processes.start_execution(
-                call.tenant, route.process, request, waiter=Waiter(callback) if route.wait > 0 else None,
-                write_related=partial(files.create, documents, call.tenant),
-            )  # fmt: skip
+            write_related = partial(files.create, documents, call.tenant) if body.files else None
+            return processes.start_execution(call.tenant, route.process, request, waiter=waiter, write_related=write_related)
         except ApplianceError as error:
             raise _for_visitor(error, route) from error
 
