@@ -56,10 +56,9 @@ class ProcessRoutes:
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, finished.set)
         start = partial(self._start, call, match, (body, query))
         if match.route.wait > 0:
-            begun = start_and_record(self._services, call.tenant.tenant_id, start, callback)
+            starting = asyncio.ensure_future(start_and_record(self._services, call.tenant.tenant_id, start, callback))
         else:
-            begun = self._sender.in_thread(start)
-        starting = asyncio.ensure_future(begun)
+            starting = asyncio.ensure_future(self._sender.in_thread(start))
         try:
             row = await asyncio.shield(starting)
             if row.status not in FINISHED:
