@@ -5,13 +5,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import pytest
 
 from appliance.processes import Execution, RunAtOnce, Waiter
 from appliance.tenants import Turns
+from appliance.testing.running import make_config, start
 from appliance.web import Services, start_and_record, waiting
 
 
@@ -31,6 +34,11 @@ class HeldThreads(Executor):
         future.set_result(work())
 
 
+async def execute_in_turn(services: Services, begin: Callable[[Waiter], Execution]) -> Execution:
+    async with services.limits.starts.turn("acme"):
+        return await start_and_record(services, begin, lambda: None)
+
+
 async def test_no_more_than_most_occupy_threads_and_the_others_follow() -> None:
     threads = HeldThreads()
     services = make_services(2, threads, seconds=60.0)
@@ -39,7 +47,7 @@ async def test_no_more_than_most_occupy_threads_and_the_others_follow() -> None:
         return Execution(id=name, status="succeeded")
 
     async def execute(name: str) -> str:
-        return str((await start_and_record(services, "acme", partial(start, name), lambda: None)).id)
+        return str((await execute_in_turn(services, partial(start, name))).id)
 
     async with asyncio.timeout(20):
         callers = [asyncio.create_task(execute(f"e{n}")) for n in range(5)]
@@ -80,8 +88,8 @@ async def test_slow_executions_give_their_turns_to_others(monkeypatch: pytest.Mo
     services = make_services(2, ThreadPoolExecutor(8))
     slow = [SlowRun("slow-1"), SlowRun("slow-2")]
     async with asyncio.timeout(20):
-        recorded = await asyncio.gather(*(start_and_record(services, "acme", each.start, lambda: None) for each in slow))
-        quick = await start_and_record(services, "acme", lambda waiter: Execution(id="quick", status="succeeded"), lambda: None)
+        recorded = await asyncio.gather(*(execute_in_turn(services, each.start) for each in slow))
+        quick = await execute_in_turn(services, lambda waiter: Execution(id="quick", status="succeeded"))
     for each in slow:
         each.released.set()
     assert [(row.id, row.status) for row in recorded] == [("slow-1", "running"), ("slow-2", "running")]
@@ -98,7 +106,7 @@ async def test_the_error_of_a_start_is_the_callers_and_ends_its_turn() -> None:
 
         async with asyncio.timeout(20):
             with pytest.raises(LookupError, match="no such process"):
-                await start_and_record(services, "acme", fail, lambda: None)
+                await execute_in_turn(services, fail)
 
 
 async def test_tenants_take_turns() -> None:
@@ -124,3 +132,31 @@ async def test_a_caller_that_leaves_does_not_keep_its_turn() -> None:
     async with asyncio.timeout(20), turns.turn("globex"):
         with pytest.raises(asyncio.CancelledError):
             await leaving
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "once"}])
+def test_an_execution_that_waits_or_is_queued_keeps_nobody_waiting(tmp_path: Path, key: dict[str, str]) -> None:
+    running = start(make_config(tmp_path, queue__workers=1))
+    limits = running.services.limits
+    object.__setattr__(limits, "starts", Turns(1, seconds=3_600.0))
+    try:
+        with running.api("acme") as api, ThreadPoolExecutor(2) as callers:
+            for name, step in (("quick", {"rule": {"expression": "= input.n * 2"}}), ("slow", {"wait": {"for": "1h"}})):
+                api.post("/api/v1/processes", json={"id": name, "steps": [{"id": "a", **step}]}).raise_for_status()
+                api.post(f"/api/v1/processes/{name}/publish", json={}).raise_for_status()
+
+            def execute(name: str, headers: dict[str, str]) -> httpx.Response:
+                return api.post(f"/api/v1/processes/{name}/execute?wait=60", json={"n": 2}, headers=headers)
+
+            assert running.services.processes._fast.take()  # the only place: what comes now is queued
+            slow = callers.submit(execute, "slow", key)
+            while not (listed := api.get("/api/v1/executions?status=waiting").json()["data"]):
+                pass
+            running.services.processes._fast.release()
+            quick = callers.submit(execute, "quick", {}).result(timeout=30)
+            assert (quick.status_code, quick.json()["data"]["output"]) == (200, 4)
+            assert not slow.done()
+            api.post(f"/api/v1/processes/slow/executions/{listed[0]['execution_id']}/cancel", json={}).raise_for_status()
+            assert slow.result(timeout=30).json()["data"]["status"] == "cancelled"
+    finally:
+        running.stop()

@@ -166,21 +166,24 @@ def _start(pending: PendingCall, process_id: str, waiter: Waiter | None = None) 
 
 
 async def _start_and_wait(pending: PendingCall, process_id: str) -> Execution:
-    """Start an execution, and return its row when it has finished or the time to wait for that is over."""
+    """Start an execution in turn, and return its row when it has finished or the time to wait for that is over."""
     over = asyncio.Event()
     on_finished: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, over.set)
     start = partial(_start, pending, process_id)
-    row = await start_and_record(pending.services, pending.request.tenant, start, on_finished)
-    call = pending.call
-    if row.status in FINISHED or not call.query.wait:
-        return row
-    call.end_turn()
-    try:
-        with call.services.limits.streams.waiting(call.place):
-            # A paused process may stay paused for long, so the caller gets the answer at once.
-            await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else call.query.wait)
-    except TimeoutError:
-        completion.completion_signal.unsubscribe(row.id, on_finished)
+    async with pending.services.limits.starts.turn(pending.request.tenant) as end_turn:
+        row = await start_and_record(pending.services, start, on_finished)
+        call = pending.call
+        if row.status in FINISHED or not call.query.wait:
+            return row
+        call.end_turn()
+        if row.status != "running":
+            end_turn()
+        try:
+            with call.services.limits.streams.waiting(call.place):
+                # A paused process may stay paused for long, so the caller gets the answer at once.
+                await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else call.query.wait)
+        except TimeoutError:
+            completion.completion_signal.unsubscribe(row.id, on_finished)
     return await in_thread(call.services.threads, executions.get_execution, call.scope, row.id)
 
 

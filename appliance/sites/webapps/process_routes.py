@@ -51,24 +51,30 @@ class ProcessRoutes:
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
         """Start the process, wait as long as the route allows, and respond."""
-        query = read_fields(call.request.query_string)
-        finished = asyncio.Event()
-        callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, finished.set)
-        start = partial(self._start, call, match, (body, query))
+        start = partial(self._start, call, match, (body, read_fields(call.request.query_string)))
         if match.route.wait > 0:
-            starting = asyncio.ensure_future(start_and_record(self._services, call.tenant.tenant_id, start, callback))
+            row = await self._start_and_wait(call, match.route.wait, start)
         else:
-            starting = asyncio.ensure_future(self._sender.in_thread(start))
-        try:
-            row = await asyncio.shield(starting)
-            if row.status not in FINISHED:
-                await _wait(row, match.route.wait, finished)
-        finally:  # an execution may still start after the caller stopped waiting
-            starting.add_done_callback(partial(_drop_callback, callback))
+            row = await self._sender.in_thread(start)
         if row.status not in FINISHED:
             row = await self._sender.in_thread(partial(executions.get_execution, call.tenant, row.id))
         reply = self._respond(call, match.route, row, plain_form=body.is_form and call.wants_page)
         return replace(reply, execution_id=row.id, process_id=row.process_id)
+
+    async def _start_and_wait(self, call: RouteCall, seconds: float, start: Callable[[Waiter], Execution]) -> Execution:
+        finished = asyncio.Event()
+        callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, finished.set)
+        async with self._services.limits.starts.turn(call.tenant.tenant_id) as end_turn:
+            starting = asyncio.ensure_future(start_and_record(self._services, start, callback))
+            try:
+                row = await asyncio.shield(starting)
+                if row.status != "running":
+                    end_turn()
+                if row.status not in FINISHED:
+                    await _wait(row, seconds, finished)
+            finally:  # an execution may still start after the caller stopped waiting
+                starting.add_done_callback(partial(_drop_callback, callback))
+        return row
 
     async def read(self, call: RouteCall, route: Route) -> Body:
         """Read the body of the request; the caller owns its files."""
