@@ -229,10 +229,15 @@ def _reloading(services: Services) -> list[PeriodicJob]:
     return [PeriodicJob("connectors", 1.0, look, LONG)]
 
 
-def make_front(appliance: Appliance, mcp: McpEdge) -> Front:
-    """Build the front for this event loop, with what it passes requests to: static files, the edges, and Quart."""
+def make_front(appliance: Appliance, mcp: McpEdge, *, pages_soon: bool = False) -> Front:
+    """Build the front for this event loop, with what it passes requests to: static files, the edges, and Quart.
+
+    With `pages_soon` Quart is built at once, beside the first requests, otherwise by the first request for it.
+    """
     services = appliance.services
     pages = DeferredApp(services.threads, lambda: _build_pages(appliance))
+    if pages_soon:
+        pages.build_soon()
     assets = services.assets
     fetched = {"/api-docs/assets/": assets, "/static/editor/": assets / "editor"}
     folders = {"/static/": ui_folder() / "static"} | {prefix: folder for prefix, folder in fetched.items() if folder.is_dir()}
@@ -244,18 +249,17 @@ def make_front(appliance: Appliance, mcp: McpEdge) -> Front:
 
 
 def _build_pages(appliance: Appliance) -> App:
-    """Quart with everything that it serves, built by the first request for it: it takes a second and 20 MB, and many appliances
-    are used through the API alone."""
+    """Quart with everything that it serves; it takes two seconds, so an appliance is ready before."""
     from .pages import build_pages
 
     return build_pages(appliance.config, appliance.services)
 
 
-async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
-    """Serve until the coroutine function `shutdown` returns."""
+async def run_server(appliance: Appliance, shutdown: Callable[[], Any], *, pages_soon: bool = False) -> None:
+    """Serve until the coroutine function `shutdown` returns; for `pages_soon` see `make_front`."""
     config = build_server_config(appliance.config, appliance.services.webapps.certificates)
     mcp = make_edge(appliance.services)
-    front = make_front(appliance, mcp)
+    front = make_front(appliance, mcp, pages_soon=pages_soon)
     permission = CertificatePermission(front, appliance.config, appliance.services.webapps.apps, appliance.services.threads)
     asgi = Transport(permission, appliance.config, config)
     worker = Worker(appliance.presence.instance, appliance.presence.is_alive)
@@ -290,4 +294,4 @@ async def _serve(appliance: Appliance, announce: Callable[[], None]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await asyncio.to_thread(appliance.start)
     announce()
-    await run_server(appliance, stop.wait)
+    await run_server(appliance, stop.wait, pages_soon=True)

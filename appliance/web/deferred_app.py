@@ -19,6 +19,10 @@ class DeferredApp:
         self._app: App | None = None
         self._building: asyncio.Task[App] | None = None
 
+    def build_soon(self) -> None:
+        """Build it beside whatever else the event loop does, so that the first request need not wait for it."""
+        self._building = asyncio.create_task(in_thread(self._threads, self._build))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app or await self._get()
         await app(scope, receive, send)

@@ -57,6 +57,21 @@ def test_requests_wait_for_one_build_although_the_first_one_leaves() -> None:
     assert builds == [1]
 
 
+def test_a_build_that_began_before_the_first_request_is_the_only_one() -> None:
+    builds = list[int]()
+
+    def build() -> App:
+        builds.append(1)
+        return answered
+
+    async def use(app: DeferredApp) -> list[str]:
+        app.build_soon()
+        return [await ask(app, "/first"), await ask(app, "/second")]
+
+    assert run(build, use) == ["/first", "/second"]
+    assert builds == [1]
+
+
 def test_a_failed_build_is_tried_again() -> None:
     outcomes: list[App | None] = [None, answered]
 
