@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from appliance.connectors.testing import free_port
+from tests.bench.executions import wait_ready
 
 STOP_SECONDS = 10.0
 """For a busy machine; without an end of the streams it takes `server.shutdown_seconds`, which is 25 here."""
@@ -23,17 +24,6 @@ def gos(folder: Path, *arguments: str) -> list[str]:
 
 def run(folder: Path, *arguments: str) -> str:
     return subprocess.run(gos(folder, *arguments), capture_output=True, text=True, check=True).stdout.strip()
-
-
-def wait_ready(port: int) -> None:
-    until = time.monotonic() + 120
-    while True:
-        try:
-            httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=120).raise_for_status()
-            return
-        except httpx.TransportError:
-            assert time.monotonic() < until
-            time.sleep(0.1)  # between two attempts to connect
 
 
 class Reader(threading.Thread):

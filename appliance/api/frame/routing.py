@@ -182,7 +182,8 @@ GOVERNED = Acts(is_governed=True)
 
 @dataclass(frozen=True)
 class Route:
-    """A declared route.  `returns` is the type of `data`; `listed` wraps it in an array with a cursor."""
+    """A declared route.  `returns` is the type of `data`; `listed` wraps it in an array with a cursor.  The handler of one that
+    `is_pending` gets a `PendingCall` instead of a `Call`."""
 
     method: Method
     path: str
