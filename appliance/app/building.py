@@ -10,6 +10,7 @@ from appliance.backups import BackupUpkeep
 from appliance.blobs import Blobs, Places, installation_id, quota
 from appliance.connectors import folder_of
 from appliance.connectors.egress import Egress
+from appliance.connectors.registry import connector_packages
 from appliance.core import catalogues
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -148,7 +149,7 @@ def make_domains(config: Config, mechanisms: Mechanisms) -> DomainParts:
         models=ModelCalls(models, DocumentReading(files, mechanisms.formats).read), agents=agents.steps,
     )  # fmt: skip
     processes = ProcessFlow(config, presence, mechanisms.sandbox, queue, ports)
-    email = EmailDependencies(executor, integrations, _languages(config, integrations))
+    email = EmailDependencies(executor, integrations, _languages(config))
     hooks, disk = Webhooks(sealer, mechanisms.egress), DiskGauge(config.data, mechanisms.blobs.stored_bytes)
     return DomainParts(
         integrations=integrations, models=models, files=files, webapps=make_webapps(config, mechanisms.blobs),
@@ -205,7 +206,7 @@ def _set_limits(config: Config) -> None:
     backlog.configure(queued=bounds.queued_executions, descendants=bounds.execution_descendants)
 
 
-def _languages(config: Config, integrations: Integrations) -> catalogues.Languages:
+def _languages(config: Config) -> catalogues.Languages:
     """The languages of the pages.
 
     Translations in the operator's data folder take precedence over ours, and ours over those that connectors provide.
@@ -213,7 +214,7 @@ def _languages(config: Config, integrations: Integrations) -> catalogues.Languag
     folders = [folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]
 
     def provided() -> list[Path]:
-        connector_folders = {folder_of(each.connector): None for each in integrations.registry.installed.values()}
-        return [folder for folder in connector_folders if folder is not None]
+        folders = dict.fromkeys(map(folder_of, connector_packages()))
+        return [folder for folder in folders if folder is not None]
 
     return catalogues.load_languages(folders, config.console.language, provided)

@@ -132,6 +132,11 @@ def load_connector(name: str) -> Installed | None:
     return None
 
 
+def connector_packages() -> list[str]:
+    """The top-level packages of all plugins, usable or not, without importing them."""
+    return sorted({point.module.partition(".")[0] for point in entry_points(group=GROUP)})
+
+
 def _distribution_of(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
 

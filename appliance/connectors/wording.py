@@ -1,7 +1,7 @@
 """Translates the texts that connectors declare: titles, summaries, and the titles and descriptions in their schemas."""
 
-import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,10 @@ def _in_schema(schema: Any) -> Iterator[str]:
                 yield from _in_schema(part)
 
 
-def folder_of(connector: type[Connector]) -> Path | None:
-    """Return the `translations` folder of a connector's package, None when it has none."""
-    file = getattr(sys.modules.get(connector.__module__.partition(".")[0]), "__file__", None)
-    folder = Path(file).parent / "translations" if file else None
-    return folder if folder is not None and folder.is_dir() else None
+def folder_of(package: str) -> Path | None:
+    """Return the `translations` folder of a connector's package, None when it has none; does not import the package."""
+    spec = find_spec(package)
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (folder := Path(place) / "translations").is_dir():
+            return folder
+    return None

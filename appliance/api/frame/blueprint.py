@@ -1,36 +1,67 @@
 """The blueprint of every declared route, for what is not answered at ASGI level: uploads, HEAD, unknown paths and methods."""
 
 import re
-from functools import partial
+from collections.abc import Mapping
 
 from quart import Blueprint
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, Rule
 
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound
 from appliance.core.sentences import Sentence
-from appliance.web import Request, Response, Services, error_response, view
+from appliance.web import Request, Response, Services, error_response, in_thread, view
 
 from .dispatch import rule_of, serve_route, uncached
-from .route_modules import load_routes
-from .routing import PREFIX
+from .route_modules import MODULES, load_family
+from .routing import PREFIX, Route
+
+_ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
 
 def make_blueprint(services: Services) -> Blueprint:
     """The blueprint of every declared route under /api/v1, with coded errors for unknown paths and methods."""
     blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
-    for declared in load_routes():
-        serve = view(partial(serve_route, services, declared))
-        blueprint.add_url_rule(rule_of(declared), declared.name, serve, methods=[declared.method], strict_slashes=False)
-    unknown_path = view(_unknown_path)
-    blueprint.add_url_rule("/", "unknown_root", unknown_path, methods=_ALL_METHODS)
-    blueprint.add_url_rule("/<path:rest>", "unknown_path", unknown_path, methods=_ALL_METHODS)
+    serve = view(_Families(services).serve)
+    blueprint.add_url_rule("/", "root", serve, methods=_ALL_METHODS)
+    blueprint.add_url_rule("/<path:rest>", "path", serve, methods=_ALL_METHODS)
     return blueprint
 
 
-_ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+class _Families:
+    """Finds routes with werkzeug's router. The first request to a family of routes loads its modules, in a thread: Quart's own
+    router would need all of them before its first request."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._families: dict[str, tuple[Map, Mapping[str, Route]]] = {}
+
+    async def serve(self, request: Request, rest: str = "") -> Response:
+        path = request.path.removeprefix(PREFIX)
+        family = path.strip("/").partition("/")[0]
+        if family not in MODULES:
+            return _unknown_path(request, family, rest)
+        if family not in self._families:
+            self._families[family] = await in_thread(self._services.threads, _load, family)
+        rules, routes = self._families[family]
+        try:
+            name, path_args = rules.bind("").match(path, request.method)
+        except HTTPException:  # werkzeug's errors for an unknown path and for an unknown method
+            return _unknown_path(request, family, rest)
+        route = routes[name]
+        request.scope["gos.route"] = f"{PREFIX}{rule_of(route)}"
+        return await serve_route(self._services, route, request, **path_args)
 
 
-async def _unknown_path(request: Request, rest: str = "") -> Response:
-    allowed = sorted({r.method for r in load_routes() if re.fullmatch(re.sub(r"{\w+}", "[^/]+", r.path), f"/{rest.rstrip('/')}")})
+def _load(family: str) -> tuple[Map, Mapping[str, Route]]:
+    """The rules of a family for werkzeug, and its routes by name."""
+    routes = {each.name: each for each in load_family(family)}
+    rules = [Rule(rule_of(each), endpoint=name, methods=[each.method]) for name, each in routes.items()]
+    return Map(rules, strict_slashes=False, merge_slashes=False), routes
+
+
+def _unknown_path(request: Request, family: str, rest: str) -> Response:
+    routes = load_family(family)
+    allowed = sorted({r.method for r in routes if re.fullmatch(re.sub(r"{\w+}", "[^/]+", r.path), f"/{rest.rstrip('/')}")})
     error: ApplianceError = NotFound(
         Sentence("there is no %(prefix)s/%(rest)s; GET /api-docs/ lists every path", prefix=PREFIX, rest=rest[:100])
     )

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from quart import Blueprint
+from quart import Blueprint, abort
 
 from appliance.solutions import schema_files
 from appliance.web import Request, Response, Services, in_thread, view
@@ -29,7 +29,10 @@ def make_docs(services: Services, page: Path) -> Blueprint:
     """The blueprint of /api-docs/; `page` is the explorer's HTML, whose assets are static files."""
     blueprint = Blueprint("docs", __name__, url_prefix="/api-docs")
     html = page.read_bytes()
-    schemas = schema_files(services.integrations.registry)
+
+    @cache
+    def schemas() -> dict[str, dict[str, Any]]:
+        return schema_files(services.integrations.registry)  # loads every connector, so not before it is requested
 
     async def index(_: Request) -> Response:
         return Response(200, html, {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": CSP})
@@ -39,12 +42,12 @@ def make_docs(services: Services, page: Path) -> Blueprint:
         return _as_json({**openapi_document, "servers": [{"url": request.origin}]})
 
     async def schema(_: Request, name: str) -> Response:
-        return _as_json(schemas[name])
+        files = await in_thread(services.threads, schemas)
+        return _as_json(files[name]) if name in files else abort(404)
 
     blueprint.add_url_rule("/", "index", view(index))
     blueprint.add_url_rule("/openapi.json", "openapi", view(document))
-    for name in schemas:
-        blueprint.add_url_rule(f"/{name}", name.replace(".", "_"), view(schema), defaults={"name": name})
+    blueprint.add_url_rule("/<name>", "schema", view(schema))
     return blueprint
 
 
