@@ -275,15 +275,36 @@ def _record_lines(node: yaml.Node, pointer: str, lines: dict[str, int], depth: i
 
 def dump(value: Any) -> str:
     """Serialize a value as YAML that `load` reads back identically; words that YAML 1.1 reads as booleans or dates are quoted."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
+    text = _dump(value, _Dumper)
+    return _write_readably(value, text) if "\\U" in text else text
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes texts by the rules of YAML 1.1 too, for compatibility with older parsers."""
+def _write_readably(value: Any, text: str) -> str:
+    """The YAML of a value with emoji, for which `text` has escapes; `text` itself if the other one would be read wrongly."""
+    readable = _dump(value, _ReadableDumper)
+    try:
+        return readable if _dump(load(readable), _Dumper) == text else text
+    except YamlInvalid:
+        return text
 
+
+def _dump(value: Any, kind: type[yaml.SafeDumper | yaml.CSafeDumper]) -> str:
+    return str(yaml.dump(value, Dumper=kind, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110))
+
+
+class _NoAliases:
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-for _tag, _pattern, _first in _CORE_SCHEMA:
-    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
+class _Dumper(_NoAliases, yaml.CSafeDumper):
+    """Quotes texts by the rules of YAML 1.1 too, for compatibility with older parsers."""
+
+
+class _ReadableDumper(_NoAliases, yaml.SafeDumper):
+    """Writes characters beyond U+FFFF as they are, ten times as slowly; texts with some control characters go wrong."""
+
+
+for _kind in (_Dumper, _ReadableDumper):
+    for _tag, _pattern, _first in _CORE_SCHEMA:
+        _kind.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))

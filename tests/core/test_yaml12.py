@@ -97,6 +97,19 @@ def test_every_value_knows_its_line() -> None:
     assert {pointer: lines[pointer] for pointer in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"name": "\U0001f600 Order"}, "name: \U0001f600 Order\n"),
+        ({"name": "\U0001f600\x85"}, 'name: "\\U0001F600\\N"\n'),  # PyYAML's own emitter would lose the \x85
+        ({"path": "C:\\Users"}, "path: C:\\Users\n"),
+    ],
+)
+def test_emoji_are_written_as_they_are_where_they_are_read_back(value: Any, text: str) -> None:
+    assert yaml12.dump(value) == text
+    assert yaml12.load(text) == value
+
+
 @given(VALUES)
 def test_what_is_written_is_read_back(value: Any) -> None:
     assert yaml12.load(yaml12.dump(value)) == value
