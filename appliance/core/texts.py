@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from gettext import NullTranslations
 from typing import Any
 
+from markupsafe import Markup
+
 from .sentences import Sentence, Value
 
 ERROR = "error"  # The context (msgctxt) of error messages in a catalogue.
@@ -120,8 +122,17 @@ def _npgettext(context: str, one: str, many: str, number: int) -> str:
 
 
 def install_translations(environment: Any) -> None:
-    """Add `_`, `ngettext`, `pgettext` and `{% trans %}` to templates; they use the current language at the time of rendering."""
+    """Add `_`, `ngettext`, `pgettext` and `{% trans %}` to templates that escape HTML.
+
+    They use the current language at the time of rendering.
+    """
     environment.add_extension("jinja2.ext.i18n")
     environment.policies["ext.i18n.trimmed"] = True
     environment.install_gettext_callables(_gettext, _ngettext, newstyle=True, pgettext=_pgettext, npgettext=_npgettext)
-    environment.globals["speech"] = current_language
+    # Jinja's own function for a text calls four others; pages have hundreds of texts.
+    environment.globals |= {"_": _gettext_in_html, "gettext": _gettext_in_html, "speech": current_language}
+
+
+def _gettext_in_html(message: str, **values: Any) -> Markup:
+    text = Markup(_gettext(message))  # noqa: S704  # texts of our own and their translations
+    return text % values if "%" in text else text

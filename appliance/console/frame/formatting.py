@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from appliance.connectors import translate
 from appliance.core import clock, texts
@@ -108,14 +108,12 @@ def moment(ms: int | None) -> Markup:
     if ms is None:
         return Markup("&ndash;")
     exact = clock.rfc3339(ms)
-    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(exact, exact[:19].replace("T", " "), ago(ms))
+    return _time(exact, exact[:19], "", ago(ms))
 
 
 def local_moment(exact: str) -> Markup:
     """A `<time>` element for an RFC 3339 time: date and minute in UTC, which the browser converts to local time."""
-    return Markup('<time datetime="{}" title="{} UTC" data-local>{}</time>').format(
-        exact, exact[:19].replace("T", " "), exact[:16].replace("T", " ")
-    )
+    return _time(exact, exact[:19], " data-local", exact[:16].replace("T", " "))
 
 
 def day(ms: int) -> str:
@@ -131,9 +129,13 @@ def hour(ms: int) -> str:
 def clock_time(ms: int) -> Markup:
     """A `<time>` element with the time of day, for log lines."""
     exact = clock.rfc3339(ms)
-    return Markup('<time datetime="{}" title="{} UTC" data-clock>{}</time>').format(
-        exact, exact.replace("T", " ")[:23], exact[11:23]
-    )
+    return _time(exact, exact[:23], " data-clock", exact[11:23])
+
+
+def _time(exact: str, title: str, attribute: str, text: str) -> Markup:
+    """Lists have hundreds of these, and `Markup.format` takes five times as long."""
+    exact, title = escape(exact), escape(title.replace("T", " "))
+    return Markup(f'<time datetime="{exact}" title="{title} UTC"{attribute}>{escape(text)}</time>')  # noqa: S704  # all escaped
 
 
 def number(value: float) -> str:
