@@ -35,6 +35,7 @@ from .pages.settings import (
 from .pages.start import home, sign_in, visiting
 from .pages.webapps import certificates, deploying, domains, traffic, webapps
 
+__all__ = ["BASE_PAGES", "PAGES", "register"]  # the pages are complete as soon as this module is imported
 AREAS = (
     about, account, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates, confirmations,
     connecting,

@@ -1,7 +1,7 @@
 """Every page of the console is on the list that screenshots and page checks use."""
 
 from appliance.console import blueprint
-from appliance.console.frame.routing import BASE_PAGES, PAGES
+from appliance.console.blueprint import BASE_PAGES, PAGES
 from tests.screenshots.pages import ADDRESSES, BASE_ADDRESSES, NOT_PAGES, SIGNED_OUT
 
 HINT = "add it to tests/screenshots/pages.py with an address, or to NOT_PAGES with what it answers"

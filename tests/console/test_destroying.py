@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.console import blueprint
-from appliance.console.frame.routing import BASE_PAGES, PAGES
+from appliance.console.blueprint import BASE_PAGES, PAGES
 from tests.architecture.source_tree import ROOT
 
 CONSOLE = ROOT / "ui" / "templates" / "console"

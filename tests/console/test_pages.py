@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from appliance.console.frame.routing import PAGES, PageRoute
+from appliance.console.blueprint import PAGES
+from appliance.console.frame.routing import PageRoute
 from appliance.console.frame.session import SIGN_OUT
 from appliance.core.interface import ui_folder
 from appliance.processes.engine import FINISHED

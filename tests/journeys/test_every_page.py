@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, StorageState, expect
 
-from appliance.console.frame.routing import PAGES
+from appliance.console.blueprint import PAGES
 from appliance.tenants import scopes_of_role
 from appliance.testing.pages import PageMonitor, find_flaws
 from appliance.testing.running import Running
